@@ -46,7 +46,8 @@ func tensorsDoc(names []string) string {
 		doc += "query (F16, BF16, F32 or F64, [tokens, dim]), "
 	}
 	if slices.Contains(names, tensorVectors) {
-		doc += "lengths (integers: how many vectors each document or query has), vectors (F16, BF16, F32 or F64, [tokens, dim]: all of them, one after another), "
+		doc += "lengths (integers: how many vectors each document or query has), " +
+			"vectors (F16, BF16, F32 or F64, [tokens, dim]: all of them, one after another), "
 	}
 	return doc + "and request (U8: the JSON body without the vectors; may be left out)."
 }
@@ -180,15 +181,14 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tensorBody{q: q, file: file, left: file.Stored()}
-	if !q.wants("handling=lenient") {
-		for _, name := range t.left {
-			if name != tensorRequest && !slices.Contains(wanted, name) {
-				return nil, fmt.Errorf("tensors: %.80q is not known", name)
-			}
+	t := &tensorBody{q: q, file: file}
+	for _, name := range file.Stored() {
+		if name == tensorRequest || slices.Contains(wanted, name) {
+			t.left = append(t.left, name)
+		} else if !q.wants("handling=lenient") {
+			return nil, fmt.Errorf("tensors: %.80q is not known", name)
 		}
 	}
-	t.left = slices.DeleteFunc(t.left, func(name string) bool { return name != tensorRequest && !slices.Contains(wanted, name) })
 	dims := make(map[string]int, len(wanted))
 	for _, name := range wanted {
 		a, err := file.Array(name)

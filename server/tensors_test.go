@@ -191,45 +191,55 @@ func TestBadRerankTensors(t *testing.T) {
 		return v
 	}
 	file := safetensors(lengths, query, docs)
+	wide := func(name string) tensor { return named(name, f32Tensor(5000, randomValues(5000)...)) }
+	huge := func(name string) tensor { return named(name, f32Tensor(1, 3e38)) }
+	narrow := named("query", f32Tensor(2, 1, 0))
+	flatQuery := tensor{"query", "F32", []int{1}, make([]byte, 4)}
+	nan, inf, brainInf := []byte{0, 0, 0xc0, 0x7f}, []byte{0, 0xfc}, []byte{0x80, 0x7f}
 	for name, c := range map[string]struct {
 		body []byte
-		code server.Code
 		want string
 	}{
-		"empty":                 {nil, server.CodeBadRequest, "no safetensors header"},
-		"no header":             {file[:20], server.CodeBadRequest, "cut short"},
-		"long header":           {binary.LittleEndian.AppendUint64(nil, 1<<40), server.CodeBadRequest, "claims a header"},
-		"cut":                   {file[:len(file)-1], server.CodeBadRequest, "cut short"},
-		"goes on":               {append(slices.Clone(file), 0), server.CodeBadRequest, "the tensors take only"},
-		"no query":              {safetensors(lengths, docs), server.CodeBadRequest, `no tensor named "query"`},
-		"no lengths":            {safetensors(query, docs), server.CodeBadRequest, `no tensor named "lengths"`},
-		"no documents":          {safetensors(lengthsTensor(), query, f32Tensor(dim)), server.CodeBadRequest, "documents is empty"},
-		"unknown":               {safetensors(lengths, query, docs, named("other", query)), server.CodeBadRequest, `"other" is not known`},
-		"dimension":             {safetensors(lengths, named("query", f32Tensor(2, 1, 0)), docs), server.CodeDimension, "the documents have dimension 4, the query 2"},
-		"too large a dimension": {safetensors(lengthsTensor(1), named("query", f32Tensor(5000, randomValues(5000)...)), f32Tensor(5000, randomValues(5000)...)), server.CodeDimension, "4096 is the most"},
-		"query of no token":     {safetensors(lengths, named("query", f32Tensor(dim)), docs), server.CodeBadRequest, "query: there are no vectors"},
-		"query of one axis":     {safetensors(lengths, tensor{"query", "F32", []int{1}, make([]byte, 4)}, docs), server.CodeBadRequest, "has the shape [1]"},
-		"query of NaN":          {safetensors(lengths, spoilt(query, 6, 0, 0, 0xc0, 0x7f), docs), server.CodeBadRequest, "query: token 1: component 2 is NaN"},
-		"NaN":                   {safetensors(lengths, query, spoilt(docs, 9, 0, 0, 0xc0, 0x7f)), server.CodeBadRequest, "document 1: token 0: component 1 is NaN"},
-		"infinite float16":      {safetensors(lengths, query, spoilt(as("F16", docs), 5, 0, 0xfc)), server.CodeBadRequest, "document 0: token 1: component 1 is -Inf"},
-		"infinite bfloat16":     {safetensors(lengths, query, spoilt(as("BF16", docs), 11, 0x80, 0x7f)), server.CodeBadRequest, "document 1: token 0: component 3 is +Inf"},
-		"NaN before lengths":    {safetensors(spoilt(docs, 9, 0, 0, 0xc0, 0x7f), query, lengths), server.CodeBadRequest, "document 1: token 0: component 1 is NaN"},
-		"lengths too few":       {safetensors(lengthsTensor(2), query, docs), server.CodeBadRequest, "1 short of the 3 vectors"},
-		"lengths too many":      {safetensors(lengthsTensor(2, 2), query, docs), server.CodeBadRequest, "number 1 of lengths is 2, and 1 vectors are left"},
-		"negative":              {safetensors(lengthsTensor(4, -1), query, docs), server.CodeBadRequest, "number 0"},
-		"no vectors":            {safetensors(lengthsTensor(2, 0, 1), query, docs), server.CodeBadRequest, "document 1: there are no vectors"},
-		"beyond float32":        {safetensors(lengthsTensor(1), named("query", f32Tensor(1, 3e38)), f32Tensor(1, 3e38)), server.CodeBadRequest, "document 0: its score is beyond float32"},
-		"request":               {safetensors(lengths, query, docs, requestTensor(`{"query": [[1]]}`)), server.CodeBadRequest, "as tensors too"},
-		"field":                 {safetensors(lengths, query, docs, requestTensor(`{"top_k": 1}`)), server.CodeBadRequest, "top_k"},
+		"empty":               {nil, "no safetensors header"},
+		"no header":           {file[:20], "cut short"},
+		"long header":         {binary.LittleEndian.AppendUint64(nil, 1<<40), "claims a header"},
+		"cut":                 {file[:len(file)-1], "cut short"},
+		"goes on":             {append(slices.Clone(file), 0), "the tensors take only"},
+		"no query":            {safetensors(lengths, docs), `no tensor named "query"`},
+		"no lengths":          {safetensors(query, docs), `no tensor named "lengths"`},
+		"no documents":        {safetensors(lengthsTensor(), query, f32Tensor(dim)), "documents is empty"},
+		"unknown":             {safetensors(lengths, query, docs, named("other", query)), `"other" is not known`},
+		"query of no token":   {safetensors(lengths, named("query", f32Tensor(dim)), docs), "query: there are no vectors"},
+		"query of one axis":   {safetensors(lengths, flatQuery, docs), "has the shape [1]"},
+		"query of NaN":        {safetensors(lengths, spoilt(query, 6, nan...), docs), "query: token 1: component 2 is NaN"},
+		"NaN":                 {safetensors(lengths, query, spoilt(docs, 9, nan...)), "document 1: token 0: component 1 is NaN"},
+		"infinite float16":    {safetensors(lengths, query, spoilt(as("F16", docs), 5, inf...)), "document 0: token 1: component 1 is -Inf"},
+		"infinite bfloat16":   {safetensors(lengths, query, spoilt(as("BF16", docs), 11, brainInf...)), "document 1: token 0: component 3 is +Inf"},
+		"NaN before lengths":  {safetensors(spoilt(docs, 9, nan...), query, lengths), "document 1: token 0: component 1 is NaN"},
+		"lengths too few":     {safetensors(lengthsTensor(2), query, docs), "1 short of the 3 vectors"},
+		"lengths too many":    {safetensors(lengthsTensor(2, 2), query, docs), "number 1 of lengths is 2, and 1 vectors are left"},
+		"negative":            {safetensors(lengthsTensor(4, -1), query, docs), "number 0"},
+		"no vectors":          {safetensors(lengthsTensor(2, 0, 1), query, docs), "document 1: there are no vectors"},
+		"beyond float32":      {safetensors(lengthsTensor(1), huge("query"), huge("vectors")), "document 0: its score is beyond float32"},
+		"request":             {safetensors(lengths, query, docs, requestTensor(`{"query": [[1]]}`)), "as tensors too"},
+		"field":               {safetensors(lengths, query, docs, requestTensor(`{"top_k": 1}`)), "top_k"},
+		"other dimension":     {safetensors(lengths, narrow, docs), "the documents have dimension 4, the query 2"},
+		"too many dimensions": {safetensors(lengthsTensor(1), wide("query"), wide("vectors")), "4096 is the most"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := s.refused(t, 400, c.code, "POST", "/rerank", c.body, tensorsMedia)
+			code := server.CodeBadRequest
+			if strings.Contains(name, "dimension") {
+				code = server.CodeDimension
+			}
+			p := s.refused(t, 400, code, "POST", "/rerank", c.body, tensorsMedia)
 			require.Contains(t, p.Message, c.want)
 		})
 	}
-	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/rerank", safetensors(lengths, query, spoilt(docs, 9, 0, 0, 0xc0, 0x7f)), tensorsMedia)
+	notFinite := safetensors(lengths, query, spoilt(docs, 9, nan...))
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/rerank", notFinite, tensorsMedia)
 	require.Equal(t, []int{1, 0}, []int{*p.Details.Document, *p.Details.Token})
-	r := s.send(t, "POST", "/rerank", safetensors(named("a", query), lengths, query, docs, named("z", query)), tensorsMedia, "Prefer: handling=lenient")
+	others := safetensors(named("a", query), lengths, query, docs, named("z", query))
+	r := s.send(t, "POST", "/rerank", others, tensorsMedia, "Prefer: handling=lenient")
 	require.Equal(t, 200, r.status, r.body)
 	s.refused(t, 415, server.CodeMediaType, "POST", "/rerank_with_encoding", file, tensorsMedia)
 	p = s.refused(t, 415, server.CodeMediaType, "POST", "/rerank", file, "Content-Type: application/octet-stream")
@@ -267,13 +277,11 @@ func TestRerankPiecesFail(t *testing.T) {
 	}
 }
 
-// begun is a connection with a rerank of which so many bytes of the body have come.
-func begun(t *testing.T, address string, body []byte, part int) net.Conn {
+// begun is a connection with a rerank of a body of so many bytes, the first of which have come.
+func begun(t *testing.T, address string, size int, came []byte) net.Conn {
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)
-	_, err = fmt.Fprintf(conn, "POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/safetensors\r\nContent-Length: %d\r\n\r\n", len(body))
-	require.NoError(t, err)
-	_, err = conn.Write(body[:part])
+	_, err = fmt.Fprintf(conn, "POST /rerank HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n%s", tensorsMedia, size, came)
 	require.NoError(t, err)
 	return conn
 }
@@ -283,15 +291,17 @@ func begun(t *testing.T, address string, body []byte, part int) net.Conn {
 func TestRerankOfSlowClients(t *testing.T) {
 	body, query, values := rerankBody(128, slices.Repeat([]int{100}, 100)...)
 	st := openStore(t, nil)
-	s, err := server.New(st.Set(), nil, patient(&server.Options{Limits: server.Limits{Stall: time.Hour, Concurrent: 1, Wait: time.Hour}}))
+	limits := server.Limits{Stall: time.Hour, Concurrent: 1, Wait: time.Hour}
+	s, err := server.New(st.Set(), nil, patient(&server.Options{Limits: limits}))
 	require.NoError(t, err)
 	address := listen(t, s, nil)
 	var conns []net.Conn
 	for i := range 5 {
-		conns = append(conns, begun(t, address, body, len(body)*(i+1)/6))
+		conns = append(conns, begun(t, address, len(body), body[:len(body)*(i+1)/6]))
 	}
 	svc := &service{Server: s, store: st}
-	requireScores(t, wantScores(t, query, values, 128, slices.Repeat([]int{100}, 100)), svc.send(t, "POST", "/rerank", body, tensorsMedia))
+	want := wantScores(t, query, values, 128, slices.Repeat([]int{100}, 100))
+	requireScores(t, want, svc.send(t, "POST", "/rerank", body, tensorsMedia))
 	for _, c := range conns {
 		require.NoError(t, c.Close())
 	}
@@ -302,15 +312,11 @@ func TestRerankOfSlowClients(t *testing.T) {
 
 	// A header that speaks of much, and nothing behind it, takes little.
 	const most = 400 << 20
-	head := fmt.Sprintf(`{"lengths":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"query":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]},`+
-		`"vectors":{"dtype":"F32","shape":[%d,1],"data_offsets":[12,%d]}}`, most/4, 12+most)
+	head := fmt.Sprintf(`{"lengths":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},`+
+		`"query":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]},"vectors":{"dtype":"F32","shape":[%d,1],"data_offsets":[12,%d]}}`, most/4, 12+most)
 	claim := slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), []byte(head),
 		binary.LittleEndian.AppendUint64(nil, most/4), make([]byte, 4))
-	conn, err := net.Dial("tcp", address)
-	require.NoError(t, err)
-	_, err = fmt.Fprintf(conn, "POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/safetensors\r\nContent-Length: %d\r\n\r\n%s",
-		len(claim)+most, claim)
-	require.NoError(t, err)
+	conn := begun(t, address, len(claim)+most, claim)
 	require.Eventually(t, func() bool { bodies, _ := server.Held(s); return bodies > 0 }, time.Minute, time.Millisecond)
 	time.Sleep(10 * time.Millisecond)
 	require.Eventually(t, func() bool { return server.Turns(s) == 0 }, time.Minute, time.Millisecond)
@@ -322,9 +328,10 @@ func TestRerankOfSlowClients(t *testing.T) {
 // A rerank has its time, however steadily its documents come.
 func TestRerankTakesNoLongerThanWork(t *testing.T) {
 	body, _, _ := rerankBody(128, slices.Repeat([]int{100}, 100)...)
-	s, err := server.New(openStore(t, nil).Set(), nil, &server.Options{Limits: server.Limits{Stall: time.Hour, Work: 300 * time.Millisecond}})
+	limits := server.Limits{Stall: time.Hour, Work: 300 * time.Millisecond}
+	s, err := server.New(openStore(t, nil).Set(), nil, &server.Options{Limits: limits})
 	require.NoError(t, err)
-	conn := begun(t, listen(t, s, nil), body, len(body)/2)
+	conn := begun(t, listen(t, s, nil), len(body), body[:len(body)/2])
 	defer conn.Close()
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
@@ -393,15 +400,22 @@ func tensorsAnswer(t testing.TB, r *reply) (matrices [][]float32, dim int, answe
 func TestAnswersOfTensors(t *testing.T) {
 	s := startPets(t)
 	const accept = "Accept: application/json;q=0.5, application/safetensors"
+	uncut := func(fields object) object {
+		fields["truncated"], fields["dropped_tokens"] = 0., 0.
+		return fields
+	}
 	for _, c := range []struct {
 		path string
 		body object
 		want []string
 		rest object
 	}{
-		{"/encode", object{"input_type": "document", "texts": list{"cats sleep", "", "dogs"}}, []string{"cats sleep", "", "dogs"}, object{"num_texts": 3., "truncated": 0., "dropped_tokens": 0.}},
-		{"/encode", object{"input_type": "query", "texts": list{"cats"}, "pool_factor": 2}, []string{"cats"}, object{"num_texts": 1., "truncated": 0., "dropped_tokens": 0.}},
-		{"/v1/embeddings", object{"input": list{"cats sleep"}}, []string{"cats sleep"}, object{"object": "list", "model": "words", "usage": object{"prompt_tokens": 2., "total_tokens": 2., "truncated": 0., "dropped_tokens": 0.}}},
+		{"/encode", object{"input_type": "document", "texts": list{"cats sleep", "", "dogs"}},
+			[]string{"cats sleep", "", "dogs"}, uncut(object{"num_texts": 3.})},
+		{"/encode", object{"input_type": "query", "texts": list{"cats"}, "pool_factor": 2},
+			[]string{"cats"}, uncut(object{"num_texts": 1.})},
+		{"/v1/embeddings", object{"input": list{"cats sleep"}}, []string{"cats sleep"},
+			object{"object": "list", "model": "words", "usage": uncut(object{"prompt_tokens": 2., "total_tokens": 2.})}},
 	} {
 		got, dim, answer := tensorsAnswer(t, s.send(t, "POST", c.path, c.body, accept))
 		require.Equal(t, wordDim, dim)
@@ -460,7 +474,8 @@ func FuzzTensors(f *testing.F) {
 	f.Add(safetensors(as("F16", good), lengthsTensor(1, 0, 1), asked), true)
 	f.Add(safetensors(asked, requestTensor(`{"id": "a"}`)), true)
 	f.Fuzz(func(t *testing.T, body []byte, sized bool) {
-		for _, path := range []string{"/indices/pets/search", "/indices/pets/update", "/indices/pets/recall", "/indices/pets/explain", "/rerank"} {
+		for _, path := range []string{"/indices/pets/search", "/indices/pets/update", "/indices/pets/recall",
+			"/indices/pets/explain", "/rerank"} {
 			r := httptest.NewRequest("POST", "http://localhost"+path, bytes.NewReader(body))
 			if !sized {
 				r.ContentLength = -1

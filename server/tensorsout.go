@@ -13,7 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
+const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or document has), " +
+	"vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
 
 // wantsTensors tells whether the client takes a safetensors file for an answer with vectors.
 func (q *request) wantsTensors() bool {
@@ -72,9 +73,11 @@ func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
 
 // encodeTensors are the vectors of texts, all of which are there before the first is sent: the
 // shape stands before them.
-func (q *request) encodeTensors(role encode.Role, place textPlace, texts []string, factor *int) (all []Matrix, tokens int, err error) {
+func (q *request) encodeTensors(role encode.Role, place textPlace, texts []string, factor *int) ([]Matrix, int, error) {
 	const each = 64
-	err = q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
+	var all []Matrix
+	tokens := 0
+	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
 		if err := q.spend(4*len(m.Data) + each); err != nil {
 			return err
 		}
