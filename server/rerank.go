@@ -59,7 +59,7 @@ type rerankedOut struct {
 func rerankRoutes() []route {
 	return []route{
 		typed(route{method: "POST", pattern: "/rerank", id: "rerank", tag: "rerank", need: Read, group: searching, fails: []Code{CodeDimension},
-			summary: "Score documents that are sent with the query",
+			summary: "Score documents that are sent with the query", params: []param{lenientParam},
 			doc: "Documents that come as tensors are scored while they come, and the body may have any size, " +
 				"if the tensors query and lengths are before vectors.",
 			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerank),
