@@ -178,11 +178,13 @@ func badTensors(err error) error {
 
 // openTensors reads the header, and looks whether the tensors are those that are wanted.
 func (q *request) openTensors(wanted []string) (*tensorBody, error) {
-	const parsed = 8 // bytes for a byte of a header
-	if err := q.body.hold(parsed * mostTensorHeader); err != nil {
-		return nil, err
-	}
-	file, err := vectors.StreamSafetensors(q.Body, q.ContentLength, mostTensorHeader, "tensors")
+	file, err := vectors.StreamSafetensors(q.Body, q.ContentLength, func(header int64) error {
+		if header > mostTensorHeader {
+			return bad("tensors: the header has %d bytes; %d are the most", header, mostTensorHeader)
+		}
+		const parsed = 8 // bytes for a byte of it
+		return q.body.hold(parsed * header)
+	}, "tensors")
 	if err != nil {
 		return nil, err
 	}

@@ -202,7 +202,8 @@ func TestBadRerankTensors(t *testing.T) {
 	}{
 		"empty":               {nil, "no safetensors header"},
 		"no header":           {file[:20], "cut short"},
-		"long header":         {binary.LittleEndian.AppendUint64(nil, 1<<40), "claims a header"},
+		"long header":         {append(binary.LittleEndian.AppendUint64(nil, 1<<17), make([]byte, 1<<17)...), "65536 are the most"},
+		"longer header":       {binary.LittleEndian.AppendUint64(nil, 1<<40), "claims a header"},
 		"cut":                 {file[:len(file)-1], "cut short"},
 		"goes on":             {append(slices.Clone(file), 0), "the tensors take only"},
 		"no query":            {safetensors(lengths, docs), `no tensor named "query"`},

@@ -53,18 +53,21 @@ func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error
 	if n < len(head) {
 		return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no safetensors header", size)
 	}
-	return newSafetensors(r, head, size, maxSafetensorsHeader, name)
+	return newSafetensors(r, head, size, func(int64) error { return nil }, name)
 }
 
-// newSafetensors is NewSafetensors after the length of the header was read; header bounds it.
-func newSafetensors(r io.ReaderAt, head [8]byte, size int64, header uint64, name string) (*Safetensors, error) {
+// newSafetensors is NewSafetensors after the length of the header was read.
+func newSafetensors(r io.ReaderAt, head [8]byte, size int64, allow func(int64) error, name string) (*Safetensors, error) {
 	length := binary.LittleEndian.Uint64(head[:])
-	if length > header {
-		return nil, faultf(name, ErrFormat, "claims a header of %d bytes, more than %d", length, header)
+	if length > maxSafetensorsHeader {
+		return nil, faultf(name, ErrFormat, "claims a header of %d bytes, more than %d", length, maxSafetensorsHeader)
 	}
 	data := 8 + int64(length)
 	if size >= 0 && data > size {
 		return nil, faultf(name, ErrFormat, "is cut short: the header ends at byte %d, the file at %d", data, size)
+	}
+	if err := allow(int64(length)); err != nil {
+		return nil, NewFileError(name, err)
 	}
 	text := make([]byte, length)
 	if n, err := r.ReadAt(text, 8); n < len(text) {
@@ -85,9 +88,9 @@ func newSafetensors(r io.ReaderAt, head [8]byte, size int64, header uint64, name
 
 // StreamSafetensors reads the header of a file that comes as a stream, such as the body of a
 // request. Its arrays are to be read in the order of [Safetensors.Stored], each once and from its
-// beginning on; what is left out is passed over. header bounds the bytes of the header. size is
-// that of the file; −1 means that it is not known. [Safetensors.Finish] comes last.
-func StreamSafetensors(r io.Reader, size int64, header int, name string) (*Safetensors, error) {
+// beginning on; what is left out is passed over. size is that of the file; −1 means that it is not
+// known. allow is asked before a header of so many bytes is read. [Safetensors.Finish] comes last.
+func StreamSafetensors(r io.Reader, size int64, allow func(header int64) error, name string) (*Safetensors, error) {
 	f := &forward{r: r}
 	var head [8]byte
 	switch n, err := f.ReadAt(head[:], 0); {
@@ -96,7 +99,7 @@ func StreamSafetensors(r io.Reader, size int64, header int, name string) (*Safet
 	case err != nil:
 		return nil, NewFileError(name, err)
 	}
-	return newSafetensors(f, head, size, uint64(header), name)
+	return newSafetensors(f, head, size, allow, name)
 }
 
 // parse reads the header: tensor name → description.
