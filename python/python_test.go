@@ -62,6 +62,7 @@ func TestWheel(t *testing.T) {
 	installed := []string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}
 	must(t, installed, python, unittests...)
 	must(t, installed, python, "tests/overhead.py", "--rounds", "1", "--passes", "1")
+	must(t, installed, python, "tests/rerank_cost.py", "50x180", "--rounds", "1")
 
 	encoders := os.Getenv("PLAID_ENCODERS")
 	if encoders == "" {

@@ -118,14 +118,6 @@ func (q *request) text() ([]byte, error) {
 // firstRoom is what a body has room in at first.
 const firstRoom = 64 << 10
 
-// decode reads a body, which is JSON or, where the route takes them, tensors.
-func (q *request) decode(text []byte, into any) error {
-	if v, ok := into.(vectorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
-		return q.decodeTensors(text, v)
-	}
-	return q.decodeJSON(text, into)
-}
-
 // decodeJSON reads JSON. What it holds is checked and counted before it is made. Fields
 // that are not known are errors: as a rule they are misspelt. "Prefer: handling=lenient"
 // passes them over, for clients of later versions.

@@ -127,7 +127,7 @@ func TestBodiesAreCountedAsTheyAreRead(t *testing.T) {
 	n /= 4
 	head := fmt.Sprintf(`{"vectors":{"dtype":"F16","shape":[%d,1],"data_offsets":[0,%d]},"lengths":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}`, n, 2*n, n, 2*n, 3*n)
 	file := string([]byte{byte(len(head)), byte(len(head) >> 8), 0, 0, 0, 0, 0, 0}) + head + strings.Repeat("\x00", 2*n) + strings.Repeat("\x01", n)
-	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/pets/update", file, "Content-Type: application/octet-stream")
+	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/pets/update", file, tensorsMedia)
 	require.Contains(t, p.Message, "max-memory")
 	// A list in the place of a parameter is counted as a row of a vector, and stays its text.
 	nested := `{"condition": "year = ?", "parameters": [[` + strings.Repeat("10,", most/16) + `10]]}`

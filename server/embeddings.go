@@ -92,6 +92,13 @@ func (out embeddingsOut) answerTo(q *request) error {
 	if in.Dim != nil && *in.Dim != e.Dim() {
 		return bad("dimensions is %d; the model has %d", *in.Dim, e.Dim())
 	}
+	if q.wantsTensors() {
+		all, tokens, err := q.encodeTensors(role, inList("input"), in.Input, nil)
+		if err != nil {
+			return err
+		}
+		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": embeddingsUsage{tokens, tokens, q.cut}}, all, e.Dim())
+	}
 	model, err := json.Marshal(modelID(e))
 	if err != nil {
 		return err

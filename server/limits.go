@@ -20,7 +20,8 @@ import (
 // defaults, negative ones for no limit.
 type Limits struct {
 	// Body is the largest body of a request in bytes; default 100 MiB. It does not
-	// hold for uploads of backups and of other engines' indexes, which the disk limits.
+	// hold for uploads of backups and of other engines' indexes, which the disk limits, and
+	// for tensors of documents to rerank, which are scored while they come.
 	Body int64
 	// Decoded is how much memory the body of a request may take when it is read, about;
 	// default: half of Bodies. Bodies is how much of that is held at a time, with what

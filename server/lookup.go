@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"math"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -19,6 +20,8 @@ type storedOut struct {
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
 	Base64     string          `json:"embeddings_b64,omitempty" doc:"the same as base64 of little-endian float32, row after row"`
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
+
+	vectors Matrix // where the answer has tensors
 }
 
 // partOut names the document of a passage, and the number of the passage.
@@ -32,7 +35,25 @@ type documentsOut struct {
 	Count     int         `json:"count" doc:"how many documents and passages this answer has"`
 	Total     int         `json:"total" doc:"how many there are without limit and offset"`
 	Next      int         `json:"next,omitempty" doc:"the offset to go on with, where limit leaves some out"`
+
+	tensors bool
+	dim     int
 }
+
+// answerTo implements answerer.
+func (out documentsOut) answerTo(q *request) error {
+	if !out.tensors {
+		return q.answer(http.StatusOK, out)
+	}
+	all := make([]Matrix, len(out.Documents))
+	for i := range all {
+		all[i] = out.Documents[i].vectors
+	}
+	return q.sendTensors(out, all, out.dim)
+}
+
+// formTensors is the form of vectors in an answer of tensors.
+const formTensors = "tensors"
 
 const (
 	defaultDocuments = 1000   // that one request reads
@@ -41,7 +62,7 @@ const (
 
 func lookupRoutes() []route {
 	text, whole := object{"type": "string"}, object{"type": "integer", "minimum": 0}
-	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents", tag: "documents", need: Read, group: looking,
+	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents", tag: "documents", need: Read, group: looking, tensorsOut: true,
 		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
 		doc: "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
 		params: []param{
@@ -108,12 +129,18 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 	if err != nil {
 		return out, err
 	}
+	if out.tensors = q.wantsTensors(); out.tensors {
+		if q.URL.Query().Has("vectors") {
+			return out, bad("vectors is for JSON, and Accept asks for %s: leave out one of them", mediaTensors)
+		}
+		l.form = formTensors
+	}
 	err = q.view(func(_ collection.Collection, v collection.View) error {
 		all, err := q.named(v, &l)
 		if err != nil {
 			return err
 		}
-		out.Total = len(all)
+		out.Total, out.dim = len(all), v.Dim()
 		all = all[min(l.offset, len(all)):]
 		if len(all) > l.limit {
 			all = all[:l.limit]
@@ -248,14 +275,20 @@ func (q *request) storedDocument(d *collection.Stored, dim int, form string, met
 	if form == "" {
 		return out, nil
 	}
-	const each = 16 // bytes for a component: 4 of the vector, and its digits
+	each := 16 // bytes for a component: 4 of the vector, and its digits
+	if form == formTensors {
+		each = 4
+	}
 	if err := q.spend(each * len(d.Vectors)); err != nil {
 		return out, err
 	}
 	m := Matrix{Tokens: len(d.Vectors) / max(dim, 1), Dim: dim, Data: d.Vectors}
-	if form == "json" {
+	switch form {
+	case formTensors:
+		out.vectors = m
+	case "json":
 		out.Embeddings = rowsJSON{given: true, m: m}
-	} else {
+	default:
 		out.Base64, out.Shape = base64Of(m), []int{m.Tokens, m.Dim}
 	}
 	return out, nil

@@ -120,8 +120,8 @@ func (d *describer) operation(r *route) (object, error) {
 			media["example"] = example
 		}
 		content := object{r.inType: media}
-		if r.tensors {
-			content[mediaBytes] = object{"schema": object{"type": "string", "format": "binary", "description": tensorsDoc}}
+		if r.tensors != nil {
+			content[mediaTensors] = object{"schema": object{"type": "string", "format": "binary", "description": tensorsDoc(r.tensors)}}
 		}
 		op["requestBody"] = object{"required": true, "content": content}
 	}
@@ -131,7 +131,11 @@ func (d *describer) operation(r *route) (object, error) {
 		if r.out != nil {
 			media["schema"] = d.of(reflect.TypeOf(r.out))
 		}
-		success["content"] = object{r.outType: media}
+		content := object{r.outType: media}
+		if r.tensorsOut {
+			content[mediaTensors] = object{"schema": object{"type": "string", "format": "binary", "description": answerTensorsDoc}}
+		}
+		success["content"] = content
 	}
 	responses := object{strconv.Itoa(r.status): success}
 	if r.messages {

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/search"
@@ -19,7 +19,21 @@ type rerankIn struct {
 	QueryBase64 floatsJSON   `json:"query_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over query"`
 	QueryShape  []int        `json:"query_shape,omitempty" doc:"of query_b64: tokens and dimension"`
 	Documents   []documentIn `json:"documents"`
+
+	body *tensorBody // in the place of all of them
 }
+
+// tensors implements tensorTaker.
+func (*rerankIn) tensors() []string { return []string{tensorQuery, tensorLengths, tensorVectors} }
+
+// takeTensors implements tensorTaker.
+func (in *rerankIn) takeTensors(t *tensorBody) error {
+	in.body = t
+	return nil
+}
+
+// inPieces implements pieceTaker.
+func (*rerankIn) inPieces() {}
 
 type rerankTextIn struct {
 	Query      string   `json:"query"`
@@ -45,7 +59,9 @@ type rerankedOut struct {
 func rerankRoutes() []route {
 	return []route{
 		typed(route{method: "POST", pattern: "/rerank", id: "rerank", tag: "rerank", need: Read, group: searching, fails: []Code{CodeDimension},
-			summary: "Score documents that are sent with the query",
+			summary: "Score documents that are sent with the query", params: []param{lenientParam},
+			doc: "Documents that come as tensors are scored while they come, and the body may have any size, " +
+				"if the tensors query and lengths are before vectors.",
 			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerank),
 		typed(route{method: "POST", pattern: "/rerank_with_encoding", id: "rerank_with_encoding", tag: "rerank", need: Read, group: searching, fails: modelCodes,
 			summary: "The same for texts",
@@ -54,11 +70,12 @@ func rerankRoutes() []route {
 }
 
 func rerank(q *request, in *rerankIn) (rerankOut, error) {
+	if in.body != nil {
+		return in.rankTensors(q)
+	}
 	query, err := matrixOf(in.Query, in.QueryBase64, in.QueryShape, "query")
 	if err != nil {
-		p := badDocument(0, err)
-		p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
-		return rerankOut{}, p
+		return rerankOut{}, badQueryVectors(err)
 	}
 	docs := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
@@ -70,6 +87,65 @@ func rerank(q *request, in *rerankIn) (rerankOut, error) {
 		}
 	}
 	return ranked(q, query, docs)
+}
+
+// rankTensors ranks documents that are tensors: piece by piece as they come, if they come last.
+func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
+	t := in.body
+	offsets, err := t.offsets()
+	if err != nil {
+		return rerankOut{}, err
+	}
+	if i := slices.Index(t.lengths, 0); i >= 0 {
+		return rerankOut{}, badDocument(i, &matrixError{-1, errNoVectors})
+	}
+	scores := make([]float32, len(t.lengths))
+	if t.vectors != nil {
+		all := maxsim.Float32(t.vectors, t.dim)
+		if err := checkTokens(&all, 0, offsets); err != nil {
+			return rerankOut{}, err
+		}
+		if err := q.enter(); err != nil {
+			return rerankOut{}, err
+		}
+		if err := score(q, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
+			return rerankOut{}, err
+		}
+	} else {
+		bytes := scoredBytes
+		if q.s.o.Scorer != nil {
+			bytes = scoredBytesDevice
+		}
+		err := t.pieces(offsets, bytes, func(first int, docs *maxsim.Batch) error {
+			if err := q.enterPiece(first); err != nil {
+				return err
+			}
+			defer q.leaveTurn()
+			return score(q, &t.query, docs, scores[first:first+docs.Len()])
+		})
+		if err == nil {
+			err = badTensors(t.read(false))
+		}
+		if err != nil {
+			return rerankOut{}, err
+		}
+	}
+	if err := t.rest(in); err != nil {
+		return rerankOut{}, err
+	}
+	if in.Query.given || in.QueryBase64.given || in.Documents != nil {
+		return rerankOut{}, bad("query and documents are in the request, and as tensors too")
+	}
+	return sorted(scores)
+}
+
+// enterPiece waits for a turn for a piece of documents. Between them the client, which may be slow,
+// has none.
+func (q *request) enterPiece(first int) error {
+	if first == 0 {
+		return q.enter()
+	}
+	return q.enterAgain(q.gate())
 }
 
 // noneEmpty refuses empty texts, which nothing can be ranked by.
@@ -106,11 +182,48 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 			return rerankOut{}, bad("document %d has no token that is kept", i).at(Where{Document: &i})
 		}
 	}
-	scores, err := scoresOf(q, query, docs)
-	if err != nil {
+	offsets, tokens := make([]int, 1, len(docs)+1), 0
+	for _, d := range docs {
+		tokens += d.Tokens
+		offsets = append(offsets, tokens)
+	}
+	if err := q.body.hold(4 * int64(tokens) * int64(query.Dim)); err != nil {
 		return rerankOut{}, err
 	}
-	out := rerankOut{Results: make([]rerankedOut, len(docs)), Documents: len(docs)}
+	all := make([]float32, 0, tokens*query.Dim)
+	for _, d := range docs {
+		all = append(all, d.Data...)
+	}
+	scores := make([]float32, len(docs))
+	if err := score(q, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
+		return rerankOut{}, err
+	}
+	return sorted(scores)
+}
+
+// score writes the scores of documents that have the dimension of the query.
+func score(q *request, query *Matrix, docs *maxsim.Batch, scores []float32) error {
+	if query.Dim > kernels.MaxDim {
+		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
+	}
+	backend := q.s.o.Scorer
+	if backend == nil {
+		var err error
+		if backend, err = maxsim.Select(""); err != nil {
+			return err
+		}
+	}
+	return backend.Score(q.ctx, &maxsim.Call{
+		Q: maxsim.Single(maxsim.Float32(query.Data, query.Dim)), D: docs, Scores: scores,
+	})
+}
+
+// sorted ranks documents by their scores; of several with the same score the first is the better.
+func sorted(scores []float32) (rerankOut, error) {
+	if len(scores) == 0 {
+		return rerankOut{}, bad("documents is empty")
+	}
+	out := rerankOut{Results: make([]rerankedOut, len(scores)), Documents: len(scores)}
 	for i, score := range scores {
 		if score-score != 0 { // infinite, or none
 			return rerankOut{}, bad("document %d: its score is beyond float32", i).at(Where{Document: &i})
@@ -119,33 +232,6 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	}
 	slices.SortStableFunc(out.Results, func(a, b rerankedOut) int { return cmp.Compare(b.Score, a.Score) })
 	return out, nil
-}
-
-// scoresOf are the scores of documents that have the dimension of the query.
-func scoresOf(q *request, query Matrix, docs []Matrix) ([]float32, error) {
-	backend := q.s.o.Scorer
-	if backend == nil {
-		var err error
-		if backend, err = maxsim.Select(""); err != nil {
-			return nil, err
-		}
-	}
-	offsets, tokens := make([]int, 1, len(docs)+1), 0
-	for _, d := range docs {
-		tokens += d.Tokens
-		offsets = append(offsets, tokens)
-	}
-	if err := q.body.hold(4 * int64(tokens) * int64(query.Dim)); err != nil {
-		return nil, err
-	}
-	all := make([]float32, 0, tokens*query.Dim)
-	for _, d := range docs {
-		all = append(all, d.Data...)
-	}
-	scores := make([]float32, len(docs))
-	return scores, backend.Score(q.ctx, &maxsim.Call{
-		Q: maxsim.Single(maxsim.Float32(query.Data, query.Dim)), D: maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), Scores: scores,
-	})
 }
 
 // rerankAPIIn is the request of the services that rerank texts, Cohere's and Jina's first,

@@ -37,7 +37,9 @@ type route struct {
 	in, out         any // zero values of the bodies; nil: none
 	inType, outType string
 	most            int64                  // bytes of the body; 0: as many as any route takes
-	tensors         bool                   // the body may be a file of tensors instead of JSON
+	tensors         []string               // with vectors, that the body may have instead of JSON; nil: it may not
+	pieces          bool                   // the body may have any size, if it is of tensors
+	tensorsOut      bool                   // the answer is of tensors where the client asks for them
 	status          int                    // of success
 	messages        bool                   // of JSON-RPC: 202, without a body, is success too, and problems are its errors
 	whole           any                    // zero value of what a change answers where return=representation is preferred
@@ -65,7 +67,10 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	if r.in != nil {
 		r.inType = mediaJSON
 	}
-	_, r.tensors = any(new(In)).(vectorTaker)
+	if v, ok := any(new(In)).(tensorTaker); ok {
+		r.tensors = v.tensors()
+		_, r.pieces = v.(pieceTaker)
+	}
 	r.outType = mediaJSON
 	r.do = func(q *request) error {
 		in := new(In)
@@ -75,14 +80,7 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 			}
 		}
 		if r.in != nil {
-			text, err := q.text()
-			if err != nil {
-				return err
-			}
-			if err := q.enter(); err != nil {
-				return err
-			}
-			if err := q.decode(text, in); err != nil {
+			if err := q.read(in); err != nil {
 				return err
 			}
 		}
@@ -96,6 +94,21 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 		return q.answer(r.status, out)
 	}
 	return r
+}
+
+// read reads the body, and waits for the turn of the request; of a body in pieces the rest is left.
+func (q *request) read(into any) error {
+	if v, ok := into.(tensorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
+		return q.readTensors(v)
+	}
+	text, err := q.text()
+	if err != nil {
+		return err
+	}
+	if err := q.enter(); err != nil {
+		return err
+	}
+	return q.decodeJSON(text, into)
 }
 
 // answerer is a result that is not answered as JSON with the status of the route.

@@ -217,7 +217,9 @@ const noBody = 64 << 10
 func (s *Server) openBody(q *request, ends time.Time) *Problem {
 	b, size, setting := q.body, s.o.Limits.Body, " (max-body)"
 	b.until = ends
-	if q.route.stream && q.route.inType != mediaJSON {
+	given := q.Header.Get("Content-Type")
+	tensors := q.route.tensors != nil && isTensors(given)
+	if q.route.stream && q.route.inType != mediaJSON || q.route.pieces && tensors {
 		size = manyBytes
 	}
 	if most := q.route.most; most > 0 && most < size {
@@ -231,18 +233,17 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 		return nil
 	}
 	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
-	given := q.Header.Get("Content-Type")
-	if q.ContentLength == 0 && (given == "" || q.route.in != nil && !isTensors(given)) {
+	if q.ContentLength == 0 && (given == "" || q.route.in != nil && !tensors) {
 		if q.route.example != "" {
 			return bad("there is no body; want JSON such as %s", q.route.example)
 		}
 		return bad("there is no body; want %s", q.route.inType)
 	}
 	media, _, err := mime.ParseMediaType(given)
-	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) && !(q.route.tensors && media == mediaBytes) {
+	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) && !tensors {
 		want := q.route.inType
-		if q.route.tensors {
-			want += ", or " + mediaBytes + " for tensors"
+		if q.route.tensors != nil {
+			want += ", or " + mediaTensors
 		}
 		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), want)
 	}

@@ -84,6 +84,8 @@ func TestServiceDocumentation(t *testing.T) {
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "queries.safetensors"), safetensors(f32Tensor(2, 0, 1), lengthsTensor(1)), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rerank.safetensors"),
+		safetensors(lengthsTensor(1, 1), named("query", f32Tensor(2, 1, 0)), f32Tensor(2, 0, 1, 1, 0)), 0o666))
 	var last *reply
 	for _, b := range blocksOf(t, "../docs/service.md") {
 		if b.kind == "json" {

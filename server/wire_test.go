@@ -126,7 +126,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-const tensorsMedia = "Content-Type: application/octet-stream"
+const tensorsMedia = "Content-Type: application/safetensors"
 
 // tensor is one of a safetensors file.
 type tensor struct {
@@ -303,32 +303,8 @@ func TestBadTensors(t *testing.T) {
 	// Only routes with vectors take tensors, and nobody takes a form.
 	s.refused(t, 415, server.CodeMediaType, "POST", "/indices/pets/metadata/query", safetensors(good, lengthsTensor(2)), tensorsMedia)
 	p = s.refused(t, 415, server.CodeMediaType, "POST", "/indices/pets/search", "x", "Content-Type: multipart/form-data")
-	require.Contains(t, p.Message, "application/octet-stream")
+	require.Contains(t, p.Message, "application/safetensors")
 	var v object
 	s.ok(t, 200, "GET", "/indices/pets", nil, &v)
 	require.Equal(t, 3., v["num_documents"])
-}
-
-// Whatever file of tensors comes, the answer is JSON, and no fault.
-func FuzzTensors(f *testing.F) {
-	st := openStore(f, nil)
-	s, err := server.New(st.Set(), words{}, nil)
-	require.NoError(f, err)
-	svc := &service{Server: s, store: st}
-	svc.addPets(f)
-	good := f32Tensor(wordDim, flat("cats dogs")...)
-	f.Add(safetensors(good, lengthsTensor(2)))
-	f.Add(safetensors(good, lengthsTensor(1, 1), requestTensor(`{"queries": [{"ids": []}, {}], "metadata": false}`)))
-	f.Add(safetensors(good, tensor{"lengths", "I8", []int{2}, []byte{1, 0xff}}, requestTensor(`{"metadata": [{"_id": "x"}]}`)))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, path := range []string{"/indices/pets/search", "/indices/pets/update"} {
-			r := httptest.NewRequest("POST", "http://localhost"+path, strings.NewReader(string(body)))
-			r.Header.Set("Content-Type", "application/octet-stream")
-			w := httptest.NewRecorder()
-			s.ServeHTTP(w, r)
-			if w.Code >= 500 || !json.Valid(w.Body.Bytes()) {
-				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
-			}
-		}
-	})
 }

@@ -2,6 +2,7 @@ package vectors
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"math/bits"
 	"strings"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -68,10 +70,45 @@ func (a *Array) Width() int { return a.kind.size() }
 // float64 and wide integers are rounded. Values are not checked. Errors are
 // [*FileError] ([ErrShape] for a range that the array does not have).
 func (a *Array) Float32s(dst []float32, from int) error {
+	if a.kind == kindF32 && !a.big && littleEndian {
+		return a.readInto(bytesOf(dst), from, len(dst))
+	}
 	return a.blocks(from, len(dst), func(at int, raw []byte) error {
 		decodeWide(dst[at:at+len(raw)/a.kind.size()], raw, a.kind)
 		return nil
 	})
+}
+
+// Float16s fills dst with the elements from from on, which must be binary16 or bfloat16, as they are.
+func (a *Array) Float16s(dst []uint16, from int) error {
+	if a.kind != kindF16 && a.kind != kindBF16 {
+		return faultf(a.path, ErrShape, "elements are %s, want floats of 16 bits", a.Dtype)
+	}
+	if !a.big && littleEndian {
+		return a.readInto(bytesOf(dst), from, len(dst))
+	}
+	return a.blocks(from, len(dst), func(at int, raw []byte) error {
+		for i := range len(raw) / 2 {
+			dst[at+i] = binary.LittleEndian.Uint16(raw[2*i:])
+		}
+		return nil
+	})
+}
+
+// littleEndian tells whether values in memory are as those of the files.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// bytesOf is the memory of values.
+func bytesOf[T float32 | uint16](values []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(*new(T))))
+}
+
+// readInto fills p with the bytes of n elements after from.
+func (a *Array) readInto(p []byte, from, n int) error {
+	if err := a.checkElements(from, n); err != nil {
+		return err
+	}
+	return a.readAt(p, int64(from)*int64(a.kind.size()))
 }
 
 // wideBlock is how many values one goroutine converts or looks at.
@@ -120,10 +157,7 @@ func (a *Array) Bytes(dst []byte, from int) error {
 	if a.kind.size() != 1 {
 		return faultf(a.path, ErrShape, "elements are %s, want bytes", a.Dtype)
 	}
-	if err := a.checkElements(from, len(dst)); err != nil {
-		return err
-	}
-	return a.readAt(dst, int64(from))
+	return a.readInto(dst, from, len(dst))
 }
 
 func (a *Array) checkElements(from, n int) error {

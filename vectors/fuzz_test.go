@@ -6,8 +6,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // checked fails unless err is nil or wraps a sentinel and names its file.
@@ -135,8 +137,56 @@ func FuzzSafetensors(f *testing.F) {
 		frugal(t, b, func() {
 			s, err := NewSafetensors(bytes.NewReader(b), int64(len(b)), "f.safetensors")
 			readContainer(t, s, err)
+			for _, size := range []int64{int64(len(b)), -1} {
+				readStream(t, s, err, b, size)
+			}
 		})
 	})
+}
+
+// readStream reads as a stream what s is as a file, or why it is none.
+func readStream(t *testing.T, s *Safetensors, fault error, b []byte, size int64) {
+	stream, err := StreamSafetensors(iotest.OneByteReader(bytes.NewReader(b)), size, func(int64) error { return nil }, "f.safetensors")
+	checked(t, err)
+	if err == nil && fault != nil && size < 0 {
+		if err = stream.Finish(); err == nil {
+			t.Fatalf("a stream that is no file: %v", fault)
+		}
+		checked(t, err)
+		return
+	}
+	if (err == nil) != (fault == nil) {
+		t.Fatalf("as a stream: %v; as a file: %v", err, fault)
+	}
+	if err != nil {
+		return
+	}
+	for i, name := range stream.Stored() {
+		a, err := stream.Array(name)
+		whole, fault := s.Array(name)
+		if (err == nil) != (fault == nil) {
+			t.Fatalf("as a stream: %v; as a file: %v", err, fault)
+		}
+		if err != nil || i%3 == 2 { // which is passed over
+			continue
+		}
+		if a.Dtype == "<f2" || a.Dtype == "bf16" {
+			got, want := make([]uint16, a.Len()), make([]uint16, a.Len())
+			if a.Float16s(got, 0) != nil || whole.Float16s(want, 0) != nil || !slices.Equal(got, want) {
+				t.Fatalf("tensor %q: %v, not %v", name, got, want)
+			}
+			continue
+		}
+		got, want := make([]float32, a.Len()), make([]float32, a.Len())
+		n := a.Len() / 2
+		err = errors.Join(a.Float32s(got[:n], 0), a.Float32s(got[n:], n), whole.Float32s(want, 0))
+		if err != nil || !bytes.Equal(f32Bytes(got...), f32Bytes(want...)) {
+			t.Fatalf("tensor %q: %v, not %v: %v", name, got, want, err)
+		}
+	}
+	if err := stream.Finish(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func FuzzJSONL(f *testing.F) {

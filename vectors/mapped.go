@@ -2,13 +2,13 @@ package vectors
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"runtime/debug"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // Mapped is the vectors of a source as memory, as they lie in their file: nothing is
@@ -39,8 +39,7 @@ func Map(s Source) *Mapped {
 	}
 	f, ok := d.vec.r.(*os.File)
 	size := int64(d.vec.kind.size())
-	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-	if !ok || d.vec.big || !little || d.vec.off%size != 0 || d.vec.kind != kindF32 && d.vec.kind != kindF16 && d.vec.kind != kindBF16 {
+	if !ok || d.vec.big || !littleEndian || d.vec.off%size != 0 || d.vec.kind != kindF32 && d.vec.kind != kindF16 && d.vec.kind != kindBF16 {
 		return nil
 	}
 	memory, err := files.Map(f, d.vec.off+int64(d.vec.n)*size)
@@ -83,7 +82,7 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 		if m.F32 != nil {
 			err = checkFinite(m.F32[lo*m.Dim:hi*m.Dim], m.Dim)
 		} else {
-			err = m.check16(m.U16[lo*m.Dim : hi*m.Dim])
+			err = checkFinite16(m.U16[lo*m.Dim:hi*m.Dim], m.Dim, m.Brain)
 		}
 		if err != nil {
 			return m.files.blame(inFile(err, m.path, i, -1, m.ids(i)))
@@ -92,21 +91,21 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 	return nil
 }
 
-func (m *Mapped) check16(values []uint16) error {
+// checkFinite16 is checkFinite of binary16, or with brain of bfloat16.
+func checkFinite16(values []uint16, dim int, brain bool) error {
 	exponent, kind := uint16(0x7c00), kindF16
-	if m.Brain {
+	if brain {
 		exponent, kind = 0x7f80, kindBF16
 	}
-	for i, v := range values {
-		if v&exponent == exponent {
-			var wide [1]float32
-			decodeFloats(wide[:], []byte{byte(v), byte(v >> 8)}, kind)
-			fe := NewFileError("", fmt.Errorf("%w: %v", ErrValue, wide[0]))
-			fe.Token, fe.Dim = i/m.Dim, i%m.Dim
-			return fe
-		}
+	i := floats.NotFinite16(values, exponent)
+	if i == len(values) {
+		return nil
 	}
-	return nil
+	var wide [1]float32
+	decodeFloats(wide[:], []byte{byte(values[i]), byte(values[i] >> 8)}, kind)
+	fe := NewFileError("", fmt.Errorf("%w: %v", ErrValue, wide[0]))
+	fe.Token, fe.Dim = i/dim, i%dim
+	return fe
 }
 
 // fault is the error of reading beyond the end of a file that was cut short.

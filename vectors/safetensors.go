@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,6 +22,7 @@ type Safetensors struct {
 	names   []string
 	tensors map[string]tensorInfo
 	data    int64 // where the tensors begin
+	end     int64 // where the last one ends
 	r       io.ReaderAt
 	owner
 }
@@ -51,13 +53,21 @@ func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error
 	if n < len(head) {
 		return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no safetensors header", size)
 	}
+	return newSafetensors(r, head, size, func(int64) error { return nil }, name)
+}
+
+// newSafetensors is NewSafetensors after the length of the header was read.
+func newSafetensors(r io.ReaderAt, head [8]byte, size int64, allow func(int64) error, name string) (*Safetensors, error) {
 	length := binary.LittleEndian.Uint64(head[:])
 	if length > maxSafetensorsHeader {
 		return nil, faultf(name, ErrFormat, "claims a header of %d bytes, more than %d", length, maxSafetensorsHeader)
 	}
 	data := 8 + int64(length)
-	if data > size {
+	if size >= 0 && data > size {
 		return nil, faultf(name, ErrFormat, "is cut short: the header ends at byte %d, the file at %d", data, size)
+	}
+	if err := allow(int64(length)); err != nil {
+		return nil, NewFileError(name, err)
 	}
 	text := make([]byte, length)
 	if n, err := r.ReadAt(text, 8); n < len(text) {
@@ -67,10 +77,29 @@ func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error
 	if err := s.parse(text); err != nil {
 		return nil, faultf(name, ErrFormat, "header: %v", err)
 	}
-	if err := s.checkLayout(size - data); err != nil {
+	if size >= 0 {
+		size -= data
+	}
+	if err := s.checkLayout(size); err != nil {
 		return nil, faultf(name, ErrFormat, "%v", err)
 	}
 	return s, nil
+}
+
+// StreamSafetensors reads the header of a file that comes as a stream, such as the body of a
+// request. Its arrays are to be read in the order of [Safetensors.Stored], each once and from its
+// beginning on; what is left out is passed over. size is that of the file; −1 means that it is not
+// known. allow is asked before a header of so many bytes is read. [Safetensors.Finish] comes last.
+func StreamSafetensors(r io.Reader, size int64, allow func(header int64) error, name string) (*Safetensors, error) {
+	f := &forward{r: r}
+	var head [8]byte
+	switch n, err := f.ReadAt(head[:], 0); {
+	case errors.Is(err, io.EOF):
+		return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no safetensors header", n)
+	case err != nil:
+		return nil, NewFileError(name, err)
+	}
+	return newSafetensors(f, head, size, allow, name)
 }
 
 // parse reads the header: tensor name → description.
@@ -143,18 +172,14 @@ func parseTensor(value []byte) (t tensorInfo, err error) {
 	return t, nil
 }
 
-// checkLayout refuses gaps, overlaps and offsets beyond the size of the data.
+// checkLayout refuses gaps, overlaps and offsets beyond the size of the data; −1 means that it is not
+// known.
 func (s *Safetensors) checkLayout(size int64) error {
-	order := slices.Clone(s.names)
-	slices.SortStableFunc(order, func(a, b string) int {
-		x, y := s.tensors[a], s.tensors[b]
-		return cmp.Or(cmp.Compare(x.begin, y.begin), cmp.Compare(x.end, y.end))
-	})
 	at := int64(0)
-	for _, name := range order {
+	for _, name := range s.Stored() {
 		t := s.tensors[name]
 		switch {
-		case t.end > size:
+		case size >= 0 && t.end > size:
 			return fmt.Errorf("is cut short: tensor %.80q ends at byte %d of %d bytes of data", name, t.end, size)
 		case t.begin < at:
 			return fmt.Errorf("tensor %.80q overlaps the one before it", name)
@@ -163,14 +188,27 @@ func (s *Safetensors) checkLayout(size int64) error {
 		}
 		at = t.end
 	}
-	if at != size {
+	if size >= 0 && at != size {
 		return fmt.Errorf("%d bytes of data, the tensors take only %d", size, at)
+	}
+	if s.end = s.data + at; s.end < at {
+		return fmt.Errorf("tensors of %d bytes", at)
 	}
 	return nil
 }
 
 // Names are the tensors, in the order of the header.
 func (s *Safetensors) Names() []string { return s.names }
+
+// Stored are the tensors in the order of their bytes.
+func (s *Safetensors) Stored() []string {
+	order := slices.Clone(s.names)
+	slices.SortStableFunc(order, func(a, b string) int {
+		x, y := s.tensors[a], s.tensors[b]
+		return cmp.Or(cmp.Compare(x.begin, y.begin), cmp.Compare(x.end, y.end))
+	})
+	return order
+}
 
 // Array opens a tensor, which is valid until the file is closed.
 func (s *Safetensors) Array(name string) (*Array, error) {

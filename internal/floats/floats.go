@@ -156,6 +156,30 @@ func Finite(x []float32) bool {
 	return sum-sum == 0
 }
 
+// NotFinite16 is the place of the first value of x that has all bits of an exponent, which
+// makes it infinite or no number; len(x) if there is none.
+func NotFinite16(x []uint16, exponent uint16) int {
+	const lanes = 0x0001000100010001
+	mask, one := uint64(exponent)*lanes, uint64(exponent&-exponent)*lanes
+	const step = 8
+	i := 0
+	for ; i+step <= len(x); i += step {
+		v := (*[step]uint16)(x[i:])
+		a := uint64(v[0]) | uint64(v[1])<<16 | uint64(v[2])<<32 | uint64(v[3])<<48
+		b := uint64(v[4]) | uint64(v[5])<<16 | uint64(v[6])<<32 | uint64(v[7])<<48
+		// The lowest bit of the exponent carries to the sign where all are set.
+		if ((a&mask+one)|(b&mask+one))&(0x8000*lanes) != 0 {
+			break
+		}
+	}
+	for ; i < len(x); i++ {
+		if x[i]&exponent == exponent {
+			return i
+		}
+	}
+	return i
+}
+
 // Scale multiplies each value of x.
 func Scale(x []float32, by float64) {
 	whole := len(x) / 4 * 4

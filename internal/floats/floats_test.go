@@ -183,3 +183,27 @@ func TestFinite(t *testing.T) {
 		}
 	}
 }
+
+// All values of 16 bits, at every place of a row.
+func TestNotFinite16(t *testing.T) {
+	for _, exponent := range []uint16{0x7c00, 0x7f80} {
+		for n := range 40 {
+			x := make([]uint16, n)
+			require.Equal(t, n, NotFinite16(x, exponent))
+		}
+		x := make([]uint16, 19)
+		for v := range 1 << 16 {
+			i := v % len(x)
+			clear(x)
+			for j := range i {
+				x[j] = ^exponent&0x7fff | exponent&(exponent<<1) | 0x8000 // the largest finite one
+			}
+			x[i] = uint16(v)
+			want := len(x)
+			if uint16(v)&exponent == exponent {
+				want = i
+			}
+			require.Equal(t, want, NotFinite16(x, exponent), "%x at %d", v, i)
+		}
+	}
+}

@@ -41,7 +41,7 @@ class Passages(unittest.TestCase):
         warnings.filterwarnings("ignore", "documents that were there keep their metadata")
 
     def stored(self, document: str) -> list[int]:
-        found = _documents.fetch_documents(self.index._connection, [document], "none")[document]
+        found = _documents.fetch_documents(self.index._connection, [document])[document]
         return [d["passage"]["n"] for d in found]
 
     def test_a_document_is_one_request(self) -> None:

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,7 +40,32 @@ const (
 // worst is a request that makes a route take much memory. {n} in its path is the client's number.
 type worst struct {
 	path, body, media string
-	clients           int // at least
+	clients           int    // at least
+	accept            string // "": JSON
+}
+
+// tensorsMedia is that of bodies and answers of tensors.
+const tensorsMedia = "application/safetensors"
+
+// tensorsOf is a body of documents of dimension 16, and of a query if one is wanted, with about so
+// many bytes of vectors.
+func tensorsOf(query bool, tokens, bytes int) string {
+	const row = 4 * 16
+	n := max(bytes/row/tokens, 1)
+	header, at := "{", 0
+	add := func(name, dtype, shape string, size int) {
+		header += fmt.Sprintf(`%q:{"dtype":%q,"shape":[%s],"data_offsets":[%d,%d]},`, name, dtype, shape, at, at+size)
+		at += size
+	}
+	add("lengths", "I32", fmt.Sprint(n), 4*n)
+	data := strings.Repeat(string(binary.LittleEndian.AppendUint32(nil, uint32(tokens))), n)
+	if query {
+		add("query", "F32", "1,16", row)
+		data += strings.Repeat("\x00\x00\x80?", 16)
+	}
+	add("vectors", "F32", fmt.Sprintf("%d,16", n*tokens), n*tokens*row)
+	header = strings.TrimSuffix(header, ",") + "}"
+	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(header)))) + header + data + strings.Repeat("\x00\x00\x80?", 16*n*tokens)
 }
 
 // worstRequests are those of each route: of every operation of the description at least one. Bodies
@@ -98,6 +124,13 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 			`{"queries":["page"],"text_query":["page"],"group":"sum","passages":50,"highlight":true` + feedback(10) + item + `}`,
 		}
 	}
+	tensors := func(path string, query bool) []worst {
+		var all []worst
+		for _, tokens := range []int{1, 200, size / 64} {
+			all = append(all, worst{path: path, body: tensorsOf(query, tokens, size), media: tensorsMedia})
+		}
+		return all
+	}
 	condition := many(`{"condition":"n = ?","parameters":[`, `0`, `]}`, size)
 	agent := func(method, params string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
@@ -112,15 +145,16 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"POST /indices":                             post("/indices", `{"name":"`+strings.Repeat("x", size)+`"}`),
 		"DELETE /indices/{name}":                    get("/indices/none{n}"),
 		"PUT /indices/{name}/config":                post("/indices/w/config", `{"max_documents":`+strings.Repeat(" ", size)+`10000000}`),
-		"POST /indices/{name}/update":               post("/indices/w/update", updates...),
+		"POST /indices/{name}/update":               append(post("/indices/w/update", updates...), tensors("/indices/w/update", false)...),
 		"POST /indices/{name}/documents":            post("/indices/w/documents", updates...),
 		"POST /indices/{name}/update_with_encoding": post("/indices/w/update_with_encoding", many(`{"documents":[`, text, `]}`, encoded), `{"documents":["`+strings.Repeat("word. ", encoded/12)+`"],"metadata":[{"_id":"long{n}"}],"window":20}`),
 		"DELETE /indices/{name}/documents":          post("/indices/a/documents", condition, many(`{"ids":[`, `"x"`, `]}`, size)),
-		"GET /indices/{name}/documents":             get("/indices/a/documents?limit=10000&vectors=json&"+ids, "/indices/a/documents?limit=10000&vectors=base64&"+ids),
-		"POST /indices/{name}/search":               post("/indices/a/search", searches("")...),
-		"POST /indices/{name}/search/filtered":      post("/indices/a/search/filtered", append(searches(`,"filter_condition":"n = 1"`), many(`{"queries":[{"embeddings":[`+row+`]}],"filter_condition":"n = ?","filter_parameters":[`, `0`, `]}`, size))...),
+		"GET /indices/{name}/documents": append(get("/indices/a/documents?limit=10000&vectors=json&"+ids, "/indices/a/documents?limit=10000&vectors=base64&"+ids),
+			worst{path: "/indices/a/documents?limit=10000&" + ids, accept: tensorsMedia}),
+		"POST /indices/{name}/search":          post("/indices/a/search", searches("")...),
+		"POST /indices/{name}/search/filtered": post("/indices/a/search/filtered", append(searches(`,"filter_condition":"n = 1"`), many(`{"queries":[{"embeddings":[`+row+`]}],"filter_condition":"n = ?","filter_parameters":[`, `0`, `]}`, size))...),
 		"POST /indices/{name}/search_with_encoding": append(post("/indices/t/search_with_encoding", texts("")...),
-			worst{"/indices/h/search_with_encoding", `{"queries":["page"],"highlight":true,"metadata":false}`, "application/json", 8}),
+			worst{"/indices/h/search_with_encoding", `{"queries":["page"],"highlight":true,"metadata":false}`, "application/json", 8, ""}),
 		"POST /indices/{name}/search/filtered_with_encoding": post("/indices/t/search/filtered_with_encoding", texts(`,"filter_condition":"n = 1"`)...),
 		"POST /indices/{name}/explain": append(post("/indices/a/explain", many(`{"document_id":1,"similarities":true,"query":{"embeddings":[`, row, `]}}`, min(50_000, size/4))),
 			append(post("/indices/t/explain", `{"document_id":1,"similarities":true,"text":`+text+`}`), post("/indices/h/explain", `{"document_id":1,"text":`+long+`}`)...)...),
@@ -138,12 +172,13 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"GET /indices/{name}/backup":           get("/indices/a/backup"),
 		"PUT /indices/{name}/backup":           {{path: "/indices/copy{n}/backup", body: backup, media: "application/octet-stream"}},
 		"PUT /indices/{name}/import":           {{path: "/indices/new{n}/import", body: strings.Repeat("no archive", size/10), media: "application/x-tar"}},
-		"POST /encode":                         post("/encode", many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), many(`{"input_type":"query","texts":[`, `"a"`, `]}`, encoded), `{"input_type":"query","texts":[`+long+`]}`, `{"input_type":"document","texts":[`+long+`]}`),
-		"POST /v1/embeddings":                  post("/v1/embeddings", many(`{"input":[`, text, `]}`, encoded/4)),
-		"POST /rerank":                         post("/rerank", `{"query":[`+row+`],`+many(`"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size), `{"query":[`+wide+`],`+many(`"documents":[`, `{"embeddings":[`+wide+`]}`, `]}`, size)),
-		"POST /rerank_with_encoding":           post("/rerank_with_encoding", many(`{"query":"a","documents":[`, `"a"`, `]}`, encoded)),
-		"POST /v1/rerank":                      post("/v1/rerank", many(`{"query":"a","return_documents":true,"documents":[`, `"a"`, `]}`, encoded)),
-		"POST /v2/rerank":                      post("/v2/rerank", many(`{"query":"a","documents":[`, `{"text":"a"}`, `]}`, encoded)),
+		"POST /encode": append(post("/encode", many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), many(`{"input_type":"query","texts":[`, `"a"`, `]}`, encoded), `{"input_type":"query","texts":[`+long+`]}`, `{"input_type":"document","texts":[`+long+`]}`),
+			worst{path: "/encode", body: many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), media: "application/json", accept: tensorsMedia}),
+		"POST /v1/embeddings":        post("/v1/embeddings", many(`{"input":[`, text, `]}`, encoded/4)),
+		"POST /rerank":               append(post("/rerank", `{"query":[`+row+`],`+many(`"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size), `{"query":[`+wide+`],`+many(`"documents":[`, `{"embeddings":[`+wide+`]}`, `]}`, size)), tensors("/rerank", true)...),
+		"POST /rerank_with_encoding": post("/rerank_with_encoding", many(`{"query":"a","documents":[`, `"a"`, `]}`, encoded)),
+		"POST /v1/rerank":            post("/v1/rerank", many(`{"query":"a","return_documents":true,"documents":[`, `"a"`, `]}`, encoded)),
+		"POST /v2/rerank":            post("/v2/rerank", many(`{"query":"a","documents":[`, `{"text":"a"}`, `]}`, encoded)),
 		"POST /mcp": post("/mcp", agent("resources/read", `{"uri":"plaid://a/book"}`), agent("resources/read", `{"uri":"plaid://a/d1"}`), tool("list", `{}`),
 			tool("get", many(`{"index":"a","ids":["book",`, `"d1"`, `]}`, 18*5)), tool("similar", `{"index":"a","id":"book","k":20}`),
 			tool("search", `{"index":"a","query":"x","mode":"keywords","k":20}`),
@@ -316,8 +351,8 @@ func (s *limitedService) slowly(t *testing.T, method string, w worst, clients in
 			n := strconv.Itoa(i)
 			body := strings.ReplaceAll(w.body, "{n}", n)
 			var head bytes.Buffer
-			fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/json, text/event-stream\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
-				method, strings.ReplaceAll(w.path, "{n}", n), cmp.Or(w.media, "text/plain"), len(body))
+			fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
+				method, strings.ReplaceAll(w.path, "{n}", n), cmp.Or(w.accept, "application/json, text/event-stream"), cmp.Or(w.media, "text/plain"), len(body))
 			sent := make(chan struct{})
 			go func() { // a refusal comes before the body is taken
 				defer close(sent)

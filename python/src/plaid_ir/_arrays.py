@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
+import sys
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol, Sequence, TypeAlias, Union, cast
 
 import numpy as np
@@ -33,8 +33,12 @@ Embeddings: TypeAlias = Union[
 
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+#: Bytes of bfloat16, a type that numpy does not have.
+_BFLOAT16 = np.dtype("V2")
 #: numpy's types that go to the service as they are, and their names in safetensors.
-_TYPES = {"<f2": "F16", "<f4": "F32"}
+_TYPES = {"<f2": "F16", "<f4": "F32", "|V2": "BF16"}
+#: The media type of safetensors files.
+TENSORS = "application/safetensors"
 
 
 class Body(NamedTuple):
@@ -42,7 +46,7 @@ class Body(NamedTuple):
 
     pieces: Iterable[bytes | memoryview]
     size: int
-    media_type: str = "application/octet-stream"
+    media_type: str
 
 
 def to_json(value: Any) -> bytes:
@@ -55,20 +59,32 @@ def to_json(value: Any) -> bytes:
 
 
 def to_array(x: Any) -> npt.NDArray[Any]:
-    """An array of anything that numpy takes, or of a torch tensor on any device. float16 and float32 share memory with
-    it where they can; all other types become float32."""
+    """An array of anything that numpy takes, or of a torch tensor on any device. float16, bfloat16 and float32 share
+    memory with it where they can; all other types become float32."""
+    is_bfloat16 = False
     if hasattr(x, "detach"):  # a torch tensor, without importing torch
         x = x.detach().cpu()
-        if str(x.dtype) == "torch.bfloat16":  # which numpy does not have
-            x = x.float()
+        if str(x.dtype) == "torch.bfloat16":
+            torch = sys.modules.get("torch")
+            is_bfloat16 = torch is not None and isinstance(x, torch.Tensor)
+            x = x.contiguous().view(cast("Any", torch).int16) if is_bfloat16 else x.float()
         x = x.numpy()
     a = np.asarray(x)
+    if is_bfloat16 or a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16":  # that of ml_dtypes
+        return np.ascontiguousarray(a).view(_BFLOAT16)
     if a.dtype.kind not in "fiu":
         raise TypeError(f"vectors are numbers, not {a.dtype}")
     if a.dtype.str not in _TYPES:
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
+
+
+def to_float32(m: Matrix) -> Vectors:
+    """A matrix as numbers that numpy calculates with."""
+    if m.dtype == _BFLOAT16:
+        return (m.view("<u2").astype("<u4") << 16).view("<f4")
+    return m.astype("<f4", copy=False)
 
 
 def _number_of_axes(x: Any) -> int:
@@ -80,8 +96,16 @@ def _number_of_axes(x: Any) -> int:
 
 def _without_padding(m: Matrix) -> Matrix:
     """The rows up to the last that is not zero: encoders pad batches with zeros."""
-    used = np.flatnonzero(m.any(axis=1))
+    m_or_bits = _bits(m)
+    if len(m) and m_or_bits[-1].any():
+        return m
+    used = np.flatnonzero(m_or_bits.any(axis=1))
     return m[: used[-1] + 1] if len(used) else m[:0]
+
+
+def _bits(m: Matrix) -> Matrix:
+    """Numbers that are zero where those of an array are."""
+    return m if m.dtype != _BFLOAT16 else m.view("<u2") & 0x7FFF
 
 
 def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
@@ -142,7 +166,8 @@ def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
         if len(m) and m.shape[1] != first[1].shape[1]:
             raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} {first[0]} has {first[1].shape[1]}")
     dtype = first[1].dtype if len({m.dtype for m in matrices if len(m)}) == 1 else np.dtype("<f4")
-    return [m.astype(dtype, copy=False) if len(m) else np.zeros((0, first[1].shape[1]), dtype) for m in matrices]
+    dim = first[1].shape[1]
+    return [np.zeros((0, dim), dtype) if not len(m) else m if m.dtype == dtype else to_float32(m) for m in matrices]
 
 
 def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body | Mapping[str, Any]:
@@ -152,25 +177,63 @@ def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Bo
     return {"documents": [{"embeddings": []} for _ in matrices], **request}
 
 
-def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body:
+def tensors_body(
+    matrices: Sequence[Matrix] | None, request: Mapping[str, Any] | None, query: Matrix | None = None
+) -> Body:
     """A safetensors file of the vectors as they lie in memory, the number of vectors of each matrix, and the request
-    as JSON."""
-    text = to_json(request)
-    lengths = [len(m) for m in matrices]
-    size = sum(m.nbytes for m in matrices)
+    as JSON; ``query`` has the vectors of the only query of a route. The vectors come last: the service uses them while
+    they come."""
     entries: list[str] = []
+    head: list[bytes | memoryview] = []
+    lengths = [len(m) for m in matrices or ()]
     at = 0
-    for name, kind, shape, n in (
-        ("request", "U8", str(len(text)), len(text)),
-        ("lengths", "I64", str(len(lengths)), 8 * len(lengths)),
-        ("vectors", _TYPES[matrices[0].dtype.str], f"{sum(lengths)},{matrices[0].shape[1]}", size),
-    ):
-        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + n}]}}')
-        at += n
-    head = ("{" + ",".join(entries) + "}").encode()
-    head += b" " * (-len(head) % 8)
-    start = struct.pack("<Q", len(head)) + head + text + struct.pack(f"<{len(lengths)}q", *lengths)
-    return Body([start, *(m.data.cast("B") for m in matrices if len(m))], len(start) + size)
+
+    def add(name: str, kind: str, shape: str, size: int) -> None:
+        nonlocal at
+        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + size}]}}')
+        at += size
+
+    if matrices is not None:
+        add("lengths", "I64", str(len(lengths)), 8 * len(lengths))
+        head.append(struct.pack(f"<{len(lengths)}q", *lengths))
+    if request is not None:
+        text = to_json(request)
+        text += b" " * (-len(text) % 8)  # so that what follows is aligned
+        add("request", "U8", str(len(text)), len(text))
+        head.append(text)
+    if query is not None:
+        add("query", _TYPES[query.dtype.str], f"{query.shape[0]},{query.shape[1]}", query.nbytes)
+        head.append(_bytes_of(query))
+    vectors: list[memoryview] = []
+    if matrices is not None:
+        shape = f"{sum(lengths)},{matrices[0].shape[1]}"
+        add("vectors", _TYPES[matrices[0].dtype.str], shape, sum(m.nbytes for m in matrices))
+        vectors = [_bytes_of(m) for m in matrices if len(m)]
+    header = ("{" + ",".join(entries) + "}").encode()
+    header += b" " * (-len(header) % 8)
+    start = b"".join([struct.pack("<Q", len(header)), header, *head])
+    return Body([start, *vectors], 8 + len(header) + at, TENSORS)
+
+
+def _bytes_of(m: Matrix) -> memoryview:
+    return m.view("u1").data.cast("B")
+
+
+def read_tensors(body: bytes) -> dict[str, Any]:
+    """The JSON of an answer that is a safetensors file. ``vectors`` in it has the matrices, which can be written to."""
+    (size,) = struct.unpack_from("<Q", body)
+    tensors = json.loads(body[8 : 8 + size])
+
+    def array(name: str, dtype: str) -> npt.NDArray[Any]:
+        begin, end = tensors[name]["data_offsets"]
+        count = (end - begin) // np.dtype(dtype).itemsize
+        return np.frombuffer(body, dtype, count, 8 + size + begin).reshape(tensors[name]["shape"])
+
+    answer: dict[str, Any] = json.loads(array("answer", "u1").tobytes())
+    ends = np.cumsum(array("lengths", "<i8"))
+    vectors = array("vectors", "<f4")
+    answer["vectors"] = [vectors[i:j].copy() for i, j in zip([0, *ends[:-1].tolist()], ends.tolist())]
+    return answer
 
 
 def batches(
@@ -192,18 +255,3 @@ def batches(
         i = end
     if begin < len(sizes):
         yield slice(begin, len(sizes))
-
-
-def to_base64(m: Matrix) -> str:
-    """A matrix as the service takes it in JSON."""
-    return base64.b64encode(m.astype("<f4").tobytes()).decode()
-
-
-def vectors_of(text: str, shape: Sequence[int]) -> Vectors:
-    """A matrix as the service sends it in JSON."""
-    return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # a copy can be written to
-
-
-def matrix_of(documents: Sequence[Mapping[str, Any]]) -> Vectors:
-    """The vectors of documents of the service, one after another."""
-    return np.concatenate([vectors_of(d.get("embeddings_b64", ""), d["shape"]) for d in documents])

@@ -14,7 +14,7 @@ from typing import IO, Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ._arrays import Matrix, batches, to_json
+from ._arrays import Matrix, batches, to_float32, to_json
 from ._errors import PlaidError, RequestError, ServiceError
 from ._metadata import passage_of
 
@@ -68,6 +68,8 @@ class Spool:
     def add(self, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]]) -> None:
         """Takes documents whose ids are not there yet; ``fields`` have their ids and metadata."""
         ids = [row["_id"] for row in fields]
+        if matrices[0].dtype.kind == "V":  # bfloat16, which has no name in files of numpy
+            matrices = [to_float32(m) for m in matrices]
         kind, dim, start = matrices[0].dtype.str, matrices[0].shape[1], len(self.ids)
         if not any(len(m) for m in matrices):  # of any dimension
             dim = self._dim

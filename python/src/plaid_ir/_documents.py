@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import warnings
 from types import TracebackType
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from ._arrays import Matrix, Vectors, batches, documents_body, vectors_of
+from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position
 from ._metadata import cells_of, is_missing, passage_of
@@ -264,36 +265,47 @@ def encode(
         raise TypeError("texts is one text; want a list of texts")
     texts = items_of(texts, "texts")
     vectors: list[Vectors] = []
-    for part in batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS):
+    left = list(batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
+    while left:
+        part = left.pop(0)
         body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
         if pool_factor is not None:
             body["pool_factor"] = pool_factor
         try:
-            answer = connection.request("POST", "/encode", body, headers={"X-Embeddings-Format": "base64"})
+            answer = connection.request("POST", "/encode", body, headers={"Accept": TENSORS})
         except PlaidError as e:
+            if e.code == "PAYLOAD_TOO_LARGE" and part.stop - part.start > 1:  # the vectors of long texts
+                middle = (part.start + part.stop) // 2
+                left[:0] = slice(part.start, middle), slice(middle, part.stop)
+                continue
             add_to_position(e, "query" if is_query else "document", start + part.start)
             raise
         cut.add(answer)
-        vectors += [vectors_of(*one) for one in zip(answer["embeddings_b64"], answer["shapes"])]
+        vectors += answer["vectors"]
     return vectors
 
 
-def fetch_documents(connection: Connection, names: Sequence[str], vectors: str) -> dict[str, list[dict[str, Any]]]:
-    """For each id the document, or the passages that it is stored as, in their order. An id that is not there is a
-    KeyError. ``vectors`` is ``"base64"`` or ``"none"``."""
+def fetch_documents(
+    connection: Connection, names: Sequence[str], *, vectors: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """For each id the document, or the passages that it is stored as, in their order, with their ``vectors`` if they are
+    wanted. An id that is not there is a KeyError."""
+    headers = {"Accept": TENSORS} if vectors else None
     found: dict[str, dict[str, Any]] = {}
     passages: dict[str, list[str]] = {}
     for part in batches([len(quote(i, safe="")) + 4 for i in names], _MAX_ADDRESS, MAX_QUERIES):
         offset: int | None = 0
         while offset is not None:
-            query = urlencode([("vectors", vectors), ("offset", offset), *(("id", i) for i in names[part])])
+            query = urlencode([("offset", offset), *(("id", i) for i in names[part])])
             try:
-                answer = connection.request("GET", f"{connection.path}/documents?{query}")
+                answer = connection.request("GET", f"{connection.path}/documents?{query}", headers=headers)
             except RequestError as e:
                 if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
                     raise KeyError(connection.to_id(str(e.details.get("id", names[part][0])))) from e
                 raise
-            for d in answer["documents"]:
+            for d, m in zip(answer["documents"], answer.get("vectors") or itertools.repeat(None)):
+                if m is not None:
+                    d["vectors"] = m
                 document = d.get("passage", {}).get("of")
                 if document is not None and d["id"] not in passages.setdefault(document, []):
                     passages[document].append(d["id"])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _files, _search
-from ._arrays import Embeddings, Matrix, Vectors, matrix_of, to_matrices
+from ._arrays import Embeddings, Matrix, Vectors, to_float32, to_matrices
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import Cut, encode, fetch_documents, fetch_metadata
@@ -269,7 +269,7 @@ class IndexReader:
         ids = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         documents = dict(zip(ids, self.get_documents_embeddings(ids))) if ids else {}
         for m, hits in zip(matrices, results):
-            q: Matrix = m.astype(np.float32)
+            q: Matrix = to_float32(m)
             length: Matrix = np.linalg.norm(q, axis=1, keepdims=True)
             q = (q / np.where(length == 0, 1, length)).astype(np.float32)
             for hit in hits:
@@ -294,12 +294,12 @@ class IndexReader:
         Hits
             Best first.
         """
-        (parts,) = fetch_documents(self._connection, self._connection.to_names([id]), "base64").values()
+        (parts,) = fetch_documents(self._connection, self._connection.to_names([id]), vectors=True).values()
         text, values = f"_id NOT IN ({', '.join('?' * len(parts))})", [d["id"] for d in parts]
         chosen = condition(options.pop("where", None), options.pop("parameters", ()))
         if chosen is not None:
             text, values = f"{text} AND ({chosen[0]})", [*values, *chosen[1]]
-        return self.search(matrix_of(parts), k, where=text, parameters=values, **options)
+        return self.search(np.concatenate([d["vectors"] for d in parts]), k, where=text, parameters=values, **options)
 
     def explain(
         self,
@@ -330,7 +330,7 @@ class IndexReader:
         return _search.explain(self._connection, id, query, k, where, parameters, mode or self.mode)
 
     def rerank(self, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-        """Scores documents that need not be in the index: texts for a query that is a text, matrices [tokens, dim] for
+        """Scores any number of documents, which need not be in the index: texts for a query that is a text, matrices for
         a matrix. Vectors are not scaled to unit length.
 
         To rank documents of the index use ``search(query, len(ids), subset=ids, mode="candidates")``.
@@ -403,8 +403,8 @@ class IndexReader:
         to_names = self._connection.to_names
         lists = [to_names(ids) for ids in documents_ids] if nested else [to_names(documents_ids)]
         names = list(dict.fromkeys(i for ids in lists for i in ids))
-        documents = fetch_documents(self._connection, names, "base64")
-        found = {name: matrix_of(parts) for name, parts in documents.items()}
+        documents = fetch_documents(self._connection, names, vectors=True)
+        found = {name: np.concatenate([d["vectors"] for d in parts]) for name, parts in documents.items()}
         matrices = [[found[i] for i in ids] for ids in lists]
         return matrices if nested else matrices[0]
 
@@ -436,7 +436,7 @@ class IndexReader:
         for row in fetch_metadata(self._connection, list(dict.fromkeys(names))):
             found[str(row["_id"])] = own_fields(row)
         missing = [name for name in dict.fromkeys(names) if name not in found]
-        for name, parts in fetch_documents(self._connection, missing, "none").items():
+        for name, parts in fetch_documents(self._connection, missing).items():
             fields = own_fields(parts[0]["metadata"])
             found[name] = {k: v for k, v in fields.items() if k not in ("_passage", "text")}
         return [dict(found[name]) for name in names]
@@ -501,7 +501,7 @@ class IndexReader:
     def __contains__(self, id: object) -> bool:
         """Reports whether a document is there."""
         try:
-            fetch_documents(self._connection, self._connection.to_names([id]), "none")
+            fetch_documents(self._connection, self._connection.to_names([id]))
         except (TypeError, KeyError, UnicodeEncodeError):  # half of a character is in no id
             return False
         return True

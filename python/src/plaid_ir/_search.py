@@ -8,7 +8,7 @@ from typing import Any, Literal, Mapping, Sequence, Union, cast
 
 import numpy as np
 
-from ._arrays import Embeddings, Matrix, MatrixLike, batches, tensors_body, to_base64, to_matrices
+from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES, Cut
@@ -169,13 +169,14 @@ def explain(
 ) -> Explanation:
     body = {**base_request(k, mode), "id": connection.to_names([id])[0], "similarities": True}
     body |= filter_fields(where, parameters)
+    asked: Mapping[str, Any] | Body
     if isinstance(query, str):
-        body["text"] = query
+        asked = {**body, "text": query}
     else:
         (m,) = to_matrices(query, "query")
-        body["query"] = {"embeddings_b64": to_base64(m), "shape": list(m.shape)}
+        asked = tensors_body(None, body, m)
     try:
-        answer = connection.request("POST", connection.path + "/explain", body)
+        answer = connection.request("POST", connection.path + "/explain", asked)
     except PlaidError as e:
         if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
             raise KeyError(id) from e
@@ -196,11 +197,9 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
         if matrices is None:
             raise TypeError("the query is vectors, and the documents are texts")
         (q,) = to_matrices(query, "query")
-        body = {
-            "query_b64": to_base64(q),
-            "query_shape": list(q.shape),
-            "documents": [{"embeddings_b64": to_base64(m), "shape": list(m.shape)} for m in matrices],
-        }
+        if not any(len(m) for m in matrices):
+            raise ValueError("the documents have no vectors")
+        body = tensors_body(matrices, None, q)
         answer = connection.request("POST", "/rerank", body)
     cut = Cut()
     cut.add(answer)

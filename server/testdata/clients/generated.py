@@ -14,7 +14,9 @@ from pathlib import Path
 
 def make(url, folder):
     scripts = Path(sys.executable).parent
-    command = [sys.executable, "-m", "openapi_python_client", "generate", "--url", url + "/openapi.json", "--meta", "none", "--output-path", Path(folder) / "made"]
+    config = Path(folder) / "client.yaml"
+    config.write_text("content_type_overrides: {application/safetensors: application/octet-stream}\n")
+    command = [sys.executable, "-m", "openapi_python_client", "generate", "--url", url + "/openapi.json", "--config", config, "--meta", "none", "--output-path", Path(folder) / "made"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"})
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -85,6 +87,8 @@ def use(url):
     tensors = safetensors(matrix, {"params": {"top_k": 2}})
     found = call("search.search", "g", body=File(payload=io.BytesIO(tensors)))
     assert len(found.results[0].document_ids) == 2, found
+
+    assert request("admin.check_recall", "RecallRequest", {"queries": [{"embeddings": matrix}], "params": {"top_k": 1}}, "g").recall == 1
 
     why = request("search.explain", "ExplainRequest", {"text": "dogs bark", "id": "b"}, "g")
     assert str(why.stage) == "returned", why

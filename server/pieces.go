@@ -1,0 +1,118 @@
+package server
+
+import (
+	"sort"
+
+	"github.com/plaid-ir/plaid/internal/floats"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// How many bytes of vectors are scored at a time: about what the cache of a core holds. Each piece
+// is a call of the scorer, which costs a device more.
+const (
+	scoredBytes       = 1 << 20
+	scoredBytesDevice = 16 << 20
+)
+
+// piece is a run of documents: their vectors are in the slice of their type.
+type piece struct {
+	first, last int
+	f32         []float32
+	u16         []uint16
+}
+
+// pieces reads the vectors in runs of whole documents, and passes each on while the next one comes.
+// No more than two are held; a document that is larger than a piece is one.
+func (t *tensorBody) pieces(offsets []int, bytes int, use func(first int, docs *maxsim.Batch) error) error {
+	t.left = t.left[1:]
+	a, err := t.file.Array(tensorVectors)
+	if err != nil {
+		return err
+	}
+	most := max(bytes/(a.Width()*t.dim), 1) // rows
+	return parallel.Line(t.q.ctx, []*piece{{}, {}}, func(free func() (*piece, error), put func(*piece)) error {
+		for doc := 0; doc < len(t.lengths); {
+			p, err := free()
+			if err != nil {
+				return err
+			}
+			p.first = doc
+			p.last = max(sort.SearchInts(offsets, offsets[doc]+most+1)-1, doc+1)
+			doc = p.last
+			if err := t.fill(p, a, offsets[p.first]*t.dim, offsets[p.last]*t.dim); err != nil {
+				return badTensors(err)
+			}
+			m := p.tokens(a, t.dim)
+			if err := checkTokens(&m, p.first, offsets); err != nil {
+				return err
+			}
+			put(p)
+		}
+		return nil
+	}, func(p *piece) error {
+		from := make([]int, 0, p.last-p.first+1)
+		for _, row := range offsets[p.first : p.last+1] {
+			from = append(from, row-offsets[p.first])
+		}
+		return use(p.first, maxsim.Packed(p.tokens(a, t.dim), from))
+	})
+}
+
+// fill reads the values lo to hi.
+func (t *tensorBody) fill(p *piece, a *vectors.Array, lo, hi int) (err error) {
+	if a.Width() == 2 {
+		p.u16, err = readMore(t.q, p.u16, hi-lo, 2, func(into []uint16, from int) error { return a.Float16s(into, lo+from) })
+		return err
+	}
+	p.f32, err = readMore(t.q, p.f32, hi-lo, 4, func(into []float32, from int) error { return a.Float32s(into, lo+from) })
+	return err
+}
+
+// tokens are the vectors of a piece of an array.
+func (p *piece) tokens(a *vectors.Array, dim int) maxsim.Matrix {
+	switch {
+	case a.Width() != 2:
+		return maxsim.Float32(p.f32, dim)
+	case a.Dtype == "bf16":
+		return maxsim.BFloat16(p.u16, dim)
+	}
+	return maxsim.Float16(p.u16, dim)
+}
+
+// checkTokens names the first value that is not a number in the vectors of documents from first on.
+func checkTokens(m *maxsim.Matrix, first int, offsets []int) error {
+	i := firstNotFinite(m)
+	if i < 0 {
+		return nil
+	}
+	row := i / m.Dim
+	doc := sort.SearchInts(offsets, offsets[first]+row+1) - 1 // documents without vectors are none
+	values := make([]float32, m.Dim)
+	m.Widen(values, row, row+1)
+	return badDocument(doc, notFinite(i-(offsets[doc]-offsets[first])*m.Dim, m.Dim, values[i%m.Dim]))
+}
+
+// firstNotFinite is the place of the first value that is not a number; −1: all are numbers.
+func firstNotFinite(m *maxsim.Matrix) int {
+	i, n := 0, len(m.U16)
+	switch m.Type {
+	case maxsim.F16:
+		i = floats.NotFinite16(m.U16, 0x7c00)
+	case maxsim.BF16:
+		i = floats.NotFinite16(m.U16, 0x7f80)
+	default:
+		n = len(m.F32)
+		if floats.Finite(m.F32) {
+			return -1
+		}
+		for i < n && m.F32[i]-m.F32[i] == 0 {
+			i++
+		}
+	}
+	if i == n {
+		return -1
+	}
+	return i
+}

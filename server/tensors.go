@@ -1,0 +1,342 @@
+package server
+
+import (
+	"fmt"
+	"mime"
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Vectors by the thousand come, and go, as a safetensors file, which neither side has to spell
+// out, with these tensors in any order.
+const (
+	tensorVectors = "vectors" // F16, BF16, F32 or F64, [tokens, dim]: of all documents or queries, one after another
+	tensorLengths = "lengths" // integers, [documents]: how many vectors each has
+	tensorQuery   = "query"   // as vectors: of the one query of a route
+	tensorRequest = "request" // U8: the JSON that the route takes otherwise, without the vectors; may be left out
+	tensorAnswer  = "answer"  // U8: the JSON of an answer, without the vectors
+)
+
+const mediaTensors = "application/safetensors"
+
+// mostTensorHeader bounds the header of a body of tensors.
+const mostTensorHeader = 64 << 10
+
+// tensorTaker is a body whose vectors may come as tensors.
+type tensorTaker interface {
+	// tensors are those that have the vectors. All are needed.
+	tensors() []string
+	// takeTensors takes them over. What the request has besides is there already, but for a pieceTaker.
+	takeTensors(t *tensorBody) error
+}
+
+// pieceTaker is a tensorTaker that uses vectors while they come, if they come behind the other
+// tensors: its body may be larger than others, and is not held.
+type pieceTaker interface {
+	tensorTaker
+	inPieces()
+}
+
+// lenientParam is of routes of tensors that have no other parameters: what is made of the description
+// by openapi-python-client 0.29.1 is no Python where there are two kinds of bodies and none.
+var lenientParam = param{headerPref, "header", "handling=lenient: fields of the body, and tensors, that are not known are no errors",
+	object{"type": "string"}}
+
+// tensorsDoc describes a body of some tensors.
+func tensorsDoc(names []string) string {
+	doc := "A safetensors file with the tensors "
+	if slices.Contains(names, tensorQuery) {
+		doc += "query (F16, BF16, F32 or F64, [tokens, dim]), "
+	}
+	if slices.Contains(names, tensorVectors) {
+		doc += "lengths (integers: how many vectors each document or query has), " +
+			"vectors (F16, BF16, F32 or F64, [tokens, dim]: all of them, one after another), "
+	}
+	return doc + "and request (U8: the JSON body without the vectors; may be left out)."
+}
+
+// isTensors tells whether a Content-Type is that of tensors.
+func isTensors(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == mediaTensors
+}
+
+// takeVectors is takeTensors of documents.
+func (in *updateIn) takeVectors(all []Matrix) error {
+	if in.Documents != nil {
+		return bad("documents are in the request, and as tensors too")
+	}
+	in.Documents = make([]documentIn, len(all))
+	for i, m := range all {
+		in.Documents[i].Embeddings = rowsJSON{given: true, m: m}
+	}
+	return nil
+}
+
+var listOfVectors = []string{tensorLengths, tensorVectors}
+
+// tensors implements tensorTaker.
+func (*updateIn) tensors() []string { return listOfVectors }
+
+// takeTensors implements tensorTaker.
+func (in *updateIn) takeTensors(t *tensorBody) error { return t.give(in.takeVectors) }
+
+// tensors implements tensorTaker.
+func (*searchIn) tensors() []string { return listOfVectors }
+
+// takeTensors implements tensorTaker.
+func (in *searchIn) takeTensors(t *tensorBody) error {
+	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
+}
+
+// tensors implements tensorTaker.
+func (*recallIn) tensors() []string { return listOfVectors }
+
+// takeTensors implements tensorTaker.
+func (in *recallIn) takeTensors(t *tensorBody) error {
+	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
+}
+
+// giveQueries gives queries their vectors: the request may say for each what holds for it alone.
+func giveQueries(queries *[]queryIn, all []Matrix) error {
+	if *queries == nil {
+		*queries = make([]queryIn, len(all))
+	}
+	if len(*queries) != len(all) {
+		return bad("there are %d queries in the request and %d as tensors: want one for each", len(*queries), len(all))
+	}
+	for i, m := range all {
+		q := &(*queries)[i]
+		if q.Embeddings.given || q.Base64.given {
+			return bad("query %d has vectors in the request, and as a tensor too", i).at(Where{Query: &i})
+		}
+		q.Embeddings = rowsJSON{given: true, m: m}
+	}
+	return nil
+}
+
+// tensors implements tensorTaker.
+func (*explainIn) tensors() []string { return []string{tensorQuery} }
+
+// takeTensors implements tensorTaker.
+func (in *explainIn) takeTensors(t *tensorBody) error {
+	if in.Query == nil {
+		in.Query = &queryIn{}
+	}
+	queries := []queryIn{*in.Query}
+	err := giveQueries(&queries, []Matrix{t.query})
+	in.Query = &queries[0]
+	return err
+}
+
+// tensorBody is a body of tensors, which is read from its beginning to its end.
+type tensorBody struct {
+	q       *request
+	file    *vectors.Safetensors
+	left    []string // tensors that were not read, in the order of their bytes
+	request []byte   // JSON; nil: there is none
+	query   Matrix
+	lengths []int64   // nil: not read
+	vectors []float32 // nil: not read
+	rows    int       // of the vectors
+	dim     int       // theirs
+}
+
+// readTensors reads the body as tensors.
+func (q *request) readTensors(into tensorTaker) error {
+	t, err := q.openTensors(into.tensors())
+	if err != nil {
+		return badTensors(err)
+	}
+	if _, ok := into.(pieceTaker); ok {
+		if err := badTensors(t.read(true)); err != nil {
+			return err
+		}
+		return into.takeTensors(t)
+	}
+	if err := badTensors(t.read(false)); err != nil {
+		return err
+	}
+	if err := q.enter(); err != nil {
+		return err
+	}
+	if err := t.rest(into); err != nil {
+		return err
+	}
+	return into.takeTensors(t)
+}
+
+// badTensors tells what is wrong with the tensors from what is wrong with their coming.
+func badTensors(err error) error {
+	if err == nil || isTransport(err) {
+		return err
+	}
+	return bad("%w", err)
+}
+
+// openTensors reads the header, and looks whether the tensors are those that are wanted.
+func (q *request) openTensors(wanted []string) (*tensorBody, error) {
+	file, err := vectors.StreamSafetensors(q.Body, q.ContentLength, func(header int64) error {
+		if header > mostTensorHeader {
+			return bad("tensors: the header has %d bytes; %d are the most", header, mostTensorHeader)
+		}
+		const parsed = 8 // bytes for a byte of it
+		return q.body.hold(parsed * header)
+	}, "tensors")
+	if err != nil {
+		return nil, err
+	}
+	t := &tensorBody{q: q, file: file}
+	for _, name := range file.Stored() {
+		if name == tensorRequest || slices.Contains(wanted, name) {
+			t.left = append(t.left, name)
+		} else if !q.wants("handling=lenient") {
+			return nil, fmt.Errorf("tensors: %.80q is not known", name)
+		}
+	}
+	dims := make(map[string]int, len(wanted))
+	for _, name := range wanted {
+		a, err := file.Array(name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case name == tensorLengths:
+			if len(a.Shape) != 1 {
+				return nil, fmt.Errorf("tensors: %s has the shape %v; want one axis", name, a.Shape)
+			}
+			continue
+		case len(a.Shape) != 2 || a.Shape[1] < 1:
+			return nil, fmt.Errorf("tensors: %s has the shape %v; want [tokens, dimension]", name, a.Shape)
+		case !strings.Contains(a.Dtype, "f"):
+			return nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", name, a.Dtype)
+		}
+		dims[name] = a.Shape[1]
+		if name == tensorVectors {
+			t.rows, t.dim = a.Shape[0], a.Shape[1]
+		}
+	}
+	if query, ok := dims[tensorQuery]; ok && t.dim > 0 && query != t.dim {
+		return nil, problem(CodeDimension, "the documents have dimension %d, the query %d", t.dim, query)
+	}
+	return t, nil
+}
+
+// read reads the tensors that are left to the end of the body. With early it stops where vectors
+// come next and what they are to be used with is there.
+func (t *tensorBody) read(early bool) error {
+	for len(t.left) > 0 {
+		name := t.left[0]
+		if early && name == tensorVectors && t.lengths != nil && t.query.Tokens > 0 {
+			return nil
+		}
+		t.left = t.left[1:]
+		a, err := t.file.Array(name)
+		if err != nil {
+			return err
+		}
+		switch name {
+		case tensorRequest:
+			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
+		case tensorLengths:
+			const each = 512 // bytes for a document or query, and what is made of it
+			t.lengths, err = readAll(t.q, a.Len(), each, a.Ints)
+		case tensorVectors:
+			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)
+		case tensorQuery:
+			t.query = Matrix{Tokens: a.Shape[0], Dim: a.Shape[1]}
+			if t.query.Data, err = readAll(t.q, a.Len(), 4, a.Float32s); err == nil {
+				err = checkQuery(&t.query)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return t.file.Finish()
+}
+
+func checkQuery(m *Matrix) error {
+	err := m.checkFinite()
+	if m.Tokens == 0 {
+		err = errNoVectors
+	}
+	if err != nil {
+		return badQueryVectors(err)
+	}
+	return nil
+}
+
+// badQueryVectors is what is wrong with the vectors of a route's only query.
+func badQueryVectors(err error) *Problem {
+	p := badDocument(0, err)
+	p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
+	return p
+}
+
+// rest decodes the request, once all has been read.
+func (t *tensorBody) rest(into any) error {
+	if t.request == nil {
+		return nil
+	}
+	return t.q.decodeJSON(t.request, into)
+}
+
+// readAll reads n values, each of which counts so many bytes. Many get their room when a quarter
+// of them has come: who says that there are many, and sends none, takes little.
+func readAll[T any](q *request, n int, each int64, read func(into []T, from int) error) ([]T, error) {
+	return readMore(q, []T{}, n, each, read)
+}
+
+// readMore reads n values into a slice, which grows if it has to.
+func readMore[T any](q *request, values []T, n int, each int64, read func(into []T, from int) error) ([]T, error) {
+	values = values[:0]
+	for len(values) < n {
+		if len(values) == cap(values) {
+			room := min(max(4*cap(values), int(firstRoom/each)), n)
+			if err := q.body.hold(each * int64(room-cap(values))); err != nil {
+				return nil, err
+			}
+			values = append(make([]T, 0, room), values...)
+		}
+		from := len(values)
+		values = values[:min(cap(values), n)]
+		if err := read(values[from:], from); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// offsets are the rows at which documents, or queries, begin, and at last their number.
+func (t *tensorBody) offsets() ([]int, error) {
+	offsets := make([]int, 1, len(t.lengths)+1)
+	rest := int64(t.rows)
+	for i, n := range t.lengths {
+		if n < 0 || n > rest {
+			return nil, bad("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, rest)
+		}
+		rest -= n
+		offsets = append(offsets, t.rows-int(rest))
+	}
+	if rest > 0 {
+		return nil, bad("tensors: %s are %d short of the %d vectors", tensorLengths, rest, t.rows)
+	}
+	return offsets, nil
+}
+
+// give passes on the vectors of documents or queries that were read.
+func (t *tensorBody) give(take func(all []Matrix) error) error {
+	offsets, err := t.offsets()
+	if err != nil {
+		return err
+	}
+	all := make([]Matrix, len(t.lengths))
+	for i := range all {
+		lo, hi := offsets[i]*t.dim, offsets[i+1]*t.dim
+		all[i] = Matrix{Tokens: int(t.lengths[i]), Dim: t.dim, Data: t.vectors[lo:hi:hi]}
+	}
+	return take(all)
+}

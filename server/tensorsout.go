@@ -1,0 +1,89 @@
+package server
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or document has), " +
+	"vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
+
+// wantsTensors tells whether the client takes a safetensors file for an answer with vectors.
+func (q *request) wantsTensors() bool {
+	for _, line := range q.Header.Values("Accept") {
+		for item := range strings.SplitSeq(line, ",") {
+			media, params, err := mime.ParseMediaType(item)
+			if err != nil || media != mediaTensors {
+				continue
+			}
+			weight, err := strconv.ParseFloat(params["q"], 64)
+			return err != nil || weight > 0
+		}
+	}
+	return false
+}
+
+// sendTensors answers with the vectors of texts or documents, and with what else is to be said of
+// them. They are counted already.
+func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	if err := q.memory.take(q.ctx, int64(len(text)+8*len(all))); err != nil {
+		return err
+	}
+	lengths, tokens := make([]byte, 0, 8*len(all)), 0
+	for _, m := range all {
+		lengths = binary.LittleEndian.AppendUint64(lengths, uint64(m.Tokens))
+		tokens += m.Tokens
+	}
+	head, err := vectors.SafetensorsHeader(
+		vectors.Tensor{Name: tensorLengths, Dtype: "I64", Shape: []int{len(all)}},
+		vectors.Tensor{Name: tensorVectors, Dtype: "F32", Shape: []int{tokens, dim}},
+		vectors.Tensor{Name: tensorAnswer, Dtype: "U8", Shape: []int{len(text)}},
+	)
+	if err != nil {
+		return err
+	}
+	q.leaveTurn()
+	h := q.w.Header()
+	h.Set("Content-Type", mediaTensors)
+	h.Set("Content-Length", strconv.Itoa(len(head)+len(lengths)+4*tokens*dim+len(text)))
+	h.Set("Server-Timing", q.timing())
+	q.w.WriteHeader(http.StatusOK)
+	write := func(b []byte) { _, err = q.w.Write(b) }
+	write(append(head, lengths...))
+	for i := 0; i < len(all) && err == nil; i++ { // who is gone needs no answer
+		write(vectors.LittleEndian(all[i].Data))
+	}
+	if err == nil {
+		write(text)
+	}
+	return nil
+}
+
+// encodeTensors are the vectors of texts, all of which are there before the first is sent: the
+// shape stands before them.
+func (q *request) encodeTensors(role encode.Role, place textPlace, texts []string, factor *int) ([]Matrix, int, error) {
+	const each = 64
+	var all []Matrix
+	tokens := 0
+	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
+		if err := q.spend(4*len(m.Data) + each); err != nil {
+			return err
+		}
+		m.Data = append([]float32(nil), m.Data...)
+		all, tokens = append(all, m), tokens+m.Tokens
+		return nil
+	})
+	return all, tokens, err
+}

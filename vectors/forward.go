@@ -1,0 +1,58 @@
+package vectors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// forward reads a stream at offsets that do not fall.
+type forward struct {
+	r  io.Reader
+	at int64 // that the stream is at
+}
+
+// ReadAt implements [io.ReaderAt].
+func (f *forward) ReadAt(p []byte, off int64) (int, error) {
+	if off < f.at {
+		return 0, fmt.Errorf("byte %d of a stream was read already", off)
+	}
+	if skip := off - f.at; skip > 0 {
+		n, err := io.CopyN(io.Discard, f.r, skip)
+		f.at += n
+		if err != nil {
+			return 0, ended(err)
+		}
+	}
+	n, err := io.ReadFull(f.r, p)
+	f.at += int64(n)
+	return n, ended(err)
+}
+
+// ended is the error of an end where more should come.
+func ended(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	return err
+}
+
+// Finish passes over what is left of a stream, which has to end with the last tensor.
+func (s *Safetensors) Finish() error {
+	f, ok := s.r.(*forward)
+	if !ok {
+		return nil
+	}
+	if _, err := f.ReadAt(nil, s.end); err != nil {
+		return NewFileError(s.path, malformed(err))
+	}
+	var more [1]byte
+	switch _, err := io.ReadFull(f.r, more[:]); {
+	case err == nil:
+		return faultf(s.path, ErrFormat, "goes on behind its last tensor")
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return NewFileError(s.path, malformed(err))
+	}
+}

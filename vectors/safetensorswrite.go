@@ -1,0 +1,59 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// Tensor describes a tensor that is to be written.
+type Tensor struct {
+	Name  string
+	Dtype string // as safetensors spells it: F32, I64, U8, …
+	Shape []int
+}
+
+// SafetensorsHeader is the beginning of a safetensors file: the bytes of the tensors follow, in
+// their order and without gaps.
+func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
+	type described struct {
+		Dtype   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
+		Offsets [2]int `json:"data_offsets"`
+	}
+	header, at := make(map[string]described, len(tensors)), 0
+	for _, t := range tensors {
+		k, known := safetensorsKind(t.Dtype)
+		if !known {
+			return nil, fmt.Errorf("%w: no type %q of tensors", ErrFormat, t.Dtype)
+		}
+		n, ok := elements(t.Shape, k.size())
+		if !ok {
+			return nil, fmt.Errorf("%w: tensor %q of shape %s", ErrShape, t.Name, shapeString(t.Shape))
+		}
+		n *= k.size()
+		header[t.Name] = described{t.Dtype, t.Shape, [2]int{at, at + n}}
+		at += n
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		return nil, err
+	}
+	for len(text)%8 != 0 { // so that the tensors are aligned
+		text = append(text, ' ')
+	}
+	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
+}
+
+// LittleEndian is values as files have them, which may be their memory.
+func LittleEndian(values []float32) []byte {
+	if littleEndian {
+		return bytesOf(values)
+	}
+	raw := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	return raw
+}
