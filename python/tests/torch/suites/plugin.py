@@ -91,11 +91,8 @@ class CudaIsProcessor(TorchFunctionMode):
 
 @contextlib.contextmanager
 def processor() -> Iterator[None]:
-    class Generators(torch.Generator):
-        def __new__(cls, device: Any = "cpu") -> Any:
-            return torch.Generator.__new__(cls, "cpu" if means_cuda(device) else device)
-
-    generator, torch.Generator = torch.Generator, Generators  # type: ignore[misc]
+    generator = torch.Generator
+    torch.Generator = lambda device="cpu": generator("cpu" if means_cuda(device) else device)  # type: ignore
     try:
         with CudaIsProcessor():
             yield
