@@ -100,6 +100,8 @@ def maxsim_varlen(
     max_seqlen_d: int | None = None,
 ) -> torch.Tensor:
     """Scores [Nq, Nd] of queries and documents whose tokens lie one after another, with offsets."""
+    _assert_longest(cu_seqlens_q, max_seqlen_q)
+    _assert_longest(cu_seqlens_d, max_seqlen_d)
     return scoring.maxsim_varlen(Q_packed, D_packed, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d)
 
 
@@ -115,6 +117,8 @@ def score_pairs_packed(
     max_seqlen_d: int | None = None,
 ) -> torch.Tensor:
     """Scores [pairs] of query pair_q_idx[i] with document pair_d_idx[i], of packed tokens."""
+    _assert_longest(cu_seqlens_q, max_seqlen_q)
+    _assert_longest(cu_seqlens_d, max_seqlen_d)
     return scoring.score_pairs_packed(
         Q_packed,
         D_packed,
@@ -125,6 +129,12 @@ def score_pairs_packed(
         max_seqlen_q=max_seqlen_q,
         max_seqlen_d=max_seqlen_d,
     )
+
+
+def _assert_longest(offsets: torch.Tensor, longest: int | None) -> None:
+    """Lets the device fail, without waiting for it, if an item has more tokens than the caller says."""
+    if longest is not None and offsets.numel() > 1 and not torch.compiler.is_compiling():
+        torch._assert_async((offsets.diff() <= longest).all())
 
 
 def maxsim_from_hidden(

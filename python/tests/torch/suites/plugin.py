@@ -34,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         flash_names.install(load("theirs", root / "flash_maxsim/naive.py"))
     if ON_CPU:
-        pretend()
+        for name, answer in ANSWERS.items():
+            setattr(torch.cuda, name, lambda *args, answer=answer, **kwargs: answer)
 
 
 def load(name: str, path: Path) -> Any:
@@ -69,9 +70,36 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def pretend() -> None:
-    for name, answer in ANSWERS.items():
-        setattr(torch.cuda, name, lambda *args, answer=answer, **kwargs: answer)
+@contextlib.contextmanager
+def replaced(owner: Any, values: dict[str, Any]) -> Iterator[None]:
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+TRUTH = {name: getattr(torch.cuda, name) for name in ANSWERS}
+GENERATOR, COMPILE = torch.Generator, torch.compile
+
+
+def generator(device: Any = "cpu") -> torch.Generator:
+    return GENERATOR("cpu" if means_cuda(device) else device)
+
+
+def compiled(*args: Any, **kwargs: Any) -> Any:
+    """torch.compile, for the processor: the compiler must not believe in a GPU."""
+    function = COMPILE(*args, **kwargs)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        torch_is = {"Generator": GENERATOR, "compile": COMPILE}
+        with replaced(torch.cuda, TRUTH), replaced(torch, torch_is), torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def means_cuda(x: Any) -> bool:
@@ -91,13 +119,8 @@ class CudaIsProcessor(TorchFunctionMode):
 
 @contextlib.contextmanager
 def processor() -> Iterator[None]:
-    generator = torch.Generator
-    torch.Generator = lambda device="cpu": generator("cpu" if means_cuda(device) else device)  # type: ignore
-    try:
-        with CudaIsProcessor():
-            yield
-    finally:
-        torch.Generator = generator  # type: ignore[misc]
+    with replaced(torch, {"Generator": generator, "compile": compiled}), CudaIsProcessor():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
