@@ -12,7 +12,6 @@ from . import _plain
 from ._library import GRADIENTS, SCORE, TYPES, Call, error, fail
 from ._operands import FLOATS, LENGTHS, MASK, OFFSETS, WHOLE, Plan, Terms, as_bytes, explain, plan
 
-_TYPES: Final = (*FLOATS, torch.float64)
 _PLANS: Final = 4096
 
 Cut = Tensor | None
@@ -51,7 +50,7 @@ def find_plan(
                 raise explain(name, x) from e
         raise
     if found is None:
-        found = plan(q, d, q_cut, d_cut, pair_q, pair_d, terms, _TYPES)
+        found = plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
         keep(_plans, key, found)
     return found
 
@@ -248,18 +247,23 @@ def twice() -> RuntimeError:
     )
 
 
-def special(q: Any, d: Any) -> bool:
-    """Whether something stands between the caller and the tensors' memory: a mode, a transform, a subclass."""
-    return (
-        _modes() > 0 or type(q) not in _plain_types or type(d) not in _plain_types or q.is_meta or d.is_meta
-    )
+def compiled(*tensors: Tensor) -> bool:
+    """Whether an operator has to stand for the call: it is traced, or a tensor has no memory of its own."""
+    if _is_compiling() or _modes():
+        return True
+    return any(type(x) not in _plain_types or x.is_meta for x in tensors)
+
+
+def transformed() -> bool:
+    """Whether torch.func looks at the call."""
+    return bool(_transforms())
 
 
 def cast(x: Any) -> Any:
     """The tensor as autocast wants it for products."""
     if isinstance(x, Tensor) and x.dtype in FLOATS:
         kind = x.device.type
-        if torch.is_autocast_enabled(kind):
+        if kind != "meta" and torch.is_autocast_enabled(kind):
             return x.to(torch.get_autocast_dtype(kind))
     return x
 
@@ -307,6 +311,6 @@ def _score_by_operator(
 
 
 __all__ = [
-    "GRADIENTS", "SCORE", "TYPES", "WHOLE", "OFFSETS", "Score", "cast", "each", "find_plan", "keep", "launch",
-    "run_gradients", "run_score", "score", "special", "twice",
+    "compiled", "cut_pointers", "GRADIENTS", "SCORE", "TYPES", "WHOLE", "OFFSETS", "Score", "cast", "each", "find_plan", "keep", "launch",
+    "run_gradients", "run_score", "score", "transformed", "twice",
 ]  # fmt: skip

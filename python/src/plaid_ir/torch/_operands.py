@@ -31,6 +31,7 @@ class Terms(NamedTuple):
     longest_q: int = 0  # of packed sides
     longest_d: int = 0
     names: tuple[str, str, str, str] = ("Q", "D", "q_mask", "d_mask")
+    types: str = "floats"  # which there may be: floats, quantised, head (of which the dimensions differ)
 
 
 class Plan:
@@ -191,16 +192,17 @@ def _check_axes(name: str, x: Tensor, axes: tuple[int, ...]) -> None:
 
 def plan(
     q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, pair_q: Tensor | None, pair_d: Tensor | None,
-    terms: Terms, types: tuple[torch.dtype, ...], same_dim: bool = True,
+    terms: Terms,
 ) -> Plan:  # fmt: skip
     """Checks the operands, and says how the call is made."""
     q_name, d_name, q_cut_name, d_cut_name = terms.names
+    types = (*FLOATS, torch.int8, torch.float8_e4m3fn) if terms.types == "quantised" else (*FLOATS, torch.float64)
     check_tensor(q_name, q, types)
     check_tensor(d_name, d, types)
     own = terms.kind == OWN
     _check_axes(q_name, q, (2,) if terms.how_q == OFFSETS else (3,) if own else (2, 3))
     _check_axes(d_name, d, (2,) if terms.how_d == OFFSETS else (3, 4) if own else (2, 3))
-    if same_dim and q.shape[-1] != d.shape[-1]:
+    if terms.types != "head" and q.shape[-1] != d.shape[-1]:
         raise ValueError(
             f"{q_name} and {d_name} must share the embedding dim; got {q.shape[-1]} and {d.shape[-1]} "
             f"({q_name} {describe(q)}, {d_name} {describe(d)})"

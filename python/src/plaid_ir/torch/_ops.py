@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _functions
+from . import _chamfer, _functions, _head
 from ._library import ALL, OWN
 from ._operands import OFFSETS, Terms
 
@@ -92,3 +92,76 @@ def _backward_twice(ctx: Any, *_: Any) -> None:
 
 score.register_autograd(_backward, setup_context=_save)
 gradients.register_autograd(_backward_twice)
+
+
+@torch.library.custom_op("plaid::chamfer", mutates_args=())
+def chamfer(
+    x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, how_x: int, how_y: int, kind: int, metric: int,
+    mean: bool, nearest: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    p = _functions.find_plan(x, y, x_cut, y_cut, None, None, Terms(how_x, how_y, kind, False))
+    distances, near_x, near_y = _chamfer.run_chamfer(p, x, y, x_cut, y_cut, metric, mean, nearest)
+    none = torch.empty(0, dtype=torch.int32, device=x.device)
+    return distances, none if near_x is None else near_x, none.clone() if near_y is None else near_y
+
+
+@chamfer.register_fake
+def _(
+    x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, how_x: int, how_y: int, kind: int, metric: int,
+    mean: bool, nearest: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    shape = list(x.shape[:-2])
+    distances = x.new_empty(shape, dtype=torch.float32)
+    near_x = x.new_empty([*shape, x.shape[-2]] if nearest else [0], dtype=torch.int32)
+    return distances, near_x, x.new_empty([*shape, y.shape[-2]] if nearest else [0], dtype=torch.int32)
+
+
+@torch.library.custom_op("plaid::chamfer_gradients", mutates_args=())
+def chamfer_gradients(
+    g: Tensor, near_x: Tensor, near_y: Tensor, x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None,
+    how_x: int, how_y: int, kind: int, metric: int, mean: bool, need_x: bool, need_y: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    terms = Terms(how_x, how_y, kind, False)
+    near_x, near_y = near_x.contiguous(), near_y.contiguous()
+    dx, dy = _chamfer.run_chamfer_gradients(
+        g, near_x, near_y, x, y, x_cut, y_cut, terms, metric, mean, need_x, need_y
+    )
+    return x.new_empty(0) if dx is None else dx, y.new_empty(0) if dy is None else dy
+
+
+@chamfer_gradients.register_fake
+def _(
+    g: Tensor, near_x: Tensor, near_y: Tensor, x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None,
+    how_x: int, how_y: int, kind: int, metric: int, mean: bool, need_x: bool, need_y: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return x.new_empty(x.shape if need_x else [0]), y.new_empty(y.shape if need_y else [0])
+
+
+def _save_chamfer(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, y, x_cut, y_cut, *terms = inputs
+    ctx.terms = terms[:-1]
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, y, x_cut, y_cut, *output[1:])
+
+
+def _chamfer_backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    need_x, need_y = ctx.needs_input_grad[:2]
+    dx = dy = None
+    if g is not None:
+        x, y, x_cut, y_cut, near_x, near_y = ctx.saved_tensors
+        dx, dy = chamfer_gradients(g, near_x, near_y, x, y, x_cut, y_cut, *ctx.terms, need_x, need_y)
+    return dx if need_x else None, dy if need_y else None, *(None,) * 8
+
+
+chamfer.register_autograd(_chamfer_backward, setup_context=_save_chamfer)
+chamfer_gradients.register_autograd(_backward_twice)
+
+
+@torch.library.custom_op("plaid::maxsim_from_hidden", mutates_args=())
+def head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
+    return _head.run_head(q, h, w, b, d_mask, normalize)
+
+
+@head.register_fake
+def _(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
+    return q.new_empty([*q.shape[:-2], *h.shape[:-2]], dtype=torch.float32)

@@ -1,0 +1,85 @@
+"""Scores of hidden states, whose token vectors a linear layer makes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from . import _functions
+from ._functions import find_plan, launch
+from ._library import HEAD, TYPES
+from ._maxsim import maxsim
+from ._operands import ALL, FLOATS, MASK, WHOLE, Plan, Terms, as_bytes, check_devices, check_tensor, describe
+
+_TERMS: Final = tuple(
+    Terms(WHOLE, how, ALL, normalize, 0, 0, ("Q", "H_d", "q_mask", "d_mask"), "head")
+    for normalize in (False, True)
+    for how in (WHOLE, MASK)
+)
+
+
+def maxsim_from_hidden(
+    Q: Tensor, H_d: Tensor, W: Tensor, b: Tensor | None = None, d_mask: Tensor | None = None, normalize: bool = True
+) -> Tensor:
+    """Scores [Nq, Nd] of queries Q [Nq, Lq, dim] and documents whose token vectors are W h + b: H_d is
+    [Nd, Ld, hidden], W [dim, hidden], as torch.nn.Linear(hidden, dim).weight, and b [dim].
+
+    Without gradients, one kernel multiplies and scores, and the token vectors are never in memory. With gradients
+    torch multiplies, and they are.
+    """
+    for name, x in (("W", W), ("b", b)):
+        if x is not None:
+            check_tensor(name, x, (*FLOATS, torch.float64))
+    check_tensor("H_d", H_d, (*FLOATS, torch.float64))
+    check_tensor("Q", Q, (*FLOATS, torch.float64))
+    if W.dim() != 2 or W.shape[0] != Q.shape[-1] or W.shape[1] != H_d.shape[-1]:
+        raise ValueError(f"W {describe(W)} has to be [{Q.shape[-1]}, {H_d.shape[-1]}], as the last axes of Q and H_d")
+    check_devices("Q", Q, "W", W)
+    if b is not None:
+        if b.shape != W.shape[:1]:
+            raise ValueError(f"b {describe(b)} has to be [{W.shape[0]}], as the first axis of W")
+        check_devices("Q", Q, "b", b)
+    tensors = [x for x in (Q, H_d, W, b) if x is not None]
+    Q, H_d, W = (_functions.cast(x) for x in (Q, H_d, W))
+    grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if grad or _functions.transformed() or any(x.dtype == torch.float64 for x in tensors):
+        return _by_torch(Q, H_d, W, b, d_mask, normalize)
+    if _functions.compiled(*tensors):
+        from . import _ops
+
+        return _ops.head(Q, H_d, W, b, d_mask, normalize)
+    return run_head(Q, H_d, W, b, d_mask, normalize)
+
+
+def _by_torch(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
+    kind = torch.promote_types(h.dtype, w.dtype)
+    d = torch.nn.functional.linear(h.to(kind), w.to(kind), None if b is None else b.to(kind))
+    return maxsim(q, d, None, d_mask, normalize=normalize)
+
+
+def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
+    p: Plan = find_plan(q, h, None, d_mask, None, None, _TERMS[2 * bool(normalize) + (d_mask is not None)])
+    if p.plain:
+        return _by_torch(q, h, w, b, d_mask, normalize)
+    scores = torch.empty(p.shape, dtype=torch.float32, device=p.device)
+    if p.trivial:
+        return scores.zero_()
+    if p.q_copy:
+        q = q.contiguous()
+    if p.d_copy:
+        h = h.contiguous()
+    if d_mask is not None and p.d_fix:
+        d_mask = as_bytes(d_mask)
+    w = w.contiguous()
+    if b is not None:
+        b = b.to(torch.float32).contiguous()
+    launch(
+        HEAD, p, ("head", w.dtype, b is not None),
+        q.data_ptr(), 0, 0, 0, 0, 0, p.q,
+        h.data_ptr(), 0, 0, 0, 0, 0 if d_mask is None else d_mask.data_ptr(), p.d,
+        p.pairs, 0, 0, 0, p.normalize, w.data_ptr(), TYPES[w.dtype], 0 if b is None else b.data_ptr(),
+        scores.data_ptr(),
+    )  # fmt: skip
+    return scores
