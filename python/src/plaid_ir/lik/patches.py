@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..torch import maxsim_inbatch, maxsim_kd
 from .autograd import maxsim, maxsim_pairs
 
 __all__ = ["patch_colpali_engine", "patch_pylate", "unpatch_colpali_engine", "unpatch_pylate"]
@@ -44,21 +45,12 @@ def patch_colpali_engine() -> None:
     if "colpali_engine" in _patched:
         return
     scores = importlib.import_module("colpali_engine.utils.maxsim")
-    _patch("colpali_engine", [(scores.maxsim_inbatch, _dense), (scores.maxsim_kd, _dense_own)])
+    _patch("colpali_engine", [(scores.maxsim_inbatch, maxsim_inbatch), (scores.maxsim_kd, maxsim_kd)])
 
 
 def unpatch_colpali_engine() -> None:
     """colpali-engine scores as it did before patch_colpali_engine()."""
     _unpatch("colpali_engine")
-
-
-def _dense(query: torch.Tensor, doc: torch.Tensor) -> torch.Tensor:
-    """In the type of the embeddings, as theirs. Padding is rows of zeros there, which count."""
-    return maxsim(query, doc).to(query.dtype)
-
-
-def _dense_own(query: torch.Tensor, doc: torch.Tensor) -> torch.Tensor:
-    return _dense(query, doc)
 
 
 def _scores(original: _Function) -> _Function:

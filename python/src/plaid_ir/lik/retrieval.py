@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import torch as scoring
 from .autograd import checked_backward, maxsim
 
 __all__ = ["MaxSimScorer", "maxsim_topk", "retrieve"]
@@ -87,7 +88,6 @@ def retrieve(
     )
 
 
-@torch.no_grad()
 def maxsim_topk(
     Q: torch.Tensor,
     D: torch.Tensor,
@@ -101,25 +101,8 @@ def maxsim_topk(
     sorted: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As retrieve; with chunk_size no more scores are in memory than of so many documents and k."""
-    if k <= 0:
-        raise ValueError(f"k must be positive, not {k}")
     if Q.device != D.device:
         raise ValueError(f"Q is on {Q.device} and D on {D.device}: they have to be on the same device")
-    single = Q.dim() == 2
-    Q, D = (x.unsqueeze(0) if x.dim() == 2 else x for x in (Q, D))
-    q_mask, d_mask = (m.unsqueeze(0) if m is not None and m.dim() == 1 else m for m in (q_mask, d_mask))
-    count = D.shape[0]
-    step = count if chunk_size is None or chunk_size >= count else chunk_size
-    scores = Q.new_empty(Q.shape[0], 0, dtype=torch.float32)
-    rows = Q.new_empty(Q.shape[0], 0, dtype=torch.int64)
-    for start in range(0, count, max(step, 1)):
-        mask = None if d_mask is None else d_mask[start : start + step]
-        part = maxsim(Q, D[start : start + step], q_mask, mask, normalize=normalize)
-        if start == 0 and step >= count:
-            scores, rows = part.topk(min(k, count), largest=largest, sorted=sorted)
-            break
-        numbers = torch.arange(start, start + part.shape[1], device=Q.device).expand_as(part)
-        scores, rows = torch.cat([scores, part], dim=1), torch.cat([rows, numbers], dim=1)
-        scores, best = scores.topk(min(k, scores.shape[1]), largest=largest, sorted=sorted)
-        rows = rows.gather(1, best)
-    return (scores[0], rows[0]) if single else (scores, rows)
+    return scoring.top_k(
+        Q, D, k, q_mask, d_mask, normalize=normalize, chunk_size=chunk_size, largest=largest, sorted=sorted
+    )

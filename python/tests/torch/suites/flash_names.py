@@ -91,8 +91,22 @@ def maxsim_sparse_naive(Q: Tensor, D: Tensor, indices: Tensor) -> Tensor:
     return torch.stack([(Q[i.long()].float() @ d.float().T).amax(1).sum() for i, d in zip(indices, D)])
 
 
+def flash_maxsim_int8_batched_train(*args: Any, **kwargs: Any) -> Tensor:
+    """Theirs keeps documents as int8 for the gradients; plaid keeps nothing but what the caller has anyway."""
+    return flash_maxsim_batched_train(*args, **kwargs)
+
+
+def quantize_int8(D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Theirs has bytes, scales and minima; plaid's int8, scales and zero points."""
+    return scoring.quantize_int8_affine(D)
+
+
+def flash_maxsim_int8(Q: Tensor, D: Tensor, scales: Tensor, zeros: Tensor, doc_lengths: Tensor | None = None) -> Tensor:
+    return scoring.maxsim_int8(Q, D, scale_D=scales, zero_D=zeros, d_mask=prefix(doc_lengths, D.shape[1]))
+
+
 def flash_chamfer(P: Tensor, Q: Tensor, metric: str = "l2_sq") -> Tensor:
-    return scoring.chamfer(P, Q, metric={"l2_sq": "l2"}.get(metric, metric), reduction="mean")
+    return scoring.chamfer(P, Q, metric=metric, reduction="mean")
 
 
 def flash_chamfer_train(P: Tensor, Q: Tensor) -> Tensor:
@@ -123,8 +137,6 @@ def install(naive: Any) -> None:
         for name, value in source.items():
             if callable(value) and not name.startswith("_") and name != "install":
                 setattr(root, name, value)
-    for name in ("quantize_int8", "flash_maxsim_int8", "flash_maxsim_int8_symmetric", "quantize_int8_symmetric"):
-        setattr(root, name, globals().get(name))
     root.__path__ = []
     parts = ("flash_chamfer", "flash_maxsim_varlen", "flash_maxsim_batched_train", "flash_maxsim_sparse_dd")
     sys.modules |= {"flash_maxsim": root} | {f"flash_maxsim.{part}": root for part in parts}
