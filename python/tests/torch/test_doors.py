@@ -72,22 +72,22 @@ def check_same(make: Callable[[Any, bool], Any], dtype: Any, *args: Any) -> None
         assert our_error <= 1.5 * their_error + ROUNDING[dtype], f"{name}: {our_error}, theirs {their_error}"
 
 
-def check_training(make: Callable[[Any, bool], Any], *args: Any) -> None:
+def check_training(make: Callable[[Any, bool], Any], *args: Any, rate: float = 0.02) -> None:
     torch.manual_seed(0)
     first = Encoder()
     ends = []
     for ours in (False, True):
         encoder = copy.deepcopy(first)
         loss = make(encoder, ours)
-        optimizer = torch.optim.SGD(encoder.parameters(), lr=0.02)
+        optimizer = torch.optim.SGD(encoder.parameters(), lr=rate)
         for _ in range(200):
             optimizer.zero_grad()
             value = loss([dict(x) for x in args[0]], *args[1:])
             value.backward()
             optimizer.step()
         ends.append(value.item())
-        begin = make(first, False)([dict(x) for x in args[0]], *args[1:]).item()
-        assert value.item() < 0.99 * begin, "the loss does not fall"
+    begin = make(first, False)([dict(x) for x in args[0]], *args[1:]).item()
+    assert ends[0] < 0.99 * begin, "the loss does not fall"
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
 
 
@@ -219,7 +219,9 @@ def test_colpali_engine(name: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize("name", COLPALI)
 def test_colpali_engine_training(name: str) -> None:
-    check_training(lambda e, ours: colpali(name, e, ours), columns(3))
+    # Their temperature is .02: larger steps make differences of rounding grow.
+    rate = {"ColbertSigmoidLoss": 2e-4, "ColbertPairwiseCELoss": 0.1}.get(name, 2e-3)
+    check_training(lambda e, ours: colpali(name, e, ours), columns(3), rate=rate)
 
 
 def test_colpali_engine_patched() -> None:
