@@ -85,7 +85,7 @@ def describe(x: Tensor) -> str:
 def check_tensor(name: str, x: Any, types: tuple[torch.dtype, ...]) -> None:
     if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
         raise explain(name, x)
-    if x.has_names():
+    if not torch.compiler.is_compiling() and x.has_names():
         raise TypeError(f"{name} has named dimensions; call rename(None) first")
     if x.dtype not in types:
         hint = ""
