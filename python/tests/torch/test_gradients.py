@@ -288,3 +288,41 @@ def test_module_can_be_copied_and_pickled() -> None:
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert repr(other) == repr(module) == "MaxSim('own', normalize=True, mean=True)"
         assert other.get_config_dict() == module.get_config_dict()
+
+
+@pytest.fixture
+def _poisoned() -> object:
+    """Memory that is not written yet is full of NaN and of the largest integers."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_poisoned")
+def test_all_results_are_written(device: str) -> None:
+    test_all("empty", False, torch.float32, device)
+    test_all("holes", True, torch.bfloat16, device)
+    test_own("empty", device)
+    test_packed_padded_and_candidates(device)
+    for kind in ("empty", "lengths"):
+        test_chamfer("l2", "mean", kind, device)
+    q, d = leaves(random(9, 8, device=device), random(12, 8, device=device))
+    plaid.maxsim_varlen(q, d, [1, 4, 4, 8], [2, 5, 5, 9], 5, 7).sum().backward()  # rows that no item has
+    want = doubles(q, d)
+    plaid.maxsim_varlen(*want, [1, 4, 4, 8], [2, 5, 5, 9], 5, 7).sum().backward()
+    compare([q, d], want, 5)
+    for rows in (0, 8):
+        assert not q.grad[rows].any()
+    assert not d.grad[:2].any() and not d.grad[9:].any()
+
+
+def test_default_device_and_tracing(device: str) -> None:
+    q, d = random(2, 3, 8, device=device), random(4, 5, 8, device=device)
+    with torch.device("meta"):
+        assert plaid.maxsim_padded(q, d, [3, 2], [5, 4, 3, 2]).isfinite().all()
+        assert plaid.MaxSim()(list(q), list(d)).isfinite().all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(plaid.maxsim, (q, d))
+    assert torch.equal(traced(d, q), plaid.maxsim(d, q))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from ._maxsim import maxsim, maxsim_pairs, maxsim_varlen, score_pairs_packed
 
 _KINDS: Final = ("all", "own", "pairs")
-_Side = Tensor | Sequence[Any]
+_Side: TypeAlias = Tensor | Sequence[Any]
 
 
 class MaxSim(torch.nn.Module):
@@ -104,8 +104,8 @@ def _matrices(side: _Side, mask: Tensor | None) -> list[Tensor]:
 
 
 def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32)
-    torch.cumsum(torch.tensor([len(x) for x in matrices]), 0, dtype=torch.int32, out=offsets[1:])
+    offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
+    torch.cumsum(torch.tensor([len(x) for x in matrices], device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
     return torch.cat([x.to(device) for x in matrices]), offsets
 
 

@@ -257,7 +257,7 @@ def as_bytes(mask: Tensor) -> Tensor:
 def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
     """Lengths, offsets or numbers of items as int32, where the vectors are."""
     if isinstance(x, (list, tuple)):
-        x = torch.tensor(x, dtype=torch.int32)
+        x = torch.tensor(x, dtype=torch.int32, device="cpu")
     if not isinstance(x, Tensor) or x.layout != torch.strided:
         raise explain(name, x)
     if x.dtype not in (torch.int32, torch.int64, torch.int16, torch.uint8, torch.int8):
