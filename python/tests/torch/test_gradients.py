@@ -262,23 +262,34 @@ def test_chamfer(metric: str, reduction: str, kind: str, device: str) -> None:
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_from_hidden(normalize: bool, bias: bool, device: str) -> None:
-    q, h = random(3, 5, 16, device=device), torch.randn(4, 7, 40, device=device)
+    """Only vectors of documents are normalized."""
+    q, h = 3 * random(3, 5, 16, device=device), torch.randn(4, 7, 40, device=device)
+    q[0, 0] = 0
     w, b = torch.randn(16, 40, device=device), torch.randn(16, device=device) if bias else None
     mask = masks("empty", 4, 7, device=device)
     tensors = [x for x in (q, h, w, b) if x is not None]
     wanted = doubles(*tensors)
     tokens = torch.nn.functional.linear(wanted[1], *wanted[2:])
-    want = reference.every(wanted[0], tokens, None, mask, normalize=normalize)
+    want = reference.every(wanted[0], reference.unit(tokens) if normalize else tokens, None, mask)
     got = plaid.maxsim_from_hidden(q, h, w, b, mask, normalize)
-    torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=2e-5)
+    torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=1e-4)
     assert torch.equal(plaid.maxsim_from_hidden(q[0], h, w, b, mask, normalize), got[0])
     trained = leaves(*tensors)
     scores = plaid.maxsim_from_hidden(*trained[:3], trained[3] if bias else None, mask, normalize)
-    torch.testing.assert_close(scores.double(), want, rtol=2e-6, atol=3e-5)
+    assert torch.equal(scores, got)
     scores.sum().backward()
     want.sum().backward()
     for g, x in zip(trained, wanted):
-        torch.testing.assert_close(g.grad.double(), x.grad, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(g.grad.double(), x.grad, rtol=1e-5, atol=3e-4)
+    only = leaves(w)[0]
+    plaid.maxsim_from_hidden(q, h, only, b, mask, normalize).sum().backward()
+    torch.testing.assert_close(only.grad, trained[2].grad, rtol=1e-5, atol=1e-4)
+    narrow = [x.bfloat16() for x in (q, h, w)]
+    half = leaves(*narrow)
+    scores = plaid.maxsim_from_hidden(*half, None, mask, normalize)
+    assert torch.equal(scores, plaid.maxsim_from_hidden(*narrow, None, mask, normalize))
+    scores.sum().backward()
+    assert all(x.grad.dtype == torch.bfloat16 and x.grad.isfinite().all() for x in half)
 
 
 def test_module_can_be_copied_and_pickled() -> None:
