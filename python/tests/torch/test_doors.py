@@ -1,252 +1,350 @@
-"""The losses of PyLate, sentence-transformers and colpali-engine with plaid's scores: the same loss, the same
-gradients, and the same end of a training. Each part needs its package, and is skipped without it."""
+"""Compilers, transforms, processes and modules that call; errors."""
 
 from __future__ import annotations
 
-import copy
-import importlib
-from collections.abc import Callable
-from typing import Any
+import multiprocessing
+import os
+import subprocess
+import sys
 
 import pytest
+import torch
+from test_gradients import leaves
+from test_scores import masks, random
 
-torch = pytest.importorskip("torch")
+import plaid_ir.torch as plaid
 
-import plaid_ir.lik  # noqa: E402
-from plaid_ir.torch import MaxSim  # noqa: E402
+CALLS = {
+    "all": lambda q, d, m: plaid.maxsim(q, d, None, m),
+    "normalized": lambda q, d, m: plaid.maxsim(q, d, None, m, normalize=True),
+    "own": lambda q, d, m: plaid.maxsim(q, d.unsqueeze(1), None, m.unsqueeze(1)),
+    "pairs": lambda q, d, m: plaid.maxsim_pairs(q, d, None, m),
+    "lengths": lambda q, d, m: plaid.maxsim_padded(q, d, m.sum(1) * 0 + 2, m.sum(1)),
+    "candidates": lambda q, d, m: plaid.maxsim_candidates(q, d, m[:, :2].int()),
+    "packed": lambda q, d, m: plaid.maxsim_varlen(
+        q.flatten(0, 1), d.flatten(0, 1), torch.arange(0, q.shape[0] + 1, device=q.device) * q.shape[1],
+        torch.arange(0, d.shape[0] + 1, device=q.device) * d.shape[1], q.shape[1], d.shape[1],
+    ),
+    "chamfer": lambda q, d, m: plaid.chamfer(q, d, y_mask=m),
+    "module": lambda q, d, m: plaid.MaxSim()(q, d.unsqueeze(1), documents_mask=m.unsqueeze(1)),
+    "float64": lambda q, d, m: plaid.maxsim(q.double(), d, None, m),
+}  # fmt: skip
 
-torch.set_num_threads(1)
-WORDS, DIM = 60, 16
-# The rounding of gradients that have the type of the vectors.
-ROUNDING = {torch.float32: 3e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-DTYPES = list(ROUNDING)
 
-
-class Encoder(torch.nn.Module):
-    """Token vectors of length 1, all of whose products are positive: then it does not matter that a masked
-    token has similarity 0 in PyLate, and -inf in plaid."""
-
-    skiplist: list[int] = []
-    do_query_expansion = False
-
-    def __init__(self, dtype: Any = torch.float32, score_dtype: Any = None) -> None:
-        super().__init__()
-        self.words = torch.nn.Embedding(WORDS, 24)
-        self.head = torch.nn.Linear(24, DIM)
+@pytest.mark.parametrize("name", CALLS)
+def test_compiled(name: str, device: str) -> None:
+    """One graph, which is right for other shapes and with gradients."""
+    torch._dynamo.reset()
+    call = CALLS[name]
+    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n, lq, ld in ((3, 4, 6), (5, 2, 9), (4, 7, 3)):
+        q, d = random(n, lq, 16, device=device), random(n, ld, 16, device=device)
+        mask = masks("prefix", n, ld, device=device)
+        got, want = leaves(q, d), leaves(q, d)
+        scores, expected = compiled(*got, mask), call(*want, mask)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-6)
+        scores.square().sum().backward()
+        expected.square().sum().backward()
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-5)
         with torch.no_grad():
-            self.head.bias[0] = 3.0
-        self.dtype, self.score_dtype = dtype, score_dtype or dtype
-
-    def forward(self, features: dict[str, Any], task: str | None = None, **ignored: Any) -> dict[str, Any]:
-        x = self.head(torch.tanh(self.words(features["input_ids"])))
-        x = torch.nn.functional.normalize(x, dim=-1).to(self.dtype).to(self.score_dtype)
-        return {"token_embeddings": x, "attention_mask": features["attention_mask"]}
+            torch.testing.assert_close(compiled(q, d, mask), expected.detach(), rtol=0, atol=1e-6)
 
 
-def texts(generator: Any, count: int, longest: int) -> dict[str, Any]:
-    """Random tokens, of which the last ones of a text are padding."""
-    ids = torch.randint(1, WORDS, (count, longest), generator=generator)
-    lengths = torch.randint(longest // 2, longest + 1, (count, 1), generator=generator)
-    return {"input_ids": ids, "attention_mask": (torch.arange(longest) < lengths).long()}
+def test_compiled_head(device: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(plaid.maxsim_from_hidden, fullgraph=True, backend="aot_eager")
+    q, h, w = random(3, 4, 8, device=device), random(5, 6, 24, device=device), random(8, 24, device=device)
+    assert torch.equal(compiled(q, h, w), plaid.maxsim_from_hidden(q, h, w))
 
 
-def outcome(loss: Any, encoder: Any, *args: Any) -> tuple[float, dict[str, Any]]:
-    encoder.zero_grad()
-    value = loss([dict(x) for x in args[0]], *args[1:])
-    value.backward()
-    return value.item(), {name: x.grad.clone() for name, x in encoder.named_parameters()}
+def test_operators(device: str) -> None:
+    """torch's own checks of schemas, fake tensors and registrations of gradients."""
+    from plaid_ir.torch import _ops
+
+    q, d = leaves(random(3, 4, 8, device=device), random(5, 6, 8, device=device))
+    mask = masks("holes", 5, 6, device=device)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(_ops.score, (q, d, None, mask, None, None, 0, 1, 0, True, 0, 0, True), test_utils=checks)
+    x, y = leaves(random(3, 4, 8, device=device), random(3, 6, 8, device=device))
+    torch.library.opcheck(_ops.chamfer, (x, y, None, None, 0, 0, 1, 0, True, True), test_utils=checks)
+    hidden = random(5, 6, 24, device=device), random(8, 24, device=device)
+    torch.library.opcheck(_ops.head, (q.detach(), *hidden, None, mask, True), test_utils=checks[:1] + checks[2:3])
 
 
-def check_same(make: Callable[[Any, bool], Any], dtype: Any, *args: Any) -> None:
-    """plaid may not be further from the loss and the gradients in float64 than they are, but for rounding."""
-    torch.manual_seed(0)
-    encoder = Encoder(dtype)
-    exact = Encoder(dtype, torch.float64)
-    exact.load_state_dict(encoder.state_dict())
-    true, true_gradients = outcome(make(exact, False), exact, *args)
-    theirs, their_gradients = outcome(make(encoder, False), encoder, *args)
-    ours, our_gradients = outcome(make(encoder, True), encoder, *args)
-    assert abs(ours - true) <= 1.5 * abs(theirs - true) + ROUNDING[dtype] * max(1, abs(true))
-    for name, right in true_gradients.items():
-        their_error, our_error = (float((g[name] - right).norm() / right.norm()) for g in (their_gradients, our_gradients))
-        assert our_error <= 1.5 * their_error + ROUNDING[dtype], f"{name}: {our_error}, theirs {their_error}"
+def test_fake_and_meta_tensors() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, d = torch.randn(3, 4, 8, requires_grad=True), torch.randn(5, 6, 8)
+        scores = plaid.maxsim(q, d)
+        assert scores.shape == (3, 5)
+        scores.sum().backward()
+        assert q.grad is not None and q.grad.shape == q.shape
+    q, d = torch.randn(3, 4, 8, device="meta"), torch.randn(3, 2, 6, 8, device="meta", dtype=torch.float16)
+    scores = plaid.maxsim(q, d)
+    assert scores.is_meta and scores.shape == (3, 2) and scores.dtype == torch.float32
+    assert plaid.chamfer(q, q).shape == (3,)
 
 
-def check_training(make: Callable[[Any, bool], Any], *args: Any, rate: float = 0.02) -> None:
-    torch.manual_seed(0)
-    first = Encoder()
-    ends = []
-    for ours in (False, True):
-        encoder = copy.deepcopy(first)
-        loss = make(encoder, ours)
-        optimizer = torch.optim.SGD(encoder.parameters(), lr=rate)
-        for _ in range(200):
-            optimizer.zero_grad()
-            value = loss([dict(x) for x in args[0]], *args[1:])
-            value.backward()
-            optimizer.step()
-        ends.append(value.item())
-    begin = make(first, False)([dict(x) for x in args[0]], *args[1:]).item()
-    assert ends[0] < 0.99 * begin, "the loss does not fall"
-    assert ends[1] == pytest.approx(ends[0], rel=1e-4)
+def test_function_transforms(device: str) -> None:
+    q, d = random(2, 3, 8, device=device), random(4, 5, 8, device=device)
+    leaf = q.clone().requires_grad_()
+    plaid.maxsim(leaf, d).sum().backward()
+    assert torch.equal(torch.func.grad(lambda q: plaid.maxsim(q, d).sum())(q), leaf.grad)
+    jacobian = torch.func.jacrev(lambda q: plaid.maxsim(q, d))(q)
+    assert jacobian.shape == (2, 4, 2, 3, 8)
+    torch.testing.assert_close(jacobian.sum((0, 1)), leaf.grad, rtol=0, atol=1e-6)
+    many = random(6, 2, 3, 8, device=device)
+    assert torch.equal(torch.vmap(lambda q: plaid.maxsim(q, d))(many), torch.stack([plaid.maxsim(q, d) for q in many]))
+    both = torch.vmap(plaid.maxsim, in_dims=(0, None))(many, d)
+    assert torch.equal(both, torch.vmap(lambda q: plaid.maxsim(q, d))(many))
+    per_sample = torch.vmap(torch.func.grad(lambda q, d: plaid.maxsim(q, d).sum()), in_dims=(0, None))(many, d)
+    assert per_sample.shape == many.shape
+    points = random(6, 2, 3, 8, device=device)
+    distances = torch.vmap(lambda x: plaid.chamfer(x, d[:2]))(points)
+    assert torch.equal(distances, torch.stack([plaid.chamfer(x, d[:2]) for x in points]))
+    for wrong in (
+        lambda: torch.func.jvp(lambda q: plaid.maxsim(q, d), (q,), (q,)),
+        lambda: torch.func.hessian(lambda q: plaid.maxsim(q, d).sum())(q),
+    ):
+        with pytest.raises(RuntimeError):
+            wrong()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, q)
+        with pytest.raises(RuntimeError, match="jvp"):
+            plaid.maxsim(dual, d)
 
 
-def columns(count: int) -> list[dict[str, Any]]:
-    generator = torch.Generator().manual_seed(1)
-    return [texts(generator, 8, 10), *(texts(generator, 8, 24) for _ in range(count))]
+def test_subclasses_and_modes(device: str) -> None:
+    class Named(torch.Tensor):
+        pass
+
+    q, d = random(2, 3, 8, device=device), random(4, 5, 8, device=device)
+    assert torch.equal(plaid.maxsim(q.as_subclass(Named), d).as_subclass(torch.Tensor), plaid.maxsim(q, d))
+    assert plaid.maxsim(torch.nn.Parameter(q), d).requires_grad
+    negative = torch.complex(torch.zeros_like(q), q).conj().imag
+    assert negative.is_neg()
+    torch.testing.assert_close(plaid.maxsim(negative, d), plaid.maxsim(-q, d), rtol=0, atol=0)
 
 
-def teacher(*shape: int) -> Any:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(2)) * 4
+def test_top_k_and_rank(device: str) -> None:
+    q, d = random(3, 4, 8, device=device), random(23, 6, 8, device=device)
+    mask = masks("holes", 23, 6, device=device)
+    scores = plaid.maxsim(q, d, None, mask)
+    want = scores.topk(5)
+    for chunk in (None, 1, 4, 23, 100):
+        got = plaid.top_k(q, d, 5, None, mask, chunk_size=chunk)
+        assert torch.equal(got[0], want.values) and torch.equal(got[1], want.indices)
+        got = plaid.rank(q, d.cpu(), 5, None, mask.cpu(), chunk_size=chunk)
+        assert torch.equal(got[0], want.values) and torch.equal(got[1], want.indices)
+    got = plaid.rank(q, ((d[i : i + 4], mask[i : i + 4]) for i in range(0, 23, 4)), 5)
+    assert torch.equal(got[1], want.indices)
+    assert torch.equal(plaid.top_k(q[0], d, 99, None, mask)[1], scores[0].argsort(descending=True))
+    worst = plaid.top_k(q, d, 2, None, mask, largest=False, chunk_size=5)
+    assert torch.equal(worst[0], scores.topk(2, largest=False).values)
+    assert plaid.top_k(q, d[:0], 2)[0].shape == (3, 0)
+    for k in (0, -1):
+        with pytest.raises(ValueError, match="k is"):
+            plaid.top_k(q, d, k)
+    with pytest.raises(ValueError, match="no documents"):
+        plaid.rank(q, [], 2)
 
 
-def pylate(name: str) -> tuple[Callable[[Any, bool], Any], tuple[Any, ...]]:
-    losses = pytest.importorskip("pylate.losses")
-    if name == "Distillation":
-        generator = torch.Generator().manual_seed(1)
-        args: tuple[Any, ...] = ([texts(generator, 8, 10), texts(generator, 24, 24)], teacher(8, 3))
-        return lambda e, ours: losses.Distillation(e, **({"score_metric": MaxSim("own")} if ours else {})), args
-    more = {"mini_batch_size": 3, "score_mini_batch_size": 5} if name == "CachedContrastive" else {}
-    kind = getattr(losses, name)
-    return lambda e, ours: kind(e, **more, **({"score_metric": MaxSim("all")} if ours else {})), (columns(2),)
+@pytest.mark.parametrize("zeros", [False, True])
+def test_int8(zeros: bool, device: str) -> None:
+    q, d = random(3, 4, 32, device=device), random(5, 6, 32, device=device) + 0.1 * zeros
+    mask = masks("holes", 5, 6, device=device)
+    values, scales, *zero = plaid.quantize_int8_affine(d) if zeros else plaid.quantize_int8(d)
+    how = {"zero_D": zero[0]} if zeros else {}
+    restored = plaid.dequantize_int8(values, scales, *zero)
+    torch.testing.assert_close(restored, d, rtol=0, atol=float(scales.max()) * 0.51)
+    want = plaid.maxsim(q, restored, None, mask)
+    torch.testing.assert_close(plaid.maxsim_int8(q, values, scale_D=scales, d_mask=mask, **how), want, rtol=0, atol=2e-6)
+    by_column = plaid.maxsim_int8(q, values, scale_D=scales[..., None], d_mask=mask, **how)
+    torch.testing.assert_close(by_column, want, rtol=0, atol=2e-6)
+    queries, of_queries = plaid.quantize_int8(q)
+    want = plaid.maxsim(plaid.dequantize_int8(queries, of_queries), restored, None, mask)
+    got = plaid.maxsim_int8(queries, values, scale_Q=of_queries, scale_D=scales, d_mask=mask, **how)
+    torch.testing.assert_close(got, want, rtol=0, atol=2e-6)
+    assert torch.equal(plaid.quantize_int8(torch.zeros(2, 3))[0], torch.zeros(2, 3, dtype=torch.int8))
 
 
-PYLATE = ["Contrastive", "CachedContrastive", "Distillation"]
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_fp8(dtype: torch.dtype, device: str) -> None:
+    q, d = random(3, 4, 32, device=device), random(3, 2, 6, 32, device=device)
+    for a, a_back in ((plaid.quantize_fp8_per_tensor, plaid.dequantize_fp8_per_tensor),
+                      (plaid.quantize_fp8_per_token, plaid.dequantize_fp8_per_token)):  # fmt: skip
+        values, scale = a(d, dtype)
+        restored = a_back(values, scale)
+        torch.testing.assert_close(restored, d, rtol=0.13, atol=0.02)
+        got = plaid.maxsim_fp8(q, values, scale_D=scale)
+        torch.testing.assert_close(got, plaid.maxsim(q, restored), rtol=0, atol=5e-6)
+        queries, of_queries = a(q, dtype)
+        got = plaid.maxsim_fp8(queries, values, scale_Q=of_queries, scale_D=scale)
+        torch.testing.assert_close(got, plaid.maxsim(a_back(queries, of_queries), restored), rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", PYLATE)
-def test_pylate(name: str, dtype: Any) -> None:
-    make, args = pylate(name)
-    check_same(make, dtype, *args)
+def test_module(device: str) -> None:
+    q, d = random(3, 4, 8, device=device), random(3, 2, 6, 8, device=device)
+    q_mask, d_mask = masks("holes", 3, 4, device=device), masks("holes", 3, 2, 6, device=device)
+    masked = {"queries_mask": q_mask, "documents_mask": d_mask}
+    every = plaid.MaxSim()(q, d, **masked)
+    assert torch.equal(every, plaid.maxsim(q, d.view(6, 6, 8), q_mask, d_mask.view(6, 6)))
+    own = plaid.MaxSim("own")(q, d, **masked)
+    assert torch.equal(own, plaid.maxsim(q, d, q_mask, d_mask))
+    torch.testing.assert_close(own, every.view(3, 3, 2).diagonal().T, rtol=0, atol=1e-6)
+    each = plaid.MaxSim("pairs")(q, d[:, 1], queries_mask=q_mask, documents_mask=d_mask[:, 1])
+    torch.testing.assert_close(each, own[:, 1], rtol=0, atol=1e-6)
+    mean = plaid.MaxSim(mean=True)(q, d, **masked)
+    torch.testing.assert_close(mean, every / q_mask.sum(1, keepdim=True), rtol=0, atol=1e-6)
+    lists = [x[:n].cpu().numpy() for x, n in zip(q, (2, 4, 1))], [x[:n] for x, n in zip(d[:, 0], (6, 0, 3))]
+    got = plaid.MaxSim(mean=True)(*lists)
+    assert got.shape == (3, 3) and not got[:, 1].any()
+    torch.testing.assert_close(got[0, 2], plaid.maxsim(q[0, :2], d[2, 0, :3]) / 2, rtol=0, atol=1e-6)
+    torch.testing.assert_close(plaid.MaxSim("pairs", mean=True)(*lists), got.diagonal(), rtol=0, atol=1e-6)
+    assert torch.equal(plaid.maxsim_inbatch(q, d[:, 0]), plaid.maxsim(q, d[:, 0]))
+    assert torch.equal(plaid.maxsim_kd(q, d), plaid.maxsim(q, d))
+    with pytest.raises(ValueError, match="'every'.*'all'"):
+        plaid.MaxSim("every")
+    with pytest.raises(ValueError, match="tokens, dim"):
+        plaid.MaxSim("own")(q, d[:, 0])
 
 
-@pytest.mark.parametrize("name", PYLATE)
-def test_pylate_training(name: str) -> None:
-    make, args = pylate(name)
-    check_training(make, *args)
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        return torch.full((4, 8), float(i))
 
 
-def test_pylate_masks_differ() -> None:
-    """A masked token has similarity 0 in PyLate, which wins where all others are negative."""
-    scores = pytest.importorskip("pylate.scores")
-    q, d = torch.ones(1, 2, 4), -torch.ones(1, 1, 3, 4)
-    mask = torch.tensor([[[1, 1, 0]]])
-    assert scores.ColBERTScores()(q, d, documents_mask=mask).item() == 0
-    assert MaxSim("all")(q, d, documents_mask=mask).item() == -8
-
-
-def test_pylate_patched() -> None:
-    scores = pytest.importorskip("pylate.scores")
-    losses = pytest.importorskip("pylate.losses")
-    q, d = torch.randn(3, 5, DIM), torch.randn(4, 6, DIM)
-    own = torch.randn(3, 2, 6, DIM)
-    before = (scores.colbert_scores, scores.colbert_scores_pairwise, scores.colbert_kd_scores)
-    want = [before[0](q, d), before[1](q, d[:3]), before[2](q, own)]
-    plaid_ir.lik.patch_pylate()
+def _scored_in_child(queue: multiprocessing.SimpleQueue) -> None:
     try:
-        now = (scores.colbert_scores, scores.colbert_scores_pairwise, scores.colbert_kd_scores)
-        assert not set(now) & set(before)
-        for ours, theirs in zip([now[0](q, d), now[1](q, d[:3]), now[2](q, own)], want):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-        assert losses.Distillation(Encoder()).score_metric is now[2]
-        torch.testing.assert_close(now[0](q, d, backend="torch"), want[0], rtol=0, atol=0)
-    finally:
-        plaid_ir.lik.unpatch_pylate()
-    assert (scores.colbert_scores, scores.colbert_scores_pairwise, scores.colbert_kd_scores) == before
-    assert losses.Distillation(Encoder()).score_metric is before[2]
+        queue.put(plaid.maxsim(torch.ones(1, 2, 3), torch.ones(1, 2, 3)).item())
+    except Exception as e:  # noqa: BLE001
+        queue.put(f"{type(e).__name__}: {e}")
 
 
-def sentence_transformers(name: str) -> tuple[Callable[[Any, bool], Any], tuple[Any, ...]]:
-    losses = pytest.importorskip("sentence_transformers.multi_vector_encoder.losses")
-    kind = getattr(losses, name.replace("Cached", "") and f"{'Cached' * name.startswith('Cached')}MultiVector{name.removeprefix('Cached')}Loss")
-    what, more, args = {
-        "MultipleNegativesRanking": ("all", {}, (columns(2),)),
-        "CachedMultipleNegativesRanking": ("all", {"mini_batch_size": 3, "score_mini_batch_size": 5}, (columns(2),)),
-        "DistillKLDiv": ("own", {}, (columns(3), teacher(8, 3))),
-        "MarginMSE": ("each", {}, (columns(2), teacher(8))),
-    }[name]
-    return lambda e, ours: kind(e, **more, **({"similarity_fct": MaxSim(what)} if ours else {})), args
-
-
-SENTENCE_TRANSFORMERS = ["MultipleNegativesRanking", "CachedMultipleNegativesRanking", "DistillKLDiv", "MarginMSE"]
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", SENTENCE_TRANSFORMERS)
-def test_sentence_transformers(name: str, dtype: Any) -> None:
-    make, args = sentence_transformers(name)
-    check_same(make, dtype, *args)
-    assert "MaxSim" in make(Encoder(), True).get_config_dict()["similarity_fct"]
-
-
-@pytest.mark.parametrize("name", SENTENCE_TRANSFORMERS)
-def test_sentence_transformers_training(name: str) -> None:
-    make, args = sentence_transformers(name)
-    check_training(make, *args)
-
-
-COLPALI = ["ColbertLoss", "ColbertPairwiseCELoss", "ColbertSigmoidLoss", "ColbertNegativeCELoss", "ColbertPairwiseNegativeCELoss"]
-
-
-def colpali(name: str, encoder: Any, ours: bool) -> Callable[..., Any]:
-    """The loss as a function of texts. colpali-engine takes vectors whose padding is zeros."""
-    module = pytest.importorskip("colpali_engine.loss.late_interaction_losses")
-    head = getattr(module, name)()
-
-    def loss(features: list[dict[str, Any]]) -> Any:
-        vectors = [encoder(x)["token_embeddings"] * x["attention_mask"].unsqueeze(-1) for x in features]
-        if "Negative" in name:
-            q, d, *negatives = vectors
-            vectors = [q, d, torch.stack(negatives, dim=1)]
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fork() -> None:
+    d = random(5, 4, 8, device="cpu")
+    plaid.maxsim(d, d)
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context="fork")
+    for batch in loader:
+        assert plaid.maxsim(batch, d).shape == (8, 5)
+    for method, want in (("fork", "RuntimeError: this process was forked.*spawn"), ("spawn", 6.0)):
+        context = multiprocessing.get_context(method)
+        queue = context.SimpleQueue()
+        child = context.Process(target=_scored_in_child, args=(queue,))
+        child.start()
+        child.join(120)
+        assert child.exitcode == 0
+        got = queue.get()
+        if isinstance(want, float):
+            assert got == want
         else:
-            vectors = vectors[:2]
-        if ours:
-            plaid_ir.lik.patch_colpali_engine()
-        try:
-            return head(*vectors)
-        finally:
-            plaid_ir.lik.unpatch_colpali_engine()
+            import re
 
-    return loss
+            assert re.match(want, got), got
+    assert plaid.maxsim(d, d).shape == (5, 5)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", COLPALI)
-def test_colpali_engine(name: str, dtype: Any) -> None:
-    check_same(lambda e, ours: colpali(name, e, ours), dtype, columns(3))
+def test_fork_before_the_first_call_can_call() -> None:
+    code = """if True:
+        import os, torch, plaid_ir.torch as plaid
+        child = os.fork()
+        if child == 0:
+            torch.set_num_threads(1)
+            x = torch.ones(1, 2, 3)
+            os._exit(0 if plaid.maxsim(x, x).item() == 6 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("name", COLPALI)
-def test_colpali_engine_training(name: str) -> None:
-    # Their temperature is .02: larger steps make differences of rounding grow.
-    rate = {"ColbertSigmoidLoss": 2e-4, "ColbertPairwiseCELoss": 0.1}.get(name, 2e-3)
-    check_training(lambda e, ours: colpali(name, e, ours), columns(3), rate=rate)
+def test_library_that_is_missing() -> None:
+    environment = dict(os.environ, PLAID_MAXSIM_LIBRARY="/nowhere/lib.so")
+    done = subprocess.run(
+        [sys.executable, "-c", "import plaid_ir.torch"], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode and "/nowhere/lib.so (from PLAID_MAXSIM_LIBRARY)" in done.stderr
 
 
-def test_colpali_engine_patched() -> None:
-    """What the losses call is plaid's function, and theirs again afterwards."""
-    pytest.importorskip("colpali_engine.loss")
-    names = ["colpali_engine.utils.maxsim", "colpali_engine.loss.late_interaction_losses", "colpali_engine.utils.processing_utils"]
-    modules = [importlib.import_module(name) for name in names]
-    before = [module.maxsim_inbatch for module in modules]
-    plaid_ir.lik.patch_colpali_engine()
-    try:
-        assert not {m.maxsim_inbatch for m in modules} & set(before)
-    finally:
-        plaid_ir.lik.unpatch_colpali_engine()
-    assert [m.maxsim_inbatch for m in modules] == before
+def test_data_parallel_threads() -> None:
+    from torch.nn.parallel import parallel_apply
+
+    module = plaid.MaxSim()
+    sides = [(random(2, 3, 8, device="cpu"), random(4, 5, 8, device="cpu")) for _ in range(3)]
+    if torch.cuda.is_available():
+        sides = [tuple(x.cuda() for x in s) for s in sides]
+        got = parallel_apply([module] * 3, sides, devices=[0, 0, 0])
+        for scores, (q, d) in zip(got, sides):
+            assert torch.equal(scores, plaid.maxsim(q, d))
+    else:
+        assert all(torch.equal(module(*s), plaid.maxsim(*s)) for s in sides)
 
 
-def test_lik_is_found() -> None:
-    """What PyLate and colpali-engine import of late-interaction-kernels is plaid's after install()."""
-    plaid_ir.lik.install()
-    try:
-        autograd = importlib.import_module("late_interaction_kernels.autograd")
-        assert autograd.maxsim is plaid_ir.lik.maxsim
-        assert importlib.import_module("late_interaction_kernels") is plaid_ir.lik
-        assert importlib.import_module("late_interaction_kernels.retrieve").retrieve is plaid_ir.lik.retrieve
-        with pytest.raises(ModuleNotFoundError):
-            importlib.import_module("late_interaction_kernels.forward")
-    finally:
-        plaid_ir.lik.uninstall()
+Q, D = torch.ones(2, 3, 8), torch.ones(4, 5, 8)
+ERRORS = {
+    "list": (lambda: plaid.maxsim([[1.0]], D), TypeError, "Q is a builtins.list.*pad_sequence"),
+    "numpy": (lambda: plaid.maxsim(Q, D.numpy()), TypeError, "D is a numpy.ndarray.*from_numpy"),
+    "none": (lambda: plaid.maxsim(None, D), TypeError, "Q is a builtins.NoneType"),
+    "integers": (lambda: plaid.maxsim(Q.int(), D), TypeError, r"Q of shape \[2, 3, 8\], int32 on cpu.*Q.float"),
+    "int8": (lambda: plaid.maxsim(Q, D.to(torch.int8)), TypeError, "D .*int8.*maxsim_int8"),
+    "fp8": (lambda: plaid.maxsim(Q, D.to(torch.float8_e4m3fn)), TypeError, "D .*float8_e4m3fn.*maxsim_fp8"),
+    "complex": (lambda: plaid.maxsim(Q, torch.complex(D, D)), TypeError, "D .*complex64"),
+    "sparse": (lambda: plaid.maxsim(Q, D.to_sparse()), TypeError, "D has the layout torch.sparse_coo.*to_dense"),
+    "nested": (lambda: plaid.maxsim(Q, torch.nested.nested_tensor([D[0], D[1]])), TypeError, "D is a nested tensor"),
+    "quantised": (
+        lambda: plaid.maxsim(Q, torch.quantize_per_tensor(D, 0.1, 0, torch.qint8)), TypeError, "D .*qint8.*dequantize",
+    ),
+    "named": (lambda: plaid.maxsim(Q[:, :2].rename("n", None, None), D), TypeError, "Q has named dimensions.*rename"),
+    "dim": (lambda: plaid.maxsim(Q, D[..., :7]), ValueError, "share the embedding dim; got 8 and 7"),
+    "axes": (lambda: plaid.maxsim(Q[0, 0], D), ValueError, r"Q of shape \[8\].*\[tokens, dim\] or \[items, tokens, dim\]"),
+    "own axes": (lambda: plaid.maxsim(Q[0], D[None]), ValueError, r"Q of shape \[3, 8\].*has to be \[items, tokens, dim\]"),
+    "own count": (lambda: plaid.maxsim(Q, D.view(1, 4, 5, 8)), ValueError, "documents for 1 queries, and Q has 2"),
+    "pairs": (lambda: plaid.maxsim_pairs(Q, D), ValueError, "of the same B"),
+    "device": (lambda: plaid.maxsim(Q, D.to("meta")), ValueError, r"same device; got cpu and meta.*D.to\(Q.device\)"),
+    "mask shape": (lambda: plaid.maxsim(Q, D, None, D[..., 0].T), ValueError, r"d_mask has the shape \[5, 4\].*\[4, 5\]"),
+    "mask device": (lambda: plaid.maxsim(Q, D, Q[..., 0].to("meta")), ValueError, "Q and q_mask.*cpu and meta"),
+    "mask type": (lambda: plaid.maxsim(Q, D, None, [[1] * 5] * 4), TypeError, "d_mask is a builtins.list"),
+    "offsets": (
+        lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 4, 2]), ValueError, r"offsets\[2\]|d.offsets",
+    ),
+    "offsets beyond": (lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 9], 3, 9), ValueError, "d.offsets"),
+    "offsets validated": (
+        lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 9], validate=True), ValueError, "cu_seqlens_d has to rise",
+    ),
+    "longest": (
+        lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 5], 3, 4, validate=True), ValueError, "longest item has 5",
+    ),
+    "longest found": (lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 5], 3, 4), ValueError, "longest"),
+    "offsets type": (lambda: plaid.maxsim_varlen(Q[0], D[0], torch.tensor([0.0, 3]), [0, 5]), TypeError, "cu_seqlens_q"),
+    "lengths": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4), ValueError, r"q.lengths\[1\] is 4"),
+    "lengths validated": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4, validate=True), ValueError, "q_lengths .* 0..3"),
+    "lengths shape": (lambda: plaid.maxsim_padded(Q, D, [3], [5] * 4), ValueError, r"q_lengths has the shape \[1\]"),
+    "candidates": (lambda: plaid.maxsim_candidates(Q, D, [[0], [4]]), Exception, "candidates|4"),
+    "candidates validated": (
+        lambda: plaid.maxsim_candidates(Q, D, torch.tensor([[0], [4]]), validate=True), ValueError, r"candidates .* 0..3",
+    ),
+    "candidates shape": (lambda: plaid.maxsim_candidates(Q, D, torch.tensor([1])), ValueError, r"\[Nq, K\]"),
+    "metric": (lambda: plaid.chamfer(Q, Q, metric="cosine"), ValueError, "'cosine'.*'l2'"),
+    "reduction": (lambda: plaid.chamfer(Q, Q, reduction="max"), ValueError, "'max'.*'mean'"),
+    "points": (lambda: plaid.chamfer(Q, D), ValueError, "of the same B"),
+    "W": (lambda: plaid.maxsim_from_hidden(Q, D, torch.ones(8, 7)), ValueError, r"W .*has to be \[8, 8\]"),
+    "b": (lambda: plaid.maxsim_from_hidden(Q, D, torch.ones(8, 8), torch.ones(7)), ValueError, r"b .*has to be \[8\]"),
+    "scale": (lambda: plaid.maxsim_int8(Q, D.to(torch.int8), scale_D=torch.ones(5)), ValueError, r"scale_D .*\[4, 5\]"),
+    "no scale": (lambda: plaid.maxsim_int8(Q.to(torch.int8), D.to(torch.int8), scale_D=torch.ones(4, 5)), TypeError, "scale_Q"),
+    "unsigned": (lambda: plaid.maxsim_int8(Q, D.to(torch.uint8), scale_D=torch.ones(4, 5)), TypeError, "D .*int8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.filterwarnings("ignore")
+def test_errors(name: str) -> None:
+    call, kind, message = ERRORS[name]
+    for _ in range(2):  # what was refused once is not remembered as right
+        with pytest.raises(kind, match=message):
+            call()

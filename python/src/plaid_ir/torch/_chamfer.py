@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from . import _functions, _plain
 from ._functions import Cut, find_plan, launch
@@ -64,13 +63,13 @@ def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric:
         from . import _ops
 
         return _ops.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, terms.kind, metric, mean, grad)[0]
-    if _functions.transformed() or forward_ad._current_level >= 0:
-        return Distances.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]  # type: ignore[no-any-return]
+    if _functions.transformed():
+        return _differentiable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     p = find_plan(x, y, x_cut, y_cut, None, None, terms)
     if p.plain:
         return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
     if grad:
-        return Distances.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]  # type: ignore[no-any-return]
+        return _differentiable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     return run_chamfer(p, x, y, x_cut, y_cut, metric, mean, False)[0]
 
 
@@ -93,8 +92,8 @@ def run_chamfer(
     p: Plan, x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, metric: int, mean: bool, nearest: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Distances, and the nearest points of both directions if they are wanted."""
-    near_x = torch.full(p.argmax, -1, dtype=torch.int32, device=p.device) if nearest else None
-    near_y = torch.full(p.argmax_d, -1, dtype=torch.int32, device=p.device) if nearest else None
+    near_x = torch.empty(p.argmax, dtype=torch.int32, device=p.device) if nearest else None
+    near_y = torch.empty(p.argmax_d, dtype=torch.int32, device=p.device) if nearest else None
     if p.trivial:
         return torch.zeros(p.shape, dtype=torch.float32, device=p.device), near_x, near_y
     distances = torch.empty(p.shape, dtype=torch.float32, device=p.device)
@@ -148,21 +147,22 @@ class Distances(torch.autograd.Function):
         ctx.save_for_backward(x, y, x_cut, y_cut, *output[1:])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        g: Tensor | None = grad_outputs[0]
         need_x, need_y = ctx.needs_input_grad[:2]
         dx = dy = None
         if g is not None:
             x, y, x_cut, y_cut, near_x, near_y = ctx.saved_tensors
-            args = (g, near_x, near_y, x, y, x_cut, y_cut, *ctx.terms, need_x, need_y)
+            args: Any = (g, near_x, near_y, x, y, x_cut, y_cut, *ctx.terms, need_x, need_y)
             if torch.is_grad_enabled() or _functions.transformed():
-                dx, dy = DistanceGradients.apply(*args)
+                dx, dy = _gradients.apply(*args)
             else:
                 dx, dy = run_chamfer_gradients(*args)
         return dx if need_x else None, dy if need_y else None, None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return _functions.each(Distances.apply, info, in_dims, args)
+        return _functions.each(_differentiable.apply, info, in_dims, args)
 
 
 class DistanceGradients(torch.autograd.Function):
@@ -179,9 +179,13 @@ class DistanceGradients(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         raise _functions.twice()
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return _functions.each(DistanceGradients.apply, info, in_dims, args)
+        return _functions.each(_gradients.apply, info, in_dims, args)
+
+
+_differentiable: Any = Distances
+_gradients: Any = DistanceGradients

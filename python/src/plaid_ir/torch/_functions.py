@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ from ._operands import FLOATS, LENGTHS, MASK, OFFSETS, WHOLE, Plan, Terms, as_by
 
 _PLANS: Final = 4096
 
-Cut = Tensor | None
-Pair = Tensor | None
+Cut: TypeAlias = Tensor | None
+Pair: TypeAlias = Tensor | None
 
 _plans: dict[Any, Plan] = {}
 _plain_types: Final = frozenset({Tensor, torch.nn.Parameter})
@@ -26,8 +26,10 @@ _current_device: Any = getattr(_C, "_cuda_getDevice", None)
 _is_compiling: Final = torch.compiler.is_compiling
 _transforms: Any = _C._are_functorch_transforms_active
 _modes: Any = _C._len_torch_dispatch_stack
+_tracing: Any = _C._get_tracing_state
 _autocast: Any = _C._is_any_autocast_enabled
 _threads: Any = _C.get_num_threads if hasattr(_C, "get_num_threads") else torch.get_num_threads
+_dual: Any = forward_ad
 _empty: Final = torch.empty
 _int32: Final = torch.int32
 _float32: Final = torch.float32
@@ -202,21 +204,22 @@ class Score(torch.autograd.Function):
         ctx.save_for_backward(q, d, q_cut, d_cut, pair_q, pair_d, output[1])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        g: Tensor | None = grad_outputs[0]
         dq = dd = None
         need_q, need_d = ctx.needs_input_grad[:2]
         if g is not None:
             q, d, q_cut, d_cut, pair_q, pair_d, argmax = ctx.saved_tensors
-            args = (g, argmax, q, d, q_cut, d_cut, pair_q, pair_d, ctx.terms, need_q, need_d)
+            args: Any = (g, argmax, q, d, q_cut, d_cut, pair_q, pair_d, ctx.terms, need_q, need_d)
             if torch.is_grad_enabled() or _transforms():
-                dq, dd = ScoreGradients.apply(*args)
+                dq, dd = _gradients.apply(*args)
             else:
                 dq, dd = run_gradients(*args)
         return dq if need_q else None, dd if need_d else None, None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return each(Score.apply, info, in_dims, args)
+        return each(_differentiable.apply, info, in_dims, args)
 
 
 class ScoreGradients(torch.autograd.Function):
@@ -233,12 +236,16 @@ class ScoreGradients(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         raise twice()
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return each(ScoreGradients.apply, info, in_dims, args)
+        return each(_gradients.apply, info, in_dims, args)
+
+
+_differentiable: Any = Score
+_gradients: Any = ScoreGradients
 
 
 def twice() -> RuntimeError:
@@ -249,14 +256,12 @@ def twice() -> RuntimeError:
 
 def compiled(*tensors: Tensor) -> bool:
     """Whether an operator has to stand for the call: it is traced, or a tensor has no memory of its own."""
-    if _is_compiling() or _modes():
-        return True
-    return any(type(x) not in _plain_types or x.is_meta for x in tensors)
+    return bool(_is_compiling() or _modes() or _tracing()) or any(type(x) not in _plain_types or x.is_meta for x in tensors)
 
 
 def transformed() -> bool:
-    """Whether torch.func looks at the call."""
-    return bool(_transforms())
+    """Whether torch.func or forward differentiation looks at the call."""
+    return bool(_transforms()) or bool(_dual._current_level >= 0)
 
 
 def cast(x: Any) -> Any:
@@ -279,8 +284,8 @@ def score(
     if _transforms():
         if q.dtype == torch.float64 or d.dtype == torch.float64:
             return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
-        return Score.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]  # type: ignore[no-any-return]
-    if _modes() or type(q) not in _plain_types or type(d) not in _plain_types:
+        return _differentiable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
+    if _modes() or _tracing() or type(q) not in _plain_types or type(d) not in _plain_types:
         for name, x in zip(terms.names, (q, d)):
             if not isinstance(x, Tensor):
                 raise explain(name, x)
@@ -290,8 +295,8 @@ def score(
         if p.device.type == "meta":
             return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
         return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
-    if (q.requires_grad or d.requires_grad) and torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return Score.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]  # type: ignore[no-any-return]
+    if (q.requires_grad or d.requires_grad) and torch.is_grad_enabled() or _dual._current_level >= 0:
+        return _differentiable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
     return run_score(p, q, d, q_cut, d_cut, pair_q, pair_d, False)[0]
 
 

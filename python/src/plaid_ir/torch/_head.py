@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from . import _functions
+from . import _functions, _plain
 from ._functions import find_plan, launch
 from ._library import HEAD, TYPES
 from ._maxsim import maxsim
@@ -26,8 +27,8 @@ def maxsim_from_hidden(
     """Scores [Nq, Nd] of queries Q [Nq, Lq, dim] and documents whose token vectors are W h + b: H_d is
     [Nd, Ld, hidden], W [dim, hidden], as torch.nn.Linear(hidden, dim).weight, and b [dim].
 
-    Without gradients, one kernel multiplies and scores, and the token vectors are never in memory. With gradients
-    torch multiplies, and they are.
+    One kernel multiplies and scores, and the token vectors are not in memory; for gradients torch computes them again.
+    normalize divides the documents' vectors by their lengths, and leaves the queries as they are.
     """
     for name, x in (("W", W), ("b", b)):
         if x is not None:
@@ -42,32 +43,38 @@ def maxsim_from_hidden(
             raise ValueError(f"b {describe(b)} has to be [{W.shape[0]}], as the first axis of W")
         check_devices("Q", Q, "b", b)
     tensors = [x for x in (Q, H_d, W, b) if x is not None]
-    Q, H_d, W = (_functions.cast(x) for x in (Q, H_d, W))
+    q, h, w = (_functions.cast(x) for x in (Q, H_d, W))
+    if _functions.transformed() or any(x.dtype == torch.float64 for x in tensors):
+        return _by_torch(q, h, w, b, d_mask, normalize)
     grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if grad or _functions.transformed() or any(x.dtype == torch.float64 for x in tensors):
-        return _by_torch(Q, H_d, W, b, d_mask, normalize)
     if _functions.compiled(*tensors):
+        if grad:
+            return _by_torch(q, h, w, b, d_mask, normalize)
         from . import _ops
 
-        return _ops.head(Q, H_d, W, b, d_mask, normalize)
-    return run_head(Q, H_d, W, b, d_mask, normalize)
+        return _ops.head(q, h, w, b, d_mask, normalize)
+    if grad:
+        return _differentiable.apply(q, h, w, b, d_mask, normalize)
+    return run_head(q, h, w, b, d_mask, normalize)
 
 
 def _by_torch(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
+    """Scores of token vectors that are in memory."""
     kind = torch.promote_types(h.dtype, w.dtype)
     d = torch.nn.functional.linear(h.to(kind), w.to(kind), None if b is None else b.to(kind))
-    return maxsim(q, d, None, d_mask, normalize=normalize)
+    if normalize:
+        d = _plain.unit(d if d.dtype == torch.float64 else d.float())
+    return maxsim(q, d, None, d_mask)
 
 
 def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
+    q = q.contiguous()
     p: Plan = find_plan(q, h, None, d_mask, None, None, _TERMS[2 * bool(normalize) + (d_mask is not None)])
     if p.plain:
         return _by_torch(q, h, w, b, d_mask, normalize)
     scores = torch.empty(p.shape, dtype=torch.float32, device=p.device)
     if p.trivial:
         return scores.zero_()
-    if p.q_copy:
-        q = q.contiguous()
     if p.d_copy:
         h = h.contiguous()
     if d_mask is not None and p.d_fix:
@@ -75,11 +82,46 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
     w = w.contiguous()
     if b is not None:
         b = b.to(torch.float32).contiguous()
+    # The library makes the lengths of both sides 1: weights give the queries theirs back.
+    weights = torch.linalg.vector_norm(q, dim=-1, dtype=torch.float32) if normalize else None
     launch(
         HEAD, p, ("head", w.dtype, b is not None),
         q.data_ptr(), 0, 0, 0, 0, 0, p.q,
         h.data_ptr(), 0, 0, 0, 0, 0 if d_mask is None else d_mask.data_ptr(), p.d,
-        p.pairs, 0, 0, 0, p.normalize, w.data_ptr(), TYPES[w.dtype], 0 if b is None else b.data_ptr(),
-        scores.data_ptr(),
+        p.pairs, 0, 0, 0 if weights is None else weights.data_ptr(), p.normalize,
+        w.data_ptr(), TYPES[w.dtype], 0 if b is None else b.data_ptr(), scores.data_ptr(),
     )  # fmt: skip
     return scores
+
+
+class Head(torch.autograd.Function):
+    """Scores of the fused kernel; for gradients the token vectors are computed again."""
+
+    @staticmethod
+    def forward(
+        q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
+    ) -> Tensor:
+        return run_head(q, h, w, b, d_mask, normalize)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.normalize = inputs[5]
+        ctx.save_for_backward(*inputs[:5])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        with torch.enable_grad(), torch.autocast(grad_outputs[0].device.type, enabled=False):
+            inputs = [
+                None if x is None else x.detach().requires_grad_(needed)
+                for x, needed in zip(saved[:4], ctx.needs_input_grad)
+            ]
+            q, h, w, b = inputs
+            scores = _by_torch(cast(Tensor, q), cast(Tensor, h), cast(Tensor, w), b, saved[4], ctx.normalize)
+            wanted = [x for x in inputs if x is not None and x.requires_grad]
+            found = iter(torch.autograd.grad(scores, wanted, grad_outputs[0].to(scores.dtype)))
+        return *(next(found) if x is not None and x.requires_grad else None for x in inputs), None, None
+
+
+_differentiable: Any = Head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ._operands import (
     ALL, LENGTHS, LISTED, MASK, OFFSETS, OWN, WHOLE, Terms, as_integers, describe, explain,
 )  # fmt: skip
 
-Integers = Tensor | Sequence[int]
+Integers: TypeAlias = Tensor | Sequence[int]
 
 _ALL: Final = tuple(Terms(q, d, ALL, n) for n in (False, True) for q in (WHOLE, MASK) for d in (WHOLE, MASK))
 _OWN: Final = tuple(Terms(q, d, OWN, n) for n in (False, True) for q in (WHOLE, MASK) for d in (WHOLE, MASK))
@@ -147,7 +147,7 @@ def _packed(
 
 def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, validate: bool) -> tuple[Tensor, int]:
     if isinstance(offsets, (list, tuple)):
-        offsets = torch.tensor(offsets, dtype=torch.int32)
+        offsets = torch.tensor(offsets, dtype=torch.int32, device="cpu")
     if isinstance(offsets, Tensor) and (offsets.dim() != 1 or not offsets.shape[0]):
         raise ValueError(f"{name} {describe(offsets)} has to be a vector of the items' number and 1")
     cut = as_integers(name, offsets, x)

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ._maxsim import maxsim, maxsim_pairs, maxsim_varlen, score_pairs_packed
 
-_PAIRS: Final = ("all", "own", "each")
-_Side = Tensor | Sequence[Any]
+_KINDS: Final = ("all", "own", "pairs")
+_Side: TypeAlias = Tensor | Sequence[Any]
 
 
 class MaxSim(torch.nn.Module):
     """A score for losses: `score_metric=` of PyLate and `similarity_fct=` of sentence-transformers.
 
-    pairs says which query meets which document:
+    kind says which query meets which document:
 
     - "all": each query with each document, [B, N]. Documents [Bd, N, tokens, dim] are one list of Bd * N, those of a
       query one after another: the result is [B, Bd * N].
     - "own": query i with its own documents: [B, N, tokens, dim] gives [B, N].
-    - "each": query i with document i: [B].
+    - "pairs": query i with document i: [B].
 
     normalize divides vectors by their length; mean divides scores by the query's number of tokens. Sides may also be
     lists of matrices [tokens, dim]. The module has no parameters.
     """
 
-    def __init__(self, pairs: str = "all", *, normalize: bool = False, mean: bool = False) -> None:
+    def __init__(self, kind: str = "all", *, normalize: bool = False, mean: bool = False) -> None:
         super().__init__()
-        if pairs not in _PAIRS:
-            raise ValueError(f"pairs is {pairs!r}; it has to be one of {', '.join(map(repr, _PAIRS))}")
-        self.pairs, self.normalize, self.mean = pairs, normalize, mean
+        if kind not in _KINDS:
+            raise ValueError(f"kind is {kind!r}; it has to be one of {', '.join(map(repr, _KINDS))}")
+        self.kind, self.normalize, self.mean = kind, normalize, mean
 
     def extra_repr(self) -> str:
-        return f"{self.pairs!r}, normalize={self.normalize}, mean={self.mean}"
+        return f"{self.kind!r}, normalize={self.normalize}, mean={self.mean}"
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {"pairs": self.pairs, "normalize": self.normalize, "mean": self.mean}
+        return {"kind": self.kind, "normalize": self.normalize, "mean": self.mean}
 
     def forward(
         self, queries_embeddings: _Side, documents_embeddings: _Side, queries_mask: Tensor | None = None,
@@ -54,30 +54,30 @@ class MaxSim(torch.nn.Module):
         return scores
 
     def _tensors(self, q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None) -> Tensor:
-        if self.pairs == "each":
+        if self.kind == "pairs":
             return maxsim_pairs(q, d, q_mask, d_mask, normalize=self.normalize)
-        if self.pairs == "all" and d.dim() == 4:
+        if self.kind == "all" and d.dim() == 4:
             d = d.flatten(0, 1)
             d_mask = None if d_mask is None else d_mask.flatten(0, 1)
-        if self.pairs == "own" and d.dim() != 4:
-            raise ValueError(f"documents of {list(d.shape)} have to be [B, N, tokens, dim] for pairs='own'")
+        if self.kind == "own" and d.dim() != 4:
+            raise ValueError(f"documents of {list(d.shape)} have to be [B, N, tokens, dim] for kind='own'")
         return maxsim(q, d, q_mask, d_mask, normalize=self.normalize)
 
     def _lists(
         self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        if self.pairs == "own":
-            raise TypeError("pairs='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
+        if self.kind == "own":
+            raise TypeError("kind='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
         queries, documents = _matrices(q, q_mask), _matrices(d, d_mask)
-        if self.pairs == "each" and len(queries) != len(documents):
-            raise ValueError(f"there are {len(queries)} queries and {len(documents)} documents for pairs='each'")
+        if self.kind == "pairs" and len(queries) != len(documents):
+            raise ValueError(f"there are {len(queries)} queries and {len(documents)} documents for kind='pairs'")
         if not queries or not documents:
-            shape = (len(queries), len(documents)) if self.pairs == "all" else (0,)
+            shape = (len(queries), len(documents)) if self.kind == "all" else (0,)
             return torch.zeros(shape), torch.ones(len(queries))
         device = documents[0].device
         packed_q, offsets_q = _pack(queries, device)
         packed_d, offsets_d = _pack(documents, device)
-        if self.pairs == "all":
+        if self.kind == "all":
             scores = maxsim_varlen(packed_q, packed_d, offsets_q, offsets_d, normalize=self.normalize)
         else:
             each = list(range(len(queries)))
@@ -104,8 +104,8 @@ def _matrices(side: _Side, mask: Tensor | None) -> list[Tensor]:
 
 
 def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32)
-    torch.cumsum(torch.tensor([len(x) for x in matrices]), 0, dtype=torch.int32, out=offsets[1:])
+    offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
+    torch.cumsum(torch.tensor([len(x) for x in matrices], device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
     return torch.cat([x.to(device) for x in matrices]), offsets
 
 

@@ -85,7 +85,7 @@ def describe(x: Tensor) -> str:
 def check_tensor(name: str, x: Any, types: tuple[torch.dtype, ...]) -> None:
     if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
         raise explain(name, x)
-    if x.has_names():
+    if not torch.compiler.is_compiling() and x.has_names():
         raise TypeError(f"{name} has named dimensions; call rename(None) first")
     if x.dtype not in types:
         hint = ""
@@ -257,7 +257,7 @@ def as_bytes(mask: Tensor) -> Tensor:
 def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
     """Lengths, offsets or numbers of items as int32, where the vectors are."""
     if isinstance(x, (list, tuple)):
-        x = torch.tensor(x, dtype=torch.int32)
+        x = torch.tensor(x, dtype=torch.int32, device="cpu")
     if not isinstance(x, Tensor) or x.layout != torch.strided:
         raise explain(name, x)
     if x.dtype not in (torch.int32, torch.int64, torch.int16, torch.uint8, torch.int8):

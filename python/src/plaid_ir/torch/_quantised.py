@@ -113,12 +113,16 @@ def _score(
         )  # fmt: skip
         q, d = q.contiguous(), d.contiguous()
         p = find_plan(q, d, q_mask, d_mask, None, None, terms)
-        pointers = [0 if x is None else x.data_ptr() for x in (q_scale, q_zero, d_scale, d_zero)]
-        scores = run_score(p, q, d, q_mask, d_mask, None, None, False, tuple(pointers))[0]  # type: ignore[arg-type]
+        scales = (_pointer(q_scale), _pointer(q_zero), _pointer(d_scale), _pointer(d_zero))
+        scores = run_score(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
     for factor in (q_factor, d_factor):
         if factor is not None:
             scores = scores * factor
     return scores
+
+
+def _pointer(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
 
 
 def _wide(x: Tensor) -> Tensor:
