@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# plaid_ir.torch on a machine with an NVIDIA GPU: its own tests, the tests of the packages that it stands in for,
+# and figures beside these packages. Takes six minutes at most; results are written as they come.
+#
+#   eval/peers/torch.sh FOLDER OUT [STEP...]      steps: tests suites launch training forward head chamfer rank
+#
+# FOLDER has libplaid_maxsim.so and, where packages cannot be fetched, wheels of late-interaction-kernels,
+# flash-maxsim and pytest with what it needs, and the source archives of the first two (python/tests/torch/suites).
+# Python (PYTHON, python3) has to have PyTorch with CUDA and Triton.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(realpath "$1") out=$(mkdir -p "$2" && realpath "$2")
+shift 2
+python=${PYTHON:-python3}
+export PLAID_MAXSIM_LIBRARY=${PLAID_MAXSIM_LIBRARY:-$folder/libplaid_maxsim.so}
+export PYTHONUNBUFFERED=1 PYTHONPATH=$root/python/src PLAID_TORCH_DEVICE=cuda
+wheels=("$folder"/*.whl)
+if [ -e "${wheels[0]}" ]; then
+  "$python" -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$out/site" "${wheels[@]}" || exit
+  PYTHONPATH+=:$out/site
+fi
+"$python" -c 'import torch, triton; print(torch.cuda.get_device_name(), torch.__version__, triton.__version__)' | tee "$out/device"
+
+limited() { # SECONDS NAME COMMAND...
+  local seconds=$1 name=$2 begin=$SECONDS rc=0
+  shift 2
+  timeout "$seconds" "$@" >"$out/$name.log" 2>&1 || rc=$?
+  echo "$name: status $rc after $((SECONDS - begin)) s"
+  tail -n "${LINES_OF_LOG:-12}" "$out/$name.log"
+}
+
+figures() { # PART SECONDS: the last row that begins may take a third of the time more
+  limited $(($2 * 4 / 3)) "$1" "$python" "$root/eval/peers/dense_torch.py" "$1" "$out/figures.jsonl" "$2"
+}
+
+for step in ${*:-tests suites launch training forward head chamfer rank}; do
+  case $step in
+  tests) limited 80 tests "$python" -m pytest -q -p no:cacheprovider --ignore "$root/python/tests/torch/suites" "$root/python/tests/torch" ;;
+  suites) limited 100 suites "$python" "$root/python/tests/torch/suites/run.py" --device cuda --archives "$folder" ;;
+  launch) figures launch 15 ;;
+  training) figures training 45 ;;
+  forward) figures forward 60 ;;
+  head) figures head 20 ;;
+  chamfer) figures chamfer 25 ;;
+  rank) figures rank 10 ;;
+  *) echo "no step $step" >&2 && exit 2 ;;
+  esac
+done
+[ ! -e "$out/figures.jsonl" ] || "$python" "$root/eval/peers/dense_torch.py" report "$out/figures.jsonl" | tee "$out/figures.md"
+rm -rf "$out/site"
