@@ -16,17 +16,19 @@ export PLAID_MAXSIM_LIBRARY=${PLAID_MAXSIM_LIBRARY:-$folder/libplaid_maxsim.so}
 export PYTHONUNBUFFERED=1 PYTHONPATH=$root/python/src PLAID_TORCH_DEVICE=cuda
 wheels=("$folder"/*.whl)
 if [ -e "${wheels[0]}" ]; then
-  "$python" -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$out/site" "${wheels[@]}" || exit
-  PYTHONPATH+=:$out/site
+  site=$(mktemp -d)
+  trap 'rm -rf "$site"' EXIT
+  "$python" -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$site" "${wheels[@]}" || exit
+  PYTHONPATH+=:$site
 fi
-"$python" -c 'import torch, triton; print(torch.cuda.get_device_name(), torch.__version__, triton.__version__)' | tee "$out/device"
+"$python" -c 'import torch, triton; print(torch.cuda.get_device_name(), torch.__version__, triton.__version__)' | tee -a "$out/log"
 
 limited() { # SECONDS NAME COMMAND...
   local seconds=$1 name=$2 begin=$SECONDS rc=0
   shift 2
-  timeout "$seconds" "$@" >"$out/$name.log" 2>&1 || rc=$?
-  echo "$name: status $rc after $((SECONDS - begin)) s"
-  tail -n "${LINES_OF_LOG:-12}" "$out/$name.log"
+  timeout "$seconds" "$@" >>"$out/log" 2>&1 || rc=$?
+  tail -n 12 "$out/log"
+  echo "=== $name: status $rc after $((SECONDS - begin)) s" | tee -a "$out/log"
 }
 
 figures() { # PART SECONDS: the last row that begins may take a third of the time more
@@ -47,4 +49,3 @@ for step in ${*:-tests suites launch training forward head chamfer rank}; do
   esac
 done
 [ ! -e "$out/figures.jsonl" ] || "$python" "$root/eval/peers/dense_torch.py" report "$out/figures.jsonl" | tee "$out/figures.md"
-rm -rf "$out/site"

@@ -159,7 +159,8 @@ def test_pylate_patched() -> None:
 
 def sentence_transformers(name: str) -> tuple[Callable[[Any, bool], Any], tuple[Any, ...]]:
     losses = pytest.importorskip("sentence_transformers.multi_vector_encoder.losses")
-    kind = getattr(losses, name.replace("Cached", "") and f"{'Cached' * name.startswith('Cached')}MultiVector{name.removeprefix('Cached')}Loss")
+    cached = "Cached" if name.startswith("Cached") else ""
+    kind = getattr(losses, f"{cached}MultiVector{name.removeprefix('Cached')}Loss")
     what, more, args = {
         "MultipleNegativesRanking": ("all", {}, (columns(2),)),
         "CachedMultipleNegativesRanking": ("all", {"mini_batch_size": 3, "score_mini_batch_size": 5}, (columns(2),)),
