@@ -99,14 +99,11 @@ class Head(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
+        ctx: Any, q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
     ) -> Tensor:
+        ctx.normalize = normalize
+        ctx.save_for_backward(q, h, w, b, d_mask)
         return run_head(q, h, w, b, d_mask, normalize)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.normalize = inputs[5]
-        ctx.save_for_backward(*inputs[:5])
 
     @staticmethod
     @once_differentiable
