@@ -31,9 +31,8 @@ def chamfer(
         raise ValueError(f"metric is {metric!r}; it has to be 'l2' (squared) or 'l1'")
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; it has to be 'mean' or 'sum'")
-    for name, x in zip(_NAMES, (X, Y)):
-        if not isinstance(x, Tensor):
-            raise explain(name, x)
+    if not isinstance(X, Tensor) or not isinstance(Y, Tensor):
+        raise explain("Y", Y) if isinstance(X, Tensor) else explain("X", X)
     if X.dim() != Y.dim() or X.dim() not in (2, 3) or X.dim() == 3 and X.shape[0] != Y.shape[0]:
         raise ValueError(f"X and Y have to be [points, dim] or [B, points, dim] of the same B; got X {describe(X)}, "
                          f"Y {describe(Y)}")  # fmt: skip
@@ -56,7 +55,7 @@ def chamfer(
 
 def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric: int, mean: bool) -> Tensor:
     x, y = _functions.cast(x), _functions.cast(y)
-    if x.dtype == torch.float64 or y.dtype == torch.float64:
+    if torch.float64 in (x.dtype, y.dtype):
         return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
     grad = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
     if _functions.compiled(x, y):

@@ -284,7 +284,7 @@ def transformed() -> bool:
 
 def cast(x: Any) -> Any:
     """The tensor as autocast wants it for products."""
-    if isinstance(x, Tensor) and x.dtype in FLOATS:
+    if (_is_compiling() or _autocast()) and isinstance(x, Tensor) and x.dtype in FLOATS:
         kind = x.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):
             return x.to(torch.get_autocast_dtype(kind))
