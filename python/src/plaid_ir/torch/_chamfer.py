@@ -31,9 +31,8 @@ def chamfer(
         raise ValueError(f"metric is {metric!r}; it has to be 'l2' (squared) or 'l1'")
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; it has to be 'mean' or 'sum'")
-    for name, x in zip(_NAMES, (X, Y)):
-        if not isinstance(x, Tensor):
-            raise explain(name, x)
+    if not isinstance(X, Tensor) or not isinstance(Y, Tensor):
+        raise explain("Y", Y) if isinstance(X, Tensor) else explain("X", X)
     if X.dim() != Y.dim() or X.dim() not in (2, 3) or X.dim() == 3 and X.shape[0] != Y.shape[0]:
         raise ValueError(f"X and Y have to be [points, dim] or [B, points, dim] of the same B; got X {describe(X)}, "
                          f"Y {describe(Y)}")  # fmt: skip
@@ -56,7 +55,7 @@ def chamfer(
 
 def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric: int, mean: bool) -> Tensor:
     x, y = _functions.cast(x), _functions.cast(y)
-    if x.dtype == torch.float64 or y.dtype == torch.float64:
+    if torch.float64 in (x.dtype, y.dtype):
         return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
     grad = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
     if _functions.compiled(x, y):
@@ -64,7 +63,7 @@ def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric:
 
         return _ops.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, terms.kind, metric, mean, grad)[0]
     if _functions.transformed():
-        return _differentiable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
+        return _transformable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     p = find_plan(x, y, x_cut, y_cut, None, None, terms)
     if p.plain:
         return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
@@ -127,42 +126,59 @@ def run_chamfer_gradients(
     return dx, dy
 
 
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, y, x_cut, y_cut, *ctx.terms = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, y, x_cut, y_cut, *output[1:])
+
+
+def _backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+    g: Tensor | None = grad_outputs[0]
+    need_x, need_y = ctx.needs_input_grad[:2]
+    dx = dy = None
+    if g is not None:
+        x, y, x_cut, y_cut, near_x, near_y = ctx.saved_tensors
+        args: Any = (g, near_x, near_y, x, y, x_cut, y_cut, *ctx.terms, need_x, need_y)
+        if torch.is_grad_enabled() or _functions.transformed():
+            dx, dy = _gradients.apply(*args)
+        else:
+            dx, dy = run_chamfer_gradients(*args)
+    return dx if need_x else None, dy if need_y else None, None, None, None, None, None
+
+
 class Distances(torch.autograd.Function):
     """Distances and the nearest points, which have no gradient."""
 
     @staticmethod
     def forward(
+        ctx: Any, x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric: int, mean: bool
+    ) -> tuple[Tensor, ...]:
+        output = TransformedDistances.forward(x, y, x_cut, y_cut, terms, metric, mean)
+        _remember(ctx, (x, y, x_cut, y_cut, terms, metric, mean), output)
+        return output
+
+    backward = staticmethod(_backward)
+
+
+class TransformedDistances(torch.autograd.Function):
+    """Distances for torch.func."""
+
+    @staticmethod
+    def forward(
         x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric: int, mean: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         p = find_plan(x, y, x_cut, y_cut, None, None, terms)
         distances, near_x, near_y = run_chamfer(p, x, y, x_cut, y_cut, metric, mean, True)
         assert near_x is not None and near_y is not None
         return distances, near_x, near_y
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        x, y, x_cut, y_cut, *ctx.terms = inputs
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, y, x_cut, y_cut, *output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        g: Tensor | None = grad_outputs[0]
-        need_x, need_y = ctx.needs_input_grad[:2]
-        dx = dy = None
-        if g is not None:
-            x, y, x_cut, y_cut, near_x, near_y = ctx.saved_tensors
-            args: Any = (g, near_x, near_y, x, y, x_cut, y_cut, *ctx.terms, need_x, need_y)
-            if torch.is_grad_enabled() or _functions.transformed():
-                dx, dy = _gradients.apply(*args)
-            else:
-                dx, dy = run_chamfer_gradients(*args)
-        return dx if need_x else None, dy if need_y else None, None, None, None, None, None
+    setup_context = staticmethod(_remember)
+    backward = staticmethod(_backward)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return _functions.each(_differentiable.apply, info, in_dims, args)
+        return _functions.each(_transformable.apply, info, in_dims, args)
 
 
 class DistanceGradients(torch.autograd.Function):
@@ -188,4 +204,5 @@ class DistanceGradients(torch.autograd.Function):
 
 
 _differentiable: Any = Distances
+_transformable: Any = TransformedDistances
 _gradients: Any = DistanceGradients

@@ -14,6 +14,7 @@ from ._library import HEAD, TYPES
 from ._maxsim import maxsim
 from ._operands import ALL, FLOATS, MASK, WHOLE, Plan, Terms, as_bytes, check_devices, check_tensor, describe
 
+_is_compiling: Final = torch.compiler.is_compiling
 _TERMS: Final = tuple(
     Terms(WHOLE, how, ALL, normalize, 0, 0, ("Q", "H_d", "q_mask", "d_mask"), "head")
     for normalize in (False, True)
@@ -30,32 +31,62 @@ def maxsim_from_hidden(
     One kernel multiplies and scores, and the token vectors are not in memory; for gradients torch computes them again.
     normalize divides the documents' vectors by their lengths, and leaves the queries as they are.
     """
-    for name, x in (("W", W), ("b", b)):
-        if x is not None:
-            check_tensor(name, x, (*FLOATS, torch.float64))
-    check_tensor("H_d", H_d, (*FLOATS, torch.float64))
-    check_tensor("Q", Q, (*FLOATS, torch.float64))
-    if W.dim() != 2 or W.shape[0] != Q.shape[-1] or W.shape[1] != H_d.shape[-1]:
-        raise ValueError(f"W {describe(W)} has to be [{Q.shape[-1]}, {H_d.shape[-1]}], as the last axes of Q and H_d")
-    check_devices("Q", Q, "W", W)
-    if b is not None:
-        if b.shape != W.shape[:1]:
-            raise ValueError(f"b {describe(b)} has to be [{W.shape[0]}], as the first axis of W")
-        check_devices("Q", Q, "b", b)
-    tensors = [x for x in (Q, H_d, W, b) if x is not None]
-    q, h, w = (_functions.cast(x) for x in (Q, H_d, W))
-    if _functions.transformed() or any(x.dtype == torch.float64 for x in tensors):
+    if _is_compiling() or _functions.compiled(Q, H_d, W) or _functions.transformed():
+        return _by_operator(Q, H_d, W, b, d_mask, normalize)
+    try:
+        key = (
+            Q.shape, Q.dtype, Q.device, H_d.shape, H_d.dtype, H_d.device, W.shape, W.dtype, W.device,
+            None if b is None else (b.shape, b.dtype, b.device),
+        )  # fmt: skip
+        route = _routes.get(key)
+    except (AttributeError, TypeError, RuntimeError):
+        _check(Q, H_d, W, b)
+        raise
+    if route is None:
+        _check(Q, H_d, W, b)
+        if len(_routes) > 4096:
+            _routes.clear()
+        route = _routes[key] = torch.float64 in (Q.dtype, H_d.dtype, W.dtype, None if b is None else b.dtype)
+    q, h, w = _functions.cast(Q), _functions.cast(H_d), _functions.cast(W)
+    if route:
         return _by_torch(q, h, w, b, d_mask, normalize)
-    grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if _functions.compiled(*tensors):
-        if grad:
-            return _by_torch(q, h, w, b, d_mask, normalize)
-        from . import _ops
-
-        return _ops.head(q, h, w, b, d_mask, normalize)
-    if grad:
+    if torch.is_grad_enabled() and (
+        Q.requires_grad or H_d.requires_grad or W.requires_grad or b is not None and b.requires_grad
+    ):
         return _differentiable.apply(q, h, w, b, d_mask, normalize)
     return run_head(q, h, w, b, d_mask, normalize)
+
+
+# Whether operands of these shapes, types and devices, which fit, are computed in float64.
+_routes: dict[object, bool] = {}
+
+
+def _check(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> None:
+    for name, x in (("Q", q), ("H_d", h), ("W", w), ("b", b)):
+        if x is not None or name != "b":
+            check_tensor(name, x, (*FLOATS, torch.float64))
+    if w.dim() != 2 or w.shape[0] != q.shape[-1] or w.shape[1] != h.shape[-1]:
+        raise ValueError(f"W {describe(w)} has to be [{q.shape[-1]}, {h.shape[-1]}], as the last axes of Q and H_d")
+    check_devices("Q", q, "W", w)
+    if b is not None:
+        if b.shape != w.shape[:1]:
+            raise ValueError(f"b {describe(b)} has to be [{w.shape[0]}], as the first axis of W")
+        check_devices("Q", q, "b", b)
+
+
+def _by_operator(
+    q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
+) -> Tensor:
+    """What compilers, modes and transforms see."""
+    _check(q, h, w, b)
+    tensors = [x for x in (q, h, w, b) if x is not None]
+    grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    q, h, w = _functions.cast(q), _functions.cast(h), _functions.cast(w)
+    if grad or not _is_compiling() and _functions.transformed() or any(x.dtype == torch.float64 for x in tensors):
+        return _by_torch(q, h, w, b, d_mask, normalize)
+    from . import _ops
+
+    return _ops.head(q, h, w, b, d_mask, normalize)
 
 
 def _by_torch(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
@@ -99,14 +130,11 @@ class Head(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
+        ctx: Any, q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
     ) -> Tensor:
+        ctx.normalize = normalize
+        ctx.save_for_backward(q, h, w, b, d_mask)
         return run_head(q, h, w, b, d_mask, normalize)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.normalize = inputs[5]
-        ctx.save_for_backward(*inputs[:5])
 
     @staticmethod
     @once_differentiable

@@ -43,7 +43,9 @@ def maxsim_pairs(
     Q: Tensor, D: Tensor, q_mask: Tensor | None = None, d_mask: Tensor | None = None, *, normalize: bool = False
 ) -> Tensor:
     """Scores [B] of query i with document i: Q is [B, Lq, dim] and D [B, Ld, dim]."""
-    if isinstance(Q, Tensor) and isinstance(D, Tensor) and (Q.dim() != 3 or D.dim() != 3 or Q.shape[0] != D.shape[0]):
+    if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
+        raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
+    if D.dim() != 3 or Q.dim() != 3 or Q.shape[0] != D.shape[0]:
         raise ValueError(f"Q and D have to be [B, tokens, dim] of the same B; got Q {describe(Q)}, D {describe(D)}")
     terms = _OWN[4 * bool(normalize) + 2 * (q_mask is not None) + (d_mask is not None)]
     return score(Q, D, q_mask, d_mask, None, None, terms)
@@ -92,19 +94,24 @@ def maxsim_padded(
     [Nq, K, Ld, dim] d_lengths [Nq, K]. The result is [Nq, K]; with D [Nd, Ld, dim] and d_lengths [Nd] it is [Nq, Nd].
 
     validate checks the lengths, for which a GPU waits; the processor always checks them."""
-    for name, x, axes in (("Q", Q, (3,)), ("D", D, (3, 4))):
-        if not isinstance(x, Tensor):
-            raise explain(name, x)
-        if x.dim() not in axes:
-            raise ValueError(f"{name} {describe(x)} has to be [items, tokens, dim]" + " or [Nq, K, Ld, dim]" * (axes[-1] == 4))
-    q_cut = as_integers("q_lengths", q_lengths, Q, tuple(Q.shape[:-2]))
-    d_cut = as_integers("d_lengths", d_lengths, D, tuple(D.shape[:-2])).reshape(-1)
+    if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
+        raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
+    axes = D.dim()
+    if Q.dim() != 3 or axes != 3 and axes != 4:
+        raise ValueError(f"Q {describe(Q)} has to be [items, tokens, dim], and D {describe(D)} that or [Nq, K, Ld, dim]")
+    q_cut = as_integers("q_lengths", q_lengths, Q, Q.shape[:1])
+    d_cut = as_integers("d_lengths", d_lengths, D, D.shape[:-2])
+    if axes == 4:
+        d_cut = d_cut.reshape(-1)
     if validate:
         _check_range("q_lengths", q_cut, Q.shape[-2] + 1)
         _check_range("d_lengths", d_cut, D.shape[-2] + 1)
-    kind = OWN if D.dim() == 4 else ALL
-    terms = Terms(LENGTHS, LENGTHS, kind, bool(normalize), 0, 0, ("Q", "D", "q_lengths", "d_lengths"))
-    return score(Q, D, q_cut, d_cut, None, None, terms)
+    return score(Q, D, q_cut, d_cut, None, None, _LENGTHS[2 * bool(normalize) + axes - 3])
+
+
+_LENGTHS: Final = tuple(
+    Terms(LENGTHS, LENGTHS, kind, n, 0, 0, ("Q", "D", "q_lengths", "d_lengths")) for n in (False, True) for kind in (ALL, OWN)
+)
 
 
 def maxsim_candidates(
@@ -137,15 +144,16 @@ def _packed(
     q: Tensor, d: Tensor, q_offsets: Integers, d_offsets: Integers, longest_q: int | None, longest_d: int | None,
     validate: bool,
 ) -> tuple[Tensor, Tensor, int, int]:  # fmt: skip
-    for name, x in (("Q", q), ("D", d)):
-        if not isinstance(x, Tensor):
-            raise explain(name, x)
+    if not isinstance(q, Tensor) or not isinstance(d, Tensor):
+        raise explain("D", d) if isinstance(q, Tensor) else explain("Q", q)
     q_cut, longest_q = _longest("cu_seqlens_q", q_offsets, q, longest_q, validate)
     d_cut, longest_d = _longest("cu_seqlens_d", d_offsets, d, longest_d, validate)
     return q_cut, d_cut, longest_q, longest_d
 
 
 def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, validate: bool) -> tuple[Tensor, int]:
+    if longest is not None and not validate and type(offsets) is Tensor:
+        return as_integers(name, offsets, x), longest
     if isinstance(offsets, (list, tuple)):
         offsets = torch.tensor(offsets, dtype=torch.int32, device="cpu")
     if isinstance(offsets, Tensor) and (offsets.dim() != 1 or not offsets.shape[0]):

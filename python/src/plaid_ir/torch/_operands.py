@@ -128,7 +128,7 @@ def _check_cut(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -
             )
         if cut.dtype.is_complex:
             raise TypeError(f"{name} {describe(cut)} is no mask: it has to be of bool, integers or floats")
-    elif cut.dtype != torch.int32 or cut.dim() != 1:
+    elif cut.dtype != torch.int32 or cut.dim() != 1 or how == OFFSETS and not cut.shape[0]:
         raise TypeError(f"{name} {describe(cut)} has to be a vector of int32")
 
 
@@ -256,6 +256,9 @@ def as_bytes(mask: Tensor) -> Tensor:
 
 def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
     """Lengths, offsets or numbers of items as int32, where the vectors are."""
+    if type(x) is Tensor and x.dtype == torch.int32 and x.device == like.device and x.is_contiguous():
+        if shape is None or x.shape == shape:
+            return x
     if isinstance(x, (list, tuple)):
         x = torch.tensor(x, dtype=torch.int32, device="cpu")
     if not isinstance(x, Tensor) or x.layout != torch.strided:
