@@ -2,6 +2,7 @@
 
     dense_torch.py PART FILE [SECONDS]   times the rows of forward, training, launch, head, rank or chamfer, and
                                          appends a line of JSON a row to FILE; after SECONDS no row begins
+    dense_torch.py warm PART             calls the others once for each row, so that Triton has their kernels on disk
     dense_torch.py report FILE           Markdown tables of them
 
 Needs PyTorch with CUDA, Triton, the two packages of requirements-dense.txt, and plaid_ir with its library.
@@ -27,6 +28,7 @@ import plaid_ir.torch as plaid
 
 GPU = DEVICE == "cuda"
 RUNS = 25 if GPU else 3
+WARMING = sys.argv[1] == "warm"
 
 
 def clocked(call):
@@ -57,6 +59,14 @@ def launched(call, calls=1000):
 def measured(name, calls, memory=False, of=clocked):
     """A row: medians of calls that take turns, by the name of the library."""
     row = {"name": name, "times": {}, "memory": {}, "failed": {}}
+    if WARMING:
+        for who, call in calls.items():
+            if who != "plaid":
+                try:
+                    call()
+                except Exception as e:
+                    row["failed"][who] = type(e).__name__
+        return row
     for who, call in list(calls.items()):
         try:
             for _ in range(3):  # compiles, and tunes
@@ -189,6 +199,15 @@ def run(part, file, seconds="600"):
                 break
 
 
+def warm(part):
+    """What is compiled stays on disk; what is found to be fastest while others compile does not."""
+    from triton.runtime.autotuner import Autotuner
+
+    Autotuner.check_disk_cache = lambda self, key, configs, measure: bool(measure())
+    for row in PARTS[part]():
+        print("warm", part, row["name"], flush=True)
+
+
 def report(file):
     rows = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
     for part in PARTS:
@@ -217,7 +236,4 @@ def ratio(row):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "report":
-        report(sys.argv[2])
-    else:
-        run(*sys.argv[1:])
+    {"report": report, "warm": warm}.get(sys.argv[1], lambda *rest: run(sys.argv[1], *rest))(*sys.argv[2:])
