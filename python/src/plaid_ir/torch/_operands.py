@@ -238,7 +238,8 @@ def plan(
     dim = q.shape[-1]
     p.trivial = not (math.prod(p.shape) and longest_q and longest_d and dim and d.shape[-1])
     kind = q.device.type
-    p.plain = q.dtype == torch.float64 or d.dtype == torch.float64 or kind not in ("cpu", "cuda")
+    known = kind == "cpu" or kind == "cuda" and torch.version.hip is None
+    p.plain = q.dtype == torch.float64 or d.dtype == torch.float64 or not known
     p.plain = p.plain or dim > MAX_DIM or d.shape[-1] > MAX_DIM
     p.index = -1
     if kind == "cuda":
