@@ -58,6 +58,28 @@ def test_compiled_head(device: str) -> None:
     assert torch.equal(compiled(q, h, w), plaid.maxsim_from_hidden(q, h, w))
 
 
+def test_compiled_under_autocast_and_exported(device: str) -> None:
+    torch._dynamo.reset()
+    q, d = random(3, 4, 16, device=device), random(5, 6, 16, device=device)
+    compiled = torch.compile(plaid.maxsim, fullgraph=True, backend="aot_eager")
+    with torch.autocast(device, torch.bfloat16):
+        assert torch.equal(compiled(q, d), plaid.maxsim(q.bfloat16(), d.bfloat16()))
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.score = torch.nn.Linear(16, 8, device=device), plaid.MaxSim(normalize=True)
+
+        def forward(self, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+            return self.score(self.layer(q), self.layer(d))
+
+    model = Model()
+    items = torch.export.Dim("items", min=2)
+    exported = torch.export.export(model, (q, d), dynamic_shapes=({}, {0: items}))
+    many = random(9, 6, 16, device=device)
+    torch.testing.assert_close(exported.module()(q, many), model(q, many), rtol=0, atol=1e-6)
+
+
 def test_operators(device: str) -> None:
     """torch's own checks of schemas, fake tensors and registrations of gradients."""
     from plaid_ir.torch import _ops

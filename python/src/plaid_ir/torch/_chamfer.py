@@ -9,8 +9,8 @@ from torch import Tensor
 
 from . import _functions, _plain
 from ._functions import Cut, find_plan, launch
-from ._library import CHAMFER, CHAMFER_GRADIENTS, METRICS
-from ._operands import ALL, LENGTHS, MASK, OWN, WHOLE, Plan, Terms, as_bytes, as_integers, describe, explain
+from ._library import ALL, CHAMFER, CHAMFER_GRADIENTS, METRICS, OWN
+from ._operands import LENGTHS, MASK, WHOLE, Plan, Terms, as_bytes, as_integers, describe, explain
 
 _NAMES: Final = ("X", "Y", "x_mask", "y_mask")
 _NAMES_OF_LENGTHS: Final = ("X", "Y", "x_lengths", "y_lengths")

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _plain
-from ._library import GRADIENTS, SCORE, TYPES, Call, error, fail
-from ._operands import FLOATS, LENGTHS, MASK, OFFSETS, WHOLE, Plan, Terms, as_bytes, explain, plan
+from ._library import GRADIENTS, SCORE, Call, error, fail
+from ._operands import FLOATS, LENGTHS, MASK, Plan, Terms, as_bytes, explain, plan
 
 _PLANS: Final = 4096
 
@@ -274,7 +274,9 @@ def twice() -> RuntimeError:
 
 def compiled(*tensors: Tensor) -> bool:
     """Whether an operator has to stand for the call: it is traced, or a tensor has no memory of its own."""
-    return bool(_is_compiling() or _modes() or _tracing()) or any(type(x) not in _plain_types or x.is_meta for x in tensors)
+    if _is_compiling() or _modes() or _tracing():
+        return True
+    return any(type(x) not in _plain_types or x.is_meta for x in tensors)
 
 
 def transformed() -> bool:
@@ -291,9 +293,7 @@ def cast(x: Any) -> Any:
     return x
 
 
-def score(
-    q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms
-) -> Tensor:
+def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms) -> Tensor:
     """Scores, by whatever way the moment asks for."""
     if _is_compiling():
         return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
@@ -333,9 +333,3 @@ def _score_by_operator(
         q, d, q_cut, d_cut, pair_q, pair_d, terms.how_q, terms.how_d, terms.kind, terms.normalize,
         terms.longest_q, terms.longest_d, winners,
     )[0]  # fmt: skip
-
-
-__all__ = [
-    "compiled", "cut_pointers", "GRADIENTS", "SCORE", "TYPES", "WHOLE", "OFFSETS", "Score", "cast", "each", "find_plan", "keep", "launch",
-    "run_gradients", "run_score", "score", "transformed", "twice",
-]  # fmt: skip

@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from . import _functions, _plain
 from ._functions import find_plan, launch
-from ._library import HEAD, TYPES
+from ._library import ALL, HEAD, TYPES
 from ._maxsim import maxsim
-from ._operands import ALL, FLOATS, MASK, WHOLE, Plan, Terms, as_bytes, check_devices, check_tensor, describe
+from ._operands import FLOATS, MASK, WHOLE, Plan, Terms, as_bytes, check_devices, check_tensor, describe
 
 _is_compiling: Final = torch.compiler.is_compiling
 _TERMS: Final = tuple(

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ._functions import score
-from ._operands import (
-    ALL, LENGTHS, LISTED, MASK, OFFSETS, OWN, WHOLE, Terms, as_integers, describe, explain,
-)  # fmt: skip
+from ._library import ALL, LISTED, OWN
+from ._operands import LENGTHS, MASK, OFFSETS, WHOLE, Terms, as_integers, describe, explain
 
 Integers: TypeAlias = Tensor | Sequence[int]
 
@@ -98,7 +97,9 @@ def maxsim_padded(
         raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
     axes = D.dim()
     if Q.dim() != 3 or axes != 3 and axes != 4:
-        raise ValueError(f"Q {describe(Q)} has to be [items, tokens, dim], and D {describe(D)} that or [Nq, K, Ld, dim]")
+        raise ValueError(
+            f"Q {describe(Q)} has to be [items, tokens, dim], and D {describe(D)} that or [Nq, K, Ld, dim]"
+        )
     q_cut = as_integers("q_lengths", q_lengths, Q, Q.shape[:1])
     d_cut = as_integers("d_lengths", d_lengths, D, D.shape[:-2])
     if axes == 4:
@@ -110,7 +111,9 @@ def maxsim_padded(
 
 
 _LENGTHS: Final = tuple(
-    Terms(LENGTHS, LENGTHS, kind, n, 0, 0, ("Q", "D", "q_lengths", "d_lengths")) for n in (False, True) for kind in (ALL, OWN)
+    Terms(LENGTHS, LENGTHS, kind, n, 0, 0, ("Q", "D", "q_lengths", "d_lengths"))
+    for n in (False, True)
+    for kind in (ALL, OWN)
 )
 
 

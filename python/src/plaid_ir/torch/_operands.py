@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _library
-from ._library import ALL, LISTED, OWN
+from ._library import ALL, OWN
 
 # How the rows of a side are cut into items.
 WHOLE: Final = 0  # [..., longest, dim], all rows
@@ -108,10 +108,6 @@ def check_devices(first: str, a: Tensor, second: str, b: Tensor) -> None:
         )
 
 
-def mask_key(mask: Tensor | None) -> tuple[Any, ...] | None:
-    return None if mask is None else (mask.shape, mask.stride(), mask.dtype, mask.device)
-
-
 def _check_cut(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -> None:
     if how == WHOLE:
         return
@@ -121,7 +117,8 @@ def _check_cut(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -
         raise explain(name, cut)
     check_devices(owner, x, name, cut)
     if how == MASK:
-        if cut.shape != x.shape[:-1] and not (cut.shape[-1:] == x.shape[-2:-1] and cut.numel() * x.shape[-1] == x.numel()):
+        same = cut.shape == x.shape[:-1]
+        if not same and (cut.shape[-1:] != x.shape[-2:-1] or cut.numel() * x.shape[-1] != x.numel()):
             raise ValueError(
                 f"{name} has the shape {list(cut.shape)}; that of {owner} asks for {list(x.shape[:-1])}: "
                 "one value a token, not 0 where it counts"
@@ -238,7 +235,8 @@ def plan(
     dim = q.shape[-1]
     p.trivial = not (math.prod(p.shape) and longest_q and longest_d and dim and d.shape[-1])
     kind = q.device.type
-    p.plain = q.dtype == torch.float64 or d.dtype == torch.float64 or kind not in ("cpu", "cuda")
+    known = kind == "cpu" or kind == "cuda" and torch.version.hip is None
+    p.plain = q.dtype == torch.float64 or d.dtype == torch.float64 or not known
     p.plain = p.plain or dim > MAX_DIM or d.shape[-1] > MAX_DIM
     p.index = -1
     if kind == "cuda":
@@ -272,9 +270,3 @@ def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None =
     if x.dtype != torch.int32 or x.device != like.device:
         x = x.to(device=like.device, dtype=torch.int32)
     return x if x.is_contiguous() else x.contiguous()
-
-
-__all__ = [
-    "ALL", "FLOATS", "LENGTHS", "LISTED", "MASK", "OFFSETS", "OWN", "WHOLE", "Plan", "Terms", "as_bytes",
-    "as_integers", "check_devices", "check_tensor", "describe", "explain", "mask_key", "plan",
-]  # fmt: skip

@@ -42,7 +42,9 @@ def _(
     q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, pair_q: Tensor | None, pair_d: Tensor | None,
     how_q: int, how_d: int, kind: int, normalize: bool, longest_q: int, longest_d: int, winners: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    torch._check(q.shape[-1] == d.shape[-1], lambda: f"Q and D must share the embedding dim; got {q.shape} and {d.shape}")
+    torch._check(
+        q.shape[-1] == d.shape[-1], lambda: f"Q and D must share the embedding dim; got {q.shape} and {d.shape}"
+    )
     shape = _shape(q, d, q_cut, d_cut, pair_q, how_q, how_d, kind)
     longest = longest_q if how_q == OFFSETS else q.shape[-2]
     scores = q.new_empty(shape, dtype=torch.float32)

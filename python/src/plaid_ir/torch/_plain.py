@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._operands import ALL, LENGTHS, MASK, OFFSETS, OWN, Terms
+from ._library import ALL, OWN
+from ._operands import LENGTHS, MASK, OFFSETS, Terms
 
 _SMALLEST = 1e-12
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ._functions import find_plan, run_score
 from ._maxsim import maxsim
-from ._operands import ALL, FLOATS, MASK, OWN, WHOLE, Terms, check_devices, check_tensor, describe, explain
+from ._library import ALL, OWN
+from ._operands import FLOATS, MASK, WHOLE, Terms, check_devices, check_tensor, describe, explain
 
 _SMALLEST: Final = 1e-12
 _E4M3: Final = 448.0
@@ -23,7 +24,8 @@ def quantize_int8(X: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantize_int8_affine(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Int8 values, and a scale and a zero point for each token: X is (values - zeros[..., None]) * scales[..., None]."""
+    """Int8 values, and a scale and a zero point for each token: X is
+    (values - zeros[..., None]) * scales[..., None]."""
     _check(X)
     low, high = (x.float() for x in (X.amin(-1).clamp(max=0), X.amax(-1).clamp(min=0)))
     scales = ((high - low) / 255).clamp_min_(_SMALLEST)
@@ -146,7 +148,8 @@ def _scaled(
         names = " or ".join(str(t).removeprefix("torch.") for t in allowed)
         raise TypeError(f"{name} {describe(x)} has to be of {names}, or of floats")
     if not isinstance(scale, Tensor):
-        raise TypeError(f"{name} is quantised, and scale_{name} is a {type(scale).__qualname__}: pass its tensor of scales")
+        found = type(scale).__qualname__
+        raise TypeError(f"{name} is quantised, and scale_{name} is a {found}: pass its tensor of scales")
     check_devices(name, x, f"scale_{name}", scale)
     if zero is not None:
         check_devices(name, x, f"zero_{name}", zero)
