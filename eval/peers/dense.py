@@ -28,6 +28,7 @@ from late_interaction_kernels.fused_head import maxsim_from_hidden
 from late_interaction_kernels.retrieve import retrieve
 
 warnings.filterwarnings("ignore")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Queries, their tokens, documents, their tokens, dimensions.
 FORWARD = [(1, 32, 1000, 300, 128), (1, 32, 10000, 300, 128), (1, 32, 1000, 1024, 128), (1, 128, 1000, 1024, 128),
            (1, 512, 1000, 512, 128), (1, 1024, 1000, 1024, 128), (16, 32, 10000, 300, 128), (64, 32, 64, 1024, 128),
@@ -42,8 +43,8 @@ SAVED = [(1, 32, 50, 300, 128), (5, 32, 40, 77, 128), (3, 130, 20, 1024, 96)]
 
 
 def unit(*shape, seed=0):
-    g = torch.Generator(device="cuda").manual_seed(seed)
-    x = torch.randn(*shape, generator=g, device="cuda")
+    g = torch.Generator(device=DEVICE).manual_seed(seed)
+    x = torch.randn(*shape, generator=g, device=DEVICE)
     return (x / x.norm(dim=-1, keepdim=True)).half()
 
 
@@ -99,10 +100,7 @@ def time():
         name = f"{nq} × {lq}, {nd} × {ld}, d {dim}"
         with torch.no_grad():
             print(f"forward {name:34s} LIK {tried(lambda: maxsim(q, d))} Flash-MaxSim {tried(lambda: forward(q, d))}", flush=True)
-    g = torch.Generator().manual_seed(2)
-    lengths = torch.randint(40, 301, (10000,), generator=g)
-    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int().cuda()
-    q, d = unit(32, 128), unit(int(lengths.sum()), 128, seed=1)
+    q, d, offsets = packed()
     with torch.no_grad():
         lik = tried(lambda: maxsim_varlen(q, d, torch.tensor([0, 32], dtype=torch.int32, device="cuda"), offsets, 32, 300))
         flash = tried(lambda: flash_maxsim.flash_maxsim_packed(q, d, offsets, 300))
@@ -119,6 +117,13 @@ def time():
             except Exception:
                 pass
         print(line, flush=True)
+
+
+def packed(docs=10000):
+    """A query, documents of 40 to 300 tokens one after another, and their offsets."""
+    lengths = torch.randint(40, 301, (docs,), generator=torch.Generator().manual_seed(2))
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int().to(DEVICE)
+    return unit(32, 128), unit(int(lengths.sum()), 128, seed=1), offsets
 
 
 def more():
@@ -143,7 +148,7 @@ def more():
 
 
 def points(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator(device="cuda").manual_seed(seed), device="cuda")
+    return torch.randn(*shape, generator=torch.Generator(device=DEVICE).manual_seed(seed), device=DEVICE)
 
 
 def heads(put, shapes):

@@ -1,0 +1,38 @@
+"""MaxSim of torch tensors, with gradients: late-interaction scores for training, reranking and exact search.
+
+    from plaid_ir.torch import maxsim
+
+    scores = maxsim(Q, D, q_mask, d_mask)      # [Nq, Lq, dim], [Nd, Ld, dim] -> [Nq, Nd]
+    scores.sum().backward()
+
+Tensors stay where they are: the processor's by its own loops, those of an NVIDIA GPU by its kernels, in torch's
+current stream, without waiting. docs/torch.md of the repository says what masks mean, which types there are, and how
+losses of PyLate, sentence-transformers and colpali-engine use this.
+"""
+
+from __future__ import annotations
+
+from ._chamfer import chamfer
+from ._head import maxsim_from_hidden
+from ._library import DeviceError, backend
+from ._maxsim import maxsim, maxsim_candidates, maxsim_padded, maxsim_pairs, maxsim_varlen, score_pairs_packed
+from ._module import MaxSim, maxsim_inbatch, maxsim_kd
+from ._quantised import (
+    dequantize_fp8_per_tensor,
+    dequantize_fp8_per_token,
+    dequantize_int8,
+    maxsim_fp8,
+    maxsim_int8,
+    quantize_fp8_per_tensor,
+    quantize_fp8_per_token,
+    quantize_int8,
+    quantize_int8_affine,
+)
+from ._ranking import rank, top_k
+
+__all__ = [
+    "DeviceError", "MaxSim", "backend", "chamfer", "dequantize_fp8_per_tensor", "dequantize_fp8_per_token",
+    "dequantize_int8", "maxsim", "maxsim_candidates", "maxsim_fp8", "maxsim_from_hidden", "maxsim_inbatch",
+    "maxsim_int8", "maxsim_kd", "maxsim_padded", "maxsim_pairs", "maxsim_varlen", "quantize_fp8_per_tensor",
+    "quantize_fp8_per_token", "quantize_int8", "quantize_int8_affine", "rank", "score_pairs_packed", "top_k",
+]  # fmt: skip

@@ -1,0 +1,180 @@
+"""The library libplaid_maxsim: where it is, the records of its calls, and its errors.
+
+This is the only module that knows capi/plaid_maxsim.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import torch
+
+ENVIRONMENT: Final = "PLAID_MAXSIM_LIBRARY"
+VERSION: Final = 1
+
+# Types of elements.
+TYPES: Final[dict[torch.dtype, int]] = {
+    torch.float32: 1,
+    torch.float16: 2,
+    torch.bfloat16: 3,
+    torch.int8: 4,
+    torch.float8_e4m3fn: 5,
+}
+# Kinds of pairs.
+ALL: Final = 0
+OWN: Final = 1
+LISTED: Final = 2
+# Metrics of distances.
+METRICS: Final = {"l2": 0, "l2_sq": 0, "l1": 1}
+
+_ERROR_BYTES: Final = 1024
+_FORKED: Final = 5
+
+
+class DeviceError(RuntimeError):
+    """The device or its driver failed, or is not there."""
+
+
+def _path() -> str:
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        path, source = named, ENVIRONMENT
+    else:
+        suffix = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        path, source = os.path.join(folder, "bin", "libplaid_maxsim." + suffix), "this package"
+    if not os.path.isfile(path):
+        hint = "" if named else (
+            ": the wheel was built without a C compiler, or this is an editable install; "
+            f"build the library in capi/ of the repository, and name it in {ENVIRONMENT}"
+        )
+        raise ImportError(f"the library of plaid_ir.torch is not at {path} (from {source}){hint}")
+    return path
+
+
+PATH: Final = _path()
+
+
+class Error(threading.local):
+    """The message of the calls of a thread."""
+
+    def __init__(self) -> None:
+        self.buffer = ctypes.create_string_buffer(_ERROR_BYTES)
+        struct.pack_into("=q", self.buffer, 0, _ERROR_BYTES)
+        self.address = ctypes.addressof(self.buffer)
+
+
+error: Final = Error()
+
+
+def fail(code: int) -> NoReturn:
+    """Raises what a call of this thread that returned the code complains about."""
+    message = error.buffer.raw[16:].split(b"\0", 1)[0].decode(errors="replace") or f"error {code} of libplaid_maxsim"
+    if code == _FORKED:
+        message = (
+            "this process was forked from one that has used plaid_ir.torch, and cannot use it: start workers by "
+            'multiprocessing.get_context("spawn"), or call it only in the parent'
+        )
+    kinds: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: DeviceError, 4: MemoryError}
+    raise kinds.get(code, RuntimeError)(message)
+
+
+_loaded: ctypes.CDLL | None = None
+_forked = False
+_lock = threading.Lock()
+
+
+def load() -> ctypes.CDLL:
+    """The library, loaded by the first call, so that processes that fork before it can use it in their children."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            try:
+                library = ctypes.CDLL(PATH)
+            except OSError as e:
+                raise ImportError(f"the library of plaid_ir.torch at {PATH} cannot be loaded: {e}") from e
+            library.plaid_maxsim_version.restype = ctypes.c_int64
+            version = library.plaid_maxsim_version()
+            if version != VERSION:
+                raise ImportError(f"the library at {PATH} has version {version}, this package needs {VERSION}")
+            _loaded = library
+        return _loaded
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _loaded is not None:
+        _loaded.plaid_forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
+class Call:
+    """One of the functions, and its record: size and device; stream, workspace, its bytes, threads; of each side the
+    pointers to data, scales, zeros, offsets, lengths and mask, and what pack_batch gives; what pack_pairs gives, and
+    the pointers to the queries and documents of the pairs; then fields of the function's own."""
+
+    def __init__(self, name: str, tail: str) -> None:
+        self._name = name
+        record = struct.Struct("=16sQQqq6Q56s6Q56s16sQQ" + tail)
+        self.pack: Final = record.pack
+        self.size: Final = record.size
+        # The beginning of the record by device, the processor's first.
+        self.heads: Final = tuple(struct.pack("=qq", record.size, i) for i in range(-1, 64))
+        self.function: Callable[[bytes, int], int] = self._first
+
+    def _first(self, record: bytes, address: int) -> int:
+        function: Any = getattr(load(), self._name)
+        function.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+        function.restype = ctypes.c_int
+        self.function = function
+        return int(function(record, address))
+
+    def workspace(self, record: bytes) -> int:
+        """The bytes of the device's memory that the call needs."""
+        function: Any = getattr(load(), self._name + "_workspace")
+        function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+        function.restype = ctypes.c_int
+        count = ctypes.c_int64()
+        code = int(function(record, ctypes.addressof(count), error.address))
+        if code:
+            fail(code)
+        return count.value
+
+
+SCORE: Final = Call("plaid_score", "QqQQ")  # weights, normalize, scores, argmax
+# weights, normalize, argmax, upstream, dq, dd, dq_type, dd_type
+GRADIENTS: Final = Call("plaid_gradients", "QqQQQQqq")
+CHAMFER: Final = Call("plaid_chamfer", "qqQQQ")  # metric, mean, distances, nearest_q, nearest_d
+# metric, mean, nearest_q, nearest_d, upstream, dq, dd, dq_type, dd_type
+CHAMFER_GRADIENTS: Final = Call("plaid_chamfer_gradients", "qqQQQQQqq")
+HEAD: Final = Call("plaid_head", "QqQqQQ")  # query_weights, normalize, head, head_type, bias, scores
+
+
+def pack_batch(mask_stride: int, kind: int, dim: int, items: int, rows: int, stride: int, longest: int) -> bytes:
+    return struct.pack("=7q", mask_stride, kind, dim, items, rows, stride, longest)
+
+
+def pack_pairs(kind: int, count: int) -> bytes:
+    return struct.pack("=qq", kind, count)
+
+
+def backend() -> str:
+    """The name of the processor's tier, such as avx512."""
+    name = ctypes.create_string_buffer(256)
+    function: Any = load().plaid_backend
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    function.restype = ctypes.c_int
+    code = int(function(ctypes.addressof(name), 256, error.address))
+    if code:
+        fail(code)
+    return name.value.decode()

@@ -1,0 +1,179 @@
+"""The functions that score float vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ._functions import score
+from ._library import ALL, LISTED, OWN
+from ._operands import LENGTHS, MASK, OFFSETS, WHOLE, Terms, as_integers, describe, explain
+
+Integers: TypeAlias = Tensor | Sequence[int]
+
+_ALL: Final = tuple(Terms(q, d, ALL, n) for n in (False, True) for q in (WHOLE, MASK) for d in (WHOLE, MASK))
+_OWN: Final = tuple(Terms(q, d, OWN, n) for n in (False, True) for q in (WHOLE, MASK) for d in (WHOLE, MASK))
+
+
+def maxsim(
+    Q: Tensor, D: Tensor, q_mask: Tensor | None = None, d_mask: Tensor | None = None, *, normalize: bool = False
+) -> Tensor:
+    """Scores of queries and documents, as float32.
+
+    Q is [Nq, Lq, dim] and D [Nd, Ld, dim]: the result is [Nq, Nd], each query with each document. With D
+    [Nq, K, Ld, dim] query i meets its own K documents: [Nq, K]. Without its first axis, a side is one query or one
+    document, and the result lacks that axis, too.
+
+    Masks are [Nq, Lq] and [Nd, Ld] or [Nq, K, Ld]; tokens whose value is 0 or False do not count: those of D never
+    win, those of Q add nothing. A document without tokens scores 0. normalize divides each vector by its length.
+    """
+    try:
+        own = D.dim() == 4
+    except AttributeError:
+        raise explain("D", D) from None
+    terms = (_OWN if own else _ALL)[4 * bool(normalize) + 2 * (q_mask is not None) + (d_mask is not None)]
+    return score(Q, D, q_mask, d_mask, None, None, terms)
+
+
+def maxsim_pairs(
+    Q: Tensor, D: Tensor, q_mask: Tensor | None = None, d_mask: Tensor | None = None, *, normalize: bool = False
+) -> Tensor:
+    """Scores [B] of query i with document i: Q is [B, Lq, dim] and D [B, Ld, dim]."""
+    if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
+        raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
+    if D.dim() != 3 or Q.dim() != 3 or Q.shape[0] != D.shape[0]:
+        raise ValueError(f"Q and D have to be [B, tokens, dim] of the same B; got Q {describe(Q)}, D {describe(D)}")
+    terms = _OWN[4 * bool(normalize) + 2 * (q_mask is not None) + (d_mask is not None)]
+    return score(Q, D, q_mask, d_mask, None, None, terms)
+
+
+def maxsim_varlen(
+    Q: Tensor, D: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers,
+    max_seqlen_q: int | None = None, max_seqlen_d: int | None = None, *,
+    normalize: bool = False, validate: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scores [Nq, Nd] of packed sides: item i has the rows cu_seqlens[i] to cu_seqlens[i+1] of Q or D [rows, dim].
+
+    Without max_seqlen_q and max_seqlen_d, the tokens of the longest items, they are computed, for which a GPU waits.
+    validate checks the offsets, for which it waits, too; the processor always checks them.
+    """
+    q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
+    terms = Terms(OFFSETS, OFFSETS, ALL, bool(normalize), longest_q, longest_d, _PACKED)
+    return score(Q, D, q_cut, d_cut, None, None, terms)
+
+
+_PACKED: Final = ("Q", "D", "cu_seqlens_q", "cu_seqlens_d")
+
+
+def score_pairs_packed(
+    Q: Tensor, D: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers, pair_q: Integers, pair_d: Integers, *,
+    max_seqlen_q: int | None = None, max_seqlen_d: int | None = None, normalize: bool = False, validate: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scores [pairs] of query pair_q[i] with document pair_d[i] of packed sides, as those of maxsim_varlen."""
+    q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
+    q_index = as_integers("pair_q", pair_q, Q)
+    d_index = as_integers("pair_d", pair_d, Q)
+    if q_index.dim() != 1 or q_index.shape != d_index.shape:
+        raise ValueError(f"pair_q and pair_d have to be vectors as long as each other; got {list(q_index.shape)} "
+                         f"and {list(d_index.shape)}")  # fmt: skip
+    if validate:
+        _check_range("pair_q", q_index, q_cut.shape[0] - 1)
+        _check_range("pair_d", d_index, d_cut.shape[0] - 1)
+    terms = Terms(OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, _PACKED)
+    return score(Q, D, q_cut, d_cut, q_index, d_index, terms)
+
+
+def maxsim_padded(
+    Q: Tensor, D: Tensor, q_lengths: Integers, d_lengths: Integers, *, validate: bool = False, normalize: bool = False
+) -> Tensor:
+    """Scores of sides whose items have their first tokens: those of Q [Nq, Lq, dim] q_lengths [Nq], those of D
+    [Nq, K, Ld, dim] d_lengths [Nq, K]. The result is [Nq, K]; with D [Nd, Ld, dim] and d_lengths [Nd] it is [Nq, Nd].
+
+    validate checks the lengths, for which a GPU waits; the processor always checks them."""
+    if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
+        raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
+    axes = D.dim()
+    if Q.dim() != 3 or axes != 3 and axes != 4:
+        raise ValueError(
+            f"Q {describe(Q)} has to be [items, tokens, dim], and D {describe(D)} that or [Nq, K, Ld, dim]"
+        )
+    q_cut = as_integers("q_lengths", q_lengths, Q, Q.shape[:1])
+    d_cut = as_integers("d_lengths", d_lengths, D, D.shape[:-2])
+    if axes == 4:
+        d_cut = d_cut.reshape(-1)
+    if validate:
+        _check_range("q_lengths", q_cut, Q.shape[-2] + 1)
+        _check_range("d_lengths", d_cut, D.shape[-2] + 1)
+    return score(Q, D, q_cut, d_cut, None, None, _LENGTHS[2 * bool(normalize) + axes - 3])
+
+
+_LENGTHS: Final = tuple(
+    Terms(LENGTHS, LENGTHS, kind, n, 0, 0, ("Q", "D", "q_lengths", "d_lengths"))
+    for n in (False, True)
+    for kind in (ALL, OWN)
+)
+
+
+def maxsim_candidates(
+    Q: Tensor, D: Tensor, candidates: Integers, q_mask: Tensor | None = None, d_mask: Tensor | None = None, *,
+    normalize: bool = False, validate: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scores [Nq, K] of each query with K documents: candidates [Nq, K] are numbers of documents of D [Nd, Ld, dim],
+    which are read where they are. With Q [Lq, dim] candidates and result are [K].
+
+    validate checks the candidates, for which a GPU waits; the processor always checks them."""
+    if not isinstance(Q, Tensor):
+        raise explain("Q", Q)
+    index = as_integers("candidates", candidates, Q)
+    if isinstance(D, Tensor) and D.dim() != 3:
+        raise ValueError(f"D {describe(D)} has to be [items, tokens, dim]")
+    if index.dim() != Q.dim() - 1 or Q.dim() == 3 and index.shape[0] != Q.shape[0]:
+        raise ValueError(f"candidates {describe(index)} have to be [Nq, K], or [K] of one query; Q is {list(Q.shape)}")
+    if validate:
+        _check_range("candidates", index, D.shape[0])
+    if Q.dim() == 2:
+        queries = torch.zeros_like(index)
+    else:
+        queries = torch.arange(index.shape[0], dtype=torch.int32, device=index.device)
+        queries = queries.unsqueeze(1).expand(index.shape).contiguous()
+    terms = Terms(MASK if q_mask is not None else WHOLE, MASK if d_mask is not None else WHOLE, LISTED, bool(normalize))
+    return score(Q, D, q_mask, d_mask, queries, index, terms)
+
+
+def _packed(
+    q: Tensor, d: Tensor, q_offsets: Integers, d_offsets: Integers, longest_q: int | None, longest_d: int | None,
+    validate: bool,
+) -> tuple[Tensor, Tensor, int, int]:  # fmt: skip
+    if not isinstance(q, Tensor) or not isinstance(d, Tensor):
+        raise explain("D", d) if isinstance(q, Tensor) else explain("Q", q)
+    q_cut, longest_q = _longest("cu_seqlens_q", q_offsets, q, longest_q, validate)
+    d_cut, longest_d = _longest("cu_seqlens_d", d_offsets, d, longest_d, validate)
+    return q_cut, d_cut, longest_q, longest_d
+
+
+def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, validate: bool) -> tuple[Tensor, int]:
+    if longest is not None and not validate and type(offsets) is Tensor:
+        return as_integers(name, offsets, x), longest
+    if isinstance(offsets, (list, tuple)):
+        offsets = torch.tensor(offsets, dtype=torch.int32, device="cpu")
+    if isinstance(offsets, Tensor) and (offsets.dim() != 1 or not offsets.shape[0]):
+        raise ValueError(f"{name} {describe(offsets)} has to be a vector of the items' number and 1")
+    cut = as_integers(name, offsets, x)
+    if longest is None or validate:
+        where = offsets if isinstance(offsets, Tensor) and offsets.device.type == "cpu" else cut
+        rows = where.diff()
+        found = int(rows.max()) if rows.numel() else 0
+        if validate and (int(where[0]) < 0 or int(where[-1]) > x.shape[0] or bool((rows < 0).any())):
+            raise ValueError(f"{name} has to rise from 0 to the {x.shape[0]} rows at most")
+        if longest is not None and longest < found:
+            raise ValueError(f"max_seqlen of {name} is {longest}, and the longest item has {found} rows")
+        longest = found if longest is None else longest
+    return cut, longest
+
+
+def _check_range(name: str, x: Tensor, end: int) -> None:
+    if x.numel() and (int(x.min()) < 0 or int(x.max()) >= end):
+        raise ValueError(f"{name} has values from {int(x.min())} to {int(x.max())}; they have to be in 0..{end - 1}")

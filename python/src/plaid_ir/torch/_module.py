@@ -1,0 +1,119 @@
+"""What losses of other libraries call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ._maxsim import maxsim, maxsim_pairs, maxsim_varlen, score_pairs_packed
+
+_KINDS: Final = ("all", "own", "pairs")
+_Side: TypeAlias = Tensor | Sequence[Any]
+
+
+class MaxSim(torch.nn.Module):
+    """A score for losses: `score_metric=` of PyLate and `similarity_fct=` of sentence-transformers.
+
+    kind says which query meets which document:
+
+    - "all": each query with each document, [B, N]. Documents [Bd, N, tokens, dim] are one list of Bd * N, those of a
+      query one after another: the result is [B, Bd * N].
+    - "own": query i with its own documents: [B, N, tokens, dim] gives [B, N].
+    - "pairs": query i with document i: [B].
+
+    normalize divides vectors by their length; mean divides scores by the query's number of tokens. Sides may also be
+    lists of matrices [tokens, dim]. The module has no parameters.
+    """
+
+    def __init__(self, kind: str = "all", *, normalize: bool = False, mean: bool = False) -> None:
+        super().__init__()
+        if kind not in _KINDS:
+            raise ValueError(f"kind is {kind!r}; it has to be one of {', '.join(map(repr, _KINDS))}")
+        self.kind, self.normalize, self.mean = kind, normalize, mean
+
+    def extra_repr(self) -> str:
+        return f"{self.kind!r}, normalize={self.normalize}, mean={self.mean}"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "normalize": self.normalize, "mean": self.mean}
+
+    def forward(
+        self, queries_embeddings: _Side, documents_embeddings: _Side, queries_mask: Tensor | None = None,
+        documents_mask: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        if isinstance(queries_embeddings, Tensor) and isinstance(documents_embeddings, Tensor):
+            scores = self._tensors(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
+            tokens = _tokens(queries_embeddings, queries_mask) if self.mean else None
+        else:
+            scores, tokens = self._lists(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
+        if self.mean and tokens is not None:
+            scores = scores / (tokens.unsqueeze(-1) if scores.dim() > 1 else tokens)
+        return scores
+
+    def _tensors(self, q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None) -> Tensor:
+        if self.kind == "pairs":
+            return maxsim_pairs(q, d, q_mask, d_mask, normalize=self.normalize)
+        if self.kind == "all" and d.dim() == 4:
+            d = d.flatten(0, 1)
+            d_mask = None if d_mask is None else d_mask.flatten(0, 1)
+        if self.kind == "own" and d.dim() != 4:
+            raise ValueError(f"documents of {list(d.shape)} have to be [B, N, tokens, dim] for kind='own'")
+        return maxsim(q, d, q_mask, d_mask, normalize=self.normalize)
+
+    def _lists(
+        self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        if self.kind == "own":
+            raise TypeError("kind='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
+        queries, documents = _matrices(q, q_mask), _matrices(d, d_mask)
+        if self.kind == "pairs" and len(queries) != len(documents):
+            raise ValueError(f"there are {len(queries)} queries and {len(documents)} documents for kind='pairs'")
+        if not queries or not documents:
+            shape = (len(queries), len(documents)) if self.kind == "all" else (0,)
+            return torch.zeros(shape), torch.ones(len(queries))
+        device = documents[0].device
+        packed_q, offsets_q = _pack(queries, device)
+        packed_d, offsets_d = _pack(documents, device)
+        if self.kind == "all":
+            scores = maxsim_varlen(packed_q, packed_d, offsets_q, offsets_d, normalize=self.normalize)
+        else:
+            each = list(range(len(queries)))
+            scores = score_pairs_packed(
+                packed_q, packed_d, offsets_q, offsets_d, each, each, normalize=self.normalize
+            )
+        return scores, torch.tensor([max(len(x), 1) for x in queries], device=device)
+
+
+def _tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
+    """How many tokens the queries have, 1 at least."""
+    if mask is None:
+        return torch.tensor(max(q.shape[-2], 1), device=q.device)
+    return (mask != 0).sum(-1).clamp_min(1)
+
+
+def _matrices(side: _Side, mask: Tensor | None) -> list[Tensor]:
+    if isinstance(side, Tensor) and side.dim() == 2:
+        side = side.unsqueeze(0)
+    matrices = [x if isinstance(x, Tensor) else torch.as_tensor(x) for x in side]
+    if mask is not None:
+        matrices = [x[m[: len(x)] != 0] for x, m in zip(matrices, mask)]
+    return matrices
+
+
+def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
+    torch.cumsum(torch.tensor([len(x) for x in matrices], device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
+    return torch.cat([x.to(device) for x in matrices]), offsets
+
+
+def maxsim_inbatch(query: Tensor, doc: Tensor) -> Tensor:
+    """Scores [Bq, Bd], as colpali_engine.utils.maxsim has them: padding is of zeros, and takes part."""
+    return maxsim(query, doc)
+
+
+def maxsim_kd(query: Tensor, doc: Tensor) -> Tensor:
+    """Scores [B, N] of doc [B, N, tokens, dim], as colpali_engine.utils.maxsim has them."""
+    return maxsim(query, doc)

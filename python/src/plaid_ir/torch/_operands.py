@@ -1,0 +1,272 @@
+"""What may be scored: types, devices, shapes and masks of operands, and the plans of calls that follow from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import _library
+from ._library import ALL, OWN
+
+# How the rows of a side are cut into items.
+WHOLE: Final = 0  # [..., longest, dim], all rows
+MASK: Final = 1  # [..., longest, dim], with a mask [..., longest]
+LENGTHS: Final = 2  # [..., longest, dim], with lengths [items]
+OFFSETS: Final = 3  # [rows, dim], with offsets [items+1]
+
+MAX_DIM: Final = 4096
+FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Terms(NamedTuple):
+    """What is not a tensor of a call."""
+
+    how_q: int
+    how_d: int
+    kind: int
+    normalize: bool
+    longest_q: int = 0  # of packed sides
+    longest_d: int = 0
+    names: tuple[str, str, str, str] = ("Q", "D", "q_mask", "d_mask")
+    types: str = "floats"  # which there may be: floats, quantised, head (of which the dimensions differ)
+
+
+class Plan:
+    """How a call is made: all that shapes, types and devices decide, once for each of them."""
+
+    __slots__ = (
+        "argmax", "argmax_d", "d", "d_copy", "d_fix", "d_type", "device", "how_d", "how_q", "index", "normalize",
+        "pairs", "plain", "q", "q_copy", "q_fix", "q_type", "scratch", "shape", "trivial",
+    )  # fmt: skip
+
+    plain: bool  # by torch's own operations
+    trivial: bool  # there is nothing to score
+    device: torch.device
+    index: int
+    q: bytes
+    d: bytes
+    pairs: bytes
+    q_copy: bool  # rows are not one after another
+    d_copy: bool
+    q_fix: bool  # the mask is not of bytes, or they are not one after another
+    d_fix: bool
+    q_type: int
+    d_type: int
+    how_q: int
+    how_d: int
+    normalize: bool
+    shape: tuple[int, ...]
+    argmax: tuple[int, ...]
+    argmax_d: tuple[int, ...]
+    scratch: dict[object, int]  # bytes of workspace
+
+
+def explain(name: str, x: Any) -> TypeError:
+    """Why x is no operand."""
+    if not isinstance(x, Tensor):
+        hint = ": torch.from_numpy makes one" if type(x).__module__ == "numpy" else ""
+        if isinstance(x, (list, tuple)):
+            hint = ": torch.stack, or torch.nn.utils.rnn.pad_sequence with a mask, makes one"
+        return TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; it has to be a tensor{hint}")
+    if x.is_nested:
+        return TypeError(f"{name} is a nested tensor; pass values() and offsets() to maxsim_varlen")
+    if x.layout != torch.strided:
+        return TypeError(f"{name} has the layout {x.layout}; call to_dense() first")
+    return TypeError(f"{name} {describe(x)} cannot be read as vectors")
+
+
+def describe(x: Tensor) -> str:
+    return f"of shape {list(x.shape)}, {str(x.dtype).removeprefix('torch.')} on {x.device}"
+
+
+def check_tensor(name: str, x: Any, types: tuple[torch.dtype, ...]) -> None:
+    if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
+        raise explain(name, x)
+    if not torch.compiler.is_compiling() and x.has_names():
+        raise TypeError(f"{name} has named dimensions; call rename(None) first")
+    if x.dtype not in types:
+        hint = ""
+        if x.dtype in (torch.int8, torch.uint8):
+            hint = ": maxsim_int8 scores quantised vectors"
+        elif "float8" in str(x.dtype):
+            hint = ": maxsim_fp8 scores quantised vectors"
+        elif x.is_quantized:
+            hint = ": call dequantize() first"
+        elif not x.is_complex():
+            hint = f": call {name}.float() first"
+        raise TypeError(f"{name} {describe(x)} has no type of vectors{hint}")
+
+
+def check_devices(first: str, a: Tensor, second: str, b: Tensor) -> None:
+    if a.device != b.device:
+        raise ValueError(
+            f"{first} and {second} have to be on the same device; got {a.device} and {b.device}: "
+            f"move one, as by {second}.to({first}.device)"
+        )
+
+
+def _check_cut(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -> None:
+    if how == WHOLE:
+        return
+    if not isinstance(cut, Tensor):
+        raise explain(name, cut)
+    if cut.layout != torch.strided:
+        raise explain(name, cut)
+    check_devices(owner, x, name, cut)
+    if how == MASK:
+        same = cut.shape == x.shape[:-1]
+        if not same and (cut.shape[-1:] != x.shape[-2:-1] or cut.numel() * x.shape[-1] != x.numel()):
+            raise ValueError(
+                f"{name} has the shape {list(cut.shape)}; that of {owner} asks for {list(x.shape[:-1])}: "
+                "one value a token, not 0 where it counts"
+            )
+        if cut.dtype.is_complex:
+            raise TypeError(f"{name} {describe(cut)} is no mask: it has to be of bool, integers or floats")
+    elif cut.dtype != torch.int32 or cut.dim() != 1 or how == OFFSETS and not cut.shape[0]:
+        raise TypeError(f"{name} {describe(cut)} has to be a vector of int32")
+
+
+def _lie(x: Tensor, packed: bool) -> tuple[bool, int, int, int]:
+    """Whether x has to be copied; its items, rows of an item, and rows from item to item."""
+    shape, strides = x.shape, x.stride()
+    dim = shape[-1]
+    longest = shape[-2]
+    items = 1 if packed else math.prod(shape[:-2])
+    if dim and longest and items:
+        rows_ok = (strides[-1] == 1 or dim == 1) and (strides[-2] == dim or longest == 1)
+        step, expected = 0, 0
+        for size, stride in zip(reversed(shape[:-2]), reversed(strides[:-2])):
+            if size == 1:
+                continue
+            if not step:
+                step = stride
+            elif stride != expected:
+                rows_ok = False
+            expected = stride * size
+        if items == 1:
+            step = longest * dim
+        if rows_ok and step >= longest * dim and step % dim == 0:
+            return False, items, longest, step // dim
+        return True, items, longest, longest
+    return False, items, longest, longest
+
+
+def _side(
+    name: str, x: Tensor, cut: Tensor | None, how: int, longest: int
+) -> tuple[bool, bytes, bool, int, int]:
+    """Whether it is copied, its record, whether the mask is converted, its items and their rows."""
+    copied, items, rows, stride = _lie(x, how == OFFSETS)
+    fix, mask_stride = False, 0
+    if how == OFFSETS:
+        assert cut is not None
+        items = max(cut.shape[0] - 1, 0)
+        total, stride = x.shape[0], 0
+        if longest < 0:
+            raise ValueError(f"the longest item of {name} cannot have {longest} rows")
+    else:
+        longest = rows
+        total = (items - 1) * stride + rows if items else 0
+    if how == MASK:
+        assert cut is not None
+        mask_stride = rows
+        fix = cut.dtype not in (torch.bool, torch.uint8, torch.int8) or not cut.is_contiguous()
+        if fix and cut.dim() == 2 and cut.dtype in (torch.bool, torch.uint8, torch.int8) and cut.stride(1) == 1:
+            if cut.stride(0) >= rows:
+                fix, mask_stride = False, cut.stride(0)
+    kind = _library.TYPES.get(x.dtype, 0)
+    record = _library.pack_batch(mask_stride, kind, x.shape[-1], items, total, stride, longest)
+    return copied, record, fix, items, longest
+
+
+def _check_axes(name: str, x: Tensor, axes: tuple[int, ...]) -> None:
+    if x.dim() not in axes:
+        allowed = {2: "[tokens, dim]", 3: "[items, tokens, dim]", 4: "[queries, documents, tokens, dim]"}
+        raise ValueError(f"{name} {describe(x)} has to be {' or '.join(allowed[i] for i in axes)}")
+
+
+def plan(
+    q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, pair_q: Tensor | None, pair_d: Tensor | None,
+    terms: Terms,
+) -> Plan:  # fmt: skip
+    """Checks the operands, and says how the call is made."""
+    q_name, d_name, q_cut_name, d_cut_name = terms.names
+    types = (*FLOATS, torch.int8, torch.float8_e4m3fn) if terms.types == "quantised" else (*FLOATS, torch.float64)
+    check_tensor(q_name, q, types)
+    check_tensor(d_name, d, types)
+    own = terms.kind == OWN
+    _check_axes(q_name, q, (2,) if terms.how_q == OFFSETS else (3,) if own else (2, 3))
+    _check_axes(d_name, d, (2,) if terms.how_d == OFFSETS else (3, 4) if own else (2, 3))
+    if terms.types != "head" and q.shape[-1] != d.shape[-1]:
+        raise ValueError(
+            f"{q_name} and {d_name} must share the embedding dim; got {q.shape[-1]} and {d.shape[-1]} "
+            f"({q_name} {describe(q)}, {d_name} {describe(d)})"
+        )
+    check_devices(q_name, q, d_name, d)
+    _check_cut(q_cut_name, q_name, q, q_cut, terms.how_q)
+    _check_cut(d_cut_name, d_name, d, d_cut, terms.how_d)
+    if terms.kind == OWN and q.shape[0] != d.shape[0]:
+        raise ValueError(
+            f"{d_name} has documents for {d.shape[0]} queries, and {q_name} has {q.shape[0]}: "
+            f"{q_name} {describe(q)}, {d_name} {describe(d)}"
+        )
+    p = Plan()
+    p.device = q.device
+    p.how_q, p.how_d, p.normalize = terms.how_q, terms.how_d, terms.normalize
+    p.q_copy, p.q, p.q_fix, q_items, longest_q = _side(q_name, q, q_cut, terms.how_q, terms.longest_q)
+    p.d_copy, p.d, p.d_fix, d_items, longest_d = _side(d_name, d, d_cut, terms.how_d, terms.longest_d)
+    p.q_type, p.d_type = _library.TYPES.get(q.dtype, 0), _library.TYPES.get(d.dtype, 0)
+    q_shape = (q_items,) if terms.how_q == OFFSETS else tuple(q.shape[:-2])
+    d_shape = (d_items,) if terms.how_d == OFFSETS else tuple(d.shape[:-2])
+    count = 0
+    if terms.kind == ALL:
+        p.shape = q_shape + d_shape
+    elif terms.kind == OWN:
+        p.shape = d_shape
+        count = d_items // q_items if q_items else 0
+    else:
+        assert pair_q is not None and pair_d is not None
+        p.shape = tuple(pair_q.shape)
+        count = pair_q.numel()
+    p.pairs = _library.pack_pairs(terms.kind, count)
+    p.argmax, p.argmax_d = (*p.shape, longest_q), (*p.shape, longest_d)
+    dim = q.shape[-1]
+    p.trivial = not (math.prod(p.shape) and longest_q and longest_d and dim and d.shape[-1])
+    kind = q.device.type
+    known = kind == "cpu" or kind == "cuda" and torch.version.hip is None
+    p.plain = q.dtype == torch.float64 or d.dtype == torch.float64 or not known
+    p.plain = p.plain or dim > MAX_DIM or d.shape[-1] > MAX_DIM
+    p.index = -1
+    if kind == "cuda":
+        p.index = q.device.index if q.device.index is not None else torch.cuda.current_device()
+    p.scratch = {}
+    return p
+
+
+def as_bytes(mask: Tensor) -> Tensor:
+    """The mask as bytes that lie one after another."""
+    if mask.dtype not in (torch.bool, torch.uint8, torch.int8):
+        mask = mask != 0
+    return mask.contiguous()
+
+
+def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Lengths, offsets or numbers of items as int32, where the vectors are."""
+    if type(x) is Tensor and x.dtype == torch.int32 and x.device == like.device and x.is_contiguous():
+        if shape is None or x.shape == shape:
+            return x
+    if isinstance(x, (list, tuple)):
+        x = torch.tensor(x, dtype=torch.int32, device="cpu")
+    if not isinstance(x, Tensor) or x.layout != torch.strided:
+        raise explain(name, x)
+    if x.dtype not in (torch.int32, torch.int64, torch.int16, torch.uint8, torch.int8):
+        raise TypeError(f"{name} {describe(x)} has to be of integers: call {name}.int() first")
+    if shape is not None and tuple(x.shape) != shape:
+        raise ValueError(f"{name} has the shape {list(x.shape)}; the operands ask for {list(shape)}")
+    if x.device != like.device and x.device.type != "cpu":
+        raise ValueError(f"{name} is on {x.device}, and the vectors are on {like.device}: move it there")
+    if x.dtype != torch.int32 or x.device != like.device:
+        x = x.to(device=like.device, dtype=torch.int32)
+    return x if x.is_contiguous() else x.contiguous()

@@ -1,0 +1,167 @@
+"""Vectors of int8 and of eight-bit floats, with a scale for each token or for all: scores without gradients."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ._functions import find_plan, run_score
+from ._maxsim import maxsim
+from ._library import ALL, OWN
+from ._operands import FLOATS, MASK, WHOLE, Terms, check_devices, check_tensor, describe, explain
+
+_SMALLEST: Final = 1e-12
+_E4M3: Final = 448.0
+
+
+def quantize_int8(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Int8 values and a scale for each token: X is values * scales[..., None], within half a scale."""
+    _check(X)
+    scales = X.abs().amax(-1).float().div_(127).clamp_min_(_SMALLEST)
+    return (X.float() / scales.unsqueeze(-1)).round_().clamp_(-127, 127).to(torch.int8), scales
+
+
+def quantize_int8_affine(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Int8 values, and a scale and a zero point for each token: X is
+    (values - zeros[..., None]) * scales[..., None]."""
+    _check(X)
+    low, high = (x.float() for x in (X.amin(-1).clamp(max=0), X.amax(-1).clamp(min=0)))
+    scales = ((high - low) / 255).clamp_min_(_SMALLEST)
+    zeros = (-128 - low / scales).round_().clamp_(-128, 127)
+    values = (X.float() / scales.unsqueeze(-1) + zeros.unsqueeze(-1)).round_().clamp_(-128, 127)
+    return values.to(torch.int8), scales, zeros.to(torch.int8)
+
+
+def dequantize_int8(values: Tensor, scales: Tensor, zeros: Tensor | None = None) -> Tensor:
+    """The float32 vectors of what the quantisers gave."""
+    x = values.float()
+    if zeros is not None:
+        x = x - zeros.float().unsqueeze(-1)
+    return x * scales.float().unsqueeze(-1)
+
+
+def quantize_fp8_per_tensor(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> tuple[Tensor, Tensor]:
+    """Eight-bit floats and one scale for all: X is values * scale."""
+    _check(X, empty=True)
+    if not X.numel():
+        return X.to(dtype), torch.ones((), dtype=torch.float32, device=X.device)
+    most = torch.finfo(dtype).max
+    scale = X.abs().amax().float().clamp_min(1e-6) / most
+    return (X.float() / scale).clamp_(-most, most).to(dtype).contiguous(), scale
+
+
+def quantize_fp8_per_token(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> tuple[Tensor, Tensor]:
+    """Eight-bit floats and a scale for each token: X is values * scales[..., None]."""
+    _check(X)
+    most = torch.finfo(dtype).max
+    scales = X.abs().amax(-1).float().clamp_min(1e-6) / most
+    return (X.float() / scales.unsqueeze(-1)).clamp_(-most, most).to(dtype).contiguous(), scales
+
+
+def dequantize_fp8_per_tensor(X: Tensor, scale: Tensor) -> Tensor:
+    return X.float() * scale
+
+
+def dequantize_fp8_per_token(X: Tensor, scales: Tensor) -> Tensor:
+    return X.float() * scales.unsqueeze(-1)
+
+
+def _check(x: Tensor, empty: bool = False) -> None:
+    check_tensor("X", x, (*FLOATS, torch.float64))
+    if x.dim() < 1 or not x.shape[-1] and not empty:
+        raise ValueError(f"X {describe(x)} has to be [..., dim]")
+
+
+def maxsim_int8(
+    Q: Tensor, D: Tensor, *, scale_D: Tensor, scale_Q: Tensor | None = None, zero_D: Tensor | None = None,
+    zero_Q: Tensor | None = None, q_mask: Tensor | None = None, d_mask: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Scores of D of int8 with scales (and zero points) for each token, as quantize_int8 and quantize_int8_affine give,
+    and of Q of floats, or of int8 with its scales. Shapes are those of maxsim; scales are [Nd, Ld], or one for all."""
+    return _score(Q, D, scale_Q, scale_D, zero_Q, zero_D, q_mask, d_mask, torch.int8)
+
+
+def maxsim_fp8(
+    Q: Tensor, D: Tensor, *, scale_D: Tensor, scale_Q: Tensor | None = None, q_mask: Tensor | None = None,
+    d_mask: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Scores of D of eight-bit floats with scales for each token or one for all, as quantize_fp8_per_token and
+    quantize_fp8_per_tensor give, and of Q of floats, or of eight-bit floats with its scales. Shapes are those of
+    maxsim. float8_e4m3fn is multiplied as it is; of float8_e5m2 a float32 copy is made."""
+    return _score(Q, D, scale_Q, scale_D, None, None, q_mask, d_mask, torch.float8_e4m3fn)
+
+
+def _score(
+    q: Tensor, d: Tensor, q_scale: Tensor | None, d_scale: Tensor | None, q_zero: Tensor | None,
+    d_zero: Tensor | None, q_mask: Tensor | None, d_mask: Tensor | None, kind: torch.dtype,
+) -> Tensor:  # fmt: skip
+    for name, x in (("Q", q), ("D", d)):
+        if not isinstance(x, Tensor):
+            raise explain(name, x)
+    q, q_scale, q_factor = _scaled("Q", q, q_scale, q_zero, kind)
+    d, d_scale, d_factor = _scaled("D", d, d_scale, d_zero, kind)
+    q, d = q.detach(), d.detach()
+    if q.dtype != kind and d.dtype != kind or kind not in (q.dtype, d.dtype) or q.device.type not in ("cpu", "cuda"):
+        with torch.no_grad():
+            q = q if q_scale is None else _floats(q, q_scale, q_zero)
+            d = d if d_scale is None else _floats(d, d_scale, d_zero)
+            scores = maxsim(_wide(q), _wide(d), q_mask, d_mask)
+    else:
+        terms = Terms(
+            MASK if q_mask is not None else WHOLE, MASK if d_mask is not None else WHOLE,
+            OWN if d.dim() == 4 else ALL, False, types="quantised",
+        )  # fmt: skip
+        q, d = q.contiguous(), d.contiguous()
+        p = find_plan(q, d, q_mask, d_mask, None, None, terms)
+        scales = (_pointer(q_scale), _pointer(q_zero), _pointer(d_scale), _pointer(d_zero))
+        scores = run_score(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
+    for factor in (q_factor, d_factor):
+        if factor is not None:
+            scores = scores * factor
+    return scores
+
+
+def _pointer(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype in FLOATS else x.float()
+
+
+def _floats(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    return dequantize_int8(x, scale.reshape(x.shape[:-1]), None if zero is None else zero.reshape(x.shape[:-1]))
+
+
+def _scaled(
+    name: str, x: Tensor, scale: Tensor | None, zero: Tensor | None, kind: torch.dtype
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The tensor, the scales of its tokens, and the factor of the scores that one scale for all is."""
+    if x.dtype in FLOATS:
+        if scale is not None or zero is not None:
+            raise TypeError(f"{name} {describe(x)} is not quantised: it needs no scale_{name} and no zero_{name}")
+        return x, None, None
+    allowed = (torch.int8,) if kind == torch.int8 else (torch.float8_e4m3fn, torch.float8_e5m2)
+    if x.dtype not in allowed:
+        names = " or ".join(str(t).removeprefix("torch.") for t in allowed)
+        raise TypeError(f"{name} {describe(x)} has to be of {names}, or of floats")
+    if not isinstance(scale, Tensor):
+        found = type(scale).__qualname__
+        raise TypeError(f"{name} is quantised, and scale_{name} is a {found}: pass its tensor of scales")
+    check_devices(name, x, f"scale_{name}", scale)
+    if zero is not None:
+        check_devices(name, x, f"zero_{name}", zero)
+        if zero.shape != x.shape[:-1] or zero.dtype != torch.int8:
+            raise ValueError(f"zero_{name} {describe(zero)} has to be of int8, {list(x.shape[:-1])}")
+        if not zero.is_contiguous():
+            raise ValueError(f"zero_{name} has to be contiguous")
+    if scale.numel() == 1 and (scale.dim() == 0 or x.shape[:-1].numel() != 1):
+        if zero is not None:
+            return x, scale.float().expand(x.shape[:-1]).contiguous(), None
+        one = None if x.dtype in (torch.int8, torch.float8_e4m3fn) else torch.ones_like(x[..., 0], dtype=torch.float32)
+        return x, one, scale.float().reshape(())
+    if scale.shape != x.shape[:-1] and scale.shape != (*x.shape[:-1], 1):
+        raise ValueError(f"scale_{name} {describe(scale)} has to be {list(x.shape[:-1])}, or one number")
+    return x, scale.float().reshape(x.shape[:-1]).contiguous(), None
