@@ -60,7 +60,11 @@ func fakeChamferRows(f *drivertest.Fake, l *driver.Launch) {
 func fakeChamfer(metric maxsim.Metric, shared int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*denseChamferParams)(l.Args)
-		if want := map[bool]int{true: shared + chamferTileWide*int(p.pointBytes), false: shared}[shared == chamferResident]; int(l.Shared) != want || l.Grid.X != p.nPairs {
+		want := shared
+		if shared == chamferResident {
+			want += chamferTileWide * int(p.pointBytes)
+		}
+		if int(l.Shared) != want || l.Grid.X != p.nPairs {
 			panic("the shared memory or the grid of another kernel")
 		}
 		lower := func(at uint64, distance float64, row int) {

@@ -218,6 +218,19 @@ func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g 
 		x[i] = putInPlace(t, rt, batches[i], batches[i].Len())
 		keep(x[i].mem)
 		pp.side[i] = denseChamferItems{items: uint32(x[i].items), stride: uint32(stride[i]), longest: uint32(stride[i])}
+		items := make([]int32, x[i].items+1) // all of them long, or one after another
+		for k := range items {
+			items[k] = int32(stride[i])
+			if i == 1 {
+				items[k] *= int32(k)
+			}
+		}
+		table := keep(putMemory(t, rt, runtime.Bytes(items))).Ptr
+		if i == 0 {
+			pp.side[i].lengths = table
+		} else {
+			pp.side[i].offsets = table
+		}
 		pp.side[i].list = keep(putMemory(t, rt, runtime.Bytes(lists[i]))).Ptr
 	}
 	pp.pairs = keep(putMemory(t, rt, make([]byte, 40*n))).Ptr
