@@ -152,6 +152,9 @@ func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseCham
 	x.l1 = uint32(s.metric)
 	for i := range x.side {
 		x.side[i].n, x.side[i].pitch = uint32(s.rows[i]), uint32(s.longest[i])
+		if x.side[i].stride == 0 {
+			x.side[i].mask = 0 // of items without rows
+		}
 		if p.pointBytes > 0 {
 			x.side[i].points = base.Add(p.points[i])
 		}
@@ -220,6 +223,7 @@ func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *dense
 	for i := range x.side {
 		x.side[i].head, x.side[i].next = base.Add(p.head[i]), base.Add(p.next[i])
 		x.side[i].n, x.side[i].pitch = uint64(s.rows[i]), uint32(s.longest[i])
+		x.side[i].stride = max(x.side[i].stride, 1) // of items without rows, or with offsets
 	}
 	if err := rt.Driver.Set(base, 0, p.zero, rt.Stream); err != nil {
 		return err
