@@ -43,7 +43,6 @@ package cuda
 
 import (
 	"context"
-	"embed"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -55,6 +54,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/encoder"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/nearest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/cuda/module"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
@@ -75,8 +75,8 @@ var (
 	ErrDeviceLost = driver.ErrDeviceLost
 )
 
-//go:embed module
-var moduleFiles embed.FS
+// moduleFiles is the device code of all families.
+var moduleFiles = module.Families{module.Plaid, module.Dense, module.Encoder}
 
 func init() { kernels.RegisterDevices(kind{load: driver.Load, modules: moduleFiles}) }
 
@@ -164,10 +164,10 @@ func (d *device) Close() error { return d.dev.Close() }
 
 // Code lists the modules that are embedded: their family and the compute capability.
 func (k kind) Code() []string {
-	files, _ := fs.Glob(k.modules, "module/*.gz") // the pattern is valid
+	files, _ := fs.Glob(k.modules, "*.gz") // the pattern is valid
 	names := []string{}
 	for _, f := range files {
-		names = append(names, strings.TrimSuffix(strings.TrimPrefix(f, "module/"), ".gz"))
+		names = append(names, strings.TrimSuffix(f, ".gz"))
 	}
 	return names
 }

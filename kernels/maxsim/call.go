@@ -156,7 +156,8 @@ func warn(q Operand, t *Terms) {
 // and, with Normalize, both of the normalised vectors and then through the division.
 // Contributions are added in float32 in the order of the pairs and then of the query
 // rows, each by one fused multiplication and addition with the rounded product
-// upstream·weight, so that results do not depend on the number of threads.
+// upstream·weight, so that results do not depend on the number of threads; a device may
+// add up parts of a row of a query first, the same ones each time.
 // Vectors with a scale are constants times their scale: the gradient is with respect
 // to the value of an element, scale included.
 type GradCall struct {
@@ -168,9 +169,6 @@ type GradCall struct {
 	Upstream []float32
 	// DQ and DD, where not nil, get the gradients.
 	DQ, DD *Gradient
-	// Push lets a device add to DD from all sides at once, in no order: that may be
-	// faster, and is not reproducible. The processor does as without it.
-	Push bool
 }
 
 // Gradient is where a gradient goes: a matrix as large as that of the operand, of

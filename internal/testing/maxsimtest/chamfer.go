@@ -34,8 +34,8 @@ func (s *suite) checkChamfer(t *testing.T, c *maxsim.ChamferCall, upstream []flo
 	g = newChamferGrad(c, upstream)
 	require.NoError(t, chamfers.ChamferGradients(ctx(), g))
 	dx, dy := g.Oracle()
-	requireGradient(t, "X", dx, &g.DX.Matrix, c.X.(*maxsim.Batch), false)
-	requireGradient(t, "Y", dy, &g.DY.Matrix, c.Y.(*maxsim.Batch), false)
+	RequireGradient(t, "X", dx, &g.DX.Matrix, c.X.(*maxsim.Batch), false)
+	RequireGradient(t, "Y", dy, &g.DY.Matrix, c.Y.(*maxsim.Batch), false)
 	return want, g
 }
 

@@ -87,7 +87,7 @@ func (s *suite) compressed(t *testing.T) {
 				g := &maxsim.GradCall{Q: q, D: d, Terms: terms, Argmax: c.Argmax, Upstream: up, DQ: NewGradient(q, maxsim.F32)}
 				require.NoError(t, s.b.Gradients(ctx(), g))
 				dq, _ := g.Oracle()
-				requireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
+				RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
 				if dim < 20 {
 					requireDifferences(t, func() (sum float64, argmax []int32) {
 						scores, argmax := c.Oracle()

@@ -45,7 +45,7 @@ func (s *suite) gradients(t *testing.T) {
 						if s.short() && (i+len(name))%3 > 0 {
 							continue
 						}
-						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: Normal(rng, qb.Tokens.Rows()), Threads: 1 + i%3}, i%4 == 0)
+						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: Normal(rng, qb.Tokens.Rows()), Threads: 1 + i%3})
 					}
 				}
 			}
@@ -53,21 +53,21 @@ func (s *suite) gradients(t *testing.T) {
 	}
 }
 
-func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs, terms maxsim.Terms, push bool) {
+func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs, terms maxsim.Terms) {
 	t.Helper()
 	c := NewCall(q, d, p, terms)
 	require.NoError(t, s.b.Score(ctx(), c))
 	g := &maxsim.GradCall{Q: q, D: d, Pairs: p, Terms: terms, Argmax: c.Argmax, Upstream: Normal(Rand(21), len(c.Scores)),
-		DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32), Push: push}
+		DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
 	require.NoError(t, s.b.Gradients(ctx(), g))
 	dq, dd := g.Oracle()
-	requireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
-	requireGradient(t, "D", dd, &g.DD.Matrix, d, terms.Normalize)
+	RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
+	RequireGradient(t, "D", dd, &g.DD.Matrix, d, terms.Normalize)
 }
 
-// requireGradient compares with the oracle, within what float32 sums of all that a
+// RequireGradient compares with the oracle, within what float32 sums of all that a
 // row gets may differ by, and the rounding of the type.
-func requireGradient(t *testing.T, name string, want []float64, got *maxsim.Matrix, b *maxsim.Batch, normalize bool) {
+func RequireGradient(t *testing.T, name string, want []float64, got *maxsim.Matrix, b *maxsim.Batch, normalize bool) {
 	t.Helper()
 	lengths := make([]float64, got.Rows())
 	for r := range lengths {
@@ -131,8 +131,8 @@ func (s *suite) gradientBuffers(t *testing.T) {
 				}
 			}
 			require.NoError(t, s.b.Gradients(ctx(), g))
-			requireGradient(t, "Q", dq, &g.DQ.Matrix, q, false)
-			requireGradient(t, "D", dd, &g.DD.Matrix, d, false)
+			RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, false)
+			RequireGradient(t, "D", dd, &g.DD.Matrix, d, false)
 		}
 	}
 	var want [2]*maxsim.Gradient

@@ -86,7 +86,7 @@ func TestEveryCallFailsInTurn(t *testing.T) {
 			if err := b.Score(ctx, c); err != nil {
 				return err
 			}
-			g := &maxsim.GradCall{Q: q, D: h, Terms: terms, Argmax: c.Argmax, Push: n%2 == 0,
+			g := &maxsim.GradCall{Q: q, D: h, Terms: terms, Argmax: c.Argmax,
 				DQ: maxsimtest.NewGradient(q, maxsim.F32), DD: maxsimtest.NewGradient(d, maxsim.F32)}
 			if err := b.Gradients(ctx, g); err != nil {
 				return err
@@ -173,7 +173,7 @@ func TestWorkIsDoneOnce(t *testing.T) {
 			return -1
 		}
 		if rapid.Bool().Draw(t, "all") {
-			w.all(q, d, 0, nd, 0, q.longest(), &k)
+			w.all(q, d, 0, nd, 0, nd, q.longest(), &k)
 			for i := range nq * nd {
 				meet(i/nd, i%nd)
 			}
@@ -224,6 +224,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kSplit = %d;", split))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kCompressed = %d;", source(maxsim.Compressed)))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kPullShared = %d;", gradShared))
+	require.Contains(t, string(header), fmt.Sprintf("kAllPairs = %d, kOwnPairs = %d, kListedPairs = %d;", PairsAll, PairsOwn, PairsListed))
 
 	there, batches := map[string]bool{"dense/dense_any": true}, map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^PLAID_ROWS_OF\((\w+), \w+, (\d)\)`).FindAllStringSubmatch(string(text), -1) {

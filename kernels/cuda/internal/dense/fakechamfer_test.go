@@ -21,7 +21,8 @@ func scaledRow(f *drivertest.Fake, p, scale driver.Ptr, form, rowBytes uint32, r
 // there is nothing to find and nothing in doubt.
 func fakeChamfers() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
-		"dense_chamfer_rows": fakeChamferRows, "dense_chamfer_sum": fakeChamferSum, "dense_chamfer_list": fakeChamferList,
+		"dense_chamfer_pairs": fakeChamferPairs,
+		"dense_chamfer_rows":  fakeChamferRows, "dense_chamfer_sum": fakeChamferSum, "dense_chamfer_list": fakeChamferList,
 		"dense_chamfer_product":          fakeChamfer(maxsim.SquaredL2, chamferStreamed),
 		"dense_chamfer_product_resident": fakeChamfer(maxsim.SquaredL2, chamferResident),
 		"dense_chamfer_l1":               fakeChamfer(maxsim.L1, 0),
@@ -40,6 +41,38 @@ func fakeChamfers() map[string]drivertest.Kernel {
 		all["dense_chamfer_"+name] = func(*drivertest.Fake, *driver.Launch) {}
 	}
 	return all
+}
+
+func fakeChamferPairs(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseChamferPairsParams)(l.Args)
+	for i := range int(p.n) {
+		item := [2]int{i / max(int(p.count), 1), i}
+		switch p.kind {
+		case chamferAll:
+			item = [2]int{i / int(p.side[1].items), i % int(p.side[1].items)}
+		case chamferListed:
+			for k := range item {
+				item[k] = int(array[int32](f, p.side[k].list, 4, i, 1)[0])
+			}
+		}
+		var first, n [2]int
+		for k, s := range p.side {
+			if item[k] < 0 || item[k] >= int(s.items) {
+				continue
+			}
+			first[k], n[k] = item[k]*int(s.stride), int(s.longest)
+			if s.offsets != 0 {
+				span := array[int32](f, s.offsets, 4, item[k], 2)
+				first[k], n[k] = int(span[0]), min(n[k], int(span[1]-span[0]))
+			} else if s.lengths != 0 {
+				n[k] = min(n[k], int(array[int32](f, s.lengths, 4, item[k], 1)[0]))
+			}
+		}
+		array[denseChamferPair](f, p.pairs, 40, i, 1)[0] = denseChamferPair{
+			x: uint64(first[0]), y: uint64(first[1]), keyX: uint64(i) * uint64(p.side[0].longest),
+			keyY: uint64(p.n)*uint64(p.side[0].longest) + uint64(i)*uint64(p.side[1].longest), xLen: uint32(n[0]), yLen: uint32(n[1]),
+		}
+	}
 }
 
 func fakeChamferRows(f *drivertest.Fake, l *driver.Launch) {
@@ -71,6 +104,9 @@ func fakeChamfer(metric maxsim.Metric, shared int) drivertest.Kernel {
 		if int(l.Shared) != want || l.Grid.X != p.nPairs {
 			panic("the shared memory or the grid of another kernel")
 		}
+		token := func(s *denseChamferSide, row uint64) bool {
+			return s.mask == 0 || array[uint8](f, s.mask, 1, int(row)/int(s.stride)*int(s.maskStride)+int(row)%int(s.stride), 1)[0] != 0
+		}
 		lower := func(at uint64, distance float64, row int) {
 			key := array[uint64](f, p.keys, 8, int(at), 1)
 			key[0] = min(key[0], uint64(math.Float32bits(float32(distance)))<<32|uint64(row))
@@ -86,6 +122,9 @@ func fakeChamfer(metric maxsim.Metric, shared int) drivertest.Kernel {
 			ys := rows(&p.side[1], pair.y, pair.yLen)
 			for s, x := range rows(&p.side[0], pair.x, pair.xLen) {
 				for t, y := range ys {
+					if !token(&p.side[0], pair.x+uint64(s)) || !token(&p.side[1], pair.y+uint64(t)) {
+						continue
+					}
 					d := maxsim.Distance(metric, x, y)
 					lower(pair.keyX+uint64(s), d, t)
 					lower(pair.keyY+uint64(t), d, s)
@@ -178,8 +217,11 @@ func fakeChamferGrad(metric maxsim.Metric) drivertest.Kernel {
 		for side := range p.side {
 			s, o := &p.side[side], &p.side[1-side]
 			for item := range int(s.items) {
-				span := array[int32](f, s.offsets, 4, item, 2)
-				for r := int(span[0]); r < int(span[1]) && s.out != 0; r++ {
+				span := []int32{int32(item * int(s.stride)), int32((item + 1) * int(s.stride))}
+				if s.offsets != 0 {
+					span = array[int32](f, s.offsets, 4, item, 2)
+				}
+				for r := int(span[0]); r < min(int(span[1]), int(s.n)) && s.out != 0; r++ {
 					x := scaledRow(f, s.rows, s.scale, s.format, s.bytes, uint64(r), dim)
 					out := array[float32](f, s.out, 4, r*dim, dim)
 					clear(out)
@@ -205,6 +247,9 @@ func fakeChamferGrad(metric maxsim.Metric) drivertest.Kernel {
 							}
 						}
 						place := r - int(pair.x)
+						if place < 0 || place >= int(pair.xLen) {
+							continue
+						}
 						if own := array[int32](f, s.near, 4, i*int(s.pitch)+place, 1)[0]; own >= 0 {
 							add(side, uint32(own))
 						}

@@ -14,24 +14,14 @@ import (
 // dense.cuh.
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
-		"dense_pack": fakePack, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
-		"dense_push": fakePush, "dense_lengths": fakeLengths, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
+		"dense_pack": fakePack, "dense_fill": fakeFill, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
+		"dense_lists": fakeLists, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
 	}
 	maps.Copy(all, fakeChamfers())
 	for f := f32; f <= split; f++ {
-		all["dense_grad_query_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
-			if p := (*denseGradParams)(l.Args); format(p.docFormat) != f {
-				panic("the kernel of another format")
-			}
-			fakeGradQuery(fake, l)
-		}
-		all["dense_grad_docs_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
-			if p := (*denseGradParams)(l.Args); format(p.queryFormat) != f || l.Shared != gradShared {
-				panic("the kernel of another format")
-			}
-			fakeGradDocs(fake, l)
-		}
+		all["dense_grad_"+f.name()] = fakeGrad(f)
 	}
+	all["dense_grad_any"] = fakeGrad(0)
 	return all
 }
 
@@ -80,6 +70,9 @@ func decode(b []byte, form uint32, dim int) []float32 {
 func fakePack(f *drivertest.Fake, l *driver.Launch) {
 	p := (*densePackParams)(l.Args)
 	n, dim := int(p.n), int(p.dim)
+	if int(l.Grid.X) != (n+7)/8 {
+		panic("rows that no warp has")
+	}
 	m := maxsim.Matrix{Type: maxsim.Type(p.source), Dim: dim}
 	switch {
 	case p.source == source(maxsim.Compressed):
@@ -105,8 +98,11 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 		}
 		_, exponent := math.Frexp(most)
 		exponent = max(exponent, -110)
-		row, stored := f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes)), float64(m.Scale(r))
-		clear(row)
+		row, stored := make([]byte, max(int(p.rowBytes), 4*dim)), float64(m.Scale(r))
+		if p.rows != 0 {
+			row = f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes))
+			clear(row)
+		}
 		wide := structs[uint16](row, len(row)/2)
 		for d, v := range x {
 			switch format(p.format) {
@@ -172,29 +168,68 @@ func fakeCompressed(f *drivertest.Fake, p *densePackParams) []float32 {
 func fakeWeights(f *drivertest.Fake, l *driver.Launch) {
 	p := (*denseWeightsParams)(l.Args)
 	for i := range int(p.n) {
-		array[float32](f, p.out, 4, i, 1)[0] = float(f, p.weights, i) * float(f, p.scale, i)
+		token := true
+		if p.lengths != 0 || p.mask != 0 {
+			item, place := i/int(p.stride), i%int(p.stride)
+			token = item < int(p.items) && place < int(p.longest)
+			if token && p.lengths != 0 {
+				token = place < int(array[int32](f, p.lengths, 4, item, 1)[0])
+			} else if token {
+				token = array[uint8](f, p.mask, 1, item*int(p.maskStride)+place, 1)[0] != 0
+			}
+		}
+		v := math.Float32frombits(1 << 31) // −0
+		if token {
+			v = float(f, p.weights, i)*float(f, p.scale, i) + 0
+		}
+		array[float32](f, p.out, 4, i, 1)[0] = v
 	}
 }
 
-func fakeAny(f *drivertest.Fake, l *driver.Launch) {
+func fakeAny(f *drivertest.Fake, l *driver.Launch) { fakeForward(f, l, 1, 1, 32) }
+
+// fakeForward is a forward kernel whose blocks do so many units, of so many groups of up to so
+// many tokens.
+func fakeForward(f *drivertest.Fake, l *driver.Launch, teams, groups, tokens int) {
 	p := (*denseParams)(l.Args)
-	dim := int(p.dim)
-	for u := range int(l.Grid.X) {
+	for u := range int(l.Grid.X) * teams {
 		unit := array[denseUnit](f, p.units, 32, u, 1)[0]
-		g := array[denseGroup](f, p.groups, 32, int(unit.group), 1)[0]
-		if unit.first != array[denseItem](f, p.items, 16, int(unit.begin), 1)[0] || unit.groups != 1 || g.count == 0 || g.count > 32 {
-			panic("a unit of dense_any")
+		if unit.begin == unit.end {
+			continue
+		}
+		if unit.first != array[denseItem](f, p.items, 16, int(unit.begin), 1)[0] || unit.groups == 0 || int(unit.groups) > groups {
+			panic("a unit of a forward kernel")
+		}
+		if first := array[denseUnit](f, p.units, 32, u/teams*teams, 1)[0]; first.group != unit.group {
+			panic("units of a block with different groups")
+		}
+		for i := range int(unit.groups) {
+			fakeGroup(f, p, unit, int(unit.group)+i, tokens)
+		}
+	}
+}
+
+func fakeGroup(f *drivertest.Fake, p *denseParams, unit denseUnit, group, tokens int) {
+	dim := int(p.dim)
+	{
+		g := array[denseGroup](f, p.groups, 32, group, 1)[0]
+		if int(g.count) > tokens {
+			panic("a group of too many tokens")
 		}
 		queries := fakeRows(f, p.queries, p.queryFormat, p.queryBytes, uint64(g.row), int(g.count), dim)
 		weights := array[float32](f, p.weights, 4, int(g.row), int(g.count))
 		for i := unit.begin; i < unit.end; i++ {
 			it := array[denseItem](f, p.items, 16, int(i), 1)[0]
-			docs := fakeRows(f, p.docs, p.docFormat, p.rowBytes, it.begin, int(it.len), dim)
-			scales := array[float32](f, p.docScale, 4, int(it.begin), int(it.len))
+			n, holes := int(it.len&^(1<<31)), it.len>>31 == 1
+			docs := fakeRows(f, p.docs, p.docFormat, p.rowBytes, it.begin, n, dim)
+			scales := array[float32](f, p.docScale, 4, int(it.begin), n)
 			sum := float32(0)
 			for s, q := range queries {
 				best, first := math.Inf(-1), -1
 				for t, x := range docs {
+					if holes && array[uint8](f, p.mask, 1, int(it.begin)+t, 1)[0] == 0 {
+						continue
+					}
 					v := dot(q, x)
 					if scales != nil {
 						v *= float64(scales[t])
@@ -203,7 +238,12 @@ func fakeAny(f *drivertest.Fake, l *driver.Launch) {
 						best, first = v, t
 					}
 				}
-				sum += float32(best * float64(weights[s]))
+				if weights[s] != 0 && first >= 0 {
+					sum += float32(best * float64(weights[s]))
+				}
+				if math.Float32bits(weights[s]) == 1<<31 {
+					first = -1
+				}
 				if p.arg != 0 {
 					array[int32](f, p.arg, 4, int(g.arg)+int(it.pos)*int(g.argPitch)+s, 1)[0] = int32(first)
 				}
@@ -244,120 +284,5 @@ func fakeSum(f *drivertest.Fake, l *driver.Launch) {
 			}
 			array[float32](f, p.out, 4, int(out)+i, 1)[0] = sum
 		}
-	}
-}
-
-// entries calls fn for the pairs of owner i of a table, of n where all are paired.
-func entries(f *drivertest.Fake, p *denseGradParams, i, n int, fn func(x, pos int)) {
-	if p.pairs == 0 {
-		for e := range n {
-			fn(e, -1)
-		}
-		return
-	}
-	b := array[uint64](f, p.pairFirst, 8, i, 2)
-	for e := b[0]; e < b[1]; e++ {
-		v := array[[2]uint32](f, p.pairs, 8, int(e), 1)[0]
-		fn(int(v[0]), int(v[1]))
-	}
-}
-
-// fused adds c·scale·x to a row, as far as it goes.
-func fused(sum []float32, c, scale float32, x []float32) {
-	for d, v := range x {
-		sum[d] = float32(float64(c)*float64(v*scale) + float64(sum[d]))
-	}
-}
-
-func throughLength(out, row []float32, scale, inverse float32) {
-	along := dot(out, row) * float64(scale)
-	for d, v := range row {
-		out[d] = float32(float64(out[d])-along*float64(v)*float64(scale)) * inverse
-	}
-}
-
-func fakeGradQuery(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	dim := int(p.dim)
-	for r := range int(p.rows) {
-		which := int(array[uint32](f, p.rowGroup, 4, r, 1)[0])
-		g := array[denseGroup](f, p.groups, 32, which, 1)[0]
-		out := array[float32](f, p.out, 4, r*dim, dim)
-		clear(out)
-		entries(f, p, which, int(p.nDocs), func(item, pos int) {
-			it := array[denseItem](f, p.items, 16, item, 1)[0]
-			if pos < 0 {
-				pos = int(it.pos)
-			}
-			a := array[int32](f, p.arg, 4, int(g.arg)+pos*int(g.argPitch)+r-int(g.row), 1)[0]
-			if a >= 0 {
-				row := it.begin + uint64(a)
-				fused(out, float(f, p.upstream, int(g.out)+pos)*float(f, p.weights, r), float(f, p.docScale, int(row)), fakeRow(f, p.docs, p.docFormat, p.rowBytes, row, dim))
-			}
-		})
-		if p.queryInverse != 0 {
-			throughLength(out, fakeRow(f, p.queries, p.queryFormat, p.queryBytes, uint64(r), dim), float(f, p.queryScale, r), float(f, p.queryInverse, r))
-		}
-	}
-}
-
-// push adds what the query tokens of a group give to the rows of a document.
-func push(f *drivertest.Fake, p *denseGradParams, g *denseGroup, it *denseItem, pos int) {
-	dim := int(p.dim)
-	for s := range int(g.count) {
-		a := array[int32](f, p.arg, 4, int(g.arg)+pos*int(g.argPitch)+s, 1)[0]
-		if a < 0 {
-			continue
-		}
-		q := int(g.row) + s
-		out := array[float32](f, p.out, 4, (int(it.begin)+int(a))*dim, dim)
-		fused(out, float(f, p.upstream, int(g.out)+pos)*float(f, p.weights, q), float(f, p.queryScale, q), fakeRow(f, p.queries, p.queryFormat, p.queryBytes, uint64(q), dim))
-	}
-}
-
-func fakeGradDocs(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	dim := int(p.dim)
-	for i := range int(l.Grid.X) {
-		it := array[denseItem](f, p.items, 16, i, 1)[0]
-		if it.len > 64*l.Grid.Y {
-			panic("rows that no block has")
-		}
-		clear(array[float32](f, p.out, 4, int(it.begin)*dim, int(it.len)*dim))
-		entries(f, p, i, int(p.nGroups), func(group, pos int) {
-			g := array[denseGroup](f, p.groups, 32, group, 1)[0]
-			if pos < 0 {
-				pos = int(it.pos)
-			}
-			if g.count > gradTokens {
-				panic("a group of dense_grad_docs")
-			}
-			push(f, p, &g, &it, pos)
-		})
-		for r := it.begin; p.docInverse != 0 && r < it.begin+uint64(it.len); r++ {
-			throughLength(array[float32](f, p.out, 4, int(r)*dim, dim), fakeRow(f, p.docs, p.docFormat, p.rowBytes, r, dim), float(f, p.docScale, int(r)), float(f, p.docInverse, int(r)))
-		}
-	}
-}
-
-func fakePush(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	for i := range int(l.Grid.X) {
-		g := array[denseGroup](f, p.groups, 32, i, 1)[0]
-		entries(f, p, i, int(p.nDocs), func(item, pos int) {
-			it := array[denseItem](f, p.items, 16, item, 1)[0]
-			if pos < 0 {
-				pos = int(it.pos)
-			}
-			push(f, p, &g, &it, pos)
-		})
-	}
-}
-
-func fakeLengths(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	dim := int(p.dim)
-	for r := range int(p.rows) {
-		throughLength(array[float32](f, p.out, 4, r*dim, dim), fakeRow(f, p.docs, p.docFormat, p.rowBytes, uint64(r), dim), float(f, p.docScale, r), float(f, p.docInverse, r))
 	}
 }

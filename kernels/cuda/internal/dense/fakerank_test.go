@@ -39,17 +39,19 @@ func fakeJoin(f *drivertest.Fake, l *driver.Launch) {
 		j := array[denseJoin](f, p.joins, 32, i, 1)[0]
 		sum := float32(0)
 		for s := range int(j.count) {
-			best, at := float32(math.Inf(-1)), 0
+			best, at, weight := float32(math.Inf(-1)), -1, array[float32](f, p.weights, 4, int(j.row)+s, 1)[0]
 			for k := range int(j.segments) {
 				from := (int(j.first)+k)*int(p.pitch) + s
 				if v := array[float32](f, p.top, 4, from, 1)[0]; v > best {
 					best, at = v, k*int(p.segment)+int(array[int32](f, p.arg, 4, from, 1)[0])
 				}
 			}
-			if j.segments == 0 {
-				break
+			if at >= 0 && weight != 0 {
+				sum += best * weight
 			}
-			sum += best * array[float32](f, p.weights, 4, int(j.row)+s, 1)[0]
+			if math.Float32bits(weight) == 1<<31 {
+				at = -1
+			}
 			if p.outArg != 0 {
 				array[int32](f, p.outArg, 4, int(j.out)*int(p.pitch)+s, 1)[0] = int32(at)
 			}

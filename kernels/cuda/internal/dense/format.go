@@ -93,6 +93,8 @@ func vectors(f format, rowBytes int) int {
 		return 4
 	case f != split && n%3 == 0:
 		return 3
+	case f == f32 && n%2 > 0:
+		return 1
 	}
 	return min(n, 2)
 }

@@ -130,16 +130,16 @@ func TestGPUChamferLongChains(t *testing.T) {
 	}
 }
 
-// inPlace is an operand as the caller has it in the device's memory: padded, with a mask.
-type inPlace struct {
+// pointsInPlace is an operand as the caller has it in the device's memory: padded, with a mask.
+type pointsInPlace struct {
 	batch       *maxsim.Batch
 	mem         driver.Mem
 	mask        int64
 	items, rows int
 }
 
-func putInPlace(t *testing.T, rt *runtime.Runtime, b *maxsim.Batch, items int) *inPlace {
-	x := &inPlace{batch: b, items: items, rows: b.Tokens.Rows()}
+func putPoints(t *testing.T, rt *runtime.Runtime, b *maxsim.Batch, items int) *pointsInPlace {
+	x := &pointsInPlace{batch: b, items: items, rows: b.Tokens.Rows()}
 	var in tables
 	add(&in, b.Tokens.F32)
 	mask := make([]byte, x.rows)
@@ -224,11 +224,11 @@ func chamferInPlace(
 			_ = rt.Driver.Free(m)
 		}
 	}()
-	var x [2]*inPlace
+	var x [2]*pointsInPlace
 	pp := &denseChamferPairsParams{n: uint32(n), kind: uint32(kind), count: 2}
 	lists := [2][]int32{c.Queries, c.Docs}
 	for i := range x {
-		x[i] = putInPlace(t, rt, batches[i], batches[i].Len())
+		x[i] = putPoints(t, rt, batches[i], batches[i].Len())
 		keep(x[i].mem)
 		pp.side[i] = denseChamferItems{items: uint32(x[i].items), stride: uint32(stride[i]), longest: uint32(stride[i])}
 		items := make([]int32, x[i].items+1) // all of them long, or one after another

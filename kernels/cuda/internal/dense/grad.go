@@ -4,16 +4,8 @@ import (
 	"context"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
-	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-)
-
-// gradTokens is how many query tokens dense_grad_docs takes as one, and gradShared its
-// shared memory (kPullShared of src/dense/dense.cuh).
-const (
-	gradTokens = 32
-	gradShared = 58880
 )
 
 // Gradients implements [maxsim.Backend].
@@ -45,55 +37,58 @@ type grading struct {
 	size maxsim.Work
 	q, d side
 
-	lo, hi  int // documents that may get something
-	items   []denseItem
-	queries []denseGroup // one a query
-	groups  []denseGroup // of gradTokens
-	owner   []uint32     // the query of each token
-	// Pairs of each query, and of each document, where not all are paired.
-	byQuery, byDoc           [][2]uint32
-	byQueryFirst, byDocFirst []uint64
-	arg                      []int32
+	lo, hi int // documents that may get something
+	pairs  int // of a query, where all are paired or it has its own
+	// The pairs, where they are listed, and the first rows of queries and documents.
+	lists   [2]pairLists
+	offsets [2][]uint32
+	arg     []int32
 
 	rt         *runtime.Runtime
 	weights    []float32
-	query, doc *denseGradParams
+	params     *denseGradParams
 	outQ, outD int64
+}
+
+// pairLists is which item of a side each pair has, and which pairs each item has, in order.
+type pairLists struct{ item, first, pairs []uint32 }
+
+func newPairLists(items, pairs int, item func(pair int) int) (l pairLists) {
+	l.item, l.first, l.pairs = make([]uint32, pairs), make([]uint32, items+1), make([]uint32, pairs)
+	for i := range l.item {
+		x := item(i)
+		l.item[i] = uint32(x)
+		l.first[x+1]++
+	}
+	for i := 1; i <= items; i++ {
+		l.first[i] += l.first[i-1]
+	}
+	next := append([]uint32(nil), l.first...)
+	for i, x := range l.item {
+		l.pairs[next[x]] = uint32(i)
+		next[x]++
+	}
+	return l
 }
 
 // prepare makes the tables of a call, on the caller's goroutine.
 func (d *grading) prepare() error {
-	c, nd, stride := d.call, d.d.shape.Len(), d.size.Stride
-	all := c.Kind == maxsim.AllPairs
+	c, nq, nd := d.call, d.q.shape.Len(), d.d.shape.Len()
 	d.lo, d.hi = 0, nd
-	n := 0 // documents of a query, of all pairs
-	if all {
-		n = d.size.Pairs / max(d.q.shape.Len(), 1)
-		d.lo, d.hi = c.First, c.First+n
+	switch d.kind() {
+	case PairsAll:
+		d.pairs = d.size.Pairs / max(nq, 1)
+		d.lo, d.hi = c.First, c.First+d.pairs
+	case PairsOwn:
+		d.pairs = c.K
+	default:
+		d.lists[0] = newPairLists(nq, d.size.Pairs, func(i int) int { query, _ := c.At(i, nd); return query })
+		d.lists[1] = newPairLists(nd, d.size.Pairs, func(i int) int { _, doc := c.At(i, nd); return doc })
 	}
-	for i := d.lo; i < d.hi; i++ {
-		d.items = append(d.items, denseItem{begin: uint64(d.d.first[i]), len: uint32(d.d.count(i)), pos: uint32(i - d.lo)})
-	}
-	groupOf := make([]int, d.q.shape.Len()+1)
-	for i := range d.q.shape.Len() {
-		g := denseGroup{row: uint32(d.q.first[i]), count: uint32(d.q.count(i)), argPitch: uint32(stride)}
-		if all {
-			g.out, g.arg = uint64(i)*uint64(n), uint64(i)*uint64(n)*uint64(stride)
+	for i, first := range [][]int{d.q.first, d.d.first[d.lo : d.hi+1]} {
+		for _, r := range first {
+			d.offsets[i] = append(d.offsets[i], uint32(r-first[0]))
 		}
-		d.queries = append(d.queries, g)
-		groupOf[i] = len(d.groups)
-		for r := 0; r < d.q.count(i); r += gradTokens {
-			part := g
-			part.row, part.arg, part.count = g.row+uint32(r), g.arg+uint64(r), min(g.count-uint32(r), gradTokens)
-			d.groups = append(d.groups, part)
-		}
-		for range d.q.count(i) {
-			d.owner = append(d.owner, uint32(i))
-		}
-	}
-	groupOf[d.q.shape.Len()] = len(d.groups)
-	if !all {
-		d.listPairs(groupOf)
 	}
 	if c.Weights != nil {
 		d.weights = make([]float32, d.q.rows())
@@ -108,31 +103,14 @@ func (d *grading) prepare() error {
 	return nil
 }
 
-// listPairs sorts pairs by query and by document.
-func (d *grading) listPairs(groupOf []int) {
-	nq, nd := d.q.shape.Len(), d.d.shape.Len()
-	d.byQueryFirst, d.byDocFirst = make([]uint64, nq+1), make([]uint64, nd+1)
-	for i := range d.size.Pairs {
-		query, doc := d.call.At(i, nd)
-		d.byQueryFirst[query+1]++
-		d.byDocFirst[doc+1] += uint64(groupOf[query+1] - groupOf[query])
+func (d *grading) kind() PairKind {
+	switch {
+	case d.call.Kind == maxsim.AllPairs:
+		return PairsAll
+	case d.call.Kind == maxsim.CandidatePairs && d.call.Docs == nil:
+		return PairsOwn
 	}
-	for _, first := range [][]uint64{d.byQueryFirst, d.byDocFirst} {
-		for i := 1; i < len(first); i++ {
-			first[i] += first[i-1]
-		}
-	}
-	d.byQuery, d.byDoc = make([][2]uint32, d.byQueryFirst[nq]), make([][2]uint32, d.byDocFirst[nd])
-	atQuery, atDoc := append([]uint64(nil), d.byQueryFirst...), append([]uint64(nil), d.byDocFirst...)
-	for i := range d.size.Pairs {
-		query, doc := d.call.At(i, nd)
-		d.byQuery[atQuery[query]] = [2]uint32{uint32(doc), uint32(i)}
-		atQuery[query]++
-		for g := groupOf[query]; g < groupOf[query+1]; g++ {
-			d.byDoc[atDoc[doc]] = [2]uint32{uint32(g), uint32(i)}
-			atDoc[doc]++
-		}
-	}
+	return PairsListed
 }
 
 // gather makes argmaxima from token to token of those from row to row.
@@ -205,9 +183,11 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	if err != nil {
 		return err
 	}
-	items, queries, groups, owner := add(&in, d.items), add(&in, d.queries), add(&in, d.groups), add(&in, d.owner)
-	byQuery, byDoc := add(&in, d.byQuery), add(&in, d.byDoc)
-	byQueryFirst, byDocFirst := add(&in, d.byQueryFirst), add(&in, d.byDocFirst)
+	var at [2]struct{ offsets, item, first, pairs int64 }
+	for i := range at {
+		l := &d.lists[i]
+		at[i].offsets, at[i].item, at[i].first, at[i].pairs = add(&in, d.offsets[i]), add(&in, l.item), add(&in, l.first), add(&in, l.pairs)
+	}
 	arg, weights, upstream := add(&in, d.arg), add(&in, d.weights), add(&in, c.Upstream)
 	if err := w.Reserve(in.Size, d.outBytes(), scratch.Size, 0); err != nil {
 		return err
@@ -220,87 +200,40 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	if err != nil {
 		return err
 	}
-	q, doc := &r[0], &r[1]
-	p := denseGradParams{
-		docs: doc.rows, docScale: doc.scaleFor(c.Normalize), queries: q.rows, queryScale: q.scaleFor(c.Normalize),
-		arg: w.In.At(arg), items: w.In.At(items), rowGroup: w.In.At(owner),
-		rowBytes: uint32(doc.rowBytes), queryBytes: uint32(q.rowBytes), docFormat: uint32(doc.format), queryFormat: uint32(q.format),
-		dim: uint32(dim), nDocs: uint32(len(d.items)),
-	}
-	if c.Normalize {
-		p.docInverse, p.queryInverse = doc.inverse, q.inverse
-	}
+	p := &denseGradParams{arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind()), count: uint32(d.pairs)}
 	if d.weights != nil {
 		p.weights = w.In.At(weights)
 	}
 	if c.Upstream != nil {
 		p.upstream = w.In.At(upstream)
 	}
-	all := c.Kind == maxsim.AllPairs
-	byQueries := p
-	byQueries.groups, byQueries.nGroups = w.In.At(queries), uint32(len(d.queries))
-	if !all {
-		byQueries.pairs, byQueries.pairFirst = w.In.At(byQuery), w.In.At(byQueryFirst)
+	r[1] = r[1].from(d.d.first[d.lo])
+	for i, s := range []*denseGradSide{&p.q, &p.d} {
+		rows, first := &r[i], d.offsets[i]
+		*s = denseGradSide{
+			rows: rows.rows, scale: rows.scaleFor(c.Normalize), format: uint32(rows.format), rowBytes: uint32(rows.rowBytes),
+			offsets: w.In.At(at[i].offsets), items: uint32(len(first) - 1), nRows: uint64(first[len(first)-1]),
+			longest: uint32(both[i].longest()), outType: uint32(maxsim.F32),
+		}
+		if c.Normalize {
+			s.inverse = rows.inverse
+		}
+		if d.kind() == PairsListed {
+			s.pairItem, s.pairFirst, s.pairs = w.In.At(at[i].item), w.In.At(at[i].first), w.In.At(at[i].pairs)
+		}
 	}
-	d.query, d.doc = nil, nil
 	if c.DQ != nil {
-		x := byQueries
-		x.rows, x.out = uint32(d.q.rows()), w.Out.At(d.outQ)
-		d.query = &x
+		p.q.out = w.Out.At(d.outQ)
 	}
 	if c.DD != nil {
-		x := byQueries
-		if !c.Push {
-			x.groups, x.nGroups = w.In.At(groups), uint32(len(d.groups))
-			if !all {
-				x.pairs, x.pairFirst = w.In.At(byDoc), w.In.At(byDocFirst)
-			}
-		}
-		// Rows are counted from the first of all documents.
-		x.out = w.Out.At(d.outD) - driver.Ptr(4*d.d.first[d.lo]*dim)
-		x.rows = uint32(d.d.rows())
-		d.doc = &x
+		p.d.out = w.Out.At(d.outD)
 	}
+	d.params = p
 	return nil
 }
 
 // launch computes the gradients.
-func (d *grading) launch() error {
-	rt := d.rt
-	if d.query != nil {
-		if err := runtime.Launch(rt, "dense/dense_grad_query_"+format(d.query.docFormat).name(), runtime.CeilDiv(d.q.rows(), 4), 1, 1, 128, 0, d.query); err != nil {
-			return err
-		}
-	}
-	if d.doc == nil {
-		return nil
-	}
-	if !d.call.Push {
-		return runtime.Launch(rt, "dense/dense_grad_docs_"+format(d.doc.queryFormat).name(), len(d.items), runtime.CeilDiv(d.d.longest(), 64), 1, 256, gradShared, d.doc)
-	}
-	if err := rt.Driver.Set(rt.Work.Out.At(d.outD), 0, 4*int64(d.docRows())*int64(d.size.Q.Dim), rt.Stream); err != nil {
-		return err
-	}
-	most := len(d.items)
-	if d.byQueryFirst != nil {
-		for i := range d.queries {
-			most = max(most, int(d.byQueryFirst[i+1]-d.byQueryFirst[i]))
-		}
-	}
-	if err := runtime.Launch(rt, "dense/dense_push", len(d.queries), min(runtime.CeilDiv(most, 8), 1<<15), 1, 256, 0, d.doc); err != nil || d.doc.docInverse == 0 {
-		return err
-	}
-	// Only rows that documents of the call have.
-	x, first := *d.doc, d.d.first[d.lo]
-	x.rows = uint32(d.docRows())
-	x.out = rt.Work.Out.At(d.outD)
-	x.docs += driver.Ptr(first) * driver.Ptr(x.rowBytes)
-	x.docInverse += driver.Ptr(4 * first)
-	if x.docScale != 0 {
-		x.docScale += driver.Ptr(4 * first)
-	}
-	return runtime.Launch(rt, "dense/dense_lengths", runtime.CeilDiv(int(x.rows), 8), 1, 1, 256, 0, &x)
-}
+func (d *grading) launch() error { return launchGradients(d.rt, d.params, d.size.Pairs) }
 
 // putGradient writes the gradient of the items lo to hi, by several goroutines; rows
 // that are no tokens of theirs get 0.

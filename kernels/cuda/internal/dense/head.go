@@ -91,6 +91,16 @@ func project(arch string, shared int, f format, fast bool, rowBytes, dim int) pr
 	}
 }
 
+// grid is that for n rows.
+func (k *projector) grid(rt *runtime.Runtime, n, dim int) (along, across int, err error) {
+	across = runtime.CeilDiv(dim, k.columns)
+	if k.rows > 0 {
+		return runtime.CeilDiv(n, k.rows), across, nil
+	}
+	blocks, err := rt.FillingBlocks(k.name, k.block, k.shared)
+	return min(runtime.CeilDiv(n, 64*k.block/128), max(blocks/across, 1)), across, err
+}
+
 // choose chooses the formats and the kernels. Where one query is all that hidden states
 // are for, and a product takes it, they are scored as they are read.
 func (h *head) choose(s *scoring) error {
@@ -206,14 +216,9 @@ func (h *head) bring(ctx context.Context, s *scoring, lo, hi int) error {
 	}
 	p, k := h.params, &h.kernel
 	p.hidden, p.hiddenScale, p.rows = hidden.rows, hidden.scale, uint32(n)
-	across := runtime.CeilDiv(int(p.dim), k.columns)
-	along := runtime.CeilDiv(n, max(k.rows, 1))
-	if k.rows == 0 {
-		blocks, err := s.rt.FillingBlocks(k.name, k.block, k.shared)
-		if err != nil {
-			return err
-		}
-		along = min(runtime.CeilDiv(n, 64*k.block/128), max(blocks/across, 1))
+	along, across, err := k.grid(s.rt, n, int(p.dim))
+	if err != nil {
+		return err
 	}
 	if err := runtime.Launch(s.rt, k.name, along, across, 1, k.block, k.shared, p); err != nil || k.packs {
 		return err

@@ -64,6 +64,8 @@ func newTokens(s maxsim.Shape) *tokens {
 // rows is the number of tokens, of all or of an item.
 func (t *tokens) rows() int       { return t.first[len(t.first)-1] }
 func (t *tokens) count(i int) int { return t.first[i+1] - t.first[i] }
+func (t *tokens) begin(i int) int { return t.first[i] }
+func (t *tokens) len() int        { return len(t.first) - 1 }
 
 // row is the row of the matrix of a token.
 func (t *tokens) row(token int) int {

@@ -38,21 +38,50 @@ type densePackParams struct {
 
 type denseWeightsParams struct {
 	weights, scale, out driver.Ptr
-	n, _                uint32
+	n, stride           uint32
+	lengths, mask       driver.Ptr
+	maskStride          uint64
+	items, longest      uint32
+}
+
+type denseFillParams struct {
+	dOffsets, dLengths, dMask, rowMask, qOffsets, pairQ, pairD driver.Ptr
+	unitsIn, groupsIn, items, groups, units, joins             driver.Ptr
+	dStride, dMaskStride, qStride                              uint64
+	dItems, dLongest, qItems, qLongest                         uint32
+	nItems, nGroups, nUnits, nJoins                            uint32
+	segment, segments, tokens, perQuery, unitGroups, argPitch  uint32
+	runs, joinDocs, joinPitch, _                               uint32
 }
 
 type denseParams struct {
 	docs, docScale, queries, weights, items, groups, units, out, arg driver.Ptr
 	rowBytes, queryBytes, docFormat, queryFormat, dim, _             uint32
-	top                                                              driver.Ptr
+	top, mask                                                        driver.Ptr
 }
 
 type denseSumParams struct{ part, out, partAt, outAt, groups, count driver.Ptr }
 
+type denseGradSide struct {
+	rows, scale, inverse, zeros, offsets, pairItem, pairFirst, pairs, out driver.Ptr
+	nRows                                                                 uint64
+	items, stride, longest, format, rowBytes, outType, whole, _           uint32
+}
+
 type denseGradParams struct {
-	docs, docScale, docInverse, queries, queryScale, queryInverse, weights, upstream, arg driver.Ptr
-	groups, items, pairs, pairFirst, rowGroup, out                                        driver.Ptr
-	rowBytes, queryBytes, docFormat, queryFormat, dim, rows, nDocs, nGroups               uint32
+	q, d                                                              denseGradSide
+	weights, upstream, arg                                            driver.Ptr
+	pitch, dim, kind, count, groups, docBlocks, tiles, parts, rows, _ uint32
+}
+
+type denseListSide struct {
+	item, first, loose, pairs driver.Ptr
+	items, _                  uint32
+}
+
+type denseListsParams struct {
+	q, d            denseListSide
+	n, from, end, _ uint32
 }
 
 type denseRankParams struct {

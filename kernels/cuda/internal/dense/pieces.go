@@ -227,11 +227,9 @@ func (s *scoring) cutDocuments() error {
 	for i := lo; i < hi; i++ {
 		longest = max(longest, s.d.count(i))
 	}
-	share := work / max(s.kernel.slots, 1)
-	if longest < 2*s.limits.segment || longest <= 2*share {
+	if s.segment = s.limits.segmentFor(longest, work, s.kernel.slots); s.segment == 0 {
 		return nil
 	}
-	s.segment = max(s.limits.segment, runtime.CeilDiv(share, 64)*64)
 	s.segments = &tokens{first: []int{0}}
 	for i := range nd {
 		s.buf.places[i] = len(s.segments.first) - 1
@@ -247,6 +245,16 @@ func (s *scoring) cutDocuments() error {
 	var err error
 	s.kernel, err = choose(s.rt, &s.shape)
 	return err
+}
+
+// segmentFor is how many tokens segments have, where the longest document has so many, and all
+// that units work on have so many together; 0: documents stay whole.
+func (l *limits) segmentFor(longest, work, slots int) int {
+	share := work / max(slots, 1)
+	if longest < 2*l.segment || longest <= 2*share {
+		return 0
+	}
+	return max(l.segment, runtime.CeilDiv(share, 64)*64)
 }
 
 // counting is 0 to n, in the memory of c.
@@ -265,11 +273,11 @@ func (s *scoring) plan(p piece) int {
 	s.buf.joins, s.buf.whole = s.buf.joins[:0], s.buf.whole[:0]
 	if s.shape.all {
 		if s.segment == 0 {
-			s.buf.all(s.q.tokens, s.d.tokens, p.lo, p.hi, base, stride, &s.kernel)
+			s.buf.all(s.q.tokens, s.d.tokens, p.lo, p.hi, base, p.hi-p.lo, stride, &s.kernel)
 			return n
 		}
 		lo, hi := s.buf.places[p.lo], s.buf.places[p.hi]
-		s.buf.all(s.q.tokens, s.segments, lo, hi, base, stride, &s.kernel)
+		s.buf.all(s.q.tokens, s.segments, lo, hi, base, hi-lo, stride, &s.kernel)
 		for doc := p.lo; doc < p.hi && s.rank != nil; doc++ {
 			if s.d.count(doc) > 0 {
 				s.buf.whole = append(s.buf.whole, denseItem{pos: uint32(doc - p.lo)})

@@ -2,6 +2,7 @@ package dense
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
@@ -25,6 +26,7 @@ type shape struct {
 	longest       int // query, in tokens
 	tokens        int // of all queries
 	arg           bool
+	alone         bool // few units have the same group
 }
 
 // batchStages is how many stages the ring of a dense_batch kernel has, by row length
@@ -36,8 +38,14 @@ var batchStages = map[format]map[[2]int]int{
 	split: {{8, 2}: 5, {16, 2}: 6},
 }
 
+// plain reports whether a kernel takes rows as they are, whatever their type and length.
+func (k *kernel) plain() bool { return strings.HasPrefix(k.name, "dense/dense_any") }
+
 // most columns of the query operand of dense_rows.
 const mostColumns = 64
+
+// few reports whether few query tokens meet each document.
+func (s *shape) few() bool { return s.longest <= mostColumns && (!s.all || s.queryCount == 1) }
 
 func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
@@ -56,7 +64,6 @@ func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 // are many for each document, else documents.
 func (s *shape) pick(k *kernel, shared int) {
 	steps, warpgroups := s.docs.rowBytes/32, 2
-	few := s.longest <= mostColumns && (!s.all || s.queryCount == 1)
 	groups := runtime.CeilDiv(s.longest, 16)
 	if s.all {
 		groups = runtime.CeilDiv(s.tokens, 16)
@@ -64,7 +71,7 @@ func (s *shape) pick(k *kernel, shared int) {
 	if _, ok := batchStages[s.docs.format][[2]int{steps, 4}]; ok && groups > 8 {
 		warpgroups = 4
 	}
-	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !few {
+	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.few() {
 		*k = kernel{
 			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.name(), steps, warpgroups),
 			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16), tokens: 16, groups: 4 * warpgroups, teams: 1,
@@ -72,8 +79,8 @@ func (s *shape) pick(k *kernel, shared int) {
 		return
 	}
 	operand, sums := s.docs.rowBytes, 32 // bytes a column
-	if s.docs.format == e4m3 {
-		operand *= 2 // as f16
+	if s.docs.format == e4m3 || s.docs.format == f32 {
+		operand *= 2 // as f16; as two tf32
 	}
 	if s.arg {
 		sums *= 2
@@ -89,6 +96,9 @@ func (s *shape) pick(k *kernel, shared int) {
 	}
 	if s.arg {
 		most--
+	}
+	if s.alone {
+		most = 1
 	}
 	if columns*operand > 16<<10 {
 		teams = most
@@ -131,26 +141,34 @@ func (w *work) reset() {
 	w.part, w.gaps = 0, false
 }
 
-// all pairs every query with the documents lo to hi, whose rows begin with the token
-// base; stride is that of argmaxima.
-func (w *work) all(q, d *tokens, lo, hi, base, stride int, k *kernel) {
+// spans are items of rows one after another, those of queries or of documents.
+type spans interface {
+	len() int
+	count(i int) int // rows of an item
+	begin(i int) int
+	longest() int
+}
+
+// all pairs every query with the documents lo to hi, whose rows begin with the token base. The
+// results of a query are pitch apart, argmaxima of a pair have stride places.
+func (w *work) all(q, d spans, lo, hi, base, pitch, stride int, k *kernel) {
 	w.reset()
 	n := hi - lo
 	for i := lo; i < hi; i++ {
 		w.item(d, i, base, i-lo)
 	}
 	several := q.longest() > k.tokens
-	for i := range q.shape.Len() {
+	for i := range q.len() {
 		begin := len(w.groups)
 		for r := 0; r < q.count(i); r += k.tokens {
-			out := i
+			out := uint64(i) * uint64(pitch)
 			if several {
-				out = len(w.groups)
+				out = uint64(len(w.groups)) * uint64(n)
 			}
-			w.group(q, i, r, k, uint64(out)*uint64(n), uint64(i)*uint64(n)*uint64(stride), stride)
+			w.group(q, i, r, k, out, uint64(i)*uint64(pitch)*uint64(stride), stride)
 		}
 		if several {
-			w.partAt, w.outAt = append(w.partAt, uint64(begin)*uint64(n)), append(w.outAt, uint64(i)*uint64(n))
+			w.partAt, w.outAt = append(w.partAt, uint64(begin)*uint64(n)), append(w.outAt, uint64(i)*uint64(pitch))
 			w.sumGroups, w.sumCount = append(w.sumGroups, uint32(len(w.groups)-begin)), append(w.sumCount, uint32(n))
 		}
 		w.gaps = w.gaps || q.count(i) == 0
@@ -169,7 +187,7 @@ func (w *work) all(q, d *tokens, lo, hi, base, stride int, k *kernel) {
 
 // lists pairs queries with documents of their own: n pairs, by query, whose rows begin
 // with the token base.
-func (w *work) lists(q, d *tokens, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
+func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
 	w.reset()
 	most, total := runtime.CeilDiv(q.longest(), k.tokens), 0
 	if most > 1 {
@@ -210,19 +228,19 @@ func (w *work) lists(q, d *tokens, n int, pair func(i int) (query, doc int), bas
 	}
 }
 
-func (w *work) item(d *tokens, doc, base, pos int) {
+func (w *work) item(d spans, doc, base, pos int) {
 	n := d.count(doc)
 	if n == 0 {
 		w.gaps = true
 		return
 	}
-	w.items = append(w.items, denseItem{begin: uint64(d.first[doc] - base), len: uint32(n), pos: uint32(pos)})
+	w.items = append(w.items, denseItem{begin: uint64(d.begin(doc) - base), len: uint32(n), pos: uint32(pos)})
 }
 
 // group adds the tokens of a query from r on.
-func (w *work) group(q *tokens, query, r int, k *kernel, out, arg uint64, stride int) {
+func (w *work) group(q spans, query, r int, k *kernel, out, arg uint64, stride int) {
 	w.groups = append(w.groups, denseGroup{
-		out: out, arg: arg + uint64(r), row: uint32(q.first[query] + r), count: uint32(min(q.count(query)-r, k.tokens)), argPitch: uint32(stride),
+		out: out, arg: arg + uint64(r), row: uint32(q.begin(query) + r), count: uint32(min(q.count(query)-r, k.tokens)), argPitch: uint32(stride),
 	})
 }
 

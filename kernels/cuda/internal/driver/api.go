@@ -87,6 +87,7 @@ type API struct {
 	PrimaryCtxRetain  func(ctx *ContextHandle, dev DeviceHandle) Result
 	PrimaryCtxRelease func(dev DeviceHandle) Result
 	CtxSetCurrent     func(ctx ContextHandle) Result
+	CtxGetCurrent     func(ctx *ContextHandle) Result // 0: the thread has none
 	MemInfo           func(free, total *uint64) Result
 
 	// ModuleLoad takes a cubin, or PTX that ends in a zero byte. log gets what
@@ -120,8 +121,11 @@ type API struct {
 
 	// Between CaptureBegin and CaptureEnd what a stream is given is not done but
 	// becomes a graph. Only calls of the same thread are restricted meanwhile.
-	CaptureBegin     func(s StreamHandle) Result
-	CaptureEnd       func(g *GraphHandle, s StreamHandle) Result
+	CaptureBegin func(s StreamHandle) Result
+	CaptureEnd   func(g *GraphHandle, s StreamHandle) Result
+	IsCapturing  func(status *int32, s StreamHandle) Result // not 0: the stream is captured
+	// CaptureMode exchanges how the thread is restricted while any stream is captured.
+	CaptureMode      func(mode *int32) Result
 	GraphInstantiate func(e *GraphExecHandle, g GraphHandle) Result
 	GraphDestroy     func(g GraphHandle) Result
 	GraphExecDestroy func(e GraphExecHandle) Result

@@ -23,6 +23,7 @@ func (r Resources) Zero() bool { return r == Resources{} }
 type Context struct {
 	api  *API
 	dev  DeviceHandle
+	h    ContextHandle
 	live Resources
 }
 
@@ -33,15 +34,41 @@ func Open(api *API, ordinal int) (*Context, error) {
 	if err := check(api.DeviceGet(&c.dev, int32(ordinal)), "cuDeviceGet", "device %d", ordinal); err != nil {
 		return nil, err
 	}
-	var h ContextHandle
-	if err := check(api.PrimaryCtxRetain(&h, c.dev), "cuDevicePrimaryCtxRetain", "device %d", ordinal); err != nil {
+	if err := check(api.PrimaryCtxRetain(&c.h, c.dev), "cuDevicePrimaryCtxRetain", "device %d", ordinal); err != nil {
 		return nil, err
 	}
-	if err := check(api.CtxSetCurrent(h), "cuCtxSetCurrent", "device %d", ordinal); err != nil {
+	if err := check(api.CtxSetCurrent(c.h), "cuCtxSetCurrent", "device %d", ordinal); err != nil {
 		api.PrimaryCtxRelease(c.dev)
 		return nil, err
 	}
 	return c, nil
+}
+
+// Current is the context that is current to this thread; 0: none.
+func Current(api *API) (h ContextHandle, err error) {
+	return h, check(api.CtxGetCurrent(&h), "cuCtxGetCurrent", "")
+}
+
+// SetCurrent makes a context current to this thread.
+func SetCurrent(api *API, h ContextHandle) error {
+	return check(api.CtxSetCurrent(h), "cuCtxSetCurrent", "")
+}
+
+// Enter makes the context current to this thread, for a while: Leave, given what Enter
+// returned, makes the one before current again.
+func (c *Context) Enter() (before ContextHandle, err error) {
+	if before, err = Current(c.api); err != nil || before == c.h {
+		return before, err
+	}
+	return before, SetCurrent(c.api, c.h)
+}
+
+// Leave ends what Enter began.
+func (c *Context) Leave(before ContextHandle) error {
+	if before == c.h {
+		return nil
+	}
+	return SetCurrent(c.api, before)
 }
 
 // Close gives the context back. What it gave out must have been freed.
@@ -124,6 +151,32 @@ func (c *Context) HostFree(m HostMem) error {
 
 // Stream is a queue of work of the device.
 type Stream struct{ h StreamHandle }
+
+// Given is a stream of the caller's.
+func Given(h StreamHandle) Stream { return Stream{h} }
+
+// Handle is the stream as the driver knows it.
+func (s Stream) Handle() StreamHandle { return s.h }
+
+// Capturing reports whether a stream is captured.
+func (c *Context) Capturing(s Stream) (bool, error) {
+	var status int32
+	err := check(c.api.IsCapturing(&status, s.h), "cuStreamIsCapturing", "")
+	return status != 0, err
+}
+
+// captureRelaxed is the CUstreamCaptureMode that forbids the thread nothing.
+const captureRelaxed = 2
+
+// Relaxed calls fn, which may allocate and wait for streams that are not captured, whatever
+// others are.
+func (c *Context) Relaxed(fn func() error) error {
+	mode := int32(captureRelaxed)
+	if err := check(c.api.CaptureMode(&mode), "cuThreadExchangeStreamCaptureMode", ""); err != nil {
+		return err
+	}
+	return errors.Join(fn(), check(c.api.CaptureMode(&mode), "cuThreadExchangeStreamCaptureMode", ""))
+}
 
 // NewStream makes a stream.
 func (c *Context) NewStream() (Stream, error) {

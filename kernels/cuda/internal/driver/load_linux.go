@@ -111,6 +111,8 @@ func (s *symbols) devices(api *API) {
 	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return call(release, uintptr(dev)) }
 	current := s.get("cuCtxSetCurrent")
 	api.CtxSetCurrent = func(ctx ContextHandle) Result { return call(current, uintptr(ctx)) }
+	getCurrent := s.get("cuCtxGetCurrent")
+	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return call(getCurrent, uintptr(unsafe.Pointer(ctx))) }
 	info := s.get("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
 		return call(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
@@ -263,6 +265,11 @@ func (s *symbols) graphs(api *API) {
 	api.CaptureEnd = func(g *GraphHandle, st StreamHandle) Result {
 		return call(end, uintptr(st), uintptr(unsafe.Pointer(g)))
 	}
+	capturing, mode := s.get("cuStreamIsCapturing"), s.get("cuThreadExchangeStreamCaptureMode")
+	api.IsCapturing = func(status *int32, st StreamHandle) Result {
+		return call(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
+	}
+	api.CaptureMode = func(m *int32) Result { return call(mode, uintptr(unsafe.Pointer(m))) }
 	instantiate := s.get("cuGraphInstantiateWithFlags")
 	api.GraphInstantiate = func(e *GraphExecHandle, g GraphHandle) Result {
 		return call(instantiate, uintptr(unsafe.Pointer(e)), uintptr(g), 0)

@@ -52,8 +52,7 @@ type Device struct {
 	rt Runtime // of the goroutine alone
 }
 
-// Describe describes a device of the driver. modules has the device code, in
-// the folder module.
+// Describe describes a device of the driver. modules has the device code.
 func Describe(p *driver.Info, modules fs.FS) kernels.DeviceInfo {
 	info := kernels.DeviceInfo{
 		Name: fmt.Sprintf("%s:%d", Kind, p.Ordinal), Model: p.Name, Capability: p.Capability(), Memory: p.Memory,

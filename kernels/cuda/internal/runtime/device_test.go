@@ -394,10 +394,10 @@ func TestOpeningFailsCleanly(t *testing.T) {
 // The device code is machine code for the device where there is some, and else
 // the newest PTX that is not newer.
 func TestDeviceCodeFitsTheDevice(t *testing.T) {
-	code := runtimetest.Modules()["module/plaid_80.cubin.gz"]
+	code := runtimetest.Modules()["plaid_80.cubin.gz"]
 	modules := fstest.MapFS{}
 	for _, name := range []string{"80.ptx", "80.cubin", "86.cubin", "90a.cubin", "100.cubin"} {
-		modules["module/plaid_"+name+".gz"] = code
+		modules["plaid_"+name+".gz"] = code
 	}
 	for _, c := range []struct {
 		major, minor int
@@ -419,7 +419,7 @@ func TestDeviceCodeFitsTheDevice(t *testing.T) {
 	d, err := runtimetest.Open(f.API(), modules)
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
-	delete(modules, "module/plaid_80.ptx.gz")
+	delete(modules, "plaid_80.ptx.gz")
 	_, err = runtimetest.Open(f.API(), modules)
 	require.ErrorIs(t, err, driver.ErrUnsupported)
 	t.Setenv(runtime.EnvCode, "sass")

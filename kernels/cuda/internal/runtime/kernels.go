@@ -12,7 +12,7 @@ import (
 )
 
 // mainModule is the module of kernels whose names have none. It is loaded when a
-// device is opened, others when a kernel of theirs is asked for.
+// [Device] is opened, others when a kernel of theirs is asked for.
 const mainModule = "plaid"
 
 // waitCapability is for what code can have griddepcontrol.wait. PTX is for less.
@@ -35,12 +35,13 @@ type occupied struct {
 	threads, shared int
 }
 
-func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS) error {
+// load begins with the code of one module, which tells the architecture of all.
+func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, first string) error {
 	*k = kernelSet{
 		files: files, props: props, mods: map[string]driver.Module{},
 		fn: map[string]driver.Function{}, shared: map[string]int{}, occ: map[occupied]int{},
 	}
-	_, err := k.module(c, mainModule)
+	_, err := k.module(c, first)
 	return err
 }
 
@@ -66,7 +67,7 @@ func (k *kernelSet) module(c *driver.Context, name string) (driver.Module, error
 		return m, fmt.Errorf("loading %s: %w", file, err)
 	}
 	k.mods[name] = m
-	if name == mainModule {
+	if k.arch == "" {
 		k.arch = archOf(file)
 		n, _ := strconv.Atoi(strings.TrimSuffix(k.arch, "a"))
 		k.waits = n >= waitCapability
@@ -131,6 +132,20 @@ func Follow[T any](rt *Runtime, early bool, name string, gx, gy, gz, block, shar
 	}
 	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: uint32(gy), Z: uint32(gz)}, driver.Dim3{X: uint32(block), Y: 1, Z: 1},
 		shared, rt.Stream, early && rt.kernels.waits, unsafe.Pointer(args), unsafe.Sizeof(*args))
+}
+
+// Kernel finds a kernel, for Start.
+func (rt *Runtime) Kernel(name string, shared int) (driver.Function, error) {
+	return rt.kernel(name, shared)
+}
+
+// Start is Launch of a kernel that was found before.
+func Start[T any](rt *Runtime, f driver.Function, gx, block, shared int, args *T) error {
+	if gx == 0 {
+		return nil
+	}
+	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: 1, Z: 1}, driver.Dim3{X: uint32(block), Y: 1, Z: 1}, shared,
+		rt.Stream, false, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
 // FillingBlocks is how many blocks of a kernel fill the device.

@@ -33,7 +33,7 @@ func imageFor(modules fs.FS, module string, major, minor int) (name string, err 
 		return "", fmt.Errorf("%w: compute capability %d.%d; at least %d.%d is needed",
 			driver.ErrUnsupported, major, minor, minCapability/10, minCapability%10)
 	}
-	files, err := fs.ReadDir(modules, "module")
+	files, err := fs.ReadDir(modules, ".")
 	if err != nil {
 		return "", err
 	}
@@ -57,7 +57,7 @@ func imageFor(modules fs.FS, module string, major, minor int) (name string, err 
 
 // readImage unpacks device code.
 func readImage(modules fs.FS, name string) ([]byte, error) {
-	f, err := modules.Open("module/" + name)
+	f, err := modules.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err 
 	}
 	*rt = Runtime{Driver: c, Props: props, owners: map[Owner]bool{}}
 	rt.Work.rt = rt
-	if err := rt.kernels.load(c, &props, modules); err != nil {
+	if err := rt.kernels.load(c, &props, modules, mainModule); err != nil {
 		return err
 	}
 	if rt.Stream, err = c.NewStream(); err != nil {
@@ -110,6 +110,27 @@ func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err 
 	}
 	rt.Copies, err = c.NewStream()
 	return err
+}
+
+// Borrow is a runtime without a device of its own, for work of one family in the streams of
+// others: it has no workspace, no staging and no marks, and Stream is the caller's to set. It
+// makes the primary context current to this thread.
+func Borrow(api *driver.API, props driver.Info, modules fs.FS, family string) (*Runtime, error) {
+	c, err := driver.Open(api, props.Ordinal)
+	if err != nil {
+		return nil, err
+	}
+	rt := &Runtime{Driver: c, Props: props}
+	if err := rt.kernels.load(c, &props, modules, family); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return rt, nil
+}
+
+// GiveBack unloads the code of a borrowed runtime, and gives the context back, which is current.
+func (rt *Runtime) GiveBack() error {
+	return errors.Join(rt.kernels.unload(rt.Driver), rt.Driver.Close())
 }
 
 // free gives back all but the context.

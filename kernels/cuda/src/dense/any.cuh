@@ -41,18 +41,19 @@ extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constan
     const DenseItem item = p.items[i];
     float best[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     uint32_t first[4] = {};
-    for (uint32_t t = 0; t < item.len; t += kDocs) {
+    const uint32_t len = item.len & kRows;
+    for (uint32_t t = 0; t < len; t += kDocs) {
       float sums[4][4] = {};
       for (uint32_t d = 0; d < p.dim; d += kDims) {
         __syncthreads();
         for (uint32_t e = tid; e < kDocs * kDims; e += 128) {
           const uint32_t r = e / kDims, k = e % kDims;
-          const uint8_t *row = p.docs + (item.begin + min(t + r, item.len - 1)) * p.row_bytes;
+          const uint8_t *row = p.docs + (item.begin + min(t + r, len - 1)) * p.row_bytes;
           docs[k][r] = d + k < p.dim ? value(p.doc_format, row, d + k) : 0.0f;
         }
         for (uint32_t e = tid; e < kQueries * kDims; e += 128) {
           const uint32_t r = e / kDims, k = e % kDims;
-          const uint8_t *row = p.queries + uint64_t(group.row + min(r, group.count - 1)) * p.query_bytes;
+          const uint8_t *row = p.queries + uint64_t(group.row + min(r, max(group.count, 1) - 1)) * p.query_bytes;
           queries[k][r] = d + k < p.dim ? value(p.query_format, row, d + k) : 0.0f;
         }
         __syncthreads();
@@ -69,7 +70,9 @@ extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constan
 #pragma unroll
       for (int m = 0; m < 4; m++) {
         const uint32_t r = t + 4 * y + m;
-        const float scale = p.doc_scale ? p.doc_scale[item.begin + min(r, item.len - 1)] : 1.0f;
+        const uint64_t row = item.begin + min(r, len - 1);
+        float scale = p.doc_scale ? p.doc_scale[row] : 1.0f;
+        if (!is_token(p, item, row)) scale = kNone;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
           const float v = sums[m][n] * scale;
@@ -87,10 +90,11 @@ extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constan
       for (int r = 1; r < 16; r++)
         if (tops[r][tid] > v || (tops[r][tid] == v && tops_at[r][tid] < f)) v = tops[r][tid], f = tops_at[r][tid];
       const bool used = tid < group.count;
+      const float weight = used ? p.weights[group.row + tid] : 0.0f;
       const uint64_t to = group.arg + uint64_t(item.pos) * group.arg_pitch + tid;
-      if (used && p.arg) p.arg[to] = int32_t(f);
+      if (used && p.arg) p.arg[to] = counts(v) && is_query(weight) ? int32_t(f) : -1;
       if (used && p.top) p.top[to] = v;
-      float sum = used ? v * p.weights[group.row + tid] : 0.0f;
+      float sum = weight != 0 && counts(v) ? v * weight : 0.0f;
       for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, s);
       if (tid == 0) p.out[group.out + item.pos] = sum;
     }

@@ -55,8 +55,8 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
     for (uint32_t i = unit.begin; i < unit.end; i++) {
       const DenseItem item = after;
       after = load_item(p.items + min(i + 1, unit.end - 1));
-      const uint32_t last = item.len - 1;
-      for (uint32_t t = 0; t < item.len; t += kBatchTokens) {
+      const uint32_t len = item.len & kRows, last = len - 1;
+      for (uint32_t t = 0; t < len; t += kBatchTokens) {
         if (round >= kStages) barrier_wait(empty + 8 * stage, (round / kStages - 1) & 1);
         const uint32_t at = to + stage * kTile;
 #pragma unroll
@@ -67,8 +67,13 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
             if (S % 4 == 0 || c * 8 + c0 < 2 * S)
               asm volatile("cp.async.cg.shared.global" PLAID_HINT " [%0], [%1], 16;" ::"r"(at + c * kPart + n * 2048), "l"(from + c * 128) : "memory");
         }
-        if (p.doc_scale && w < 2)
+        if (w < 2 && p.mask) {
+          const uint64_t row = item.begin + min(t + w * 32 + l, last);
+          const float scale = !is_token(p, item, row) ? kNone : p.doc_scale ? load_scale(p.doc_scale + row) : 1.0f;
+          asm volatile("st.shared.f32 [%0], %1;" ::"r"(scale_to + stage * kBatchTokens * 4), "f"(scale) : "memory");
+        } else if (w < 2 && p.doc_scale) {
           asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(scale_to + stage * kBatchTokens * 4), "l"(p.doc_scale + item.begin + min(t + w * 32 + l, last)) : "memory");
+        }
         asm volatile("cp.async.commit_group;" ::: "memory");
         if (round >= kAhead) {
           asm volatile("cp.async.wait_group %0;" ::"n"(kAhead) : "memory");
@@ -141,13 +146,15 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
       float sums[kTokens / 2];
 #pragma unroll
       for (int k = 0; k < kTokens / 2; k++) sums[k] = float(products[k]);
-      if (p.doc_scale) {
+      if (p.doc_scale || p.mask) {
         const float2 *scale = reinterpret_cast<const float2 *>(shared + kStages * kTile + stage * kBatchTokens * 4) + j;
 #pragma unroll
         for (int k = 0; k < kTokens / 8; k++) {
           const float2 s = scale[4 * k];
           sums[4 * k] *= s.x, sums[4 * k + 1] *= s.y, sums[4 * k + 2] *= s.x, sums[4 * k + 3] *= s.y;
         }
+        if (kArg && p.mask)  // comparisons would keep a first sum that is no number
+          sums[0] = fmaxf(sums[0], -INFINITY), sums[2] = fmaxf(sums[2], -INFINITY);
       }
       __syncwarp();
       if (l == 0) barrier_arrive(empty + 8 * stage);
@@ -175,10 +182,11 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
         best0 = fmaxf(x0, y0), best1 = fmaxf(x1, y1);
       }
     };
+    const uint32_t len = item.len & kRows;
     uint32_t t = 0;
-    for (; t + 48 < item.len; t += kBatchTokens) tile(Width<64>{}, t);
-    if (t < item.len) {
-      const uint32_t rest = item.len - t;
+    for (; t + 48 < len; t += kBatchTokens) tile(Width<64>{}, t);
+    if (t < len) {
+      const uint32_t rest = len - t;
       if (rest > 32) tile(Width<48>{}, t);
       else if (rest > 16) tile(Width<32>{}, t);
       else tile(Width<16>{}, t);
@@ -197,13 +205,15 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
     }
     if constexpr (kArg) {
       const uint64_t to = group.arg + uint64_t(item.pos) * group.arg_pitch + g;
-      if (j == 0 && lower) p.arg[to] = int32_t(first0);
-      if (j == 0 && upper) p.arg[to + 8] = int32_t(first1);
+      if (j == 0 && lower) p.arg[to] = counts(best0) && is_query(weight0) ? int32_t(first0) : -1;
+      if (j == 0 && upper) p.arg[to + 8] = counts(best1) && is_query(weight1) ? int32_t(first1) : -1;
       if (p.top && j == 0) {
         if (lower) p.top[to] = best0;
         if (upper) p.top[to + 8] = best1;
       }
     }
+    if (weight0 == 0 || !counts(best0)) best0 = 0;
+    if (weight1 == 0 || !counts(best1)) best1 = 0;
     float sum = fmaf(best0, weight0, best1 * weight1);
 #pragma unroll
     for (int s = 4; s < 32; s <<= 1) sum += __shfl_xor_sync(0xffffffffu, sum, s);

@@ -5,6 +5,7 @@
 #include "chamferfew.cuh"
 #include "chamfergrad.cuh"
 #include "chamferproduct.cuh"
+#include "fill.cuh"
 #include "grad.cuh"
 #include "pack.cuh"
 #include "project.cuh"
@@ -17,7 +18,7 @@
 namespace plaid {
 
 #define PLAID_ROWS_OF(NAME, T, V)                                                            \
-  PLAID_DENSE_ROWS(NAME, T, 32, V, (V <= 2 && T::kFormat != kE4M3 && T::kFormat != kSplit ? 5 : 4)) \
+  PLAID_DENSE_ROWS(NAME, T, 32, V, (V <= 2 && T::kFormat != kE4M3 && T::kFormat != kSplit && T::kFormat != kF32 ? 5 : 4)) \
   PLAID_DENSE_ROWS(NAME, T, 64, V, 3)
 
 PLAID_ROWS_OF(f16, F16, 1)
@@ -34,6 +35,10 @@ PLAID_ROWS_OF(e4m3, E4M3, 1)
 PLAID_ROWS_OF(e4m3, E4M3, 2)
 PLAID_ROWS_OF(split, Split, 2)
 PLAID_ROWS_OF(split, Split, 4)
+PLAID_ROWS_OF(f32, F32, 1)
+PLAID_ROWS_OF(f32, F32, 2)
+PLAID_ROWS_OF(f32, F32, 3)
+PLAID_ROWS_OF(f32, F32, 4)
 
 #define PLAID_BATCHES_OF(NAME, T)    \
   PLAID_DENSE_BATCH(NAME, T, 4, 2, 8) \

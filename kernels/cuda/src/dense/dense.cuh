@@ -3,11 +3,12 @@
 // value, mirrored field for field by the host.
 //
 //   dense_pack       vectors as they come -> rows                (queries, documents)
+//   dense_fill       lengths, masks, offsets, lists -> who does what
 //   dense_rows_*     rows -> scores: documents on the rows of the product (sm_90a)
 //   dense_batch_*    the same: query tokens on the rows                   (sm_90a)
 //   dense_any        the same: any device, any two types
 //   dense_sum        sums of groups -> scores
-//   dense_grad_query, dense_grad_docs, dense_push, dense_lengths   gradients
+//   dense_grad_*     gradients; dense_lists for them
 //   dense_rank       scores -> the best documents so far
 //   dense_join       maxima of segments of documents -> scores
 //   dense_project_*  hidden states -> token vectors
@@ -32,9 +33,9 @@
 //
 // # Work
 //
-// A GROUP is some tokens of one query: up to 16 for dense_batch (the rows of a
+// A GROUP is some tokens of one query, or none: up to 16 for dense_batch (the rows of a
 // warp), up to 32 or 64 for dense_rows, up to 32 for the others. An ITEM is a
-// document that is not empty. A UNIT is a run of items for one group, or for
+// document, whose score is 0 if it has no tokens. A UNIT is a run of items for one group, or for
 // dense_batch for some groups one after another; a block does a unit. The sum of
 // a group's maxima goes to out[group.out + item.pos].
 #pragma once
@@ -48,13 +49,16 @@ namespace plaid {
 constexpr int kF32 = 1, kF16 = 2, kBF16 = 3, kI8 = 4, kE4M3 = 5;  // as in kernels/maxsim
 constexpr int kSplit = 6;
 constexpr int kCompressed = 7;  // a source of dense_pack: tokens as an index keeps them
-constexpr int kPullShared = 58880;
+constexpr int kPullShared = 46112;
+constexpr int kAllPairs = 0, kOwnPairs = 1, kListedPairs = 2;
 
 struct DenseItem {
   uint64_t begin;                   // first row
-  uint32_t len;                     // rows, at least 1
+  uint32_t len;                     // rows; with kHoles above, those that the mask has are tokens
   uint32_t pos;                     // where the results go
 };
+
+constexpr uint32_t kHoles = 1u << 31, kRows = kHoles - 1;  // of DenseItem.len
 
 struct DenseGroup {
   uint64_t out;                     // place of the sums: out + pos
@@ -92,7 +96,7 @@ struct DensePackParams {
   const uint8_t *in;                // [n][dim]; of kCompressed the codes, [n]
   const float *scales;              // [n] or null: 1
   const int8_t *zeros;              // [n] or null
-  uint8_t *rows;                    // out [n][row_bytes]
+  uint8_t *rows;                    // out [n][row_bytes], or null
   float *scale;                     // out [n] or null: what a row is to be multiplied with
   float *unit;                      // out [n] or null: the same for a vector of length 1
   float *inverse;                   // out [n] or null: 1/length, 0 of zero vectors
@@ -104,16 +108,58 @@ struct DensePackParams {
   DenseCodec codec;
 };
 
-// dense_weights: grid (ceil(n/256)), block 256: out = weights · scale, each 1 where null.
+// dense_weights: grid (ceil(n/256)), block 256: out = weights · scale, each 1 where null. With
+// lengths or a mask, −0 for rows that are no tokens: rows are those of items stride apart, which
+// have the first `lengths` rows, or those of the mask.
 struct DenseWeightsParams {
   const float *weights, *scale;     // [n] or null
   float *out;                       // [n]
-  uint32_t n;
+  uint32_t n, stride;
+  const int32_t *lengths;           // or null
+  const uint8_t *mask;              // or null
+  uint64_t mask_stride;
+  uint32_t items, longest;
+};
+
+// A pair whose document was cut into segments.
+struct DenseJoin {
+  uint64_t first;                   // place of the first segment's maxima, in pitches
+  uint64_t out;
+  uint32_t segments;                // 0: the document has no tokens
+  uint32_t row, count;              // of the query
+  uint32_t reserved;
+};
+
+// dense_fill: grid (enough warps for items and units, and threads for groups and joins), block
+// 256: the tables of a call whose lengths, masks, offsets or lists are on the device. Item e is
+// of document e / segments, or of that of the pair, from row segment · (e % segments) on. Group i
+// is part i % per_query of query i / per_query, or of that of the pair. What is not asked for is
+// null or 0; indices out of range have no tokens.
+struct DenseFillParams {
+  const int32_t *d_offsets, *d_lengths;
+  const uint8_t *d_mask;
+  uint8_t *row_mask;                // out [rows], where the mask is not a byte a row
+  const int32_t *q_offsets;
+  const int32_t *pair_q, *pair_d;   // [pairs]: each with units of its own
+  const DenseUnit *units_in;        // [units]; with runs, begin and end are numbers of runs
+  const DenseGroup *groups_in;      // [groups]: the places of results
+  DenseItem *items;                 // out
+  DenseGroup *groups;               // out
+  DenseUnit *units;                 // out
+  DenseJoin *joins;                 // out: one a pair
+  uint64_t d_stride, d_mask_stride, q_stride;
+  uint32_t d_items, d_longest, q_items, q_longest;
+  uint32_t n_items, n_groups, n_units, n_joins;
+  uint32_t segment, segments;       // rows of a segment, and segments of a document
+  uint32_t tokens, per_query;       // of a group at most; groups of a query
+  uint32_t unit_groups, arg_pitch;  // of pairs
+  uint32_t runs;                    // of about as many tokens, of packed documents; or 0
+  uint32_t join_docs, join_pitch;   // documents of a query, and how far apart their results are
   uint32_t reserved;
 };
 
 // dense_rows_TYPE_nN_vV[_arg]: grid (units/teams), block 128·teams, shared memory
-// N·row_bytes (e4m3: 2·N·row_bytes) + teams·32·N, or teams·64·N with _arg. A team does
+// N·row_bytes (e4m3, f32: 2·N·row_bytes) + teams·32·N, or teams·64·N with _arg. A team does
 // a unit, those of a block of one group; units without items fill a block. TYPE:
 // f16, bf16, i8, e4m3, split. N: query tokens of a group at most, 32 or 64. row_bytes
 // is a multiple of 64·V; V is 1 to 4 for f16 and bf16, 1 or 2 for i8 and e4m3, 2 or 4
@@ -128,7 +174,7 @@ struct DenseParams {
   const uint8_t *docs;
   const float *doc_scale;           // a row, or null: 1
   const uint8_t *queries;
-  const float *weights;             // a query row: its weight times its scale
+  const float *weights;             // a query row: its weight times its scale; -0: no token
   const DenseItem *items;
   const DenseGroup *groups;
   const DenseUnit *units;
@@ -139,7 +185,21 @@ struct DenseParams {
   uint32_t dim;                     // dense_any
   uint32_t reserved;
   float *top;                       // with arg, or null: the maxima, placed as argmaxima
+  const uint8_t *mask;              // a row; of items with holes
 };
+
+#ifdef __CUDACC__
+// What a row is scaled with that is no token: no product with it is the largest.
+#define kNone __int_as_float(0x7fffffff)
+
+__device__ __forceinline__ bool is_token(const DenseParams &p, const DenseItem &item, uint64_t row) {
+  return int32_t(item.len) > 0 || (item.len & kHoles && p.mask[row]);
+}
+// counts reports whether a maximum is of a token.
+__device__ __forceinline__ bool counts(float best) { return best > __int_as_float(0xff800000); }
+// is_query reports whether a weight is of a token.
+__device__ __forceinline__ bool is_query(float weight) { return __float_as_uint(weight) != 0x80000000u; }
+#endif
 
 // dense_sum: grid (n, ceil(longest count/256)), block 256: out[i] = Σ_k part[k·count + i],
 // k < groups, in this order.
@@ -151,36 +211,67 @@ struct DenseSumParams {
   const uint32_t *count;            // [n]
 };
 
-// Gradients. Rows are those of the forward pass, or float32 ones. An entry is an
-// argmax of a pair: its coefficient is upstream · weight, which is rounded, and
-// contributions are added by fused multiplications in the order of pairs and then
-// of query tokens.
+// Gradients. An entry is an argmax of a pair: its coefficient is upstream · weight, which
+// is rounded, and contributions are added by fused multiplications, for a row of a
+// document in the order of pairs and then of query tokens, for a row of a query in the
+// order of pairs, cut into p.parts sums. An entry whose coefficient is 0 adds nothing.
 //
-// dense_grad_query_FORMAT, of the documents: grid (ceil(rows/4)), block 128: a warp a
-// query row.
-// dense_grad_docs_FORMAT, of the queries: grid (docs, ceil(longest/64)), block 256, shared memory
-// kPullShared: 64 rows a block.
-// dense_push: grid (groups, ceil(pairs of a group/8)), block 256; out is zero before.
-// Then dense_lengths, through the normalisation: grid (ceil(rows/8)), block 256.
+// One side. Rows are row_bytes apart, of a format of the forward pass or of float32, with
+// nothing behind the last value of those that are read by dense_grad_any. An item has the rows
+// offsets[i] to offsets[i+1], or, without offsets, longest rows from i · stride on.
+struct DenseGradSide {
+  const uint8_t *rows;
+  const float *scale;               // a row, or null: 1; with inverse that of a vector of length 1
+  const float *inverse;             // a row, 1/length, or null; not null: through the normalisation
+  const int8_t *zeros;              // a row, of kI8 and dense_grad_any, or null: 0
+  const uint32_t *offsets;          // [items + 1], or null
+  const uint32_t *pair_item;        // of kListedPairs: the item of each pair
+  const uint32_t *pair_first;       // of kListedPairs: [items + 1], of pairs
+  const uint32_t *pairs;            // of kListedPairs: the pairs of each item, in order
+  void *out;                        // [n_rows][dim], or null; rows that get nothing are 0
+  uint64_t n_rows;
+  uint32_t items, stride, longest;
+  uint32_t format, row_bytes;
+  uint32_t out_type;                // kF32, kF16 or kBF16
+  uint32_t whole;                   // out takes four values at a time
+  uint32_t reserved;
+};
+
+// dense_grad_FORMAT, dense_grad_any: block 256, grid doc_blocks + query blocks. The first
+// doc_blocks, tiles of them a document and each of up to `rows` rows at a time, write d.out and read
+// rows of q of that format; the others write q.out, 8/parts rows each, and read rows of d. Shared
+// memory: where there are doc_blocks kPullShared, and 8 bytes for each dimension, of which there are
+// a multiple of 128; else 4096 with parts.
 struct DenseGradParams {
-  const uint8_t *docs;
-  const float *doc_scale;
-  const float *doc_inverse;         // not null: through the normalisation
-  const uint8_t *queries;
-  const float *query_scale;
-  const float *query_inverse;
+  DenseGradSide q, d;
   const float *weights;             // a query row, or null: 1
-  const float *upstream;            // or null: 1
-  const int32_t *arg;
-  const DenseGroup *groups;         // out is the place of the upstream values
-  const DenseItem *items;           // [docs]
-  const uint2 *pairs;               // or null: all; x: item (grad_docs: group), y: pos
-  const uint64_t *pair_first;       // [groups + 1] (grad_docs: [docs + 1]), of pairs
-  const uint32_t *row_group;        // dense_grad_query: the group of a query row
-  float *out;                       // [rows][dim]
-  uint32_t row_bytes, query_bytes;
-  uint32_t doc_format, query_format;
-  uint32_t dim, rows, n_docs, n_groups;
+  const float *upstream;            // a pair, or null: 1
+  const int32_t *arg;               // [pairs][pitch]
+  uint32_t pitch;
+  uint32_t dim, kind;
+  uint32_t count;                   // documents of a query: kAllPairs all of them, kOwnPairs its own
+  uint32_t groups;                  // of 32 tokens, of a query at most
+  uint32_t doc_blocks, tiles, parts;
+  uint32_t rows;                    // up to 128
+  uint32_t reserved;
+};
+
+// dense_lists: block 1024: the pairs of each query and of each document, in order. Steps from
+// to end of five, each of which needs those before it on all blocks; one block may
+// do all. Pairs of items that are not there are left out.
+struct DenseListSide {
+  const uint32_t *item;             // [n], of each pair
+  uint32_t *first;                  // out [items + 1]; null: this side is not wanted
+  uint32_t *loose;                  // [n]
+  uint32_t *pairs;                  // out [n]
+  uint32_t items;
+  uint32_t reserved;
+};
+
+struct DenseListsParams {
+  DenseListSide q, d;
+  uint32_t n, from, end;
+  uint32_t reserved;
 };
 
 // dense_rank: grid (queries), block 1024. best is zero before the first piece.
@@ -191,15 +282,6 @@ struct DenseRankParams {
   uint64_t *list;                   // [queries][n + k], for the block
   uint32_t n, n_items, k;
   uint32_t first;                   // document of place 0
-};
-
-// A pair whose document was cut into segments.
-struct DenseJoin {
-  uint64_t first;                   // place of the first segment's maxima, in pitches
-  uint64_t out;
-  uint32_t segments;                // 0: the document has no tokens
-  uint32_t row, count;              // of the query
-  uint32_t reserved;
 };
 
 // dense_join: grid (pairs), block 1024.

@@ -1,20 +1,16 @@
-// grad.cuh: gradients of MaxSim by what won.
+// grad.cuh: gradients of MaxSim by what won, by pulling: each row has one writer, so
+// that results are the same bits on every run, and are written once, in the type that
+// is asked for.
 //
 // With Normalize, g is the gradient by the normalised vector x̂ = x·scale, and that
-// by x is (g − ⟨g, x̂⟩·x̂)/|x|.
+// by x is (g − ⟨g, x̂⟩·x̂)/|x|. A warp holds 128 dimensions of g; where there are
+// more, they are summed up twice, for ⟨g, x̂⟩ and for the result.
 #pragma once
 #include "any.cuh"
 
 namespace plaid {
 
-// The derivative of a vector times its scale by the vector is taken as 1, but for
-// lengths.
-__device__ __forceinline__ void through_length(float *out, const uint8_t *row, uint32_t format, float scale, float inverse, uint32_t dim, uint32_t l) {
-  float along = 0;
-  for (uint32_t d = l; d < dim; d += 32) along = fmaf(out[d], value(format, row, d) * scale, along);
-  for (int s = 16; s; s >>= 1) along += __shfl_xor_sync(0xffffffffu, along, s);
-  for (uint32_t d = l; d < dim; d += 32) out[d] = fmaf(-along, value(format, row, d) * scale, out[d]) * inverse;
-}
+constexpr int kAny = 0;  // any format and alignment
 
 // Four is four values of a row from a dimension on that is a multiple of four,
 // without the scale, as they were loaded.
@@ -49,218 +45,480 @@ template <> struct Four<kSplit> {
   __device__ __forceinline__ float get(int k) const { return hi.get(k) + lo.get(k); }
 };
 
-__device__ __forceinline__ void store_four(float *out, const float (&x)[4], uint32_t d, uint32_t dim) {
-  if (dim % 4 == 0) {
-    *reinterpret_cast<float4 *>(out + d) = make_float4(x[0], x[1], x[2], x[3]);
+template <> struct Four<kAny> {
+  float v[4];
+  __device__ __forceinline__ float get(int k) const { return v[k]; }
+};
+
+template <int kFormat>
+__device__ __forceinline__ void load_four(Four<kFormat> &x, const DenseGradSide &s, uint64_t r, uint32_t d, uint32_t dim) {
+  const uint8_t *row = s.rows + r * s.row_bytes;
+  if constexpr (kFormat == kAny) {
+    const float zero = s.zeros ? float(s.zeros[r]) : 0.0f;
+#pragma unroll
+    for (int k = 0; k < 4; k++) x.v[k] = d + k < dim ? value(s.format, row, d + k) - zero : 0.0f;
+  } else {
+    x.load(row, d);
+  }
+}
+
+__device__ __forceinline__ void store_four(const DenseGradSide &s, uint64_t r, const float (&x)[4], uint32_t d, uint32_t dim) {
+  const uint64_t i = r * dim + d;
+  if (s.out_type == kF32) {
+    float *out = reinterpret_cast<float *>(s.out) + i;
+    if (s.whole) {
+      *reinterpret_cast<float4 *>(out) = make_float4(x[0], x[1], x[2], x[3]);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      if (d + k < dim) out[k] = x[k];
+    return;
+  }
+  uint16_t h[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    h[k] = s.out_type == kF16 ? __half_as_ushort(__float2half_rn(x[k])) : __bfloat16_as_ushort(__float2bfloat16_rn(x[k]));
+  uint16_t *out = reinterpret_cast<uint16_t *>(s.out) + i;
+  if (s.whole) {
+    *reinterpret_cast<uint2 *>(out) = make_uint2(h[0] | uint32_t(h[1]) << 16, h[2] | uint32_t(h[3]) << 16);
     return;
   }
 #pragma unroll
   for (int k = 0; k < 4; k++)
-    if (d + k < dim) out[d + k] = x[k];
+    if (d + k < dim) out[k] = h[k];
+}
+
+// finish_four writes 128 dimensions of a gradient, of which a lane has four, through the
+// normalisation; in the first of two passes it only adds to along. Rows that got nothing may hold
+// anything: they are not multiplied with.
+__device__ __forceinline__ void finish_four(const DenseGradSide &s, uint64_t r, float (&sum)[4], uint32_t d, uint32_t dim, uint32_t pass, float &along) {
+  if (s.inverse) {
+    const float scale = s.scale ? s.scale[r] : 1.0f;
+    float x[4], part = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      x[k] = d + k < dim ? value(s.format, s.rows + r * s.row_bytes, d + k) * scale : 0.0f;
+      if (d + k < dim && sum[k] != 0) part = fmaf(sum[k], x[k], part);
+    }
+    if (pass == 0) {
+      for (int m = 16; m; m >>= 1) part += __shfl_xor_sync(0xffffffffu, part, m);
+      along += part;
+      if (dim > 128) return;
+    }
+    const float inverse = s.inverse[r];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      if (along != 0) sum[k] = fmaf(-along, x[k], sum[k]);
+      if (sum[k] != 0) sum[k] *= inverse;
+    }
+  }
+  if (d < dim) store_four(s, r, sum, d, dim);
+}
+
+struct Span {
+  uint64_t begin;
+  uint32_t len;
+};
+
+// Offsets that are not in order make no item longer than it may be.
+__device__ __forceinline__ Span span(const DenseGradSide &s, uint32_t i) {
+  if (!s.offsets) return {uint64_t(i) * s.stride, s.longest};
+  const uint64_t begin = min(uint64_t(s.offsets[i]), s.n_rows), end = min(uint64_t(s.offsets[i + 1]), s.n_rows);
+  return {begin, end > begin ? uint32_t(min(end - begin, uint64_t(s.longest))) : 0};
+}
+
+// find finds the item of a row, and which of its rows it is.
+__device__ __forceinline__ bool find(const DenseGradSide &s, uint64_t r, uint32_t &item, uint32_t &row) {
+  if (!s.items) return false;
+  if (!s.offsets) {
+    const uint64_t i = r / s.stride, in = r - i * s.stride;
+    item = uint32_t(i), row = uint32_t(in);
+    return i < s.items && in < s.longest;
+  }
+  if (r < s.offsets[0] || r >= s.offsets[s.items]) return false;
+  uint32_t lo = 0, hi = s.items;  // offsets[lo] <= r < offsets[hi]
+  while (hi - lo > 1) {
+    const uint32_t mid = lo + (hi - lo) / 2;
+    if (s.offsets[mid] <= r) lo = mid;
+    else hi = mid;
+  }
+  const Span found = span(s, lo);
+  item = lo, row = uint32_t(r - found.begin);
+  return row < found.len;
+}
+
+__device__ __forceinline__ float coefficient(float upstream, float weight) {
+  return upstream == 0 || weight == 0 ? 0.0f : upstream * weight;
 }
 
 // Rows whose loads overlap.
-template <int kFormat> constexpr uint32_t kRowsAtOnce = kFormat == kF32 || kFormat == kSplit ? 4 : 8;
+template <int kFormat> constexpr uint32_t kRowsAtOnce = kFormat == kF32 || kFormat == kSplit || kFormat == kAny ? 4 : 8;
 
-// dense_grad_query: for each row the pairs of its group, in order. A lane has four
-// dimensions of 128.
+constexpr uint32_t kGradWarps = 8;
+
+// For each row of a query its pairs, in order. A lane has four dimensions of 128.
 template <int kFormat>
-__device__ __forceinline__ void grad_query(const DenseGradParams &p) {
+__device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t block) {
   constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat>;
-  const uint32_t r = blockIdx.x * 4 + threadIdx.x / 32, l = threadIdx.x & 31;
-  if (r >= p.rows) return;
-  const uint32_t which = p.row_group[r];
-  const DenseGroup group = p.groups[which];
-  const float weight = p.weights ? p.weights[r] : 1.0f;
-  const uint64_t begin = p.pairs ? p.pair_first[which] : 0, end = p.pairs ? p.pair_first[which + 1] : p.n_docs;
-  float *out = p.out + uint64_t(r) * p.dim;
-  for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
-    const uint32_t d = d0 + 4 * l;
-    const bool mine = d < p.dim;
-    float sum[4] = {};
-    for (uint64_t i = begin; i < end; i += 32) {
-      // A lane looks one pair up.
-      float c = 0, scale = 1;
-      uint64_t at = 0;
-      bool there = false;
-      if (i + l < end) {
-        const uint2 pair = p.pairs ? p.pairs[i + l] : make_uint2(uint32_t(i + l), p.items[i + l].pos);
-        const int32_t a = p.arg[group.arg + uint64_t(pair.y) * group.arg_pitch + (r - group.row)];
-        there = a >= 0;
-        if (there) {
-          at = p.items[pair.x].begin + a;
-          if (p.doc_scale) scale = p.doc_scale[at];
-        }
-        c = (p.upstream ? p.upstream[group.out + pair.y] : 1.0f) * weight;
-      }
-      uint32_t left = __ballot_sync(0xffffffffu, there);
-      while (left) {
-        Four<kFormat> x[kAtOnce];
-        float cs[kAtOnce], scales[kAtOnce];
-        uint32_t n = 0;
-#pragma unroll
-        for (uint32_t k = 0; k < kAtOnce; k++) {
-          if (left) {
-            const int from = __ffs(left) - 1;
-            left &= left - 1;
-            n = k + 1;
-            cs[k] = __shfl_sync(0xffffffffu, c, from), scales[k] = __shfl_sync(0xffffffffu, scale, from);
-            const uint64_t row = __shfl_sync(0xffffffffu, at, from);
-            if (mine) x[k].load(p.docs + row * p.row_bytes, d);
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const DenseGradSide &q = p.q, &d = p.d;
+  const uint32_t warp = threadIdx.x / 32, l = threadIdx.x & 31, part = warp % p.parts;
+  const uint64_t r = uint64_t(block) * (kGradWarps / p.parts) + warp / p.parts;
+  uint32_t which = 0, s = 0, first = 0, n = 0;
+  float weight = 1;
+  if (r < q.n_rows && find(q, r, which, s)) {
+    if (p.weights) weight = p.weights[r];
+    if (p.kind == kListedPairs) first = q.pair_first[which], n = q.pair_first[which + 1] - first;
+    else n = p.count;
+    if (weight == 0) n = 0;
+  }
+  const uint32_t share = p.parts == 1 ? n : (n + p.parts * 32 - 1) / (p.parts * 32) * 32;
+  const uint32_t begin = min(part * share, n), end = min(begin + share, n);
+  const uint32_t passes = q.inverse && p.dim > 128 ? 2 : 1;
+  // A lane looks one pair up, 32 pairs ahead.
+  struct Look {
+    uint32_t doc;
+    int32_t a;
+    float upstream;
+  };
+  auto look = [&](uint32_t i) {
+    Look x{0, -1, 0};
+    if (i + l >= end) return x;
+    uint64_t pair = uint64_t(which) * p.count + i + l;
+    x.doc = p.kind == kOwnPairs ? uint32_t(pair) : i + l;
+    if (p.kind == kListedPairs) pair = q.pairs[first + i + l], x.doc = d.pair_item[pair];
+    x.a = p.arg[pair * p.pitch + s];
+    x.upstream = p.upstream ? p.upstream[pair] : 1.0f;
+    return x;
+  };
+  float along = 0;
+  for (uint32_t pass = 0; pass < passes; pass++) {
+    for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
+      const uint32_t dims = d0 + 4 * l;
+      const bool mine = dims < p.dim;
+      float sum[4] = {};
+      Look next = look(begin);
+      for (uint32_t i = begin; i < end; i += 32) {
+        const Look x = next;
+        next = look(i + 32);
+        float c = 0;
+        uint32_t at = 0;
+        if (x.a >= 0) {
+          const Span tokens = span(d, x.doc);
+          if (uint32_t(x.a) < tokens.len) {
+            at = uint32_t(tokens.begin) + x.a, c = coefficient(x.upstream, weight);
+            if (d.scale && c != 0) c *= d.scale[at];
           }
         }
+        uint32_t left = __ballot_sync(0xffffffffu, c != 0);
+        while (left) {
+          Four<kFormat> rows[kAtOnce];
+          uint32_t these = left;
 #pragma unroll
-        for (uint32_t k = 0; k < kAtOnce; k++)
-          if (k < n)
+          for (uint32_t k = 0; k < kAtOnce; k++) {
+            if (left) {
+              const uint32_t row = __shfl_sync(0xffffffffu, at, __ffs(left) - 1);
+              if (mine) load_four(rows[k], d, row, dims, p.dim);
+              left &= left - 1;
+            }
+          }
 #pragma unroll
-            for (int m = 0; m < 4; m++) sum[m] = fmaf(cs[k], x[k].get(m) * scales[k], sum[m]);
-      }
-    }
-    if (mine) store_four(out, sum, d, p.dim);
-  }
-  __syncwarp();
-  if (p.query_inverse)
-    through_length(out, p.queries + uint64_t(r) * p.query_bytes, p.query_format, p.query_scale ? p.query_scale[r] : 1.0f, p.query_inverse[r], p.dim, l);
-}
-
-// dense_grad_docs, by pulling. A block has 64 rows of a document. Entries that won
-// one of them set a bit of that row's bitmap, whose order is that of the entries; a
-// warp goes through the bitmap of a row and adds what its bits stand for, so that
-// each row has one writer. Entries come in batches of 128 groups of up to 32; what
-// earlier batches gave is read back.
-template <int kFormat>
-__device__ __forceinline__ void grad_docs(const DenseGradParams &p) {
-  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat>, kRows = 64, kWarps = 8, kGroups = 128, kPitch = kGroups + 4, kList = 512;
-  extern __shared__ __align__(1024) uint8_t shared[];
-  uint32_t *bits = reinterpret_cast<uint32_t *>(shared);               // [kRows][kPitch]
-  float *entry_c = reinterpret_cast<float *>(bits + kRows * kPitch);   // [kGroups][32]
-  uint32_t *group_row = reinterpret_cast<uint32_t *>(entry_c + kGroups * 32);
-  const uint32_t tid = threadIdx.x, warp = tid / 32, l = tid & 31;
-  uint16_t *list = reinterpret_cast<uint16_t *>(group_row + kGroups) + warp * kList;
-  const DenseItem item = p.items[blockIdx.x];
-  const uint32_t t0 = blockIdx.y * kRows;
-  if (t0 >= item.len) return;
-  const uint32_t rows = min(kRows, item.len - t0);
-  const uint64_t begin = p.pairs ? p.pair_first[blockIdx.x] : 0, end = p.pairs ? p.pair_first[blockIdx.x + 1] : p.n_groups;
-  uint64_t from = begin;
-  do {
-    for (uint32_t i = tid; i < kRows * kPitch / 4; i += 256) reinterpret_cast<uint4 *>(bits)[i] = make_uint4(0, 0, 0, 0);
-    __syncthreads();
-    for (uint32_t k = warp; k < kGroups && from + k < end; k += kWarps) {
-      const uint2 pair = p.pairs ? p.pairs[from + k] : make_uint2(uint32_t(from + k), item.pos);
-      const DenseGroup group = p.groups[pair.x];
-      if (l == 0) group_row[k] = group.row;
-      if (l < group.count) {
-        const int32_t a = p.arg[group.arg + uint64_t(pair.y) * group.arg_pitch + l];
-        if (a >= 0 && uint32_t(a) - t0 < rows) {
-          atomicOr(bits + (uint32_t(a) - t0) * kPitch + k, 1u << l);
-          entry_c[k * 32 + l] = (p.upstream ? p.upstream[group.out + pair.y] : 1.0f) * (p.weights ? p.weights[group.row + l] : 1.0f);
+          for (uint32_t k = 0; k < kAtOnce; k++) {
+            if (these) {
+              const float of = __shfl_sync(0xffffffffu, c, __ffs(these) - 1);
+#pragma unroll
+              for (int m = 0; m < 4; m++)
+                if (mine) sum[m] = fmaf(of, rows[k].get(m), sum[m]);
+              these &= these - 1;
+            }
+          }
         }
       }
-    }
-    __syncthreads();
-    for (uint32_t t = warp; t < rows; t += kWarps) {
-      float *out = p.out + (item.begin + t0 + t) * p.dim;
-      const uint4 v = *reinterpret_cast<const uint4 *>(bits + t * kPitch + 4 * l);
-      const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-      const uint32_t own = __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
-      uint32_t place = own;
-#pragma unroll
-      for (int s = 1; s < 32; s <<= 1) {
-        const uint32_t below = __shfl_up_sync(0xffffffffu, place, s);
-        if (l >= s) place += below;
+      if (p.parts > 1) {
+        float4 *sums = reinterpret_cast<float4 *>(shared);  // [kGradWarps][32]
+        sums[threadIdx.x] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        __syncthreads();
+        for (uint32_t k = 1; part == 0 && k < p.parts; k++) {
+          const float4 more = sums[threadIdx.x + 32 * k];
+          sum[0] += more.x, sum[1] += more.y, sum[2] += more.z, sum[3] += more.w;
+        }
+        __syncthreads();
       }
-      const uint32_t total = __shfl_sync(0xffffffffu, place, 31);
-      place -= own;
-      if (from > begin && total == 0) continue;
-      for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
-        const uint32_t d = d0 + 4 * l;
-        const bool mine = d < p.dim;
-        float sum[4] = {};
-        if (from > begin && mine)
+      if (part == 0 && r < q.n_rows) finish_four(q, r, sum, dims, p.dim, pass, along);
+    }
+  }
+}
+
+// A block has p.rows rows of a document at a time. The entries that won one of them are
+// sorted by row in shared memory: each warp has some groups of up to 32 query tokens, one after
+// another, and counts what they have of each row; from that follows where each entry goes, in
+// the order of the entries of a row. Then warps take one row after another, and add what its
+// entries stand for. Where there are more entries than there is room, they come in windows
+// of the sorted ones, and the sum of the row that goes on is carried.
+template <int kFormat>
+__device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t block) {
+  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat>, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255;
+  extern __shared__ __align__(1024) uint8_t shared[];
+  uint2 *list = reinterpret_cast<uint2 *>(shared);                    // [kList]: query row, coefficient
+  uint8_t *hits = reinterpret_cast<uint8_t *>(list + kList);          // [kHits]: the row that an entry won
+  uint32_t *place = reinterpret_cast<uint32_t *>(hits + kHits);       // [kGradWarps][kMost]
+  uint32_t *start = place + kGradWarps * kMost;                       // [kMost + 4]
+  float *alongs = reinterpret_cast<float *>(start + kMost + 4);       // [kMost]
+  uint32_t *taken = reinterpret_cast<uint32_t *>(alongs + kMost);     // [4]
+  float *carry = reinterpret_cast<float *>(taken + 4);                // [2][dim]
+  const DenseGradSide &q = p.q, &d = p.d;
+  const uint32_t tid = threadIdx.x, warp = tid / 32, l = tid & 31;
+  uint32_t *own = place + warp * kMost;
+  const uint32_t doc = block / p.tiles, pitch = (p.dim + 127) / 128 * 128;
+  const Span tokens = doc < d.items ? span(d, doc) : Span{0, 0};
+  // Rows in front of the first document are its own, those behind each one that one's.
+  const uint64_t lo = doc ? tokens.begin : 0;
+  const uint64_t hi = doc + 1 < d.items ? span(d, doc + 1).begin : d.n_rows;
+  uint32_t first = 0, n = 0;  // pairs
+  if (tokens.len) {
+    if (p.kind == kAllPairs) n = q.items;
+    else if (p.kind == kOwnPairs) n = doc / p.count < q.items;
+    else first = d.pair_first[doc], n = d.pair_first[doc + 1] - first;
+  }
+  const uint32_t end = n * p.groups, share = (end + kGradWarps - 1) / kGradWarps;
+  const uint32_t g0 = min(warp * share, end), g1 = min(g0 + share, end);
+  struct Group {
+    uint64_t pair;
+    uint32_t row, s;  // of the lane
+    bool there;
+  };
+  auto group = [&](uint32_t g) {
+    const uint32_t i = p.groups == 1 ? g : g / p.groups, s = (p.groups == 1 ? 0 : g % p.groups) * 32 + l;
+    uint64_t pair = uint64_t(i) * p.count + doc;
+    uint32_t query = i;
+    if (p.kind == kOwnPairs) query = doc / p.count, pair = doc;
+    if (p.kind == kListedPairs) pair = d.pairs[first + i], query = q.pair_item[pair];
+    const Span of = span(q, query);
+    return Group{pair, uint32_t(of.begin) + s, s, s < of.len};
+  };
+  for (uint64_t r0 = lo + uint64_t(block % p.tiles) * p.rows; r0 < hi; r0 += uint64_t(p.tiles) * p.rows) {
+    const uint32_t rows = uint32_t(min(uint64_t(p.rows), hi - r0));
+    // What an argmax is of the block's rows.
+    auto hit = [&](const Group &x) {
+      const int32_t a = x.there ? p.arg[x.pair * p.pitch + x.s] : -1;
+      const uint64_t t = tokens.begin + uint32_t(a) - r0;
+      return uint32_t(a) < tokens.len && t < rows ? uint32_t(t) : kMiss;
+    };
+    uint32_t total = 0;
+    if (end) {
+      for (uint32_t i = tid; i < kGradWarps * kMost; i += 256) place[i] = 0;
+      if (tid < kMost) alongs[tid] = 0;
+      __syncthreads();
+      constexpr uint32_t kLooks = 4;  // whose loads overlap
+      for (uint32_t g = g0; g < g1; g += kLooks) {
+        uint32_t t[kLooks];
 #pragma unroll
-          for (int k = 0; k < 4; k++)
-            if (d + k < p.dim) sum[k] = out[d + k];
-        for (uint32_t window = 0; window < total; window += kList) {
-          __syncwarp();
-          uint32_t at = place - window;  // below 0, and so beyond the list, where another window has it
+        for (uint32_t j = 0; j < kLooks; j++) t[j] = g + j < g1 ? hit(group(g + j)) : kMiss;
 #pragma unroll
-          for (int k = 0; k < 4; k++)
-            for (uint32_t w = words[k]; w; w &= w - 1, at++)
-              if (at < kList) list[at] = uint16_t(l * 128 + k * 32 + __ffs(w) - 1);
+        for (uint32_t j = 0; j < kLooks; j++) {
+          if (t[j] != kMiss) atomicAdd(own + t[j], 1u);
+          if (g + j < g1 && g + j < kHits / 32) hits[(g + j) * 32 + l] = uint8_t(t[j]);
+        }
+      }
+      __syncthreads();
+      if (warp == 0) {  // counts become places
+        uint32_t sum = 0, sums[kMost / 32];
+#pragma unroll
+        for (uint32_t k = 0; k < kMost / 32; k++) {
+          sums[k] = sum;
+          for (uint32_t w = 0; w < kGradWarps; w++) sum += place[w * kMost + l * (kMost / 32) + k];
+        }
+        uint32_t front = sum;
+#pragma unroll
+        for (int k = 1; k < 32; k <<= 1) {
+          const uint32_t below = __shfl_up_sync(0xffffffffu, front, k);
+          if (l >= k) front += below;
+        }
+        front -= sum;
+#pragma unroll
+        for (uint32_t k = 0; k < kMost / 32; k++) {
+          const uint32_t t = l * (kMost / 32) + k;
+          uint32_t at = front + sums[k];
+          start[t] = at;
+          for (uint32_t w = 0; w < kGradWarps; w++) {
+            const uint32_t count = place[w * kMost + t];
+            place[w * kMost + t] = at;
+            at += count;
+          }
+          if (t + 1 == kMost) start[kMost] = at;
+        }
+      }
+      __syncthreads();
+      total = start[rows];
+    }
+    if (!total) {
+      const float zero[4] = {};
+      for (uint32_t t = warp; t < rows; t += kGradWarps)
+        for (uint32_t dims = 4 * l; dims < p.dim; dims += 128) store_four(d, r0 + t, zero, dims, p.dim);
+      __syncthreads();
+      continue;
+    }
+    const bool several = total > kList;
+    const uint32_t passes = d.inverse && p.dim > 128 ? 2 : 1, outer = several ? passes : 1, inner = several ? 1 : passes;
+    for (uint32_t far = 0; far < outer; far++)
+    for (uint32_t w0 = 0, turn = 0; w0 < total; w0 += kList, turn ^= 1) {
+      if (far + w0 > 0) {  // every warp went on to where the next one began
+        for (uint32_t w = kGradWarps - 1; tid < kMost && w > 0; w--) place[w * kMost + tid] = place[(w - 1) * kMost + tid];
+        if (tid < kMost) place[tid] = start[tid];
+        __syncthreads();
+      }
+      if (tid == 0) *taken = 0;
+      constexpr uint32_t kLooks = 4;
+      for (uint32_t g = g0; g < g1; g += kLooks) {
+        uint32_t t[kLooks], row[kLooks];
+        float c[kLooks];
+#pragma unroll
+        for (uint32_t j = 0; j < kLooks; j++) {
+          t[j] = kMiss, c[j] = 0, row[j] = 0;
+          if (g + j >= g1) continue;
+          const Group x = group(g + j);
+          t[j] = g + j < kHits / 32 ? hits[(g + j) * 32 + l] : hit(x);
+          if (t[j] == kMiss) continue;
+          row[j] = x.row, c[j] = coefficient(p.upstream ? p.upstream[x.pair] : 1.0f, p.weights ? p.weights[x.row] : 1.0f);
+          if (q.scale && c[j] != 0) c[j] *= q.scale[x.row];
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kLooks; j++) {
+          if (g + j >= g1) continue;
+          const uint32_t same = __match_any_sync(0xffffffffu, t[j]), below = same & ((1u << l) - 1);
+          uint32_t at = 0;
+          if (t[j] != kMiss) at = own[t[j]];
           __syncwarp();
-          const uint32_t n = min(total - window, kList);
-          for (uint32_t i = 0; i < n; i += kAtOnce) {
+          if (t[j] != kMiss) {
+            if (!below) own[t[j]] = at + __popc(same);
+            at += __popc(below) - w0;
+            if (at < kList) list[at] = make_uint2(row[j], __float_as_uint(c[j]));
+          }
+          __syncwarp();
+        }
+      }
+      __syncthreads();
+      for (;;) {
+        uint32_t t = 0;
+        if (l == 0) t = atomicAdd(taken, 1u);
+        t = __shfl_sync(0xffffffffu, t, 0);
+        if (t >= rows) break;
+        const uint32_t s0 = start[t], s1 = start[t + 1];
+        if (s0 == s1 ? w0 > 0 : s1 <= w0 || s0 >= w0 + kList) continue;
+        const uint32_t m0 = max(s0, w0) - w0, m1 = min(s1, w0 + kList) - w0;
+        float along = alongs[t];
+        for (uint32_t near = 0; near < inner; near++)
+        for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
+          const uint32_t dims = d0 + 4 * l;
+          const bool mine = dims < p.dim;
+          float sum[4] = {};
+          if (s0 < w0) {
+            const float4 v = *reinterpret_cast<const float4 *>(carry + turn * pitch + dims);
+            sum[0] = v.x, sum[1] = v.y, sum[2] = v.z, sum[3] = v.w;
+          }
+          for (uint32_t i = m0; i < m1; i += kAtOnce) {
             Four<kFormat> x[kAtOnce];
-            float cs[kAtOnce], scales[kAtOnce];
-#pragma unroll
-            for (uint32_t k = 0; k < kAtOnce; k++) {
-              if (i + k < n) {
-                const uint32_t e = list[i + k], q = group_row[e / 32] + e % 32;
-                cs[k] = entry_c[e], scales[k] = p.query_scale ? p.query_scale[q] : 1.0f;
-                if (mine) x[k].load(p.queries + uint64_t(q) * p.query_bytes, d);
-              }
-            }
 #pragma unroll
             for (uint32_t k = 0; k < kAtOnce; k++)
-              if (i + k < n)
+              if (i + k < m1 && mine) load_four(x[k], q, list[i + k].x, dims, p.dim);
 #pragma unroll
-                for (int m = 0; m < 4; m++) sum[m] = fmaf(cs[k], x[k].get(m) * scales[k], sum[m]);
+            for (uint32_t k = 0; k < kAtOnce; k++) {
+              const float c = i + k < m1 && mine ? __uint_as_float(list[i + k].y) : 0.0f;
+              if (c != 0)
+#pragma unroll
+                for (int b = 0; b < 4; b++) sum[b] = fmaf(c, x[k].get(b), sum[b]);
+            }
           }
+          if (s1 > w0 + kList) *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+          else finish_four(d, r0 + t, sum, dims, p.dim, far + near, along);
         }
-        if (mine) store_four(out, sum, d, p.dim);
+        if (l == 0) alongs[t] = along;
       }
+      __syncthreads();
     }
-    from += kGroups;
+  }
+}
+
+template <int kFormat>
+__device__ __forceinline__ void gradients(const DenseGradParams &p) {
+  if (blockIdx.x < p.doc_blocks) grad_docs<kFormat>(p, blockIdx.x);
+  else grad_query<kFormat>(p, blockIdx.x - p.doc_blocks);
+}
+
+#define PLAID_DENSE_GRAD(NAME, FORMAT)                                                                                   \
+  extern "C" __global__ void __launch_bounds__(256, 4) dense_grad_##NAME(const __grid_constant__ DenseGradParams p) {   \
+    gradients<FORMAT>(p);                                                                                                \
+  }
+PLAID_DENSE_GRAD(f32, kF32)
+PLAID_DENSE_GRAD(f16, kF16)
+PLAID_DENSE_GRAD(bf16, kBF16)
+PLAID_DENSE_GRAD(i8, kI8)
+PLAID_DENSE_GRAD(e4m3, kE4M3)
+PLAID_DENSE_GRAD(split, kSplit)
+PLAID_DENSE_GRAD(any, kAny)
+
+// The pairs of an item come in any order first, then each one goes to as many places from
+// the first as there are smaller ones.
+__device__ __forceinline__ void list_step(const DenseListSide &s, uint32_t n, uint32_t step) {
+  if (!s.first) return;
+  const uint64_t begin = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x, apart = uint64_t(gridDim.x) * blockDim.x;
+  switch (step) {
+    case 0:
+      for (uint64_t i = begin; i <= s.items; i += apart) s.first[i] = 0;
+      break;
+    case 1:  // count; which of its item a pair is
+      for (uint64_t i = begin; i < n; i += apart)
+        if (s.item[i] < s.items) s.pairs[i] = atomicAdd(s.first + s.item[i], 1u);
+      break;
+    case 2: {  // sums, by one block
+      if (blockIdx.x) return;
+      __shared__ uint32_t warps[32];
+      __shared__ uint32_t before;
+      const uint32_t l = threadIdx.x & 31, warp = threadIdx.x / 32;
+      if (threadIdx.x == 0) before = 0;
+      for (uint64_t base = 0; base <= s.items; base += blockDim.x) {
+        const uint64_t i = base + threadIdx.x;
+        const uint32_t own = i < s.items ? s.first[i] : 0;
+        uint32_t sum = own;
+        for (uint32_t k = 1; k < 32; k <<= 1) {
+          const uint32_t below = __shfl_up_sync(0xffffffffu, sum, k);
+          if (l >= k) sum += below;
+        }
+        if (l == 31) warps[warp] = sum;
+        __syncthreads();
+        uint32_t front = before;
+        for (uint32_t k = 0; k < warp; k++) front += warps[k];
+        if (i <= s.items) s.first[i] = front + sum - own;
+        __syncthreads();
+        if (threadIdx.x == blockDim.x - 1) before = front + sum;
+        __syncthreads();
+      }
+      break;
+    }
+    case 3:
+      for (uint64_t i = begin; i < n; i += apart)
+        if (s.item[i] < s.items) s.loose[s.first[s.item[i]] + s.pairs[i]] = uint32_t(i);
+      break;
+    default:
+      for (uint64_t i = begin; i < n; i += apart) {
+        const uint32_t item = s.item[i];
+        if (item >= s.items) continue;
+        const uint32_t first = s.first[item], end = s.first[item + 1];
+        uint32_t smaller = 0;
+        for (uint32_t k = first; k < end; k++) smaller += s.loose[k] < uint32_t(i);
+        s.pairs[first + smaller] = uint32_t(i);
+      }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(1024) dense_lists(const __grid_constant__ DenseListsParams p) {
+  for (uint32_t step = p.from; step < p.end; step++) {
+    list_step(p.q, p.n, step);
+    list_step(p.d, p.n, step);
+    __threadfence();
     __syncthreads();
-  } while (from < end);
-  if (!p.doc_inverse) return;
-  for (uint32_t t = warp; t < rows; t += kWarps) {
-    const uint64_t r = item.begin + t0 + t;
-    through_length(p.out + r * p.dim, p.docs + r * p.row_bytes, p.doc_format, p.doc_scale ? p.doc_scale[r] : 1.0f, p.doc_inverse[r], p.dim, l);
   }
-}
-
-#define PLAID_DENSE_GRADS(NAME, FORMAT)                                                                                            \
-  extern "C" __global__ void __launch_bounds__(128, 8) dense_grad_query_##NAME(const __grid_constant__ DenseGradParams p) {         \
-    grad_query<FORMAT>(p);                                                                                                          \
-  }                                                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(256, 3) dense_grad_docs_##NAME(const __grid_constant__ DenseGradParams p) {         \
-    grad_docs<FORMAT>(p);                                                                                                           \
-  }
-PLAID_DENSE_GRADS(f32, kF32)
-PLAID_DENSE_GRADS(f16, kF16)
-PLAID_DENSE_GRADS(bf16, kBF16)
-PLAID_DENSE_GRADS(i8, kI8)
-PLAID_DENSE_GRADS(e4m3, kE4M3)
-PLAID_DENSE_GRADS(split, kSplit)
-
-// dense_push adds each entry's query row where it goes, in no order.
-extern "C" __global__ void __launch_bounds__(256) dense_push(const __grid_constant__ DenseGradParams p) {
-  const uint32_t l = threadIdx.x & 31;
-  const DenseGroup group = p.groups[blockIdx.x];
-  const uint64_t begin = p.pairs ? p.pair_first[blockIdx.x] : 0, end = p.pairs ? p.pair_first[blockIdx.x + 1] : p.n_docs;
-  for (uint64_t i = begin + blockIdx.y * 8 + threadIdx.x / 32; i < end; i += gridDim.y * 8) {
-    const uint2 pair = p.pairs ? p.pairs[i] : make_uint2(uint32_t(i), p.items[i].pos);
-    const float up = p.upstream ? p.upstream[group.out + pair.y] : 1.0f;
-    const uint64_t first = p.items[pair.x].begin;
-    for (uint32_t s = 0; s < group.count; s++) {
-      const int32_t a = p.arg[group.arg + uint64_t(pair.y) * group.arg_pitch + s];
-      if (a < 0) continue;
-      const uint32_t q = group.row + s;
-      const uint8_t *v = p.queries + uint64_t(q) * p.query_bytes;
-      const float c = up * (p.weights ? p.weights[q] : 1.0f), scale = p.query_scale ? p.query_scale[q] : 1.0f;
-      float *out = p.out + (first + a) * p.dim;
-      for (uint32_t d = l; d < p.dim; d += 32) atomicAdd(out + d, c * (value(p.query_format, v, d) * scale));
-    }
-  }
-}
-
-// dense_lengths: through the normalisation, after dense_push. Grid (ceil(rows/8)).
-extern "C" __global__ void __launch_bounds__(256) dense_lengths(const __grid_constant__ DenseGradParams p) {
-  const uint32_t r = blockIdx.x * 8 + threadIdx.x / 32;
-  if (r >= p.rows) return;
-  through_length(p.out + uint64_t(r) * p.dim, p.docs + uint64_t(r) * p.row_bytes, p.doc_format, p.doc_scale ? p.doc_scale[r] : 1.0f, p.doc_inverse[r], p.dim, threadIdx.x & 31);
 }
 
 }  // namespace plaid

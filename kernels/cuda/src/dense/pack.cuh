@@ -34,33 +34,123 @@ __device__ __forceinline__ float source_value(const DensePackParams &p, uint32_t
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_constant__ DensePackParams p) {
+// A power of two about the largest value, so that squares keep within range; for values below
+// the normal ones it stays where 2^−exponent is a float.
+__device__ __forceinline__ int pack_exponent(float most) {
+  int exponent = 0;
+  if (most > 0) frexpf(most, &exponent);
+  return max(exponent, -110);
+}
+
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+  for (int s = 16; s; s >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, s));
+  return v;
+}
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+  for (int s = 16; s; s >>= 1) v += __shfl_xor_sync(0xffffffffu, v, s);
+  return v;
+}
+
+// pack_scales writes what a row is to be multiplied with. Its squares, of values times
+// 2^−exponent, have the sum square.
+__device__ __forceinline__ void pack_scales(const DensePackParams &p, uint32_t r, int exponent, float square) {
+  const float down = ldexpf(1.0f, -exponent), given = p.scales ? p.scales[r] : 1.0f;
+  const float inverse = square > 0 ? 1 / sqrtf(square) : 0.0f;
+  // The length of the vector is |given| / (inverse · down).
+  const float stored = p.format == kSplit ? 0x1p-15f : down;  // a value of the row over one times down
+  if (p.scale) p.scale[r] = p.format == kSplit ? given * ldexpf(1.0f, exponent - 15) : given;
+  if (p.unit) p.unit[r] = given == 0 ? 0.0f : copysignf(inverse, given) * stored;
+  if (p.inverse) p.inverse[r] = given == 0 ? 0.0f : inverse * down / fabsf(given);
+}
+
+// Rows whose values a warp has in registers, so many a lane, 16 bytes at a time. Bound: the bytes.
+constexpr uint32_t kHeldValues = 32;
+
+template <int kSource>
+__device__ __forceinline__ void pack_held(const DensePackParams &p, uint32_t r) {
+  constexpr int kPer = kSource == kF32 ? 4 : 8, kHeld = kHeldValues / kPer;
+  const uint32_t l = threadIdx.x & 31, n = p.dim / kPer;
+  const uint4 *in = reinterpret_cast<const uint4 *>(p.in) + uint64_t(r) * n;
+  float v[kHeld][kPer] = {};
+  float most = 0, square = 0;
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) {
+    const uint32_t c = l + 32 * i;
+    if (c >= n) continue;
+    const uint4 w = __ldg(in + c);
+    const uint32_t words[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int k = 0; k < kPer; k++) {
+      if constexpr (kSource == kF32) v[i][k] = __uint_as_float(words[k]);
+      else if constexpr (kSource == kF16) v[i][k] = f16_value(uint16_t(words[k / 2] >> k % 2 * 16));
+      else v[i][k] = bf16_value(uint16_t(words[k / 2] >> k % 2 * 16));
+      most = fmaxf(most, fabsf(v[i][k]));
+    }
+  }
+  const int exponent = pack_exponent(warp_max(most));
+  const float down = ldexpf(1.0f, -exponent);
+  if (p.inverse || p.unit) {
+#pragma unroll
+    for (int i = 0; i < kHeld; i++)
+#pragma unroll
+      for (int k = 0; k < kPer; k++) square = fmaf(v[i][k] * down, v[i][k] * down, square);
+    square = warp_sum(square);
+  }
+  if (p.rows) {  // of format split
+    uint16_t *wide = reinterpret_cast<uint16_t *>(p.rows + uint64_t(r) * p.row_bytes);
+#pragma unroll
+    for (int i = 0; i < kHeld; i++) {
+      const uint32_t d = (l + 32 * i) * kPer;
+      if (d >= p.row_bytes / 4) continue;
+      uint32_t hi[kPer / 2], lo[kPer / 2];
+#pragma unroll
+      for (int k = 0; k < kPer / 2; k++) {
+        const float x = v[i][2 * k] * down * 0x1p15f, y = v[i][2 * k + 1] * down * 0x1p15f;
+        const __half2 h = __floats2half2_rn(x, y);
+        const __half2 rest = __floats2half2_rn(x - __low2float(h), y - __high2float(h));
+        hi[k] = *reinterpret_cast<const uint32_t *>(&h), lo[k] = *reinterpret_cast<const uint32_t *>(&rest);
+      }
+      uint16_t *to = wide + d / 32 * 64 + d % 32;
+      if constexpr (kPer == 4) {
+        *reinterpret_cast<uint2 *>(to) = make_uint2(hi[0], hi[1]);
+        *reinterpret_cast<uint2 *>(to + 32) = make_uint2(lo[0], lo[1]);
+      } else {
+        *reinterpret_cast<uint4 *>(to) = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+        *reinterpret_cast<uint4 *>(to + 32) = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+      }
+    }
+  }
+  if (l == 0) pack_scales(p, r, exponent, square);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_constant__ DensePackParams p) {
   const uint32_t r = blockIdx.x * 8 + threadIdx.x / 32, l = threadIdx.x & 31;
   if (r >= p.n) return;
+  if ((p.format == kSplit || !p.rows) && reinterpret_cast<uint64_t>(p.in) % 16 == 0) {
+    if (p.source == kF32 && p.dim % 4 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kF32>(p, r);
+    if (p.source == kF16 && p.dim % 8 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kF16>(p, r);
+    if (p.source == kBF16 && p.dim % 8 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kBF16>(p, r);
+  }
   float most = 0, square = 0;
   if (p.format == kSplit || p.inverse || p.unit) {
     for (uint32_t d = l; d < p.dim; d += 32) most = fmaxf(most, fabsf(source_value(p, r, d)));
-    for (int s = 16; s; s >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, s));
+    most = warp_max(most);
   }
-  // A power of two about the largest value, so that squares keep within range; for
-  // values below the normal ones it stays where 2^−exponent is a float.
-  int exponent = 0;
-  if (most > 0) frexpf(most, &exponent);
-  exponent = max(exponent, -110);
+  const int exponent = pack_exponent(most);
   const float down = ldexpf(1.0f, -exponent);
-  float inverse = 1;
-  const float given = p.scales ? p.scales[r] : 1.0f;
   if (p.inverse || p.unit) {
     for (uint32_t d = l; d < p.dim; d += 32) {
       const float v = source_value(p, r, d) * down;
       square = fmaf(v, v, square);
     }
-    for (int s = 16; s; s >>= 1) square += __shfl_xor_sync(0xffffffffu, square, s);
-    inverse = square > 0 ? 1 / sqrtf(square) : 0.0f;  // of values times down
+    square = warp_sum(square);
   }
   uint8_t *row = p.rows + uint64_t(r) * p.row_bytes;
   uint16_t *wide = reinterpret_cast<uint16_t *>(row);
-  switch (p.format) {
+  switch (p.rows ? p.format : 0u) {
+    case 0: break;
     case kSplit:
       for (uint32_t d = l; d < p.row_bytes / 4; d += 32) {
         const float v = d < p.dim ? source_value(p, r, d) * down * 0x1p15f : 0.0f;
@@ -81,17 +171,18 @@ extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_consta
     default:
       for (uint32_t d = l; d < p.row_bytes; d += 32) row[d] = d < p.dim ? p.in[uint64_t(r) * p.dim + d] : 0;
   }
-  if (l) return;
-  // The length of the vector is |given| / (inverse · down).
-  const float stored = p.format == kSplit ? 0x1p-15f : down;  // a value of the row over one times down
-  if (p.scale) p.scale[r] = p.format == kSplit ? given * ldexpf(1.0f, exponent - 15) : given;
-  if (p.unit) p.unit[r] = given == 0 ? 0.0f : copysignf(inverse, given) * stored;
-  if (p.inverse) p.inverse[r] = given == 0 ? 0.0f : inverse * down / fabsf(given);
+  if (l == 0) pack_scales(p, r, exponent, square);
 }
 
 extern "C" __global__ void __launch_bounds__(256) dense_weights(const __grid_constant__ DenseWeightsParams p) {
   const uint32_t i = blockIdx.x * 256 + threadIdx.x;
-  if (i < p.n) p.out[i] = (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f);
+  if (i >= p.n) return;
+  bool token = true;
+  if (p.lengths || p.mask) {
+    const uint32_t item = i / p.stride, place = i % p.stride;
+    token = item < p.items && place < p.longest && (p.lengths ? int32_t(place) < p.lengths[item] : p.mask[item * p.mask_stride + place] != 0);
+  }
+  p.out[i] = token ? (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f) + 0.0f : -0.0f;
 }
 
 }  // namespace plaid

@@ -29,6 +29,10 @@ struct Split {
   using Sum = float;
   static constexpr int kFormat = kSplit;
 };
+struct F32 {  // made two tf32 in registers
+  using Sum = float;
+  static constexpr int kFormat = kF32;
+};
 
 #define PLAID_REGS8 "{%0,%1,%2,%3,%4,%5,%6,%7}"
 #define PLAID_REGS24 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23}"
@@ -84,6 +88,7 @@ PLAID_PRODUCTS(BF16, float, PLAID_F, "k16.f32.bf16.bf16", ", 1, 1, 0")
 PLAID_PRODUCTS(I8, int32_t, PLAID_R, "k32.s32.s8.s8", "")
 PLAID_PRODUCTS(E4M3, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
 PLAID_PRODUCTS(Split, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
+PLAID_PRODUCTS(F32, float, PLAID_F, "k8.f32.tf32.tf32", ", 1, 1")
 PLAID_WIDE_PRODUCTS(F16, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
 PLAID_WIDE_PRODUCTS(BF16, float, PLAID_F, "k16.f32.bf16.bf16", ", 1, 1, 0")
 PLAID_WIDE_PRODUCTS(Split, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
@@ -140,6 +145,17 @@ __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
 #ifdef PLAID_SM90A
   asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(at), "r"(parity) : "memory");
 #endif
+}
+
+// A float32 as the sum of two tf32, which keep 22 bits of it, at any exponent.
+__device__ __forceinline__ uint32_t tf32_of(float v) {
+  uint32_t t;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(t) : "f"(v));
+  return t;
+}
+__device__ __forceinline__ void halve(uint32_t v, uint32_t &hi, uint32_t &lo) {
+  hi = tf32_of(__uint_as_float(v));
+  lo = tf32_of(__uint_as_float(v) - __uint_as_float(hi));
 }
 
 // four e4m3 to twice two f16, exactly.

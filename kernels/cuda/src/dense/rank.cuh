@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(1024) dense_join(const __grid_const
   const DenseJoin join = p.joins[blockIdx.x];
   const uint32_t warp = threadIdx.x / 32, l = threadIdx.x & 31;
   float sum = 0;
-  for (uint32_t s = warp; join.segments && s < join.count; s += 32) {
+  for (uint32_t s = warp; s < join.count; s += 32) {
     float best = -INFINITY;
     uint32_t at = ~0u;
 #pragma unroll 4
@@ -124,8 +124,9 @@ extern "C" __global__ void __launch_bounds__(1024) dense_join(const __grid_const
       const uint32_t other = __shfl_xor_sync(0xffffffffu, at, o);
       if (v > best || (v == best && other < at)) best = v, at = other;
     }
-    sum = fmaf(best, p.weights[join.row + s], sum);
-    if (l == 0 && p.out_arg) p.out_arg[join.out * p.pitch + s] = int32_t(at);
+    const float weight = p.weights[join.row + s];
+    if (weight != 0 && counts(best)) sum = fmaf(best, weight, sum);
+    if (l == 0 && p.out_arg) p.out_arg[join.out * p.pitch + s] = counts(best) && is_query(weight) ? int32_t(at) : -1;
   }
   if (l == 0) sums[warp] = sum;
   __syncthreads();

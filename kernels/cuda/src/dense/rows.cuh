@@ -4,7 +4,7 @@
 // A block takes 64 tokens at a time, 16 a warp, and holds the next 64 in flight
 // while it multiplies; places after a document's last token repeat that token.
 //
-// Words of the row of a query token, for step s, half h and lane j: of 16-bit and
+// Words of the row of a query token, for step s, half h and lane j: of 32-bit, 16-bit and
 // int8 rows (s/2)·16 + 4·j + 2·(s%2) + h; of e4m3, whose 16 loaded values are four
 // steps, (s/4)·32 + 8·j + 2·(s%4) + h of the f16 row.
 //
@@ -24,8 +24,9 @@ struct Place {
 };
 
 // lay_operand writes rows, of which there are count, as the right operand of N columns:
-// what the lanes of a quad have of 64 bytes, as two steps.
-template <int N, int kTimes>
+// what the lanes of a quad have of 64 bytes, as two steps. Of float32 the one half of all words
+// comes first, and then the other.
+template <int N, int kTimes, bool kHalves = false>
 __device__ __forceinline__ void lay_operand(uint8_t *to_shared, const uint8_t *rows, uint32_t count, uint32_t operand_bytes, uint32_t bytes) {
   for (uint32_t i = threadIdx.x; i < N * (operand_bytes / 64); i += blockDim.x) {
     const uint32_t n = i % N, x = i / N;
@@ -38,10 +39,25 @@ __device__ __forceinline__ void lay_operand(uint8_t *to_shared, const uint8_t *r
       if (n < count && from * 4 < bytes) w[k] = __ldg(reinterpret_cast<const uint4 *>(rows + uint64_t(n) * bytes) + from / 4);
     }
     uint4 *to = reinterpret_cast<uint4 *>(to_shared) + x * (4 * N) + n / 8 * 16 + n % 8;
-    to[0] = make_uint4(w[0].x, w[1].x, w[2].x, w[3].x);
-    to[8] = make_uint4(w[0].y, w[1].y, w[2].y, w[3].y);
-    to[2 * N] = make_uint4(w[0].z, w[1].z, w[2].z, w[3].z);
-    to[2 * N + 8] = make_uint4(w[0].w, w[1].w, w[2].w, w[3].w);
+    auto put = [&] {
+      to[0] = make_uint4(w[0].x, w[1].x, w[2].x, w[3].x);
+      to[8] = make_uint4(w[0].y, w[1].y, w[2].y, w[3].y);
+      to[2 * N] = make_uint4(w[0].z, w[1].z, w[2].z, w[3].z);
+      to[2 * N + 8] = make_uint4(w[0].w, w[1].w, w[2].w, w[3].w);
+    };
+    if constexpr (kHalves) {
+      uint4 low[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        halve(w[k].x, w[k].x, low[k].x), halve(w[k].y, w[k].y, low[k].y);
+        halve(w[k].z, w[k].z, low[k].z), halve(w[k].w, w[k].w, low[k].w);
+      }
+      put();
+#pragma unroll
+      for (int k = 0; k < 4; k++) w[k] = low[k];
+      to += N * (operand_bytes / 16);
+    }
+    put();
   }
 }
 
@@ -60,7 +76,7 @@ __device__ __forceinline__ void team_sync(uint32_t team) {
 // A unit without items is none.
 template <class T, int N, int V, bool kArg>
 __device__ __forceinline__ void dense_rows(const DenseParams &p) {
-  constexpr bool kSplitRow = T::kFormat == kSplit, kWiden = T::kFormat == kE4M3;
+  constexpr bool kSplitRow = T::kFormat == kSplit, kWiden = T::kFormat == kE4M3, kHalves = T::kFormat == kF32;
   static_assert(!kSplitRow || V % 2 == 0);
   constexpr int kSteps = kWiden ? 4 : 2;  // steps of 16 loaded bytes
   constexpr uint32_t kStep = N * 2;       // of the query operand, in units of 16 bytes
@@ -75,18 +91,23 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
   // The cursor is one round ahead of the products.
   uint32_t index = unit.begin;
   DenseItem item = unit.first, after = load_item(p.items + min(index + 1, max(unit.end, 1) - 1));
-  Place at{item.pos, item.len, 0, 0};
+  Place at{item.pos, item.len & kRows, 0, 0};
   bool more = unit.begin < unit.end;
   const uint8_t *row;
   uint32_t apart;  // of the lane's rows, in bytes
   float next0 = 1, next1 = 1;
   auto aim = [&] {
-    const uint32_t r = at.token + warp * 16 + g, last = at.len - 1;
+    const uint32_t r = at.token + warp * 16 + g, last = max(at.len, 1) - 1;
     const uint64_t i0 = item.begin + min(r, last);
     const uint32_t down = min(r + 8, last) - min(r, last);
     row = p.docs + i0 * p.row_bytes + j * 16;
     apart = down * p.row_bytes;
     if (p.doc_scale) next0 = load_scale(p.doc_scale + i0), next1 = load_scale(p.doc_scale + i0 + down);
+    else next0 = next1 = 1;
+    if (int32_t(item.len) <= 0) {  // a product with a scale that is no number is never the largest
+      if (!is_token(p, item, i0)) next0 = kNone;
+      if (!is_token(p, item, i0 + down)) next1 = kNone;
+    }
   };
   uint32_t raw[2 * V][4];
   auto load = [&] {
@@ -105,7 +126,7 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
       more = ++index < unit.end;
       item = after;
       after = load_item(p.items + min(index + 1, unit.end - 1));
-      at = Place{item.pos, item.len, 0, 0};
+      at = Place{item.pos, item.len & kRows, 0, 0};
     }
     aim();
   };
@@ -114,11 +135,11 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
 
   constexpr int kTimes = kWiden ? 2 : 1;  // f16 rows are twice as long
   const uint32_t operand_bytes = p.row_bytes * kTimes;
-  lay_operand<N, kTimes>(shared, p.queries + uint64_t(first_row) * p.query_bytes, count, operand_bytes, p.query_bytes);
+  lay_operand<N, kTimes, kHalves>(shared, p.queries + uint64_t(first_row) * p.query_bytes, count, operand_bytes, p.query_bytes);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   const uint64_t operand = right(shared_at(shared), 128, 256);
-  float *joint = reinterpret_cast<float *>(shared + N * operand_bytes) + team * (kArg ? 16 : 8) * N;
+  float *joint = reinterpret_cast<float *>(shared + (kHalves ? 2 : 1) * N * operand_bytes) + team * (kArg ? 16 : 8) * N;
   uint32_t *joint_arg = reinterpret_cast<uint32_t *>(joint + 8 * N);
   uint32_t turn = 0;
   float weight[N / 32];
@@ -172,14 +193,14 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
           }
           if (l + 32 * i < count) {
             const uint64_t to = p.groups[unit.group].arg + uint64_t(pos) * p.groups[unit.group].arg_pitch + l + 32 * i;
-            p.arg[to] = int32_t(f);
+            p.arg[to] = counts(v) && is_query(weight[i]) ? int32_t(f) : -1;
             if (p.top) p.top[to] = v;
           }
         } else {
 #pragma unroll
           for (int w = 1; w < 4; w++) v = fmaxf(v, joint[from + w * N]);
         }
-        if (l + 32 * i < count) sum = fmaf(v, weight[i], sum);
+        if (weight[i] != 0 && counts(v)) sum = fmaf(v, weight[i], sum);
       }
 #pragma unroll
       for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, s);
@@ -216,21 +237,44 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
     load();
     const uint64_t b = operand + here.chunk * (kAll * kStep);
     const int add = here.chunk > 0;
-    products_begin();
+    if constexpr (kHalves) {  // some steps at a time, whose halves are in registers
+      constexpr int kSome = kAll == 4 ? 4 : kAll % 3 == 0 ? 3 : 2;
+      const uint64_t lower = b + (operand_bytes >> 4) * N;
 #pragma unroll
-    for (int i = 0; i < kAll; i++) {
-      if constexpr (kSplitRow) {
-        if (i & 2) continue;
-        product(T{}, Width<N>{}, sums, left[i], b + i * kStep, i > 0 || add);
-        product(T{}, Width<N>{}, sums, left[i], b + (i + 2) * kStep, 1);
-        product(T{}, Width<N>{}, sums, left[i + 2], b + i * kStep, 1);
-      } else {
-        product(T{}, Width<N>{}, sums, left[i], b + i * kStep, i > 0 || add);
+      for (int i0 = 0; i0 < kAll; i0 += kSome) {
+        uint32_t lo[kSome][4];
+#pragma unroll
+        for (int i = 0; i < kSome; i++)
+#pragma unroll
+          for (int k = 0; k < 4; k++) halve(left[i0 + i][k], left[i0 + i][k], lo[i][k]);
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < kSome; i++) {
+          product(T{}, Width<N>{}, sums, left[i0 + i], b + (i0 + i) * kStep, i0 + i > 0 || add);
+          product(T{}, Width<N>{}, sums, left[i0 + i], lower + (i0 + i) * kStep, 1);
+          product(T{}, Width<N>{}, sums, lo[i], b + (i0 + i) * kStep, 1);
+        }
+        products_end();
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) settle(sums[i]);
       }
-    }
-    products_end();
+    } else {
+      products_begin();
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) settle(sums[i]);
+      for (int i = 0; i < kAll; i++) {
+        if constexpr (kSplitRow) {
+          if (i & 2) continue;
+          product(T{}, Width<N>{}, sums, left[i], b + i * kStep, i > 0 || add);
+          product(T{}, Width<N>{}, sums, left[i], b + (i + 2) * kStep, 1);
+          product(T{}, Width<N>{}, sums, left[i + 2], b + i * kStep, 1);
+        } else {
+          product(T{}, Width<N>{}, sums, left[i], b + i * kStep, i > 0 || add);
+        }
+      }
+      products_end();
+#pragma unroll
+      for (int i = 0; i < N / 2; i++) settle(sums[i]);
+    }
     if (here.chunk + 1 < chunks) continue;
     const uint32_t token = here.token + warp * 16 + g;
 #pragma unroll

@@ -63,6 +63,9 @@ func (f *Fake) modules(api *driver.API) {
 func (f *Fake) memoryCalls(api *driver.API) {
 	api.MemAlloc = func(p *driver.Ptr, n uintptr) driver.Result {
 		return f.does("cuMemAlloc", true, func() driver.Result {
+			if len(f.drawing) > 0 && !f.relaxed[thread()] {
+				return f.fault("memory is taken while a stream is captured")
+			}
 			if f.used+int64(n) > f.memory() {
 				return driver.OutOfMemory
 			}
@@ -139,21 +142,25 @@ func (f *Fake) memoryCalls(api *driver.API) {
 			})
 		})
 	}
-	api.CopyOnDevice = func(dst, src driver.Ptr, n uintptr, _ driver.StreamHandle) driver.Result {
+	api.CopyOnDevice = func(dst, src driver.Ptr, n uintptr, s driver.StreamHandle) driver.Result {
 		return f.does("cuMemcpyDtoDAsync", true, func() driver.Result {
-			return move("copy on the device", f.find(dst, int64(n)), f.find(src, int64(n)))
+			return later(s, func() driver.Result {
+				return move("copy on the device", f.find(dst, int64(n)), f.find(src, int64(n)))
+			})
 		})
 	}
-	api.Set8 = func(dst driver.Ptr, v uint8, n uintptr, _ driver.StreamHandle) driver.Result {
+	api.Set8 = func(dst driver.Ptr, v uint8, n uintptr, s driver.StreamHandle) driver.Result {
 		return f.does("cuMemsetD8Async", true, func() driver.Result {
-			b := f.find(dst, int64(n))
-			if b == nil {
-				return f.fault("set of %d bytes beyond what is allocated", n)
-			}
-			for i := range b {
-				b[i] = v
-			}
-			return driver.Success
+			return later(s, func() driver.Result {
+				b := f.find(dst, int64(n))
+				if b == nil {
+					return f.fault("set of %d bytes beyond what is allocated", n)
+				}
+				for i := range b {
+					b[i] = v
+				}
+				return driver.Success
+			})
 		})
 	}
 }
@@ -176,6 +183,24 @@ func (f *Fake) graphCalls(api *driver.API) {
 			*g = driver.GraphHandle(f.handle("graph"))
 			f.graphs[uintptr(*g)] = *f.drawing[s]
 			delete(f.drawing, s)
+			return driver.Success
+		})
+	}
+	api.IsCapturing = func(status *int32, s driver.StreamHandle) driver.Result {
+		return f.does("cuStreamIsCapturing", true, func() driver.Result {
+			if *status = 0; f.drawing[s] != nil {
+				*status = 1
+			}
+			return driver.Success
+		})
+	}
+	api.CaptureMode = func(mode *int32) driver.Result {
+		return f.does("cuThreadExchangeStreamCaptureMode", true, func() driver.Result {
+			was := f.relaxed[thread()]
+			f.relaxed[thread()] = *mode == 2
+			if *mode = 0; was {
+				*mode = 2
+			}
 			return driver.Success
 		})
 	}

@@ -30,7 +30,8 @@ type Fake struct {
 	host    map[unsafe.Pointer][]byte
 	handles map[uintptr]string
 	funcs   map[uintptr]string
-	current map[int]bool // threads with a context
+	current map[int]driver.ContextHandle // of threads
+	relaxed map[int]bool                 // threads that a capture does not restrict
 	faults  []string
 	drawing map[driver.StreamHandle]*[]func() driver.Result // streams that are captured
 	graphs  map[uintptr][]func() driver.Result
@@ -108,12 +109,13 @@ func (f *Fake) find(p driver.Ptr, n int64) []byte {
 func (f *Fake) enter(op string, context bool) driver.Result {
 	f.mu.Lock()
 	if f.calls == nil {
-		f.calls, f.current, f.handles = map[string]int{}, map[int]bool{}, map[uintptr]string{}
+		f.calls, f.current, f.handles = map[string]int{}, map[int]driver.ContextHandle{}, map[uintptr]string{}
+		f.relaxed = map[int]bool{}
 		f.host, f.funcs, f.next = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
 		f.drawing, f.graphs = map[driver.StreamHandle]*[]func() driver.Result{}, map[uintptr][]func() driver.Result{}
 	}
 	f.calls[op]++
-	if context && !f.current[thread()] {
+	if context && f.current[thread()] == 0 {
 		f.faults = append(f.faults, op+" without a context")
 		return driver.InvalidContext
 	}
@@ -217,7 +219,13 @@ func (f *Fake) API() *driver.API {
 		},
 		CtxSetCurrent: func(ctx driver.ContextHandle) driver.Result {
 			return f.does("cuCtxSetCurrent", false, func() driver.Result {
-				f.current[thread()] = ctx != 0
+				f.current[thread()] = ctx
+				return driver.Success
+			})
+		},
+		CtxGetCurrent: func(ctx *driver.ContextHandle) driver.Result {
+			return f.does("cuCtxGetCurrent", false, func() driver.Result {
+				*ctx = f.current[thread()]
 				return driver.Success
 			})
 		},

@@ -38,7 +38,7 @@ func modulesFor(arch string) fstest.MapFS {
 	_ = z.Close()
 	files := fstest.MapFS{}
 	for _, name := range []string{"plaid", "dense", "encoder"} {
-		files["module/"+name+"_"+arch+".cubin.gz"] = &fstest.MapFile{Data: b.Bytes()}
+		files[name+"_"+arch+".cubin.gz"] = &fstest.MapFile{Data: b.Bytes()}
 	}
 	return files
 }
@@ -140,7 +140,7 @@ func OpenGPU(t testing.TB) *runtime.Device {
 		_, err = driver.Devices(api)
 	}
 	NeedGPU(t, err)
-	d, err := Open(api, os.DirFS("../.."))
+	d, err := Open(api, os.DirFS("../../module"))
 	require.NoError(t, err, "in the folder of the package, with the device code in ../../module")
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())

@@ -1,0 +1,290 @@
+package dense
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// ChamferCall asks for distances, as [maxsim.ChamferCall] does: Q has the points X, D has Y.
+type ChamferCall struct {
+	Place              Place
+	Q, D               Batch
+	Pairs              PairList
+	Metric             maxsim.Metric
+	Mean               bool   // of each direction, instead of the sum
+	Distances          uint64 // out, float32 [pairs]
+	NearestQ, NearestD uint64 // out, int32 [pairs][Longest] of each side: nearest rows of the other; or 0
+}
+
+// ChamferGradientCall asks for the gradients of distances, as [maxsim.ChamferGradCall] does.
+// Nearest rows are those of a ChamferCall of the same operands and pairs.
+type ChamferGradientCall struct {
+	Place              Place
+	Q, D               Batch
+	Pairs              PairList
+	Metric             maxsim.Metric
+	Mean               bool
+	NearestQ, NearestD uint64
+	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; 0: 1
+	// DQ and DD get the gradients of all rows, as Data lies. 0: not wanted.
+	DQ, DD         uint64
+	DQType, DDType maxsim.Type
+}
+
+// pointSides is what both calls have in common.
+type pointSides struct {
+	side   [2]*Batch
+	list   *PairList
+	pairs  int
+	placed [2]placed
+	table  int64 // of pairs, in the workspace
+	work   int64 // of the kernels
+	room   runtime.Arena
+}
+
+// newPoints validates two sides, and lays out what they need to be read.
+func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, err error) {
+	x = pointSides{side: [2]*Batch{q, d}, list: p}
+	if x.pairs, err = checkSides(q, d, p); err != nil {
+		return x, err
+	}
+	if metric != maxsim.SquaredL2 && metric != maxsim.L1 {
+		return x, fmt.Errorf("%w: metric %d is none", kernels.ErrShape, metric)
+	}
+	for _, b := range x.side {
+		if b.Mask != 0 && b.several() {
+			return x, fmt.Errorf("%w: masks of sets that share rows", driver.ErrUnsupported)
+		}
+		if b.Mask != 0 && b.Rows*max(b.MaskStride, 1) >= 1<<31 && b.MaskStride > b.Stride {
+			return x, fmt.Errorf("%w: a mask of %d bytes a set", driver.ErrUnsupported, b.MaskStride)
+		}
+	}
+	for i, b := range x.side {
+		x.placed[i] = b.place(natural(b.matrix()), true, false)
+		if x.placed[i].prepared {
+			x.placed[i].lay(&x.room, b, b.Rows, false)
+		}
+	}
+	x.table = x.room.Take(40 * int64(x.pairs))
+	return x, nil
+}
+
+func (x *pointSides) rows() [2]int    { return [2]int{x.side[0].Rows, x.side[1].Rows} }
+func (x *pointSides) longest() [2]int { return [2]int{x.side[0].Longest, x.side[1].Longest} }
+
+// bring sees that rows and pairs are there.
+func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
+	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
+		count: uint32(x.list.Count)}
+	lists := [2]uint64{x.list.Queries, x.list.Documents}
+	for i, b := range x.side {
+		if r[i], err = x.placed[i].bring(rt, b, base, 0, b.Rows); err != nil {
+			return r, err
+		}
+		p.side[i] = denseChamferItems{
+			offsets: driver.Ptr(b.Offsets), lengths: driver.Ptr(b.Lengths), list: driver.Ptr(lists[i]),
+			items: uint32(b.Items), stride: uint32(b.Stride), longest: uint32(b.Longest),
+		}
+	}
+	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
+}
+
+// chamferKey is what the plan of a ChamferCall depends on.
+type chamferKey struct{ shape chamferShape }
+
+// plan finds the launches of a call, or makes them, and lays out the workspace.
+func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, err error) {
+	if x, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil || x.pairs == 0 {
+		return x, nil, err
+	}
+	if c.Distances == 0 {
+		return x, nil, fmt.Errorf("%w: no distances to write", kernels.ErrShape)
+	}
+	key := chamferKey{chamferShape{
+		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest(),
+		nearest: c.NearestQ != 0 || c.NearestD != 0,
+	}}
+	if found := d.shelf.find(key); found != nil {
+		plan = found.plan.(*chamferPlan)
+	} else if plan, err = planChamfer(key.shape, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
+		return x, nil, err
+	} else {
+		d.shelf.put(key, plan)
+		d.tidy()
+	}
+	x.work = x.room.Take(plan.bytes)
+	return x, plan, nil
+}
+
+// ChamferWorkspace is how many bytes of workspace the call needs.
+func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
+	err = d.enter(c.Place.Stream, func() error {
+		x, _, err := d.chamferPlan(c)
+		bytes = x.room.Size
+		return err
+	})
+	return bytes, err
+}
+
+// Chamfer puts the work of a call into its stream.
+func (d *Device) Chamfer(c *ChamferCall) error {
+	return d.enter(c.Place.Stream, func() error {
+		x, plan, err := d.chamferPlan(c)
+		if err != nil || x.pairs == 0 {
+			return err
+		}
+		near := [2]uint64{c.NearestQ, c.NearestD}
+		if c.Q.Longest+c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
+			for i, b := range x.side {
+				if near[i] != 0 {
+					if err := d.rt.Driver.Set(driver.Ptr(near[i]), 0xFF, 4*int64(x.pairs)*int64(b.Longest), d.rt.Stream); err != nil {
+						return err
+					}
+				}
+			}
+			return d.rt.Driver.Set(driver.Ptr(c.Distances), 0, 4*int64(x.pairs), d.rt.Stream)
+		}
+		if err := c.Place.check(x.room.Size); err != nil {
+			return err
+		}
+		base := driver.Ptr(c.Place.Workspace)
+		r, err := x.bring(d.rt, base)
+		if err != nil {
+			return err
+		}
+		p := &denseChamferParams{pairs: base.Add(x.table), out: driver.Ptr(c.Distances)}
+		if c.Mean {
+			p.mean = 1
+		}
+		for i, b := range x.side {
+			p.side[i] = denseChamferSide{
+				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
+				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
+				stride: uint32(b.Stride), maskStride: uint32(b.MaskStride),
+			}
+			if b.Items == 1 {
+				p.side[i].stride = uint32(max(b.Rows, 1)) // that of one item says nothing
+			}
+		}
+		return plan.run(d.rt, base.Add(x.work), p)
+	})
+}
+
+// chamferGradPlace is where the workspace of a ChamferGradientCall has what.
+type chamferGradPlace struct {
+	pointSides
+	plan                *chamferGradPlan
+	first, loose, lists [2]int64
+}
+
+func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
+	if x.pointSides, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil {
+		return x, err
+	}
+	if x.pairs > 0 && (c.NearestQ == 0 && c.Q.Longest > 0 || c.NearestD == 0 && c.D.Longest > 0) {
+		return x, fmt.Errorf("%w: gradients without nearest rows", kernels.ErrShape)
+	}
+	for i, out := range [2]uint64{c.DQ, c.DD} {
+		what, kind := [2]string{"queries", "documents"}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
+		if err := x.side[i].checkGradient(what, out, kind); err != nil {
+			return x, err
+		}
+	}
+	x.plan = planChamferGrad(chamferGradShape{metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(),
+		longest: x.longest()})
+	x.work = x.room.Take(x.plan.bytes)
+	for i, b := range x.side {
+		if x.first[i] = -1; c.Pairs.Kind == PairsListed && x.pairs > 0 {
+			x.first[i] = x.room.Take(4 * int64(b.Items+1))
+			x.loose[i], x.lists[i] = x.room.Take(4*int64(x.pairs)), x.room.Take(4*int64(x.pairs))
+		}
+	}
+	return x, nil
+}
+
+// checkGradient checks where the gradient of a batch is to go; 0: it is not wanted.
+func (b *Batch) checkGradient(what string, out uint64, kind maxsim.Type) error {
+	switch {
+	case out == 0:
+	case b.Type >= maxsim.I8:
+		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, what, b.Type)
+	case kind < maxsim.F32 || kind > maxsim.BF16:
+		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, what,
+			kind)
+	case out%uint64(kind.Size()) != 0:
+		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, what, out)
+	case b.several():
+		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, what, b.Longest, b.Stride)
+	}
+	return nil
+}
+
+// ChamferGradientsWorkspace is how many bytes of workspace the call needs.
+func (d *Device) ChamferGradientsWorkspace(c *ChamferGradientCall) (int64, error) {
+	x, err := c.plan()
+	return x.room.Size, err
+}
+
+// ChamferGradients puts the work of a call into its stream. Results are the same bits each time.
+func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
+	x, err := c.plan()
+	if err != nil || c.DQ == 0 && c.DD == 0 {
+		return err
+	}
+	return d.enter(c.Place.Stream, func() error {
+		rt, outs, kinds := d.rt, [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
+		if x.pairs == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
+			for i, b := range x.side {
+				if outs[i] != 0 {
+					if err := rt.Driver.Set(driver.Ptr(outs[i]), 0, int64(b.Rows)*int64(b.Dim)*int64(kinds[i].Size()),
+						rt.Stream); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+		if err := c.Place.check(x.room.Size); err != nil {
+			return err
+		}
+		base := driver.Ptr(c.Place.Workspace)
+		r, err := x.bring(rt, base)
+		if err != nil {
+			return err
+		}
+		p := &denseChamferGradParams{pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+			upstream: driver.Ptr(c.Upstream)}
+		if c.Mean {
+			p.mean = 1
+		}
+		lists := &denseListsParams{n: uint32(x.pairs), end: listSteps}
+		near, items := [2]uint64{c.NearestQ, c.NearestD}, [2]uint64{c.Pairs.Queries, c.Pairs.Documents}
+		for i, b := range x.side {
+			p.side[i] = denseChamferGradSide{
+				rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
+				out:   driver.Ptr(outs[i]),
+				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
+				stride: uint32(max(b.Stride, 1)),
+			}
+			if b.Items == 1 {
+				p.side[i].stride = uint32(max(b.Rows, 1))
+			}
+			if x.first[i] >= 0 {
+				l := [2]*denseListSide{&lists.q, &lists.d}[i]
+				*l = denseListSide{item: driver.Ptr(items[i]), items: uint32(b.Items), first: base.Add(x.first[i]),
+					loose: base.Add(x.loose[i]), pairs: base.Add(x.lists[i])}
+				p.side[i].pairFirst, p.side[i].pairList = l.first, l.pairs
+			}
+		}
+		if x.first[0] >= 0 {
+			if err := lists.run(rt); err != nil {
+				return err
+			}
+		}
+		return x.plan.run(rt, base.Add(x.work), p)
+	})
+}

@@ -1,0 +1,204 @@
+package dense
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// GradientCall asks for the gradients of scores, as [maxsim.GradCall] does. Argmaxima are those of a
+// ScoreCall of the same operands, pairs and terms: −1 wherever a row of a query is no token. So
+// neither lengths nor masks are read.
+type GradientCall struct {
+	Place     Place
+	Q, D      Batch
+	Pairs     PairList
+	Weights   uint64 // float32 [Q.Rows]; 0: 1
+	Normalize bool
+	Argmax    uint64 // int32 [pairs][Q.Longest]
+	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; 0: 1
+	// DQ and DD get the gradients of all rows of Q and D, as Data lies: float32, float16 or
+	// bfloat16. 0: not wanted. Integers and FP8 are constants.
+	DQ, DD         uint64
+	DQType, DDType maxsim.Type
+}
+
+// gradPlan is where the workspace of a call has what: −1 where there is none of it.
+type gradPlan struct {
+	runtime.Arena
+	pairs         int
+	inverse, unit [2]int64
+	first         [2]int64
+	loose, lists  [2]int64
+}
+
+// plan checks a call, and lays out its workspace.
+func (c *GradientCall) plan() (p gradPlan, err error) {
+	if p.pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil {
+		return p, err
+	}
+	if p.pairs > 0 && c.Q.Longest > 0 && c.Argmax == 0 {
+		return p, fmt.Errorf("%w: gradients without argmaxima", kernels.ErrShape)
+	}
+	for _, s := range []struct {
+		what string
+		b    *Batch
+		out  uint64
+		kind maxsim.Type
+	}{{"queries", &c.Q, c.DQ, c.DQType}, {"documents", &c.D, c.DD, c.DDType}} {
+		if err := s.b.checkGradient(s.what, s.out, s.kind); err != nil {
+			return p, err
+		}
+	}
+	for i, b := range []*Batch{&c.Q, &c.D} {
+		p.inverse[i], p.unit[i], p.first[i] = -1, -1, -1
+		if c.Normalize {
+			p.inverse[i] = p.Take(4 * int64(b.Rows))
+			if p.unit[i] = p.inverse[i]; b.Scales != 0 {
+				p.unit[i] = p.Take(4 * int64(b.Rows))
+			}
+		}
+		if out := [2]uint64{c.DQ, c.DD}[i]; out != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
+			p.first[i] = p.Take(4 * int64(b.Items+1))
+			p.loose[i], p.lists[i] = p.Take(4*int64(p.pairs)), p.Take(4*int64(p.pairs))
+		}
+	}
+	return p, nil
+}
+
+// GradientsWorkspace is how many bytes of workspace the call needs.
+func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
+	p, err := c.plan()
+	return p.Size, err
+}
+
+// Gradients puts the work of a call into its stream. Each row of a gradient has one writer, and
+// contributions are added in an order that the shapes decide: results are the same bits each time.
+func (d *Device) Gradients(c *GradientCall) error {
+	p, err := c.plan()
+	if err != nil {
+		return err
+	}
+	if err := c.Place.check(p.Size); err != nil {
+		return err
+	}
+	if c.DQ == 0 && c.DD == 0 {
+		return nil
+	}
+	return d.enter(c.Place.Stream, func() error {
+		if err := c.lengths(d.rt, &p); err != nil {
+			return err
+		}
+		if err := c.list(d.rt, &p); err != nil {
+			return err
+		}
+		return launchGradients(d.rt, c.params(&p), p.pairs)
+	})
+}
+
+// at is an address in the workspace, 0 where there is nothing.
+func (c *GradientCall) at(offset int64) driver.Ptr {
+	if offset < 0 {
+		return 0
+	}
+	return driver.Ptr(c.Place.Workspace) + driver.Ptr(offset)
+}
+
+// lengths makes the inverse lengths of all rows.
+func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
+	for i, b := range []*Batch{&c.Q, &c.D} {
+		if p.inverse[i] < 0 {
+			continue
+		}
+		x := &densePackParams{
+			in: driver.Ptr(b.Data), scales: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), inverse: c.at(p.inverse[i]),
+			n: uint32(b.Rows), dim: uint32(b.Dim), source: source(b.Type), format: uint32(b.Type),
+		}
+		if p.unit[i] != p.inverse[i] {
+			x.unit = c.at(p.unit[i])
+		}
+		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(b.Rows, 8), 1, 1, 256, 0, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// How dense_lists works: its steps, and up to how many pairs and items one block does all of them.
+const (
+	listSteps, listSums = 5, 2
+	listAlone           = 1 << 14
+	listThreads         = 1024
+)
+
+// list makes the lists of the pairs of each query, and of each document.
+func (c *GradientCall) list(rt *runtime.Runtime, p *gradPlan) error {
+	if p.first[0] < 0 && p.first[1] < 0 {
+		return nil
+	}
+	x := denseListsParams{n: uint32(p.pairs), end: listSteps}
+	for i, s := range []*denseListSide{&x.q, &x.d} {
+		if p.first[i] >= 0 {
+			*s = denseListSide{
+				item: driver.Ptr([2]uint64{c.Pairs.Queries, c.Pairs.Documents}[i]), items: uint32([2]int{c.Q.Items, c.D.Items}[i]),
+				first: c.at(p.first[i]), loose: c.at(p.loose[i]), pairs: c.at(p.lists[i]),
+			}
+		}
+	}
+	return x.run(rt)
+}
+
+// run makes the lists.
+func (x *denseListsParams) run(rt *runtime.Runtime) error {
+	most := int(max(x.n, x.q.items+1, x.d.items+1))
+	if most <= listAlone {
+		return runtime.Launch(rt, "dense/dense_lists", 1, 1, 1, listThreads, 0, x)
+	}
+	for step := range uint32(listSteps) {
+		blocks := min(runtime.CeilDiv(most, listThreads), math.MaxUint16)
+		if step == listSums {
+			blocks = 1
+		}
+		one := *x
+		one.from, one.end = step, step+1
+		if err := runtime.Launch(rt, "dense/dense_lists", blocks, 1, 1, listThreads, 0, &one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// params describes both sides as they lie.
+func (c *GradientCall) params(p *gradPlan) *denseGradParams {
+	x := &denseGradParams{
+		weights: driver.Ptr(c.Weights), upstream: driver.Ptr(c.Upstream), arg: driver.Ptr(c.Argmax),
+		pitch: uint32(c.Q.Longest), dim: uint32(c.Q.Dim), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+	}
+	if c.Pairs.Kind == PairsAll {
+		x.count = uint32(c.D.Items)
+	}
+	outs, kinds := [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
+	items := [2]uint64{c.Pairs.Queries, c.Pairs.Documents}
+	for i, s := range []*denseGradSide{&x.q, &x.d} {
+		b := [2]*Batch{&c.Q, &c.D}[i]
+		*s = denseGradSide{
+			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
+			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]), nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
+			stride: uint32(max(b.Stride, b.Longest)), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
+		}
+		if c.Normalize {
+			s.scale, s.inverse = c.at(p.unit[i]), c.at(p.inverse[i])
+		}
+		if c.Pairs.Kind == PairsListed {
+			s.pairItem, s.pairFirst, s.pairs = driver.Ptr(items[i]), c.at(p.first[i]), c.at(p.lists[i])
+		}
+		if p.pairs == 0 || b.Longest == 0 {
+			s.items = 0
+		}
+	}
+	return x
+}

@@ -1,0 +1,192 @@
+package dense
+
+import (
+	"fmt"
+	"io/fs"
+	goruntime "runtime"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// Batch is token vectors in the device's memory, and how they are cut into items: queries,
+// documents, sets of points.
+//
+// Packed: item i has the rows Offsets[i] to Offsets[i+1]. Padded: item i has Longest rows
+// from row i·Stride on; of these the first Lengths[i], or those whose byte of
+// Mask [Items][MaskStride] is not 0, are its tokens.
+//
+// Numbers that are addresses are 0 where there is nothing.
+type Batch struct {
+	Data       uint64 // [Rows][Dim], aligned to the element
+	Scales     uint64 // float32 [Rows], what a row is to be multiplied with; 0: 1
+	Zeros      uint64 // int8 [Rows], of int8, subtracted before; 0: 0
+	Offsets    uint64 // int32 [Items+1]; 0: padded
+	Lengths    uint64 // int32 [Items]
+	Mask       uint64 // uint8 [Items][MaskStride], instead of Lengths
+	MaskStride int
+	Type       maxsim.Type
+	Dim        int
+	Items      int
+	Rows       int
+	Stride     int // padded: rows from item to item
+	Longest    int // rows of an item; packed: no item has more
+}
+
+// PairKind says which query meets which document.
+type PairKind int
+
+// The kinds of pairs.
+const (
+	PairsAll    PairKind = iota // each query with each document: [queries][documents]
+	PairsOwn                    // query i with the documents i·Count to (i+1)·Count: [queries][Count]
+	PairsListed                 // Queries[i] with Documents[i]: [Count]
+)
+
+// PairList is the pairs of a call.
+type PairList struct {
+	Kind      PairKind
+	Count     int
+	Queries   uint64 // int32 [Count], of PairsListed
+	Documents uint64
+}
+
+// Place is where the work of a call is done.
+type Place struct {
+	Stream         uint64 // CUstream
+	Workspace      uint64 // memory of the device, aligned to 256 bytes
+	WorkspaceBytes int64
+}
+
+// ScoreCall asks for scores, as [maxsim.Call] does.
+type ScoreCall struct {
+	Place     Place
+	Q, D      Batch
+	Pairs     PairList
+	Weights   uint64 // float32 [Q.Rows]; 0: 1. Rows that are not tokens count 0.
+	Normalize bool   // vectors are divided by their length first
+	Scores    uint64 // out, float32 [pairs]
+	Argmax    uint64 // out, int32 [pairs][Q.Longest], or 0
+
+	head *HeadCall // not nil: D has the token vectors that it makes
+}
+
+// Device is one GPU with the code for plain token vectors, for calls on the memory and
+// the streams of the caller: a call puts its work into a stream of the primary context and
+// does not wait for it. Any thread may call. Nothing is allocated in the stream; tables that the
+// shapes of a call decide are made once and kept.
+type Device struct {
+	mu sync.Mutex
+	rt *runtime.Runtime // Stream is that of the call in hand
+	// aside is the stream that tables are made with.
+	aside  driver.Stream
+	shelf  shelf
+	limits limits
+}
+
+// NewDevice loads the code for a device of the driver.
+func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, error) {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	before, err := driver.Current(api)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = driver.SetCurrent(api, before) }()
+	rt, err := runtime.Borrow(api, props, modules, "dense")
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{rt: rt, limits: inPlaceLimits}
+	if d.aside, err = rt.Driver.NewStream(); err != nil {
+		_ = rt.GiveBack()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close gives back what the device has taken, of which nothing must be in use.
+func (d *Device) Close() error {
+	return d.enter(0, func() error {
+		d.shelf.clear(d.rt.Driver)
+		_ = d.rt.Driver.FreeStream(d.aside)
+		return d.rt.GiveBack()
+	})
+}
+
+// enter calls fn with the device to itself, its context current and its stream that of the
+// call.
+func (d *Device) enter(stream uint64, fn func() error) (err error) {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before, err := d.rt.Driver.Enter()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if left := d.rt.Driver.Leave(before); err == nil {
+			err = left
+		}
+	}()
+	d.rt.Stream = driver.Given(driver.StreamHandle(stream))
+	return fn()
+}
+
+// check validates what the host can see of a batch.
+func (b *Batch) check(what string) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", kernels.ErrShape, what, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case b.Type < maxsim.F32 || b.Type > maxsim.E4M3:
+		return bad("type %d is none", b.Type)
+	case b.Dim < 1 || b.Dim > kernels.MaxDim:
+		return bad("%d dimensions; 1 to %d are possible", b.Dim, kernels.MaxDim)
+	case b.Items < 0 || b.Rows < 0 || b.Longest < 0 || b.Stride < 0 || b.MaskStride < 0:
+		return bad("a size is negative")
+	case b.Items >= 1<<31 || b.Rows >= 1<<31 || b.Longest >= 1<<31:
+		return bad("%d items, %d rows, the longest of %d; all have to be below 2^31", b.Items, b.Rows, b.Longest)
+	case b.Zeros != 0 && b.Type != maxsim.I8:
+		return bad("zero points of %s; only int8 has some", b.Type)
+	case b.Data%uint64(b.Type.Size()) != 0:
+		return bad("data at %#x is not aligned to an element", b.Data)
+	case b.Rows > 0 && b.Data == 0:
+		return bad("no data")
+	case b.Offsets == 0 && b.Items > 0 && b.Longest > 0 && (b.Items-1)*b.Stride+b.Longest > b.Rows:
+		return bad("%d items of %d rows, %d apart, in %d rows", b.Items, b.Longest, b.Stride, b.Rows)
+	case b.Lengths != 0 && b.Mask != 0:
+		return bad("lengths and a mask")
+	case b.Offsets != 0 && (b.Lengths != 0 || b.Mask != 0):
+		return bad("offsets, and lengths or a mask")
+	case b.Mask != 0 && b.Items > 1 && b.MaskStride < b.Longest:
+		return bad("masks of %d rows are %d bytes apart", b.Longest, b.MaskStride)
+	}
+	return nil
+}
+
+// pairs checks which query meets which document, and counts the pairs.
+func (p *PairList) pairs(q, d *Batch) (int, error) {
+	switch p.Kind {
+	case PairsAll:
+		if d.Items > 0 && q.Items > (1<<62)/d.Items {
+			return 0, fmt.Errorf("%w: %d queries by %d documents", kernels.ErrShape, q.Items, d.Items)
+		}
+		return q.Items * d.Items, nil
+	case PairsOwn:
+		if p.Count < 0 || q.Items > 0 && p.Count > d.Items/q.Items || q.Items*p.Count != d.Items {
+			return 0, fmt.Errorf("%w: %d queries with %d documents each, of %d", kernels.ErrShape, q.Items, p.Count, d.Items)
+		}
+		return d.Items, nil
+	case PairsListed:
+		if p.Count < 0 || p.Count >= 1<<31 || p.Count > 0 && (p.Queries == 0 || p.Documents == 0) {
+			return 0, fmt.Errorf("%w: a list of %d pairs", kernels.ErrShape, p.Count)
+		}
+		return p.Count, nil
+	}
+	return 0, fmt.Errorf("%w: kind %d of pairs is none", kernels.ErrShape, p.Kind)
+}

@@ -1,0 +1,328 @@
+package dense
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// ErrWorkspace: the workspace of a call is too small, or not aligned.
+var ErrWorkspace = errors.New("the workspace does not fit")
+
+// Score puts the work of a call into its stream.
+//
+// Errors: [kernels.ErrShape], [ErrWorkspace], [driver.ErrUnsupported], [driver.ErrOutOfMemory],
+// [driver.ErrDeviceLost].
+func (d *Device) Score(c *ScoreCall) error {
+	pairs, err := c.check()
+	if err != nil || pairs == 0 {
+		return err
+	}
+	return d.enter(c.Place.Stream, func() error {
+		if c.empty() {
+			return d.scoreNothing(c, pairs)
+		}
+		x, err := d.scorePlan(c)
+		if err != nil {
+			return err
+		}
+		p := x.plan.(*scorePlan)
+		if err := c.Place.check(p.bytes); err != nil {
+			return err
+		}
+		if err := d.ready(x, p.tables.write, p.tables.Size); err != nil {
+			return err
+		}
+		return (&placedScore{d: d, call: c, plan: p, base: driver.Ptr(c.Place.Workspace), tables: x.mem.Ptr}).run()
+	})
+}
+
+// ScoreWorkspace is how many bytes of workspace the call needs.
+func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
+	pairs, err := c.check()
+	if err != nil || pairs == 0 || c.empty() {
+		return 0, err
+	}
+	err = d.enter(c.Place.Stream, func() error {
+		x, err := d.scorePlan(c)
+		if err == nil {
+			bytes = x.plan.(*scorePlan).bytes
+		}
+		return err
+	})
+	return bytes, err
+}
+
+// check validates a call, and counts its pairs.
+func (c *ScoreCall) check() (pairs int, err error) {
+	if pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil || pairs == 0 {
+		return pairs, err
+	}
+	if c.Scores == 0 {
+		return 0, fmt.Errorf("%w: no scores to write", kernels.ErrShape)
+	}
+	return pairs, nil
+}
+
+// checkSides validates two batches and their pairs.
+func checkSides(q, d *Batch, p *PairList) (pairs int, err error) {
+	if err := q.check("queries"); err != nil {
+		return 0, err
+	}
+	if err := d.check("documents"); err != nil {
+		return 0, err
+	}
+	if q.Dim != d.Dim {
+		return 0, fmt.Errorf("%w: queries of %d dimensions, documents of %d", kernels.ErrShape, q.Dim, d.Dim)
+	}
+	return p.pairs(q, d)
+}
+
+// empty reports whether no pair has tokens on both sides.
+func (c *ScoreCall) empty() bool {
+	return c.Q.Items == 0 || c.D.Items == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0
+}
+
+// scoreNothing writes the scores of pairs without tokens.
+func (d *Device) scoreNothing(c *ScoreCall, pairs int) error {
+	if err := d.rt.Driver.Set(driver.Ptr(c.Scores), 0, 4*int64(pairs), d.rt.Stream); err != nil || c.Argmax == 0 {
+		return err
+	}
+	return d.rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(pairs)*int64(c.Q.Longest), d.rt.Stream)
+}
+
+// check sees whether a workspace has so many bytes.
+func (p *Place) check(bytes int64) error {
+	switch {
+	case bytes == 0:
+		return nil
+	case p.WorkspaceBytes < bytes:
+		return fmt.Errorf("%w: it has %d bytes, the call needs %d", ErrWorkspace, p.WorkspaceBytes, bytes)
+	case p.Workspace == 0 || p.Workspace%runtime.ArenaAlign != 0:
+		return fmt.Errorf("%w: its address %#x is not a multiple of %d", ErrWorkspace, p.Workspace, runtime.ArenaAlign)
+	}
+	return nil
+}
+
+// ready sees that the tables of a plan are on the device, and stay there if the stream of the
+// call is captured.
+func (d *Device) ready(x *shelved, write func([]byte), size int64) error {
+	if !x.pinned && d.rt.Stream != driver.Given(0) { // which cannot be captured
+		capturing, err := d.rt.Driver.Capturing(d.rt.Stream)
+		if err != nil {
+			return err
+		}
+		x.pinned = capturing
+	}
+	if x.mem.Ptr != 0 || size == 0 {
+		return nil
+	}
+	tables := make([]byte, size)
+	write(tables)
+	if err := d.fill(x, tables); err != nil {
+		return err
+	}
+	if !x.pinned {
+		d.tidy()
+	}
+	return nil
+}
+
+// placedScore is a call that is put into its stream.
+type placedScore struct {
+	d            *Device
+	call         *ScoreCall
+	plan         *scorePlan
+	base, tables driver.Ptr // workspace, and tables of the plan
+	q, docs      rows
+	weights      driver.Ptr
+	head         *denseProjectParams
+}
+
+// bringDocs sees that the token vectors of n rows of documents are there.
+func (s *placedScore) bringDocs(first, n int) (rows, error) {
+	if s.head != nil {
+		return s.project(first, n)
+	}
+	return s.plan.d.bring(s.d.rt, &s.call.D, s.base, first, n)
+}
+
+func (s *placedScore) run() error {
+	c, p, rt := s.call, s.plan, s.d.rt
+	var err error
+	if s.q, err = p.q.bring(rt, &c.Q, s.base, 0, c.Q.Rows); err != nil {
+		return err
+	}
+	if err := s.bringWeights(); err != nil {
+		return err
+	}
+	if p.head != nil {
+		if err := s.beginHead(); err != nil {
+			return err
+		}
+	}
+	if !p.d.piecewise {
+		if s.docs, err = s.bringDocs(0, c.D.Rows); err != nil {
+			return err
+		}
+	}
+	if c.Argmax != 0 && c.Q.Offsets != 0 { // queries shorter than the longest leave places
+		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest), rt.Stream); err != nil {
+			return err
+		}
+	}
+	return p.pieces(s.piece)
+}
+
+// bringWeights sees that there is a weight for each query row.
+func (s *placedScore) bringWeights() error {
+	c, p := s.call, s.plan
+	switch {
+	case p.ones >= 0:
+		s.weights = s.tables.Add(p.ones)
+		return nil
+	case p.weights < 0:
+		s.weights = driver.Ptr(c.Weights)
+		return nil
+	}
+	s.weights = s.base.Add(p.weights)
+	w := &denseWeightsParams{
+		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.Normalize), out: s.weights, n: uint32(c.Q.Rows),
+		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		maskStride: uint64(c.Q.MaskStride),
+		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
+	}
+	if c.Q.Items == 1 {
+		w.stride = uint32(c.Q.Rows) // that of one item says nothing
+	}
+	return runtime.Launch(s.d.rt, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), 1, 1, 256, 0, w)
+}
+
+// piece puts the work of a piece into the stream.
+func (s *placedScore) piece(x *scorePiece) error {
+	c, p, rt := s.call, s.plan, s.d.rt
+	t := &p.made[x.tables]
+	docs, first := s.docs, 0
+	if c.D.Offsets == 0 && p.kind != PairsListed {
+		first = x.doc * c.D.Stride
+	}
+	if p.d.piecewise {
+		var err error
+		if docs, err = s.bringDocs(first, (x.docs-1)*c.D.Stride+c.D.Longest); err != nil {
+			return err
+		}
+	} else {
+		docs = docs.from(first)
+	}
+	firstQuery := 0
+	if c.Q.Offsets == 0 {
+		firstQuery = x.query * c.Q.Stride
+	}
+	queries := s.q.from(firstQuery)
+	a := &denseParams{
+		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
+		weights: s.weights.Add(4 * int64(firstQuery)),
+		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
+		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
+		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
+	}
+	scores, argmax := driver.Ptr(c.Scores).Add(4*int64(x.out)), driver.Ptr(0)
+	if c.Argmax != 0 {
+		argmax = driver.Ptr(c.Argmax).Add(4 * int64(x.out) * int64(c.Q.Longest))
+	}
+	a.out, a.arg = scores, argmax
+	if p.part >= 0 {
+		a.out = s.base.Add(p.part)
+	}
+	if p.segments > 1 {
+		a.top, a.arg = s.base.Add(p.top), s.base.Add(p.arg)
+	}
+	joins := s.tables.Add(t.joins)
+	if p.fills() {
+		f := s.fillParams(x, t, first)
+		if f.nItems > 0 {
+			a.items, a.units = f.items, f.units
+			if a.mask = f.rowMask; a.mask == 0 {
+				a.mask = f.dMask
+			}
+		}
+		if f.nGroups > 0 {
+			a.groups, joins = f.groups, f.joins
+		}
+		threads := max(32*int64(f.nItems)+32*int64(f.nUnits), int64(f.nGroups)+int64(f.nJoins))
+		if err := runtime.Launch(rt, "dense/dense_fill", int(runtime.CeilDiv(threads, 256)), 1, 1, 256, 0, f); err != nil {
+			return err
+		}
+	}
+	if p.head != nil && p.head.fused {
+		f := &denseHeadParams{head: *s.head, score: *a}
+		f.head.hidden, f.head.hiddenScale = docs.rows, docs.scale
+		if c.Normalize {
+			f.normalize = 1
+		}
+		return runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, f)
+	}
+	if err := runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, a); err != nil {
+		return err
+	}
+	switch {
+	case p.segments > 1:
+		return runtime.Launch(rt, "dense/dense_join", t.nJoins, 1, 1, 1024, 0, &denseJoinParams{
+			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax, pitch: uint32(c.Q.Longest),
+			segment: uint32(p.segment),
+		})
+	case p.part >= 0:
+		return runtime.Launch(rt, "dense/dense_sum", t.nSums, runtime.CeilDiv(t.mostSum, 256), 1, 256, 0, &denseSumParams{
+			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
+			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
+		})
+	}
+	return nil
+}
+
+// fillParams is what the tables of a piece are made from on the device. first is the first row
+// of its documents.
+func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
+	c, p := s.call, s.plan
+	f := &denseFillParams{
+		unitsIn: s.tables.Add(t.units), groupsIn: s.tables.Add(t.groups),
+		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
+		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
+		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
+		perQuery:   uint32(p.perQuery),
+		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.each),
+		joinPitch: uint32(x.pitch),
+	}
+	shift := func(base uint64, bytes int64) driver.Ptr {
+		if base == 0 {
+			return 0
+		}
+		return driver.Ptr(base).Add(bytes)
+	}
+	docs, queries := int64(x.doc), int64(x.query)
+	if p.kind == PairsListed { // a piece is of pairs, documents and queries are all there
+		docs, queries = 0, 0
+		f.pairQ, f.pairD = shift(c.Pairs.Queries, 4*int64(x.out)), shift(c.Pairs.Documents, 4*int64(x.out))
+		f.unitsIn, f.groupsIn, f.joinDocs, f.joinPitch = 0, 0, 1, 1
+	}
+	if p.fillItems {
+		f.items, f.units = s.base.Add(p.items), s.base.Add(p.units)
+		f.nItems, f.nUnits = uint32(t.nItems), uint32(t.nUnits)
+		f.dOffsets, f.dLengths, f.dMask = shift(c.D.Offsets, 4*docs), shift(c.D.Lengths, 4*docs), shift(c.D.Mask,
+			docs*int64(c.D.MaskStride))
+		if p.rowMask >= 0 {
+			f.rowMask = s.base.Add(p.rowMask + int64(first))
+		}
+	}
+	if p.fillGroups {
+		f.groups, f.joins, f.nGroups = s.base.Add(p.groups), s.base.Add(p.joins), uint32(t.nGroups)
+		f.qOffsets = shift(c.Q.Offsets, 4*queries)
+		if p.segments > 1 {
+			f.nJoins = uint32(t.nJoins)
+		}
+	}
+	return f
+}
