@@ -53,9 +53,12 @@ type chamferPlan struct {
 	bytes                               int64 // of the workspace
 }
 
-// planChamfer makes the plan for device code of an architecture; filling is how many blocks of
-// a kernel fill the device, whose blocks may have so much shared memory.
-func planChamfer(s chamferShape, arch string, shared int, filling func(name string, threads, shared int) (int, error)) (*chamferPlan, error) {
+// fillingBlocks says how many blocks of a kernel fill the device.
+type fillingBlocks func(name string, threads, shared int) (int, error)
+
+// planChamfer makes the plan for device code of an architecture, whose blocks may have so much
+// shared memory.
+func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks) (*chamferPlan, error) {
 	p := &chamferPlan{shape: s}
 	var a runtime.Arena
 	keys := s.pairs * (s.longest[0] + s.longest[1])
@@ -128,7 +131,7 @@ func (p *chamferPlan) add(name string, block, shared int, x, y, z int) {
 
 // addTiles adds a kernel of tiles of X, with runs of tiles of Y: some blocks for each that
 // runs at a time, so that the last ones end together.
-func (p *chamferPlan) addTiles(filling func(string, int, int) (int, error), name string, block, shared, x, y int) error {
+func (p *chamferPlan) addTiles(filling fillingBlocks, name string, block, shared, x, y int) error {
 	slots, err := filling("dense/"+name, block, shared)
 	if err != nil {
 		return err
@@ -144,10 +147,14 @@ func (p *chamferPlan) addTiles(filling func(string, int, int) (int, error), name
 func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferParams) error {
 	s, x := &p.shape, *given
 	x.keys, x.done, x.parts = base.Add(p.keys), base.Add(p.done), base.Add(p.parts)
-	x.nKeys, x.nPairs, x.dim, x.pointBytes = uint64(s.pairs*(s.longest[0]+s.longest[1])), uint32(s.pairs), uint32(s.dim), uint32(p.pointBytes)
+	x.nKeys = uint64(s.pairs * (s.longest[0] + s.longest[1]))
+	x.nPairs, x.dim, x.pointBytes = uint32(s.pairs), uint32(s.dim), uint32(p.pointBytes)
 	x.l1 = uint32(s.metric)
 	for i := range x.side {
 		x.side[i].n, x.side[i].pitch = uint32(s.rows[i]), uint32(s.longest[i])
+		if x.side[i].stride == 0 {
+			x.side[i].mask = 0 // of items without rows
+		}
 		if p.pointBytes > 0 {
 			x.side[i].points = base.Add(p.points[i])
 		}
@@ -211,10 +218,12 @@ func planChamferGrad(s chamferGradShape) *chamferGradPlan {
 // run launches the kernels, as that of chamferPlan.
 func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferGradParams) error {
 	s, x := &p.shape, *given
-	x.counts, x.chains, x.nPairs, x.dim = base.Add(p.counts), base.Add(p.chains), uint32(s.pairs), uint32(s.dim)
+	x.counts, x.chains = base.Add(p.counts), base.Add(p.chains)
+	x.nPairs, x.dim = uint32(s.pairs), uint32(s.dim)
 	for i := range x.side {
 		x.side[i].head, x.side[i].next = base.Add(p.head[i]), base.Add(p.next[i])
 		x.side[i].n, x.side[i].pitch = uint64(s.rows[i]), uint32(s.longest[i])
+		x.side[i].stride = max(x.side[i].stride, 1) // of items without rows, or with offsets
 	}
 	if err := rt.Driver.Set(base, 0, p.zero, rt.Stream); err != nil {
 		return err

@@ -37,7 +37,8 @@ func TestChamferPlans(t *testing.T) {
 			for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 				for _, dim := range []int{1, 3, 4, 5, 8, 9, 32, 33, 96, 128, 129, 1000, 4096} {
 					for _, longest := range [][2]int{{1, 1}, {5, 3000}, {100_000, 7}, {200_000, 300_000}} {
-						s := chamferShape{metric: metric, dim: dim, pairs: 3, rows: [2]int{3 * longest[0], longest[1]}, longest: longest, nearest: true}
+						s := chamferShape{metric: metric, dim: dim, pairs: 3, longest: longest, nearest: true}
+						s.rows = [2]int{3 * longest[0], longest[1]}
 						p, err := planChamfer(s, arch, shared, func(string, int, int) (int, error) { return 264, nil })
 						require.NoError(t, err)
 						for _, l := range p.launches {
