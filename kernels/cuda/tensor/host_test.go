@@ -19,7 +19,8 @@ func BenchmarkHost(b *testing.B) {
 	}
 	require.NoError(b, err)
 	batch := func(items, rows int) tensor.Batch {
-		return tensor.Batch{Data: 1 << 40, Type: maxsim.F16, Dim: 128, Items: items, Rows: items * rows, Stride: rows, Longest: rows}
+		return tensor.Batch{Data: 1 << 40, Type: maxsim.F16, Dim: 128, Items: items, Rows: items * rows, Stride: rows,
+			Longest: rows}
 	}
 	c := &tensor.ScoreCall{Q: batch(1, 32), D: batch(100, 300), Scores: 1 << 40}
 	b.ReportAllocs()

@@ -11,6 +11,14 @@
 //	grad      gradients
 //	chamfer   Chamfer distances and their gradients
 //
+// A [Device] does the same on memory and in streams of the caller:
+//
+//	inplace   what calls are made of
+//	shelf     plans of calls and their tables, kept from one call to the next
+//	placed    rows where they are, or packed into the workspace
+//	inplan    which kernel, what is on the device at a time, tables
+//	inscore, inhead, ingrad, inchamfer   calls
+//
 // The device code is in src/dense, its kernels and their structs in dense.cuh.
 package dense
 

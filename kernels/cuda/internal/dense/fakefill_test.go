@@ -48,7 +48,8 @@ func fakeProjectLaid(kind format, columns int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*denseProjectParams)(l.Args)
 		dim, chunks := int(p.dim), (int(p.rowBytes)+127)/128
-		if format(p.hiddenFormat) != kind || format(p.weightFormat) != kind || p.hidden%16 != 0 || int(p.rowBytes) != rowBytes(kind, int(p.hiddenDim)) {
+		if format(p.hiddenFormat) != kind || format(p.weightFormat) != kind || p.hidden%16 != 0 ||
+			int(p.rowBytes) != rowBytes(kind, int(p.hiddenDim)) {
 			panic("hidden states of another kernel")
 		}
 		weights := make([][]float32, dim)
@@ -101,7 +102,8 @@ func fakeProjectLaid(kind format, columns int) drivertest.Kernel {
 func checkRows(fake *drivertest.Fake, l *driver.Launch, f format) {
 	p := (*denseParams)(l.Args)
 	if format(p.docFormat) != f || p.docs%16 != 0 || p.queries%16 != 0 || int(p.rowBytes) != rowBytes(f, int(p.dim)) {
-		panic(fmt.Sprintf("rows of %s at %#x and %#x, %d bytes each", format(p.docFormat).name(), p.docs, p.queries, p.rowBytes))
+		panic(fmt.Sprintf("rows of %s at %#x and %#x, %d bytes each", format(p.docFormat).name(), p.docs, p.queries,
+			p.rowBytes))
 	}
 }
 
@@ -191,7 +193,8 @@ func fakeFill(f *drivertest.Fake, l *driver.Launch) {
 		} else {
 			blocks := (p.perQuery + p.unitGroups - 1) / p.unitGroups
 			e, b := uint32(u)/blocks, uint32(u)%blocks
-			unit = denseUnit{group: e/p.segments*p.perQuery + b*p.unitGroups, groups: min(p.unitGroups, p.perQuery-b*p.unitGroups), begin: e, end: e + 1}
+			unit = denseUnit{group: e/p.segments*p.perQuery + b*p.unitGroups, groups: min(p.unitGroups,
+				p.perQuery-b*p.unitGroups), begin: e, end: e + 1}
 		}
 		if unit.begin < unit.end {
 			unit.first = item(int(unit.begin))
@@ -215,7 +218,8 @@ func fakeFill(f *drivertest.Fake, l *driver.Launch) {
 	for j := range int(p.nJoins) {
 		row, n := query(j, j/int(p.joinDocs))
 		array[denseJoin](f, p.joins, 32, j, 1)[0] = denseJoin{
-			first: uint64(j) * uint64(p.segments), out: uint64(j)/uint64(p.joinDocs)*uint64(p.joinPitch) + uint64(j)%uint64(p.joinDocs),
+			first:    uint64(j) * uint64(p.segments),
+			out:      uint64(j)/uint64(p.joinDocs)*uint64(p.joinPitch) + uint64(j)%uint64(p.joinDocs),
 			segments: p.segments, row: uint32(row), count: uint32(max(n, 0)),
 		}
 	}

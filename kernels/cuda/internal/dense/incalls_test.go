@@ -156,18 +156,19 @@ func TestInPlaceErrors(t *testing.T) {
 		change func(c *ScoreCall)
 		want   error
 	}{
-		"type":                  {func(c *ScoreCall) { c.Q.Type = 9 }, kernels.ErrShape},
-		"dimensions":            {func(c *ScoreCall) { c.Q.Dim, c.D.Dim = 0, 0 }, kernels.ErrShape},
-		"other dimensions":      {func(c *ScoreCall) { c.Q.Dim = 64 }, kernels.ErrShape},
-		"negative":              {func(c *ScoreCall) { c.D.Items = -1 }, kernels.ErrShape},
-		"too few rows":          {func(c *ScoreCall) { c.D.Rows = 27 }, kernels.ErrShape},
-		"many rows":             {func(c *ScoreCall) { c.D.Rows = 1 << 31 }, kernels.ErrShape},
-		"zero points":           {func(c *ScoreCall) { c.D.Zeros = c.D.Data }, kernels.ErrShape},
-		"alignment":             {func(c *ScoreCall) { c.D.Data++ }, kernels.ErrShape},
-		"no data":               {func(c *ScoreCall) { c.D.Data = 0 }, kernels.ErrShape},
-		"lengths and mask":      {func(c *ScoreCall) { c.D.Mask = c.D.Lengths }, kernels.ErrShape},
-		"lengths and offsets":   {func(c *ScoreCall) { c.D.Offsets = c.D.Lengths }, kernels.ErrShape},
-		"a narrow mask":         {func(c *ScoreCall) { c.D.Mask, c.D.Lengths, c.D.MaskStride = c.D.Lengths, 0, 6 }, kernels.ErrShape},
+		"type":                {func(c *ScoreCall) { c.Q.Type = 9 }, kernels.ErrShape},
+		"dimensions":          {func(c *ScoreCall) { c.Q.Dim, c.D.Dim = 0, 0 }, kernels.ErrShape},
+		"other dimensions":    {func(c *ScoreCall) { c.Q.Dim = 64 }, kernels.ErrShape},
+		"negative":            {func(c *ScoreCall) { c.D.Items = -1 }, kernels.ErrShape},
+		"too few rows":        {func(c *ScoreCall) { c.D.Rows = 27 }, kernels.ErrShape},
+		"many rows":           {func(c *ScoreCall) { c.D.Rows = 1 << 31 }, kernels.ErrShape},
+		"zero points":         {func(c *ScoreCall) { c.D.Zeros = c.D.Data }, kernels.ErrShape},
+		"alignment":           {func(c *ScoreCall) { c.D.Data++ }, kernels.ErrShape},
+		"no data":             {func(c *ScoreCall) { c.D.Data = 0 }, kernels.ErrShape},
+		"lengths and mask":    {func(c *ScoreCall) { c.D.Mask = c.D.Lengths }, kernels.ErrShape},
+		"lengths and offsets": {func(c *ScoreCall) { c.D.Offsets = c.D.Lengths }, kernels.ErrShape},
+		"a narrow mask": {func(c *ScoreCall) { c.D.Mask, c.D.Lengths, c.D.MaskStride = c.D.Lengths, 0, 6 },
+			kernels.ErrShape},
 		"own":                   {func(c *ScoreCall) { c.Pairs = PairList{Kind: PairsOwn, Count: 3} }, kernels.ErrShape},
 		"no list":               {func(c *ScoreCall) { c.Pairs = PairList{Kind: PairsListed, Count: 3} }, kernels.ErrShape},
 		"kind of pairs":         {func(c *ScoreCall) { c.Pairs.Kind = 5 }, kernels.ErrShape},
@@ -184,7 +185,8 @@ func TestInPlaceErrors(t *testing.T) {
 		require.ErrorIs(t, x.d.Score(&bad), c.want, name)
 	}
 	require.NoError(t, x.d.Score(call))
-	for _, op := range []string{"cuMemAlloc", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuLaunchKernel", "cuStreamIsCapturing", "cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"} {
+	for _, op := range []string{"cuMemAlloc", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuLaunchKernel",
+		"cuStreamIsCapturing", "cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"} {
 		fresh, _ := x.prepared(t, newInPlaceCall(q, padded(maxsim.F16, 128, len(op), 7), false))
 		f.Fail = func(call string) driver.Result {
 			if call == op {
@@ -294,7 +296,8 @@ func checkHeads(t *testing.T, x *inPlace) {
 					d.Lengths = []int{70, 0, 3, 64, 65, 1, 70}
 				}
 				w := padded(kind, shape.hidden, 1, shape.dim).Tokens
-				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: w, Bias: maxsimtest.Normal(rng, shape.dim)}, Scores: make([]float32, 7)}
+				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: w, Bias: maxsimtest.Normal(rng, shape.dim)},
+					Scores: make([]float32, 7)}
 				c.Normalize = shape.dim > 100
 				require.NoError(t, x.ScoreHead(t.Context(), c))
 				for doc, want := range c.Oracle() {

@@ -78,7 +78,8 @@ func (x *pointSides) longest() [2]int { return [2]int{x.side[0].Longest, x.side[
 
 // bring sees that rows and pairs are there.
 func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
-	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind), count: uint32(x.list.Count)}
+	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
+		count: uint32(x.list.Count)}
 	lists := [2]uint64{x.list.Queries, x.list.Documents}
 	for i, b := range x.side {
 		if r[i], err = x.placed[i].bring(rt, b, base, 0, b.Rows); err != nil {
@@ -104,7 +105,8 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 		return x, nil, fmt.Errorf("%w: no distances to write", kernels.ErrShape)
 	}
 	key := chamferKey{chamferShape{
-		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest(), nearest: c.NearestQ != 0 || c.NearestD != 0,
+		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest(),
+		nearest: c.NearestQ != 0 || c.NearestD != 0,
 	}}
 	if found := d.shelf.find(key); found != nil {
 		plan = found.plan.(*chamferPlan)
@@ -160,7 +162,8 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 		}
 		for i, b := range x.side {
 			p.side[i] = denseChamferSide{
-				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]), bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
+				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
+				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
 				stride: uint32(b.Stride), maskStride: uint32(b.MaskStride),
 			}
 			if b.Items == 1 {
@@ -191,7 +194,8 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 			return x, err
 		}
 	}
-	x.plan = planChamferGrad(chamferGradShape{metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest()})
+	x.plan = planChamferGrad(chamferGradShape{metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(),
+		longest: x.longest()})
 	x.work = x.room.Take(x.plan.bytes)
 	for i, b := range x.side {
 		if x.first[i] = -1; c.Pairs.Kind == PairsListed && x.pairs > 0 {
@@ -209,7 +213,8 @@ func (b *Batch) checkGradient(what string, out uint64, kind maxsim.Type) error {
 	case b.Type >= maxsim.I8:
 		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, what, b.Type)
 	case kind < maxsim.F32 || kind > maxsim.BF16:
-		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, what, kind)
+		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, what,
+			kind)
 	case out%uint64(kind.Size()) != 0:
 		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, what, out)
 	case b.several():
@@ -235,7 +240,8 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		if x.pairs == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
 			for i, b := range x.side {
 				if outs[i] != 0 {
-					if err := rt.Driver.Set(driver.Ptr(outs[i]), 0, int64(b.Rows)*int64(b.Dim)*int64(kinds[i].Size()), rt.Stream); err != nil {
+					if err := rt.Driver.Set(driver.Ptr(outs[i]), 0, int64(b.Rows)*int64(b.Dim)*int64(kinds[i].Size()),
+						rt.Stream); err != nil {
 						return err
 					}
 				}
@@ -250,7 +256,8 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		if err != nil {
 			return err
 		}
-		p := &denseChamferGradParams{pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count), upstream: driver.Ptr(c.Upstream)}
+		p := &denseChamferGradParams{pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+			upstream: driver.Ptr(c.Upstream)}
 		if c.Mean {
 			p.mean = 1
 		}
@@ -258,15 +265,18 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		near, items := [2]uint64{c.NearestQ, c.NearestD}, [2]uint64{c.Pairs.Queries, c.Pairs.Documents}
 		for i, b := range x.side {
 			p.side[i] = denseChamferGradSide{
-				rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets), out: driver.Ptr(outs[i]),
-				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items), stride: uint32(max(b.Stride, 1)),
+				rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
+				out:   driver.Ptr(outs[i]),
+				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
+				stride: uint32(max(b.Stride, 1)),
 			}
 			if b.Items == 1 {
 				p.side[i].stride = uint32(max(b.Rows, 1))
 			}
 			if x.first[i] >= 0 {
 				l := [2]*denseListSide{&lists.q, &lists.d}[i]
-				*l = denseListSide{item: driver.Ptr(items[i]), items: uint32(b.Items), first: base.Add(x.first[i]), loose: base.Add(x.loose[i]), pairs: base.Add(x.lists[i])}
+				*l = denseListSide{item: driver.Ptr(items[i]), items: uint32(b.Items), first: base.Add(x.first[i]),
+					loose: base.Add(x.loose[i]), pairs: base.Add(x.lists[i])}
 				p.side[i].pairFirst, p.side[i].pairList = l.first, l.pairs
 			}
 		}

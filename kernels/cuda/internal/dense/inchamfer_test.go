@@ -177,8 +177,10 @@ func (x *inPlace) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 		q, weights := spreadOut(b[0], c.Weights)
 		d, _ := spreadOut(b[1], nil)
 		call := &HeadCall{
-			Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len()), Normalize: c.Normalize,
-			Head: x.bytes(raw(&c.Head.Weights), x.shift*c.Head.Weights.Type.Size()), HeadType: c.Head.Weights.Type, Scores: uint64(x.alloc(4 * w.Pairs)),
+			Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len()),
+			Normalize: c.Normalize,
+			Head:      x.bytes(raw(&c.Head.Weights), x.shift*c.Head.Weights.Type.Size()), HeadType: c.Head.Weights.Type,
+			Scores: uint64(x.alloc(4 * w.Pairs)),
 		}
 		if weights != nil {
 			call.QueryWeights = x.bytes(runtime.Bytes(weights), 0)

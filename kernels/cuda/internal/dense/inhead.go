@@ -67,7 +67,8 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	tokens := c.D
 	tokens.Type, tokens.Dim, tokens.Scales, tokens.Zeros, tokens.Data = maxsim.F32, c.Q.Dim, 0, 0, runtime.ArenaAlign
 	return &ScoreCall{
-		Place: c.Place, Q: c.Q, D: tokens, Pairs: c.Pairs, Weights: c.QueryWeights, Normalize: c.Normalize, Scores: c.Scores, head: c,
+		Place: c.Place, Q: c.Q, D: tokens, Pairs: c.Pairs, Weights: c.QueryWeights, Normalize: c.Normalize,
+		Scores: c.Scores, head: c,
 	}, nil
 }
 
@@ -157,14 +158,17 @@ func (s *placedScore) beginHead() error {
 		return err
 	}
 	s.head = &denseProjectParams{
-		weights: w.rows, weightScale: w.scale, bias: driver.Ptr(c.head.Bias), dim: uint32(c.Q.Dim), rowBytes: uint32(h.hidden.rowBytes),
-		weightBytes: uint32(w.rowBytes), hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(w.format), hiddenDim: uint32(c.head.D.Dim),
+		weights: w.rows, weightScale: w.scale, bias: driver.Ptr(c.head.Bias), dim: uint32(c.Q.Dim),
+		rowBytes:    uint32(h.hidden.rowBytes),
+		weightBytes: uint32(w.rowBytes), hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(w.format),
+		hiddenDim: uint32(c.head.D.Dim),
 	}
 	if h.laid < 0 {
 		return nil
 	}
 	across, chunks := h.blocks(c)
-	lay := &denseLayParams{weights: w.rows, out: s.base.Add(h.laid), dim: uint32(c.Q.Dim), weightBytes: uint32(w.rowBytes), columns: uint32(h.kernel.columns)}
+	lay := &denseLayParams{weights: w.rows, out: s.base.Add(h.laid), dim: uint32(c.Q.Dim),
+		weightBytes: uint32(w.rowBytes), columns: uint32(h.kernel.columns)}
 	s.head.weights = lay.out
 	return runtime.Launch(rt, "dense/dense_lay", chunks, across, 1, 256, 0, lay)
 }
@@ -177,7 +181,8 @@ func (s *placedScore) project(first, n int) (rows, error) {
 	if err != nil || h.fused {
 		return hidden, err
 	}
-	to := rows{format: split, rowBytes: s.plan.d.rowBytes, rows: s.base.Add(s.plan.d.rows), scale: s.base.Add(s.plan.d.scale[0])}
+	to := rows{format: split, rowBytes: s.plan.d.rowBytes, rows: s.base.Add(s.plan.d.rows),
+		scale: s.base.Add(s.plan.d.scale[0])}
 	if c.Normalize {
 		to.unit = s.base.Add(s.plan.d.scale[1])
 	}
@@ -191,7 +196,8 @@ func (s *placedScore) project(first, n int) (rows, error) {
 	if err != nil {
 		return to, err
 	}
-	if err := runtime.Launch(rt, h.kernel.name, along, across, 1, h.kernel.block, h.kernel.shared, p); err != nil || h.kernel.packs {
+	if err := runtime.Launch(rt, h.kernel.name, along, across, 1, h.kernel.block, h.kernel.shared,
+		p); err != nil || h.kernel.packs {
 		return to, err
 	}
 	return to, runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, &densePackParams{

@@ -100,7 +100,8 @@ func spreadOut(b *maxsim.Batch, weights []float32) (*maxsim.Batch, []float32) {
 	size := m.Type.Size() * m.Dim
 	rows := b.Len() * stride
 	to := make([]byte, rows*size)
-	y := &maxsim.Batch{Tokens: maxsim.Matrix{Type: m.Type, Dim: m.Dim}, Layout: maxsim.Layout{Count: b.Len(), Stride: stride, Mask: make([]bool, rows)}}
+	y := &maxsim.Batch{Tokens: maxsim.Matrix{Type: m.Type, Dim: m.Dim}, Layout: maxsim.Layout{Count: b.Len(),
+		Stride: stride, Mask: make([]bool, rows)}}
 	if m.Scales != nil {
 		y.Tokens.Scales = make([]float32, rows)
 	}
@@ -206,14 +207,16 @@ func (x *inPlace) pairs(p *maxsim.Pairs, n, nq, nd int) PairList {
 		}
 		queries[i], docs[i] = int32(q), int32(d)
 	}
-	return PairList{Kind: PairsListed, Count: n, Queries: x.bytes(runtime.Bytes(queries), 0), Documents: x.bytes(runtime.Bytes(docs), 0)}
+	return PairList{Kind: PairsListed, Count: n, Queries: x.bytes(runtime.Bytes(queries), 0),
+		Documents: x.bytes(runtime.Bytes(docs), 0)}
 }
 
 // scoreCall brings a call to the device, but for its workspace.
 func (x *inPlace) scoreCall(c *maxsim.Call, w maxsim.Work) *ScoreCall {
 	q, weights := spreadOut(c.Q.(*maxsim.Batch), c.Weights)
 	d, _ := spreadOut(c.D.(*maxsim.Batch), nil)
-	call := &ScoreCall{Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Normalize: c.Normalize, Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len())}
+	call := &ScoreCall{Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Normalize: c.Normalize,
+		Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len())}
 	if weights != nil {
 		call.Weights = x.bytes(runtime.Bytes(weights), 0)
 	}
@@ -321,7 +324,8 @@ func TestInPlaceSuite(t *testing.T) {
 
 // The same in pieces and with documents cut into segments.
 func TestInPlaceInPieces(t *testing.T) {
-	for _, l := range []limits{{docs: 2000, part: 300, segment: 1 << 30}, {docs: 1 << 20, part: 1 << 20, segment: 4}, {docs: 3000, part: 1000, segment: 2}} {
+	for _, l := range []limits{{docs: 2000, part: 300, segment: 1 << 30}, {docs: 1 << 20, part: 1 << 20, segment: 4},
+		{docs: 3000, part: 1000, segment: 2}} {
 		for _, hopper := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v/hopper=%v", l, hopper), func(t *testing.T) {
 				x, _ := fakeInPlace(t, hopper)

@@ -37,77 +37,6 @@ func (b *Batch) matrix() *maxsim.Matrix {
 	return m
 }
 
-// placed is how the rows of a batch come to be as kernels read them.
-type placed struct {
-	format    format
-	rowBytes  int
-	pack      bool // into the workspace; else they are used where they are
-	prepared  bool // packed, or their lengths computed
-	piecewise bool // only those of a piece at a time
-	scale     [3]int64
-	rows      int64
-}
-
-// place decides how rows are had in a format; in the one of the elements if plain: kernels that
-// read any row.
-func (b *Batch) place(f format, plain, normalize bool) placed {
-	p := placed{format: f, rowBytes: rowBytes(f, b.Dim)}
-	same := b.Zeros == 0 && f == format(b.Type)
-	if plain && b.Zeros == 0 {
-		p.format, p.rowBytes, same = format(b.Type), b.Dim*b.Type.Size(), true
-	}
-	p.pack = !same || !plain && (p.rowBytes != b.Dim*b.Type.Size() || b.Data%16 != 0)
-	p.prepared = p.pack || normalize
-	return p
-}
-
-// lay takes room for n rows, or for what is computed of rows that stay.
-func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
-	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
-	if p.pack {
-		p.rows = a.Take(int64(n) * int64(p.rowBytes))
-	}
-	scaled := p.format == split || b.Scales != 0
-	if scaled && p.pack {
-		p.scale[0] = a.Take(4 * int64(n))
-	}
-	if normalize && scaled {
-		p.scale[1] = a.Take(4 * int64(n))
-	} else if normalize {
-		p.scale[2] = a.Take(4 * int64(n))
-	}
-}
-
-// bring sees that n rows from a row on are there, and returns where.
-func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
-	r := rows{format: p.format, rowBytes: p.rowBytes, rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
-	r = r.from(first)
-	if !p.prepared || n == 0 {
-		return r, nil
-	}
-	x := &densePackParams{
-		in: driver.Ptr(b.Data).Add(int64(first) * int64(b.Dim) * int64(b.Type.Size())), scales: r.scale,
-		n: uint32(n), dim: uint32(b.Dim), source: source(b.Type), format: uint32(p.format), rowBytes: uint32(p.rowBytes),
-	}
-	if b.Zeros != 0 {
-		x.zeros = driver.Ptr(b.Zeros).Add(int64(first))
-	}
-	for i, to := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
-		if p.scale[i] >= 0 {
-			*to = base.Add(p.scale[i])
-		}
-	}
-	if p.pack {
-		r.rows = base.Add(p.rows)
-		x.rows, x.scale = r.rows, r.scale
-		if p.scale[0] < 0 {
-			r.scale, x.scale = 0, 0
-		}
-	}
-	x.unit, x.inverse = r.unit, r.inverse
-	return r, runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, x)
-}
-
 // inPlaceLimits bound what of a call is in the workspace at a time: documents that are packed
 // stay in the cache until they are scored.
 var inPlaceLimits = limits{docs: stageBytes, part: 32 << 20, segment: 512}
@@ -166,7 +95,8 @@ const mostTable = 1 << 20
 
 // scorePlan finds the plan of a call, or makes it.
 func (d *Device) scorePlan(c *ScoreCall) (*shelved, error) {
-	key := scoreKey{c.Q.key(), c.D.key(), c.Pairs.Kind, c.Pairs.Count, c.Normalize, c.Weights != 0, c.Argmax != 0, c.head.key()}
+	key := scoreKey{c.Q.key(), c.D.key(), c.Pairs.Kind, c.Pairs.Count, c.Normalize, c.Weights != 0, c.Argmax != 0,
+		c.head.key()}
 	if x := d.shelf.find(key); x != nil {
 		return x, nil
 	}
@@ -185,7 +115,8 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 	if apart && c.D.several() {
 		return nil, fmt.Errorf("%w: masks of documents that share rows", driver.ErrUnsupported)
 	}
-	p := &scorePlan{kind: c.Pairs.Kind, segments: 1, segment: max(c.D.Longest, 1), weights: -1, part: -1, top: -1, arg: -1, rowMask: -1, ones: -1}
+	p := &scorePlan{kind: c.Pairs.Kind, segments: 1, segment: max(c.D.Longest, 1), weights: -1, part: -1, top: -1,
+		arg: -1, rowMask: -1, ones: -1}
 	p.pairs, _ = c.Pairs.pairs(&c.Q, &c.D)
 	p.fillItems = c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0 || p.kind == PairsListed || c.D.Items > mostTable
 	p.fillGroups = c.Q.Offsets != 0 || p.kind == PairsListed
@@ -198,7 +129,8 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 // chooseFor chooses formats and the kernel, and cuts long documents.
 func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 	s := &shape{
-		all: p.kind == PairsAll, queryCount: c.Q.Items, longest: c.Q.Longest, tokens: c.Q.Items * c.Q.Longest, arg: c.Argmax != 0,
+		all: p.kind == PairsAll, queryCount: c.Q.Items, longest: c.Q.Longest, tokens: c.Q.Items * c.Q.Longest,
+		arg:   c.Argmax != 0,
 		alone: p.kind == PairsListed || p.kind == PairsOwn && c.Pairs.Count < 4,
 	}
 	if p.kernel, err = d.chooseFormats(s, c); err != nil {
@@ -226,7 +158,8 @@ func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 // where they are, if a kernel takes them.
 func (d *Device) chooseFormats(s *shape, c *ScoreCall) (k kernel, err error) {
 	in := func(df, qf format) {
-		s.docs, s.queries = rows{format: df, rowBytes: rowBytes(df, c.D.Dim)}, rows{format: qf, rowBytes: rowBytes(qf, c.Q.Dim)}
+		s.docs, s.queries = rows{format: df, rowBytes: rowBytes(df, c.D.Dim)}, rows{format: qf,
+			rowBytes: rowBytes(qf, c.Q.Dim)}
 	}
 	if c.head != nil {
 		qf, _ := beside(split, c.Q.matrix())
@@ -338,7 +271,8 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, apart bool) error {
 	for i := range shapes {
 		t := p.table(c, &shapes[i])
 		p.made = append(p.made, t)
-		n.nItems, n.nGroups, n.nUnits, n.nJoins = max(n.nItems, t.nItems), max(n.nGroups, t.nGroups), max(n.nUnits, t.nUnits), max(n.nJoins, t.nJoins)
+		n.nItems, n.nGroups, n.nUnits, n.nJoins = max(n.nItems, t.nItems), max(n.nGroups, t.nGroups), max(n.nUnits,
+			t.nUnits), max(n.nJoins, t.nJoins)
 	}
 	if most := max(n.nItems, n.nGroups, n.nUnits, n.nJoins); most >= 1<<31 {
 		return fmt.Errorf("%w: %d pairs need tables of %d", driver.ErrUnsupported, p.pairs, most)
@@ -388,7 +322,8 @@ func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
 	case each <= most:
 		walk = func(do func(scorePiece) error) error {
 			return inPieces(nq, most/each, func(lo, n int) error {
-				return do(scorePiece{query: lo, queries: n, doc: lo * each, docs: n * each, each: each, pitch: each, out: lo * each})
+				return do(scorePiece{query: lo, queries: n, doc: lo * each, docs: n * each, each: each, pitch: each,
+					out: lo * each})
 			})
 		}
 	default:
@@ -434,7 +369,8 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 		t.nItems, t.nGroups, t.nJoins = x.docs*p.segments, x.docs*p.perQuery, x.docs
 		t.nUnits = t.nItems * runtime.CeilDiv(p.perQuery, k.groups)
 		if p.perQuery > 1 && p.segments == 1 {
-			w.partAt, w.outAt, w.sumGroups, w.sumCount = []uint64{0}, []uint64{0}, []uint32{uint32(p.perQuery)}, []uint32{uint32(x.docs)}
+			w.partAt, w.outAt = []uint64{0}, []uint64{0}
+			w.sumGroups, w.sumCount = []uint32{uint32(p.perQuery)}, []uint32{uint32(x.docs)}
 		}
 		p.place(&t, w, x.docs)
 		return t
@@ -462,8 +398,9 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 		for i := range t.nJoins {
 			query := i / x.each
 			w.joins = append(w.joins, denseJoin{
-				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.each), segments: uint32(p.segments),
-				row: uint32(q.begin(query)), count: uint32(q.rows),
+				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.each),
+				segments: uint32(p.segments),
+				row:      uint32(q.begin(query)), count: uint32(q.rows),
 			})
 		}
 	} else if all && c.D.Offsets != 0 {
@@ -497,7 +434,8 @@ func (w *work) numberRuns() int {
 func (p *scorePlan) place(t *scoreTables, w *work, most int) {
 	in := &p.tables
 	t.items, t.groups, t.units = add(in, w.items), add(in, w.groups), add(in, w.units)
-	t.partAt, t.outAt, t.sumGroups, t.sumCount = add(in, w.partAt), add(in, w.outAt), add(in, w.sumGroups), add(in, w.sumCount)
+	t.partAt, t.outAt, t.sumGroups, t.sumCount = add(in, w.partAt), add(in, w.outAt), add(in, w.sumGroups), add(in,
+		w.sumCount)
 	t.joins = add(in, w.joins)
 	t.nSums, t.mostSum = len(w.sumCount), most
 }

@@ -191,8 +191,9 @@ func (s *placedScore) bringWeights() error {
 	s.weights = s.base.Add(p.weights)
 	w := &denseWeightsParams{
 		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.Normalize), out: s.weights, n: uint32(c.Q.Rows),
-		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask), maskStride: uint64(c.Q.MaskStride),
-		items: uint32(c.Q.Items), longest: uint32(c.Q.Longest),
+		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		maskStride: uint64(c.Q.MaskStride),
+		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
 	}
 	if c.Q.Items == 1 {
 		w.stride = uint32(c.Q.Rows) // that of one item says nothing
@@ -222,9 +223,11 @@ func (s *placedScore) piece(x *scorePiece) error {
 	}
 	queries := s.q.from(firstQuery)
 	a := &denseParams{
-		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows, weights: s.weights.Add(4 * int64(firstQuery)),
-		items: s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
-		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format), queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
+		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
+		weights: s.weights.Add(4 * int64(firstQuery)),
+		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
+		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
+		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
 	}
 	scores, argmax := driver.Ptr(c.Scores).Add(4*int64(x.out)), driver.Ptr(0)
 	if c.Argmax != 0 {
@@ -268,11 +271,13 @@ func (s *placedScore) piece(x *scorePiece) error {
 	switch {
 	case p.segments > 1:
 		return runtime.Launch(rt, "dense/dense_join", t.nJoins, 1, 1, 1024, 0, &denseJoinParams{
-			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax, pitch: uint32(c.Q.Longest), segment: uint32(p.segment),
+			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax, pitch: uint32(c.Q.Longest),
+			segment: uint32(p.segment),
 		})
 	case p.part >= 0:
 		return runtime.Launch(rt, "dense/dense_sum", t.nSums, runtime.CeilDiv(t.mostSum, 256), 1, 256, 0, &denseSumParams{
-			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt), groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
+			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
+			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
 		})
 	}
 	return nil
@@ -286,8 +291,10 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 		unitsIn: s.tables.Add(t.units), groupsIn: s.tables.Add(t.groups),
 		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
 		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
-		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens), perQuery: uint32(p.perQuery),
-		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.each), joinPitch: uint32(x.pitch),
+		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
+		perQuery:   uint32(p.perQuery),
+		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.each),
+		joinPitch: uint32(x.pitch),
 	}
 	shift := func(base uint64, bytes int64) driver.Ptr {
 		if base == 0 {
@@ -304,7 +311,8 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 	if p.fillItems {
 		f.items, f.units = s.base.Add(p.items), s.base.Add(p.units)
 		f.nItems, f.nUnits = uint32(t.nItems), uint32(t.nUnits)
-		f.dOffsets, f.dLengths, f.dMask = shift(c.D.Offsets, 4*docs), shift(c.D.Lengths, 4*docs), shift(c.D.Mask, docs*int64(c.D.MaskStride))
+		f.dOffsets, f.dLengths, f.dMask = shift(c.D.Offsets, 4*docs), shift(c.D.Lengths, 4*docs), shift(c.D.Mask,
+			docs*int64(c.D.MaskStride))
 		if p.rowMask >= 0 {
 			f.rowMask = s.base.Add(p.rowMask + int64(first))
 		}

@@ -65,12 +65,12 @@ __device__ __forceinline__ void pack_scales(const DensePackParams &p, uint32_t r
   if (p.inverse) p.inverse[r] = given == 0 ? 0.0f : inverse * down / fabsf(given);
 }
 
-// Rows whose values a warp has in registers, 16 bytes of each lane at a time. Bound: the bytes.
-constexpr uint32_t kHeld = 4;
+// Rows whose values a warp has in registers, so many a lane, 16 bytes at a time. Bound: the bytes.
+constexpr uint32_t kHeldValues = 32;
 
 template <int kSource>
 __device__ __forceinline__ void pack_held(const DensePackParams &p, uint32_t r) {
-  constexpr int kPer = kSource == kF32 ? 4 : 8;
+  constexpr int kPer = kSource == kF32 ? 4 : 8, kHeld = kHeldValues / kPer;
   const uint32_t l = threadIdx.x & 31, n = p.dim / kPer;
   const uint4 *in = reinterpret_cast<const uint4 *>(p.in) + uint64_t(r) * n;
   float v[kHeld][kPer] = {};
@@ -125,13 +125,13 @@ __device__ __forceinline__ void pack_held(const DensePackParams &p, uint32_t r) 
   if (l == 0) pack_scales(p, r, exponent, square);
 }
 
-extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_constant__ DensePackParams p) {
+extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_constant__ DensePackParams p) {
   const uint32_t r = blockIdx.x * 8 + threadIdx.x / 32, l = threadIdx.x & 31;
   if (r >= p.n) return;
   if ((p.format == kSplit || !p.rows) && reinterpret_cast<uint64_t>(p.in) % 16 == 0) {
-    if (p.source == kF32 && p.dim % 4 == 0 && p.dim <= 128 * kHeld) return pack_held<kF32>(p, r);
-    if (p.source == kF16 && p.dim % 8 == 0 && p.dim <= 256 * kHeld) return pack_held<kF16>(p, r);
-    if (p.source == kBF16 && p.dim % 8 == 0 && p.dim <= 256 * kHeld) return pack_held<kBF16>(p, r);
+    if (p.source == kF32 && p.dim % 4 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kF32>(p, r);
+    if (p.source == kF16 && p.dim % 8 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kF16>(p, r);
+    if (p.source == kBF16 && p.dim % 8 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kBF16>(p, r);
   }
   float most = 0, square = 0;
   if (p.format == kSplit || p.inverse || p.unit) {

@@ -1,0 +1,77 @@
+package dense
+
+import (
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// placed is how the rows of a batch come to be as kernels read them.
+type placed struct {
+	format    format
+	rowBytes  int
+	pack      bool // into the workspace; else they are used where they are
+	prepared  bool // packed, or their lengths computed
+	piecewise bool // only those of a piece at a time
+	scale     [3]int64
+	rows      int64
+}
+
+// place decides how rows are had in a format; in the one of the elements if plain: kernels that
+// read any row.
+func (b *Batch) place(f format, plain, normalize bool) placed {
+	p := placed{format: f, rowBytes: rowBytes(f, b.Dim)}
+	same := b.Zeros == 0 && f == format(b.Type)
+	if plain && b.Zeros == 0 {
+		p.format, p.rowBytes, same = format(b.Type), b.Dim*b.Type.Size(), true
+	}
+	p.pack = !same || !plain && (p.rowBytes != b.Dim*b.Type.Size() || b.Data%16 != 0)
+	p.prepared = p.pack || normalize
+	return p
+}
+
+// lay takes room for n rows, or for what is computed of rows that stay.
+func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
+	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
+	if p.pack {
+		p.rows = a.Take(int64(n) * int64(p.rowBytes))
+	}
+	scaled := p.format == split || b.Scales != 0
+	if scaled && p.pack {
+		p.scale[0] = a.Take(4 * int64(n))
+	}
+	if normalize && scaled {
+		p.scale[1] = a.Take(4 * int64(n))
+	} else if normalize {
+		p.scale[2] = a.Take(4 * int64(n))
+	}
+}
+
+// bring sees that n rows from a row on are there, and returns where.
+func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
+	r := rows{format: p.format, rowBytes: p.rowBytes, rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
+	r = r.from(first)
+	if !p.prepared || n == 0 {
+		return r, nil
+	}
+	x := &densePackParams{
+		in: driver.Ptr(b.Data).Add(int64(first) * int64(b.Dim) * int64(b.Type.Size())), scales: r.scale,
+		n: uint32(n), dim: uint32(b.Dim), source: source(b.Type), format: uint32(p.format), rowBytes: uint32(p.rowBytes),
+	}
+	if b.Zeros != 0 {
+		x.zeros = driver.Ptr(b.Zeros).Add(int64(first))
+	}
+	for i, to := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
+		if p.scale[i] >= 0 {
+			*to = base.Add(p.scale[i])
+		}
+	}
+	if p.pack {
+		r.rows = base.Add(p.rows)
+		x.rows, x.scale = r.rows, r.scale
+		if p.scale[0] < 0 {
+			r.scale, x.scale = 0, 0
+		}
+	}
+	x.unit, x.inverse = r.unit, r.inverse
+	return r, runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, x)
+}
