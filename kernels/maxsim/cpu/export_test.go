@@ -18,7 +18,8 @@ func Screening(screened *int) (with []maxsim.Backend, without maxsim.Backend) {
 	}
 	screening := func(screen tier.Screen) maxsim.Backend {
 		t, products := *best, screen.Products
-		screen.Products = func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32) {
+		screen.Products = func(dst [][32]float32, most *[32]float32, levels []byte, stride int,
+			panel []byte, start *[32]int32, scales []float32) {
 			*screened++
 			products(dst, most, levels, stride, panel, start, scales)
 		}
@@ -26,7 +27,8 @@ func Screening(screened *int) (with []maxsim.Backend, without maxsim.Backend) {
 		return &backend{tier: &t}
 	}
 	halves := *best.Vectors.Screen
-	halves.Halves, halves.Rows, halves.Round, halves.Products = true, 16, roundHalves, halvesProducts(rand.New(rand.NewPCG(1, 2)))
+	halves.Halves, halves.Rows, halves.Round = true, 16, roundHalves
+	halves.Products = halvesProducts(rand.New(rand.NewPCG(1, 2)))
 	t := *best
 	t.Vectors.Screen = nil
 	return []maxsim.Backend{screening(*best.Vectors.Screen), screening(halves)}, &backend{tier: &t}
@@ -53,7 +55,8 @@ func roundHalves(levels []byte, stride int, rows []float32, dim int, units []flo
 }
 
 func halvesProducts(rng *rand.Rand) func([][32]float32, *[32]float32, []byte, int, []byte, *[32]int32, []float32) {
-	return func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32) {
+	return func(dst [][32]float32, most *[32]float32, levels []byte, stride int,
+		panel []byte, _ *[32]int32, factors []float32) {
 		for r := range dst {
 			for c := range 32 {
 				var sum, x2, y2 float64
