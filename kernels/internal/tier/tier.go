@@ -272,7 +272,8 @@ type Screen struct {
 	// then the next four: bfloat16, or signed bytes; start is what is added to sums of
 	// bytes, and ignored for bfloat16. Sums of bytes are exact, others are those of
 	// float32 in any order. scales may be nil for bfloat16.
-	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
+	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int,
+		panel []byte, start *[32]int32, scales []float32)
 	// Doubts lists the products that reach the limits of their columns: above, the
 	// number of the row, counted from first; below, 32 times the row, and the column.
 	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int

@@ -148,7 +148,8 @@ func avx2Vectors() Vectors {
 func avx512Vectors() Vectors {
 	return Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares,
 		Products: avx512.SumProducts, AddScaled: avx512.AddScaled, AddRows: avx512.AddRows, Zero: avx512.Zero, WidenI8: avx512.WidenI8,
-		Screen: &Screen{Rows: avx512.ScreenRows, Round: avx512.RoundBytes, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}}
+		Screen: &Screen{Rows: avx512.ScreenRows, Round: avx512.RoundBytes, Products: avx512.Screen,
+			Doubts: avx512.Doubts, Pairs: avx512.DotPairs}}
 }
 
 // amxVectors screens by matrix products of bfloat16.

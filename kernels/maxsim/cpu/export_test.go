@@ -18,7 +18,8 @@ func Screening(screened *int) (with []maxsim.Backend, without maxsim.Backend) {
 	}
 	screening := func(screen tier.Screen) maxsim.Backend {
 		t, products := *best, screen.Products
-		screen.Products = func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32) {
+		screen.Products = func(dst [][32]float32, most *[32]float32, levels []byte, stride int,
+			panel []byte, start *[32]int32, scales []float32) {
 			*screened++
 			products(dst, most, levels, stride, panel, start, scales)
 		}
@@ -26,7 +27,8 @@ func Screening(screened *int) (with []maxsim.Backend, without maxsim.Backend) {
 		return &backend{tier: &t}
 	}
 	halves := *best.Vectors.Screen
-	halves.Halves, halves.Rows, halves.Round, halves.Products = true, 16, roundHalves, halvesProducts(rand.New(rand.NewPCG(1, 2)))
+	halves.Halves, halves.Rows, halves.Round = true, 16, roundHalves
+	halves.Products = halvesProducts(rand.New(rand.NewPCG(1, 2)))
 	t := *best
 	t.Vectors.Screen = nil
 	return []maxsim.Backend{screening(*best.Vectors.Screen), screening(halves)}, &backend{tier: &t}
@@ -53,15 +55,26 @@ func roundHalves(levels []byte, stride int, rows []float32, dim int, units []flo
 }
 
 func halvesProducts(rng *rand.Rand) func([][32]float32, *[32]float32, []byte, int, []byte, *[32]int32, []float32) {
-	return func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32) {
+	return func(dst [][32]float32, most *[32]float32, levels []byte, stride int,
+		panel []byte, _ *[32]int32, factors []float32) {
+		dim := stride / 2
+		columns, x := make([]float64, 32*dim), make([]float64, dim)
+		for c := range 32 {
+			for j := range dim {
+				columns[c*dim+j] = half(panel, j/2*64+2*c+j%2)
+			}
+		}
 		for r := range dst {
+			for j := range x {
+				x[j] = half(levels, r*dim+j)
+			}
 			for c := range 32 {
-				var sum, x2, y2 float64
-				for j := range stride / 2 {
-					x, y := half(levels, r*stride/2+j), half(panel, j/2*64+2*c+j%2)
-					sum, x2, y2 = sum+x*y, x2+x*x, y2+y*y
+				var sum, size float64
+				for j, y := range columns[c*dim : (c+1)*dim] {
+					sum += x[j] * y
+					size += math.Abs(x[j] * y)
 				}
-				sum += (rng.Float64()*2 - 1) * float64(stride/2) / (1 << 24) * math.Sqrt(x2*y2)
+				sum += (rng.Float64()*2 - 1) * float64(dim) / (1 << 24) * size
 				if factors != nil {
 					sum *= float64(factors[r])
 				}

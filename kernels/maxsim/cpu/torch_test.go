@@ -21,7 +21,9 @@ func BenchmarkTorch(b *testing.B) {
 	require.NoError(b, err)
 	ctx := context.Background()
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.F16} {
-		for _, s := range []struct{ nq, lq, nd, ld int }{{1, 32, 1000, 180}, {16, 32, 16, 180}, {32, 32, 32, 180}, {16, 32, 16, 1030}} {
+		for _, s := range []struct{ nq, lq, nd, ld int }{
+			{1, 32, 1000, 180}, {16, 32, 16, 180}, {32, 32, 32, 180}, {16, 32, 16, 1030},
+		} {
 			rng := maxsimtest.Rand(1)
 			side := func(n, l int) *maxsim.Batch {
 				one := maxsimtest.Side{Type: kind, Lengths: []int{n * l}, Unit: true}.Batch(rng, 128)
