@@ -43,7 +43,7 @@ func TestGPUChamferIsExact(t *testing.T) {
 				nx, ny := 1500, 700
 				x := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, nx, dim), dim))
 				y := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, ny, dim), dim))
-				hx, err := b.Hold(ctx, x, maxsim.HoldOptions{})
+				hx, err := b.Hold(ctx, x)
 				require.NoError(t, err)
 				c := &maxsim.ChamferCall{X: hx, Y: y, Metric: metric, Distances: make([]float32, 1),
 					NearestX: make([]int32, nx), NearestY: make([]int32, ny)}
