@@ -83,7 +83,9 @@ func fakeHead(kind format, columns int) drivertest.Kernel {
 				}
 				sum := float32(0)
 				for q, v := range best {
-					sum += float32(v) * float(f, s.weights, int(g.row)+q)
+					if w := float(f, s.weights, int(g.row)+q); w != 0 {
+						sum += float32(v) * w
+					}
 				}
 				array[float32](f, s.out, 4, int(g.out)+int(it.pos), 1)[0] = sum
 			}

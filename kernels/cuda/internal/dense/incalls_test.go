@@ -295,6 +295,9 @@ func checkHeads(t *testing.T, x *inPlace) {
 				if i == 1 && kind == maxsim.F16 {
 					d.Lengths = []int{70, 0, 3, 64, 65, 1, 70}
 				}
+				if shape.lq > 5 { // rows that are no tokens become NaN
+					q.Lengths = []int{shape.lq - 2}
+				}
 				w := padded(kind, shape.hidden, 1, shape.dim).Tokens
 				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: w, Bias: maxsimtest.Normal(rng, shape.dim)},
 					Scores: make([]float32, 7)}

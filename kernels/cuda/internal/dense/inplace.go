@@ -22,7 +22,7 @@ import (
 // Numbers that are addresses are 0 where there is nothing.
 type Batch struct {
 	Data       uint64 // [Rows][Dim], aligned to the element
-	Scales     uint64 // float32 [Rows], what a row is to be multiplied with; 0: 1
+	Scales     uint64 // float32 [Rows], what a row is to be multiplied with, not negative; 0: 1
 	Zeros      uint64 // int8 [Rows], of int8, subtracted before; 0: 0
 	Offsets    uint64 // int32 [Items+1]; 0: padded
 	Lengths    uint64 // int32 [Items]

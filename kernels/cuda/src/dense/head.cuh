@@ -188,7 +188,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
       float *v = joint + turn * 4 * 32 + l;
       const float most = fmaxf(fmaxf(v[0], v[32]), fmaxf(v[64], v[96]));
       v[0] = v[32] = v[64] = v[96] = -INFINITY;
-      float sum = l < s.groups[unit.group].count ? most * weight : 0.0f;
+      float sum = weight != 0 && counts(most) ? most * weight : 0.0f;
 #pragma unroll
       for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
       if (l == 0) s.out[s.groups[unit.group].out + pos] = sum;
