@@ -27,7 +27,10 @@ func (s *sides) both() [2]*side { return [2]*side{&s.x, &s.y} }
 
 // pair is a pair of items without places of keys.
 func (s *sides) pair(x, y int) denseChamferPair {
-	return denseChamferPair{x: uint64(s.x.first[x]), y: uint64(s.y.first[y]), xLen: uint32(s.x.count(x)), yLen: uint32(s.y.count(y))}
+	return denseChamferPair{
+		x: uint64(s.x.first[x]), y: uint64(s.y.first[y]),
+		xLen: uint32(s.x.count(x)), yLen: uint32(s.y.count(y)),
+	}
 }
 
 // chamfer is a call under way.
@@ -83,7 +86,8 @@ func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
 // shape is that of n pairs.
 func (c *chamfer) shape(n int) chamferShape {
 	return chamferShape{
-		metric: c.call.Metric, dim: c.work.X.Dim, pairs: n, rows: [2]int{c.x.rows(), c.y.rows()}, longest: [2]int{c.work.StrideX, c.work.StrideY},
+		metric: c.call.Metric, dim: c.work.X.Dim, pairs: n,
+		rows: [2]int{c.x.rows(), c.y.rows()}, longest: [2]int{c.work.StrideX, c.work.StrideY},
 		nearest: c.call.NearestX != nil || c.call.NearestY != nil,
 	}
 }
@@ -91,7 +95,8 @@ func (c *chamfer) shape(n int) chamferShape {
 // begin cuts the pairs into pieces whose keys and results fit, and brings the tokens.
 func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
 	at := &chamferPieces{
-		near: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY}, strides: [2]int{c.work.StrideX, c.work.StrideY}, plans: map[int]*chamferPlan{},
+		near: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
+		strides: [2]int{c.work.StrideX, c.work.StrideY}, plans: map[int]*chamferPlan{},
 	}
 	at.per = min(max(c.limits.out/(4+20*(at.strides[0]+at.strides[1])), 1), c.work.Pairs)
 	for _, n := range []int{at.per, c.work.Pairs % at.per} {
@@ -126,7 +131,9 @@ func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPiece
 }
 
 // prepare brings the table of the pairs from lo on, as many as there is room for.
-func (c *chamfer) prepare(rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int) (*denseChamferParams, error) {
+func (c *chamfer) prepare(
+	rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int,
+) (*denseChamferParams, error) {
 	w, n := &rt.Work, len(pairs)
 	for i := range pairs {
 		x, y := c.call.At(lo+i, c.work.Y.Len())
@@ -140,7 +147,9 @@ func (c *chamfer) prepare(rt *runtime.Runtime, at *chamferPieces, pairs []denseC
 	p := &denseChamferParams{pairs: w.In.At(at.table), out: w.Out.At(at.distances)}
 	for i := range p.side {
 		r := &c.rows[i]
-		p.side[i] = denseChamferSide{rows: r.rows, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format)}
+		p.side[i] = denseChamferSide{
+			rows: r.rows, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
+		}
 		if at.near[i] >= 0 {
 			p.side[i].near = w.Out.At(at.near[i])
 		}

@@ -157,13 +157,15 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 		return nil, err
 	}
 	at := &chamferGradsAt{plan: planChamferGrad(chamferGradShape{
-		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs, rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
+		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
+		rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
 	})}
 	base := scratch.Take(at.plan.bytes)
 	var near, items, first, list [2]int64
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
 	for i := range both {
-		near[i], items[i], first[i], list[i] = add(&in, g.near[i]), add(&in, g.items[i]), add(&in, g.first[i]), add(&in, g.list[i])
+		near[i], items[i] = add(&in, g.near[i]), add(&in, g.items[i])
+		first[i], list[i] = add(&in, g.first[i]), add(&in, g.list[i])
 		if to[i] != nil {
 			at.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
@@ -190,8 +192,9 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	for i := range p.side {
 		r := &g.rows[i]
 		p.side[i] = denseChamferGradSide{
-			rows: r.rows, scale: r.scale, near: w.In.At(near[i]), offsets: w.In.At(items[i]), pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]),
-			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32), items: uint32(both[i].shape.Len()),
+			rows: r.rows, scale: r.scale, near: w.In.At(near[i]), offsets: w.In.At(items[i]),
+			pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]), items: uint32(both[i].shape.Len()),
+			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32),
 		}
 		if to[i] != nil {
 			p.side[i].out = w.Out.At(at.grads[i])

@@ -19,6 +19,7 @@ const (
 	chamferResident  = 50176 // and of _resident, beside the rows of X
 	chamferStays     = 512   // bytes of a row of X that may stay there
 	chamferPartRows  = 256   // of dense_chamfer_sum
+	chamferChain     = 32    // of a row with dense_chamfer_grad
 	chamferMostParts = 1<<16 - 1
 )
 
@@ -52,9 +53,12 @@ type chamferPlan struct {
 	bytes                               int64 // of the workspace
 }
 
-// planChamfer makes the plan for device code of an architecture; filling is how many blocks of
-// a kernel fill the device, whose blocks may have so much shared memory.
-func planChamfer(s chamferShape, arch string, shared int, filling func(name string, threads, shared int) (int, error)) (*chamferPlan, error) {
+// fillingBlocks says how many blocks of a kernel fill the device.
+type fillingBlocks func(name string, threads, shared int) (int, error)
+
+// planChamfer makes the plan for device code of an architecture, whose blocks may have so much
+// shared memory.
+func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks) (*chamferPlan, error) {
 	p := &chamferPlan{shape: s}
 	var a runtime.Arena
 	keys := s.pairs * (s.longest[0] + s.longest[1])
@@ -127,7 +131,7 @@ func (p *chamferPlan) add(name string, block, shared int, x, y, z int) {
 
 // addTiles adds a kernel of tiles of X, with runs of tiles of Y: some blocks for each that
 // runs at a time, so that the last ones end together.
-func (p *chamferPlan) addTiles(filling func(string, int, int) (int, error), name string, block, shared, x, y int) error {
+func (p *chamferPlan) addTiles(filling fillingBlocks, name string, block, shared, x, y int) error {
 	slots, err := filling("dense/"+name, block, shared)
 	if err != nil {
 		return err
@@ -143,10 +147,14 @@ func (p *chamferPlan) addTiles(filling func(string, int, int) (int, error), name
 func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferParams) error {
 	s, x := &p.shape, *given
 	x.keys, x.done, x.parts = base.Add(p.keys), base.Add(p.done), base.Add(p.parts)
-	x.nKeys, x.nPairs, x.dim, x.pointBytes = uint64(s.pairs*(s.longest[0]+s.longest[1])), uint32(s.pairs), uint32(s.dim), uint32(p.pointBytes)
+	x.nKeys = uint64(s.pairs * (s.longest[0] + s.longest[1]))
+	x.nPairs, x.dim, x.pointBytes = uint32(s.pairs), uint32(s.dim), uint32(p.pointBytes)
 	x.l1 = uint32(s.metric)
 	for i := range x.side {
 		x.side[i].n, x.side[i].pitch = uint32(s.rows[i]), uint32(s.longest[i])
+		if x.side[i].stride == 0 {
+			x.side[i].mask = 0 // of items without rows
+		}
 		if p.pointBytes > 0 {
 			x.side[i].points = base.Add(p.points[i])
 		}
@@ -183,6 +191,7 @@ type chamferGradPlan struct {
 	shape  chamferGradShape
 	counts int64
 	head   [2]int64
+	chains int64
 	zero   int64
 	next   [2]int64
 	bytes  int64
@@ -195,7 +204,10 @@ func planChamferGrad(s chamferGradShape) *chamferGradPlan {
 	for i := range p.head {
 		p.head[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
-	p.zero = a.Size
+	// Of rows that have more than chamferChain there is none for each.
+	most := s.pairs * (s.longest[0] + s.longest[1]) / (chamferChain + 1)
+	p.chains = a.Take(4 + 4*int64(most))
+	p.zero = p.chains + 4
 	for i := range p.next {
 		p.next[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
@@ -206,10 +218,12 @@ func planChamferGrad(s chamferGradShape) *chamferGradPlan {
 // run launches the kernels, as that of chamferPlan.
 func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferGradParams) error {
 	s, x := &p.shape, *given
-	x.counts, x.nPairs, x.dim = base.Add(p.counts), uint32(s.pairs), uint32(s.dim)
+	x.counts, x.chains = base.Add(p.counts), base.Add(p.chains)
+	x.nPairs, x.dim = uint32(s.pairs), uint32(s.dim)
 	for i := range x.side {
 		x.side[i].head, x.side[i].next = base.Add(p.head[i]), base.Add(p.next[i])
 		x.side[i].n, x.side[i].pitch = uint64(s.rows[i]), uint32(s.longest[i])
+		x.side[i].stride = max(x.side[i].stride, 1) // of items without rows, or with offsets
 	}
 	if err := rt.Driver.Set(base, 0, p.zero, rt.Stream); err != nil {
 		return err
@@ -218,9 +232,13 @@ func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *dense
 	if err := runtime.Launch(rt, "dense/dense_chamfer_list", s.pairs, across, 2, 256, 0, &x); err != nil {
 		return err
 	}
-	name, rows := "dense/dense_chamfer_grad_"+[...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric], 4
+	metric := [...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric]
+	name, rows := "dense/dense_chamfer_grad_"+metric, 4
 	if s.dim <= chamferFew {
 		name, rows = name+"_few", 16
 	}
-	return runtime.Launch(rt, name, runtime.CeilDiv(max(s.rows[0], s.rows[1]), rows), 2, 1, 128, 0, &x)
+	if err := runtime.Launch(rt, name, runtime.CeilDiv(max(s.rows[0], s.rows[1]), rows), 2, 1, 128, 0, &x); err != nil {
+		return err
+	}
+	return runtime.Launch(rt, "dense/dense_chamfer_grad_long_"+metric, 2*rt.Props.Multiprocessors, 1, 1, 256, 0, &x)
 }

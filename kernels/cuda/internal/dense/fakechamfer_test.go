@@ -21,18 +21,23 @@ func scaledRow(f *drivertest.Fake, p, scale driver.Ptr, form, rowBytes uint32, r
 // there is nothing to find and nothing in doubt.
 func fakeChamfers() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
-		"dense_chamfer_pairs": fakeChamferPairs, "dense_chamfer_rows": fakeChamferRows, "dense_chamfer_sum": fakeChamferSum, "dense_chamfer_list": fakeChamferList,
-		"dense_chamfer_product": fakeChamfer(maxsim.SquaredL2, chamferStreamed), "dense_chamfer_product_resident": fakeChamfer(maxsim.SquaredL2, chamferResident),
-		"dense_chamfer_l1": fakeChamfer(maxsim.L1, 0),
+		"dense_chamfer_pairs": fakeChamferPairs,
+		"dense_chamfer_rows":  fakeChamferRows, "dense_chamfer_sum": fakeChamferSum, "dense_chamfer_list": fakeChamferList,
+		"dense_chamfer_product":          fakeChamfer(maxsim.SquaredL2, chamferStreamed),
+		"dense_chamfer_product_resident": fakeChamfer(maxsim.SquaredL2, chamferResident),
+		"dense_chamfer_l1":               fakeChamfer(maxsim.L1, 0),
 	}
-	all["dense_chamfer_wide"], all["dense_chamfer_wide_resident"] = all["dense_chamfer_product"], all["dense_chamfer_product_resident"]
+	all["dense_chamfer_wide"] = all["dense_chamfer_product"]
+	all["dense_chamfer_wide_resident"] = all["dense_chamfer_product_resident"]
 	for _, d := range []string{"3", "4", "8"} {
-		all["dense_chamfer_few_l2_d"+d], all["dense_chamfer_few_l1_d"+d] = fakeChamfer(maxsim.SquaredL2, 0), fakeChamfer(maxsim.L1, 0)
+		all["dense_chamfer_few_l2_d"+d] = fakeChamfer(maxsim.SquaredL2, 0)
+		all["dense_chamfer_few_l1_d"+d] = fakeChamfer(maxsim.L1, 0)
 	}
 	for _, few := range []string{"", "_few"} {
-		all["dense_chamfer_grad_l2"+few], all["dense_chamfer_grad_l1"+few] = fakeChamferGrad(maxsim.SquaredL2), fakeChamferGrad(maxsim.L1)
+		all["dense_chamfer_grad_l2"+few] = fakeChamferGrad(maxsim.SquaredL2)
+		all["dense_chamfer_grad_l1"+few] = fakeChamferGrad(maxsim.L1)
 	}
-	for _, name := range []string{"find", "resolve", "l2"} {
+	for _, name := range []string{"find", "resolve", "l2", "grad_long_l2", "grad_long_l1"} {
 		all["dense_chamfer_"+name] = func(*drivertest.Fake, *driver.Launch) {}
 	}
 	return all
@@ -92,7 +97,11 @@ func fakeChamferRows(f *drivertest.Fake, l *driver.Launch) {
 func fakeChamfer(metric maxsim.Metric, shared int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*denseChamferParams)(l.Args)
-		if want := map[bool]int{true: shared + chamferTileWide*int(p.pointBytes), false: shared}[shared == chamferResident]; int(l.Shared) != want || l.Grid.X != p.nPairs {
+		want := shared
+		if shared == chamferResident {
+			want += chamferTileWide * int(p.pointBytes)
+		}
+		if int(l.Shared) != want || l.Grid.X != p.nPairs {
 			panic("the shared memory or the grid of another kernel")
 		}
 		token := func(s *denseChamferSide, row uint64) bool {
@@ -149,7 +158,8 @@ func fakeChamferSum(f *drivertest.Fake, l *driver.Launch) {
 			}
 			return sum
 		}
-		array[float32](f, p.out, 4, i, 1)[0] = float32(side(&p.side[0], pair.keyX, pair.xLen) + side(&p.side[1], pair.keyY, pair.yLen))
+		x, y := side(&p.side[0], pair.keyX, pair.xLen), side(&p.side[1], pair.keyY, pair.yLen)
+		array[float32](f, p.out, 4, i, 1)[0] = float32(x + y)
 	}
 }
 
@@ -243,8 +253,10 @@ func fakeChamferGrad(metric maxsim.Metric) drivertest.Kernel {
 						if own := array[int32](f, s.near, 4, i*int(s.pitch)+place, 1)[0]; own >= 0 {
 							add(side, uint32(own))
 						}
-						for t := array[uint32](f, s.head, 4, i*int(s.pitch)+place, 1)[0]; t > 0; t = array[uint32](f, o.next, 4, i*int(o.pitch)+int(t)-1, 1)[0] {
+						t := array[uint32](f, s.head, 4, i*int(s.pitch)+place, 1)[0]
+						for t > 0 {
 							add(1-side, t-1)
+							t = array[uint32](f, o.next, 4, i*int(o.pitch)+int(t)-1, 1)[0]
 						}
 					}
 				}

@@ -41,13 +41,16 @@ func TestGPUChamferIsExact(t *testing.T) {
 				name := fmt.Sprintf("d=%d/%s/%d", dim, kind, metric)
 				rng := maxsimtest.Rand(uint64(dim))
 				nx, ny := 1500, 700
-				x, y := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, nx, dim), dim)), maxsim.Single(maxsim.Float32(hardPoints(rng, kind, ny, dim), dim))
+				x := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, nx, dim), dim))
+				y := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, ny, dim), dim))
 				hx, err := b.Hold(ctx, x, maxsim.HoldOptions{})
 				require.NoError(t, err)
-				c := &maxsim.ChamferCall{X: hx, Y: y, Metric: metric, Distances: make([]float32, 1), NearestX: make([]int32, nx), NearestY: make([]int32, ny)}
+				c := &maxsim.ChamferCall{X: hx, Y: y, Metric: metric, Distances: make([]float32, 1),
+					NearestX: make([]int32, nx), NearestY: make([]int32, ny)}
 				require.NoError(t, b.Chamfer(ctx, c), name)
 				again := *c
-				again.Distances, again.NearestX, again.NearestY = make([]float32, 1), make([]int32, nx), make([]int32, ny)
+				again.Distances = make([]float32, 1)
+				again.NearestX, again.NearestY = make([]int32, nx), make([]int32, ny)
 				require.NoError(t, b.Chamfer(ctx, &again), name)
 				require.Equal(t, c.NearestX, again.NearestX, name)
 				require.Equal(t, c.NearestY, again.NearestY, name)
@@ -100,12 +103,15 @@ func TestGPUChamferLongChains(t *testing.T) {
 	b := New(runtimetest.OpenGPU(t))
 	for _, dim := range []int{3, 70} {
 		rng := maxsimtest.Rand(7)
-		x, y := maxsim.Single(maxsim.Float32(hardPoints(rng, "plain", 3000, dim), dim)), maxsim.Single(maxsim.Float32(hardPoints(rng, "plain", 20, dim), dim))
-		c := &maxsim.ChamferCall{X: x, Y: y, Mean: true, Distances: make([]float32, 1), NearestX: make([]int32, 3000), NearestY: make([]int32, 20)}
+		x := maxsim.Single(maxsim.Float32(hardPoints(rng, "plain", 3000, dim), dim))
+		y := maxsim.Single(maxsim.Float32(hardPoints(rng, "plain", 20, dim), dim))
+		c := &maxsim.ChamferCall{X: x, Y: y, Mean: true, Distances: make([]float32, 1),
+			NearestX: make([]int32, 3000), NearestY: make([]int32, 20)}
 		require.NoError(t, maxsim.Chamfer(ctx, b, c))
 		var last *maxsim.ChamferGradCall
 		for range 3 {
-			g := &maxsim.ChamferGradCall{X: x, Y: y, Mean: true, NearestX: c.NearestX, NearestY: c.NearestY, Upstream: []float32{100},
+			g := &maxsim.ChamferGradCall{X: x, Y: y, Mean: true, Upstream: []float32{100},
+				NearestX: c.NearestX, NearestY: c.NearestY,
 				DX: maxsimtest.NewGradient(x, maxsim.F32), DY: maxsimtest.NewGradient(y, maxsim.F32)}
 			require.NoError(t, maxsim.ChamferGradients(ctx, b, g))
 			if last != nil {
@@ -162,7 +168,8 @@ func putMemory(t *testing.T, rt *runtime.Runtime, host []byte) driver.Mem {
 func TestGPUChamferInPlace(t *testing.T) {
 	b := New(runtimetest.OpenGPU(t)).(*backend)
 	for _, dim := range []int{3, 6, 50, 200} {
-		for kind, pairs := range []maxsim.Pairs{maxsim.All(), maxsim.Own(2), maxsim.Listed([]int32{2, 0, 2}, []int32{1, 1, 5})} {
+		listed := maxsim.Listed([]int32{2, 0, 2}, []int32{1, 1, 5})
+		for kind, pairs := range []maxsim.Pairs{maxsim.All(), maxsim.Own(2), listed} {
 			for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 				rng := maxsimtest.Rand(uint64(dim + kind))
 				stride := [2]int{70, 150}
@@ -177,7 +184,8 @@ func TestGPUChamferInPlace(t *testing.T) {
 				}
 				c := &maxsim.ChamferCall{X: batches[0], Y: batches[1], Pairs: pairs, Metric: metric, Mean: true}
 				n := map[int]int{0: 18, 1: 6, 2: 3}[kind]
-				c.Distances, c.NearestX, c.NearestY = make([]float32, n), make([]int32, n*stride[0]), make([]int32, n*stride[1])
+				c.Distances = make([]float32, n)
+				c.NearestX, c.NearestY = make([]int32, n*stride[0]), make([]int32, n*stride[1])
 				fill := func(v float32) {
 					for _, x := range batches {
 						for r, token := range x.Mask {
@@ -188,8 +196,10 @@ func TestGPUChamferInPlace(t *testing.T) {
 					}
 				}
 				require.NoError(t, b.Chamfer(ctx, c))
-				g := &maxsim.ChamferGradCall{X: c.X, Y: c.Y, Pairs: pairs, Metric: metric, Mean: true, NearestX: c.NearestX, NearestY: c.NearestY,
-					DX: maxsimtest.NewGradient(batches[0], maxsim.F32), DY: maxsimtest.NewGradient(batches[1], maxsim.F32)}
+				g := &maxsim.ChamferGradCall{X: c.X, Y: c.Y, Pairs: pairs, Metric: metric, Mean: true,
+					NearestX: c.NearestX, NearestY: c.NearestY,
+					DX: maxsimtest.NewGradient(batches[0], maxsim.F32),
+					DY: maxsimtest.NewGradient(batches[1], maxsim.F32)}
 				require.NoError(t, b.ChamferGradients(ctx, g))
 				fill(float32(math.NaN())) // what a caller has there may be anything
 				for _, arch := range []string{"", "90a"} {
@@ -202,7 +212,10 @@ func TestGPUChamferInPlace(t *testing.T) {
 	}
 }
 
-func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g *maxsim.ChamferGradCall, batches [2]*maxsim.Batch, arch string, kind, n int, stride [2]int) error {
+func chamferInPlace(
+	t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g *maxsim.ChamferGradCall,
+	batches [2]*maxsim.Batch, arch string, kind, n int, stride [2]int,
+) error {
 	dim := batches[0].Tokens.Dim
 	var free []driver.Mem
 	keep := func(m driver.Mem) driver.Mem { free = append(free, m); return m }
@@ -218,11 +231,25 @@ func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g 
 		x[i] = putPoints(t, rt, batches[i], batches[i].Len())
 		keep(x[i].mem)
 		pp.side[i] = denseChamferItems{items: uint32(x[i].items), stride: uint32(stride[i]), longest: uint32(stride[i])}
+		items := make([]int32, x[i].items+1) // all of them long, or one after another
+		for k := range items {
+			items[k] = int32(stride[i])
+			if i == 1 {
+				items[k] *= int32(k)
+			}
+		}
+		table := keep(putMemory(t, rt, runtime.Bytes(items))).Ptr
+		if i == 0 {
+			pp.side[i].lengths = table
+		} else {
+			pp.side[i].offsets = table
+		}
 		pp.side[i].list = keep(putMemory(t, rt, runtime.Bytes(lists[i]))).Ptr
 	}
 	pp.pairs = keep(putMemory(t, rt, make([]byte, 40*n))).Ptr
 	require.NoError(t, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(n, 256), 1, 1, 256, 0, pp))
-	shape := chamferShape{metric: c.Metric, dim: dim, pairs: n, rows: [2]int{x[0].rows, x[1].rows}, longest: stride, nearest: true}
+	shape := chamferShape{metric: c.Metric, dim: dim, pairs: n, longest: stride, nearest: true}
+	shape.rows = [2]int{x[0].rows, x[1].rows}
 	plan, err := planChamfer(shape, arch, rt.Props.Shared, rt.FillingBlocks)
 	require.NoError(t, err)
 	work := keep(putMemory(t, rt, make([]byte, plan.bytes)))
@@ -259,8 +286,10 @@ func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g 
 	var grads [2]driver.Mem
 	for i := range x {
 		grads[i] = keep(putMemory(t, rt, make([]byte, 4*x[i].rows*dim)))
-		q.side[i] = denseChamferGradSide{rows: x[i].mem.Ptr, near: near[i].Ptr, pairFirst: keep(putMemory(t, rt, runtime.Bytes(gg.first[i]))).Ptr,
-			pairList: keep(putMemory(t, rt, runtime.Bytes(gg.list[i]))).Ptr, out: grads[i].Ptr, bytes: uint32(4 * dim), format: uint32(f32),
+		q.side[i] = denseChamferGradSide{rows: x[i].mem.Ptr, near: near[i].Ptr, out: grads[i].Ptr,
+			pairFirst: keep(putMemory(t, rt, runtime.Bytes(gg.first[i]))).Ptr,
+			pairList:  keep(putMemory(t, rt, runtime.Bytes(gg.list[i]))).Ptr,
+			bytes:     uint32(4 * dim), format: uint32(f32),
 			outType: uint32([]format{f32, f16}[i]), items: uint32(x[i].items), stride: uint32(stride[i])}
 	}
 	require.NoError(t, gp.run(rt, work.Ptr, q))

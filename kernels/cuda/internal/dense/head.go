@@ -58,7 +58,7 @@ const (
 	headQuery   = headTokens*16 + 16 // of 4 dimensions
 	headMaxima  = headTeams * 8 * 32 * 4
 	headColumns = 128 // dimensions of a block, at most
-	headRing    = 6   // chunks of weights, at most where they do not stay
+	headRing    = 3   // chunks of weights, at most where they do not stay
 	headOthers  = 96  // barriers
 )
 

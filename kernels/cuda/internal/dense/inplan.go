@@ -41,6 +41,10 @@ func (b *Batch) matrix() *maxsim.Matrix {
 // stay in the cache until they are scored.
 var inPlaceLimits = limits{docs: stageBytes, part: 32 << 20, segment: 512}
 
+// headPieces is how many times as many hidden states are packed at a time, for a kernel whose
+// blocks all read the weights first.
+const headPieces = 4
+
 // scoreKey is what the plan of a call depends on.
 type scoreKey struct {
 	q, d                    batchKey
@@ -247,6 +251,9 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, apart bool) error {
 	rows := c.D.Rows
 	if p.d.piecewise {
 		room := d.limits.docs / p.d.rowBytes
+		if p.head != nil && p.head.fused {
+			room *= headPieces
+		}
 		if c.D.Stride > 0 {
 			most = min(most, max((room-c.D.Longest)/c.D.Stride+1, 1))
 		}

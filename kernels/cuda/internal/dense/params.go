@@ -151,7 +151,7 @@ type denseChamferGradSide struct {
 
 type denseChamferGradParams struct {
 	side                              [2]denseChamferGradSide
-	pairs, counts, upstream           driver.Ptr
+	pairs, counts, chains, upstream   driver.Ptr
 	nPairs, kind, count, dim, mean, _ uint32
 }
 

@@ -109,6 +109,7 @@ func TestCallsReachTheDriver(t *testing.T) {
 	check("cuDevicePrimaryCtxRetain", api.PrimaryCtxRetain((*ContextHandle)(unsafe.Pointer(u64)), 3), a, 3)
 	check("cuDevicePrimaryCtxRelease_v2", api.PrimaryCtxRelease(3), 3)
 	check("cuCtxSetCurrent", api.CtxSetCurrent(4), 4)
+	check("cuCtxGetCurrent", api.CtxGetCurrent((*ContextHandle)(unsafe.Pointer(u64))), a)
 	check("cuMemGetInfo_v2", api.MemInfo(&w.a, &w.b), a, b)
 
 	check("cuModuleLoadDataEx", api.ModuleLoad((*ModuleHandle)(unsafe.Pointer(u64)), bytes, bytes[10:]), a, text, 2)
@@ -147,6 +148,8 @@ func TestCallsReachTheDriver(t *testing.T) {
 
 	check("cuStreamBeginCapture_v2", api.CaptureBegin(6), 6, captureThreadLocal)
 	check("cuStreamEndCapture", api.CaptureEnd((*GraphHandle)(unsafe.Pointer(u64)), 6), 6, a)
+	check("cuStreamIsCapturing", api.IsCapturing(i32, 6), 6, a)
+	check("cuThreadExchangeStreamCaptureMode", api.CaptureMode(i32), a)
 	check("cuGraphInstantiateWithFlags", api.GraphInstantiate((*GraphExecHandle)(unsafe.Pointer(u64)), 9), a, 9, 0)
 	check("cuGraphDestroy", api.GraphDestroy(9), 9)
 	check("cuGraphExecDestroy", api.GraphExecDestroy(9), 9)

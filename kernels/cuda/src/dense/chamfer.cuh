@@ -96,6 +96,27 @@ __device__ __forceinline__ uint64_t least_key(uint64_t key, int lanes) {
   return other < key ? other : key;
 }
 
+// value_of is value, of a format that is known where kFormat is not 0: loads of several
+// dimensions are in flight.
+template <int kFormat>
+__device__ __forceinline__ float value_of(uint32_t format, const uint8_t *row, uint32_t d) {
+  return value(kFormat ? kFormat : format, row, d);
+}
+template <int N> struct Format {
+  static constexpr int kIs = N;
+};
+// with_format calls fn with the format of both sides, or with 0.
+template <class Fn>
+__device__ __forceinline__ void with_format(uint32_t x, uint32_t y, Fn fn) {
+  switch (x == y ? x : 0) {
+    case kF32: return fn(Format<kF32>{});
+    case kF16: return fn(Format<kF16>{});
+    case kBF16: return fn(Format<kBF16>{});
+    case kSplit: return fn(Format<kSplit>{});
+    default: return fn(Format<0>{});
+  }
+}
+
 __device__ __forceinline__ bool chamfer_token(const DenseChamferSide &s, uint64_t row) {
   return !s.mask || s.mask[row / s.stride * s.mask_stride + row % s.stride];
 }
@@ -143,14 +164,15 @@ __device__ __forceinline__ void few_point(const DenseChamferParams &p, const Den
 // A point for the tensor cores, of format split, by a warp: what it is from the first row
 // of Y, so that cancellation takes few digits where all points are far from 0. It returns
 // the squared length.
+template <int kFormat>
 __device__ __forceinline__ float product_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r) {
   const uint32_t l = threadIdx.x & 31;
   const bool token = chamfer_token(s, r);
   const float scale = s.scale ? s.scale[r] : 1.0f, scale_y = p.side[1].scale ? p.side[1].scale[0] : 1.0f;
   auto from_centre = [&](uint32_t d) {
     if (d >= p.dim || !token) return 0.0f;
-    const float c = value(p.side[1].format, p.side[1].rows, d) * scale_y;
-    return value(s.format, s.rows + r * s.bytes, d) * scale - (fabsf(c) < INFINITY ? c : 0.0f);
+    const float c = value_of<kFormat>(p.side[1].format, p.side[1].rows, d) * scale_y;
+    return value_of<kFormat>(s.format, s.rows + r * s.bytes, d) * scale - (fabsf(c) < INFINITY ? c : 0.0f);
   };
   constexpr uint32_t kKept = 4;  // values of a lane that are not computed twice
   float kept[kKept], most = 0, square = 0;
@@ -194,10 +216,12 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_rows(const __gri
     return;
   }
   float most = 0;
-  for (uint64_t r = uint64_t(blockIdx.x) * 8 + threadIdx.x / 32; r < s.n; r += uint64_t(gridDim.x) * 8) {
-    const float square = product_point(p, s, r);
-    if (square < INFINITY) most = fmaxf(most, square);
-  }
+  with_format(p.side[0].format, p.side[1].format, [&](auto format) {
+    for (uint64_t r = uint64_t(blockIdx.x) * 8 + threadIdx.x / 32; r < s.n; r += uint64_t(gridDim.x) * 8) {
+      const float square = product_point<decltype(format)::kIs>(p, s, r);
+      if (square < INFINITY) most = fmaxf(most, square);
+    }
+  });
   if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = most;
   __syncthreads();
   if (threadIdx.x) return;

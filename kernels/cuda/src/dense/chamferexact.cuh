@@ -14,14 +14,16 @@ __device__ __forceinline__ void load_tile(float (*to)[kChamferTile + 4], const D
                                           uint32_t d, uint32_t dims, float far) {
   const uint32_t k = threadIdx.x % 32;
   if (k >= dims) return;
-#pragma unroll 8
-  for (uint32_t r = threadIdx.x / 32; r < kChamferTile; r += 4) {
-    const uint32_t at = min(t + r, len - 1);
-    const uint64_t row = first + (list ? list[at] : at);
-    float v = value(s.format, s.rows + row * s.bytes, d + k) * (s.scale ? s.scale[row] : 1.0f);
-    if (!chamfer_token(s, row)) v = d + k == 0 ? far : 0.0f;
-    to[k][r] = v;
-  }
+  with_format(s.format, s.format, [&](auto format) {
+#pragma unroll 4
+    for (uint32_t r = threadIdx.x / 32; r < kChamferTile; r += 4) {
+      const uint32_t at = min(t + r, len - 1);
+      const uint64_t row = first + (list ? list[at] : at);
+      float v = value_of<decltype(format)::kIs>(s.format, s.rows + row * s.bytes, d + k) * (s.scale ? s.scale[row] : 1.0f);
+      if (!chamfer_token(s, row)) v = d + k == 0 ? far : 0.0f;
+      to[k][r] = v;
+    }
+  });
 }
 
 // A thread has 8 rows of X × 4 of Y of a tile of 64 × 64. Of a list of rows, which may be

@@ -1,11 +1,13 @@
 // chamfergrad.cuh: gradients of Chamfer distances. dense_chamfer_list chains the rows
 // that have the same nearest row, in any order; who pulls sorts them. Chains that are
-// longer than four rows a lane are few, and their rows are looked for in order among all.
-// So each gradient is the same bits each time.
+// longer are few, at most one for 33 rows: dense_chamfer_grad_long looks for their rows
+// in order among all. So each gradient is the same bits each time.
 #pragma once
 #include "chamfer.cuh"
 
 namespace plaid {
+
+constexpr int kChamferChain = 32;
 
 struct DenseChamferGradSide {
   const uint8_t *rows;
@@ -25,10 +27,12 @@ struct DenseChamferGradSide {
 // dense_chamfer_list: grid (pairs, ceil(most of pitches/256), 2), block 256.
 // dense_chamfer_grad_METRIC, and _few, up to 8 dimensions: grid (ceil(most rows of a side/4),
 // of _few /16, 2), block 128.
+// dense_chamfer_grad_long_METRIC: grid (blocks), block 256.
 struct DenseChamferGradParams {
   DenseChamferGradSide side[2];
   const DenseChamferPair *pairs;
   uint32_t *counts;                 // [pairs][2], 0 before: rows that have a nearest one
+  uint32_t *chains;                 // 0 before: how many rows have a long chain; then 2·row + side of each
   const float *upstream;            // [pairs], or null: 1
   uint32_t n_pairs, kind, count;    // as of dense_chamfer_pairs
   uint32_t dim, mean;
@@ -55,108 +59,195 @@ __device__ __forceinline__ float chamfer_slope(float x, float y) {
   return kL1 ? (v > 0 ? 1.0f : v < 0 ? -1.0f : 0.0f) : 2 * v;
 }
 
-// Some lanes have a row, each kValues dimensions at a time: what it gets from the row
-// that is nearest to it, then from those that it is nearest to, in the order of the
-// pairs of its item and of their rows.
-template <bool kL1, int kLanes, int kValues>
-__device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
-  constexpr int kMine = 4;  // rows of a chain that a lane has
-  constexpr uint32_t kAhead = 8;
-  const DenseChamferGradSide &s = p.side[blockIdx.y], &o = p.side[1 - blockIdx.y];
-  const uint64_t r = uint64_t(blockIdx.x) * (128 / kLanes) + threadIdx.x / kLanes;
-  const uint32_t l = threadIdx.x % kLanes, begin = threadIdx.x % 32 / kLanes * kLanes;
-  const uint32_t lanes = kLanes == 32 ? 0xffffffffu : ((1u << kLanes % 32) - 1) << begin;
-  if (r >= s.n || !s.out) return;
-  uint32_t item = s.offsets ? 0 : uint32_t(r / s.stride);
-  if (s.offsets)  // the last one that begins no later
-    for (uint32_t end = s.items; item + 1 < end;) {
-      const uint32_t middle = item + (end - item) / 2;
-      if (uint64_t(s.offsets[middle]) <= r) item = middle;
-      else end = middle;
-    }
-  uint64_t first = 0, step = 1, n = 0;
-  if (item < s.items) {
-    if (p.kind == 0) first = uint64_t(item) * (blockIdx.y ? 1 : o.items), step = blockIdx.y ? s.items : 1, n = o.items;
-    else if (p.kind == 1) first = uint64_t(item) * (blockIdx.y ? 1 : p.count), n = blockIdx.y ? 1 : p.count;
+// What a row of a side is of.
+struct ChamferPairs {
+  uint64_t first, step, n;
+
+  __device__ __forceinline__ ChamferPairs(const DenseChamferGradParams &p, uint32_t which, uint64_t r) : first(0), step(1), n(0) {
+    const DenseChamferGradSide &s = p.side[which];
+    uint32_t item = s.offsets ? 0 : uint32_t(r / s.stride);
+    if (s.offsets)  // the last one that begins no later
+      for (uint32_t end = s.items; item + 1 < end;) {
+        const uint32_t middle = item + (end - item) / 2;
+        if (uint64_t(s.offsets[middle]) <= r) item = middle;
+        else end = middle;
+      }
+    if (item >= s.items) return;
+    const uint32_t others = p.side[1 - which].items;
+    if (p.kind == 0) first = uint64_t(item) * (which ? 1 : others), step = which ? s.items : 1, n = others;
+    else if (p.kind == 1) first = uint64_t(item) * (which ? 1 : p.count), n = which ? 1 : p.count;
     else first = s.pair_first[item], n = s.pair_first[item + 1] - first;
   }
-  const float scale = s.scale ? s.scale[r] : 1.0f;
-  for (uint32_t d0 = 0; d0 < p.dim; d0 += kLanes * kValues) {
-    float x[kValues], sum[kValues] = {};
+  __device__ __forceinline__ uint64_t at(const DenseChamferGradParams &p, uint32_t which, uint64_t i) const {
+    return p.kind == 2 ? p.side[which].pair_list[first + i] : first + i * step;
+  }
+};
+
+// Some dimensions of a row, and what it gets.
+template <bool kL1, int kLanes, int kValues, int kFormat>
+struct ChamferSum {
+  const DenseChamferGradSide &o;
+  uint32_t first, dim;
+  float x[kValues], sum[kValues];
+
+  __device__ __forceinline__ ChamferSum(const DenseChamferGradParams &p, uint32_t which, uint64_t r, uint32_t d0) : o(p.side[1 - which]), dim(p.dim) {
+    const DenseChamferGradSide &s = p.side[which];
+    first = d0 + threadIdx.x % kLanes;
+    const float scale = s.scale ? s.scale[r] : 1.0f;
+#pragma unroll
+    for (int k = 0; k < kValues; k++)
+      x[k] = first + kLanes * k < dim ? value_of<kFormat>(s.format, s.rows + r * s.bytes, first + kLanes * k) * scale : 0.0f, sum[k] = 0;
+  }
+  __device__ __forceinline__ void add(float c, uint64_t row) {
+    const float scale = o.scale ? o.scale[row] : 1.0f;
 #pragma unroll
     for (int k = 0; k < kValues; k++) {
-      const uint32_t d = d0 + kLanes * k + l;
-      x[k] = d < p.dim ? value(s.format, s.rows + r * s.bytes, d) * scale : 0.0f;
+      const uint32_t d = first + kLanes * k;
+      if (d < dim) sum[k] = fmaf(c, chamfer_slope<kL1>(x[k], value_of<kFormat>(o.format, o.rows + row * o.bytes, d) * scale), sum[k]);
     }
-    auto add = [&](float c, uint64_t row) {
-      const float other = o.scale ? o.scale[row] : 1.0f;
-#pragma unroll
-      for (int k = 0; k < kValues; k++) {
-        const uint32_t d = d0 + kLanes * k + l;
-        if (d < p.dim) sum[k] = fmaf(c, chamfer_slope<kL1>(x[k], value(o.format, o.rows + row * o.bytes, d) * other), sum[k]);
-      }
-    };
-    for (uint64_t i = 0; i < n; i++) {
-      const uint64_t at = p.kind == 2 ? s.pair_list[first + i] : first + i * step;
-      DenseChamferPair pair = p.pairs[at];
-      if (blockIdx.y) pair = DenseChamferPair{pair.y, pair.x, 0, 0, pair.y_len, pair.x_len};
-      const uint64_t place = r - pair.x;
-      if (place >= pair.x_len) continue;
-      const double up = p.upstream ? p.upstream[at] : 1.0f;
-      auto coefficient = [&](uint32_t which) { return p.mean ? float(up / max(p.counts[2 * at + which], 1u)) : float(up); };
-      const int32_t own = s.near[at * s.pitch + place];
-      if (own >= 0 && uint32_t(own) < pair.y_len) add(coefficient(blockIdx.y), pair.y + own);
-      uint32_t listed = s.head[at * s.pitch + place];
-      if (listed == 0) continue;
-      const float c = coefficient(1 - blockIdx.y);
-      uint32_t mine[kMine], count = 0;
-#pragma unroll
-      for (int k = 0; k < kMine; k++) mine[k] = ~0u;
-      for (; listed && count <= kLanes * kMine; count++) {
-#pragma unroll
-        for (int k = 0; k < kMine; k++)
-          if (kLanes * k + l == count) mine[k] = listed - 1;
-        listed = o.next[at * o.pitch + listed - 1];
-      }
-      if (count <= kLanes * kMine) {
-        for (; count; count--) {
-          uint32_t t = mine[0];
-#pragma unroll
-          for (int k = 1; k < kMine; k++) t = min(t, mine[k]);
-          t = __reduce_min_sync(lanes, t);
-#pragma unroll
-          for (int k = 0; k < kMine; k++)
-            if (mine[k] == t) mine[k] = ~0u;
-          add(c, pair.y + t);
-        }
-        continue;
-      }
-      for (uint32_t t = 0; t < pair.y_len; t += kLanes * kAhead) {
-        int32_t near[kAhead];
-#pragma unroll
-        for (uint32_t k = 0; k < kAhead; k++) near[k] = o.near[at * o.pitch + min(t + kLanes * k + l, pair.y_len - 1)];
-#pragma unroll
-        for (uint32_t k = 0; k < kAhead; k++) {
-          const bool hit = t + kLanes * k + l < pair.y_len && near[k] == int32_t(place);
-          for (uint32_t hits = __ballot_sync(lanes, hit) >> begin; hits; hits &= hits - 1) add(c, pair.y + t + kLanes * k + __ffs(hits) - 1);
-        }
-      }
-    }
+  }
+  __device__ __forceinline__ void write(const DenseChamferGradSide &s, uint64_t r) const {
 #pragma unroll
     for (int k = 0; k < kValues; k++) {
-      const uint32_t d = d0 + kLanes * k + l;
-      if (d >= p.dim) continue;
-      const uint64_t to = r * p.dim + d;
+      if (first + kLanes * k >= dim) continue;
+      const uint64_t to = r * dim + first + kLanes * k;
       if (s.out_type == kF32) static_cast<float *>(s.out)[to] = sum[k];
       else if (s.out_type == kF16) static_cast<__half *>(s.out)[to] = __float2half_rn(sum[k]);
       else static_cast<__nv_bfloat16 *>(s.out)[to] = __float2bfloat16_rn(sum[k]);
     }
   }
+};
+
+// A pair as the row of a side sees it.
+__device__ __forceinline__ DenseChamferPair chamfer_pair(const DenseChamferGradParams &p, uint64_t at, uint32_t which) {
+  const DenseChamferPair pair = p.pairs[at];
+  return which ? DenseChamferPair{pair.y, pair.x, 0, 0, pair.y_len, pair.x_len} : pair;
+}
+__device__ __forceinline__ float chamfer_coefficient(const DenseChamferGradParams &p, uint64_t at, uint32_t which) {
+  const float up = p.upstream ? p.upstream[at] : 1.0f;
+  return p.mean ? float(double(up) / max(p.counts[2 * at + which], 1u)) : up;
 }
 
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_l2(const __grid_constant__ DenseChamferGradParams p) { chamfer_grad<false, 32, 4>(p); }
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_l1(const __grid_constant__ DenseChamferGradParams p) { chamfer_grad<true, 32, 4>(p); }
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_l2_few(const __grid_constant__ DenseChamferGradParams p) { chamfer_grad<false, 8, 1>(p); }
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_l1_few(const __grid_constant__ DenseChamferGradParams p) { chamfer_grad<true, 8, 1>(p); }
+// Some lanes have a row, each kValues dimensions at a time: what it gets from the row
+// that is nearest to it, then from those that it is nearest to, in the order of the
+// pairs of its item and of their rows.
+template <bool kL1, int kLanes, int kValues, int kFormat>
+__device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
+  constexpr int kMine = kChamferChain / kLanes;  // rows of a chain that a lane has
+  const uint32_t which = blockIdx.y;
+  const DenseChamferGradSide &s = p.side[which], &o = p.side[1 - which];
+  const uint64_t r = uint64_t(blockIdx.x) * (128 / kLanes) + threadIdx.x / kLanes;
+  const uint32_t l = threadIdx.x % kLanes;
+  const uint32_t lanes = kLanes == 32 ? 0xffffffffu : ((1u << kLanes % 32) - 1) << threadIdx.x % 32 / kLanes * kLanes;
+  if (r >= s.n || !s.out) return;
+  const ChamferPairs pairs(p, which, r);
+  for (uint32_t d0 = 0; d0 < p.dim; d0 += kLanes * kValues) {
+    ChamferSum<kL1, kLanes, kValues, kFormat> sum(p, which, r, d0);
+    for (uint64_t i = 0; i < pairs.n; i++) {
+      const uint64_t at = pairs.at(p, which, i);
+      const DenseChamferPair pair = chamfer_pair(p, at, which);
+      const uint64_t place = r - pair.x;
+      if (place >= pair.x_len) continue;
+      const int32_t own = s.near[at * s.pitch + place];
+      uint32_t listed = s.head[at * s.pitch + place];
+      if (own >= 0 && uint32_t(own) < pair.y_len) sum.add(chamfer_coefficient(p, at, which), pair.y + own);
+      if (listed == 0) continue;
+      const float c = chamfer_coefficient(p, at, 1 - which);
+      uint32_t mine[kMine], count = 0;
+#pragma unroll
+      for (int k = 0; k < kMine; k++) mine[k] = ~0u;
+      for (; listed && count < kChamferChain; count++) {
+#pragma unroll
+        for (int k = 0; k < kMine; k++)
+          if (kLanes * k + l == count) mine[k] = listed - 1;
+        listed = o.next[at * o.pitch + listed - 1];
+      }
+      if (listed) {  // dense_chamfer_grad_long has it
+        if (l == 0) p.chains[1 + atomicAdd(p.chains, 1)] = uint32_t(r) << 1 | which;
+        return;
+      }
+      for (; count; count--) {
+        uint32_t t = mine[0];
+#pragma unroll
+        for (int k = 1; k < kMine; k++) t = min(t, mine[k]);
+        t = __reduce_min_sync(lanes, t);
+#pragma unroll
+        for (int k = 0; k < kMine; k++)
+          if (mine[k] == t) mine[k] = ~0u;
+        sum.add(c, pair.y + t);
+      }
+    }
+    sum.write(s, r);
+  }
+}
+
+// A block has a row with a long chain: each of 8 warps looks through an eighth of the rows
+// of a pair, and their sums are added up in order.
+template <bool kL1, int kFormat>
+__device__ __forceinline__ void chamfer_grad_long(const DenseChamferGradParams &p, float (&sums)[8][128], uint32_t (&found)[8][256]) {
+  constexpr uint32_t kAhead = 8;
+  const uint32_t warp = threadIdx.x / 32, l = threadIdx.x & 31, n = p.chains[0];
+  for (uint32_t chain = blockIdx.x; chain < n; chain += gridDim.x) {
+    const uint32_t which = p.chains[1 + chain] & 1;
+    const uint64_t r = p.chains[1 + chain] >> 1;
+    const DenseChamferGradSide &s = p.side[which], &o = p.side[1 - which];
+    const ChamferPairs pairs(p, which, r);
+    for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
+      ChamferSum<kL1, 32, 4, kFormat> sum(p, which, r, d0);
+      for (uint64_t i = 0; i < pairs.n; i++) {
+        const uint64_t at = pairs.at(p, which, i);
+        const DenseChamferPair pair = chamfer_pair(p, at, which);
+        const uint64_t place = r - pair.x;
+        if (place >= pair.x_len) continue;
+        const int32_t own = s.near[at * s.pitch + place];
+        if (warp == 0 && own >= 0 && uint32_t(own) < pair.y_len) sum.add(chamfer_coefficient(p, at, which), pair.y + own);
+        if (s.head[at * s.pitch + place] == 0) continue;
+        const float c = chamfer_coefficient(p, at, 1 - which);
+        const uint32_t per = (pair.y_len + 7) / 8, end = min((warp + 1) * per, pair.y_len);
+        for (uint32_t t = warp * per; t < end; t += 32 * kAhead) {
+          int32_t near[kAhead];
+          uint32_t count = 0;
+#pragma unroll
+          for (uint32_t k = 0; k < kAhead; k++) near[k] = o.near[at * o.pitch + min(t + 32 * k + l, end - 1)];
+#pragma unroll
+          for (uint32_t k = 0; k < kAhead; k++) {
+            const bool hit = t + 32 * k + l < end && near[k] == int32_t(place);
+            const uint32_t hits = __ballot_sync(0xffffffffu, hit);
+            if (hit) found[warp][count + __popc(hits & ((1u << l) - 1))] = t + 32 * k + l;
+            count += __popc(hits);
+          }
+          __syncwarp();
+#pragma unroll 4
+          for (uint32_t k = 0; k < count; k++) sum.add(c, pair.y + found[warp][k]);
+          __syncwarp();
+        }
+      }
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < 4; k++) sums[warp][32 * k + l] = sum.sum[k];
+      __syncthreads();
+      if (warp) continue;
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        for (int w = 1; w < 8; w++) sum.sum[k] += sums[w][32 * k + l];
+      sum.write(s, r);
+    }
+  }
+}
+
+#define PLAID_CHAMFER_GRAD(METRIC, L1)                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_##METRIC(const __grid_constant__ DenseChamferGradParams p) {       \
+    with_format(p.side[0].format, p.side[1].format, [&](auto format) { chamfer_grad<L1, 32, 4, decltype(format)::kIs>(p); });             \
+  }                                                                                                                                     \
+  extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_##METRIC##_few(const __grid_constant__ DenseChamferGradParams p) { \
+    with_format(p.side[0].format, p.side[1].format, [&](auto format) { chamfer_grad<L1, 8, 1, decltype(format)::kIs>(p); });              \
+  }                                                                                                                                     \
+  extern "C" __global__ void __launch_bounds__(256) dense_chamfer_grad_long_##METRIC(const __grid_constant__ DenseChamferGradParams p) { \
+    __shared__ float sums[8][128];                                                                                                       \
+    __shared__ uint32_t found[8][256];                                                                                                   \
+    with_format(p.side[0].format, p.side[1].format, [&](auto format) { chamfer_grad_long<L1, decltype(format)::kIs>(p, sums, found); }); \
+  }
+PLAID_CHAMFER_GRAD(l2, false)
+PLAID_CHAMFER_GRAD(l1, true)
 
 }  // namespace plaid

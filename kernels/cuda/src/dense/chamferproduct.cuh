@@ -32,16 +32,21 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
 constexpr uint32_t kPointChunk = 128 * 128;  // bytes of a chunk of a tile's rows
 
 // What a thread of 256 has: of a row of X the least value so far and the least of
-// another group, or those of a row of Y in a tile.
+// another group, or those of a row of Y in a tile. What was in memory is looked at when the
+// next tile is met, by when it has come.
 struct Least {
   float best = INFINITY, second = INFINITY;
-  uint32_t group = 0;
+  uint32_t group = 0, place = ~0u;  // of the row in its item; ~0: it was not put
+  uint64_t old;
 
   // meet takes the values of 16 groups of a tile, [2][16][128]: of its rows of X, then of Y.
   __device__ __forceinline__ void meet(const DenseChamferParams &p, const DenseChamferPair &pair, const float *groups, uint32_t tile_x, uint32_t tile_y) {
     const uint32_t r = threadIdx.x % 128;
     const bool is_row = threadIdx.x < 128;
-    if (!is_row) best = second = INFINITY, groups += 16 * 128;
+    if (!is_row) {
+      put_second(p, pair.key_y);
+      best = second = INFINITY, groups += 16 * 128;
+    }
     const uint32_t first = (is_row ? tile_y : tile_x) * 16;
 #pragma unroll
     for (uint32_t k = 0; k < 16; k++) {
@@ -50,16 +55,23 @@ struct Least {
       if (v < best) group = first + k;
       best = fminf(best, v);
     }
-    if (!is_row && tile_y * 128 + r < pair.y_len) lower(p, pair.key_y + tile_y * 128 + r);
+    if (!is_row && tile_y * 128 + r < pair.y_len) put(p, pair.key_y, tile_y * 128 + r);
   }
-  __device__ __forceinline__ void end(const DenseChamferParams &p, const DenseChamferPair &pair, uint32_t tile_x) const {
-    if (threadIdx.x < 128 && tile_x * 128 + threadIdx.x < pair.x_len) lower(p, pair.key_x + tile_x * 128 + threadIdx.x);
+  __device__ __forceinline__ void end(const DenseChamferParams &p, const DenseChamferPair &pair, uint32_t tile_x) {
+    const uint32_t r = tile_x * 128 + threadIdx.x;
+    if (threadIdx.x < 128 && r < pair.x_len) put(p, pair.key_x, r);
+    put_second(p, threadIdx.x < 128 ? pair.key_x : pair.key_y);
+  }
+  __device__ __forceinline__ void put(const DenseChamferParams &p, uint64_t keys, uint32_t r) {
+    if (!(best < INFINITY)) return;
+    place = r;
+    old = lower_key(p.keys + keys + r, chamfer_key(best, group));
   }
   // Whichever of two best ones is not the best after all is the least of another group.
-  __device__ __forceinline__ void lower(const DenseChamferParams &p, uint64_t at) const {
-    if (!(best < INFINITY)) return;
-    const uint64_t old = lower_key(p.keys + at, chamfer_key(best, group));
-    atomicMin(p.seconds + at, min(max(uint32_t(old >> 32), __float_as_uint(best)), __float_as_uint(second)));
+  __device__ __forceinline__ void put_second(const DenseChamferParams &p, uint64_t keys) {
+    if (place == ~0u) return;
+    atomicMin(p.seconds + keys + place, min(max(uint32_t(old >> 32), __float_as_uint(best)), __float_as_uint(second)));
+    place = ~0u;
   }
 };
 
@@ -87,8 +99,9 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
   };
   for (uint32_t tx = blockIdx.y; tx * 128 < pair.x_len; tx += gridDim.y) {
     __syncthreads();
+    auto tile_at = [&](uint32_t i) { return begin + (i + tx) % (end - begin); };  // blocks do not meet at keys
     auto fetch = [&](uint32_t step) {
-      const uint32_t tile = begin + step / chunks, chunk = step % chunks, to = stages + (step & 1) * kStage;
+      const uint32_t tile = tile_at(step / chunks), chunk = step % chunks, to = stages + (step & 1) * kStage;
       load(to, p.side[1], pair.y, tile, pair.y_len, chunk);
       if constexpr (!kResident) load(to + kPointChunk, p.side[0], pair.x, tx, pair.x_len, chunk);
     };
@@ -104,7 +117,7 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
     asm volatile("cp.async.commit_group;" ::: "memory");
     Least least;
     float sums[4][4][4] = {};
-    uint32_t chunk = 0, tile = begin;
+    uint32_t chunk = 0, tile = tile_at(0);
     for (uint32_t step = 0; step < steps; step++) {
       asm volatile("cp.async.wait_group 0;" ::: "memory");
       __syncthreads();
@@ -172,7 +185,7 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
         *reinterpret_cast<float2 *>(groups + (16 + column_group) * 128 + ((wn * 32 + n * 8 + 2 * j) ^ ((g & 3) << 3))) = make_float2(of_columns[2 * n], of_columns[2 * n + 1]);
       __syncthreads();
       least.meet(p, pair, groups, tx, tile);
-      tile++;
+      if (++tile == end) tile = begin;
     }
     least.end(p, pair, tx);
   }
@@ -182,7 +195,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) dense_chamfer_product_resid
 extern "C" __global__ void __launch_bounds__(256, 2) dense_chamfer_product(const __grid_constant__ DenseChamferParams p) { chamfer_product<false>(p); }
 
 // A warp has a row, and all rows of its group.
-extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __grid_constant__ DenseChamferParams p) {
+template <int kFormat>
+__device__ __forceinline__ void chamfer_resolve(const DenseChamferParams &p) {
   const DenseChamferPair pair = p.pairs[blockIdx.x];
   const uint32_t l = threadIdx.x & 31;
   const float rounding = (0.2f * p.dim + 6) * 0x1p-22f;
@@ -208,11 +222,12 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __
     }
     const uint8_t *from = s.rows + row * s.bytes;
     const float scale = s.scale ? s.scale[row] : 1.0f;
+#pragma unroll 2
     for (uint32_t d = l; d < p.dim; d += 32) {
-      const float x = value(s.format, from, d) * scale;
+      const float x = value_of<kFormat>(s.format, from, d) * scale;
       float y[8];
 #pragma unroll
-      for (uint32_t c = 0; c < 8; c++) y[c] = value(o.format, to[c], d) * scales[c];
+      for (uint32_t c = 0; c < 8; c++) y[c] = value_of<kFormat>(o.format, to[c], d) * scales[c];
 #pragma unroll
       for (uint32_t c = 0; c < 8; c++) sums[c] = add_distance<false>(sums[c], x, y[c], false);
     }
@@ -229,6 +244,10 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __
     if (__uint_as_float(p.seconds[at]) <= __uint_as_float(uint32_t(key >> 32)) + margin)
       p.doubt[(which ? pair.key_y : pair.key_x) + atomicAdd(p.counts + 2 * uint64_t(blockIdx.x) + which, 1)] = r;
   }
+}
+
+extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __grid_constant__ DenseChamferParams p) {
+  with_format(p.side[0].format, p.side[1].format, [&](auto format) { chamfer_resolve<decltype(format)::kIs>(p); });
 }
 
 }  // namespace plaid

@@ -43,7 +43,8 @@ __device__ __forceinline__ void chamfer_wide(const DenseChamferParams &p) {
     };
     if constexpr (kResident)
       for (uint32_t c = 0; c < chunks; c++) load_x(base + c * kPointChunk, tx, c);
-    fetch(begin, 0, stages);
+    const uint32_t first = begin + tx % (end - begin);  // blocks do not meet at keys
+    fetch(first, 0, stages);
     asm volatile("cp.async.commit_group;" ::: "memory");
     float2 x[2];  // of the lane's rows
 #pragma unroll
@@ -54,12 +55,13 @@ __device__ __forceinline__ void chamfer_wide(const DenseChamferParams &p) {
     }
     Least least;
     float sums[64];
-    uint32_t chunk = 0, slot = 0;
-    for (uint32_t tile = begin; tile < end;) {
+    uint32_t chunk = 0, slot = 0, tile = first;
+    for (uint32_t left_over = end - begin; left_over > 0;) {
       asm volatile("cp.async.wait_group 0;\nfence.proxy.async.shared::cta;" ::: "memory");
       __syncthreads();
       const bool last = chunk + 1 == chunks;
-      if (!last || tile + 1 < end) fetch(last ? tile + 1 : tile, last ? 0 : chunk + 1, stages + (slot ^ 1) * kStage);
+      const uint32_t after = tile + 1 == end ? begin : tile + 1;
+      if (!last || left_over > 1) fetch(last ? after : tile, last ? 0 : chunk + 1, stages + (slot ^ 1) * kStage);
       asm volatile("cp.async.commit_group;" ::: "memory");
       float2 norm = make_float2(0, INFINITY);
       if (chunk == 0 && tid < 128 && tile * 128 + tid < pair.y_len) norm = __ldg(p.side[1].norms + pair.y + tile * 128 + tid);
@@ -130,7 +132,7 @@ __device__ __forceinline__ void chamfer_wide(const DenseChamferParams &p) {
       }
       __syncthreads();
       least.meet(p, pair, groups, tx, tile);
-      tile++;
+      tile = after, left_over--;
     }
     least.end(p, pair, tx);
   }

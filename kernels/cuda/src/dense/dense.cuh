@@ -13,7 +13,7 @@
 //   dense_join       maxima of segments of documents -> scores
 //   dense_project_*  hidden states -> token vectors
 //   dense_head_*     hidden states -> scores                               (sm_90a)
-//   dense_chamfer_*  Chamfer distances and their gradients
+//   dense_chamfer_*  Chamfer distances and their gradients          (chamfer.cuh)
 //
 // # Rows
 //

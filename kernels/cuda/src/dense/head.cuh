@@ -25,7 +25,7 @@ constexpr int kHeadTeams = 4, kHeadStages = 3;
 constexpr uint32_t kHeadStage = kHeadTeams * 64 * 128;  // bytes of hidden states
 constexpr uint32_t kHeadQuery = 32 * 16 + 16;           // 16 bytes of each of 32 query tokens
 constexpr uint32_t kHeadJoint = kHeadTeams * 8 * 32 * 4;
-constexpr int kHeadRing = 6;            // chunks of weights, at most
+constexpr int kHeadRing = 3;            // chunks of weights, at most
 constexpr uint32_t kHeadBarriers = 96;  // of the ring, of what stays; who has taken
 
 // dense_lay: weights as the right operand, 16 bytes of all columns one after another.

@@ -125,7 +125,7 @@ __device__ __forceinline__ void pack_held(const DensePackParams &p, uint32_t r) 
   if (l == 0) pack_scales(p, r, exponent, square);
 }
 
-extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_constant__ DensePackParams p) {
+extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_constant__ DensePackParams p) {
   const uint32_t r = blockIdx.x * 8 + threadIdx.x / 32, l = threadIdx.x & 31;
   if (r >= p.n) return;
   if ((p.format == kSplit || !p.rows) && reinterpret_cast<uint64_t>(p.in) % 16 == 0) {
