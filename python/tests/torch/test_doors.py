@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from test_gradients import leaves
-from test_scores import masks, random
+from test_scores import masks, random, same
 
 import plaid_ir.torch as plaid
 
@@ -55,7 +55,7 @@ def test_compiled_head(device: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(plaid.maxsim_from_hidden, fullgraph=True, backend="aot_eager")
     q, h, w = random(3, 4, 8, device=device), random(5, 6, 24, device=device), random(8, 24, device=device)
-    assert torch.equal(compiled(q, h, w), plaid.maxsim_from_hidden(q, h, w))
+    assert same(compiled(q, h, w), plaid.maxsim_from_hidden(q, h, w))
 
 
 def test_compiled_under_autocast_and_exported(device: str) -> None:
@@ -63,7 +63,7 @@ def test_compiled_under_autocast_and_exported(device: str) -> None:
     q, d = random(3, 4, 16, device=device), random(5, 6, 16, device=device)
     compiled = torch.compile(plaid.maxsim, fullgraph=True, backend="aot_eager")
     with torch.autocast(device, torch.bfloat16):
-        assert torch.equal(compiled(q, d), plaid.maxsim(q.bfloat16(), d.bfloat16()))
+        assert same(compiled(q, d), plaid.maxsim(q.bfloat16(), d.bfloat16()))
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -113,19 +113,19 @@ def test_function_transforms(device: str) -> None:
     q, d = random(2, 3, 8, device=device), random(4, 5, 8, device=device)
     leaf = q.clone().requires_grad_()
     plaid.maxsim(leaf, d).sum().backward()
-    assert torch.equal(torch.func.grad(lambda q: plaid.maxsim(q, d).sum())(q), leaf.grad)
+    assert same(torch.func.grad(lambda q: plaid.maxsim(q, d).sum())(q), leaf.grad)
     jacobian = torch.func.jacrev(lambda q: plaid.maxsim(q, d))(q)
     assert jacobian.shape == (2, 4, 2, 3, 8)
     torch.testing.assert_close(jacobian.sum((0, 1)), leaf.grad, rtol=0, atol=1e-6)
     many = random(6, 2, 3, 8, device=device)
-    assert torch.equal(torch.vmap(lambda q: plaid.maxsim(q, d))(many), torch.stack([plaid.maxsim(q, d) for q in many]))
+    assert same(torch.vmap(lambda q: plaid.maxsim(q, d))(many), torch.stack([plaid.maxsim(q, d) for q in many]))
     both = torch.vmap(plaid.maxsim, in_dims=(0, None))(many, d)
-    assert torch.equal(both, torch.vmap(lambda q: plaid.maxsim(q, d))(many))
+    assert same(both, torch.vmap(lambda q: plaid.maxsim(q, d))(many))
     per_sample = torch.vmap(torch.func.grad(lambda q, d: plaid.maxsim(q, d).sum()), in_dims=(0, None))(many, d)
     assert per_sample.shape == many.shape
     points = random(6, 2, 3, 8, device=device)
     distances = torch.vmap(lambda x: plaid.chamfer(x, d[:2]))(points)
-    assert torch.equal(distances, torch.stack([plaid.chamfer(x, d[:2]) for x in points]))
+    assert same(distances, torch.stack([plaid.chamfer(x, d[:2]) for x in points]))
     for wrong in (
         lambda: torch.func.jvp(lambda q: plaid.maxsim(q, d), (q,), (q,)),
         lambda: torch.func.hessian(lambda q: plaid.maxsim(q, d).sum())(q),
@@ -143,7 +143,7 @@ def test_subclasses_and_modes(device: str) -> None:
         pass
 
     q, d = random(2, 3, 8, device=device), random(4, 5, 8, device=device)
-    assert torch.equal(plaid.maxsim(q.as_subclass(Named), d).as_subclass(torch.Tensor), plaid.maxsim(q, d))
+    assert same(plaid.maxsim(q.as_subclass(Named), d).as_subclass(torch.Tensor), plaid.maxsim(q, d))
     assert plaid.maxsim(torch.nn.Parameter(q), d).requires_grad
     negative = torch.complex(torch.zeros_like(q), q).conj().imag
     assert negative.is_neg()
@@ -157,14 +157,14 @@ def test_top_k_and_rank(device: str) -> None:
     want = scores.topk(5)
     for chunk in (None, 1, 4, 23, 100):
         got = plaid.top_k(q, d, 5, None, mask, chunk_size=chunk)
-        assert torch.equal(got[0], want.values) and torch.equal(got[1], want.indices)
+        assert same(got[0], want.values) and same(got[1], want.indices)
         got = plaid.rank(q, d.cpu(), 5, None, mask.cpu(), chunk_size=chunk)
-        assert torch.equal(got[0], want.values) and torch.equal(got[1], want.indices)
+        assert same(got[0], want.values) and same(got[1], want.indices)
     got = plaid.rank(q, ((d[i : i + 4], mask[i : i + 4]) for i in range(0, 23, 4)), 5)
-    assert torch.equal(got[1], want.indices)
-    assert torch.equal(plaid.top_k(q[0], d, 99, None, mask)[1], scores[0].argsort(descending=True))
+    assert same(got[1], want.indices)
+    assert same(plaid.top_k(q[0], d, 99, None, mask)[1], scores[0].argsort(descending=True))
     worst = plaid.top_k(q, d, 2, None, mask, largest=False, chunk_size=5)
-    assert torch.equal(worst[0], scores.topk(2, largest=False).values)
+    assert same(worst[0], scores.topk(2, largest=False).values)
     assert plaid.top_k(q, d[:0], 2)[0].shape == (3, 0)
     for k in (0, -1):
         with pytest.raises(ValueError, match="k is"):
@@ -189,7 +189,7 @@ def test_int8(zeros: bool, device: str) -> None:
     want = plaid.maxsim(plaid.dequantize_int8(queries, of_queries), restored, None, mask)
     got = plaid.maxsim_int8(queries, values, scale_Q=of_queries, scale_D=scales, d_mask=mask, **how)
     torch.testing.assert_close(got, want, rtol=0, atol=2e-6)
-    assert torch.equal(plaid.quantize_int8(torch.zeros(2, 3))[0], torch.zeros(2, 3, dtype=torch.int8))
+    assert same(plaid.quantize_int8(torch.zeros(2, 3))[0], torch.zeros(2, 3, dtype=torch.int8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
@@ -212,9 +212,9 @@ def test_module(device: str) -> None:
     q_mask, d_mask = masks("holes", 3, 4, device=device), masks("holes", 3, 2, 6, device=device)
     masked = {"queries_mask": q_mask, "documents_mask": d_mask}
     every = plaid.MaxSim()(q, d, **masked)
-    assert torch.equal(every, plaid.maxsim(q, d.view(6, 6, 8), q_mask, d_mask.view(6, 6)))
+    assert same(every, plaid.maxsim(q, d.view(6, 6, 8), q_mask, d_mask.view(6, 6)))
     own = plaid.MaxSim("own")(q, d, **masked)
-    assert torch.equal(own, plaid.maxsim(q, d, q_mask, d_mask))
+    assert same(own, plaid.maxsim(q, d, q_mask, d_mask))
     torch.testing.assert_close(own, every.view(3, 3, 2).diagonal().T, rtol=0, atol=1e-6)
     each = plaid.MaxSim("pairs")(q, d[:, 1], queries_mask=q_mask, documents_mask=d_mask[:, 1])
     torch.testing.assert_close(each, own[:, 1], rtol=0, atol=1e-6)
@@ -225,8 +225,8 @@ def test_module(device: str) -> None:
     assert got.shape == (3, 3) and not got[:, 1].any()
     torch.testing.assert_close(got[0, 2], plaid.maxsim(q[0, :2], d[2, 0, :3]) / 2, rtol=0, atol=1e-6)
     torch.testing.assert_close(plaid.MaxSim("pairs", mean=True)(*lists), got.diagonal(), rtol=0, atol=1e-6)
-    assert torch.equal(plaid.maxsim_inbatch(q, d[:, 0]), plaid.maxsim(q, d[:, 0]))
-    assert torch.equal(plaid.maxsim_kd(q, d), plaid.maxsim(q, d))
+    assert same(plaid.maxsim_inbatch(q, d[:, 0]), plaid.maxsim(q, d[:, 0]))
+    assert same(plaid.maxsim_kd(q, d), plaid.maxsim(q, d))
     with pytest.raises(ValueError, match="'every'.*'all'"):
         plaid.MaxSim("every")
     with pytest.raises(ValueError, match="tokens, dim"):
@@ -303,9 +303,9 @@ def test_data_parallel_threads() -> None:
         sides = [tuple(x.cuda() for x in s) for s in sides]
         got = parallel_apply([module] * 3, sides, devices=[0, 0, 0])
         for scores, (q, d) in zip(got, sides):
-            assert torch.equal(scores, plaid.maxsim(q, d))
+            assert same(scores, plaid.maxsim(q, d))
     else:
-        assert all(torch.equal(module(*s), plaid.maxsim(*s)) for s in sides)
+        assert all(same(module(*s), plaid.maxsim(*s)) for s in sides)
 
 
 Q, D = torch.ones(2, 3, 8), torch.ones(4, 5, 8)

@@ -9,7 +9,7 @@ import warnings
 import pytest
 import reference
 import torch
-from test_scores import masks, packed, random
+from test_scores import masks, packed, random, same
 
 import plaid_ir.torch as plaid
 
@@ -92,7 +92,7 @@ def test_one_side(device: str) -> None:
     plaid.maxsim(a, d).sum().backward()
     b = d.clone().requires_grad_()
     plaid.maxsim(q, b).sum().backward()
-    assert torch.equal(a.grad, both[0].grad) and torch.equal(b.grad, both[1].grad)
+    assert same(a.grad, both[0].grad) and same(b.grad, both[1].grad)
     assert d.grad is None and not plaid.maxsim(q, d).requires_grad
 
 
@@ -124,7 +124,7 @@ def test_retained_graph_and_accumulation(device: str) -> None:
     loss.backward(retain_graph=True)
     once = q.grad.clone()
     loss.backward()
-    assert torch.equal(q.grad, once + once)
+    assert same(q.grad, once + once)
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
 
@@ -144,9 +144,9 @@ def test_modes_without_gradients(device: str) -> None:
     assert want.requires_grad
     with torch.no_grad():
         got = plaid.maxsim(q, d)
-        assert not got.requires_grad and torch.equal(got, want)
+        assert not got.requires_grad and same(got, want)
     with torch.inference_mode():
-        assert torch.equal(plaid.maxsim(q, d), want)
+        assert same(plaid.maxsim(q, d), want)
         frozen = random(4, 5, 8, device=device)
     with pytest.raises(RuntimeError, match="[Ii]nference tensors"):
         plaid.maxsim(q, frozen)
@@ -183,11 +183,11 @@ def test_autocast(device: str) -> None:
         scores = plaid.maxsim(*got)
         inside = plaid.maxsim(q, d.double())
     assert scores.dtype == torch.float32 and inside.dtype == torch.float64
-    assert torch.equal(scores, plaid.maxsim(q.bfloat16(), d.bfloat16()))
+    assert same(scores, plaid.maxsim(q.bfloat16(), d.bfloat16()))
     scores.sum().backward()
     assert got[0].grad.dtype == torch.float32
     with torch.autocast(device, torch.bfloat16, enabled=False):
-        assert torch.equal(plaid.maxsim(q, d), plaid.maxsim(q, d))
+        assert same(plaid.maxsim(q, d), plaid.maxsim(q, d))
         assert not torch.equal(plaid.maxsim(q, d), scores)
 
 
@@ -202,7 +202,7 @@ def test_threads(device: str) -> None:
             for i in range(30):
                 got = leaves(q, d)
                 plaid.maxsim(*got).square().sum().backward()
-                assert torch.equal(got[0].grad, want[0].grad) and torch.equal(got[1].grad, want[1].grad)
+                assert same(got[0].grad, want[0].grad) and same(got[1].grad, want[1].grad)
                 n = 1 + i % 7
                 plaid.maxsim(q[:, :n], d)
         except BaseException as e:  # noqa: BLE001
@@ -223,7 +223,7 @@ def test_checkpointing(device: str) -> None:
     got, want = leaves(q, d), leaves(q, d)
     checkpoint(plaid.maxsim, *got, use_reentrant=False).sum().backward()
     plaid.maxsim(*want).sum().backward()
-    assert torch.equal(got[0].grad, want[0].grad) and torch.equal(got[1].grad, want[1].grad)
+    assert same(got[0].grad, want[0].grad) and same(got[1].grad, want[1].grad)
 
 
 @pytest.mark.parametrize("metric", ["l2", "l1"])
@@ -255,7 +255,7 @@ def test_chamfer(metric: str, reduction: str, kind: str, device: str) -> None:
     definition.square().sum().backward()
     compare(got, want, 100)
     if kind == "none":
-        assert torch.equal(plaid.chamfer(x[0], y[0], metric=metric, reduction=reduction), distances[0])
+        assert same(plaid.chamfer(x[0], y[0], metric=metric, reduction=reduction), distances[0])
         assert plaid.chamfer(x[0], y[0, :0]).item() == 0
 
 
@@ -273,10 +273,10 @@ def test_from_hidden(normalize: bool, bias: bool, device: str) -> None:
     want = reference.every(wanted[0], reference.unit(tokens) if normalize else tokens, None, mask)
     got = plaid.maxsim_from_hidden(q, h, w, b, mask, normalize)
     torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=1e-4)
-    assert torch.equal(plaid.maxsim_from_hidden(q[0], h, w, b, mask, normalize), got[0])
+    assert same(plaid.maxsim_from_hidden(q[0], h, w, b, mask, normalize), got[0])
     trained = leaves(*tensors)
     scores = plaid.maxsim_from_hidden(*trained[:3], trained[3] if bias else None, mask, normalize)
-    assert torch.equal(scores, got)
+    assert same(scores, got)
     scores.sum().backward()
     want.sum().backward()
     for g, x in zip(trained, wanted):
@@ -287,7 +287,7 @@ def test_from_hidden(normalize: bool, bias: bool, device: str) -> None:
     narrow = [x.bfloat16() for x in (q, h, w)]
     half = leaves(*narrow)
     scores = plaid.maxsim_from_hidden(*half, None, mask, normalize)
-    assert torch.equal(scores, plaid.maxsim_from_hidden(*narrow, None, mask, normalize))
+    assert same(scores, plaid.maxsim_from_hidden(*narrow, None, mask, normalize))
     scores.sum().backward()
     assert all(x.grad.dtype == torch.bfloat16 and x.grad.isfinite().all() for x in half)
 
@@ -336,4 +336,4 @@ def test_default_device_and_tracing(device: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(plaid.maxsim, (q, d))
-    assert torch.equal(traced(d, q), plaid.maxsim(d, q))
+    assert same(traced(d, q), plaid.maxsim(d, q))

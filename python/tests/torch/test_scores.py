@@ -12,6 +12,11 @@ SHAPES = [(1, 1, 1, 1, 1), (2, 3, 3, 5, 4), (3, 4, 32, 40, 96), (1, 17, 33, 7, 1
 ROUNDING = {torch.float32: 2e-6, torch.float16: 2e-6, torch.bfloat16: 2e-6}
 
 
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """The same bits on the processor; on a GPU other shapes and layouts may have other kernels."""
+    return torch.allclose(a, b, rtol=1e-5, atol=1e-5) if a.is_cuda and a.is_floating_point() else torch.equal(a, b)
+
+
 def random(*shape: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(*shape), dim=-1).to(device=device, dtype=dtype)
 
@@ -58,10 +63,10 @@ def test_axes_of_results(device: str) -> None:
     q, d = random(3, 5, 8, device=device), random(4, 7, 8, device=device)
     whole = plaid.maxsim(q, d)
     assert plaid.maxsim(q[0], d[0]).shape == ()
-    assert torch.equal(plaid.maxsim(q[0], d), whole[0])
-    assert torch.equal(plaid.maxsim(q, d[0]), whole[:, 0])
+    assert same(plaid.maxsim(q[0], d), whole[0])
+    assert same(plaid.maxsim(q, d[0]), whole[:, 0])
     d_mask = torch.ones(7, dtype=torch.bool, device=device)
-    assert torch.equal(plaid.maxsim(q[:1], d[:1], None, d_mask), whole[:1, :1])
+    assert same(plaid.maxsim(q[:1], d[:1], None, d_mask), whole[:1, :1])
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4, 5, 8), (2, 0, 4, 5, 8), (2, 3, 0, 5, 8), (2, 3, 4, 0, 8), (2, 3, 4, 5, 0)])
@@ -88,9 +93,9 @@ def test_types_of_masks(dtype: torch.dtype, device: str) -> None:
     q, d = random(2, 3, 8, device=device), random(4, 6, 8, device=device)
     mask = torch.rand(4, 6, device=device) > 0.5
     want = plaid.maxsim(q, d, None, mask)
-    assert torch.equal(plaid.maxsim(q, d, None, mask.to(dtype)), want)
+    assert same(plaid.maxsim(q, d, None, mask.to(dtype)), want)
     if dtype not in (torch.bool,):
-        assert torch.equal(plaid.maxsim(q, d, None, mask.to(dtype) * 3), want)
+        assert same(plaid.maxsim(q, d, None, mask.to(dtype) * 3), want)
 
 
 def test_layouts_of_masks(device: str) -> None:
@@ -98,9 +103,9 @@ def test_layouts_of_masks(device: str) -> None:
     wide = torch.rand(4, 20, device=device) > 0.5
     for mask in (wide[:, 3:9], wide[:, ::3][:, :6], wide[:1, :6].expand(4, 6), wide.T[:6, :4].T):
         want = plaid.maxsim(q, d, None, mask.contiguous())
-        assert torch.equal(plaid.maxsim(q, d, None, mask), want)
+        assert same(plaid.maxsim(q, d, None, mask), want)
         tall = plaid.maxsim(d, q, mask, None)
-        assert torch.equal(tall, plaid.maxsim(d, q, mask.contiguous(), None))
+        assert same(tall, plaid.maxsim(d, q, mask.contiguous(), None))
 
 
 def test_layouts_of_vectors(device: str) -> None:
@@ -112,17 +117,17 @@ def test_layouts_of_vectors(device: str) -> None:
     ]  # fmt: skip
     for i, d in enumerate(views):
         want = plaid.maxsim(q, d.contiguous())
-        assert torch.equal(plaid.maxsim(q, d), want), i
-        assert torch.equal(plaid.maxsim(d, q), plaid.maxsim(d.contiguous(), q)), i
+        assert same(plaid.maxsim(q, d), want), i
+        assert same(plaid.maxsim(d, q), plaid.maxsim(d.contiguous(), q)), i
         leaf = d.detach().requires_grad_()
         dense = d.detach().contiguous().requires_grad_()
         plaid.maxsim(q, leaf).square().sum().backward()
         plaid.maxsim(q, dense).square().sum().backward()
-        assert leaf.grad is not None and torch.equal(leaf.grad, dense.grad), i
+        assert leaf.grad is not None and same(leaf.grad, dense.grad), i
     own = base.reshape(2, 2, 24, 8)[:, :, 3:9]
-    assert torch.equal(plaid.maxsim(q, own), plaid.maxsim(q, own.contiguous()))
+    assert same(plaid.maxsim(q, own), plaid.maxsim(q, own.contiguous()))
     shared = base[:2, :5, :8].unsqueeze(0).expand(2, 2, 5, 8)
-    assert torch.equal(plaid.maxsim(q, shared), plaid.maxsim(q, shared[0]))
+    assert same(plaid.maxsim(q, shared), plaid.maxsim(q, shared[0]))
 
 
 def test_mixed_types(device: str) -> None:
@@ -208,7 +213,7 @@ def test_same_bits_in_any_company(device: str) -> None:
     q, d = random(4, 9, 64, device=device), random(50, 33, 64, device=device)
     scores = plaid.maxsim(q, d)
     assert torch.equal(scores, plaid.maxsim(q, d))
-    assert torch.equal(plaid.maxsim(q[1:2], d[7:8]), scores[1:2, 7:8]) or device == "cuda"
+    assert same(plaid.maxsim(q[1:2], d[7:8]), scores[1:2, 7:8])
     near(plaid.maxsim(q[1], d[7]), scores[1, 7].double(), 9)
 
 
@@ -220,7 +225,7 @@ def test_infinite_and_nan_padding_does_not_leak(device: str) -> None:
     q[q_mask == 0], d[d_mask == 0] = float("nan"), float("inf")
     q.requires_grad_(), d.requires_grad_()
     got = plaid.maxsim(q, d, q_mask, d_mask)
-    assert torch.equal(got, want)
+    assert same(got, want)
     got.sum().backward()
     assert not q.grad[q_mask == 0].any() and not d.grad[d_mask == 0].any()
     assert q.grad.isfinite().all() and d.grad.isfinite().all()
