@@ -84,8 +84,9 @@ def run(suite: str, device: str, folder: Path, work: Path, arguments: list[str])
             "LIK_DISABLE_COMPILE": "1",
         }
         (folder / "suite.ini").write_text("[pytest]\nmarkers =\n  cuda: needs a GPU\n  slow: takes long\n")
-        command = [sys.executable, "-m", "pytest", "-p", "plugin", "-c", "suite.ini", "--rootdir", ".", "-q", "--tb=short"]
-        # Without the processes of pytest-xdist and the like.
+        command = [sys.executable, "-m", "pytest", "-p", "plugin", "-c", "suite.ini", "--rootdir", ".", "-q"]
+        # What is not listed is reported below, with its reason.
+        command += ["--tb=short"] if arguments else ["--tb=no", "--no-summary"]
         command += ["-p", "no:cacheprovider", "--no-header", "--disable-warnings", "--continue-on-collection-errors", *files]
         subprocess.run(command, cwd=folder, env=environment, check=False)
         if not out.exists():
