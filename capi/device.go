@@ -57,6 +57,9 @@ func deviceFault(err error) error {
 			return &fault{x.code, err.Error()}
 		}
 	}
+	if _, ok := errors.AsType[*tensor.DriverError](err); ok {
+		return &fault{C.PLAID_ERR_DEVICE, err.Error()}
+	}
 	return err
 }
 

@@ -53,15 +53,22 @@ func keep[K comparable](s *shelf, plans *map[K]*shelved, key K, x *shelved) *she
 // fill brings the tables of a plan to the device. What is bound to be used by streams in the
 // order of the driver's calls may be used at once.
 func (d *Device) fill(x *shelved, tables []byte) error {
-	return d.rt.Driver.Relaxed(func() (err error) {
-		if x.mem, err = d.rt.Driver.Alloc(int64(len(tables))); err != nil {
+	c := d.rt.Driver
+	return c.Relaxed(func() error {
+		mem, err := c.Alloc(int64(len(tables)))
+		if err != nil {
 			return err
 		}
-		d.shelf.bytes += x.mem.Bytes
-		if err := d.rt.Driver.ToDevice(x.mem.Ptr, tables, d.aside); err != nil {
+		if err = c.ToDevice(mem.Ptr, tables, d.aside); err == nil {
+			err = c.Sync(d.aside)
+		}
+		if err != nil { // the next call tries it again
+			_ = c.Free(mem)
 			return err
 		}
-		return d.rt.Driver.Sync(d.aside)
+		x.mem = mem
+		d.shelf.bytes += mem.Bytes
+		return nil
 	})
 }
 
