@@ -6,7 +6,6 @@ import "C"
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -39,15 +38,11 @@ func size(kind C.int64_t) uintptr {
 	return 0
 }
 
-// product multiplies counts, none of which is negative.
-func product(field string, counts ...int64) (int, error) {
-	n := uint64(1)
-	for _, c := range counts {
-		hi, lo := bits.Mul64(n, uint64(c))
-		if hi != 0 || lo > most {
-			return 0, badf("%s would have %d elements, more than memory has", field, slices.Clone(counts))
-		}
-		n = lo
+// product multiplies two counts, none of which is negative.
+func product(field string, a, b int64) (int, error) {
+	hi, n := bits.Mul64(uint64(a), uint64(b))
+	if hi != 0 || n > most {
+		return 0, badf("%s would have %d by %d elements, more than memory has", field, a, b)
 	}
 	return int(n), nil
 }
