@@ -89,11 +89,19 @@ func testMemory(t *testing.T) {
 	d, err := tensor.Open(0)
 	require.NoError(t, err)
 	s, g := calls(100)
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if err := errors.Join(d.Score(s), d.Gradients(g)); err != nil {
-			panic(err)
-		}
-	}))
+	short, masked := *s, *s
+	short.D.Lengths = 1 << 46
+	masked.Q.Mask, masked.Q.MaskStride, masked.D.Mask, masked.D.MaskStride = 1<<46, 32, 1<<46, 300
+	for _, c := range []*tensor.ScoreCall{s, &short, &masked} {
+		bytes, err := d.ScoreWorkspace(c)
+		require.NoError(t, err)
+		c.Place.Workspace, c.Place.WorkspaceBytes = 1<<47, bytes
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if err := errors.Join(d.Score(c), d.Gradients(g)); err != nil {
+				panic(err)
+			}
+		}))
+	}
 }
 
 // BenchmarkHost times what the host needs for a call of a shape that was there before. Without

@@ -144,7 +144,10 @@ type placedScore struct {
 	q, docs      rows
 	weights      driver.Ptr
 	head         *denseProjectParams
-	params       denseParams
+	// What kernels are given.
+	params denseParams
+	fill   denseFillParams
+	weigh  denseWeightsParams
 }
 
 // bringDocs sees that the token vectors of n rows of documents are there.
@@ -199,7 +202,8 @@ func (s *placedScore) bringWeights() error {
 		return nil
 	}
 	s.weights = s.base.Add(p.weights)
-	w := &denseWeightsParams{
+	w := &s.weigh
+	*w = denseWeightsParams{
 		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.Normalize), out: s.weights, n: uint32(c.Q.Rows),
 		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
@@ -298,7 +302,8 @@ func (s *placedScore) piece(x *scorePiece) error {
 // of its documents.
 func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
 	c, p := &s.call, s.plan
-	f := &denseFillParams{
+	f := &s.fill
+	*f = denseFillParams{
 		unitsIn: s.tables.Add(t.units), groupsIn: s.tables.Add(t.groups),
 		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
 		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
