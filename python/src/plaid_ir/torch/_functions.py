@@ -27,6 +27,7 @@ _is_compiling: Final = torch.compiler.is_compiling
 _transforms: Any = _C._are_functorch_transforms_active
 _modes: Any = _C._len_torch_dispatch_stack
 _tracing: Any = _C._get_tracing_state
+_unwrap: Any = _C._functorch.unwrap_if_dead  # of a tensor that has left a transform
 _autocast: Any = _C._is_any_autocast_enabled
 _threads: Any = _C.get_num_threads if hasattr(_C, "get_num_threads") else torch.get_num_threads
 _dual: Any = forward_ad
@@ -271,7 +272,8 @@ class ScoreGradients(torch.autograd.Function):
         return each(_gradients.apply, info, in_dims, args)
 
 
-_differentiable: Any = Score
+# What Function.apply does beyond the apply of its base, and _unwrap, is for torch.func, and takes a fifth of a call.
+_differentiate: Any = super(torch.autograd.Function, Score).apply
 _transformable: Any = TransformedScore
 _gradients: Any = ScoreGradients
 
@@ -326,7 +328,7 @@ def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pa
     if _dual._current_level >= 0:
         return _transformable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
     if (q.requires_grad or d.requires_grad) and torch.is_grad_enabled():
-        return _differentiable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms, p)[0]
+        return _differentiate(_unwrap(q), _unwrap(d), q_cut, d_cut, pair_q, pair_d, terms, p)[0]
     return run_score(p, q, d, q_cut, d_cut, pair_q, pair_d, False)[0]
 
 
