@@ -83,7 +83,12 @@ int cuInit(unsigned flags) { CALL; return flags == 0 ? 0 : INVALID_VALUE; }
 int cuDriverGetVersion(int *version) { CALL; *version = 13000; return 0; }
 int cuDeviceGetCount(int *n) { CALL; *n = 1; return 0; }
 int cuDeviceGet(int *device, int ordinal) { CALL; *device = ordinal; return ordinal == 0 ? 0 : 101; }
-int cuDeviceGetName(char *name, int n, int device) { CALL; (void)device; strncpy(name, "no device", (size_t)n); return 0; }
+int cuDeviceGetName(char *name, int n, int device) {
+  CALL;
+  (void)device;
+  strncpy(name, "no device", (size_t)n);
+  return 0;
+}
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { CALL; (void)device; *bytes = (size_t)140 << 30; return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   CALL;
@@ -96,12 +101,21 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   }
   return INVALID_VALUE;
 }
-int cuDeviceGetPCIBusId(char *id, int n, int device) { CALL; (void)device; strncpy(id, "0000:00:00.0", (size_t)n); return 0; }
+int cuDeviceGetPCIBusId(char *id, int n, int device) {
+  CALL;
+  (void)device;
+  strncpy(id, "0000:00:00.0", (size_t)n);
+  return 0;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) { CALL; (void)device; *context = (void *)CONTEXT; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int device) { CALL; (void)device; return 0; }
 int cuCtxSetCurrent(void *context) { CALL; current = context; return 0; }
 int cuCtxGetCurrent(void **context) { CALL; *context = current; return 0; }
-int cuMemGetInfo_v2(size_t *available, size_t *total) { IN_CONTEXT; *available = *total = (size_t)140 << 30; return 0; }
+int cuMemGetInfo_v2(size_t *available, size_t *total) {
+  IN_CONTEXT;
+  *available = *total = (size_t)140 << 30;
+  return 0;
+}
 
 int cuModuleLoadDataEx(void **module, const void *image, unsigned n, int *keys, void **values) {
   UNSAFE;
@@ -116,7 +130,11 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   *function = strdup(name);
   return 0;
 }
-int cuFuncSetAttribute(void *function, int attribute, int value) { IN_CONTEXT; (void)function, (void)attribute, (void)value; return 0; }
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  IN_CONTEXT;
+  (void)function, (void)attribute, (void)value;
+  return 0;
+}
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared) {
   IN_CONTEXT;
   (void)function, (void)threads, (void)shared;
@@ -189,7 +207,11 @@ int cuCtxSynchronize(void) { UNSAFE; return 0; }
 int cuStreamCreate(void **stream, unsigned flags) { IN_CONTEXT; (void)flags; *stream = new_handle(); return 0; }
 int cuStreamDestroy_v2(void *stream) { IN_CONTEXT; (void)stream; return 0; }
 int cuStreamSynchronize(void *stream) { UNSAFE; (void)stream; return 0; }
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { IN_CONTEXT; (void)stream, (void)event, (void)flags; return 0; }
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+  IN_CONTEXT;
+  (void)stream, (void)event, (void)flags;
+  return 0;
+}
 int cuEventCreate(void **event, unsigned flags) { IN_CONTEXT; (void)flags; *event = new_handle(); return 0; }
 int cuEventDestroy_v2(void *event) { IN_CONTEXT; (void)event; return 0; }
 int cuEventRecord(void *event, void *stream) { IN_CONTEXT; (void)event, (void)stream; return 0; }
@@ -224,7 +246,12 @@ int cuThreadExchangeStreamCaptureMode(int *m) {
   *m = before;
   return 0;
 }
-int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags) { IN_CONTEXT; (void)graph, (void)flags; *exec = new_handle(); return 0; }
+int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags) {
+  IN_CONTEXT;
+  (void)graph, (void)flags;
+  *exec = new_handle();
+  return 0;
+}
 int cuGraphDestroy(void *graph) { IN_CONTEXT; (void)graph; return 0; }
 int cuGraphExecDestroy(void *exec) { IN_CONTEXT; (void)exec; return 0; }
 int cuGraphLaunch(void *exec, void *stream) { IN_CONTEXT; (void)exec, (void)stream; return 0; }
