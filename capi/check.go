@@ -6,7 +6,6 @@ import "C"
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -39,15 +38,11 @@ func size(kind C.int64_t) uintptr {
 	return 0
 }
 
-// product multiplies counts, none of which is negative.
-func product(field string, counts ...int64) (int, error) {
-	n := uint64(1)
-	for _, c := range counts {
-		hi, lo := bits.Mul64(n, uint64(c))
-		if hi != 0 || lo > most {
-			return 0, badf("%s would have %d elements, more than memory has", field, slices.Clone(counts))
-		}
-		n = lo
+// product multiplies two counts, none of which is negative.
+func product(field string, a, b int64) (int, error) {
+	hi, n := bits.Mul64(uint64(a), uint64(b))
+	if hi != 0 || n > most {
+		return 0, badf("%s would have %d by %d elements, more than memory has", field, a, b)
 	}
 	return int(n), nil
 }
@@ -79,16 +74,16 @@ func (s *side) product(field string, a, b C.int64_t) error {
 
 // arrays checks the arrays of a call, and keeps what it found first.
 type arrays struct {
-	host bool  // they are in memory of the processor, whose ends are looked at
-	side *side // whose arrays they are; nil: those of the call itself
+	host bool // they are in memory of the processor, whose ends are looked at
+	side byte // whose arrays they are, q or d; 0: those of the call itself
 	err  error
 	sum  byte
 }
 
 // badf is a fault of an array.
 func (a *arrays) badf(field, format string, args ...any) {
-	if a.side != nil {
-		field = a.side.field(field)
+	if a.side != 0 {
+		field = string(a.side) + "." + field
 	}
 	a.err = badf("%s is "+format, append([]any{field}, args...)...)
 }
@@ -128,13 +123,13 @@ func first(errs ...error) error {
 	return nil
 }
 
-// side is one of the batches of a call with its name in the struct.
+// side is one of the batches of a call with its name in the struct, q or d.
 type side struct {
-	name string
+	name byte
 	*cBatch
 }
 
-func (s *side) field(name string) string { return s.name + "." + name }
+func (s *side) field(name string) string { return string(s.name) + "." + name }
 
 // check checks the numbers of a batch, and which of its pointers are there.
 func (s *side) check() error {
@@ -194,7 +189,7 @@ func (s *side) checkPadding() error {
 // arrays checks the arrays of a batch whose numbers were checked.
 func (s *side) arrays(a *arrays) {
 	rows := int(s.rows)
-	a.side = s
+	a.side = s.name
 	a.want("data", s.data, rows*int(s.dim), size(s._type))
 	a.take("scales", unsafe.Pointer(s.scales), rows, 4)
 	a.take("zeros", unsafe.Pointer(s.zeros), rows, 1)
@@ -203,7 +198,7 @@ func (s *side) arrays(a *arrays) {
 	if s.items > 0 {
 		a.take("mask", unsafe.Pointer(s.mask), s.maskBytes(), 1)
 	}
-	a.side = nil
+	a.side = 0
 }
 
 // maskBytes is the length of the mask, of items that there are.
@@ -218,13 +213,12 @@ type work struct {
 	rowsQ  int // of argmaxima: [pairs][q.longest]
 	rowsD  int // of those of documents
 	wanted *int64
-	arrays arrays
 }
 
 // check checks what all calls have. wanted is where the bytes of a workspace go, nil if the
 // call is to be done.
 func check(place *cPlace, q, d *cBatch, pairs *cPairs, wanted *int64) (w work, err error) {
-	w = work{q: side{"q", q}, d: side{"d", d}, pairs: pairs, place: place, wanted: wanted}
+	w = work{q: side{'q', q}, d: side{'d', d}, pairs: pairs, place: place, wanted: wanted}
 	if err := first(w.q.check(), w.d.check()); err != nil {
 		return w, err
 	}
@@ -240,25 +234,23 @@ func check(place *cPlace, q, d *cBatch, pairs *cPairs, wanted *int64) (w work, e
 	if err := inRange("place.threads", place.threads, 0, mostItems); err != nil {
 		return w, err
 	}
-	w.arrays.host = !w.onDevice()
 	return w, nil
 }
 
-// arraysOf checks the arrays that all calls have, and those that a call has by itself.
-// For the size of a workspace there may be none.
-func (w *work) arraysOf(own func(a *arrays)) error {
+// all checks the arrays that all calls have. It reports whether those that a call has by itself
+// are to be checked, too: for the size of a workspace there may be none.
+func (a *arrays) all(w *work) bool {
 	if w.wanted != nil {
-		return nil
+		return false
 	}
-	a := &w.arrays
+	a.host = !w.onDevice()
 	w.q.arrays(a)
 	w.d.arrays(a)
 	if w.pairs.kind == C.PLAID_LISTED {
 		a.want("pairs.queries", unsafe.Pointer(w.pairs.queries), w.n, 4)
 		a.want("pairs.docs", unsafe.Pointer(w.pairs.docs), w.n, 4)
 	}
-	own(a)
-	return a.err
+	return true
 }
 
 // sameDim checks that queries and documents have one dimension.

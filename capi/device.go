@@ -49,10 +49,16 @@ func onDevice(w *work, do func(d *tensor.Device) error, workspace func(d *tensor
 
 // deviceFault gives an error of a device its code.
 func deviceFault(err error) error {
+	if err == nil {
+		return nil
+	}
 	for i := range deviceCodes {
 		if x := &deviceCodes[i]; errors.Is(err, x.err) {
 			return &fault{x.code, err.Error()}
 		}
+	}
+	if _, ok := errors.AsType[*tensor.DriverError](err); ok {
+		return &fault{C.PLAID_ERR_DEVICE, err.Error()}
 	}
 	return err
 }

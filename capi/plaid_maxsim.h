@@ -173,7 +173,11 @@ int plaid_chamfer(const plaid_chamfer_call *call, plaid_error *error);
 int plaid_chamfer_gradients(const plaid_chamfer_gradient_call *call, plaid_error *error);
 int plaid_head(const plaid_head_call *call, plaid_error *error);
 
-/* The bytes of workspace that a call needs at least: of its shapes, not of its pointers' targets; 0 on the processor. */
+/*
+ * The bytes of workspace that a call needs at least: of its shapes, and of whether its data are aligned to 16 bytes
+ * (others may need more), not of what its pointers point to; 0 on the processor. On a GPU the call has all arrays that
+ * it will be made with.
+ */
 int plaid_score_workspace(const plaid_score_call *call, int64_t *bytes, plaid_error *error);
 int plaid_gradients_workspace(const plaid_gradient_call *call, int64_t *bytes, plaid_error *error);
 int plaid_chamfer_workspace(const plaid_chamfer_call *call, int64_t *bytes, plaid_error *error);

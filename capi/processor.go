@@ -16,12 +16,12 @@ func score(c cScore, wanted *int64) error {
 	if err == nil {
 		err = w.sameDim()
 	}
-	if err == nil {
-		err = w.arraysOf(func(a *arrays) {
-			a.take("weights", unsafe.Pointer(c.weights), int(c.q.rows), 4)
-			a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
-			a.take("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
-		})
+	var a arrays
+	if err == nil && a.all(&w) {
+		a.take("weights", unsafe.Pointer(c.weights), int(c.q.rows), 4)
+		a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
+		a.take("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
+		err = a.err
 	}
 	switch {
 	case err != nil:
@@ -54,14 +54,14 @@ func gradients(c cGradient, wanted *int64) error {
 	if err == nil {
 		err = first(w.sameDim(), gradient("dq", c.dq, c.dq_type), gradient("dd", c.dd, c.dd_type))
 	}
-	if err == nil {
-		err = w.arraysOf(func(a *arrays) {
-			a.take("weights", unsafe.Pointer(c.weights), int(c.q.rows), 4)
-			a.want("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
-			a.take("upstream", unsafe.Pointer(c.upstream), w.n, 4)
-			a.gradient(&w.q, "dq", c.dq, c.dq_type)
-			a.gradient(&w.d, "dd", c.dd, c.dd_type)
-		})
+	var a arrays
+	if err == nil && a.all(&w) {
+		a.take("weights", unsafe.Pointer(c.weights), int(c.q.rows), 4)
+		a.want("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
+		a.take("upstream", unsafe.Pointer(c.upstream), w.n, 4)
+		a.gradient(&w.q, "dq", c.dq, c.dq_type)
+		a.gradient(&w.d, "dd", c.dd, c.dd_type)
+		err = a.err
 	}
 	switch {
 	case err != nil:
@@ -99,12 +99,12 @@ func chamfer(c cChamfer, wanted *int64) error {
 	if err == nil {
 		err = first(w.sameDim(), inRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1))
 	}
-	if err == nil {
-		err = w.arraysOf(func(a *arrays) {
-			a.want("distances", unsafe.Pointer(c.distances), w.n, 4)
-			a.take("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4)
-			a.take("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
-		})
+	var a arrays
+	if err == nil && a.all(&w) {
+		a.want("distances", unsafe.Pointer(c.distances), w.n, 4)
+		a.take("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4)
+		a.take("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
+		err = a.err
 	}
 	switch {
 	case err != nil:
@@ -134,14 +134,14 @@ func chamferGradients(c cChamferGradient, wanted *int64) error {
 		err = first(w.sameDim(), inRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1),
 			gradient("dq", c.dq, c.dq_type), gradient("dd", c.dd, c.dd_type))
 	}
-	if err == nil {
-		err = w.arraysOf(func(a *arrays) {
-			a.want("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4)
-			a.want("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
-			a.take("upstream", unsafe.Pointer(c.upstream), w.n, 4)
-			a.gradient(&w.q, "dq", c.dq, c.dq_type)
-			a.gradient(&w.d, "dd", c.dd, c.dd_type)
-		})
+	var a arrays
+	if err == nil && a.all(&w) {
+		a.want("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4)
+		a.want("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
+		a.take("upstream", unsafe.Pointer(c.upstream), w.n, 4)
+		a.gradient(&w.q, "dq", c.dq, c.dq_type)
+		a.gradient(&w.d, "dd", c.dd, c.dd_type)
+		err = a.err
 	}
 	switch {
 	case err != nil:
@@ -171,13 +171,13 @@ func head(c cHead, wanted *int64) error {
 	if err == nil && (c.head_type < C.PLAID_F32 || c.head_type > C.PLAID_BF16) {
 		err = badf("head_type is %d; heads are float32, float16 or bfloat16", c.head_type)
 	}
-	if err == nil {
-		err = w.arraysOf(func(a *arrays) {
-			a.take("query_weights", unsafe.Pointer(c.query_weights), int(c.q.rows), 4)
-			a.want("head", c.head, int(c.q.dim*c.d.dim), size(c.head_type))
-			a.take("bias", unsafe.Pointer(c.bias), int(c.q.dim), 4)
-			a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
-		})
+	var a arrays
+	if err == nil && a.all(&w) {
+		a.take("query_weights", unsafe.Pointer(c.query_weights), int(c.q.rows), 4)
+		a.want("head", c.head, int(c.q.dim*c.d.dim), size(c.head_type))
+		a.take("bias", unsafe.Pointer(c.bias), int(c.q.dim), 4)
+		a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
+		err = a.err
 	}
 	switch {
 	case err != nil:

@@ -38,6 +38,9 @@ type (
 	ChamferGradientCall = dense.ChamferGradientCall
 )
 
+// DriverError is a call of the driver that failed; test with errors.As.
+type DriverError = driver.Error
+
 // The kinds of pairs.
 const (
 	All    = dense.PairsAll

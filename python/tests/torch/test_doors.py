@@ -370,3 +370,14 @@ def test_errors(name: str) -> None:
     for _ in range(2):  # what was refused once is not remembered as right
         with pytest.raises(kind, match=message):
             call()
+
+
+def test_tensor_that_left_a_transform(device: str) -> None:
+    q, d = random(2, 3, 16, device=device), random(4, 5, 16, device=device)
+    left: list[torch.Tensor] = []
+    torch.func.grad(lambda x: (left.append(x), x.sum())[1])(q)
+    d.requires_grad_()
+    scores = plaid.maxsim(left[0], d)
+    assert same(scores, plaid.maxsim(q, d))
+    (got,) = torch.autograd.grad(scores.sum(), d)
+    assert same(got, torch.autograd.grad(plaid.maxsim(q, d).sum(), d)[0])

@@ -114,7 +114,7 @@ func BenchmarkGPUGradientsInPlace(b *testing.B) {
 							if err := g.list(c.d.rt, &p); err != nil {
 								return err
 							}
-							return launchGradients(c.d.rt, g.params(&p), p.pairs)
+							return launchGradients(c.d.rt, g.params(new(denseGradParams), &p), p.pairs)
 						})
 						line += fmt.Sprintf(", %s %.4f", part, ms)
 						if p.first[0] >= 0 || p.first[1] >= 0 {

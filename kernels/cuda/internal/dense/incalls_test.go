@@ -109,7 +109,7 @@ func checkCapture(t *testing.T, x *inPlace) {
 		x.d.shelf.bytes += shelfBytes // as if it were full
 		require.NoError(t, x.d.enter(0, func() error { x.d.tidy(); return nil }))
 		x.d.shelf.bytes -= shelfBytes
-		require.LessOrEqual(t, len(x.d.shelf.plans), 2)
+		require.LessOrEqual(t, x.d.shelf.order.Len(), 2)
 	}
 	for range 2 {
 		require.NoError(t, x.d.enter(0, func() error {

@@ -93,9 +93,6 @@ func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err
 	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
 }
 
-// chamferKey is what the plan of a ChamferCall depends on.
-type chamferKey struct{ shape chamferShape }
-
 // plan finds the launches of a call, or makes them, and lays out the workspace.
 func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, err error) {
 	if x, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil || x.pairs == 0 {
@@ -104,16 +101,16 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 	if c.Distances == 0 {
 		return x, nil, fmt.Errorf("%w: no distances to write", kernels.ErrShape)
 	}
-	key := chamferKey{chamferShape{
+	key := chamferShape{
 		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest(),
 		nearest: c.NearestQ != 0 || c.NearestD != 0,
-	}}
-	if found := d.shelf.find(key); found != nil {
-		plan = found.plan.(*chamferPlan)
-	} else if plan, err = planChamfer(key.shape, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
+	}
+	if found := find(&d.shelf, d.shelf.chamfers, key); found != nil {
+		plan = found.chamfer
+	} else if plan, err = planChamfer(key, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
 	} else {
-		d.shelf.put(key, plan)
+		keep(&d.shelf, &d.shelf.chamfers, key, &shelved{chamfer: plan})
 		d.tidy()
 	}
 	x.work = x.room.Take(plan.bytes)

@@ -44,17 +44,11 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 	if p.pairs > 0 && c.Q.Longest > 0 && c.Argmax == 0 {
 		return p, fmt.Errorf("%w: gradients without argmaxima", kernels.ErrShape)
 	}
-	for _, s := range []struct {
-		what string
-		b    *Batch
-		out  uint64
-		kind maxsim.Type
-	}{{"queries", &c.Q, c.DQ, c.DQType}, {"documents", &c.D, c.DD, c.DDType}} {
-		if err := s.b.checkGradient(s.what, s.out, s.kind); err != nil {
+	outs, kinds := [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
+	for i, b := range [2]*Batch{&c.Q, &c.D} {
+		if err := b.checkGradient([2]string{"queries", "documents"}[i], outs[i], kinds[i]); err != nil {
 			return p, err
 		}
-	}
-	for i, b := range []*Batch{&c.Q, &c.D} {
 		p.inverse[i], p.unit[i], p.first[i] = -1, -1, -1
 		if c.Normalize {
 			p.inverse[i] = p.Take(4 * int64(b.Rows))
@@ -62,7 +56,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 				p.unit[i] = p.Take(4 * int64(b.Rows))
 			}
 		}
-		if out := [2]uint64{c.DQ, c.DD}[i]; out != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
+		if outs[i] != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
 			p.first[i] = p.Take(4 * int64(b.Items+1))
 			p.loose[i], p.lists[i] = p.Take(4*int64(p.pairs)), p.Take(4*int64(p.pairs))
 		}
@@ -96,7 +90,7 @@ func (d *Device) Gradients(c *GradientCall) error {
 		if err := c.list(d.rt, &p); err != nil {
 			return err
 		}
-		return launchGradients(d.rt, c.params(&p), p.pairs)
+		return launchGradients(d.rt, c.params(&d.grad, &p), p.pairs)
 	})
 }
 
@@ -172,9 +166,9 @@ func (x *denseListsParams) run(rt *runtime.Runtime) error {
 	return nil
 }
 
-// params describes both sides as they lie.
-func (c *GradientCall) params(p *gradPlan) *denseGradParams {
-	x := &denseGradParams{
+// params describes both sides as they lie, in x.
+func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams {
+	*x = denseGradParams{
 		weights: driver.Ptr(c.Weights), upstream: driver.Ptr(c.Upstream), arg: driver.Ptr(c.Argmax),
 		pitch: uint32(c.Q.Longest), dim: uint32(c.Q.Dim), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
 	}

@@ -24,11 +24,7 @@ type HeadCall struct {
 }
 
 // headKey is what a plan depends on of a head.
-type headKey struct {
-	there  bool
-	hidden batchKey
-	head   batchKey
-}
+type headKey struct{ hidden, weights batchKey }
 
 // inHead makes token vectors of hidden states in the workspace.
 type inHead struct {
@@ -47,7 +43,7 @@ func (c *HeadCall) key() headKey {
 	if c == nil {
 		return headKey{}
 	}
-	return headKey{true, c.D.key(), c.matrix().key()}
+	return headKey{c.D.key(), c.matrix().key()}
 }
 
 // scoreCall is the call of the token vectors, which look as if they were float32 ones.
@@ -152,7 +148,7 @@ func (h *inHead) blocks(c *ScoreCall) (across, chunks int) {
 
 // beginHead brings the weights.
 func (s *placedScore) beginHead() error {
-	h, c, rt := s.plan.head, s.call, s.d.rt
+	h, c, rt := s.plan.head, &s.call, s.d.rt
 	w, err := h.weights.bring(rt, c.head.matrix(), s.base, 0, c.Q.Dim)
 	if err != nil {
 		return err
@@ -176,7 +172,7 @@ func (s *placedScore) beginHead() error {
 // project makes the token vectors of n rows from a row on. Where a kernel scores what it makes it
 // returns the hidden states.
 func (s *placedScore) project(first, n int) (rows, error) {
-	h, c, rt, p := s.plan.head, s.call, s.d.rt, s.head
+	h, c, rt, p := s.plan.head, &s.call, s.d.rt, s.head
 	hidden, err := h.hidden.bring(rt, &c.head.D, s.base, first, n)
 	if err != nil || h.fused {
 		return hidden, err

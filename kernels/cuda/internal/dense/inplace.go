@@ -85,6 +85,8 @@ type Device struct {
 	aside  driver.Stream
 	shelf  shelf
 	limits limits
+	score  placedScore     // the call in hand
+	grad   denseGradParams // and what a kernel of it is given
 }
 
 // NewDevice loads the code for a device of the driver.

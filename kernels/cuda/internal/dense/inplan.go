@@ -8,18 +8,29 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// batchKey is what a plan depends on of a batch.
+// batchKey is what a plan depends on of a batch. It has numbers of one size alone, so that it is
+// compared, and hashed, as so many bytes.
 type batchKey struct {
-	kind                                           maxsim.Type
-	dim, items, rows, stride, longest, maskStride  int
-	scales, zeros, offsets, lengths, mask, aligned bool
+	kind, dim, items, rows, stride, longest, maskStride int
+	there                                               int // a bit of each array, and of its alignment
 }
 
 func (b *Batch) key() batchKey {
 	return batchKey{
-		b.Type, b.Dim, b.Items, b.Rows, b.Stride, b.Longest, b.MaskStride,
-		b.Scales != 0, b.Zeros != 0, b.Offsets != 0, b.Lengths != 0, b.Mask != 0, b.Data%16 == 0,
+		int(b.Type), b.Dim, b.Items, b.Rows, b.Stride, b.Longest, b.MaskStride,
+		bits(b.Scales != 0, b.Zeros != 0, b.Offsets != 0, b.Lengths != 0, b.Mask != 0, b.Data%16 == 0),
 	}
+}
+
+// bits is a number with a bit of each condition.
+func bits(conditions ...bool) (n int) {
+	for _, c := range conditions {
+		n *= 2
+		if c {
+			n++
+		}
+	}
+	return n
 }
 
 // even is the items of a batch as far as its shape says.
@@ -47,11 +58,10 @@ const headPieces = 4
 
 // scoreKey is what the plan of a call depends on.
 type scoreKey struct {
-	q, d                    batchKey
-	kind                    PairKind
-	count                   int
-	normalize, weights, arg bool
-	head                    headKey
+	q, d        batchKey
+	kind, count int
+	terms       int // a bit of each
+	head        headKey
 }
 
 // scorePlan is how a call is done: which kernel, what lies where in the workspace, what is on
@@ -74,7 +84,7 @@ type scorePlan struct {
 	ones                                 int64 // place in the tables
 	tables                               tables
 	made                                 []scoreTables
-	pieces                               func(do func(*scorePiece) error) error
+	pieces                               []scorePiece
 }
 
 func (p *scorePlan) fills() bool { return p.fillItems || p.fillGroups }
@@ -99,16 +109,16 @@ const mostTable = 1 << 20
 
 // scorePlan finds the plan of a call, or makes it.
 func (d *Device) scorePlan(c *ScoreCall) (*shelved, error) {
-	key := scoreKey{c.Q.key(), c.D.key(), c.Pairs.Kind, c.Pairs.Count, c.Normalize, c.Weights != 0, c.Argmax != 0,
-		c.head.key()}
-	if x := d.shelf.find(key); x != nil {
+	key := scoreKey{c.Q.key(), c.D.key(), int(c.Pairs.Kind), c.Pairs.Count,
+		bits(c.Normalize, c.Weights != 0, c.Argmax != 0, c.head != nil), c.head.key()}
+	if x := find(&d.shelf, d.shelf.scores, key); x != nil {
 		return x, nil
 	}
 	p, err := d.newScorePlan(c)
 	if err != nil {
 		return nil, err
 	}
-	return d.shelf.put(key, p), nil
+	return keep(&d.shelf, &d.shelf.scores, key, &shelved{score: p}), nil
 }
 
 func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
@@ -311,62 +321,45 @@ func (x *scorePiece) groupsOf() int {
 // cutPieces decides what comes at a time, of at most so many documents or pairs, and returns a
 // piece of each size, the largest first. The pieces refer to these by number.
 func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
-	var walk func(do func(scorePiece) error) error
+	number := map[int]int{} // by documents
+	add := func(x scorePiece) {
+		n, ok := number[x.docs]
+		if !ok {
+			n = len(shapes)
+			number[x.docs], shapes = n, append(shapes, x)
+		}
+		x.tables = n
+		p.pieces = append(p.pieces, x)
+	}
 	nq, each := c.Q.Items, c.Pairs.Count
 	switch {
 	case p.kind == PairsAll:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(c.D.Items, most, func(lo, n int) error {
-				return do(scorePiece{queries: nq, doc: lo, docs: n, each: n, pitch: c.D.Items, out: lo})
-			})
-		}
-	case p.kind == PairsListed:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(p.pairs, most, func(lo, n int) error {
-				return do(scorePiece{queries: n, doc: lo, docs: n, each: 1, pitch: 1, out: lo})
-			})
-		}
-	case each <= most:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(nq, most/each, func(lo, n int) error {
-				return do(scorePiece{query: lo, queries: n, doc: lo * each, docs: n * each, each: each, pitch: each,
-					out: lo * each})
-			})
-		}
-	default:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(nq, 1, func(q, _ int) error {
-				return inPieces(each, most, func(lo, n int) error {
-					return do(scorePiece{query: q, queries: 1, doc: q*each + lo, docs: n, each: n, pitch: each, out: q*each + lo})
-				})
-			})
-		}
-	}
-	number := map[int]int{} // by documents
-	_ = walk(func(x scorePiece) error {
-		if _, ok := number[x.docs]; !ok {
-			number[x.docs] = len(shapes)
-			shapes = append(shapes, x)
-		}
-		return nil
-	})
-	p.pieces = func(do func(*scorePiece) error) error {
-		return walk(func(x scorePiece) error {
-			x.tables = number[x.docs]
-			return do(&x)
+		inPieces(c.D.Items, most, func(lo, n int) {
+			add(scorePiece{queries: nq, doc: lo, docs: n, each: n, pitch: c.D.Items, out: lo})
 		})
+	case p.kind == PairsListed:
+		inPieces(p.pairs, most, func(lo, n int) {
+			add(scorePiece{queries: n, doc: lo, docs: n, each: 1, pitch: 1, out: lo})
+		})
+	case each <= most:
+		inPieces(nq, most/each, func(lo, n int) {
+			add(scorePiece{query: lo, queries: n, doc: lo * each, docs: n * each, each: each, pitch: each, out: lo * each})
+		})
+	default:
+		for q := range nq {
+			inPieces(each, most, func(lo, n int) {
+				add(scorePiece{query: q, queries: 1, doc: q*each + lo, docs: n, each: n, pitch: each, out: q*each + lo})
+			})
+		}
 	}
 	return shapes
 }
 
 // inPieces calls do for pieces of at most so many of n, the largest first.
-func inPieces(n, most int, do func(lo, n int) error) error {
+func inPieces(n, most int, do func(lo, n int)) {
 	for lo := 0; lo < n; lo += most {
-		if err := do(lo, min(most, n-lo)); err != nil {
-			return err
-		}
+		do(lo, min(most, n-lo))
 	}
-	return nil
 }
 
 // table makes the tables of a piece, but for what the device makes.

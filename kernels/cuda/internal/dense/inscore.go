@@ -29,14 +29,17 @@ func (d *Device) Score(c *ScoreCall) error {
 		if err != nil {
 			return err
 		}
-		p := x.plan.(*scorePlan)
+		p := x.score
 		if err := c.Place.check(p.bytes); err != nil {
 			return err
 		}
-		if err := d.ready(x, p.tables.write, p.tables.Size); err != nil {
+		if err := d.ready(x, &p.tables); err != nil {
 			return err
 		}
-		return (&placedScore{d: d, call: c, plan: p, base: driver.Ptr(c.Place.Workspace), tables: x.mem.Ptr}).run()
+		d.score = placedScore{d: d, call: *c, plan: p, base: driver.Ptr(c.Place.Workspace), tables: x.mem.Ptr}
+		err = d.score.run()
+		d.score.call.head, d.score.head = nil, nil
+		return err
 	})
 }
 
@@ -49,7 +52,7 @@ func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
 	err = d.enter(c.Place.Stream, func() error {
 		x, err := d.scorePlan(c)
 		if err == nil {
-			bytes = x.plan.(*scorePlan).bytes
+			bytes = x.score.bytes
 		}
 		return err
 	})
@@ -109,7 +112,7 @@ func (p *Place) check(bytes int64) error {
 
 // ready sees that the tables of a plan are on the device, and stay there if the stream of the
 // call is captured.
-func (d *Device) ready(x *shelved, write func([]byte), size int64) error {
+func (d *Device) ready(x *shelved, t *tables) error {
 	if !x.pinned && d.rt.Stream != driver.Given(0) { // which cannot be captured
 		capturing, err := d.rt.Driver.Capturing(d.rt.Stream)
 		if err != nil {
@@ -117,12 +120,12 @@ func (d *Device) ready(x *shelved, write func([]byte), size int64) error {
 		}
 		x.pinned = capturing
 	}
-	if x.mem.Ptr != 0 || size == 0 {
+	if x.mem.Ptr != 0 || t.Size == 0 {
 		return nil
 	}
-	tables := make([]byte, size)
-	write(tables)
-	if err := d.fill(x, tables); err != nil {
+	host := make([]byte, t.Size)
+	t.write(host)
+	if err := d.fill(x, host); err != nil {
 		return err
 	}
 	if !x.pinned {
@@ -131,15 +134,20 @@ func (d *Device) ready(x *shelved, write func([]byte), size int64) error {
 	return nil
 }
 
-// placedScore is a call that is put into its stream.
+// placedScore is a call that is put into its stream. The device has one, so that a call takes no
+// memory.
 type placedScore struct {
 	d            *Device
-	call         *ScoreCall
+	call         ScoreCall
 	plan         *scorePlan
 	base, tables driver.Ptr // workspace, and tables of the plan
 	q, docs      rows
 	weights      driver.Ptr
 	head         *denseProjectParams
+	// What kernels are given.
+	params denseParams
+	fill   denseFillParams
+	weigh  denseWeightsParams
 }
 
 // bringDocs sees that the token vectors of n rows of documents are there.
@@ -151,7 +159,7 @@ func (s *placedScore) bringDocs(first, n int) (rows, error) {
 }
 
 func (s *placedScore) run() error {
-	c, p, rt := s.call, s.plan, s.d.rt
+	c, p, rt := &s.call, s.plan, s.d.rt
 	var err error
 	if s.q, err = p.q.bring(rt, &c.Q, s.base, 0, c.Q.Rows); err != nil {
 		return err
@@ -174,12 +182,17 @@ func (s *placedScore) run() error {
 			return err
 		}
 	}
-	return p.pieces(s.piece)
+	for i := range p.pieces {
+		if err := s.piece(&p.pieces[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bringWeights sees that there is a weight for each query row.
 func (s *placedScore) bringWeights() error {
-	c, p := s.call, s.plan
+	c, p := &s.call, s.plan
 	switch {
 	case p.ones >= 0:
 		s.weights = s.tables.Add(p.ones)
@@ -189,7 +202,8 @@ func (s *placedScore) bringWeights() error {
 		return nil
 	}
 	s.weights = s.base.Add(p.weights)
-	w := &denseWeightsParams{
+	w := &s.weigh
+	*w = denseWeightsParams{
 		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.Normalize), out: s.weights, n: uint32(c.Q.Rows),
 		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
@@ -203,7 +217,7 @@ func (s *placedScore) bringWeights() error {
 
 // piece puts the work of a piece into the stream.
 func (s *placedScore) piece(x *scorePiece) error {
-	c, p, rt := s.call, s.plan, s.d.rt
+	c, p, rt := &s.call, s.plan, s.d.rt
 	t := &p.made[x.tables]
 	docs, first := s.docs, 0
 	if c.D.Offsets == 0 && p.kind != PairsListed {
@@ -222,7 +236,8 @@ func (s *placedScore) piece(x *scorePiece) error {
 		firstQuery = x.query * c.Q.Stride
 	}
 	queries := s.q.from(firstQuery)
-	a := &denseParams{
+	a := &s.params
+	*a = denseParams{
 		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
 		weights: s.weights.Add(4 * int64(firstQuery)),
 		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
@@ -286,8 +301,9 @@ func (s *placedScore) piece(x *scorePiece) error {
 // fillParams is what the tables of a piece are made from on the device. first is the first row
 // of its documents.
 func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
-	c, p := s.call, s.plan
-	f := &denseFillParams{
+	c, p := &s.call, s.plan
+	f := &s.fill
+	*f = denseFillParams{
 		unitsIn: s.tables.Add(t.units), groupsIn: s.tables.Add(t.groups),
 		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
 		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),

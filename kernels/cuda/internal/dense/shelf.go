@@ -10,9 +10,10 @@ import (
 // memory. Those that were not used for longest go first, but for those that a captured stream
 // knows the addresses of.
 type shelf struct {
-	plans map[any]*list.Element
-	order list.List // of *shelved, the last used in front
-	bytes int64
+	scores   map[scoreKey]*shelved
+	chamfers map[chamferShape]*shelved
+	order    list.List // of *shelved, the last used in front
+	bytes    int64
 }
 
 // Bounds of what a shelf keeps.
@@ -22,51 +23,59 @@ const (
 )
 
 type shelved struct {
-	key    any // comparable
-	plan   any
-	mem    driver.Mem
-	pinned bool
+	place   *list.Element
+	forget  func()
+	score   *scorePlan
+	chamfer *chamferPlan
+	mem     driver.Mem
+	pinned  bool
 }
 
 // find returns the plan of a key, nil if there is none.
-func (s *shelf) find(key any) *shelved {
-	e, ok := s.plans[key]
-	if !ok {
-		return nil
+func find[K comparable](s *shelf, plans map[K]*shelved, key K) *shelved {
+	x := plans[key]
+	if x != nil {
+		s.order.MoveToFront(x.place)
 	}
-	s.order.MoveToFront(e)
-	return e.Value.(*shelved)
+	return x
 }
 
-// put keeps a plan.
-func (s *shelf) put(key, plan any) *shelved {
-	if s.plans == nil {
-		s.plans = map[any]*list.Element{}
+// keep keeps a plan.
+func keep[K comparable](s *shelf, plans *map[K]*shelved, key K, x *shelved) *shelved {
+	if *plans == nil {
+		*plans = map[K]*shelved{}
 	}
-	x := &shelved{key: key, plan: plan}
-	s.plans[key] = s.order.PushFront(x)
+	(*plans)[key] = x
+	x.place, x.forget = s.order.PushFront(x), func() { delete(*plans, key) }
 	return x
 }
 
 // fill brings the tables of a plan to the device. What is bound to be used by streams in the
 // order of the driver's calls may be used at once.
 func (d *Device) fill(x *shelved, tables []byte) error {
-	return d.rt.Driver.Relaxed(func() (err error) {
-		if x.mem, err = d.rt.Driver.Alloc(int64(len(tables))); err != nil {
+	c := d.rt.Driver
+	return c.Relaxed(func() error {
+		mem, err := c.Alloc(int64(len(tables)))
+		if err != nil {
 			return err
 		}
-		d.shelf.bytes += x.mem.Bytes
-		if err := d.rt.Driver.ToDevice(x.mem.Ptr, tables, d.aside); err != nil {
+		if err = c.ToDevice(mem.Ptr, tables, d.aside); err == nil {
+			err = c.Sync(d.aside)
+		}
+		if err != nil { // the next call tries it again
+			_ = c.Free(mem)
 			return err
 		}
-		return d.rt.Driver.Sync(d.aside)
+		x.mem = mem
+		d.shelf.bytes += mem.Bytes
+		return nil
 	})
 }
 
 // tidy forgets plans that were not used for long, while there are too many.
 func (d *Device) tidy() {
 	s := &d.shelf
-	for e := s.order.Back(); e != nil && (s.bytes > shelfBytes || len(s.plans) > shelfPlans); {
+	for e := s.order.Back(); e != nil && (s.bytes > shelfBytes || s.order.Len() > shelfPlans); {
 		x, before := e.Value.(*shelved), e.Prev()
 		if !x.pinned && before != nil { // never the one in hand
 			s.drop(d.rt.Driver, e)
@@ -81,7 +90,7 @@ func (s *shelf) drop(c *driver.Context, e *list.Element) {
 	_ = c.Relaxed(func() error { return c.Free(x.mem) })
 	s.bytes -= x.mem.Bytes
 	s.order.Remove(e)
-	delete(s.plans, x.key)
+	x.forget()
 }
 
 func (s *shelf) clear(c *driver.Context) {

@@ -25,6 +25,10 @@ type Context struct {
 	dev  DeviceHandle
 	h    ContextHandle
 	live Resources
+	// What the driver reads and writes in calls that take no memory.
+	current   ContextHandle
+	capturing int32
+	launch    Launch
 }
 
 // Open makes the primary context of a device current to this thread. Call
@@ -57,8 +61,11 @@ func SetCurrent(api *API, h ContextHandle) error {
 // Enter makes the context current to this thread, for a while: Leave, given what Enter
 // returned, makes the one before current again.
 func (c *Context) Enter() (before ContextHandle, err error) {
-	if before, err = Current(c.api); err != nil || before == c.h {
-		return before, err
+	if r := c.api.CtxGetCurrent(&c.current); r != Success {
+		return 0, check(r, "cuCtxGetCurrent", "")
+	}
+	if before = c.current; before == c.h {
+		return before, nil
 	}
 	return before, SetCurrent(c.api, c.h)
 }
@@ -160,9 +167,8 @@ func (s Stream) Handle() StreamHandle { return s.h }
 
 // Capturing reports whether a stream is captured.
 func (c *Context) Capturing(s Stream) (bool, error) {
-	var status int32
-	err := check(c.api.IsCapturing(&status, s.h), "cuStreamIsCapturing", "")
-	return status != 0, err
+	err := check(c.api.IsCapturing(&c.capturing, s.h), "cuStreamIsCapturing", "")
+	return c.capturing != 0, err
 }
 
 // captureRelaxed is the CUstreamCaptureMode that forbids the thread nothing.
@@ -351,8 +357,11 @@ func (c *Context) Occupancy(f Function, threads, shared int) (int, error) {
 // out as C lays out the parameter list, of size bytes and on the heap. See
 // [Launch] for early.
 func (c *Context) Launch(f Function, grid, block Dim3, shared int, s Stream, early bool, args unsafe.Pointer, size uintptr) error {
-	l := Launch{Func: f.h, Grid: grid, Block: block, Shared: uint32(shared), Stream: s.h, Early: early, Args: args, ArgBytes: size}
-	if r := c.api.LaunchKernel(&l); r != Success {
+	c.launch = Launch{
+		Func: f.h, Grid: grid, Block: block, Shared: uint32(shared), Stream: s.h, Early: early, Args: args, ArgBytes: size,
+	}
+	r := c.api.LaunchKernel(&c.launch)
+	if c.launch.Args = nil; r != Success {
 		return &Error{Op: "cuLaunchKernel", Code: r, Note: fmt.Sprintf("%s, grid %d×%d×%d, block %d", f.Name, grid.X, grid.Y, grid.Z, block.X)}
 	}
 	return nil

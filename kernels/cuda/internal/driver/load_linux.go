@@ -68,6 +68,19 @@ func call(function uintptr, args ...uintptr) Result {
 	return Result(r)
 }
 
+// call2 is call for what every launch needs first: it takes no memory for the arguments.
+//
+//go:uintptrescapes
+func call2(function, a, b uintptr) Result {
+	args := pairs.Get().(*[2]uintptr)
+	args[0], args[1] = a, b
+	r, _, _ := purego.SyscallN(function, args[:]...)
+	pairs.Put(args)
+	return Result(r)
+}
+
+var pairs = sync.Pool{New: func() any { return new([2]uintptr) }}
+
 func (s *symbols) table() *API {
 	api := &API{}
 	s.devices(api)
@@ -110,9 +123,9 @@ func (s *symbols) devices(api *API) {
 	release := s.get("cuDevicePrimaryCtxRelease_v2")
 	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return call(release, uintptr(dev)) }
 	current := s.get("cuCtxSetCurrent")
-	api.CtxSetCurrent = func(ctx ContextHandle) Result { return call(current, uintptr(ctx)) }
+	api.CtxSetCurrent = func(ctx ContextHandle) Result { return call2(current, uintptr(ctx), 0) }
 	getCurrent := s.get("cuCtxGetCurrent")
-	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return call(getCurrent, uintptr(unsafe.Pointer(ctx))) }
+	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return call2(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
 	info := s.get("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
 		return call(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
@@ -154,13 +167,15 @@ func (s *symbols) modules(api *API) {
 		if l.Early {
 			return launchEarly(launchEx, l)
 		}
-		e := extras.Get().(*extra)
-		*e = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.bytes), launchEnd, l.ArgBytes}
-		r := call(launch, uintptr(l.Func),
+		x := launches.Get().(*plainLaunch)
+		x.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&x.extra.bytes), launchEnd, l.ArgBytes}
+		x.args = [11]uintptr{uintptr(l.Func),
 			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z), uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
-			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(e)))
-		extras.Put(e)
-		return r
+			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.extra))}
+		r, _, _ := purego.SyscallN(launch, x.args[:]...)
+		x.extra.buffer = nil
+		launches.Put(x)
+		return Result(r)
 	}
 }
 
@@ -175,7 +190,13 @@ type extra struct {
 	bytes     uintptr // what size points to
 }
 
-var extras = sync.Pool{New: func() any { return new(extra) }}
+// plainLaunch is the arguments of cuLaunchKernel, and what the last one points to.
+type plainLaunch struct {
+	args  [11]uintptr
+	extra extra
+}
+
+var launches = sync.Pool{New: func() any { return new(plainLaunch) }}
 
 // early is what cuLaunchKernelEx reads: a CUlaunchConfig, its one CUlaunchAttribute,
 // and the parameters.
@@ -267,7 +288,7 @@ func (s *symbols) graphs(api *API) {
 	}
 	capturing, mode := s.get("cuStreamIsCapturing"), s.get("cuThreadExchangeStreamCaptureMode")
 	api.IsCapturing = func(status *int32, st StreamHandle) Result {
-		return call(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
+		return call2(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
 	}
 	api.CaptureMode = func(m *int32) Result { return call(mode, uintptr(unsafe.Pointer(m))) }
 	instantiate := s.get("cuGraphInstantiateWithFlags")

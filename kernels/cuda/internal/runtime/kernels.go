@@ -20,14 +20,18 @@ const waitCapability = 90
 
 // kernelSet is the loaded device code of one device.
 type kernelSet struct {
-	files  fs.FS
-	props  *driver.Info
-	mods   map[string]driver.Module
-	arch   string
-	waits  bool // kernels can wait for the one in front of them, which Follow says they do
-	fn     map[string]driver.Function
-	shared map[string]int
-	occ    map[occupied]int
+	files fs.FS
+	props *driver.Info
+	mods  map[string]driver.Module
+	arch  string
+	waits bool // kernels can wait for the one in front of them, which Follow says they do
+	found map[string]foundKernel
+	occ   map[occupied]int
+}
+
+type foundKernel struct {
+	driver.Function
+	shared int // bytes that it may be launched with
 }
 
 type occupied struct {
@@ -39,7 +43,7 @@ type occupied struct {
 func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, first string) error {
 	*k = kernelSet{
 		files: files, props: props, mods: map[string]driver.Module{},
-		fn: map[string]driver.Function{}, shared: map[string]int{}, occ: map[occupied]int{},
+		found: map[string]foundKernel{}, occ: map[occupied]int{},
 	}
 	_, err := k.module(c, first)
 	return err
@@ -92,12 +96,12 @@ func (rt *Runtime) Arch() string { return rt.kernels.arch }
 // name has that of its module.
 func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 	k := &rt.kernels
-	f, ok := k.fn[name]
-	if ok && shared <= k.shared[name] {
-		return f, nil
+	known, ok := k.found[name]
+	if ok && shared <= known.shared {
+		return known.Function, nil
 	}
 	if shared > rt.Props.Shared {
-		return f, fmt.Errorf("%w: %s needs %d bytes of shared memory, a block may have %d", driver.ErrUnsupported, name, shared, rt.Props.Shared)
+		return driver.Function{}, fmt.Errorf("%w: %s needs %d bytes of shared memory, a block may have %d", driver.ErrUnsupported, name, shared, rt.Props.Shared)
 	}
 	module, plain, ok := strings.Cut(name, "/")
 	if !ok {
@@ -105,11 +109,11 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 	}
 	m, err := k.module(rt.Driver, module)
 	if err != nil {
-		return f, err
+		return driver.Function{}, err
 	}
-	f, err = rt.Driver.Function(m, plain, shared)
+	f, err := rt.Driver.Function(m, plain, shared)
 	if err == nil {
-		k.fn[name], k.shared[name] = f, shared
+		k.found[name] = foundKernel{f, shared}
 	}
 	return f, err
 }

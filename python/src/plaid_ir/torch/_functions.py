@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _plain
-from ._library import GRADIENTS, SCORE, Call, error, fail
+from ._library import GRADIENTS, MEMORY, SCORE, Call, error, fail
 from ._operands import FLOATS, LENGTHS, MASK, Plan, Terms, as_bytes, explain, plan
 
 _PLANS: Final = 4096
@@ -27,10 +27,12 @@ _is_compiling: Final = torch.compiler.is_compiling
 _transforms: Any = _C._are_functorch_transforms_active
 _modes: Any = _C._len_torch_dispatch_stack
 _tracing: Any = _C._get_tracing_state
+_unwrap: Any = _C._functorch.unwrap_if_dead  # of a tensor that has left a transform
 _autocast: Any = _C._is_any_autocast_enabled
 _threads: Any = _C.get_num_threads if hasattr(_C, "get_num_threads") else torch.get_num_threads
 _dual: Any = forward_ad
 _empty: Final = torch.empty
+_empty_like: Final = torch.empty_like
 _int32: Final = torch.int32
 _float32: Final = torch.float32
 
@@ -69,7 +71,8 @@ def keep(plans: dict[Any, Plan], key: Any, value: Plan) -> None:
 
 def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
     """Calls a function of the library on the plan's device; work tells calls of a plan apart that differ in the
-    workspace that they need."""
+    workspace that they need. What a plan does not know is how data are aligned: where a call needs more for that, it
+    is made again with what it needs."""
     if p.index < 0:
         code = call.function(call.pack(call.heads[0], 0, 0, 0, _threads(), *body), error.address)
         if code:
@@ -89,6 +92,12 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
     else:
         record = call.pack(head, _raw_stream(index), 0, 0, 0, *body)
     code = call.function(record, error.address)
+    if code == MEMORY:
+        more = call.workspace(call.pack(head, 0, 0, 0, 0, *body))
+        if more > count:
+            p.scratch[work] = more
+            return launch(call, p, work, *body)
+        code = call.function(record, error.address)  # for its message
     if code:
         fail(code)
 
@@ -154,14 +163,15 @@ def run_gradients(
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if p.trivial:
         return torch.zeros_like(q) if need_q else None, torch.zeros_like(d) if need_d else None
-    dq = torch.empty_like(q) if need_q else None
-    dd = torch.empty_like(d) if need_d else None
+    dq = _empty_like(q) if need_q else None
+    dd = _empty_like(d) if need_d else None
     if p.q_fix and q_cut is not None:
         q_cut = as_bytes(q_cut)
     if p.d_fix and d_cut is not None:
         d_cut = as_bytes(d_cut)
     qo, ql, qm, do, dl, dm = cut_pointers(p, q_cut, d_cut)
-    g = g.to(_float32).contiguous()
+    if g.dtype != _float32 or not g.is_contiguous():
+        g = g.to(_float32).contiguous()
     launch(
         GRADIENTS, p, (need_q, need_d),
         q.data_ptr(), 0, 0, qo, ql, qm, p.q, d.data_ptr(), 0, 0, do, dl, dm, p.d,
@@ -202,7 +212,7 @@ def _backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
             dq, dd = _gradients.apply(*args)
         else:
             dq, dd = run_gradients(*args)
-    return dq if need_q else None, dd if need_d else None, None, None, None, None, None
+    return dq if need_q else None, dd if need_d else None, None, None, None, None, None, None
 
 
 class Score(torch.autograd.Function):
@@ -210,11 +220,12 @@ class Score(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms
-    ) -> tuple[Tensor, ...]:
-        output = TransformedScore.forward(q, d, q_cut, d_cut, pair_q, pair_d, terms)
-        _remember(ctx, (q, d, q_cut, d_cut, pair_q, pair_d, terms), output)
-        return output
+        ctx: Any, q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms, p: Plan
+    ) -> tuple[Tensor, Tensor]:
+        scores, argmax = run_score(p, q, d, q_cut, d_cut, pair_q, pair_d, True)
+        assert argmax is not None
+        _remember(ctx, (q, d, q_cut, d_cut, pair_q, pair_d, terms), (scores, argmax))
+        return scores, argmax
 
     backward = staticmethod(_backward)
 
@@ -261,7 +272,8 @@ class ScoreGradients(torch.autograd.Function):
         return each(_gradients.apply, info, in_dims, args)
 
 
-_differentiable: Any = Score
+# What Function.apply does beyond the apply of its base, and _unwrap, is for torch.func, and takes a fifth of a call.
+_differentiate: Any = super(torch.autograd.Function, Score).apply
 _transformable: Any = TransformedScore
 _gradients: Any = ScoreGradients
 
@@ -316,7 +328,7 @@ def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pa
     if _dual._current_level >= 0:
         return _transformable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
     if (q.requires_grad or d.requires_grad) and torch.is_grad_enabled():
-        return _differentiable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
+        return _differentiate(_unwrap(q), _unwrap(d), q_cut, d_cut, pair_q, pair_d, terms, p)[0]
     return run_score(p, q, d, q_cut, d_cut, pair_q, pair_d, False)[0]
 
 

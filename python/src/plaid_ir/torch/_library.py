@@ -34,6 +34,8 @@ LISTED: Final = 2
 METRICS: Final = {"l2": 0, "l2_sq": 0, "l1": 1}
 
 _ERROR_BYTES: Final = 1024
+# Codes of errors.
+MEMORY: Final = 4
 _FORKED: Final = 5
 
 
@@ -81,7 +83,7 @@ def fail(code: int) -> NoReturn:
             "this process was forked from one that has used plaid_ir.torch, and cannot use it: start workers by "
             'multiprocessing.get_context("spawn"), or call it only in the parent'
         )
-    kinds: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: DeviceError, 4: MemoryError}
+    kinds: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: DeviceError, MEMORY: MemoryError}
     raise kinds.get(code, RuntimeError)(message)
 
 
