@@ -54,6 +54,9 @@ func deviceFault(err error) error {
 			return &fault{x.code, err.Error()}
 		}
 	}
+	if errors.As(err, new(*tensor.DriverError)) {
+		return &fault{C.PLAID_ERR_DEVICE, err.Error()}
+	}
 	return err
 }
 

@@ -34,6 +34,8 @@ type (
 	HeadCall = dense.HeadCall
 	// ChamferCall asks for Chamfer distances.
 	ChamferCall = dense.ChamferCall
+	// DriverError is a call of the CUDA driver that failed.
+	DriverError = driver.Error
 	// ChamferGradientCall asks for the gradients of Chamfer distances.
 	ChamferGradientCall = dense.ChamferGradientCall
 )

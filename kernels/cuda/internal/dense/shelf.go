@@ -25,7 +25,8 @@ type shelved struct {
 	key    any // comparable
 	plan   any
 	mem    driver.Mem
-	pinned bool
+	pinned bool // a captured stream knows the tables
+	fresh  bool // no call that may free others has come since
 }
 
 // find returns the plan of a key, nil if there is none.
@@ -43,7 +44,7 @@ func (s *shelf) put(key, plan any) *shelved {
 	if s.plans == nil {
 		s.plans = map[any]*list.Element{}
 	}
-	x := &shelved{key: key, plan: plan}
+	x := &shelved{key: key, plan: plan, fresh: true}
 	s.plans[key] = s.order.PushFront(x)
 	return x
 }
@@ -51,15 +52,22 @@ func (s *shelf) put(key, plan any) *shelved {
 // fill brings the tables of a plan to the device. What is bound to be used by streams in the
 // order of the driver's calls may be used at once.
 func (d *Device) fill(x *shelved, tables []byte) error {
-	return d.rt.Driver.Relaxed(func() (err error) {
-		if x.mem, err = d.rt.Driver.Alloc(int64(len(tables))); err != nil {
+	c := d.rt.Driver
+	return c.Relaxed(func() error {
+		mem, err := c.Alloc(int64(len(tables)))
+		if err != nil {
 			return err
 		}
-		d.shelf.bytes += x.mem.Bytes
-		if err := d.rt.Driver.ToDevice(x.mem.Ptr, tables, d.aside); err != nil {
+		if err = c.ToDevice(mem.Ptr, tables, d.aside); err == nil {
+			err = c.Sync(d.aside)
+		}
+		if err != nil {
+			_ = c.Free(mem)
 			return err
 		}
-		return d.rt.Driver.Sync(d.aside)
+		x.mem = mem
+		d.shelf.bytes += mem.Bytes
+		return nil
 	})
 }
 
