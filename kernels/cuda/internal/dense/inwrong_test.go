@@ -235,3 +235,31 @@ func TestInPlaceGradientsOfWindows(t *testing.T) {
 		return nil
 	}))
 }
+
+// The first call of all may be one that is captured: what it loads and takes is allowed.
+func checkFirstCaptured(t *testing.T, x *inPlace) {
+	q, d := padded(maxsim.F16, 128, 2, 32), padded(maxsim.F16, 128, 5, 70)
+	d.Lengths = []int{70, 1, 0, 64, 65}
+	c := newInPlaceCall(q, d, true)
+	w, err := c.Check()
+	require.NoError(t, err)
+	want, _ := c.Oracle()
+	require.NoError(t, x.with(func(dc *driver.Context, s driver.Stream) error {
+		call := x.scoreCall(c, w)
+		call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(1<<20)), 1<<20
+		g, err := dc.Capture(s, func() error { return x.unlocked(func() error { return x.d.Score(call) }) })
+		require.NoError(t, err)
+		require.NoError(t, dc.LaunchGraph(g, s))
+		for i, v := range read[float32](x, call.Scores, w.Pairs) {
+			require.InDelta(t, want[i], v, 0.05, "pair %d", i)
+		}
+		return dc.FreeGraph(g)
+	}))
+}
+
+func TestInPlaceFirstCaptured(t *testing.T) {
+	x, _ := fakeInPlace(t, true)
+	checkFirstCaptured(t, x)
+}
+
+func TestGPUInPlaceFirstCaptured(t *testing.T) { checkFirstCaptured(t, gpuInPlace(t)) }

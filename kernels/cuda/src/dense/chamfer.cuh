@@ -117,8 +117,12 @@ __device__ __forceinline__ void with_format(uint32_t x, uint32_t y, Fn fn) {
   }
 }
 
+// chamfer_token is for rows of items; chamfer_any_token for those between them, too.
 __device__ __forceinline__ bool chamfer_token(const DenseChamferSide &s, uint64_t row) {
-  return !s.mask || (row % s.stride < s.pitch && s.mask[row / s.stride * s.mask_stride + row % s.stride]);
+  return !s.mask || s.mask[row / s.stride * s.mask_stride + row % s.stride];
+}
+__device__ __forceinline__ bool chamfer_any_token(const DenseChamferSide &s, uint64_t row) {
+  return !s.mask || (row % s.stride < s.pitch && chamfer_token(s, row));
 }
 
 // add_distance adds what a dimension counts; the first one begins.
@@ -156,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_pairs(const __gr
 // A point of few dimensions: those of a row that is no token are far from all others.
 __device__ __forceinline__ void few_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r, float far) {
   const float scale = s.scale ? s.scale[r] : 1.0f;
-  const bool token = chamfer_token(s, r);
+  const bool token = chamfer_any_token(s, r);
   float *to = reinterpret_cast<float *>(s.points + r * p.point_bytes);
   for (uint32_t d = 0; d < p.point_bytes / 4; d++) {
     float v = d < p.dim ? value(s.format, s.rows + r * s.bytes, d) * scale : 0.0f;
@@ -171,7 +175,7 @@ __device__ __forceinline__ void few_point(const DenseChamferParams &p, const Den
 template <int kFormat>
 __device__ __forceinline__ float product_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r) {
   const uint32_t l = threadIdx.x & 31;
-  const bool token = chamfer_token(s, r);
+  const bool token = chamfer_any_token(s, r);
   const DenseChamferSide &y = p.side[1];
   const uint64_t centre = p.pairs->y;
   const bool centred = p.pairs->y_len && chamfer_token(y, centre);
