@@ -156,10 +156,14 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	if err != nil {
 		return nil, err
 	}
-	at := &chamferGradsAt{plan: planChamferGrad(chamferGradShape{
+	plan, err := planChamferGrad(chamferGradShape{
 		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
 		rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
-	})}
+	})
+	if err != nil {
+		return nil, err
+	}
+	at := &chamferGradsAt{plan: plan}
 	base := scratch.Take(at.plan.bytes)
 	var near, items, first, list [2]int64
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)

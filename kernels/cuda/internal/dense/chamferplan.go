@@ -64,7 +64,10 @@ func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks)
 	keys := s.pairs * (s.longest[0] + s.longest[1])
 	p.keys = a.Take(8 * int64(keys))
 	p.done = a.Take(4 * int64(s.pairs))
-	parts := runtime.CeilDiv(s.longest[0], chamferPartRows) + runtime.CeilDiv(s.longest[1], chamferPartRows)
+	parts, err := chamferParts(s.longest)
+	if err != nil {
+		return nil, err
+	}
 	p.parts = a.Take(16 * int64(s.pairs) * int64(parts))
 	few := s.dim <= chamferFew
 	if !few && s.metric == maxsim.SquaredL2 {
@@ -97,7 +100,6 @@ func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks)
 	p.add("dense_chamfer_rows", 256, 0, min(max(runtime.CeilDiv(max(s.rows[0], s.rows[1]), perBlock), 1), 4096), 2, 1)
 	metric := [...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric]
 	all := s.longest[0] + s.longest[1]
-	var err error
 	switch {
 	case few:
 		d := map[bool]int{true: max(s.dim, 3), false: chamferFew}[s.dim <= 4]
@@ -123,6 +125,15 @@ func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks)
 	}
 	p.add("dense_chamfer_sum", 256, 0, s.pairs, parts, 1)
 	return p, err
+}
+
+// chamferParts is how many blocks a pair has, of a kernel with a thread for each of its rows.
+func chamferParts(longest [2]int) (int, error) {
+	n := runtime.CeilDiv(longest[0], chamferPartRows) + runtime.CeilDiv(longest[1], chamferPartRows)
+	if n > chamferMostParts {
+		return 0, fmt.Errorf("%w: distances of %d points from %d", driver.ErrUnsupported, longest[0], longest[1])
+	}
+	return n, nil
 }
 
 func (p *chamferPlan) add(name string, block, shared int, x, y, z int) {
@@ -197,7 +208,10 @@ type chamferGradPlan struct {
 	bytes  int64
 }
 
-func planChamferGrad(s chamferGradShape) *chamferGradPlan {
+func planChamferGrad(s chamferGradShape) (*chamferGradPlan, error) {
+	if _, err := chamferParts(s.longest); err != nil {
+		return nil, err
+	}
 	p := &chamferGradPlan{shape: s}
 	var a runtime.Arena
 	p.counts = a.Take(8 * int64(s.pairs))
@@ -212,7 +226,7 @@ func planChamferGrad(s chamferGradShape) *chamferGradPlan {
 		p.next[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
 	p.bytes = a.Size
-	return p
+	return p, nil
 }
 
 // run launches the kernels, as that of chamferPlan.

@@ -63,7 +63,8 @@ func fakeChamferPairs(f *drivertest.Fake, l *driver.Launch) {
 			first[k], n[k] = item[k]*int(s.stride), int(s.longest)
 			if s.offsets != 0 {
 				span := array[int32](f, s.offsets, 4, item[k], 2)
-				first[k], n[k] = int(span[0]), min(n[k], int(span[1]-span[0]))
+				first[k] = min(int(uint32(span[0])), int(s.rows))
+				n[k] = max(min(n[k], min(int(uint32(span[1])), int(s.rows))-first[k]), 0)
 			} else if s.lengths != 0 {
 				n[k] = min(n[k], int(array[int32](f, s.lengths, 4, item[k], 1)[0]))
 			}
@@ -75,6 +76,15 @@ func fakeChamferPairs(f *drivertest.Fake, l *driver.Launch) {
 	}
 }
 
+// fakePoint reports whether a row is a token.
+func fakePoint(f *drivertest.Fake, s *denseChamferSide, row uint64) bool {
+	if s.mask == 0 {
+		return true
+	}
+	item, place := int(row)/int(s.stride), int(row)%int(s.stride)
+	return place < int(s.pitch) && array[uint8](f, s.mask, 1, item*int(s.maskStride)+place, 1)[0] != 0
+}
+
 func fakeChamferRows(f *drivertest.Fake, l *driver.Launch) {
 	p := (*denseChamferParams)(l.Args)
 	for i := range int(p.nKeys) {
@@ -84,6 +94,9 @@ func fakeChamferRows(f *drivertest.Fake, l *driver.Launch) {
 		}
 	}
 	for i, s := range p.side {
+		for r := range uint64(s.n) {
+			_ = fakePoint(f, &s, r) // of all rows
+		}
 		if s.points != 0 { // there is room for all
 			clear(f.Bytes(s.points, int64(s.n)*int64(p.pointBytes)))
 		}
@@ -104,9 +117,7 @@ func fakeChamfer(metric maxsim.Metric, shared int) drivertest.Kernel {
 		if int(l.Shared) != want || l.Grid.X != p.nPairs {
 			panic("the shared memory or the grid of another kernel")
 		}
-		token := func(s *denseChamferSide, row uint64) bool {
-			return s.mask == 0 || array[uint8](f, s.mask, 1, int(row)/int(s.stride)*int(s.maskStride)+int(row)%int(s.stride), 1)[0] != 0
-		}
+		token := func(s *denseChamferSide, row uint64) bool { return fakePoint(f, s, row) }
 		lower := func(at uint64, distance float64, row int) {
 			key := array[uint64](f, p.keys, 8, int(at), 1)
 			key[0] = min(key[0], uint64(math.Float32bits(float32(distance)))<<32|uint64(row))
@@ -221,7 +232,7 @@ func fakeChamferGrad(metric maxsim.Metric) drivertest.Kernel {
 				if s.offsets != 0 {
 					span = array[int32](f, s.offsets, 4, item, 2)
 				}
-				for r := int(span[0]); r < min(int(span[1]), int(s.n)) && s.out != 0; r++ {
+				for r := max(int(span[0]), 0); r < min(int(span[1]), int(s.n)) && s.out != 0; r++ {
 					x := scaledRow(f, s.rows, s.scale, s.format, s.bytes, uint64(r), dim)
 					out := array[float32](f, s.out, 4, r*dim, dim)
 					clear(out)

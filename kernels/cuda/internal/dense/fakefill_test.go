@@ -126,8 +126,8 @@ func fakeFill(f *drivertest.Fake, l *driver.Launch) {
 		begin, n := doc*int(p.dStride), int(p.dLongest)
 		switch {
 		case p.dOffsets != 0:
-			begin = i32(p.dOffsets, doc)
-			n = min(n, i32(p.dOffsets, doc+1)-begin)
+			begin = min(int(uint32(i32(p.dOffsets, doc))), int(p.dRows))
+			n = min(n, min(int(uint32(i32(p.dOffsets, doc+1))), int(p.dRows))-begin)
 		case p.dLengths != 0:
 			n = min(n, i32(p.dLengths, doc))
 		}
@@ -170,13 +170,16 @@ func fakeFill(f *drivertest.Fake, l *driver.Launch) {
 	query := func(pair, query int) (row, n int) {
 		if p.pairQ != 0 {
 			if query = i32(p.pairQ, pair); query < 0 || query >= int(p.qItems) {
-				return 0, 0
+				if p.qOffsets == 0 {
+					n = int(p.qLongest)
+				}
+				return 0, n
 			}
 		}
 		row, n = query*int(p.qStride), int(p.qLongest)
 		if p.qOffsets != 0 {
-			row = i32(p.qOffsets, query)
-			n = min(n, i32(p.qOffsets, query+1)-row)
+			row = min(int(uint32(i32(p.qOffsets, query))), int(p.qRows))
+			n = min(n, min(int(uint32(i32(p.qOffsets, query+1))), int(p.qRows))-row)
 		}
 		return row, n
 	}

@@ -51,11 +51,15 @@ func fakeReads(s *denseGradSide, form format) {
 }
 
 func fakeSpan(f *drivertest.Fake, s *denseGradSide, i uint32) (begin uint64, n uint32) {
+	if i >= s.items {
+		return 0, 0
+	}
 	if s.offsets == 0 {
 		return uint64(i) * uint64(s.stride), s.longest
 	}
 	o := array[uint32](f, s.offsets, 4, int(i), 2)
-	return uint64(o[0]), o[1] - o[0]
+	first, end := min(uint64(o[0]), s.nRows), min(uint64(o[1]), s.nRows)
+	return first, uint32(min(max(end, first)-first, uint64(s.longest)))
 }
 
 // fakeValues is a row times its scale.

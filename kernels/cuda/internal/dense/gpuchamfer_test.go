@@ -230,7 +230,8 @@ func chamferInPlace(
 	for i := range x {
 		x[i] = putPoints(t, rt, batches[i], batches[i].Len())
 		keep(x[i].mem)
-		pp.side[i] = denseChamferItems{items: uint32(x[i].items), stride: uint32(stride[i]), longest: uint32(stride[i])}
+		pp.side[i] = denseChamferItems{items: uint32(x[i].items), stride: uint32(stride[i]), longest: uint32(stride[i]),
+			rows: uint32(x[i].rows)}
 		items := make([]int32, x[i].items+1) // all of them long, or one after another
 		for k := range items {
 			items[k] = int32(stride[i])
@@ -276,7 +277,8 @@ func chamferInPlace(
 		require.Equal(t, want, structs[int32](read(near[i].Ptr, 4*len(want)), len(want)))
 	}
 
-	gp := planChamferGrad(chamferGradShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
+	gp, err := planChamferGrad(chamferGradShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
+	require.NoError(t, err)
 	work = keep(putMemory(t, rt, make([]byte, gp.bytes)))
 	require.NoError(t, rt.Driver.Set(work.Ptr, 0x55, gp.bytes, rt.Stream))
 	gg := &chamferGrads{call: g}

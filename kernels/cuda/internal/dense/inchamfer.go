@@ -2,6 +2,7 @@ package dense
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -59,9 +60,12 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		if b.Mask != 0 && b.several() {
 			return x, fmt.Errorf("%w: masks of sets that share rows", driver.ErrUnsupported)
 		}
-		if b.Mask != 0 && b.Rows*max(b.MaskStride, 1) >= 1<<31 && b.MaskStride > b.Stride {
+		if b.Mask != 0 && b.MaskStride > math.MaxUint32 {
 			return x, fmt.Errorf("%w: a mask of %d bytes a set", driver.ErrUnsupported, b.MaskStride)
 		}
+	}
+	if x.pairs > math.MaxInt32 {
+		return x, fmt.Errorf("%w: distances of %d pairs", driver.ErrUnsupported, x.pairs)
 	}
 	for i, b := range x.side {
 		x.placed[i] = b.place(natural(b.matrix()), true, false)
@@ -87,7 +91,7 @@ func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err
 		}
 		p.side[i] = denseChamferItems{
 			offsets: driver.Ptr(b.Offsets), lengths: driver.Ptr(b.Lengths), list: driver.Ptr(lists[i]),
-			items: uint32(b.Items), stride: uint32(b.Stride), longest: uint32(b.Longest),
+			items: uint32(b.Items), stride: uint32(b.Stride), longest: uint32(b.Longest), rows: uint32(b.Rows),
 		}
 	}
 	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
@@ -102,16 +106,15 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 		return x, nil, fmt.Errorf("%w: no distances to write", kernels.ErrShape)
 	}
 	key := chamferShape{
-		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest(),
+		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: [2]int{c.Q.end(), c.D.end()}, longest: x.longest(),
 		nearest: c.NearestQ != 0 || c.NearestD != 0,
 	}
 	if found := find(&d.shelf, d.shelf.chamfers, key); found != nil {
 		plan = found.chamfer
 	} else if plan, err = planChamfer(key, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
-	} else {
-		keep(&d.shelf, &d.shelf.chamfers, key, &shelved{chamfer: plan})
-		d.tidy()
+	} else if err = d.ready(keep(&d.shelf, &d.shelf.chamfers, key, &shelved{chamfer: plan}), nil); err != nil {
+		return x, nil, err
 	}
 	x.work = x.room.Take(plan.bytes)
 	return x, plan, nil
@@ -191,8 +194,10 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 			return x, err
 		}
 	}
-	x.plan = planChamferGrad(chamferGradShape{metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(),
-		longest: x.longest()})
+	if x.plan, err = planChamferGrad(chamferGradShape{metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(),
+		longest: x.longest()}); err != nil {
+		return x, err
+	}
 	x.work = x.room.Take(x.plan.bytes)
 	for i, b := range x.side {
 		if x.first[i] = -1; c.Pairs.Kind == PairsListed && x.pairs > 0 {

@@ -182,7 +182,10 @@ func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams 
 		*s = denseGradSide{
 			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
 			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]), nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
-			stride: uint32(max(b.Stride, b.Longest)), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
+			stride: uint32(b.Stride), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
+		}
+		if b.Items <= 1 {
+			s.stride = uint32(max(b.Rows, 1)) // that of one item says nothing
 		}
 		if c.Normalize {
 			s.scale, s.inverse = c.at(p.unit[i]), c.at(p.inverse[i])

@@ -39,6 +39,14 @@ func (b *Batch) even() even { return even{b.Items, b.Longest, b.Stride} }
 // several reports whether rows belong to more than one item.
 func (b *Batch) several() bool { return b.Offsets == 0 && b.Items > 1 && b.Stride < b.Longest }
 
+// end is behind the last row that an item may have.
+func (b *Batch) end() int {
+	if b.Offsets != 0 || b.Items == 0 {
+		return b.Rows
+	}
+	return (b.Items-1)*b.Stride + b.Longest
+}
+
 // matrix is what formats are chosen by.
 func (b *Batch) matrix() *maxsim.Matrix {
 	m := &maxsim.Matrix{Type: b.Type, Dim: b.Dim}

@@ -111,24 +111,26 @@ func (p *Place) check(bytes int64) error {
 }
 
 // ready sees that the tables of a plan are on the device, and stay there if the stream of the
-// call is captured.
-func (d *Device) ready(x *shelved, t *tables) error {
-	if !x.pinned && d.rt.Stream != driver.Given(0) { // which cannot be captured
-		capturing, err := d.rt.Driver.Capturing(d.rt.Stream)
-		if err != nil {
+// call is captured. Else other plans may go.
+func (d *Device) ready(x *shelved, t *tables) (err error) {
+	captured := x.pinned
+	if !captured && d.rt.Stream != driver.Given(0) { // which cannot be captured
+		if captured, err = d.rt.Driver.Capturing(d.rt.Stream); err != nil {
 			return err
 		}
-		x.pinned = capturing
 	}
-	if x.mem.Ptr != 0 || t.Size == 0 {
-		return nil
+	if t != nil && t.Size > 0 {
+		x.pinned = captured
+		if x.mem.Ptr == 0 {
+			host := make([]byte, t.Size)
+			t.write(host)
+			if err := d.fill(x, host); err != nil {
+				return err
+			}
+		}
 	}
-	host := make([]byte, t.Size)
-	t.write(host)
-	if err := d.fill(x, host); err != nil {
-		return err
-	}
-	if !x.pinned {
+	if x.fresh && !captured {
+		x.fresh = false
 		d.tidy()
 	}
 	return nil
@@ -310,7 +312,7 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
 		perQuery:   uint32(p.perQuery),
 		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.each),
-		joinPitch: uint32(x.pitch),
+		joinPitch: uint32(x.pitch), dRows: uint32(c.D.Rows), qRows: uint32(c.Q.Rows),
 	}
 	shift := func(base uint64, bytes int64) driver.Ptr {
 		if base == 0 {

@@ -51,7 +51,7 @@ type denseFillParams struct {
 	dItems, dLongest, qItems, qLongest                         uint32
 	nItems, nGroups, nUnits, nJoins                            uint32
 	segment, segments, tokens, perQuery, unitGroups, argPitch  uint32
-	runs, joinDocs, joinPitch, _                               uint32
+	runs, joinDocs, joinPitch, dRows, qRows, _                 uint32
 }
 
 type denseParams struct {
@@ -133,8 +133,8 @@ type denseChamferParams struct {
 }
 
 type denseChamferItems struct {
-	offsets, lengths, list    driver.Ptr
-	items, stride, longest, _ uint32
+	offsets, lengths, list       driver.Ptr
+	items, stride, longest, rows uint32
 }
 
 type denseChamferPairsParams struct {

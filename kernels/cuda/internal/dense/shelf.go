@@ -28,7 +28,8 @@ type shelved struct {
 	score   *scorePlan
 	chamfer *chamferPlan
 	mem     driver.Mem
-	pinned  bool
+	pinned  bool // a captured stream knows the tables
+	fresh   bool // no call that may free others has come since
 }
 
 // find returns the plan of a key, nil if there is none.
@@ -46,7 +47,7 @@ func keep[K comparable](s *shelf, plans *map[K]*shelved, key K, x *shelved) *she
 		*plans = map[K]*shelved{}
 	}
 	(*plans)[key] = x
-	x.place, x.forget = s.order.PushFront(x), func() { delete(*plans, key) }
+	x.place, x.forget, x.fresh = s.order.PushFront(x), func() { delete(*plans, key) }, true
 	return x
 }
 

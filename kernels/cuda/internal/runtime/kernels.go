@@ -107,11 +107,14 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 	if !ok {
 		module, plain = mainModule, name
 	}
-	m, err := k.module(rt.Driver, module)
-	if err != nil {
-		return driver.Function{}, err
-	}
-	f, err := rt.Driver.Function(m, plain, shared)
+	var f driver.Function
+	err := rt.Driver.Relaxed(func() error { // the first call may be one that is captured
+		m, err := k.module(rt.Driver, module)
+		if err == nil {
+			f, err = rt.Driver.Function(m, plain, shared)
+		}
+		return err
+	})
 	if err == nil {
 		k.found[name] = foundKernel{f, shared}
 	}

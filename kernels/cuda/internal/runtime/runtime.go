@@ -121,7 +121,7 @@ func Borrow(api *driver.API, props driver.Info, modules fs.FS, family string) (*
 		return nil, err
 	}
 	rt := &Runtime{Driver: c, Props: props}
-	if err := rt.kernels.load(c, &props, modules, family); err != nil {
+	if err := c.Relaxed(func() error { return rt.kernels.load(c, &props, modules, family) }); err != nil {
 		_ = c.Close()
 		return nil, err
 	}

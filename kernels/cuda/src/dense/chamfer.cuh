@@ -77,7 +77,7 @@ struct DenseChamferItems {
   const int32_t *lengths;           // or null: longest
   const int32_t *list;              // of kind 2: the item of each pair
   uint32_t items, stride, longest;
-  uint32_t reserved;
+  uint32_t rows;                    // of all items
 };
 struct DenseChamferPairsParams {
   DenseChamferItems side[2];
@@ -117,8 +117,12 @@ __device__ __forceinline__ void with_format(uint32_t x, uint32_t y, Fn fn) {
   }
 }
 
+// chamfer_token is for rows of items; chamfer_any_token for those between them, too.
 __device__ __forceinline__ bool chamfer_token(const DenseChamferSide &s, uint64_t row) {
   return !s.mask || s.mask[row / s.stride * s.mask_stride + row % s.stride];
+}
+__device__ __forceinline__ bool chamfer_any_token(const DenseChamferSide &s, uint64_t row) {
+  return !s.mask || (row % s.stride < s.pitch && chamfer_token(s, row));
 }
 
 // add_distance adds what a dimension counts; the first one begins.
@@ -142,8 +146,12 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_pairs(const __gr
     const DenseChamferItems &s = p.side[k];
     first[k] = 0, len[k] = 0;
     if (item[k] >= s.items) continue;  // such a pair has no tokens
-    first[k] = s.offsets ? uint64_t(s.offsets[item[k]]) : uint64_t(item[k]) * s.stride;
-    const int32_t n = s.offsets ? s.offsets[item[k] + 1] - s.offsets[item[k]] : s.lengths ? s.lengths[item[k]] : int32_t(s.longest);
+    first[k] = uint64_t(item[k]) * s.stride;
+    int32_t n = s.lengths ? s.lengths[item[k]] : int32_t(s.longest);
+    if (s.offsets) {  // of rows that there are
+      first[k] = min(uint32_t(s.offsets[item[k]]), s.rows);
+      n = int32_t(min(uint32_t(s.offsets[item[k] + 1]), s.rows)) - int32_t(first[k]);
+    }
     len[k] = min(uint32_t(max(n, 0)), s.longest);
   }
   p.pairs[i] = DenseChamferPair{first[0], first[1], uint64_t(i) * p.side[0].longest, uint64_t(p.n) * p.side[0].longest + uint64_t(i) * p.side[1].longest, len[0], len[1]};
@@ -152,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_pairs(const __gr
 // A point of few dimensions: those of a row that is no token are far from all others.
 __device__ __forceinline__ void few_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r, float far) {
   const float scale = s.scale ? s.scale[r] : 1.0f;
-  const bool token = chamfer_token(s, r);
+  const bool token = chamfer_any_token(s, r);
   float *to = reinterpret_cast<float *>(s.points + r * p.point_bytes);
   for (uint32_t d = 0; d < p.point_bytes / 4; d++) {
     float v = d < p.dim ? value(s.format, s.rows + r * s.bytes, d) * scale : 0.0f;
@@ -162,16 +170,20 @@ __device__ __forceinline__ void few_point(const DenseChamferParams &p, const Den
 }
 
 // A point for the tensor cores, of format split, by a warp: what it is from the first row
-// of Y, so that cancellation takes few digits where all points are far from 0. It returns
-// the squared length.
+// of Y of the first pair, if that is a token, so that cancellation takes few digits where all
+// points are far from 0. It returns the squared length.
 template <int kFormat>
 __device__ __forceinline__ float product_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r) {
   const uint32_t l = threadIdx.x & 31;
-  const bool token = chamfer_token(s, r);
-  const float scale = s.scale ? s.scale[r] : 1.0f, scale_y = p.side[1].scale ? p.side[1].scale[0] : 1.0f;
+  const bool token = chamfer_any_token(s, r);
+  const DenseChamferSide &y = p.side[1];
+  const uint64_t centre = p.pairs->y;
+  const bool centred = p.pairs->y_len && chamfer_token(y, centre);
+  const float scale = s.scale ? s.scale[r] : 1.0f, scale_y = centred && y.scale ? y.scale[centre] : 1.0f;
+  const uint8_t *const centre_row = y.rows + centre * y.bytes;
   auto from_centre = [&](uint32_t d) {
     if (d >= p.dim || !token) return 0.0f;
-    const float c = value_of<kFormat>(p.side[1].format, p.side[1].rows, d) * scale_y;
+    const float c = centred ? value_of<kFormat>(y.format, centre_row, d) * scale_y : 0.0f;
     return value_of<kFormat>(s.format, s.rows + r * s.bytes, d) * scale - (fabsf(c) < INFINITY ? c : 0.0f);
   };
   constexpr uint32_t kKept = 4;  // values of a lane that are not computed twice

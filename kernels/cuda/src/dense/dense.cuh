@@ -134,7 +134,7 @@ struct DenseJoin {
 // 256: the tables of a call whose lengths, masks, offsets or lists are on the device. Item e is
 // of document e / segments, or of that of the pair, from row segment · (e % segments) on. Group i
 // is part i % per_query of query i / per_query, or of that of the pair. What is not asked for is
-// null or 0; indices out of range have no tokens.
+// null or 0; indices and offsets out of range have no tokens.
 struct DenseFillParams {
   const int32_t *d_offsets, *d_lengths;
   const uint8_t *d_mask;
@@ -155,6 +155,7 @@ struct DenseFillParams {
   uint32_t unit_groups, arg_pitch;  // of pairs
   uint32_t runs;                    // of about as many tokens, of packed documents; or 0
   uint32_t join_docs, join_pitch;   // documents of a query, and how far apart their results are
+  uint32_t d_rows, q_rows;          // of all documents, and of all queries
   uint32_t reserved;
 };
 

@@ -5,6 +5,12 @@
 
 namespace plaid {
 
+// What an item has of the rows that there are. len is the most that it may have.
+__device__ __forceinline__ void fill_span(const int32_t *offsets, int64_t item, uint32_t rows, int64_t &begin, int64_t &len) {
+  begin = min(uint32_t(offsets[item]), rows);
+  len = min(len, int64_t(min(uint32_t(offsets[item + 1]), rows)) - begin);
+}
+
 // An item, made by a warp. Of a mask whose tokens are the first ones the item has so many rows
 // and no holes.
 __device__ __forceinline__ DenseItem fill_item(const DenseFillParams &p, uint32_t e) {
@@ -17,7 +23,7 @@ __device__ __forceinline__ DenseItem fill_item(const DenseFillParams &p, uint32_
     if (doc < 0 || doc >= p.d_items || query < 0 || uint32_t(query) >= p.q_items) return item;
   }
   int64_t begin = doc * int64_t(p.d_stride), len = p.d_longest;
-  if (p.d_offsets) begin = p.d_offsets[doc], len = min(len, int64_t(p.d_offsets[doc + 1]) - begin);
+  if (p.d_offsets) fill_span(p.d_offsets, doc, p.d_rows, begin, len);
   else if (p.d_lengths) len = min(len, int64_t(p.d_lengths[doc]));
   const int64_t from = int64_t(seg) * p.segment;
   begin += from, len = min(len - from, int64_t(p.segment));
@@ -55,20 +61,24 @@ __device__ __forceinline__ uint32_t fill_bound(const DenseFillParams &p, uint32_
   return lo;
 }
 
-// The rows of a query.
+// The rows of a query. A pair that names none has as many as others, which meet no document.
 __device__ __forceinline__ void fill_query(const DenseFillParams &p, uint32_t pair, uint32_t query, int64_t &row, int64_t &len) {
   row = 0, len = 0;
   if (p.pair_q) {
     query = uint32_t(p.pair_q[pair]);
-    if (query >= p.q_items) return;
+    if (query >= p.q_items) {
+      if (!p.q_offsets) len = p.q_longest;
+      return;
+    }
   }
   row = int64_t(query) * int64_t(p.q_stride), len = p.q_longest;
-  if (p.q_offsets) row = p.q_offsets[query], len = min(len, int64_t(p.q_offsets[query + 1]) - row);
+  if (p.q_offsets) fill_span(p.q_offsets, query, p.q_rows, row, len);
 }
 
 extern "C" __global__ void __launch_bounds__(256) dense_fill(const __grid_constant__ DenseFillParams p) {
-  const uint32_t i = blockIdx.x * 256 + threadIdx.x, l = threadIdx.x & 31;
-  uint32_t w = i / 32;
+  const uint64_t thread = uint64_t(blockIdx.x) * 256 + threadIdx.x;
+  const uint32_t l = threadIdx.x & 31;
+  uint32_t w = uint32_t(thread / 32);
   if (w < p.n_items) {
     const DenseItem item = fill_item(p, w);
     if (l == 0) p.items[w] = item;
@@ -86,6 +96,8 @@ extern "C" __global__ void __launch_bounds__(256) dense_fill(const __grid_consta
     if (unit.begin < unit.end) unit.first = fill_item(p, unit.begin);
     if (l == 0) p.units[w] = unit;
   }
+  if (thread >= uint64_t(p.n_groups) + p.n_joins) return;
+  const uint32_t i = uint32_t(thread);
   int64_t row, len;
   if (i < p.n_groups) {
     const uint32_t owner = i / p.per_query, part = i % p.per_query;
@@ -96,7 +108,8 @@ extern "C" __global__ void __launch_bounds__(256) dense_fill(const __grid_consta
     const int64_t from = int64_t(part) * p.tokens, count = min(len - from, int64_t(p.tokens));
     group.row = count > 0 ? uint32_t(row + from) : 0, group.count = count > 0 ? uint32_t(count) : 0;
     p.groups[i] = group;
-  } else if (const uint32_t j = i - p.n_groups; j < p.n_joins) {
+  } else {
+    const uint32_t j = i - p.n_groups;
     fill_query(p, j, j / p.join_docs, row, len);
     p.joins[j] = DenseJoin{uint64_t(j) * p.segments, uint64_t(j / p.join_docs) * p.join_pitch + j % p.join_docs, p.segments, uint32_t(row), uint32_t(max(len, int64_t(0))), 0};
   }

@@ -164,7 +164,10 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
     if (i + l >= end) return x;
     uint64_t pair = uint64_t(which) * p.count + i + l;
     x.doc = p.kind == kOwnPairs ? uint32_t(pair) : i + l;
-    if (p.kind == kListedPairs) pair = q.pairs[first + i + l], x.doc = d.pair_item[pair];
+    if (p.kind == kListedPairs) {
+      pair = q.pairs[first + i + l], x.doc = d.pair_item[pair];
+      if (x.doc >= d.items) return x;
+    }
     x.a = p.arg[pair * p.pitch + s];
     x.upstream = p.upstream ? p.upstream[pair] : 1.0f;
     return x;
@@ -276,7 +279,7 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
     uint32_t query = i;
     if (p.kind == kOwnPairs) query = doc / p.count, pair = doc;
     if (p.kind == kListedPairs) pair = d.pairs[first + i], query = q.pair_item[pair];
-    const Span of = span(q, query);
+    const Span of = query < q.items ? span(q, query) : Span{0, 0};  // lists may name queries that there are not
     return Group{pair, uint32_t(of.begin) + s, s, s < of.len};
   };
   for (uint64_t r0 = lo + uint64_t(block % p.tiles) * p.rows; r0 < hi; r0 += uint64_t(p.tiles) * p.rows) {

@@ -10,6 +10,9 @@ import (
 func (f *Fake) modules(api *driver.API) {
 	api.ModuleLoad = func(m *driver.ModuleHandle, image, log []byte) driver.Result {
 		return f.does("cuModuleLoadDataEx", true, func() driver.Result {
+			if f.restricted() {
+				return f.fault("code is loaded while a stream is captured")
+			}
 			*m = driver.ModuleHandle(f.handle("module"))
 			return driver.Success
 		})
@@ -19,6 +22,9 @@ func (f *Fake) modules(api *driver.API) {
 	}
 	api.ModuleFunc = func(fn *driver.FunctionHandle, m driver.ModuleHandle, name string) driver.Result {
 		return f.does("cuModuleGetFunction", true, func() driver.Result {
+			if f.restricted() {
+				return f.fault("a function is loaded while a stream is captured")
+			}
 			if f.Kernels[name] == nil {
 				return driver.NotFound
 			}
@@ -60,10 +66,13 @@ func (f *Fake) modules(api *driver.API) {
 	}
 }
 
+// restricted reports whether the thread may not do what a capture of any stream forbids.
+func (f *Fake) restricted() bool { return len(f.drawing) > 0 && !f.relaxed[thread()] }
+
 func (f *Fake) memoryCalls(api *driver.API) {
 	api.MemAlloc = func(p *driver.Ptr, n uintptr) driver.Result {
 		return f.does("cuMemAlloc", true, func() driver.Result {
-			if len(f.drawing) > 0 && !f.relaxed[thread()] {
+			if f.restricted() {
 				return f.fault("memory is taken while a stream is captured")
 			}
 			if f.used+int64(n) > f.memory() {
@@ -83,6 +92,9 @@ func (f *Fake) memoryCalls(api *driver.API) {
 	}
 	api.MemFree = func(p driver.Ptr) driver.Result {
 		return f.does("cuMemFree", true, func() driver.Result {
+			if f.restricted() {
+				return f.fault("memory is given back while a stream is captured")
+			}
 			i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at >= uintptr(p) })
 			if i == len(f.blocks) || f.blocks[i].at != uintptr(p) {
 				return f.fault("free of %#x, which is not allocated", uint64(p))
