@@ -16,7 +16,7 @@ type HeadCall struct {
 	Q, D         Batch
 	Pairs        PairList
 	QueryWeights uint64 // float32 [Q.Rows]; 0: 1
-	Normalize    bool   // token vectors of both sides
+	Normalize    bool   // the token vectors that the head makes
 	Head         uint64 // [Q.Dim][D.Dim]
 	HeadType     maxsim.Type
 	Bias         uint64 // float32 [Q.Dim], or 0
@@ -121,7 +121,7 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	}
 	k.slots = blocks * k.teams
 	p.kernel, x.fused = k, true
-	p.q = c.Q.place(s.queries.format, false, c.Normalize)
+	p.q = c.Q.place(s.queries.format, false, false)
 	p.d.prepared = x.hidden.prepared
 	p.d.rowBytes = x.hidden.rowBytes
 	return nil
