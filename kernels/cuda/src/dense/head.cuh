@@ -56,9 +56,8 @@ template <bool V> struct Is {
 
 // Where a team is: 64 rows from a token of an item on.
 struct HeadTile {
-  uint64_t begin;  // first row of the item
+  uint32_t begin;  // first row of the item: a device has no room for more
   uint32_t token, len, pos, index;  // len as of the item
-  bool more;
 };
 
 template <class T, int N, bool kScore>
@@ -81,11 +80,12 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   DenseUnit unit{};
   if constexpr (kScore) unit = load_unit(s.units + blockIdx.x * kHeadTeams + team);
   auto first_tile = [&] {
-    if constexpr (kScore) return HeadTile{unit.first.begin, 0, unit.first.len, unit.first.pos, unit.begin, unit.begin < unit.end};
+    if constexpr (kScore) return HeadTile{uint32_t(unit.first.begin), 0, unit.first.len, unit.first.pos, unit.begin};
     const uint32_t token = (blockIdx.x * kHeadTeams + team) * 64;
-    return HeadTile{0, token, p.rows, 0, 0, token < p.rows};
+    return HeadTile{0, token, p.rows, 0, 0};
   };
-  auto to_item = [](HeadTile &t, const DenseItem &item) { t.begin = item.begin, t.len = item.len, t.pos = item.pos, t.token = 0; };
+  auto more = [&](const HeadTile &t) { return kScore ? t.index < unit.end : t.token < p.rows; };
+  auto to_item = [](HeadTile &t, const DenseItem &item) { t.begin = uint32_t(item.begin), t.len = item.len, t.pos = item.pos, t.token = 0; };
   auto item_at = [&](uint32_t i) { return load_item(s.items + min(i, max(unit.end, 1) - 1)); };
 
   // How often a block goes round: as often as its longest team.
@@ -120,9 +120,9 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   const uint32_t copy_to = ring + l / 8 * 128;
   auto fetch = [&](uint32_t slot) {
     const uint32_t c = l % 8, at = chunk_ahead * 128 + c * 16;
-    if (ahead.more) {
+    if (more(ahead)) {
       const uint32_t token = ahead.token + warp % 4 * 16 + l / 8;
-      const uint8_t *from = p.hidden + (ahead.begin + token) * p.row_bytes + at;
+      const uint8_t *from = p.hidden + uint64_t(ahead.begin + token) * p.row_bytes + at;
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const bool there = token + 4 * i < ahead.len && at < p.row_bytes;
@@ -136,11 +136,10 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
       if ((ahead.token += 64) < ahead.len) return;
       to_item(ahead, after);
       ahead.len &= kRows;
-      ahead.more = ahead.more && ++ahead.index < unit.end;
+      ahead.index = min(ahead.index + 1, unit.end);
       after = item_at(ahead.index + 1);
     } else {
       ahead.token += gridDim.x * kHeadTeams * 64;
-      ahead.more = ahead.token < p.rows;
     }
   };
 #pragma unroll
@@ -247,7 +246,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
     float in[2], up[2], square[2], most[2] = {};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const bool there = here.more && r + 8 * half < (here.len & kRows);
+      const bool there = more(here) && r + 8 * half < (here.len & kRows);
       in[half] = p.hidden_scale && there ? load_scale(p.hidden_scale + here.begin + r + 8 * half) : 1.0f;
       if (kScore && here.len & kHoles && there && !s.mask[here.begin + r + 8 * half]) in[half] = kNone;
     }
@@ -348,25 +347,23 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
         if (g == 0) *to = fmaxf(*to, best[i]);
       }
       here.token += 64;
-      if (here.more && here.token >= (here.len & kRows)) {
+      if (more(here) && here.token >= (here.len & kRows)) {
         finish(here.pos);
-        here.more = ++here.index < unit.end;
-        to_item(here, item_at(here.index));
+        to_item(here, item_at(++here.index));
       }
     } else {
       here.token += gridDim.x * kHeadTeams * 64;
-      here.more = here.token < p.rows;
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-#define PLAID_DENSE_HEAD(NAME, T, N)                                                                                                 \
+#define PLAID_DENSE_HEAD(NAME, T, N)                                                                                               \
   extern "C" __global__ void __launch_bounds__(512, 1) dense_project_##NAME##_n##N(const __grid_constant__ DenseProjectParams p) { \
-    dense_head<T, N, false>(p, DenseParams{}, false, false);                                                                              \
-  }                                                                                                                                 \
+    dense_head<T, N, false>(p, DenseParams{}, false, false);                                                                       \
+  }                                                                                                                                \
   extern "C" __global__ void __launch_bounds__(512, 1) dense_head_##NAME##_n##N(const __grid_constant__ DenseHeadParams p) {       \
-    dense_head<T, N, true>(p.head, p.score, p.normalize, p.ahead);                                                                          \
+    dense_head<T, N, true>(p.head, p.score, p.normalize, p.ahead);                                                                 \
   }
 PLAID_DENSE_HEAD(f16, F16, 64)
 PLAID_DENSE_HEAD(f16, F16, 96)
