@@ -156,7 +156,7 @@ typedef struct {
   plaid_batch q, d;
   plaid_pairs pairs;
   const float *query_weights;
-  int64_t normalize;
+  int64_t normalize;       /* not 0: these token vectors are divided by their length first; q stays */
   const void *head;        /* W, [q.dim][d.dim], of head_type */
   int64_t head_type;
   const float *bias;       /* [q.dim], or NULL */

@@ -262,9 +262,8 @@ void test_heads(int rounds) {
         d.values[r * dim + j] = v;
       }
     }
-    side q = p.normalize ? with_unit_rows(&p.q) : p.q;
-    d = p.normalize ? with_unit_rows(&d) : d;
-    check_scores(&p, &q, &d, c.scores, NULL);
+    d = p.normalize ? with_unit_rows(&d) : d; // what the head makes; the queries stay
+    check_scores(&p, &p.q, &d, c.scores, NULL);
     release_all();
   }
 }

@@ -24,8 +24,8 @@ type HeadCall struct {
 	D    Operand // hidden states, of h dimensions
 	Head Head
 	Pairs
-	// Terms are those of scores: Normalize divides token vectors of both sides by their
-	// length, after the head.
+	// Terms are those of scores, but Normalize divides the token vectors that the head makes
+	// alone: queries stay as they are.
 	Terms
 	// Scores gets the score of each pair.
 	Scores []float32
@@ -57,7 +57,9 @@ func (c *HeadCall) Check() (Work, error) {
 	if len(c.Scores) != w.Pairs {
 		return w, faultf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
 	}
-	warn(c.Q, &c.Terms)
+	queries := c.Terms
+	queries.Normalize = false
+	warn(c.Q, &queries)
 	return w, nil
 }
 
@@ -109,7 +111,7 @@ func (c *HeadCall) Oracle() []float64 {
 		qi, di := c.At(p, d.Len())
 		first, _ := q.Span(qi)
 		lo, hi := d.Span(di)
-		for s, x := range oracleItem(q, qi, c.Normalize) {
+		for s, x := range oracleItem(q, qi, false) {
 			best := math.Inf(-1)
 			for _, y := range tokens[lo:hi] {
 				if x != nil && y != nil {

@@ -98,6 +98,7 @@
 #include <cstdint>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
+#include "follow.cuh"
 
 namespace plaid {
 
@@ -118,22 +119,10 @@ __device__ __forceinline__ void stamp(uint64_t *clock) {
 }
 
 // From compute capability 9.0 on, centroid_scores, scan_*, pick and fine may each be
-// launched to begin before the launch in front of it has ended (programmatic dependent
-// launch): until wait_before() a kernel reads only what was there before prep_query was
-// launched, and writes nothing. let_next() says that what follows may begin; what a
-// kernel reads before it waits must have been complete when the one in front of it said
-// so. fine has the operands of the query on their way then, which is why pick waits
-// first.
-__device__ __forceinline__ void wait_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void let_next() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
+// launched to begin before the launch in front of it has ended (follow.cuh): until
+// wait_before() a kernel reads only what was there before prep_query was launched, and
+// writes nothing. fine has the operands of the query on their way when it waits, which is
+// why pick waits first.
 
 // Words of frags for one group: frag_stride = plaid_frag_words(mode, W).
 // steps(mode): 1 bit: 5·W, 2 bits: 3·W, 4 bits: 2·W, 8 bits: 2·ceil(W/2)

@@ -97,12 +97,14 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns(d.Tokens.Type, s.levels) {
 		loops = nil
 	}
-	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll, loops)
+	queries := c.Terms
 	var own *head
 	if h != nil {
+		queries.Normalize = false
 		own = &s.head
 		own.reset(s.backend.tier, h)
 	}
+	s.panels.reset(s.backend.tier, q, &queries, s.by == withAll, loops)
 	pieces := parallel.Blocks(s.units, s.size)
 	s.findLong(most)
 	useful := pieces

@@ -273,7 +273,9 @@ def test_from_hidden(normalize: bool, bias: bool, device: str) -> None:
     want = reference.every(wanted[0], reference.unit(tokens) if normalize else tokens, None, mask)
     got = plaid.maxsim_from_hidden(q, h, w, b, mask, normalize)
     torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=1e-4)
-    assert same(plaid.maxsim_from_hidden(q[0], h, w, b, mask, normalize), got[0])
+    alone = plaid.maxsim_from_hidden(q[0], h, w, b, mask, normalize)  # by another kernel, on a GPU
+    torch.testing.assert_close(alone, got[0], rtol=2e-6, atol=0 if device == "cpu" else 1e-4)
+    assert device != "cpu" or same(alone, got[0])
     trained = leaves(*tensors)
     scores = plaid.maxsim_from_hidden(*trained[:3], trained[3] if bias else None, mask, normalize)
     assert same(scores, got)

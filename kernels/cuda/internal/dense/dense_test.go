@@ -214,6 +214,23 @@ func TestWorkIsDoneOnce(t *testing.T) {
 	})
 }
 
+// Few units are on as many multiprocessors as there can be, many share them.
+func TestUnitsSpreadOut(t *testing.T) {
+	k := kernel{tokens: 32, groups: 1, teams: 4, slots: 4 * 10}
+	q := even{1, 32, 32}
+	for docs, blocks := range map[int]int{1: 1, 3: 3, 10: 10, 14: 7, 25: 9, 40: 10, 400: 10} {
+		var w work
+		w.all(q, even{docs, 64, 64}, 0, docs, 0, docs, 32, &k)
+		require.Len(t, w.units, 4*blocks, "%d documents", docs)
+		w.lists(q, even{docs, 64, 64}, docs, func(i int) (int, int) { return 0, i }, 0, 32, &k)
+		require.Len(t, w.units, 4*blocks, "%d documents of a query", docs)
+	}
+	// Queries share the device.
+	var w work
+	w.lists(even{10, 32, 32}, even{400, 64, 64}, 400, func(i int) (int, int) { return i / 40, i }, 0, 32, &k)
+	require.Len(t, w.units, 40)
+}
+
 // The kernels that are chosen are in the sources, with the shared memory and the ring
 // that the host thinks they have.
 func TestKernelsAreInTheSources(t *testing.T) {

@@ -33,7 +33,6 @@ func hopperKernels() map[string]drivertest.Kernel {
 			all[name], all[name+"_arg"] = batch, batch
 		}
 	}
-	all["dense_lay"] = fakeLay
 	for _, kind := range []format{f16, bf16, split} {
 		for _, columns := range []int{64, 96, 128} {
 			all[fmt.Sprintf("dense_head_%s_n%d", kind.name(), columns)] = fakeHead(kind, columns)

@@ -14,24 +14,6 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-func fakeLay(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseLayParams)(l.Args)
-	n := int(p.columns)
-	for y := range int(l.Grid.Y) {
-		for chunk := range int(l.Grid.X) {
-			for c := range n {
-				for i := range 8 {
-					out := f.Bytes(p.out+driver.Ptr((((y*int(l.Grid.X)+chunk)*8+i)*n+c)*16), 16)
-					clear(out)
-					if at := chunk*128 + i*16; y*n+c < int(p.dim) && at < int(p.weightBytes) {
-						copy(out, f.Bytes(p.weights+driver.Ptr((y*n+c)*int(p.weightBytes)+at), 16))
-					}
-				}
-			}
-		}
-	}
-}
-
 // fakeHead is a kernel of some columns, of what dense_head is given.
 func fakeHead(kind format, columns int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
@@ -62,7 +44,10 @@ func fakeHead(kind format, columns int) drivertest.Kernel {
 				for q := range best {
 					best[q] = math.Inf(-1)
 				}
-				for r := it.begin; r < it.begin+uint64(it.len); r++ {
+				for r := it.begin; r < it.begin+uint64(it.len&^(1<<31)); r++ {
+					if it.len>>31 > 0 && array[uint8](f, s.mask, 1, int(r), 1)[0] == 0 {
+						continue
+					}
 					hidden := fakeRow(f, h.hidden, h.hiddenFormat, h.rowBytes, r, int(h.hiddenDim))
 					token, square := make([]float32, dim), 0.0
 					for c, w := range weights {
@@ -83,7 +68,7 @@ func fakeHead(kind format, columns int) drivertest.Kernel {
 				}
 				sum := float32(0)
 				for q, v := range best {
-					if w := float(f, s.weights, int(g.row)+q); w != 0 {
+					if w := float(f, s.weights, int(g.row)+q); w != 0 && !math.IsInf(v, -1) {
 						sum += float32(v) * w
 					}
 				}
@@ -97,7 +82,6 @@ func fakeHead(kind format, columns int) drivertest.Kernel {
 // not, at once or in pieces.
 func TestHeadsInOneKernel(t *testing.T) {
 	kernels := fakeKernels()
-	kernels["dense_lay"] = fakeLay
 	launched := 0
 	for _, kind := range []format{f16, bf16, split} {
 		for _, columns := range []int{64, 96, 128} {

@@ -14,7 +14,7 @@ import (
 // dense.cuh.
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
-		"dense_pack": fakePack, "dense_fill": fakeFill, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
+		"dense_pack": fakePack, "dense_prepare": fakePrepare, "dense_fill": fakeFill, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
 		"dense_lists": fakeLists, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
 	}
 	maps.Copy(all, fakeChamfers())
@@ -69,9 +69,44 @@ func decode(b []byte, form uint32, dim int) []float32 {
 
 func fakePack(f *drivertest.Fake, l *driver.Launch) {
 	p := (*densePackParams)(l.Args)
-	n, dim := int(p.n), int(p.dim)
-	if int(l.Grid.X) != (n+7)/8 {
+	if int(l.Grid.X) != p.blocks() {
 		panic("rows that no warp has")
+	}
+	packRows(f, p)
+}
+
+// fakePrepare is dense_prepare.
+func fakePrepare(f *drivertest.Fake, l *driver.Launch) {
+	p := (*densePrepareParams)(l.Args)
+	if int(l.Grid.X) != p.side[0].blocks()+p.side[1].blocks() || int(p.firstBlocks) != p.side[0].blocks() {
+		panic("rows that no warp has")
+	}
+	for i := range p.side {
+		if p.side[i].n > 0 {
+			packRows(f, &p.side[i])
+		}
+	}
+	if p.weights.out != 0 {
+		if p.weights.n != p.side[0].n {
+			panic("weights that no warp has")
+		}
+		queryWeights(f, &p.weights)
+	}
+}
+
+// layRow writes a row as the right operand of products.
+func layRow(f *drivertest.Fake, p *densePackParams, r int, row []byte) {
+	columns := int(p.columns)
+	for i := range len(row) / 16 {
+		at := (r/columns*len(row)/16+i)*columns + r%columns
+		copy(f.Bytes(p.rows+driver.Ptr(16*at), 16), row[16*i:16*i+16])
+	}
+}
+
+func packRows(f *drivertest.Fake, p *densePackParams) {
+	n, dim := int(p.n), int(p.dim)
+	for r := n; p.columns > 0 && r%int(p.columns) != 0; r++ {
+		layRow(f, p, r, make([]byte, p.rowBytes))
 	}
 	m := maxsim.Matrix{Type: maxsim.Type(p.source), Dim: dim}
 	switch {
@@ -99,7 +134,7 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 		_, exponent := math.Frexp(most)
 		exponent = max(exponent, -110)
 		row, stored := make([]byte, max(int(p.rowBytes), 4*dim)), float64(m.Scale(r))
-		if p.rows != 0 {
+		if p.rows != 0 && p.columns == 0 {
 			row = f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes))
 			clear(row)
 		}
@@ -122,6 +157,9 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 				h[0] = kernels.F16FromF32(s)
 				h[32] = kernels.F16FromF32(s - kernels.F16ToF32(h[0]))
 			}
+		}
+		if p.columns > 0 {
+			layRow(f, p, r, row[:p.rowBytes])
 		}
 		unit := 0.0
 		if square > 0 {
@@ -166,7 +204,10 @@ func fakeCompressed(f *drivertest.Fake, p *densePackParams) []float32 {
 }
 
 func fakeWeights(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseWeightsParams)(l.Args)
+	queryWeights(f, (*denseWeightsParams)(l.Args))
+}
+
+func queryWeights(f *drivertest.Fake, p *denseWeightsParams) {
 	for i := range int(p.n) {
 		token := true
 		if p.lengths != 0 || p.mask != 0 {

@@ -197,9 +197,12 @@ func BenchmarkGPUInPlaceHead(b *testing.B) {
 	for _, c := range []struct {
 		kind                      maxsim.Type
 		hidden, dim, nq, nd, rows int
+		masked                    bool // a mask without holes
 	}{
-		{maxsim.F16, 768, 128, 1, 1000, 300}, {maxsim.F16, 768, 128, 1, 32, 1024}, {maxsim.F16, 384, 96, 1, 1000, 300},
-		{maxsim.F16, 1024, 128, 1, 1000, 300}, {maxsim.F16, 768, 128, 16, 1000, 300}, {maxsim.F32, 768, 128, 1, 1000, 300},
+		{maxsim.F16, 768, 128, 1, 1000, 300, false}, {maxsim.F16, 768, 128, 1, 32, 1024, false},
+		{maxsim.F16, 384, 96, 1, 1000, 300, false}, {maxsim.F16, 1024, 128, 1, 1000, 300, false},
+		{maxsim.F16, 768, 128, 16, 1000, 300, false}, {maxsim.F32, 768, 128, 1, 1000, 300, false},
+		{maxsim.F16, 768, 128, 1, 1000, 300, true}, {maxsim.F16, 768, 128, 1, 32, 1024, true},
 	} {
 		few := randomBatch(c.kind, c.hidden, equal(1, 4096)).Tokens
 		require.NoError(b, x.with(func(dc *driver.Context, s driver.Stream) error {
@@ -217,13 +220,16 @@ func BenchmarkGPUInPlaceHead(b *testing.B) {
 				Normalize: true, Head: uint64(data), HeadType: c.kind, Scores: uint64(x.alloc(4 * c.nq * c.nd)),
 				Place: Place{Stream: uint64(s.Handle())},
 			}
+			if c.masked {
+				call.D.Mask, call.D.MaskStride = x.bytes(slices.Repeat([]byte{1}, c.nd*c.rows), 0), c.rows
+			}
 			var bytes int64
 			require.NoError(b, x.unlocked(func() (err error) { bytes, err = x.d.ScoreHeadWorkspace(call); return err }))
 			call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
 			x.d.rt.Stream = s
 			ms := timed(b, x.d.rt, func() error { return x.unlocked(func() error { return x.d.ScoreHead(call) }) })
-			b.Logf("%s %d -> %d: %d x 32, %d x %d: %.4f ms, %.1f MiB", c.kind, c.hidden, c.dim, c.nq, c.nd, c.rows, ms,
-				float64(bytes)/(1<<20))
+			b.Logf("%s %d -> %d: %d x 32, %d x %d, mask %t: %.4f ms, %.1f MiB", c.kind, c.hidden, c.dim, c.nq, c.nd, c.rows,
+				c.masked, ms, float64(bytes)/(1<<20))
 			return nil
 		}))
 	}

@@ -173,17 +173,20 @@ func (h *head) begin(ctx context.Context, s *scoring) error {
 	if err := upload(ctx, rt, b, newTokens(b.Shape()), h.weights, 0, h.Weights.Rows()); err != nil {
 		return err
 	}
-	across, chunks := h.blocks(s)
+	_, chunks := h.blocks(s)
 	p := &denseProjectParams{
 		weights: h.weights.rows, weightScale: h.weights.scale, dim: uint32(s.size.Q.Dim), rowBytes: uint32(h.hidden.rowBytes), weightBytes: uint32(h.weights.rowBytes),
 		hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(h.weights.format), hiddenDim: uint32(s.size.D.Dim),
 	}
 	if h.kernel.rows == 0 {
-		lay := &denseLayParams{weights: p.weights, out: w.Scratch.At(h.laid), dim: p.dim, weightBytes: p.weightBytes, columns: uint32(h.kernel.columns)}
-		if err := runtime.Launch(rt, "dense/dense_lay", chunks, across, 1, 256, 0, lay); err != nil {
+		lay := &densePackParams{ // bytes, two at a time
+			in: p.weights, rows: w.Scratch.At(h.laid), n: p.dim, dim: p.weightBytes / 2, source: uint32(f16), format: uint32(f16),
+			rowBytes: uint32(128 * chunks), columns: uint32(h.kernel.columns),
+		}
+		if err := runtime.Launch(rt, "dense/dense_pack", lay.blocks(), 1, 1, 256, 0, lay); err != nil {
 			return err
 		}
-		p.weights = lay.out
+		p.weights = lay.rows
 	}
 	switch {
 	case h.fused:

@@ -4,6 +4,7 @@ import (
 	"math"
 	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -278,34 +280,121 @@ func TestInPlaceNaN(t *testing.T) {
 	maxsimtest.Check(t, x, c, maxsimtest.Options{})
 }
 
-// Hidden states of one query that are padded are scored as they are read, all at once or some at
-// a time; those of masks are not.
+// Hidden states of one query are scored as they are read, all at once or some at a time, of all
+// layouts.
 func TestInPlaceHead(t *testing.T) {
 	x, _ := fakeInPlace(t, true)
 	checkHeads(t, x)
 }
 
+// headLayouts are documents of up to 70 tokens of 7 · 70 rows; those of the mask have holes.
+func headLayouts() []maxsim.Layout {
+	lengths, offsets := []int{70, 0, 3, 64, 65, 1, 70}, []int{0, 70, 70, 73, 137, 202, 203, 273}
+	prefix, holes := make([]bool, 7*70), make([]bool, 7*70)
+	for i, n := range lengths {
+		for j := range n {
+			prefix[70*i+j], holes[70*i+j] = true, (i+j)%3 > 0
+		}
+	}
+	return []maxsim.Layout{
+		{Count: 7, Stride: 70}, {Count: 7, Stride: 70, Lengths: lengths}, {Count: 7, Stride: 70, Mask: prefix},
+		{Count: 7, Stride: 70, Mask: holes}, {Offsets: offsets},
+	}
+}
+
 func checkHeads(t *testing.T, x *inPlace) {
-	for _, kind := range []maxsim.Type{maxsim.F16, maxsim.BF16, maxsim.F32} {
-		for _, shape := range []struct{ hidden, dim, lq int }{{64, 40, 32}, {100, 70, 5}, {128, 128, 1}, {64, 130, 9}} {
-			for i, room := range []int{stageBytes, 6000} {
-				x.d.limits.docs = room
-				rng := maxsimtest.Rand(uint64(shape.dim))
-				q, d := padded(maxsim.F32, shape.dim, 1, shape.lq), padded(kind, shape.hidden, 7, 70)
-				if i == 1 && kind == maxsim.F16 {
-					d.Lengths = []int{70, 0, 3, 64, 65, 1, 70}
+	layouts := headLayouts()
+	for k, kind := range []maxsim.Type{maxsim.F16, maxsim.BF16, maxsim.F32} {
+		for i, shape := range []struct{ hidden, dim, lq int }{{64, 40, 32}, {100, 70, 5}, {128, 128, 1}, {64, 130, 9}} {
+			for j, layout := range layouts {
+				if i > 0 && (i+j+k)%3 > 0 {
+					continue
 				}
-				if shape.lq > 5 { // rows that are no tokens become NaN
-					q.Lengths = []int{shape.lq - 2}
+				for _, room := range []int{stageBytes, 6000} {
+					x.d.limits.docs = room
+					rng := maxsimtest.Rand(uint64(shape.dim))
+					q, d := padded(maxsim.F32, shape.dim, 1, shape.lq), padded(kind, shape.hidden, 7, 70)
+					if d.Layout = layout; layout.Offsets != nil {
+						d.Tokens = padded(kind, shape.hidden, 1, 273).Tokens
+					}
+					if shape.lq > 5 { // rows that are no tokens become NaN
+						q.Lengths = []int{shape.lq - 2}
+					}
+					w := padded(kind, shape.hidden, 1, shape.dim).Tokens
+					c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: w, Bias: maxsimtest.Normal(rng, shape.dim)},
+						Scores: make([]float32, 7)}
+					c.Normalize = (i+j)%2 > 0
+					require.NoError(t, x.ScoreHead(t.Context(), c))
+					for doc, want := range c.Oracle() {
+						require.InDelta(t, want, c.Scores[doc], 1e-4*(1+math.Abs(want)), "%s, %v, layout %d, document %d",
+							kind, shape, j, doc)
+					}
 				}
-				w := padded(kind, shape.hidden, 1, shape.dim).Tokens
-				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: w, Bias: maxsimtest.Normal(rng, shape.dim)},
-					Scores: make([]float32, 7)}
-				c.Normalize = shape.dim > 100
-				require.NoError(t, x.ScoreHead(t.Context(), c))
-				for doc, want := range c.Oracle() {
-					require.InDelta(t, want, c.Scores[doc], 1e-4*(1+math.Abs(want)), "%s, %v, document %d", kind, shape, doc)
+			}
+		}
+	}
+}
+
+// What a call needs is prepared by as few launches as there can be, and each launch after them
+// begins early, where it can wait; the first of a call, and what follows other kernels, do not.
+func TestInPlaceEarly(t *testing.T) {
+	for _, hopper := range []bool{true, false} {
+		x, f := fakeInPlace(t, hopper)
+		var launched []string
+		ahead := uint32(2)
+		for name, run := range f.Kernels {
+			f.Kernels[name] = func(f *drivertest.Fake, l *driver.Launch) {
+				kind := name
+				switch {
+				case strings.HasPrefix(name, "dense_head"):
+					kind, ahead = "dense_head", (*denseHeadParams)(l.Args).ahead
+				case strings.HasPrefix(name, "dense_rows"):
+					kind = "dense_rows"
 				}
+				if l.Early {
+					kind += " early"
+				}
+				launched = append(launched, kind)
+				run(f, l)
+			}
+		}
+		score := func(q, d *maxsim.Batch) []string {
+			launched = nil
+			require.NoError(t, x.Score(t.Context(), newInPlaceCall(q, d, false)))
+			return launched
+		}
+		q, d := padded(maxsim.F16, 64, 1, 9), padded(maxsim.F16, 64, 3, 70)
+		if !hopper {
+			d.Lengths = []int{70, 2, 0}
+			require.Equal(t, []string{"dense_fill", "dense_any"}, score(q, d))
+			continue
+		}
+		require.Equal(t, []string{"dense_rows"}, score(q, d))
+		d.Lengths = []int{70, 2, 0}
+		require.Equal(t, []string{"dense_fill", "dense_rows early"}, score(q, d))
+		require.Equal(t, []string{"dense_prepare", "dense_pack early", "dense_rows early"},
+			score(padded(maxsim.F32, 64, 1, 9), padded(maxsim.BF16, 64, 3, 70)))
+
+		for i, layout := range headLayouts() {
+			for _, kind := range []maxsim.Type{maxsim.F16, maxsim.F32} {
+				d := padded(kind, 64, 7, 70)
+				d.Layout = layout
+				if layout.Offsets != nil {
+					d.Tokens = padded(kind, 64, 1, 273).Tokens
+				}
+				want := []string{"dense_prepare"}
+				if kind == maxsim.F32 {
+					want = append(want, "dense_pack early")
+				}
+				if i > 0 {
+					want = append(want, "dense_fill early")
+				}
+				launched, ahead = nil, 2
+				require.NoError(t, x.ScoreHead(t.Context(), &maxsim.HeadCall{
+					Q: q, D: d, Head: maxsim.Head{Weights: padded(kind, 64, 1, 64).Tokens}, Scores: make([]float32, 7),
+				}))
+				require.Equal(t, append(want, "dense_head early"), launched, "%s, layout %d", kind, i)
+				require.Equal(t, i == 0 && kind == maxsim.F16, ahead == 1)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ type HeadCall struct {
 	Q, D         Batch
 	Pairs        PairList
 	QueryWeights uint64 // float32 [Q.Rows]; 0: 1
-	Normalize    bool   // token vectors of both sides
+	Normalize    bool   // the token vectors that the head makes
 	Head         uint64 // [Q.Dim][D.Dim]
 	HeadType     maxsim.Type
 	Bias         uint64 // float32 [Q.Dim], or 0
@@ -30,7 +30,7 @@ type headKey struct{ hidden, weights batchKey }
 type inHead struct {
 	kernel          projector
 	hidden, weights placed
-	laid, out       int64
+	out             int64
 	fused           bool // a kernel scores what it makes
 }
 
@@ -98,9 +98,12 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	x := &inHead{kernel: project(d.rt.Arch(), d.rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
 	plain := x.kernel.rows > 0
 	x.hidden, x.weights = h.place(f, plain, false), w.place(wf, plain, false)
+	if !plain {
+		x.weights.inColumns(x.kernel.columns)
+	}
 	p.head = x
 	p.d = placed{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
-	if !s.all || s.queryCount > 1 || s.longest > headTokens || p.segments > 1 || p.fills() || !x.kernel.packs {
+	if !s.all || s.queryCount > 1 || s.longest > headTokens || p.segments > 1 || !x.kernel.packs {
 		return nil
 	}
 	bytes, ok := headShared(d.rt.Props.Shared, x.kernel.columns, x.hidden.rowBytes, true)
@@ -117,7 +120,7 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	}
 	k.slots = blocks * k.teams
 	p.kernel, x.fused = k, true
-	p.q = c.Q.place(s.queries.format, false, c.Normalize)
+	p.q = c.Q.place(s.queries.format, false, false)
 	p.d.prepared = x.hidden.prepared
 	p.d.rowBytes = x.hidden.rowBytes
 	return nil
@@ -125,58 +128,40 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 
 // lay takes room for n rows at a time.
 func (h *inHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
-	h.laid, h.out = -1, -1
+	h.out = -1
 	if h.hidden.prepared {
 		h.hidden.lay(a, &c.head.D, n, false)
 	}
 	if h.weights.prepared {
 		h.weights.lay(a, c.head.matrix(), c.Q.Dim, false)
 	}
-	if h.kernel.rows == 0 {
-		across, chunks := h.blocks(c)
-		h.laid = a.Take(int64(across) * int64(chunks) * 128 * int64(h.kernel.columns))
-	}
 	if !h.kernel.packs {
 		h.out = a.Take(4 * int64(n) * int64(c.Q.Dim))
 	}
 }
 
-// blocks is how many blocks of columns there are, and chunks of 128 bytes of a row.
-func (h *inHead) blocks(c *ScoreCall) (across, chunks int) {
-	return runtime.CeilDiv(c.Q.Dim, h.kernel.columns), runtime.CeilDiv(h.hidden.rowBytes, 128)
-}
-
-// beginHead brings the weights.
-func (s *placedScore) beginHead() error {
-	h, c, rt := s.plan.head, &s.call, s.d.rt
-	w, err := h.weights.bring(rt, c.head.matrix(), s.base, 0, c.Q.Dim)
-	if err != nil {
-		return err
-	}
+// beginHead returns how the weights are prepared, or nil.
+func (s *placedScore) beginHead() *densePackParams {
+	h, c := s.plan.head, &s.call
+	w, packing := h.weights.packing(c.head.matrix(), s.base, 0, c.Q.Dim)
 	s.head = &denseProjectParams{
 		weights: w.rows, weightScale: w.scale, bias: driver.Ptr(c.head.Bias), dim: uint32(c.Q.Dim),
 		rowBytes:    uint32(h.hidden.rowBytes),
 		weightBytes: uint32(w.rowBytes), hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(w.format),
 		hiddenDim: uint32(c.head.D.Dim),
 	}
-	if h.laid < 0 {
-		return nil
-	}
-	across, chunks := h.blocks(c)
-	lay := &denseLayParams{weights: w.rows, out: s.base.Add(h.laid), dim: uint32(c.Q.Dim),
-		weightBytes: uint32(w.rowBytes), columns: uint32(h.kernel.columns)}
-	s.head.weights = lay.out
-	return runtime.Launch(rt, "dense/dense_lay", chunks, across, 1, 256, 0, lay)
+	return packing
 }
 
 // project makes the token vectors of n rows from a row on. Where a kernel scores what it makes it
 // returns the hidden states.
 func (s *placedScore) project(first, n int) (rows, error) {
 	h, c, rt, p := s.plan.head, &s.call, s.d.rt, s.head
-	hidden, err := h.hidden.bring(rt, &c.head.D, s.base, first, n)
+	hidden, err := s.pack(&h.hidden, &c.head.D, first, n)
 	if err != nil || h.fused {
 		return hidden, err
 	}
+	s.early = false
 	to := rows{format: split, rowBytes: s.plan.d.rowBytes, rows: s.base.Add(s.plan.d.rows),
 		scale: s.base.Add(s.plan.d.scale[0])}
 	if c.Normalize {

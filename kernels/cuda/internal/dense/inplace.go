@@ -74,6 +74,10 @@ type ScoreCall struct {
 	head *HeadCall // not nil: D has the token vectors that it makes
 }
 
+// unitQueries reports whether queries are divided by their lengths; a head normalises only what
+// it makes.
+func (c *ScoreCall) unitQueries() bool { return c.Normalize && c.head == nil }
+
 // Device is one GPU with the code for plain token vectors, for calls on the memory and
 // the streams of the caller: a call puts its work into a stream of the primary context and
 // does not wait for it. Any thread may call. Nothing is allocated in the stream; tables that the

@@ -165,7 +165,7 @@ func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 		}
 	}
 	plain := p.kernel.plain()
-	p.q, p.d = c.Q.place(s.queries.format, plain, c.Normalize), c.D.place(s.docs.format, plain, c.Normalize)
+	p.q, p.d = c.Q.place(s.queries.format, plain, c.unitQueries()), c.D.place(s.docs.format, plain, c.Normalize)
 	if c.head != nil {
 		if err := d.chooseHead(p, c, s); err != nil {
 			return err
@@ -235,9 +235,9 @@ func (d *Device) cut(p *scorePlan, c *ScoreCall) bool {
 func (d *Device) layOut(p *scorePlan, c *ScoreCall, apart bool) error {
 	var a runtime.Arena
 	if p.q.prepared {
-		p.q.lay(&a, &c.Q, c.Q.Rows, c.Normalize)
+		p.q.lay(&a, &c.Q, c.Q.Rows, c.unitQueries())
 	}
-	switch scaled := c.Normalize || p.q.format == split || c.Q.Scales != 0; {
+	switch scaled := c.unitQueries() || p.q.format == split || c.Q.Scales != 0; {
 	case scaled || c.Q.Lengths != 0 || c.Q.Mask != 0 || c.Weights == 0 && c.Q.Rows > mostTable:
 		p.weights = a.Take(4 * int64(c.Q.Rows))
 	case c.Weights == 0:

@@ -147,9 +147,37 @@ type placedScore struct {
 	weights      driver.Ptr
 	head         *denseProjectParams
 	// What kernels are given.
-	params denseParams
-	fill   denseFillParams
-	weigh  denseWeightsParams
+	params  denseParams
+	fill    denseFillParams
+	weigh   denseWeightsParams
+	packing densePrepareParams
+	// The kernel in front prepares, so that the next may begin before it ends: each of those waits
+	// for the one before at its end, and the first began after all earlier work.
+	early bool
+}
+
+// prepare starts a kernel that prepares.
+func prepare[T any](s *placedScore, name string, blocks int, args *T) error {
+	err := runtime.Follow(s.d.rt, s.early, "dense/"+name, blocks, 1, 1, 256, 0, args)
+	s.early = s.early || blocks > 0
+	return err
+}
+
+// start starts the kernel that scores.
+func start[T any](s *placedScore, units int, args *T) error {
+	k := &s.plan.kernel
+	err := runtime.Start(s.d.rt, s.early, s.plan.function, units/k.teams, k.block, k.shared, args)
+	s.early = false
+	return err
+}
+
+// pack sees that n rows of a batch are there.
+func (s *placedScore) pack(p *placed, b *Batch, first, n int) (rows, error) {
+	r, x := p.packing(b, s.base, first, n)
+	if x == nil {
+		return r, nil
+	}
+	return r, prepare(s, "dense_pack", x.blocks(), x)
 }
 
 // bringDocs sees that the token vectors of n rows of documents are there.
@@ -157,30 +185,22 @@ func (s *placedScore) bringDocs(first, n int) (rows, error) {
 	if s.head != nil {
 		return s.project(first, n)
 	}
-	return s.plan.d.bring(s.d.rt, &s.call.D, s.base, first, n)
+	return s.pack(&s.plan.d, &s.call.D, first, n)
 }
 
 func (s *placedScore) run() error {
 	c, p, rt := &s.call, s.plan, s.d.rt
-	var err error
-	if s.q, err = p.q.bring(rt, &c.Q, s.base, 0, c.Q.Rows); err != nil {
-		return err
-	}
-	if err := s.bringWeights(); err != nil {
-		return err
-	}
-	if p.head != nil {
-		if err := s.beginHead(); err != nil {
-			return err
-		}
-	}
-	if !p.d.piecewise {
-		if s.docs, err = s.bringDocs(0, c.D.Rows); err != nil {
-			return err
-		}
-	}
 	if c.Argmax != 0 && c.Q.Offsets != 0 { // queries shorter than the longest leave places
 		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest), rt.Stream); err != nil {
+			return err
+		}
+	}
+	if err := s.bringQueries(); err != nil {
+		return err
+	}
+	if !p.d.piecewise {
+		var err error
+		if s.docs, err = s.bringDocs(0, c.D.Rows); err != nil {
 			return err
 		}
 	}
@@ -192,8 +212,44 @@ func (s *placedScore) run() error {
 	return nil
 }
 
-// bringWeights sees that there is a weight for each query row.
-func (s *placedScore) bringWeights() error {
+// bringQueries sees that queries, their weights and the weights of a head are there, by one kernel
+// where anything is packed.
+func (s *placedScore) bringQueries() error {
+	c, p := &s.call, s.plan
+	var queries, head *densePackParams
+	s.q, queries = p.q.packing(&c.Q, s.base, 0, c.Q.Rows)
+	weights := s.bringWeights()
+	if p.head != nil {
+		head = s.beginHead()
+	}
+	if queries == nil && head == nil {
+		if weights == nil {
+			return nil
+		}
+		return prepare(s, "dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
+	}
+	x := &s.packing
+	*x = densePrepareParams{}
+	blocks := 0
+	if queries != nil {
+		x.side[0], blocks = *queries, queries.blocks()
+		if weights != nil {
+			x.weights, weights = *weights, nil
+		}
+	}
+	x.firstBlocks = uint32(blocks)
+	if head != nil {
+		x.side[1] = *head
+		blocks += head.blocks()
+	}
+	if err := prepare(s, "dense_prepare", blocks, x); err != nil || weights == nil {
+		return err
+	}
+	return prepare(s, "dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
+}
+
+// bringWeights decides where the weight of each query row is, and returns how it is made, or nil.
+func (s *placedScore) bringWeights() *denseWeightsParams {
 	c, p := &s.call, s.plan
 	switch {
 	case p.ones >= 0:
@@ -206,7 +262,7 @@ func (s *placedScore) bringWeights() error {
 	s.weights = s.base.Add(p.weights)
 	w := &s.weigh
 	*w = denseWeightsParams{
-		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.Normalize), out: s.weights, n: uint32(c.Q.Rows),
+		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.unitQueries()), out: s.weights, n: uint32(c.Q.Rows),
 		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
 		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
@@ -214,7 +270,7 @@ func (s *placedScore) bringWeights() error {
 	if c.Q.Items == 1 {
 		w.stride = uint32(c.Q.Rows) // that of one item says nothing
 	}
-	return runtime.Launch(s.d.rt, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), 1, 1, 256, 0, w)
+	return w
 }
 
 // piece puts the work of a piece into the stream.
@@ -270,7 +326,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 			a.groups, joins = f.groups, f.joins
 		}
 		threads := max(32*int64(f.nItems)+32*int64(f.nUnits), int64(f.nGroups)+int64(f.nJoins))
-		if err := runtime.Launch(rt, "dense/dense_fill", int(runtime.CeilDiv(threads, 256)), 1, 1, 256, 0, f); err != nil {
+		if err := prepare(s, "dense_fill", int(runtime.CeilDiv(threads, 256)), f); err != nil {
 			return err
 		}
 	}
@@ -280,9 +336,12 @@ func (s *placedScore) piece(x *scorePiece) error {
 		if c.Normalize {
 			f.normalize = 1
 		}
-		return runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, f)
+		if !p.fills() && !p.head.hidden.prepared {
+			f.ahead = 1
+		}
+		return start(s, t.nUnits, f)
 	}
-	if err := runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, a); err != nil {
+	if err := start(s, t.nUnits, a); err != nil {
 		return err
 	}
 	switch {

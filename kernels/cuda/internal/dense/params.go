@@ -31,7 +31,7 @@ type denseCodec struct {
 
 type densePackParams struct {
 	in, scales, zeros, rows, scale, unit, inverse driver.Ptr
-	n, dim, source, format, rowBytes, _           uint32
+	n, dim, source, format, rowBytes, columns     uint32
 	residuals, factors                            driver.Ptr
 	codec                                         denseCodec
 }
@@ -42,6 +42,12 @@ type denseWeightsParams struct {
 	lengths, mask       driver.Ptr
 	maskStride          uint64
 	items, longest      uint32
+}
+
+type densePrepareParams struct {
+	side           [2]densePackParams
+	weights        denseWeightsParams
+	firstBlocks, _ uint32
 }
 
 type denseFillParams struct {
@@ -105,14 +111,9 @@ type denseProjectParams struct {
 }
 
 type denseHeadParams struct {
-	head         denseProjectParams
-	score        denseParams
-	normalize, _ uint32
-}
-
-type denseLayParams struct {
-	weights, out                 driver.Ptr
-	dim, weightBytes, columns, _ uint32
+	head             denseProjectParams
+	score            denseParams
+	normalize, ahead uint32
 }
 
 type denseChamferPair struct {
@@ -153,6 +154,15 @@ type denseChamferGradParams struct {
 	side                              [2]denseChamferGradSide
 	pairs, counts, chains, upstream   driver.Ptr
 	nPairs, kind, count, dim, mean, _ uint32
+}
+
+// blocks is the grid of dense_pack.
+func (p *densePackParams) blocks() int {
+	n := int(p.n)
+	if columns := int(p.columns); columns > 0 {
+		n = runtime.CeilDiv(n, columns) * columns
+	}
+	return runtime.CeilDiv(n, 8)
 }
 
 // place takes room for a slice, and put copies it there.

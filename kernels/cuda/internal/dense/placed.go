@@ -9,6 +9,7 @@ import (
 type placed struct {
 	format    format
 	rowBytes  int
+	columns   int  // not 0: as the right operand of products of so many columns
 	pack      bool // into the workspace; else they are used where they are
 	prepared  bool // packed, or their lengths computed
 	piecewise bool // only those of a piece at a time
@@ -29,9 +30,18 @@ func (b *Batch) place(f format, plain, normalize bool) placed {
 	return p
 }
 
+// inColumns makes the rows the right operand of products of so many columns.
+func (p *placed) inColumns(columns int) {
+	p.columns, p.pack, p.prepared = columns, true, true
+	p.rowBytes = runtime.CeilDiv(p.rowBytes, 128) * 128
+}
+
 // lay takes room for n rows, or for what is computed of rows that stay.
 func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
+	if p.columns > 0 {
+		n = runtime.CeilDiv(n, p.columns) * p.columns
+	}
 	if p.pack {
 		p.rows = a.Take(int64(n) * int64(p.rowBytes))
 	}
@@ -46,8 +56,9 @@ func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	}
 }
 
-// bring sees that n rows from a row on are there, and returns where.
-func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
+// packing is how n rows from a row on are prepared, nil where they are there, and where they are
+// then.
+func (p *placed) packing(b *Batch, base driver.Ptr, first, n int) (rows, *densePackParams) {
 	r := rows{format: p.format, rowBytes: p.rowBytes, rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
 	r = r.from(first)
 	if !p.prepared || n == 0 {
@@ -56,6 +67,7 @@ func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n 
 	x := &densePackParams{
 		in: driver.Ptr(b.Data).Add(int64(first) * int64(b.Dim) * int64(b.Type.Size())), scales: r.scale,
 		n: uint32(n), dim: uint32(b.Dim), source: source(b.Type), format: uint32(p.format), rowBytes: uint32(p.rowBytes),
+		columns: uint32(p.columns),
 	}
 	if b.Zeros != 0 {
 		x.zeros = driver.Ptr(b.Zeros).Add(int64(first))
@@ -73,5 +85,14 @@ func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n 
 		}
 	}
 	x.unit, x.inverse = r.unit, r.inverse
-	return r, runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, x)
+	return r, x
+}
+
+// bring sees that n rows from a row on are there, and returns where.
+func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
+	r, x := p.packing(b, base, first, n)
+	if x == nil {
+		return r, nil
+	}
+	return r, runtime.Launch(rt, "dense/dense_pack", x.blocks(), 1, 1, 256, 0, x)
 }

@@ -174,7 +174,7 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 func (s *scoring) layOut(qf, df format) error {
 	var scratch runtime.Arena
 	if s.q.batch != nil {
-		s.layQ = layBatch(&scratch, qf, s.q.batch, s.q.rows(), s.call.Normalize)
+		s.layQ = layBatch(&scratch, qf, s.q.batch, s.q.rows(), s.unitQueries())
 	}
 	most := s.most()
 	if s.head != nil {
@@ -195,6 +195,10 @@ func (s *scoring) layOut(qf, df format) error {
 	return s.rt.Work.Reserve(weights, 0, scratch.Size, 0)
 }
 
+// unitQueries reports whether queries are divided by their lengths; a head normalises only what
+// it makes.
+func (s *scoring) unitQueries() bool { return s.call.Normalize && s.head == nil }
+
 // bringQueries brings the queries and their weights to the device.
 func (s *scoring) bringQueries(ctx context.Context, df format) error {
 	rt, w := s.rt, &s.rt.Work
@@ -211,7 +215,7 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		queries: queries.rows, weights: w.Scratch.At(s.weights), queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
 		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
 	}
-	p := &denseWeightsParams{scale: queries.scaleFor(s.call.Normalize), out: s.params.weights, n: uint32(s.q.rows())}
+	p := &denseWeightsParams{scale: queries.scaleFor(s.unitQueries()), out: s.params.weights, n: uint32(s.q.rows())}
 	if s.call.Weights != nil {
 		all := structs[float32](w.HostIn, s.q.rows())
 		for i := range all {

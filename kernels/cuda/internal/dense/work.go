@@ -182,7 +182,7 @@ func (w *work) all(q, d spans, lo, hi, base, pitch, stride int, k *kernel) {
 	}
 	// Units that read the same documents are neighbours.
 	w.cut(0, len(w.items), splits(blocks, len(w.items), k.slots))
-	w.cover(0, len(w.groups), k)
+	w.cover(0, len(w.groups), k.slots/blocks, k)
 }
 
 // lists pairs queries with documents of their own: n pairs, by query, whose rows begin
@@ -221,7 +221,7 @@ func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base,
 		}
 		share := int(float64(k.slots)*float64(rows)/float64(max(total, 1))/float64(blocks) + 0.5)
 		w.cut(begin, len(w.items), min(max(share, 1), len(w.items)-begin))
-		w.cover(first, len(w.groups), k)
+		w.cover(first, len(w.groups), share, k)
 	}
 	if most > 1 {
 		w.gaps = true // queries with fewer groups than others
@@ -244,15 +244,18 @@ func (w *work) group(q spans, query, r int, k *kernel, out, arg uint64, stride i
 	})
 }
 
-// cover adds the units of groups with the runs of items that were cut.
-func (w *work) cover(first, end int, k *kernel) {
-	if k.teams > 1 { // the teams of a block have one group
+// cover adds the units of groups with the runs of items that were cut. share is how many runs would
+// fill the part of the device that is for them.
+func (w *work) cover(first, end, share int, k *kernel) {
+	if runs := len(w.cuts) - 1; k.teams > 1 { // the teams of a block have one group
+		// Where there are fewer, blocks take fewer than they have teams.
+		some := min(runtime.CeilDiv(runs*k.teams, max(share, 1)), k.teams)
 		for g := first; g < end; g++ {
-			for c := 1; c < len(w.cuts); c++ {
+			for c := 1; c <= runs; c++ {
 				w.unit(g, 1, w.cuts[c-1], w.cuts[c])
-			}
-			for len(w.units)%k.teams > 0 {
-				w.units = append(w.units, denseUnit{group: uint32(g), groups: 1})
+				for (c%some == 0 || c == runs) && len(w.units)%k.teams > 0 {
+					w.units = append(w.units, denseUnit{group: uint32(g), groups: 1})
+				}
 			}
 		}
 		return

@@ -146,13 +146,13 @@ func (rt *Runtime) Kernel(name string, shared int) (driver.Function, error) {
 	return rt.kernel(name, shared)
 }
 
-// Start is Launch of a kernel that was found before.
-func Start[T any](rt *Runtime, f driver.Function, gx, block, shared int, args *T) error {
+// Start is Follow of a kernel that was found before.
+func Start[T any](rt *Runtime, early bool, f driver.Function, gx, block, shared int, args *T) error {
 	if gx == 0 {
 		return nil
 	}
 	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: 1, Z: 1}, driver.Dim3{X: uint32(block), Y: 1, Z: 1}, shared,
-		rt.Stream, false, unsafe.Pointer(args), unsafe.Sizeof(*args))
+		rt.Stream, early && rt.kernels.waits, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
 // FillingBlocks is how many blocks of a kernel fill the device.

@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constan
   __shared__ float tops[16][kQueries + 1];
   __shared__ uint32_t tops_at[16][kQueries + 1];
   const uint32_t tid = threadIdx.x, x = tid % 8, y = tid / 8;
+  wait_before();
   const DenseUnit unit = p.units[blockIdx.x];
   const DenseGroup group = p.groups[unit.group];
   for (uint32_t i = unit.begin; i < unit.end; i++) {

@@ -36,12 +36,13 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
   const uint32_t warp = threadIdx.x / 32, l = threadIdx.x & 31, g = l >> 2, j = l & 3;
   const uint32_t ring = shared_at(shared), scales = ring + kStages * kTile;
   const uint32_t full = scales + kStages * kBatchTokens * 4, empty = full + 8 * kStages;
-  const DenseUnit unit = load_unit(p.units + blockIdx.x);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; i++) barrier_init(full + 8 * i, 128), barrier_init(empty + 8 * i, 4 * G);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
+  wait_before();
+  const DenseUnit unit = load_unit(p.units + blockIdx.x);
 
   if (warp >= 4 * G) {  // copies tiles
 #ifdef PLAID_SM90A

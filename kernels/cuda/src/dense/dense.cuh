@@ -3,6 +3,7 @@
 // value, mirrored field for field by the host.
 //
 //   dense_pack       vectors as they come -> rows                (queries, documents)
+//   dense_prepare    the same of queries, with their weights, and of a head
 //   dense_fill       lengths, masks, offsets, lists -> who does what
 //   dense_rows_*     rows -> scores: documents on the rows of the product (sm_90a)
 //   dense_batch_*    the same: query tokens on the rows                   (sm_90a)
@@ -31,6 +32,14 @@
 // A format may have a float for each row, its scale: of quantised types, of split,
 // and with normalisation the inverse length besides.
 //
+// # Launches
+//
+// dense_pack, dense_prepare, dense_weights and dense_fill let the next launch begin at once, and
+// end after the one in front. dense_fill, dense_any, dense_rows, dense_batch and dense_head may
+// begin before the one in front has ended (../follow.cuh), if it is one of those four, of the
+// same call, whose first launch waits for all before it: what such a launch writes before it
+// waits was last in use by an earlier call.
+//
 // # Work
 //
 // A GROUP is some tokens of one query, or none: up to 16 for dense_batch (the rows of a
@@ -43,6 +52,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#include "../follow.cuh"
 
 namespace plaid {
 
@@ -91,7 +101,9 @@ struct DenseCodec {
 // dense_pack: grid (ceil(n/8)), block 256: a warp a row. Formats: split or kF32 of any
 // source; kF16 of kF16, of kI8 (x − zero) and of kE4M3; else the type itself. The
 // source is where it was staged; the output is that of the whole operand from the
-// first of these rows on.
+// first of these rows on. With columns the rows, of kF16, kBF16 or kSplit, lie as the right
+// operand of products: for each block of columns 16 bytes of all of them one after another; there
+// are rows of zeros up to a multiple of columns, and warps for them.
 struct DensePackParams {
   const uint8_t *in;                // [n][dim]; of kCompressed the codes, [n]
   const float *scales;              // [n] or null: 1
@@ -101,8 +113,8 @@ struct DensePackParams {
   float *unit;                      // out [n] or null: the same for a vector of length 1
   float *inverse;                   // out [n] or null: 1/length, 0 of zero vectors
   uint32_t n, dim, source, format;
-  uint32_t row_bytes;
-  uint32_t reserved;
+  uint32_t row_bytes;               // with columns a multiple of 128
+  uint32_t columns;                 // or 0
   const uint8_t *residuals;         // of kCompressed: [n][residual_bytes]
   const int16_t *factors;           // of kCompressed: [n]
   DenseCodec codec;
@@ -119,6 +131,15 @@ struct DenseWeightsParams {
   const uint8_t *mask;              // or null
   uint64_t mask_stride;
   uint32_t items, longest;
+};
+
+// dense_prepare: grid (first_blocks and those of head), block 256: dense_pack of the rows of a query
+// and then of the weights of a head, and dense_weights of those of the query.
+struct DensePrepareParams {
+  DensePackParams side[2];          // n is 0 of what is not asked for
+  DenseWeightsParams weights;       // or out is null
+  uint32_t first_blocks;            // of side[0]
+  uint32_t reserved;
 };
 
 // A pair whose document was cut into segments.
@@ -299,7 +320,7 @@ struct DenseJoinParams {
 
 // dense_project_TYPE_nN: grid (blocks, ceil(dim/N)), block 512: out = hidden ·
 // weightsᵀ, scaled, plus bias. TYPE: f16, bf16, split, of both operands. N: 64, 96 or
-// 128 dimensions of a block. Weights are as dense_lay has laid them for N columns. A
+// 128 dimensions of a block. Weights lie as dense_pack leaves them for N columns. A
 // block takes 256 rows at a time, its tiles in turn. Shared memory: 98400 + 8·N, and
 // 128·N for each 128 bytes of a row, or for six of them at least.
 // dense_project_any: grid (ceil(rows/64), ceil(dim/32)), block 128.
@@ -328,17 +349,7 @@ struct DenseHeadParams {
   DenseProjectParams head;          // without rows and results
   DenseParams score;                // without documents and results but out
   uint32_t normalize;               // token vectors
-  uint32_t reserved;
-};
-
-// dense_lay: grid (ceil(row_bytes/128), ceil(dim/columns)), block 256. For each block of
-// columns and each 128 bytes of a row, 16 bytes of all columns one after another, and
-// eight times so.
-struct DenseLayParams {
-  const uint8_t *weights;           // [dim] rows
-  uint8_t *out;                     // [blocks of columns][chunks][8][columns] of 16 bytes
-  uint32_t dim, weight_bytes, columns;
-  uint32_t reserved;
+  uint32_t ahead;                   // hidden states and tables do not come from the launch in front
 };
 
 }  // namespace plaid

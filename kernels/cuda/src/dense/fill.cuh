@@ -76,6 +76,7 @@ __device__ __forceinline__ void fill_query(const DenseFillParams &p, uint32_t pa
 }
 
 extern "C" __global__ void __launch_bounds__(256) dense_fill(const __grid_constant__ DenseFillParams p) {
+  let_next();
   const uint64_t thread = uint64_t(blockIdx.x) * 256 + threadIdx.x;
   const uint32_t l = threadIdx.x & 31;
   uint32_t w = uint32_t(thread / 32);
@@ -113,6 +114,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_fill(const __grid_consta
     fill_query(p, j, j / p.join_docs, row, len);
     p.joins[j] = DenseJoin{uint64_t(j) * p.segments, uint64_t(j / p.join_docs) * p.join_pitch + j % p.join_docs, p.segments, uint32_t(row), uint32_t(max(len, int64_t(0))), 0};
   }
+  wait_before();
 }
 
 }  // namespace plaid

@@ -13,6 +13,10 @@
 //
 // Scores: token vectors stay in registers, as two f16 (format split), and are the left
 // operand of the product with the query. That of 128 dimensions is 32 · 512 bytes.
+// Masked rows become NaN, which is no maximum.
+//
+// A launch may begin while the one in front lays the weights: hidden states are on their way
+// then.
 //
 // Bound: HBM, and the weights' way from the second-level cache: 128 bytes · N a chunk
 // for 32 KiB of hidden states.
@@ -27,18 +31,6 @@ constexpr uint32_t kHeadQuery = 32 * 16 + 16;           // 16 bytes of each of 3
 constexpr uint32_t kHeadJoint = kHeadTeams * 8 * 32 * 4;
 constexpr int kHeadRing = 3;            // chunks of weights, at most
 constexpr uint32_t kHeadBarriers = 96;  // of the ring, of what stays; who has taken
-
-// dense_lay: weights as the right operand, 16 bytes of all columns one after another.
-extern "C" __global__ void __launch_bounds__(256) dense_lay(const __grid_constant__ DenseLayParams p) {
-  const uint32_t chunk = blockIdx.x, c0 = blockIdx.y * p.columns;
-  uint4 *out = reinterpret_cast<uint4 *>(p.out) + (uint64_t(blockIdx.y) * gridDim.x + chunk) * p.columns * 8;
-  for (uint32_t i = threadIdx.x; i < p.columns * 8; i += 256) {
-    const uint32_t n = c0 + i % p.columns, at = chunk * 128 + i / p.columns * 16;
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (n < p.dim && at < p.weight_bytes) v = *reinterpret_cast<const uint4 *>(p.weights + uint64_t(n) * p.weight_bytes + at);
-    out[i] = v;
-  }
-}
 
 // copy16 copies 16 bytes to shared memory, or zeros.
 __device__ __forceinline__ void copy16(uint32_t to, const uint8_t *from, bool there) {
@@ -64,13 +56,12 @@ template <bool V> struct Is {
 
 // Where a team is: 64 rows from a token of an item on.
 struct HeadTile {
-  uint64_t begin;  // first row of the item
-  uint32_t token, len, pos, index;
-  bool more;
+  uint32_t begin;  // first row of the item: a device has no room for more
+  uint32_t token, len, pos, index;  // len as of the item
 };
 
 template <class T, int N, bool kScore>
-__device__ __forceinline__ void dense_head(const DenseProjectParams &p, const DenseParams &s, bool normalize) {
+__device__ __forceinline__ void dense_head(const DenseProjectParams &p, const DenseParams &s, bool normalize, bool before) {
   constexpr bool kSplitRow = T::kFormat == kSplit;
   constexpr uint32_t kPlane = N * 16, kChunk = 8 * kPlane;       // 16 bytes of each column
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -85,14 +76,16 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   const uint32_t places = room >= chunks ? 0 : min(room, kHeadRing), kept = places == 0 ? chunks : room - places, others = chunks - kept;
   const uint8_t *const laid = p.weights + uint64_t(blockIdx.y) * chunks * kChunk;
 
+  if (!before) wait_before();
   DenseUnit unit{};
   if constexpr (kScore) unit = load_unit(s.units + blockIdx.x * kHeadTeams + team);
   auto first_tile = [&] {
-    if constexpr (kScore) return HeadTile{unit.first.begin, 0, unit.first.len, unit.first.pos, unit.begin, unit.begin < unit.end};
+    if constexpr (kScore) return HeadTile{uint32_t(unit.first.begin), 0, unit.first.len, unit.first.pos, unit.begin};
     const uint32_t token = (blockIdx.x * kHeadTeams + team) * 64;
-    return HeadTile{0, token, p.rows, 0, 0, token < p.rows};
+    return HeadTile{0, token, p.rows, 0, 0};
   };
-  auto to_item = [](HeadTile &t, const DenseItem &item) { t.begin = item.begin, t.len = item.len, t.pos = item.pos, t.token = 0; };
+  auto more = [&](const HeadTile &t) { return kScore ? t.index < unit.end : t.token < p.rows; };
+  auto to_item = [](HeadTile &t, const DenseItem &item) { t.begin = uint32_t(item.begin), t.len = item.len, t.pos = item.pos, t.token = 0; };
   auto item_at = [&](uint32_t i) { return load_item(s.items + min(i, max(unit.end, 1) - 1)); };
 
   // How often a block goes round: as often as its longest team.
@@ -107,7 +100,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   __syncthreads();
   if constexpr (kScore) {
     uint32_t mine = 0;
-    for (uint32_t i = unit.begin + l; i < unit.end; i += 32) mine += (s.items[i].len + 63) / 64;
+    for (uint32_t i = unit.begin + l; i < unit.end; i += 32) mine += max((s.items[i].len & kRows) + 63, 64) / 64;
     mine = __reduce_add_sync(0xffffffffu, mine);
     if (l == 0) atomicMax(&tiles, mine);
   } else if (tid == 0) {
@@ -120,15 +113,16 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
 
   // Copies of hidden states are two stages ahead of the products.
   HeadTile ahead = first_tile();
+  ahead.len &= kRows;
   DenseItem after;
   if constexpr (kScore) after = item_at(ahead.index + 1);
   uint32_t chunk_ahead = 0;
   const uint32_t copy_to = ring + l / 8 * 128;
   auto fetch = [&](uint32_t slot) {
     const uint32_t c = l % 8, at = chunk_ahead * 128 + c * 16;
-    if (ahead.more) {
+    if (more(ahead)) {
       const uint32_t token = ahead.token + warp % 4 * 16 + l / 8;
-      const uint8_t *from = p.hidden + (ahead.begin + token) * p.row_bytes + at;
+      const uint8_t *from = p.hidden + uint64_t(ahead.begin + token) * p.row_bytes + at;
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const bool there = token + 4 * i < ahead.len && at < p.row_bytes;
@@ -141,15 +135,16 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
     if constexpr (kScore) {
       if ((ahead.token += 64) < ahead.len) return;
       to_item(ahead, after);
-      ahead.more = ahead.more && ++ahead.index < unit.end;
+      ahead.len &= kRows;
+      ahead.index = min(ahead.index + 1, unit.end);
       after = item_at(ahead.index + 1);
     } else {
       ahead.token += gridDim.x * kHeadTeams * 64;
-      ahead.more = ahead.token < p.rows;
     }
   };
 #pragma unroll
   for (int i = 0; i < kHeadStages - 1; i++) fetch(i);
+  if (before) wait_before();
 
   const uint32_t streamed = others * rounds;
   auto send = [&](uint32_t n) { copy_bulk(weights + (kept + n % places) * kChunk, laid + (kept + n % others) * kChunk, kChunk, full + 8 * (n % places)); };
@@ -175,7 +170,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
     for (uint32_t i = tid; i < N / 4 * 32; i += 128 * kHeadTeams) {
       const uint32_t n = i / (N / 4), c = i % (N / 4);
       uint4 v = make_uint4(0, 0, 0, 0);
-      if (n < count && c * 16 < s.query_bytes) v = __ldg(reinterpret_cast<const uint4 *>(rows + uint64_t(n) * s.query_bytes) + c);
+      if (n < count && c * 16 < s.query_bytes) v = reinterpret_cast<const uint4 *>(rows + uint64_t(n) * s.query_bytes)[c];
       *reinterpret_cast<uint4 *>(shared + kHeadStages * kHeadStage + c * kHeadQuery + n * 16) = v;
     }
     if (l < count) weight = s.weights[first_row + l];
@@ -250,8 +245,11 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
     const uint32_t r = here.token + warp % 4 * 16 + g;
     float in[2], up[2], square[2], most[2] = {};
 #pragma unroll
-    for (int half = 0; half < 2; half++)
-      in[half] = p.hidden_scale && here.more && r + 8 * half < here.len ? load_scale(p.hidden_scale + here.begin + r + 8 * half) : 1.0f;
+    for (int half = 0; half < 2; half++) {
+      const bool there = more(here) && r + 8 * half < (here.len & kRows);
+      in[half] = p.hidden_scale && there ? load_scale(p.hidden_scale + here.begin + r + 8 * half) : 1.0f;
+      if (kScore && here.len & kHoles && there && !s.mask[here.begin + r + 8 * half]) in[half] = kNone;
+    }
 #pragma unroll
     for (int i = 0; i < N / 8; i++) {
       const float4 c = *reinterpret_cast<const float4 *>(column + i * 8 + j * 2);
@@ -332,7 +330,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
         const float scale = normalize ? unit_scale : plain;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-          const float v = r + 8 * half < here.len ? scores[i / 2 * 4 + 2 * half + (i & 1)] * scale : -INFINITY;
+          const float v = r + 8 * half < (here.len & kRows) ? scores[i / 2 * 4 + 2 * half + (i & 1)] * scale : -INFINITY;
           best[i] = half ? fmaxf(best[i], v) : v;
         }
       } else if (!p.out && j == 0 && r + 8 * half < here.len) {
@@ -349,25 +347,23 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
         if (g == 0) *to = fmaxf(*to, best[i]);
       }
       here.token += 64;
-      if (here.more && here.token >= here.len) {
+      if (more(here) && here.token >= (here.len & kRows)) {
         finish(here.pos);
-        here.more = ++here.index < unit.end;
-        to_item(here, item_at(here.index));
+        to_item(here, item_at(++here.index));
       }
     } else {
       here.token += gridDim.x * kHeadTeams * 64;
-      here.more = here.token < p.rows;
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-#define PLAID_DENSE_HEAD(NAME, T, N)                                                                                                 \
+#define PLAID_DENSE_HEAD(NAME, T, N)                                                                                               \
   extern "C" __global__ void __launch_bounds__(512, 1) dense_project_##NAME##_n##N(const __grid_constant__ DenseProjectParams p) { \
-    dense_head<T, N, false>(p, DenseParams{}, false);                                                                               \
-  }                                                                                                                                 \
+    dense_head<T, N, false>(p, DenseParams{}, false, false);                                                                       \
+  }                                                                                                                                \
   extern "C" __global__ void __launch_bounds__(512, 1) dense_head_##NAME##_n##N(const __grid_constant__ DenseHeadParams p) {       \
-    dense_head<T, N, true>(p.head, p.score, p.normalize);                                                                           \
+    dense_head<T, N, true>(p.head, p.score, p.normalize, p.ahead);                                                                 \
   }
 PLAID_DENSE_HEAD(f16, F16, 64)
 PLAID_DENSE_HEAD(f16, F16, 96)

@@ -65,6 +65,20 @@ __device__ __forceinline__ void pack_scales(const DensePackParams &p, uint32_t r
   if (p.inverse) p.inverse[r] = given == 0 ? 0.0f : inverse * down / fabsf(given);
 }
 
+// packed_at is where a byte of a row lies, and with it those up to the next multiple of 16.
+__device__ __forceinline__ uint8_t *packed_at(const DensePackParams &p, uint32_t r, uint32_t byte) {
+  if (p.columns == 0) return p.rows + uint64_t(r) * p.row_bytes + byte;
+  const uint64_t piece = uint64_t(r / p.columns) * (p.row_bytes / 16) + byte / 16;
+  return p.rows + (piece * p.columns + r % p.columns) * 16 + byte % 16;
+}
+
+// Rows that stay as they are, or of zeros, 16 bytes at a time.
+__device__ __forceinline__ void pack_copied(const DensePackParams &p, uint32_t r, uint32_t bytes) {
+  const uint4 *in = reinterpret_cast<const uint4 *>(p.in + uint64_t(r) * bytes);
+  for (uint32_t c = threadIdx.x & 31; c < p.row_bytes / 16; c += 32)
+    *reinterpret_cast<uint4 *>(packed_at(p, r, c * 16)) = c < bytes / 16 ? __ldg(in + c) : make_uint4(0, 0, 0, 0);
+}
+
 // Rows whose values a warp has in registers, so many a lane, 16 bytes at a time. Bound: the bytes.
 constexpr uint32_t kHeldValues = 32;
 
@@ -99,7 +113,6 @@ __device__ __forceinline__ void pack_held(const DensePackParams &p, uint32_t r) 
     square = warp_sum(square);
   }
   if (p.rows) {  // of format split
-    uint16_t *wide = reinterpret_cast<uint16_t *>(p.rows + uint64_t(r) * p.row_bytes);
 #pragma unroll
     for (int i = 0; i < kHeld; i++) {
       const uint32_t d = (l + 32 * i) * kPer;
@@ -112,22 +125,29 @@ __device__ __forceinline__ void pack_held(const DensePackParams &p, uint32_t r) 
         const __half2 rest = __floats2half2_rn(x - __low2float(h), y - __high2float(h));
         hi[k] = *reinterpret_cast<const uint32_t *>(&h), lo[k] = *reinterpret_cast<const uint32_t *>(&rest);
       }
-      uint16_t *to = wide + d / 32 * 64 + d % 32;
+      const uint32_t byte = d / 32 * 128 + d % 32 * 2;
+      uint8_t *to = packed_at(p, r, byte), *to_lo = packed_at(p, r, byte + 64);
       if constexpr (kPer == 4) {
         *reinterpret_cast<uint2 *>(to) = make_uint2(hi[0], hi[1]);
-        *reinterpret_cast<uint2 *>(to + 32) = make_uint2(lo[0], lo[1]);
+        *reinterpret_cast<uint2 *>(to_lo) = make_uint2(lo[0], lo[1]);
       } else {
         *reinterpret_cast<uint4 *>(to) = make_uint4(hi[0], hi[1], hi[2], hi[3]);
-        *reinterpret_cast<uint4 *>(to + 32) = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+        *reinterpret_cast<uint4 *>(to_lo) = make_uint4(lo[0], lo[1], lo[2], lo[3]);
       }
     }
   }
   if (l == 0) pack_scales(p, r, exponent, square);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_constant__ DensePackParams p) {
-  const uint32_t r = blockIdx.x * 8 + threadIdx.x / 32, l = threadIdx.x & 31;
-  if (r >= p.n) return;
+// A row, by a warp.
+__device__ __forceinline__ void pack_row(const DensePackParams &p, uint32_t r) {
+  const uint32_t l = threadIdx.x & 31;
+  if (r >= p.n) {
+    if (p.columns > 0 && r < (p.n + p.columns - 1) / p.columns * p.columns) pack_copied(p, r, 0);
+    return;
+  }
+  if (p.columns > 0 && p.source == p.format && p.dim % 8 == 0 && reinterpret_cast<uint64_t>(p.in) % 16 == 0)
+    return pack_copied(p, r, p.dim * 2);
   if ((p.format == kSplit || !p.rows) && reinterpret_cast<uint64_t>(p.in) % 16 == 0) {
     if (p.source == kF32 && p.dim % 4 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kF32>(p, r);
     if (p.source == kF16 && p.dim % 8 == 0 && p.dim <= 32 * kHeldValues) return pack_held<kF16>(p, r);
@@ -147,26 +167,26 @@ extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_con
     }
     square = warp_sum(square);
   }
-  uint8_t *row = p.rows + uint64_t(r) * p.row_bytes;
-  uint16_t *wide = reinterpret_cast<uint16_t *>(row);
+  uint8_t *row = p.rows + uint64_t(r) * p.row_bytes;  // where there are no columns
+  auto put = [&](uint32_t byte, uint16_t v) { *reinterpret_cast<uint16_t *>(packed_at(p, r, byte)) = v; };
   switch (p.rows ? p.format : 0u) {
     case 0: break;
     case kSplit:
       for (uint32_t d = l; d < p.row_bytes / 4; d += 32) {
         const float v = d < p.dim ? source_value(p, r, d) * down * 0x1p15f : 0.0f;
         const __half hi = __float2half_rn(v);
-        wide[d / 32 * 64 + d % 32] = __half_as_ushort(hi);
-        wide[d / 32 * 64 + d % 32 + 32] = __half_as_ushort(__float2half_rn(v - __half2float(hi)));
+        put(d / 32 * 128 + d % 32 * 2, __half_as_ushort(hi));
+        put(d / 32 * 128 + d % 32 * 2 + 64, __half_as_ushort(__float2half_rn(v - __half2float(hi))));
       }
       break;
     case kF32:
       for (uint32_t d = l; d < p.row_bytes / 4; d += 32) reinterpret_cast<float *>(row)[d] = d < p.dim ? source_value(p, r, d) : 0.0f;
       break;
     case kF16:
-      for (uint32_t d = l; d < p.row_bytes / 2; d += 32) wide[d] = d < p.dim ? __half_as_ushort(__float2half_rn(source_value(p, r, d))) : 0;
+      for (uint32_t d = l; d < p.row_bytes / 2; d += 32) put(2 * d, d < p.dim ? __half_as_ushort(__float2half_rn(source_value(p, r, d))) : 0);
       break;
     case kBF16:
-      for (uint32_t d = l; d < p.row_bytes / 2; d += 32) wide[d] = d < p.dim ? reinterpret_cast<const uint16_t *>(p.in)[uint64_t(r) * p.dim + d] : 0;
+      for (uint32_t d = l; d < p.row_bytes / 2; d += 32) put(2 * d, d < p.dim ? reinterpret_cast<const uint16_t *>(p.in)[uint64_t(r) * p.dim + d] : 0);
       break;
     default:
       for (uint32_t d = l; d < p.row_bytes; d += 32) row[d] = d < p.dim ? p.in[uint64_t(r) * p.dim + d] : 0;
@@ -174,15 +194,38 @@ extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_con
   if (l == 0) pack_scales(p, r, exponent, square);
 }
 
-extern "C" __global__ void __launch_bounds__(256) dense_weights(const __grid_constant__ DenseWeightsParams p) {
-  const uint32_t i = blockIdx.x * 256 + threadIdx.x;
-  if (i >= p.n) return;
-  bool token = true;
+extern "C" __global__ void __launch_bounds__(256, 4) dense_pack(const __grid_constant__ DensePackParams p) {
+  let_next();
+  pack_row(p, blockIdx.x * 8 + threadIdx.x / 32);
+  wait_before();
+}
+
+// query_weight is what dense_weights writes.
+__device__ __forceinline__ float query_weight(const DenseWeightsParams &p, uint32_t i) {
   if (p.lengths || p.mask) {
     const uint32_t item = i / p.stride, place = i % p.stride;
-    token = item < p.items && place < p.longest && (p.lengths ? int32_t(place) < p.lengths[item] : p.mask[item * p.mask_stride + place] != 0);
+    if (item >= p.items || place >= p.longest) return -0.0f;
+    if (p.lengths ? int32_t(place) >= p.lengths[item] : p.mask[item * p.mask_stride + place] == 0) return -0.0f;
   }
-  p.out[i] = token ? (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f) + 0.0f : -0.0f;
+  return (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f) + 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(256) dense_weights(const __grid_constant__ DenseWeightsParams p) {
+  let_next();
+  const uint32_t i = blockIdx.x * 256 + threadIdx.x;
+  if (i < p.n) p.out[i] = query_weight(p, i);
+  wait_before();
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) dense_prepare(const __grid_constant__ DensePrepareParams p) {
+  let_next();
+  const bool head = blockIdx.x >= p.first_blocks;
+  const DensePackParams &side = p.side[head];
+  const uint32_t r = (blockIdx.x - (head ? p.first_blocks : 0)) * 8 + threadIdx.x / 32;
+  pack_row(side, r);
+  // The scale of a row was written by this thread.
+  if (!head && r < side.n && threadIdx.x % 32 == 0 && p.weights.out) p.weights.out[r] = query_weight(p.weights, r);
+  wait_before();
 }
 
 }  // namespace plaid

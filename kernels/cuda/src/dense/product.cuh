@@ -128,9 +128,11 @@ __device__ __forceinline__ DenseItem load_item(const DenseItem *at) {
   const uint4 v = __ldg(reinterpret_cast<const uint4 *>(at));
   return DenseItem{uint64_t(v.y) << 32 | v.x, v.z, v.w};
 }
+// Not by __ldg, which the compiler may move to where the launch in front has not ended.
 __device__ __forceinline__ DenseUnit load_unit(const DenseUnit *at) {
-  const uint4 v = __ldg(reinterpret_cast<const uint4 *>(at));
-  return DenseUnit{v.x, v.y, v.z, v.w, load_item(&at->first)};
+  const uint4 *words = reinterpret_cast<const uint4 *>(at);
+  const uint4 v = words[0], first = words[1];
+  return DenseUnit{v.x, v.y, v.z, v.w, {uint64_t(first.y) << 32 | first.x, first.z, first.w}};
 }
 
 __device__ __forceinline__ uint32_t shared_at(const void *p) { return uint32_t(__cvta_generic_to_shared(p)); }

@@ -84,6 +84,7 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
   using Sum = typename T::Sum;
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t tid = threadIdx.x % 128, team = threadIdx.x / 128, warp = tid / 32, l = tid & 31, g = l >> 2, j = l & 3;
+  wait_before();
   const DenseUnit unit = load_unit(p.units + blockIdx.x * (blockDim.x / 128) + team);
   const uint32_t first_row = p.groups[unit.group].row, count = p.groups[unit.group].count;
   const uint32_t chunks = p.row_bytes / (64 * V);

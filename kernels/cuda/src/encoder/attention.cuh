@@ -32,7 +32,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   const uint32_t head = blockIdx.y * D, blocks = p.columns / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t q = lane % 4, shared = opaque(shared_at(tiles));
-  let_next_begin();
+  let_next();
 
   uint32_t begin = 0, end = span.attended;
   const bool windowed = p.before < kAll || p.after < kAll;
@@ -71,7 +71,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
     keys_at += further;
   };
 
-  await_launches();
+  wait_before();
   find(head, query);
   copy(shared + A::kQueries, p.qkv, query, last);
   copies_commit();

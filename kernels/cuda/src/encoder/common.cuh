@@ -1,25 +1,13 @@
 // common.cuh: what the encoder's kernels share: copies, products of mma.sync,
 // activations, and the epilogues of products.
 #pragma once
+#include "../follow.cuh"
 #include "encoder.cuh"
 
 namespace plaid {
 namespace encoder {
 
 constexpr uint32_t kBlock = 8192;  // bytes of 64 × 64 f16
-
-// A launch may begin before the one in front of it has ended, and waits here for
-// what that one writes; it lets the next begin at once.
-__device__ __forceinline__ void await_launches() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void let_next_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // tiled is the byte of 8 columns, piece, of a row; see encoder.cuh. blocks: of 64 columns, in a row.
 __device__ __forceinline__ size_t tiled(uint32_t row, uint32_t piece, uint32_t blocks) {

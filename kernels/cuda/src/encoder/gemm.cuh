@@ -29,7 +29,7 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
     barriers_made();
   }
   __syncthreads();
-  let_next_begin();
+  let_next();
   if (group == 2) {
     if (S::kThreads == 384) fewer_registers<40>();
     if (threadIdx.x == 256) {
@@ -45,7 +45,7 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
       auto left_of = [&](uint32_t tile) { return min(128u, (p.rows - tile / across * 128 + 7) / 8 * 8) * 128; };
       uint32_t left = left_of(blockIdx.x);
       for (uint32_t i = 0; i < early; i++) barrier_expect(full + 8 * i, left + N * 128), right(w, i, i);
-      await_launches();
+      wait_before();
       bool first = true;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x, first = false) {
         const uint8_t *a = p.a + size_t(tile / across) * 2 * chunks * kBlock;

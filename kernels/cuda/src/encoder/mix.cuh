@@ -11,8 +11,8 @@ extern "C" __global__ void __launch_bounds__(256) encoder_turn(EncoderTurnParams
   const uint32_t used = p.size / 16, lanes = used <= 1 ? 1 : 1u << (32 - __clz(used - 1)), all = p.heads + p.key_heads;
   const uint32_t thread = blockIdx.x * 256 + threadIdx.x, unit = thread / lanes, lane = thread % lanes;
   const uint32_t row = unit / all, head = unit % all;
-  let_next_begin();
-  await_launches();
+  let_next();
+  wait_before();
   const bool works = row < p.rows && lane < used;
   float x[2][8] = {};
   uint8_t *at[2];
@@ -73,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(256) encoder_conv(EncoderConvParams
   const uint32_t strips = (span.length + 15) / 16, parts = (strips + 3) / 4, share = (strips + parts - 1) / parts * 16;
   const uint32_t begin = span.part * share, end = min(begin + share, span.length), c = blockIdx.y * 256 + threadIdx.x % 32 * 8;
   const uint32_t known = p.all ? span.length : span.attended;
-  let_next_begin();
-  await_launches();
+  let_next();
+  wait_before();
   if (c >= p.width) return;
   // part: 0 in, 1 out, 2 x.
   auto value = [&](float (&x)[8], uint32_t row, uint32_t part) {

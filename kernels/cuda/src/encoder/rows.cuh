@@ -100,10 +100,10 @@ template <int kParts> __device__ __forceinline__ void store(const float (&x)[kPa
 
 template <int kParts> __device__ __forceinline__ void embed_rows(const EncoderEmbedParams &p) {
   const int lane = threadIdx.x % 32;
-  let_next_begin();
+  let_next();
   const Norm<kParts> norm(p, lane);
   __syncthreads();
-  await_launches();
+  wait_before();
   for (uint32_t row = blockIdx.x * 8 + threadIdx.x / 32; row < p.rows; row += gridDim.x * 8) {
     const uint16_t *word = p.words + size_t(p.ids[row]) * p.width, *place = p.places ? p.places + size_t(p.positions[row]) * p.width : nullptr;
     float x[kParts][8] = {};
@@ -122,7 +122,7 @@ template <int kParts> __device__ __forceinline__ void embed_rows(const EncoderEm
 template <int kParts, bool kPost> __device__ __forceinline__ void norm_rows(const EncoderNormParams &p) {
   constexpr bool kAhead = kParts <= kFew;
   const int lane = threadIdx.x % 32;
-  let_next_begin();
+  let_next();
   const Norm<kParts> norm(p, lane);
   // Weights of the first of two norms.
   const float *post = p.post, *post_beta = p.post_beta;
@@ -131,7 +131,7 @@ template <int kParts, bool kPost> __device__ __forceinline__ void norm_rows(cons
     post = nearer(post, posts[0], p.width), post_beta = nearer(post_beta, posts[1], p.width);
   }
   __syncthreads();
-  await_launches();
+  wait_before();
   // What the next row adds is on its way while a row is normed.
   uint4 delta[kAhead ? kParts : 1], old[kAhead ? kParts : 1];
   auto load = [&](uint32_t row, int i, uint4 &delta, uint4 &old) {
@@ -202,8 +202,8 @@ extern "C" __global__ void __launch_bounds__(256) encoder_unit(EncoderUnitParams
   using namespace encoder;
   const int lane = threadIdx.x % 32;
   const uint32_t i = blockIdx.x * 8 + threadIdx.x / 32;
-  let_next_begin();
-  await_launches();
+  let_next();
+  wait_before();
   if (i >= p.count) return;
   const uint32_t row = p.kept ? p.kept[i] : i;
   auto value = [&](uint32_t c) {

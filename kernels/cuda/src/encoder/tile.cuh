@@ -72,10 +72,10 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
   if (threadIdx.x < stages) barriers_made();
 #endif
   __syncthreads();
-  let_next_begin();
+  let_next();
   t.each(min(stages, blocks), [&](uint32_t i) { t.copy_right(i, i); });
   prepare();
-  await_launches();
+  wait_before();
   t.each(min(stages, blocks), [&](uint32_t i) { t.copy_left(i, i); });
   const bool works = kWarps == 4 || warp < kWarps;
   if (!works && stages >= blocks) return;

@@ -113,13 +113,11 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
     w = w.contiguous()
     if b is not None:
         b = b.to(torch.float32).contiguous()
-    # The library makes the lengths of both sides 1: weights give the queries theirs back.
-    weights = torch.linalg.vector_norm(q, dim=-1, dtype=torch.float32) if normalize else None
     launch(
         HEAD, p, ("head", w.dtype, b is not None),
         q.data_ptr(), 0, 0, 0, 0, 0, p.q,
         h.data_ptr(), 0, 0, 0, 0, 0 if d_mask is None else d_mask.data_ptr(), p.d,
-        p.pairs, 0, 0, 0 if weights is None else weights.data_ptr(), p.normalize,
+        p.pairs, 0, 0, 0, p.normalize,
         w.data_ptr(), TYPES[w.dtype], 0 if b is None else b.data_ptr(), scores.data_ptr(),
     )  # fmt: skip
     return scores
