@@ -158,7 +158,7 @@ type placedScore struct {
 
 // prepare starts a kernel that prepares.
 func prepare[T any](s *placedScore, name string, blocks int, args *T) error {
-	err := runtime.Follow(s.d.rt, s.early, "dense/"+name, blocks, 1, 1, 256, 0, args)
+	err := runtime.Follow(s.d.rt, s.early, name, blocks, 1, 1, 256, 0, args)
 	s.early = s.early || blocks > 0
 	return err
 }
@@ -177,7 +177,7 @@ func (s *placedScore) pack(p *placed, b *Batch, first, n int) (rows, error) {
 	if x == nil {
 		return r, nil
 	}
-	return r, prepare(s, "dense_pack", x.blocks(), x)
+	return r, prepare(s, "dense/dense_pack", x.blocks(), x)
 }
 
 // bringDocs sees that the token vectors of n rows of documents are there.
@@ -226,7 +226,7 @@ func (s *placedScore) bringQueries() error {
 		if weights == nil {
 			return nil
 		}
-		return prepare(s, "dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
+		return prepare(s, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
 	}
 	x := &s.packing
 	*x = densePrepareParams{}
@@ -242,10 +242,10 @@ func (s *placedScore) bringQueries() error {
 		x.side[1] = *head
 		blocks += head.blocks()
 	}
-	if err := prepare(s, "dense_prepare", blocks, x); err != nil || weights == nil {
+	if err := prepare(s, "dense/dense_prepare", blocks, x); err != nil || weights == nil {
 		return err
 	}
-	return prepare(s, "dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
+	return prepare(s, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
 }
 
 // bringWeights decides where the weight of each query row is, and returns how it is made, or nil.
@@ -326,7 +326,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 			a.groups, joins = f.groups, f.joins
 		}
 		threads := max(32*int64(f.nItems)+32*int64(f.nUnits), int64(f.nGroups)+int64(f.nJoins))
-		if err := prepare(s, "dense_fill", int(runtime.CeilDiv(threads, 256)), f); err != nil {
+		if err := prepare(s, "dense/dense_fill", int(runtime.CeilDiv(threads, 256)), f); err != nil {
 			return err
 		}
 	}
