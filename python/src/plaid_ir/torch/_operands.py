@@ -137,11 +137,11 @@ def _lie(x: Tensor, packed: bool) -> tuple[bool, int, int, int]:
     items = 1 if packed else math.prod(shape[:-2])
     if dim and longest and items:
         rows_ok = (strides[-1] == 1 or dim == 1) and (strides[-2] == dim or longest == 1)
-        step, expected = 0, 0
+        step, expected = 0, -1
         for size, stride in zip(reversed(shape[:-2]), reversed(strides[:-2])):
             if size == 1:
                 continue
-            if not step:
+            if expected < 0:
                 step = stride
             elif stride != expected:
                 rows_ok = False
