@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import reference
 import torch
-from test_scores import near, random
+from test_scores import masks, near, random, same
+from torch.utils.flop_counter import FlopCounterMode
 
 import plaid_ir.torch as plaid
 
@@ -21,3 +25,82 @@ def test_documents_that_are_repeated(device: str) -> None:
     plaid.maxsim(q.double(), exact.expand(3, 2, 4, 5)).sum().backward()
     assert d.grad is not None and exact.grad is not None
     near(d.grad, exact.grad, 6)
+
+
+TOO_MUCH = (1 << 32) + 1  # which int32 takes for 1
+
+
+def refused(message: str, call: Callable[[], object], kind: type[Exception] = ValueError) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        call()
+    for internal in ("kernels:", "q.", "d.lengths", "d.offsets", "longest,"):
+        assert internal not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_lengths_and_numbers_that_are_refused(dtype: torch.dtype) -> None:
+    """By their names, in float64 as well, and before int32 makes others of them."""
+    q, d = random(2, 3, 4, device="cpu", dtype=dtype), random(5, 6, 4, device="cpu", dtype=dtype)
+    for wrong in (-1, 5, TOO_MUCH):
+        refused("candidates", lambda: plaid.maxsim_candidates(q, d, torch.tensor([[0], [wrong]])))
+    for wrong in (-1, 4, TOO_MUCH):
+        refused("q_lengths", lambda: plaid.maxsim_padded(q, d, torch.tensor([wrong, 2]), [6] * 5))
+        refused("q_lengths", lambda: plaid.maxsim_padded(q, d, [wrong, 2], [6] * 5))
+    refused("d_lengths", lambda: plaid.maxsim_padded(q, d, [1, 2], [1, 2, 3, 4, 7]))
+    refused("q_lengths", lambda: plaid.maxsim_padded(q, d, [1.5, 2], [6] * 5), TypeError)  # type: ignore[list-item]
+    refused("q_lengths", lambda: plaid.maxsim_padded(q, d, [1 << 70, 2], [6] * 5), TypeError)
+    refused("x_lengths", lambda: plaid.chamfer(q, q, x_lengths=torch.tensor([4, 2]), y_lengths=torch.tensor([1, 2])))
+    rows_q, rows_d = q.reshape(-1, 4), d.reshape(-1, 4)
+    for offsets in ([0, 3, 7], [0, 3, 2], [-1, 3, 6], [0, TOO_MUCH, 6]):
+        refused("cu_seqlens_q", lambda: plaid.maxsim_varlen(rows_q, rows_d, offsets, [0, 30]))
+        refused("cu_seqlens_q", lambda: plaid.maxsim_varlen(rows_q, rows_d, torch.tensor(offsets), [0, 30], 7, 30))
+    refused("max_seqlen", lambda: plaid.maxsim_varlen(rows_q, rows_d, [0, 3, 6], [0, 30], 2, 30))
+    refused("max_seqlen", lambda: plaid.maxsim_varlen(rows_q, rows_d, [0, 6], [0, 30], 6.5, 30), TypeError)  # type: ignore[arg-type]
+    for wrong in (-1, 2):
+        refused("pair_q", lambda: plaid.score_pairs_packed(rows_q, rows_d, [0, 3, 6], [0, 30], [0, wrong], [0, 0]))
+        refused("pair_d", lambda: plaid.score_pairs_packed(rows_q, rows_d, [0, 3, 6], [0, 9, 30], [0, 0], [0, wrong]))
+
+
+def test_blocks_of_one_document(device: str) -> None:
+    q, documents = random(2, 3, 4, device=device), random(4, 5, 4, device=device)
+    mask = masks("holes", 4, 5, device=device)
+    assert mask is not None
+    want = plaid.rank(q, documents, 3, d_mask=mask)
+    got = plaid.rank(q, [(x, m) for x, m in zip(documents, mask)], 3)
+    assert torch.equal(got[1], want[1]) and same(got[0], want[0])
+    refused("chunk_size", lambda: plaid.rank(q, documents, 3, chunk_size=0))
+    refused("a block of D", lambda: plaid.rank(q, [[documents]], 3), TypeError)  # type: ignore[list-item]
+
+
+def test_lists_with_masks_of_another_number(device: str) -> None:
+    q, d = list(random(3, 4, 8, device=device)), list(random(2, 5, 8, device=device))
+    refused("3 queries_embeddings, and 2 masks", lambda: plaid.MaxSim()(q, d, torch.ones(2, 4, device=device)))
+    refused("documents_embeddings.1.", lambda: plaid.MaxSim()(q, [d[0], d[1][None]]))
+
+
+def test_padding_that_is_no_number_of_distances_in_float64() -> None:
+    x, y = random(2, 4, 3, device="cpu", dtype=torch.float64), random(2, 5, 3, device="cpu", dtype=torch.float64)
+    x[0, 2], y[1, 4] = float("nan"), float("inf")
+    x_mask, y_mask = x.isfinite().all(-1), y.isfinite().all(-1)
+    x.requires_grad_(), y.requires_grad_()
+    plaid.chamfer(x, y, x_mask, y_mask).sum().backward()
+    assert x.grad is not None and y.grad is not None
+    assert x.grad.isfinite().all() and y.grad.isfinite().all()
+
+
+def test_more_dimensions_than_the_library_has() -> None:
+    """Torch takes them under transforms, modes and compilers, too."""
+    q, d = random(2, 3, 4100, device="cpu"), random(2, 4, 4100, device="cpu")
+    want, distances = plaid.maxsim(q, d), plaid.chamfer(q, d)
+    torch.testing.assert_close(torch.vmap(lambda x: plaid.maxsim(x, d))(q), want)
+    with FlopCounterMode(display=False):
+        torch.testing.assert_close(plaid.maxsim(q, d), want)
+        torch.testing.assert_close(plaid.chamfer(q, d), distances)
+    compiled = torch.compile(plaid.maxsim, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(q, d), want)
+    assert torch.func.grad(lambda x: plaid.maxsim(x, d).sum())(q).shape == q.shape
+
+
+def test_vmap_of_no_items(device: str) -> None:
+    d = random(5, 4, 8, device=device)
+    assert torch.vmap(lambda x: plaid.maxsim(x, d))(random(0, 2, 3, 8, device=device)).shape == (0, 2, 5)

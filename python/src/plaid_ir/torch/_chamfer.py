@@ -55,8 +55,10 @@ def chamfer(
 
 def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric: int, mean: bool) -> Tensor:
     x, y = _functions.cast(x), _functions.cast(y)
-    if torch.float64 in (x.dtype, y.dtype):
-        return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
+    if (torch.float64 in (x.dtype, y.dtype) or _functions.compiled(x, y) or _functions.transformed()) and (
+        _plain.needed(x, y)
+    ):
+        return _plain.chamfer(x, y, x_cut, y_cut, terms, metric, mean)
     grad = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
     if _functions.compiled(x, y):
         from . import _ops
@@ -66,7 +68,7 @@ def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric:
         return _transformable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     p = find_plan(x, y, x_cut, y_cut, None, None, terms)
     if p.plain:
-        return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
+        return _plain.chamfer(x, y, x_cut, y_cut, terms, metric, mean)
     if grad:
         return _differentiable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     return run_chamfer(p, x, y, x_cut, y_cut, metric, mean, False)[0]

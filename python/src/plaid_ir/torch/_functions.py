@@ -73,7 +73,7 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
     if p.index < 0:
         code = call.function(call.pack(call.heads[0], 0, 0, 0, _threads(), *body), error.address)
         if code:
-            fail(code)
+            fail(code, p.words)
         return
     index = p.index
     head = call.heads[index + 1]
@@ -90,7 +90,7 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
         record = call.pack(head, _raw_stream(index), 0, 0, 0, *body)
     code = call.function(record, error.address)
     if code:
-        fail(code)
+        fail(code, p.words)
 
 
 def cut_pointers(p: Plan, q_cut: Cut, d_cut: Cut) -> tuple[int, int, int, int, int, int]:
@@ -175,6 +175,13 @@ def run_gradients(
 
 def each(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
     """Applies a function once for each item of a vmap."""
+    if not info.batch_size:  # one item of zeros says what there would be
+        args = tuple(
+            a.new_zeros([*a.shape[:dim], 1, *a.shape[dim + 1 :]]) if isinstance(a, Tensor) and dim is not None else a
+            for a, dim in zip(args, in_dims)
+        )
+        results, dims = each(function, info._replace(batch_size=1), in_dims, args)
+        return tuple(r[:0] for r in results), dims
     results = []
     for i in range(info.batch_size):
         results.append(function(*[
@@ -300,7 +307,7 @@ def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pa
     if _autocast():
         q, d = cast(q), cast(d)
     if _transforms():
-        if q.dtype == torch.float64 or d.dtype == torch.float64:
+        if _plain.needed(q, d):
             return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
         return _transformable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
     if _modes() or _tracing() or type(q) not in _plain_types or type(d) not in _plain_types:
@@ -324,7 +331,7 @@ def _score_by_operator(
     q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms
 ) -> Tensor:
     q, d = cast(q), cast(d)
-    if q.dtype == torch.float64 or d.dtype == torch.float64:
+    if _plain.needed(q, d):
         return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     from . import _ops
 
