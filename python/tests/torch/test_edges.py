@@ -104,3 +104,18 @@ def test_more_dimensions_than_the_library_has() -> None:
 def test_vmap_of_no_items(device: str) -> None:
     d = random(5, 4, 8, device=device)
     assert torch.vmap(lambda x: plaid.maxsim(x, d))(random(0, 2, 3, 8, device=device)).shape == (0, 2, 5)
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_points_far_from_zero(axes: int, device: str) -> None:
+    """Distances of float32 are those of float64 wherever the points are, item by item."""
+    x, y = torch.randn(3, 40, 5, device=device), torch.randn(3, 50, 5, device=device)
+    where = torch.tensor([0.0, 1e3, -1e5], device=device).reshape(3, 1, 1)
+    x, y = x + where, y + where
+    mask = masks("holes", 3, 50, device=device)
+    assert mask is not None
+    y[~mask] = float("nan")
+    if axes == 2:
+        x, y, mask = x[1], y[1], mask[1]
+    got = plaid.chamfer(x, y, y_mask=mask)
+    torch.testing.assert_close(got.double(), plaid.chamfer(x.double(), y.double(), y_mask=mask), rtol=1e-5, atol=0)
