@@ -8,6 +8,7 @@ import pytest
 import reference
 import torch
 from test_scores import masks, near, random, same
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import plaid_ir.torch as plaid
@@ -119,3 +120,28 @@ def test_points_far_from_zero(axes: int, device: str) -> None:
         x, y, mask = x[1], y[1], mask[1]
     got = plaid.chamfer(x, y, y_mask=mask)
     torch.testing.assert_close(got.double(), plaid.chamfer(x.double(), y.double(), y_mask=mask), rtol=1e-5, atol=0)
+
+
+def test_hooks_that_unpack_views(device: str) -> None:
+    """What hooks give back for a saved tensor may lie in memory otherwise than it did."""
+    q, d = random(3, 6, 16, device=device).requires_grad_(), random(4, 7, 16, device=device).requires_grad_()
+    mask = masks("holes", 4, 7, device=device)
+    calls: list[Callable[[], Tensor]] = [
+        lambda: plaid.maxsim(q, d, d_mask=mask, normalize=True),
+        lambda: plaid.maxsim_candidates(q, d, [[0, 1], [2, 3], [3, 3]]),
+        lambda: plaid.maxsim_padded(q, d, [6, 2, 3], [7, 1, 0, 4]),
+        lambda: plaid.maxsim_varlen(q.flatten(0, 1), d.flatten(0, 1), [0, 6, 18], [0, 7, 9, 28]),
+        lambda: plaid.chamfer(q, d[:3]),
+    ]
+    for call in calls:
+        want = torch.autograd.grad(call().sum(), (q, d))
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x.repeat_interleave(2, -1), lambda x: x[..., ::2]):
+            scores = call()
+        for got, gradient in zip(torch.autograd.grad(scores.sum(), (q, d)), want):
+            assert torch.equal(got, gradient)
+
+
+def test_nested_tensors_are_explained() -> None:
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
+        refused("nested tensor; pass values", lambda: plaid.maxsim(torch.ones(2, 3, 4), nested), TypeError)

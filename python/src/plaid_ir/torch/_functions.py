@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from . import _plain
 from ._library import GRADIENTS, SCORE, Call, error, fail
-from ._operands import FLOATS, LENGTHS, MASK, Plan, Terms, as_bytes, explain, plan
+from ._operands import FLOATS, LENGTHS, MASK, Plan, Terms, explain, in_order, plan
 
 _PLANS: Final = 4096
 
@@ -129,9 +129,9 @@ def run_score(
         qo = ql = qm = do = dl = dm = 0
     else:
         if p.q_fix and q_cut is not None:
-            q_cut = as_bytes(q_cut)
+            q_cut = in_order(q_cut, p.how_q)
         if p.d_fix and d_cut is not None:
-            d_cut = as_bytes(d_cut)
+            d_cut = in_order(d_cut, p.how_d)
         qo, ql, qm, do, dl, dm = cut_pointers(p, q_cut, d_cut)
     scores = _empty(p.shape, dtype=_float32, device=p.device)
     argmax = _empty(p.argmax, dtype=_int32, device=p.device) if winners else None
@@ -150,16 +150,19 @@ def run_gradients(
     terms: Terms, need_q: bool, need_d: bool,
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """The gradients by q and by d, where they are needed: they lie one after another."""
-    q, d = q.contiguous(), d.contiguous()
+    # What was saved for the way back may lie otherwise now: hooks may have unpacked it.
+    q, d, argmax = q.contiguous(), d.contiguous(), argmax.contiguous()
+    if pair_q is not None and pair_d is not None:
+        pair_q, pair_d = pair_q.contiguous(), pair_d.contiguous()
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if p.trivial:
         return torch.zeros_like(q) if need_q else None, torch.zeros_like(d) if need_d else None
     dq = torch.empty_like(q) if need_q else None
     dd = torch.empty_like(d) if need_d else None
     if p.q_fix and q_cut is not None:
-        q_cut = as_bytes(q_cut)
+        q_cut = in_order(q_cut, p.how_q)
     if p.d_fix and d_cut is not None:
-        d_cut = as_bytes(d_cut)
+        d_cut = in_order(d_cut, p.how_d)
     qo, ql, qm, do, dl, dm = cut_pointers(p, q_cut, d_cut)
     g = g.to(_float32).contiguous()
     launch(
@@ -312,7 +315,7 @@ def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pa
         return _transformable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
     if _modes() or _tracing() or type(q) not in _plain_types or type(d) not in _plain_types:
         for name, x in zip(terms.names, (q, d)):
-            if not isinstance(x, Tensor):
+            if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
                 raise explain(name, x)
         return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)

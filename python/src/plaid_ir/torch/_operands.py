@@ -52,7 +52,7 @@ class Plan:
     pairs: bytes
     q_copy: bool  # rows are not one after another
     d_copy: bool
-    q_fix: bool  # the mask is not of bytes, or they are not one after another
+    q_fix: bool  # the mask is not of bytes, or they, lengths or offsets are not one after another
     d_fix: bool
     q_type: int
     d_type: int
@@ -161,7 +161,7 @@ def _side(
 ) -> tuple[bool, bytes, bool, int, int]:
     """Whether it is copied, its record, whether the mask is converted, its items and their rows."""
     copied, items, rows, stride = _lie(x, how == OFFSETS)
-    fix, mask_stride = False, 0
+    fix, mask_stride = cut is not None and not cut.is_contiguous(), 0
     if how == OFFSETS:
         assert cut is not None
         items = max(cut.shape[0] - 1, 0)
@@ -266,11 +266,11 @@ def _words(terms: Terms) -> tuple[tuple[str, str], ...]:
     return tuple(words)
 
 
-def as_bytes(mask: Tensor) -> Tensor:
-    """The mask as bytes that lie one after another."""
-    if mask.dtype not in (torch.bool, torch.uint8, torch.int8):
-        mask = mask != 0
-    return mask.contiguous()
+def in_order(cut: Tensor, how: int) -> Tensor:
+    """Lengths, offsets, or a mask as bytes, one after another."""
+    if how == MASK and cut.dtype not in (torch.bool, torch.uint8, torch.int8):
+        cut = cut != 0
+    return cut.contiguous()
 
 
 def listed(name: str, x: Any) -> Tensor:
