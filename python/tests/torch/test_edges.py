@@ -145,3 +145,17 @@ def test_nested_tensors_are_explained() -> None:
     for layout in (torch.strided, torch.jagged):
         nested = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
         refused("nested tensor; pass values", lambda: plaid.maxsim(torch.ones(2, 3, 4), nested), TypeError)
+
+
+def test_heads_of_queries_with_lengths_far_from_one() -> None:
+    """Squares that float32 does not hold are no zeros and no infinities of scores."""
+    q, h, w = torch.randn(2, 3, 8), torch.randn(4, 5, 8), torch.randn(8, 8)
+    want = plaid.maxsim_from_hidden(q, h, w)
+    for factor in (1e-25, 1e25):
+        torch.testing.assert_close(plaid.maxsim_from_hidden(q * factor, h, w) / factor, want)
+
+
+def test_longest_items_that_no_memory_has() -> None:
+    rows = torch.ones(3, 4)
+    for wrong in (-1, 1 << 31, 1 << 70):
+        refused("longest item of D", lambda: plaid.maxsim_varlen(rows, rows, [0, 3], [0, 3], 3, wrong))

@@ -114,7 +114,7 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
     if b is not None:
         b = b.to(torch.float32).contiguous()
     # The library makes the lengths of both sides 1: weights give the queries theirs back.
-    weights = torch.linalg.vector_norm(q, dim=-1, dtype=torch.float32) if normalize else None
+    weights = torch.linalg.vector_norm(q, dim=-1, dtype=torch.float64).float() if normalize else None
     launch(
         HEAD, p, ("head", w.dtype, b is not None),
         q.data_ptr(), 0, 0, 0, 0, 0, p.q,

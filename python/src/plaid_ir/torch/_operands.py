@@ -166,7 +166,7 @@ def _side(
         assert cut is not None
         items = max(cut.shape[0] - 1, 0)
         total, stride = x.shape[0], 0
-        if longest < 0:
+        if not 0 <= longest < 1 << 31:
             raise ValueError(f"the longest item of {name} cannot have {longest} rows")
     else:
         longest = rows
