@@ -176,7 +176,8 @@ def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, valid
         try:
             longest = operator.index(longest)
         except TypeError:
-            raise TypeError(f"max_seqlen of {name} is a {type(longest).__qualname__}; it has to be an integer") from None
+            found = type(longest).__qualname__
+            raise TypeError(f"max_seqlen of {name} is a {found}; it has to be an integer") from None
     if longest is not None and not validate and type(offsets) is Tensor:
         return as_integers(name, offsets, x), longest
     if isinstance(offsets, (list, tuple)):
