@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import reference
@@ -56,7 +57,8 @@ def test_lengths_and_numbers_that_are_refused(dtype: torch.dtype) -> None:
         refused("cu_seqlens_q", lambda: plaid.maxsim_varlen(rows_q, rows_d, offsets, [0, 30]))
         refused("cu_seqlens_q", lambda: plaid.maxsim_varlen(rows_q, rows_d, torch.tensor(offsets), [0, 30], 7, 30))
     refused("max_seqlen", lambda: plaid.maxsim_varlen(rows_q, rows_d, [0, 3, 6], [0, 30], 2, 30))
-    refused("max_seqlen", lambda: plaid.maxsim_varlen(rows_q, rows_d, [0, 6], [0, 30], 6.5, 30), TypeError)  # type: ignore[arg-type]
+    half: Any = 6.5
+    refused("max_seqlen", lambda: plaid.maxsim_varlen(rows_q, rows_d, [0, 6], [0, 30], half, 30), TypeError)
     for wrong in (-1, 2):
         refused("pair_q", lambda: plaid.score_pairs_packed(rows_q, rows_d, [0, 3, 6], [0, 30], [0, wrong], [0, 0]))
         refused("pair_d", lambda: plaid.score_pairs_packed(rows_q, rows_d, [0, 3, 6], [0, 9, 30], [0, 0], [0, wrong]))
