@@ -22,8 +22,9 @@ type chamfer struct {
 	x, y    *maxsim.Batch
 	wide    [2][]float32 // the values of x and of y
 	own     [2][]float32 // room for those that are not float32
-	left    []float32    // (x, 1)
-	right   []float32    // (2y, −|y|²)
+	centres [][]float32  // of the pairs, or of all; nil: 0
+	left    []float32    // (x, 1), from the centre
+	right   []float32    // (2y, −|y|²), from the centre
 	scores  []float32
 	near    [2][]int32
 	lists   [2][]int32 // x and y of the pairs
@@ -49,6 +50,7 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 	err = c.run(ctx)
 	c.call, c.x, c.y, c.work = nil, nil, nil, maxsim.ChamferWork{}
 	c.wide, c.near = [2][]float32{}, [2][]int32{} // which may be the caller's
+	clear(c.centres)
 	b.chamfers.Put(c)
 	return err
 }
@@ -73,6 +75,7 @@ func (c *chamfer) run(ctx context.Context) error {
 			x, y := c.call.At(p, c.work.Y.Len())
 			c.lists[0][p], c.lists[1][p] = int32(x), int32(y)
 		}
+		c.centre()
 		if err := c.nearest(ctx, 0, c.x, c.y); err != nil {
 			return err
 		}
@@ -106,19 +109,26 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 	dim := x.Tokens.Dim
 	xs, ys := c.wide[side], c.wide[1-side]
 	c.left, c.right = resize(c.left, x.Tokens.Rows()*(dim+1)), resize(c.right, y.Tokens.Rows()*(dim+1))
-	for r := range x.Tokens.Rows() {
-		row := c.left[r*(dim+1) : (r+1)*(dim+1)]
-		copy(row, xs[r*dim:(r+1)*dim])
-		row[dim] = 1
-	}
-	for r := range y.Tokens.Rows() {
-		row := c.right[r*(dim+1) : (r+1)*(dim+1)]
-		var square float64
-		for j, v := range ys[r*dim : (r+1)*dim] {
-			row[j] = 2 * v
-			square += float64(v) * float64(v)
+	for i := range x.Len() {
+		centre := c.centres[min(i, len(c.centres)-1)]
+		for r, hi := x.Span(i); r < hi; r++ {
+			row := c.left[r*(dim+1) : (r+1)*(dim+1)]
+			fromCentre(row[:dim], xs[r*dim:], centre)
+			row[dim] = 1
 		}
-		row[dim] = float32(-square)
+	}
+	for i := range y.Len() {
+		centre := c.centres[min(i, len(c.centres)-1)]
+		for r, hi := y.Span(i); r < hi; r++ {
+			row := c.right[r*(dim+1) : (r+1)*(dim+1)]
+			fromCentre(row[:dim], ys[r*dim:], centre)
+			var square float64
+			for j, v := range row[:dim] {
+				row[j] = 2 * v
+				square += float64(v) * float64(v)
+			}
+			row[dim] = float32(-square)
+		}
 	}
 	c.scores = resize(c.scores, c.work.Pairs)
 	q := &maxsim.Batch{Tokens: maxsim.Float32(c.left, dim+1), Layout: x.Layout}
@@ -135,6 +145,71 @@ func (c *chamfer) Run(_, p int) error {
 	x, y := c.call.At(p, c.work.Y.Len())
 	c.call.Distances[p] = float32(c.side(p, 0, c.x, c.y, x, y) + c.side(p, 1, c.y, c.x, y, x))
 	return nil
+}
+
+// centre finds what points are counted from where all of them are far from 0, so that
+// cancellation takes few digits: the first point of Y, of each pair if no item has two. It
+// is no centre where that leaves the largest value what it is, but for half.
+func (c *chamfer) centre() {
+	n := max(c.work.Pairs, 1)
+	if c.x.Len() != n || c.y.Len() != n {
+		n = 1
+	}
+	for p := range c.work.Pairs {
+		if int(c.lists[0][p]) != p || int(c.lists[1][p]) != p {
+			n = 1
+			break
+		}
+	}
+	c.centres = resize(c.centres, n)
+	for i := range c.centres {
+		xs, ys := [2]int{i, i + 1}, [2]int{i, i + 1}
+		if n == 1 {
+			xs, ys = [2]int{0, c.x.Len()}, [2]int{0, c.y.Len()}
+		}
+		first, most := c.largest(1, c.y, ys, nil)
+		_, mostX := c.largest(0, c.x, xs, nil)
+		_, far := c.largest(1, c.y, ys, first)
+		_, farX := c.largest(0, c.x, xs, first)
+		c.centres[i] = nil
+		if max(far, farX) < max(most, mostX)/2 {
+			c.centres[i] = first
+		}
+	}
+}
+
+// largest is the first token of some items, and the largest value of all of them, counted
+// from a centre.
+func (c *chamfer) largest(side int, b *maxsim.Batch, items [2]int, centre []float32) (first []float32, most float32) {
+	for i := items[0]; i < items[1]; i++ {
+		for r, hi := b.Span(i); r < hi; r++ {
+			if !b.IsToken(r) {
+				continue
+			}
+			row := c.row(side, r)
+			if first == nil {
+				first = row
+			}
+			if centre == nil {
+				for _, v := range row {
+					most = max(most, abs(v))
+				}
+				continue
+			}
+			for j, v := range row {
+				most = max(most, abs(v-centre[j]))
+			}
+		}
+	}
+	return first, most
+}
+
+// fromCentre writes a point as it is seen from a centre.
+func fromCentre(dst, point, centre []float32) {
+	copy(dst, point)
+	for j, v := range centre {
+		dst[j] -= v
+	}
 }
 
 func (c *chamfer) side(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {

@@ -90,6 +90,24 @@ func TestScreenedSameBits(t *testing.T) {
 	}
 }
 
+// TestScreenedWide: the levels of a column add up to more than 16 bits hold, with many
+// dimensions, and sooner where values have one sign.
+func TestScreenedWide(t *testing.T) {
+	for i, dim := range []int{1100, 2048, 4096} {
+		rng := maxsimtest.Rand(uint64(i))
+		q := maxsimtest.Side{Lengths: []int{60}}.Batch(rng, dim)
+		d := maxsimtest.Side{Lengths: []int{90}}.Batch(rng, dim)
+		for _, x := range [][]float32{q.Tokens.F32, d.Tokens.F32} {
+			for j := range x {
+				if dim < 2048 {
+					x[j] = 1 + x[j]/20
+				}
+			}
+		}
+		requireScreened(t, q, d, func(bool) bool { return true })
+	}
+}
+
 // TestScreenedWorst: the bound holds, and with little to spare, where all errors of rounding are
 // as large as they can be and point the same way: the best token is rounded down in all of its
 // dimensions, and the next best up.

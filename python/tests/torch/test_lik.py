@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -84,3 +86,27 @@ def test_install_and_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.modules["late_interaction_kernels"] is before
     assert sys.modules["late_interaction_kernels.forward"] is part
     plaid_ir.lik.uninstall()
+
+
+def test_install_that_is_reloaded_and_that_threads_race_for() -> None:
+    """What was imported before is there again."""
+    before = types.ModuleType("late_interaction_kernels")
+    others = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("late_interaction_kernels")}
+    sys.modules["late_interaction_kernels"] = before
+    try:
+        plaid_ir.lik.install()
+        importlib.reload(sys.modules["late_interaction_kernels"])
+        plaid_ir.lik.uninstall()
+        assert sys.modules["late_interaction_kernels"] is before
+
+        def both(_: int) -> None:
+            plaid_ir.lik.install()
+            plaid_ir.lik.uninstall()
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(both, range(800)))
+        assert sys.modules["late_interaction_kernels"] is before
+    finally:
+        plaid_ir.lik.uninstall()
+        del sys.modules["late_interaction_kernels"]
+        sys.modules.update(others)

@@ -17,6 +17,7 @@ checked and then ignored; the Triton kernels (`forward`, `backward`, `_autotune`
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType
 
 from . import autograd, fp8, mps, padded, patches, plaid, reference, retrieval
@@ -59,7 +60,9 @@ _MODULES: dict[str, ModuleType] = {
     "topk": retrieval,
     "varlen": autograd,
 }
-_replaced: dict[str, ModuleType] | None = None
+# What install() replaced; importlib.reload keeps it.
+_replaced: dict[str, ModuleType] | None = globals().get("_replaced")
+_lock = threading.Lock()
 
 
 def install() -> None:
@@ -69,23 +72,25 @@ def install() -> None:
     colpali-engine ask once whether the package is there, when they score for the first time.
     """
     global _replaced
-    if _replaced is not None:
-        return
-    _replaced = _taken()
-    root = sys.modules[_ROOT] = sys.modules[__name__]
-    for name, module in _MODULES.items():
-        sys.modules[f"{_ROOT}.{name}"] = module
-        if not hasattr(root, name):  # of retrieve the function is there
-            setattr(root, name, module)
+    with _lock:
+        if _replaced is not None:
+            return
+        _replaced = _taken()
+        root = sys.modules[_ROOT] = sys.modules[__name__]
+        for name, module in _MODULES.items():
+            sys.modules[f"{_ROOT}.{name}"] = module
+            if not hasattr(root, name):  # of retrieve the function is there
+                setattr(root, name, module)
 
 
 def uninstall() -> None:
     """Takes `install()` back: what was imported before it is there again."""
     global _replaced
-    if _replaced is not None:
-        _taken()
-        sys.modules.update(_replaced)
-        _replaced = None
+    with _lock:
+        if _replaced is not None:
+            _taken()
+            sys.modules.update(_replaced)
+            _replaced = None
 
 
 def _taken() -> dict[str, ModuleType]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _functions, _plain
 from ._functions import Cut, find_plan, launch
 from ._library import ALL, CHAMFER, CHAMFER_GRADIENTS, METRICS, OWN
-from ._operands import LENGTHS, MASK, WHOLE, Plan, Terms, as_bytes, as_integers, describe, explain
+from ._operands import LENGTHS, MASK, WHOLE, Plan, Terms, as_integers, describe, explain, in_order
 
 _NAMES: Final = ("X", "Y", "x_mask", "y_mask")
 _NAMES_OF_LENGTHS: Final = ("X", "Y", "x_lengths", "y_lengths")
@@ -55,8 +55,10 @@ def chamfer(
 
 def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric: int, mean: bool) -> Tensor:
     x, y = _functions.cast(x), _functions.cast(y)
-    if torch.float64 in (x.dtype, y.dtype):
-        return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
+    if (torch.float64 in (x.dtype, y.dtype) or _functions.compiled(x, y) or _functions.transformed()) and (
+        _plain.needed(x, y)
+    ):
+        return _plain.chamfer(x, y, x_cut, y_cut, terms, metric, mean)
     grad = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
     if _functions.compiled(x, y):
         from . import _ops
@@ -66,7 +68,7 @@ def _chamfer(x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms, metric:
         return _transformable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     p = find_plan(x, y, x_cut, y_cut, None, None, terms)
     if p.plain:
-        return _plain.chamfer(x, y, x_cut, y_cut, terms.how_q, terms.how_d, metric, mean)
+        return _plain.chamfer(x, y, x_cut, y_cut, terms, metric, mean)
     if grad:
         return _differentiable.apply(x, y, x_cut, y_cut, terms, metric, mean)[0]
     return run_chamfer(p, x, y, x_cut, y_cut, metric, mean, False)[0]
@@ -79,9 +81,9 @@ def _pointers(p: Plan, x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut) -> tuple[tu
     if p.d_copy:
         y = y.contiguous()
     if p.q_fix and x_cut is not None:
-        x_cut = as_bytes(x_cut)
+        x_cut = in_order(x_cut, p.how_q)
     if p.d_fix and y_cut is not None:
-        y_cut = as_bytes(y_cut)
+        y_cut = in_order(y_cut, p.how_d)
     qo, ql, qm, do, dl, dm = _functions.cut_pointers(p, x_cut, y_cut)
     fields = (x.data_ptr(), 0, 0, qo, ql, qm, p.q, y.data_ptr(), 0, 0, do, dl, dm, p.d, p.pairs, 0, 0)
     return fields, (x, y, x_cut, y_cut)
@@ -109,7 +111,7 @@ def run_chamfer_gradients(
     g: Tensor, near_x: Tensor, near_y: Tensor, x: Tensor, y: Tensor, x_cut: Cut, y_cut: Cut, terms: Terms,
     metric: int, mean: bool, need_x: bool, need_y: bool,
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    x, y = x.contiguous(), y.contiguous()
+    x, y, near_x, near_y = x.contiguous(), y.contiguous(), near_x.contiguous(), near_y.contiguous()
     p = find_plan(x, y, x_cut, y_cut, None, None, terms)
     if p.trivial:
         return torch.zeros_like(x) if need_x else None, torch.zeros_like(y) if need_y else None

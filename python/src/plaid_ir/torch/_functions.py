@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from . import _plain
 from ._library import GRADIENTS, MEMORY, SCORE, Call, error, fail
-from ._operands import FLOATS, LENGTHS, MASK, Plan, Terms, as_bytes, explain, plan
+from ._operands import FLOATS, LENGTHS, MASK, Plan, Terms, explain, in_order, plan
 
 _PLANS: Final = 4096
 
@@ -76,7 +76,7 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
     if p.index < 0:
         code = call.function(call.pack(call.heads[0], 0, 0, 0, _threads(), *body), error.address)
         if code:
-            fail(code)
+            fail(code, p.words)
         return
     index = p.index
     head = call.heads[index + 1]
@@ -99,7 +99,7 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
             return launch(call, p, work, *body)
         code = call.function(record, error.address)  # for its message
     if code:
-        fail(code)
+        fail(code, p.words)
 
 
 def cut_pointers(p: Plan, q_cut: Cut, d_cut: Cut) -> tuple[int, int, int, int, int, int]:
@@ -138,9 +138,9 @@ def run_score(
         qo = ql = qm = do = dl = dm = 0
     else:
         if p.q_fix and q_cut is not None:
-            q_cut = as_bytes(q_cut)
+            q_cut = in_order(q_cut, p.how_q)
         if p.d_fix and d_cut is not None:
-            d_cut = as_bytes(d_cut)
+            d_cut = in_order(d_cut, p.how_d)
         qo, ql, qm, do, dl, dm = cut_pointers(p, q_cut, d_cut)
     scores = _empty(p.shape, dtype=_float32, device=p.device)
     argmax = _empty(p.argmax, dtype=_int32, device=p.device) if winners else None
@@ -159,16 +159,19 @@ def run_gradients(
     terms: Terms, need_q: bool, need_d: bool,
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """The gradients by q and by d, where they are needed: they lie one after another."""
-    q, d = q.contiguous(), d.contiguous()
+    # What was saved for the way back may lie otherwise now: hooks may have unpacked it.
+    q, d, argmax = q.contiguous(), d.contiguous(), argmax.contiguous()
+    if pair_q is not None and pair_d is not None:
+        pair_q, pair_d = pair_q.contiguous(), pair_d.contiguous()
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if p.trivial:
         return torch.zeros_like(q) if need_q else None, torch.zeros_like(d) if need_d else None
     dq = _empty_like(q) if need_q else None
     dd = _empty_like(d) if need_d else None
     if p.q_fix and q_cut is not None:
-        q_cut = as_bytes(q_cut)
+        q_cut = in_order(q_cut, p.how_q)
     if p.d_fix and d_cut is not None:
-        d_cut = as_bytes(d_cut)
+        d_cut = in_order(d_cut, p.how_d)
     qo, ql, qm, do, dl, dm = cut_pointers(p, q_cut, d_cut)
     if g.dtype != _float32 or not g.is_contiguous():
         g = g.to(_float32).contiguous()
@@ -185,6 +188,13 @@ def run_gradients(
 
 def each(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
     """Applies a function once for each item of a vmap."""
+    if not info.batch_size:  # one item of zeros says what there would be
+        args = tuple(
+            a.new_zeros([*a.shape[:dim], 1, *a.shape[dim + 1 :]]) if isinstance(a, Tensor) and dim is not None else a
+            for a, dim in zip(args, in_dims)
+        )
+        results, dims = each(function, info._replace(batch_size=1), in_dims, args)
+        return tuple(r[:0] for r in results), dims
     results = []
     for i in range(info.batch_size):
         results.append(function(*[
@@ -312,12 +322,12 @@ def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pa
     if _autocast():
         q, d = cast(q), cast(d)
     if _transforms():
-        if q.dtype == torch.float64 or d.dtype == torch.float64:
+        if _plain.needed(q, d):
             return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
         return _transformable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms)[0]
     if _modes() or _tracing() or type(q) not in _plain_types or type(d) not in _plain_types:
         for name, x in zip(terms.names, (q, d)):
-            if not isinstance(x, Tensor):
+            if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
                 raise explain(name, x)
         return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
@@ -336,7 +346,7 @@ def _score_by_operator(
     q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms
 ) -> Tensor:
     q, d = cast(q), cast(d)
-    if q.dtype == torch.float64 or d.dtype == torch.float64:
+    if _plain.needed(q, d):
         return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     from . import _ops
 

@@ -12,7 +12,7 @@ from . import _functions, _plain
 from ._functions import find_plan, launch
 from ._library import ALL, HEAD, TYPES
 from ._maxsim import maxsim
-from ._operands import FLOATS, MASK, WHOLE, Plan, Terms, as_bytes, check_devices, check_tensor, describe
+from ._operands import FLOATS, MASK, WHOLE, Plan, Terms, check_devices, check_tensor, describe, in_order
 
 _is_compiling: Final = torch.compiler.is_compiling
 _TERMS: Final = tuple(
@@ -109,7 +109,7 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
     if p.d_copy:
         h = h.contiguous()
     if d_mask is not None and p.d_fix:
-        d_mask = as_bytes(d_mask)
+        d_mask = in_order(d_mask, MASK)
     w = w.contiguous()
     if b is not None:
         b = b.to(torch.float32).contiguous()

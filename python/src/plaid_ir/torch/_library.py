@@ -75,9 +75,11 @@ class Error(threading.local):
 error: Final = Error()
 
 
-def fail(code: int) -> NoReturn:
-    """Raises what a call of this thread that returned the code complains about."""
+def fail(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
+    """Raises what a call of this thread that returned the code complains about, in words of the caller's."""
     message = error.buffer.raw[16:].split(b"\0", 1)[0].decode(errors="replace") or f"error {code} of libplaid_maxsim"
+    for theirs, ours in words:
+        message = message.replace(theirs, ours)
     if code == _FORKED:
         message = (
             "this process was forked from one that has used plaid_ir.torch, and cannot use it: start workers by "
@@ -89,7 +91,8 @@ def fail(code: int) -> NoReturn:
 
 _loaded: ctypes.CDLL | None = None
 _forked = False
-_lock = threading.Lock()
+# Held while a process forks, too: a child never has half of a library. A signal handler may fork within load.
+_lock = threading.RLock()
 
 
 def load() -> ctypes.CDLL:
@@ -101,8 +104,11 @@ def load() -> ctypes.CDLL:
                 library = ctypes.CDLL(PATH)
             except OSError as e:
                 raise ImportError(f"the library of plaid_ir.torch at {PATH} cannot be loaded: {e}") from e
-            library.plaid_maxsim_version.restype = ctypes.c_int64
-            version = library.plaid_maxsim_version()
+            try:
+                library.plaid_maxsim_version.restype = ctypes.c_int64
+                version = library.plaid_maxsim_version()
+            except AttributeError:
+                raise ImportError(f"{PATH} is a library, but not libplaid_maxsim: look at {ENVIRONMENT}") from None
             if version != VERSION:
                 raise ImportError(f"the library at {PATH} has version {version}, this package needs {VERSION}")
             _loaded = library
@@ -110,14 +116,13 @@ def load() -> ctypes.CDLL:
 
 
 def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
+    _lock.release()
     if _loaded is not None:
         _loaded.plaid_forked()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)
 
 
 class Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -10,9 +11,23 @@ from torch import Tensor
 
 from ._functions import score
 from ._library import ALL, LISTED, OWN
-from ._operands import LENGTHS, MASK, OFFSETS, WHOLE, Terms, as_integers, describe, explain
+from ._operands import (
+    LENGTHS,
+    MASK,
+    OFFSETS,
+    WHOLE,
+    Terms,
+    as_integers,
+    check_offsets,
+    check_range,
+    describe,
+    explain,
+    listed,
+)
 
 Integers: TypeAlias = Tensor | Sequence[int]
+
+_is_compiling: Final = torch.compiler.is_compiling
 
 _ALL: Final = tuple(Terms(q, d, ALL, n) for n in (False, True) for q in (WHOLE, MASK) for d in (WHOLE, MASK))
 _OWN: Final = tuple(Terms(q, d, OWN, n) for n in (False, True) for q in (WHOLE, MASK) for d in (WHOLE, MASK))
@@ -80,9 +95,11 @@ def score_pairs_packed(
         raise ValueError(f"pair_q and pair_d have to be vectors as long as each other; got {list(q_index.shape)} "
                          f"and {list(d_index.shape)}")  # fmt: skip
     if validate:
-        _check_range("pair_q", q_index, q_cut.shape[0] - 1)
-        _check_range("pair_d", d_index, d_cut.shape[0] - 1)
-    terms = Terms(OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, _PACKED)
+        check_range("pair_q", q_index, q_cut.shape[0] - 1)
+        check_range("pair_d", d_index, d_cut.shape[0] - 1)
+    terms = Terms(
+        OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, _PACKED, pairs=("pair_q", "pair_d")
+    )  # fmt: skip
     return score(Q, D, q_cut, d_cut, q_index, d_index, terms)
 
 
@@ -105,8 +122,8 @@ def maxsim_padded(
     if axes == 4:
         d_cut = d_cut.reshape(-1)
     if validate:
-        _check_range("q_lengths", q_cut, Q.shape[-2] + 1)
-        _check_range("d_lengths", d_cut, D.shape[-2] + 1)
+        check_range("q_lengths", q_cut, Q.shape[-2] + 1)
+        check_range("d_lengths", d_cut, D.shape[-2] + 1)
     return score(Q, D, q_cut, d_cut, None, None, _LENGTHS[2 * bool(normalize) + axes - 3])
 
 
@@ -133,7 +150,7 @@ def maxsim_candidates(
     if index.dim() != Q.dim() - 1 or Q.dim() == 3 and index.shape[0] != Q.shape[0]:
         raise ValueError(f"candidates {describe(index)} have to be [Nq, K], or [K] of one query; Q is {list(Q.shape)}")
     if validate:
-        _check_range("candidates", index, D.shape[0])
+        check_range("candidates", index, D.shape[0])
     if Q.dim() == 2:
         queries = torch.zeros_like(index)
     else:
@@ -155,25 +172,25 @@ def _packed(
 
 
 def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, validate: bool) -> tuple[Tensor, int]:
+    if longest is not None and not _is_compiling() and type(longest) is not int:
+        try:
+            longest = operator.index(longest)
+        except TypeError:
+            found = type(longest).__qualname__
+            raise TypeError(f"max_seqlen of {name} is a {found}; it has to be an integer") from None
     if longest is not None and not validate and type(offsets) is Tensor:
         return as_integers(name, offsets, x), longest
     if isinstance(offsets, (list, tuple)):
-        offsets = torch.tensor(offsets, dtype=torch.int32, device="cpu")
+        offsets = listed(name, offsets)
     if isinstance(offsets, Tensor) and (offsets.dim() != 1 or not offsets.shape[0]):
         raise ValueError(f"{name} {describe(offsets)} has to be a vector of the items' number and 1")
     cut = as_integers(name, offsets, x)
     if longest is None or validate:
         where = offsets if isinstance(offsets, Tensor) and offsets.device.type == "cpu" else cut
-        rows = where.diff()
-        found = int(rows.max()) if rows.numel() else 0
-        if validate and (int(where[0]) < 0 or int(where[-1]) > x.shape[0] or bool((rows < 0).any())):
-            raise ValueError(f"{name} has to rise from 0 to the {x.shape[0]} rows at most")
-        if longest is not None and longest < found:
-            raise ValueError(f"max_seqlen of {name} is {longest}, and the longest item has {found} rows")
-        longest = found if longest is None else longest
+        if longest is None:
+            rows = where.diff()
+            # A difference that is no length of an item is refused with the offsets that it is of.
+            longest = min(max(int(rows.max()), 0), x.shape[0]) if rows.numel() else 0
+        if validate:
+            check_offsets(name, where, x.shape[0], longest)
     return cut, longest
-
-
-def _check_range(name: str, x: Tensor, end: int) -> None:
-    if x.numel() and (int(x.min()) < 0 or int(x.max()) >= end):
-        raise ValueError(f"{name} has values from {int(x.min())} to {int(x.max())}; they have to be in 0..{end - 1}")

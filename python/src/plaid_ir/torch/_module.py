@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ._maxsim import maxsim, maxsim_pairs, maxsim_varlen, score_pairs_packed
+from ._operands import describe
 
 _KINDS: Final = ("all", "own", "pairs")
 _Side: TypeAlias = Tensor | Sequence[Any]
@@ -68,7 +69,8 @@ class MaxSim(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         if self.kind == "own":
             raise TypeError("kind='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
-        queries, documents = _matrices(q, q_mask), _matrices(d, d_mask)
+        queries = _matrices("queries_embeddings", q, q_mask)
+        documents = _matrices("documents_embeddings", d, d_mask)
         if self.kind == "pairs" and len(queries) != len(documents):
             raise ValueError(f"there are {len(queries)} queries and {len(documents)} documents for kind='pairs'")
         if not queries or not documents:
@@ -94,11 +96,17 @@ def _tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
     return (mask != 0).sum(-1).clamp_min(1)
 
 
-def _matrices(side: _Side, mask: Tensor | None) -> list[Tensor]:
+def _matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
     if isinstance(side, Tensor) and side.dim() == 2:
         side = side.unsqueeze(0)
     matrices = [x if isinstance(x, Tensor) else torch.as_tensor(x) for x in side]
+    for i, x in enumerate(matrices):
+        if x.dim() != 2:
+            raise ValueError(f"{name}[{i}] {describe(x)} has to be [tokens, dim]")
     if mask is not None:
+        mask = mask.unsqueeze(0) if isinstance(mask, Tensor) and mask.dim() == 1 else mask
+        if len(mask) != len(matrices):
+            raise ValueError(f"there are {len(matrices)} {name}, and {len(mask)} masks")
         matrices = [x[m[: len(x)] != 0] for x, m in zip(matrices, mask)]
     return matrices
 

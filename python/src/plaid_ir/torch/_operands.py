@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _library
-from ._library import ALL, OWN
+from ._library import ALL, LISTED, OWN
 
 # How the rows of a side are cut into items.
 WHOLE: Final = 0  # [..., longest, dim], all rows
@@ -32,6 +32,7 @@ class Terms(NamedTuple):
     longest_d: int = 0
     names: tuple[str, str, str, str] = ("Q", "D", "q_mask", "d_mask")
     types: str = "floats"  # which there may be: floats, quantised, head (of which the dimensions differ)
+    pairs: tuple[str, str] = ("candidates", "candidates")
 
 
 class Plan:
@@ -39,7 +40,7 @@ class Plan:
 
     __slots__ = (
         "argmax", "argmax_d", "d", "d_copy", "d_fix", "d_type", "device", "how_d", "how_q", "index", "normalize",
-        "pairs", "plain", "q", "q_copy", "q_fix", "q_type", "scratch", "shape", "trivial",
+        "pairs", "plain", "q", "q_copy", "q_fix", "q_type", "scratch", "shape", "trivial", "words",
     )  # fmt: skip
 
     plain: bool  # by torch's own operations
@@ -51,7 +52,7 @@ class Plan:
     pairs: bytes
     q_copy: bool  # rows are not one after another
     d_copy: bool
-    q_fix: bool  # the mask is not of bytes, or they are not one after another
+    q_fix: bool  # the mask is not of bytes, or they, lengths or offsets are not one after another
     d_fix: bool
     q_type: int
     d_type: int
@@ -62,6 +63,7 @@ class Plan:
     argmax: tuple[int, ...]
     argmax_d: tuple[int, ...]
     scratch: dict[object, int]  # bytes of workspace
+    words: tuple[tuple[str, str], ...]  # what errors of the library say, and what arguments are called
 
 
 def explain(name: str, x: Any) -> TypeError:
@@ -137,11 +139,11 @@ def _lie(x: Tensor, packed: bool) -> tuple[bool, int, int, int]:
     items = 1 if packed else math.prod(shape[:-2])
     if dim and longest and items:
         rows_ok = (strides[-1] == 1 or dim == 1) and (strides[-2] == dim or longest == 1)
-        step, expected = 0, 0
+        step, expected = 0, -1
         for size, stride in zip(reversed(shape[:-2]), reversed(strides[:-2])):
             if size == 1:
                 continue
-            if not step:
+            if expected < 0:
                 step = stride
             elif stride != expected:
                 rows_ok = False
@@ -159,12 +161,12 @@ def _side(
 ) -> tuple[bool, bytes, bool, int, int]:
     """Whether it is copied, its record, whether the mask is converted, its items and their rows."""
     copied, items, rows, stride = _lie(x, how == OFFSETS)
-    fix, mask_stride = False, 0
+    fix, mask_stride = cut is not None and not cut.is_contiguous(), 0
     if how == OFFSETS:
         assert cut is not None
         items = max(cut.shape[0] - 1, 0)
         total, stride = x.shape[0], 0
-        if longest < 0:
+        if not 0 <= longest < 1 << 31:
             raise ValueError(f"the longest item of {name} cannot have {longest} rows")
     else:
         longest = rows
@@ -242,14 +244,57 @@ def plan(
     if kind == "cuda":
         p.index = q.device.index if q.device.index is not None else torch.cuda.current_device()
     p.scratch = {}
+    p.words = _words(terms)
     return p
 
 
-def as_bytes(mask: Tensor) -> Tensor:
-    """The mask as bytes that lie one after another."""
-    if mask.dtype not in (torch.bool, torch.uint8, torch.int8):
-        mask = mask != 0
-    return mask.contiguous()
+def _words(terms: Terms) -> tuple[tuple[str, str], ...]:
+    words = [("kernels: shapes do not match: ", "")]
+    if terms.kind == LISTED:
+        words += [("query ", f"{terms.pairs[0]}: query "), ("document ", f"{terms.pairs[1]}: document ")]
+    for side, name, cut, how in (
+        ("q", terms.names[0], terms.names[2], terms.how_q),
+        ("d", terms.names[1], terms.names[3], terms.how_d),
+    ):
+        words += [
+            (f"{side}.lengths", cut),
+            (f"{side}.offsets", cut),
+            (f"{side}.longest", f"max_seqlen_{side}" if how == OFFSETS else f"the rows of an item of {name}"),
+            (f"{side}.rows", f"the rows of {name}"),
+            (f"{side}.data", name),
+        ]
+    return tuple(words)
+
+
+def in_order(cut: Tensor, how: int) -> Tensor:
+    """Lengths, offsets, or a mask as bytes, one after another."""
+    if how == MASK and cut.dtype not in (torch.bool, torch.uint8, torch.int8):
+        cut = cut != 0
+    return cut.contiguous()
+
+
+def listed(name: str, x: Any) -> Tensor:
+    """A list of integers as a tensor."""
+    try:
+        return torch.tensor(x, device="cpu") if len(x) else torch.zeros(0, dtype=torch.int32, device="cpu")
+    except (RuntimeError, ValueError, TypeError, OverflowError) as e:
+        raise TypeError(f"{name} has to be a list of integers, or a tensor of them: {e}") from e
+
+
+def check_range(name: str, x: Tensor, end: int) -> None:
+    """Checks lengths and numbers of items, for which a GPU waits."""
+    if x.numel() and (int(x.min()) < 0 or int(x.max()) >= end):
+        raise ValueError(f"{name} has values from {int(x.min())} to {int(x.max())}; they have to be in 0..{end - 1}")
+
+
+def check_offsets(name: str, x: Tensor, rows: int, longest: int) -> None:
+    """Checks offsets, for which a GPU waits."""
+    lengths = x.diff()
+    if int(x[0]) < 0 or int(x[-1]) > rows or bool((lengths < 0).any()):
+        raise ValueError(f"{name} has to rise from 0 to the {rows} rows at most")
+    found = int(lengths.max()) if lengths.numel() else 0
+    if longest < found:
+        raise ValueError(f"max_seqlen of {name} is {longest}, and the longest item has {found} rows")
 
 
 def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
@@ -258,7 +303,7 @@ def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None =
         if shape is None or x.shape == shape:
             return x
     if isinstance(x, (list, tuple)):
-        x = torch.tensor(x, dtype=torch.int32, device="cpu")
+        x = listed(name, x)
     if not isinstance(x, Tensor) or x.layout != torch.strided:
         raise explain(name, x)
     if x.dtype not in (torch.int32, torch.int64, torch.int16, torch.uint8, torch.int8):
@@ -267,6 +312,8 @@ def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None =
         raise ValueError(f"{name} has the shape {list(x.shape)}; the operands ask for {list(shape)}")
     if x.device != like.device and x.device.type != "cpu":
         raise ValueError(f"{name} is on {x.device}, and the vectors are on {like.device}: move it there")
+    if x.dtype == torch.int64:  # what int32 does not hold is no length and no number, and stays one that is refused
+        x = x.clamp(-(1 << 31), (1 << 31) - 1)
     if x.dtype != torch.int32 or x.device != like.device:
         x = x.to(device=like.device, dtype=torch.int32)
     return x if x.is_contiguous() else x.contiguous()

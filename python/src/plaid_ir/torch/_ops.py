@@ -58,7 +58,6 @@ def gradients(
     longest_q: int, longest_d: int, need_q: bool, need_d: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     terms = Terms(how_q, how_d, kind, normalize, longest_q, longest_d)
-    argmax = argmax.contiguous()
     dq, dd = _functions.run_gradients(g, argmax, q, d, q_cut, d_cut, pair_q, pair_d, terms, need_q, need_d)
     return q.new_empty(0) if dq is None else dq, d.new_empty(0) if dd is None else dd
 
@@ -124,7 +123,6 @@ def chamfer_gradients(
     how_x: int, how_y: int, kind: int, metric: int, mean: bool, need_x: bool, need_y: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     terms = Terms(how_x, how_y, kind, False)
-    near_x, near_y = near_x.contiguous(), near_y.contiguous()
     dx, dy = _chamfer.run_chamfer_gradients(
         g, near_x, near_y, x, y, x_cut, y_cut, terms, metric, mean, need_x, need_y
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._library import ALL, OWN
-from ._operands import LENGTHS, MASK, OFFSETS, Terms
+from ._operands import LENGTHS, MASK, MAX_DIM, OFFSETS, Terms, check_offsets, check_range
 
 _SMALLEST = 1e-12
 
@@ -37,6 +37,37 @@ def padded(x: Tensor, cut: Tensor | None, how: int, longest: int) -> tuple[Tenso
     return x, None
 
 
+def needed(*vectors: Tensor) -> bool:
+    """Whether vectors are scored here: operators and transforms ask, which have no plan to tell."""
+    return any(
+        x.dtype == torch.float64
+        or x.shape[-1] > MAX_DIM
+        or x.device.type not in ("cpu", "cuda", "meta")
+        or x.device.type == "cuda" and torch.version.hip is not None
+        for x in vectors
+    )
+
+
+def check(q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, terms: Terms) -> None:
+    """Checks lengths and offsets on the processor, as the library does, where they have values yet."""
+    for name, x, cut, how, longest in (
+        (terms.names[2], q, q_cut, terms.how_q, terms.longest_q),
+        (terms.names[3], d, d_cut, terms.how_d, terms.longest_d),
+    ):
+        if cut is None or not _has_values(cut):
+            continue
+        if how == LENGTHS:
+            check_range(name, cut, x.shape[-2] + 1)
+        elif how == OFFSETS:
+            check_offsets(name, cut, x.shape[0], longest)
+
+
+def _has_values(x: Tensor) -> bool:
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]
+        return False
+    return x.device.type == "cpu" and type(x) is Tensor
+
+
 def unit(x: Tensor) -> Tensor:
     return torch.nn.functional.normalize(x, dim=-1, eps=_SMALLEST)
 
@@ -50,6 +81,7 @@ def score(
     q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, pair_q: Tensor | None, pair_d: Tensor | None,
     terms: Terms,
 ) -> Tensor:  # fmt: skip
+    check(q, d, q_cut, d_cut, terms)
     kind = _working(q, d)
     q_shape = (q_cut.shape[0] - 1,) if terms.how_q == OFFSETS and q_cut is not None else tuple(q.shape[:-2])
     d_shape = (d_cut.shape[0] - 1,) if terms.how_d == OFFSETS and d_cut is not None else tuple(d.shape[:-2])
@@ -75,6 +107,9 @@ def score(
         shape = d_shape
     else:
         assert pair_q is not None and pair_d is not None
+        if _has_values(pair_q):
+            check_range(terms.pairs[0], pair_q, q.shape[0])
+            check_range(terms.pairs[1], pair_d, d.shape[0])
         i, j = pair_q.reshape(-1).long(), pair_d.reshape(-1).long()
         products = torch.einsum("psh,pth->pst", q[i], d[j])
         d_valid = None if d_valid is None else d_valid[j].unsqueeze(1)
@@ -93,13 +128,18 @@ def score(
 
 
 def chamfer(
-    x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, how_x: int, how_y: int, metric: int, mean: bool
+    x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, terms: Terms, metric: int, mean: bool
 ) -> Tensor:
     """Distances of sets with the same number: [N, dim] and [M, dim], or [B, N, dim] and [B, M, dim]."""
+    check(x, y, x_cut, y_cut, terms)
     kind = _working(x, y)
     shape = x.shape[:-2]
-    x, x_valid = padded(x.to(kind), x_cut, how_x, 0)
-    y, y_valid = padded(y.to(kind), y_cut, how_y, 0)
+    x, x_valid = padded(x.to(kind), x_cut, terms.how_q, 0)
+    y, y_valid = padded(y.to(kind), y_cut, terms.how_d, 0)
+    if x_valid is not None:
+        x = torch.where(x_valid.unsqueeze(-1), x, 0)
+    if y_valid is not None:
+        y = torch.where(y_valid.unsqueeze(-1), y, 0)
     if not x.shape[1] or not y.shape[1]:
         return (x.sum((1, 2)) + y.sum((1, 2))).mul(0).reshape(shape)
     difference = x.unsqueeze(2) - y.unsqueeze(1)

@@ -52,7 +52,7 @@ def rank(
 
     D is a tensor [Nd, Ld, dim] on any device, a mapped file for example, of which chunk_size documents at a time are
     moved to the queries (256 MiB by default); or blocks of documents, each a tensor or a pair of tensor and mask,
-    whose numbers go on from block to block.
+    whose numbers go on from block to block. A block [Ld, dim] is one document.
     """
     if k <= 0:
         raise ValueError(f"k is {k}; it has to be 1 at least")
@@ -61,6 +61,10 @@ def rank(
     best, start = _Best(k, True, True), 0
     with torch.no_grad():
         for block, mask in _blocks(D, d_mask, chunk_size):
+            if not isinstance(block, Tensor):
+                raise explain("a block of D", block)
+            if block.dim() == 2:
+                block, mask = block.unsqueeze(0), None if mask is None else mask.reshape(1, -1)
             block = block.to(Q.device, non_blocking=True)
             if mask is not None:
                 mask = mask.to(Q.device, non_blocking=True)
@@ -79,12 +83,14 @@ def _blocks(
         if d_mask is not None:
             raise ValueError("blocks of documents bring their masks: pass pairs of tensor and mask, not d_mask")
         for block in d:
-            yield block if isinstance(block, tuple) else (block, None)
+            yield block if isinstance(block, tuple) and len(block) == 2 else (block, None)
         return
     if d.dim() != 3:
         raise ValueError(f"D {describe(d)} has to be [items, tokens, dim]")
     if chunk is None:
         chunk = max(_BYTES // max(d.shape[1] * d.shape[2] * d.element_size(), 1), 1)
+    if chunk <= 0:
+        raise ValueError(f"chunk_size is {chunk}; it has to be 1 at least")
     for start in range(0, d.shape[0], chunk):
         yield d[start : start + chunk], None if d_mask is None else d_mask[start : start + chunk]
 
