@@ -73,7 +73,7 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
     if p.index < 0:
         code = call.function(call.pack(call.heads[0], 0, 0, 0, _threads(), *body), error.address)
         if code:
-            fail(code)
+            fail(code, call.sides)
         return
     index = p.index
     head = call.heads[index + 1]
@@ -90,7 +90,7 @@ def launch(call: Call, p: Plan, work: object, *body: Any) -> None:
         record = call.pack(head, _raw_stream(index), 0, 0, 0, *body)
     code = call.function(record, error.address)
     if code:
-        fail(code)
+        fail(code, call.sides)
 
 
 def cut_pointers(p: Plan, q_cut: Cut, d_cut: Cut) -> tuple[int, int, int, int, int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 import sys
 import threading
@@ -34,6 +35,7 @@ LISTED: Final = 2
 METRICS: Final = {"l2": 0, "l2_sq": 0, "l1": 1}
 
 _ERROR_BYTES: Final = 1024
+_ARGUMENT: Final = 1
 _FORKED: Final = 5
 
 
@@ -52,7 +54,7 @@ def _path() -> str:
     if not os.path.isfile(path):
         hint = "" if named else (
             ": the wheel was built without a C compiler, or this is an editable install; "
-            f"build the library in capi/ of the repository, and name it in {ENVIRONMENT}"
+            f"build the library in capi/ of the repository (capi/README.md), and name it in {ENVIRONMENT}"
         )
         raise ImportError(f"the library of plaid_ir.torch is not at {path} (from {source}){hint}")
     return path
@@ -73,7 +75,20 @@ class Error(threading.local):
 error: Final = Error()
 
 
-def fail(code: int) -> NoReturn:
+def in_words_of_python(message: str, sides: str) -> str:
+    """A message with the names of arguments in place of the header's fields."""
+    longest = "max_seqlen_{}" if ".offsets" in message else "the tokens of {:upper}"
+    words = {"offsets": "cu_seqlens_{}", "lengths": "{}_lengths", "longest": longest, "rows": "the rows of {:upper}"}
+
+    def word(m: re.Match[str]) -> str:
+        side = sides["qd".index(m[1])]
+        return words[m[2]].replace("{}", side).replace("{:upper}", side.upper())
+
+    message = message.removeprefix("kernels: shapes do not match: ")
+    return re.sub(r"\b([qd])\.(offsets|lengths|longest|rows)\b", word, message)
+
+
+def fail(code: int, sides: str = "qd") -> NoReturn:
     """Raises what a call of this thread that returned the code complains about."""
     message = error.buffer.raw[16:].split(b"\0", 1)[0].decode(errors="replace") or f"error {code} of libplaid_maxsim"
     if code == _FORKED:
@@ -81,7 +96,9 @@ def fail(code: int) -> NoReturn:
             "this process was forked from one that has used plaid_ir.torch, and cannot use it: start workers by "
             'multiprocessing.get_context("spawn"), or call it only in the parent'
         )
-    kinds: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: DeviceError, 4: MemoryError}
+    elif code == _ARGUMENT:
+        message = in_words_of_python(message, sides)
+    kinds: dict[int, type[Exception]] = {_ARGUMENT: ValueError, 2: NotImplementedError, 3: DeviceError, 4: MemoryError}
     raise kinds.get(code, RuntimeError)(message)
 
 
@@ -125,6 +142,7 @@ class Call:
 
     def __init__(self, name: str, tail: str) -> None:
         self._name = name
+        self.sides: Final = "xy" if "chamfer" in name else "qd"
         record = struct.Struct("=16sQQqq6Q56s6Q56s16sQQ" + tail)
         self.pack: Final = record.pack
         self.size: Final = record.size
@@ -147,7 +165,7 @@ class Call:
         count = ctypes.c_int64()
         code = int(function(record, ctypes.addressof(count), error.address))
         if code:
-            fail(code)
+            fail(code, self.sides)
         return count.value
 
 
