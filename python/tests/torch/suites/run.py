@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--suite", choices=sorted(ARCHIVES), help="both, if not given")
     parser.add_argument("--archives", type=Path, help="a folder that has the source archives")
     parser.add_argument("--work", type=Path, help="a folder to work in, which is kept")
-    parser.add_argument("--seconds", type=float, default=3000, help="after these what still runs is ended (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3000, help="what runs longer is ended (default: %(default)s)")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest; with any, known.txt is not compared")
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
