@@ -41,6 +41,7 @@ class MaxSim(torch.nn.Module):
         return f"{self.kind!r}, normalize={self.normalize}, mean={self.mean}"
 
     def get_config_dict(self) -> dict[str, Any]:
+        """The arguments, for sentence-transformers' model cards."""
         return {"kind": self.kind, "normalize": self.normalize, "mean": self.mean}
 
     def forward(
