@@ -115,8 +115,8 @@ type Store struct {
 	mu          sync.Mutex
 	closed      bool
 	collections map[string]*Collection
-	making      map[string]bool // names that are being declared or dropped
-	claims      sync.WaitGroup  // of them
+	making      map[string]chan struct{} // names that are being declared or dropped: closed at the end
+	claims      sync.WaitGroup           // of them
 }
 
 // Files of a store. Names of collections do not begin with a dot.
@@ -128,7 +128,7 @@ const (
 )
 
 func newStore(dir string, o *Options) (*Store, error) {
-	s := &Store{dir: dir, collections: map[string]*Collection{}, making: map[string]bool{}, training: make(chan struct{}, 1)}
+	s := &Store{dir: dir, collections: map[string]*Collection{}, making: map[string]chan struct{}{}, training: make(chan struct{}, 1)}
 	if o != nil {
 		s.o = *o
 	}
@@ -222,7 +222,7 @@ func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config)
 	if s.dir == "" {
 		return nil, collection.Unsupported("declaring a collection beside indexes that are open")
 	}
-	if err := s.claim(name); err != nil {
+	if err := s.claim(ctx, name); err != nil {
 		return nil, err
 	}
 	defer s.unclaim(name)
@@ -241,24 +241,41 @@ func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config)
 	return c, nil
 }
 
-// claim keeps others from declaring or dropping a name meanwhile.
-func (s *Store) claim(name string) error {
+// claim keeps others from declaring or dropping a name meanwhile. It waits for those that do: who is
+// told that a collection exists finds it.
+func (s *Store) claim(ctx context.Context, name string) error {
+	for {
+		busy, err := s.claimed(name)
+		if busy == nil || err != nil {
+			return err
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// claimed claims a name, or returns what its present claim closes at the end.
+func (s *Store) claimed(name string) (busy <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return collection.ErrClosed
-	case s.making[name]:
-		return fmt.Errorf("%w: %q is being declared or dropped", collection.ErrExists, name)
+	if s.closed {
+		return nil, collection.ErrClosed
 	}
-	s.making[name] = true
+	if busy, ok := s.making[name]; ok {
+		return busy, nil
+	}
+	s.making[name] = make(chan struct{})
 	s.claims.Add(1)
-	return nil
+	return nil, nil
 }
 
 func (s *Store) unclaim(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	close(s.making[name])
 	delete(s.making, name)
 	s.claims.Done()
 }
@@ -296,7 +313,7 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
-	if err := s.claim(name); err != nil {
+	if err := s.claim(ctx, name); err != nil {
 		return false, err
 	}
 	defer s.unclaim(name)
@@ -316,7 +333,7 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 // undeclare takes a collection away that has no documents; one that has got some is
 // left, with [collection.ErrExists]. Nothing that was acknowledged is lost.
 func (s *Store) undeclare(ctx context.Context, c *Collection) error {
-	if err := s.claim(c.name); err != nil {
+	if err := s.claim(ctx, c.name); err != nil {
 		return err
 	}
 	defer s.unclaim(c.name)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -152,6 +153,26 @@ func TestNames(t *testing.T) {
 		declare(t, s, name, collection.Config{})
 	}
 	require.Equal(t, []string{"-", "0", "A-1_x.y", "a"}, s.Names())
+}
+
+// Who is told that a collection exists finds it, also while another declares it.
+func TestDeclaredTogether(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	for i := range 20 {
+		name, found := fmt.Sprint("c", i), make(chan error)
+		for range 4 {
+			go func() {
+				_, err := s.Declare(t.Context(), name, collection.Config{})
+				if err == nil || errors.Is(err, collection.ErrExists) {
+					_, err = s.Get(name)
+				}
+				found <- err
+			}()
+		}
+		for range 4 {
+			require.NoError(t, <-found)
+		}
+	}
 }
 
 func TestBadDocuments(t *testing.T) {

@@ -52,6 +52,25 @@ func TestTiersSameBits(t *testing.T) {
 	}
 }
 
+// TestScreenedManyDimensions: the sums that screening needs hold those of long rows.
+func TestScreenedManyDimensions(t *testing.T) {
+	generic, err := maxsim.Select("generic")
+	require.NoError(t, err)
+	for _, dim := range []int{1024, 2048, 4096} {
+		rng := maxsimtest.Rand(uint64(dim))
+		q := maxsimtest.Side{Type: maxsim.F16, Lengths: []int{64}}.Batch(rng, dim)
+		d := maxsimtest.Side{Type: maxsim.F16, Lengths: []int{64, 64}}.Batch(rng, dim)
+		want, _, _ := compute(t, t.Context(), generic, q, d, maxsim.All(), maxsim.Terms{})
+		for _, name := range maxsim.Backends() {
+			b, err := maxsim.Select(name)
+			require.NoError(t, err)
+			got, _, _ := compute(t, t.Context(), b, q, d, maxsim.All(), maxsim.Terms{})
+			require.Equal(t, want.Scores, got.Scores, "%s, %d dimensions", name, dim)
+			require.Equal(t, want.Argmax, got.Argmax)
+		}
+	}
+}
+
 // TestScreenedSameBits: screening changes no bit, on vectors that are close to each
 // other in many ways.
 func TestScreenedSameBits(t *testing.T) {

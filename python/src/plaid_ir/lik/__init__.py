@@ -7,7 +7,8 @@
 
 `install()` answers `import late_interaction_kernels` with this package, so that libraries that look
 for that name (PyLate, colpali-engine) score with plaid, whether or not the other package is there.
-`uninstall()` takes it back. Without `install()` nothing outside this package changes.
+`uninstall()` takes it back. Without `install()` nothing outside this package changes. Types and
+errors are those of `plaid_ir.torch`.
 
 What differs: tensors of the processor are scored by plaid's own loops, not by plain PyTorch;
 float32 is not rounded to float16; gradients are the same bits on every run, so `backward=` is

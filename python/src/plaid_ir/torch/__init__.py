@@ -8,9 +8,23 @@
 Tensors stay where they are: the processor's by its own loops, those of an NVIDIA GPU by its kernels, in torch's
 current stream, without waiting. docs/torch.md of the repository says what masks mean, which types there are, and how
 losses of PyLate, sentence-transformers and colpali-engine use this.
+
+Vectors are float32, float16 or bfloat16 (float64: computed by torch), both sides on one device. Masks are of bool,
+integers or floats, and 0 says that there is no token. Offsets, lengths and numbers are tensors of integers, on the
+device of the vectors or on the processor, or lists. Scores are float32, and have gradients where the function does not
+say otherwise. An argument that does not fit is a TypeError or a ValueError with its name, shape, type and device;
+NotImplementedError says that the device does not do something, DeviceError that it failed, MemoryError that it is full.
 """
 
 from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as e:
+    if e.name != "torch":
+        raise
+    hint = 'pip install torch, or "./python[torch]" in a clone'
+    raise ImportError(f"plaid_ir.torch needs PyTorch, 2.5 or newer: {hint}") from e
 
 from ._chamfer import chamfer
 from ._head import maxsim_from_hidden

@@ -26,6 +26,10 @@ def chamfer(
     square of the Euclidean distance (which "l2_sq" means too), or "l1". reduction says whether the distances of each
     direction are added ("sum") or their mean is taken ("mean"); the result is the sum of both directions. Points
     whose mask is 0, or beyond the lengths [B], are not there; where a set is empty, its distance is 0.
+
+    Points are float32, float16 or bfloat16 (float64 is computed by torch), distances float32. Gradients go to both
+    sides, through the nearest points. TypeError and ValueError name the argument that does not fit, with its shape,
+    type and device.
     """
     if metric not in METRICS:
         raise ValueError(f"metric is {metric!r}; it has to be 'l2' (squared) or 'l1'")

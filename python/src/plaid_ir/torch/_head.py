@@ -29,7 +29,10 @@ def maxsim_from_hidden(
     [Nd, Ld, hidden], W [dim, hidden], as torch.nn.Linear(hidden, dim).weight, and b [dim].
 
     One kernel multiplies and scores, and the token vectors are not in memory; for gradients torch computes them again.
-    normalize divides the documents' vectors by their lengths, and leaves the queries as they are.
+    normalize divides the documents' vectors by their lengths, and leaves the queries as they are. d_mask is [Nd, Ld].
+
+    All are float32, float16 or bfloat16, each its own (float64 is computed by torch). TypeError and ValueError name the
+    argument that does not fit, with its shape, type and device.
     """
     if _is_compiling() or _functions.compiled(Q, H_d, W) or _functions.transformed():
         return _by_operator(Q, H_d, W, b, d_mask, normalize)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 import sys
 import threading
@@ -54,7 +55,7 @@ def _path() -> str:
     if not os.path.isfile(path):
         hint = "" if named else (
             ": the wheel was built without a C compiler, or this is an editable install; "
-            f"build the library in capi/ of the repository, and name it in {ENVIRONMENT}"
+            f"build the library in capi/ of the repository (capi/README.md), and name it in {ENVIRONMENT}"
         )
         raise ImportError(f"the library of plaid_ir.torch is not at {path} (from {source}){hint}")
     return path
@@ -132,6 +133,7 @@ class Call:
 
     def __init__(self, name: str, tail: str) -> None:
         self._name = name
+        self.sides: Final = "xy" if "chamfer" in name else "qd"
         record = struct.Struct("=16sQQqq6Q56s6Q56s16sQQ" + tail)
         self.pack: Final = record.pack
         self.size: Final = record.size
@@ -154,7 +156,7 @@ class Call:
         count = ctypes.c_int64()
         code = int(function(record, ctypes.addressof(count), error.address))
         if code:
-            fail(code)
+            fail(code, self.sides)
         return count.value
 
 

@@ -44,6 +44,9 @@ def maxsim(
 
     Masks are [Nq, Lq] and [Nd, Ld] or [Nq, K, Ld]; tokens whose value is 0 or False do not count: those of D never
     win, those of Q add nothing. A document without tokens scores 0. normalize divides each vector by its length.
+
+    Vectors are float32, float16 or bfloat16, on each side its own; float64 is computed by torch. Gradients go to both
+    sides. TypeError and ValueError name the argument that does not fit, with its shape, type and device.
     """
     try:
         own = D.dim() == 4
@@ -56,7 +59,10 @@ def maxsim(
 def maxsim_pairs(
     Q: Tensor, D: Tensor, q_mask: Tensor | None = None, d_mask: Tensor | None = None, *, normalize: bool = False
 ) -> Tensor:
-    """Scores [B] of query i with document i: Q is [B, Lq, dim] and D [B, Ld, dim]."""
+    """Scores [B] of query i with document i: Q is [B, Lq, dim] and D [B, Ld, dim], masks are [B, Lq] and [B, Ld].
+
+    Types, masks, gradients, normalize and errors are those of maxsim.
+    """
     if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
         raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
     if D.dim() != 3 or Q.dim() != 3 or Q.shape[0] != D.shape[0]:
@@ -72,8 +78,10 @@ def maxsim_varlen(
 ) -> Tensor:  # fmt: skip
     """Scores [Nq, Nd] of packed sides: item i has the rows cu_seqlens[i] to cu_seqlens[i+1] of Q or D [rows, dim].
 
-    Without max_seqlen_q and max_seqlen_d, the tokens of the longest items, they are computed, for which a GPU waits.
-    validate checks the offsets, for which it waits, too; the processor always checks them.
+    cu_seqlens_q is [Nq + 1] and cu_seqlens_d [Nd + 1], tensors of integers or lists, which begin with 0. Without
+    max_seqlen_q and max_seqlen_d, the tokens of the longest items, they are computed, for which a GPU waits. validate
+    checks the offsets, for which it waits, too; the processor always checks them. Offsets that fall, or go beyond the
+    rows, are a ValueError. Types, gradients, normalize and other errors are those of maxsim.
     """
     q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
     terms = Terms(OFFSETS, OFFSETS, ALL, bool(normalize), longest_q, longest_d, _PACKED)
@@ -87,7 +95,11 @@ def score_pairs_packed(
     Q: Tensor, D: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers, pair_q: Integers, pair_d: Integers, *,
     max_seqlen_q: int | None = None, max_seqlen_d: int | None = None, normalize: bool = False, validate: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Scores [pairs] of query pair_q[i] with document pair_d[i] of packed sides, as those of maxsim_varlen."""
+    """Scores [pairs] of query pair_q[i] with document pair_d[i] of packed sides, as those of maxsim_varlen.
+
+    pair_q and pair_d are [pairs], tensors of integers or lists; a number of no item is a ValueError, on a GPU with
+    validate alone. A pair may be there more than once.
+    """
     q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
     q_index = as_integers("pair_q", pair_q, Q)
     d_index = as_integers("pair_d", pair_d, Q)
@@ -109,7 +121,10 @@ def maxsim_padded(
     """Scores of sides whose items have their first tokens: those of Q [Nq, Lq, dim] q_lengths [Nq], those of D
     [Nq, K, Ld, dim] d_lengths [Nq, K]. The result is [Nq, K]; with D [Nd, Ld, dim] and d_lengths [Nd] it is [Nq, Nd].
 
-    validate checks the lengths, for which a GPU waits; the processor always checks them."""
+    Lengths are tensors of integers or lists, from 0 to Lq or Ld. validate checks them, for which a GPU waits; the
+    processor always does, and others are a ValueError. Types, gradients, normalize and other errors are those of
+    maxsim.
+    """
     if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
         raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
     axes = D.dim()
@@ -141,7 +156,10 @@ def maxsim_candidates(
     """Scores [Nq, K] of each query with K documents: candidates [Nq, K] are numbers of documents of D [Nd, Ld, dim],
     which are read where they are. With Q [Lq, dim] candidates and result are [K].
 
-    validate checks the candidates, for which a GPU waits; the processor always checks them."""
+    Candidates are a tensor of integers or a list. validate checks them, for which a GPU waits; the processor always
+    does, and a number of no document is a ValueError. Masks are [Nq, Lq] and [Nd, Ld]. Types, gradients, normalize and
+    other errors are those of maxsim.
+    """
     if not isinstance(Q, Tensor):
         raise explain("Q", Q)
     index = as_integers("candidates", candidates, Q)

@@ -27,6 +27,9 @@ class MaxSim(torch.nn.Module):
 
     normalize divides vectors by their length; mean divides scores by the query's number of tokens. Sides may also be
     lists of matrices [tokens, dim]. The module has no parameters.
+
+    Its arguments are queries_embeddings [B, tokens, dim], documents_embeddings, queries_mask and documents_mask, by
+    place or by name; types, masks, gradients and errors are those of maxsim.
     """
 
     def __init__(self, kind: str = "all", *, normalize: bool = False, mean: bool = False) -> None:
@@ -39,6 +42,7 @@ class MaxSim(torch.nn.Module):
         return f"{self.kind!r}, normalize={self.normalize}, mean={self.mean}"
 
     def get_config_dict(self) -> dict[str, Any]:
+        """The arguments, for sentence-transformers' model cards."""
         return {"kind": self.kind, "normalize": self.normalize, "mean": self.mean}
 
     def forward(
@@ -118,10 +122,11 @@ def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]
 
 
 def maxsim_inbatch(query: Tensor, doc: Tensor) -> Tensor:
-    """Scores [Bq, Bd], as colpali_engine.utils.maxsim has them: padding is of zeros, and takes part."""
+    """Scores [Bq, Bd] of query [Bq, tokens, dim] and doc [Bd, tokens, dim], as colpali_engine.utils.maxsim has them:
+    padding is of zeros, and takes part."""
     return maxsim(query, doc)
 
 
 def maxsim_kd(query: Tensor, doc: Tensor) -> Tensor:
-    """Scores [B, N] of doc [B, N, tokens, dim], as colpali_engine.utils.maxsim has them."""
+    """Scores [B, N] of query [B, tokens, dim] and doc [B, N, tokens, dim], as colpali_engine.utils.maxsim has them."""
     return maxsim(query, doc)

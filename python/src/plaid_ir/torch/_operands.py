@@ -87,7 +87,8 @@ def describe(x: Tensor) -> str:
 def check_tensor(name: str, x: Any, types: tuple[torch.dtype, ...]) -> None:
     if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
         raise explain(name, x)
-    if not torch.compiler.is_compiling() and x.has_names():
+    named: Any = getattr(x, "has_names", None)  # newer versions have no named tensors
+    if named is not None and not torch.compiler.is_compiling() and named():
         raise TypeError(f"{name} has named dimensions; call rename(None) first")
     if x.dtype not in types:
         hint = ""

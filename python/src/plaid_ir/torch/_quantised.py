@@ -17,15 +17,16 @@ _E4M3: Final = 448.0
 
 
 def quantize_int8(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Int8 values and a scale for each token: X is values * scales[..., None], within half a scale."""
+    """Int8 values [..., dim] and a float32 scale for each token, [...], of X [..., dim] of floats: X is
+    values * scales[..., None], within half a scale. TypeError: X is not of floats."""
     _check(X)
     scales = X.abs().amax(-1).float().div_(127).clamp_min_(_SMALLEST)
     return (X.float() / scales.unsqueeze(-1)).round_().clamp_(-127, 127).to(torch.int8), scales
 
 
 def quantize_int8_affine(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Int8 values, and a scale and a zero point for each token: X is
-    (values - zeros[..., None]) * scales[..., None]."""
+    """Int8 values [..., dim], and a float32 scale and an int8 zero point for each token, [...], of X [..., dim] of
+    floats: X is (values - zeros[..., None]) * scales[..., None]. TypeError: X is not of floats."""
     _check(X)
     low, high = (x.float() for x in (X.amin(-1).clamp(max=0), X.amax(-1).clamp(min=0)))
     scales = ((high - low) / 255).clamp_min_(_SMALLEST)
@@ -35,7 +36,8 @@ def quantize_int8_affine(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def dequantize_int8(values: Tensor, scales: Tensor, zeros: Tensor | None = None) -> Tensor:
-    """The float32 vectors of what the quantisers gave."""
+    """The float32 vectors [..., dim] of values [..., dim], scales [...] and zeros [...], as quantize_int8 and
+    quantize_int8_affine give them."""
     x = values.float()
     if zeros is not None:
         x = x - zeros.float().unsqueeze(-1)
@@ -43,7 +45,8 @@ def dequantize_int8(values: Tensor, scales: Tensor, zeros: Tensor | None = None)
 
 
 def quantize_fp8_per_tensor(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> tuple[Tensor, Tensor]:
-    """Eight-bit floats and one scale for all: X is values * scale."""
+    """Eight-bit floats [..., dim] and one float32 scale, a tensor without axes, of X [..., dim] of floats: X is
+    values * scale. dtype is float8_e4m3fn or float8_e5m2. TypeError: X is not of floats."""
     _check(X, empty=True)
     if not X.numel():
         return X.to(dtype), torch.ones((), dtype=torch.float32, device=X.device)
@@ -53,7 +56,8 @@ def quantize_fp8_per_tensor(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn)
 
 
 def quantize_fp8_per_token(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> tuple[Tensor, Tensor]:
-    """Eight-bit floats and a scale for each token: X is values * scales[..., None]."""
+    """Eight-bit floats [..., dim] and a float32 scale for each token, [...], of X [..., dim] of floats: X is
+    values * scales[..., None]. dtype is float8_e4m3fn or float8_e5m2. TypeError: X is not of floats."""
     _check(X)
     most = torch.finfo(dtype).max
     scales = X.abs().amax(-1).float().clamp_min(1e-6) / most
@@ -61,10 +65,12 @@ def quantize_fp8_per_token(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) 
 
 
 def dequantize_fp8_per_tensor(X: Tensor, scale: Tensor) -> Tensor:
+    """The float32 vectors of what quantize_fp8_per_tensor gave."""
     return X.float() * scale
 
 
 def dequantize_fp8_per_token(X: Tensor, scales: Tensor) -> Tensor:
+    """The float32 vectors of what quantize_fp8_per_token gave."""
     return X.float() * scales.unsqueeze(-1)
 
 
@@ -79,7 +85,9 @@ def maxsim_int8(
     zero_Q: Tensor | None = None, q_mask: Tensor | None = None, d_mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Scores of D of int8 with scales (and zero points) for each token, as quantize_int8 and quantize_int8_affine give,
-    and of Q of floats, or of int8 with its scales. Shapes are those of maxsim; scales are [Nd, Ld], or one for all."""
+    and of Q of floats, or of int8 with its scales. Shapes and masks are those of maxsim; scales are [Nd, Ld] and
+    [Nq, Lq], or one for all, positive. There are no gradients. TypeError: a side has another type, or lacks its
+    scales; ValueError: a shape does not fit."""
     return _score(Q, D, scale_Q, scale_D, zero_Q, zero_D, q_mask, d_mask, torch.int8)
 
 
@@ -89,7 +97,8 @@ def maxsim_fp8(
 ) -> Tensor:  # fmt: skip
     """Scores of D of eight-bit floats with scales for each token or one for all, as quantize_fp8_per_token and
     quantize_fp8_per_tensor give, and of Q of floats, or of eight-bit floats with its scales. Shapes are those of
-    maxsim. float8_e4m3fn is multiplied as it is; of float8_e5m2 a float32 copy is made."""
+    maxsim. float8_e4m3fn is multiplied as it is; of float8_e5m2 a float32 copy is made. There are no gradients.
+    TypeError: a side has another type, or lacks its scales; ValueError: a shape does not fit."""
     return _score(Q, D, scale_Q, scale_D, None, None, q_mask, d_mask, torch.float8_e4m3fn)
 
 

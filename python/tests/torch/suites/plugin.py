@@ -20,7 +20,6 @@ import plaid_ir.lik
 
 SUITE = os.environ["PLAID_SUITE"]
 ON_CPU = os.environ["PLAID_SUITE_DEVICE"] == "cpu"
-results: list[tuple[str, str, str]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -141,12 +140,18 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, Any, 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     # Of setup and teardown nothing but their failures, and skips, count.
     if report.when == "call" or report.outcome != "passed":
-        results.append((report.nodeid, "passed" if hasattr(report, "wasxfail") else report.outcome, last_line(report)))
+        write(report, "passed" if hasattr(report, "wasxfail") else report.outcome)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     if report.outcome != "passed":
-        results.append((report.nodeid, report.outcome, last_line(report)))
+        write(report, report.outcome)
+
+
+def write(report: Any, outcome: str) -> None:
+    """A line at once, so that what ends the process takes no outcome along."""
+    with open(os.environ["PLAID_SUITE_RESULTS"], "a") as out:
+        print(json.dumps((report.nodeid, outcome, last_line(report))), file=out)
 
 
 def last_line(report: Any) -> str:
@@ -155,7 +160,3 @@ def last_line(report: Any) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = str(crash.message if crash else report.longrepr or "").strip().splitlines()
     return lines[0 if crash else -1] if lines else ""
-
-
-def pytest_sessionfinish() -> None:
-    Path(os.environ["PLAID_SUITE_RESULTS"]).write_text(json.dumps(results))
