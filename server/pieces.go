@@ -32,7 +32,8 @@ func (t *tensorBody) pieces(offsets []int, bytes int, use func(first int, docs *
 		return err
 	}
 	most := max(bytes/(a.Width()*t.dim), 1) // rows
-	return parallel.Line(t.q.ctx, []*piece{{}, {}}, func(free func() (*piece, error), put func(*piece)) error {
+	items := []*piece{t.q.s.spare(), t.q.s.spare()}
+	err = parallel.Line(t.q.ctx, items, func(free func() (*piece, error), put func(*piece)) error {
 		for doc := 0; doc < len(t.lengths); {
 			p, err := free()
 			if err != nil {
@@ -58,6 +59,34 @@ func (t *tensorBody) pieces(offsets []int, bytes int, use func(first int, docs *
 		}
 		return use(p.first, maxsim.Packed(p.tokens(a, t.dim), from))
 	})
+	for _, p := range items {
+		if err == nil && 4*cap(p.f32) <= bytes && 2*cap(p.u16) <= bytes {
+			t.q.s.keep(p)
+		}
+	}
+	return err
+}
+
+// sparePieces are kept for requests to come: without them each makes megabytes of garbage. They are
+// the service's own, and count for no request.
+const sparePieces = 4
+
+// spare is a piece that was kept, or a new one.
+func (s *Server) spare() *piece {
+	select {
+	case p := <-s.spares:
+		return p
+	default:
+		return &piece{}
+	}
+}
+
+// keep keeps a piece, if there is room.
+func (s *Server) keep(p *piece) {
+	select {
+	case s.spares <- p:
+	default:
+	}
 }
 
 // fill reads the values lo to hi.

@@ -1,0 +1,38 @@
+package server_test
+
+import (
+	"bytes"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Reranks one after another use the same memory: garbage by the megabyte would keep the collector
+// busy for longer than scoring takes.
+func TestRerankMakesLittleGarbage(t *testing.T) {
+	s := start(t, nil, nil)
+	lengths := slices.Repeat([]int{180}, 50)
+	for _, dtype := range []string{"F32", "BF16"} {
+		values := as(dtype, f32Tensor(128, randomValues(50*180*128)...))
+		body := safetensors(lengthsTensor(lengths...), named("query", f32Tensor(128, randomValues(4*128)...)), values)
+		send := func() {
+			r := httptest.NewRequest("POST", "http://localhost/rerank", bytes.NewReader(body))
+			r.Header.Set("Content-Type", "application/safetensors")
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			require.Equal(t, 200, w.Code, w.Body)
+		}
+		send()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const times = 10
+		for range times {
+			send()
+		}
+		runtime.ReadMemStats(&after)
+		require.Less(t, (after.TotalAlloc-before.TotalAlloc)/times, uint64(256<<10), dtype)
+	}
+}
