@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
 )
 
 // Reranks one after another use the same memory: garbage by the megabyte would keep the collector
@@ -35,4 +37,16 @@ func TestRerankMakesLittleGarbage(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		require.Less(t, (after.TotalAlloc-before.TotalAlloc)/times, uint64(256<<10), dtype)
 	}
+}
+
+// What scoring makes of a query of many vectors counts as memory of the request.
+func TestRerankCountsTheQuery(t *testing.T) {
+	const tokens = 500_000
+	s := start(t, nil, &server.Options{Limits: server.Limits{Decoded: 10 << 20, Bodies: 20 << 20}})
+	query, docs, lengths := named("query", f32Tensor(1, randomValues(tokens)...)), f32Tensor(1, 1, 2, 3), lengthsTensor(3)
+	for _, body := range [][]byte{safetensors(lengths, query, docs), safetensors(docs, lengths, query)} {
+		s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank", body, tensorsMedia)
+	}
+	bodies, _ := server.Held(s.Server)
+	require.Zero(t, bodies)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
@@ -99,6 +100,9 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 	if i := slices.Index(t.lengths, 0); i >= 0 {
 		return rerankOut{}, badDocument(i, &matrixError{-1, errNoVectors})
 	}
+	if err := q.holdScratch(&t.query); err != nil {
+		return rerankOut{}, err
+	}
 	scores := make([]float32, len(t.lengths))
 	if t.vectors != nil {
 		all := maxsim.Float32(t.vectors, t.dim)
@@ -182,6 +186,9 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 			return rerankOut{}, bad("document %d has no token that is kept", i).at(Where{Document: &i})
 		}
 	}
+	if err := q.holdScratch(&query); err != nil {
+		return rerankOut{}, err
+	}
 	offsets, tokens := make([]int, 1, len(docs)+1), 0
 	for _, d := range docs {
 		tokens += d.Tokens
@@ -199,6 +206,13 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		return rerankOut{}, err
 	}
 	return sorted(scores)
+}
+
+// holdScratch counts what scoring makes of a query: a copy of its vectors, and for each of them, and
+// each goroutine, what matches it best.
+func (q *request) holdScratch(query *Matrix) error {
+	each := 4*query.Dim + 8 + 8*parallel.Processors()
+	return q.body.hold(int64(query.Tokens) * int64(each))
 }
 
 // score writes the scores of documents that have the dimension of the query.
