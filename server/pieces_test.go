@@ -2,13 +2,16 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"net/http/httptest"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -49,4 +52,33 @@ func TestRerankCountsTheQuery(t *testing.T) {
 	}
 	bodies, _ := server.Held(s.Server)
 	require.Zero(t, bodies)
+}
+
+// waitingScorer works until its context ends.
+type waitingScorer struct{ maxsim.Backend }
+
+func (waitingScorer) Score(ctx context.Context, _ *maxsim.Call) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A client that leaves before all its documents came has no turn from then on, however long scoring
+// those that came would last; and documents that are no numbers are refused as soon as they are read.
+func TestRerankEndsWithItsBody(t *testing.T) {
+	b, err := maxsim.Select("")
+	require.NoError(t, err)
+	svc := start(t, nil, &server.Options{Scorer: waitingScorer{b}})
+	s := svc.Server
+	body, _, _ := rerankBody(128, slices.Repeat([]int{100}, 500)...) // two pieces of a device
+	conn := begun(t, listen(t, s, nil), len(body), body[:len(body)*3/4])
+	require.Eventually(t, func() bool { return server.Turns(s) == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool {
+		bodies, answers := server.Held(s)
+		return bodies+answers == 0 && server.Turns(s) == 0
+	}, 20*time.Second, time.Millisecond)
+
+	copy(body[len(body)-4:], "\x00\x00\xc0\x7f")
+	p := svc.refused(t, 400, server.CodeBadRequest, "POST", "/rerank", body, tensorsMedia)
+	require.Contains(t, p.Message, "document 499: token 99: component 127 is NaN")
 }

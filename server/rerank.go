@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -112,7 +113,7 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 		if err := q.enter(); err != nil {
 			return rerankOut{}, err
 		}
-		if err := score(q, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
+		if err := score(q.ctx, q.s, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
 			return rerankOut{}, err
 		}
 	} else {
@@ -120,12 +121,12 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 		if q.s.o.Scorer != nil {
 			bytes = scoredBytesDevice
 		}
-		err := t.pieces(offsets, bytes, func(first int, docs *maxsim.Batch) error {
+		err := t.pieces(offsets, bytes, func(ctx context.Context, first int, docs *maxsim.Batch) error {
 			if err := q.enterPiece(first); err != nil {
 				return err
 			}
 			defer q.leaveTurn()
-			return score(q, &t.query, docs, scores[first:first+docs.Len()])
+			return score(ctx, q.s, &t.query, docs, scores[first:first+docs.Len()])
 		})
 		if err == nil {
 			err = badTensors(t.read(false))
@@ -202,7 +203,7 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		all = append(all, d.Data...)
 	}
 	scores := make([]float32, len(docs))
-	if err := score(q, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
+	if err := score(q.ctx, q.s, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
 		return rerankOut{}, err
 	}
 	return sorted(scores)
@@ -216,18 +217,18 @@ func (q *request) holdScratch(query *Matrix) error {
 }
 
 // score writes the scores of documents that have the dimension of the query.
-func score(q *request, query *Matrix, docs *maxsim.Batch, scores []float32) error {
+func score(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
 	if query.Dim > kernels.MaxDim {
 		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
 	}
-	backend := q.s.o.Scorer
+	backend := s.o.Scorer
 	if backend == nil {
 		var err error
 		if backend, err = maxsim.Select(""); err != nil {
 			return err
 		}
 	}
-	return backend.Score(q.ctx, &maxsim.Call{
+	return backend.Score(ctx, &maxsim.Call{
 		Q: maxsim.Single(maxsim.Float32(query.Data, query.Dim)), D: docs, Scores: scores,
 	})
 }
