@@ -207,11 +207,14 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 			if len(a.Shape) != 1 {
 				return nil, fmt.Errorf("tensors: %s has the shape %v; want one axis", name, a.Shape)
 			}
+			if strings.Contains(a.Dtype, "f") {
+				return nil, fmt.Errorf("tensors: %s has the type %s; want integers", name, file.Dtype(name))
+			}
 			continue
 		case len(a.Shape) != 2 || a.Shape[1] < 1:
 			return nil, fmt.Errorf("tensors: %s has the shape %v; want [tokens, dimension]", name, a.Shape)
 		case !strings.Contains(a.Dtype, "f"):
-			return nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", name, a.Dtype)
+			return nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", name, file.Dtype(name))
 		}
 		dims[name] = a.Shape[1]
 		if name == tensorVectors {

@@ -220,6 +220,8 @@ func TestBadRerankTensors(t *testing.T) {
 		"lengths too few":     {safetensors(lengthsTensor(2), query, docs), "1 short of the 3 vectors"},
 		"lengths too many":    {safetensors(lengthsTensor(2, 2), query, docs), "number 1 of lengths is 2, and 1 vectors are left"},
 		"negative":            {safetensors(lengthsTensor(4, -1), query, docs), "number 0"},
+		"float lengths":       {safetensors(named("lengths", tensor{"", "F32", []int{2}, make([]byte, 8)}), query, docs), "lengths has the type F32; want integers"},
+		"integer vectors":     {safetensors(lengths, query, named("vectors", tensor{"", "I8", []int{3, dim}, make([]byte, 3*dim)})), "vectors has the type I8; want F16"},
 		"no vectors":          {safetensors(lengthsTensor(2, 0, 1), query, docs), "document 1: there are no vectors"},
 		"beyond float32":      {safetensors(lengthsTensor(1), huge("query"), huge("vectors")), "document 0: its score is beyond float32"},
 		"request":             {safetensors(lengths, query, docs, requestTensor(`{"query": [[1]]}`)), "as tensors too"},
