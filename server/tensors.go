@@ -244,7 +244,10 @@ func (t *tensorBody) read(early bool) error {
 		case tensorRequest:
 			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			const each = 512 // bytes for a document or query, and what is made of it
+			each := int64(512) // bytes for a document or query, and what is made of it
+			if t.q.route.pieces {
+				each = 256 // its score, as text too
+			}
 			t.lengths, err = readAll(t.q, a.Len(), each, a.Ints)
 		case tensorVectors:
 			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)

@@ -168,7 +168,9 @@ func TestRerankInPieces(t *testing.T) {
 	large, _, _ := rerankBody(128, 20_000)
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank", large, tensorsMedia)
 	require.Contains(t, p.Message, "max-memory")
-	many, _, _ := rerankBody(1, slices.Repeat([]int{1}, 20_000)...)
+	many, _, _ := rerankBody(1, slices.Repeat([]int{1}, 30_000)...)
+	require.Equal(t, 200, s.send(t, "POST", "/rerank", many, tensorsMedia).status)
+	many, _, _ = rerankBody(1, slices.Repeat([]int{1}, 40_000)...)
 	s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank", many, tensorsMedia)
 	// Where lengths come last all of it has to be held.
 	query4, docs := named("query", f32Tensor(128, query...)), f32Tensor(128, values...)
