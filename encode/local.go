@@ -209,6 +209,7 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 	s.first = len(ids)
 	if places {
 		s.places, err = l.tok.Encode(role.Prompt + text)
+		ids = slices.Grow(ids, len(s.places))
 		for _, p := range s.places {
 			ids = append(ids, p.ID)
 		}

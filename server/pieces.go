@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"sort"
 
 	"github.com/plaid-ir/plaid/internal/floats"
@@ -25,14 +27,24 @@ type piece struct {
 
 // pieces reads the vectors in runs of whole documents, and passes each on while the next one comes.
 // No more than two are held; a document that is larger than a piece is one.
-func (t *tensorBody) pieces(offsets []int, bytes int, use func(first int, docs *maxsim.Batch) error) error {
+func (t *tensorBody) pieces(offsets []int, bytes int, use func(ctx context.Context, first int, docs *maxsim.Batch) error) error {
 	t.left = t.left[1:]
 	a, err := t.file.Array(tensorVectors)
 	if err != nil {
 		return err
 	}
 	most := max(bytes/(a.Width()*t.dim), 1) // rows
-	return parallel.Line(t.q.ctx, []*piece{{}, {}}, func(free func() (*piece, error), put func(*piece)) error {
+	items := []*piece{t.q.s.spare(), t.q.s.spare()}
+	// What cannot be read ends the scoring of what came before it: its client may have left.
+	ctx, cancel := context.WithCancel(t.q.ctx)
+	defer cancel()
+	var failed error // of reading
+	err = parallel.Line(ctx, items, func(free func() (*piece, error), put func(*piece)) (err error) {
+		defer func() {
+			if failed = err; err != nil {
+				cancel()
+			}
+		}()
 		for doc := 0; doc < len(t.lengths); {
 			p, err := free()
 			if err != nil {
@@ -56,8 +68,39 @@ func (t *tensorBody) pieces(offsets []int, bytes int, use func(first int, docs *
 		for _, row := range offsets[p.first : p.last+1] {
 			from = append(from, row-offsets[p.first])
 		}
-		return use(p.first, maxsim.Packed(p.tokens(a, t.dim), from))
+		return use(ctx, p.first, maxsim.Packed(p.tokens(a, t.dim), from))
 	})
+	if failed != nil && t.q.ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		err = failed
+	}
+	for _, p := range items {
+		if err == nil && 4*cap(p.f32) <= bytes && 2*cap(p.u16) <= bytes {
+			t.q.s.keep(p)
+		}
+	}
+	return err
+}
+
+// sparePieces are kept for requests to come: without them each makes megabytes of garbage. They are
+// the service's own, and count for no request.
+const sparePieces = 4
+
+// spare is a piece that was kept, or a new one.
+func (s *Server) spare() *piece {
+	select {
+	case p := <-s.spares:
+		return p
+	default:
+		return &piece{}
+	}
+}
+
+// keep keeps a piece, if there is room.
+func (s *Server) keep(p *piece) {
+	select {
+	case s.spares <- p:
+	default:
+	}
 }
 
 // fill reads the values lo to hi.

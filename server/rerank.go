@@ -2,11 +2,13 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
@@ -99,6 +101,9 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 	if i := slices.Index(t.lengths, 0); i >= 0 {
 		return rerankOut{}, badDocument(i, &matrixError{-1, errNoVectors})
 	}
+	if err := q.holdScratch(&t.query); err != nil {
+		return rerankOut{}, err
+	}
 	scores := make([]float32, len(t.lengths))
 	if t.vectors != nil {
 		all := maxsim.Float32(t.vectors, t.dim)
@@ -108,7 +113,7 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 		if err := q.enter(); err != nil {
 			return rerankOut{}, err
 		}
-		if err := score(q, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
+		if err := score(q.ctx, q.s, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
 			return rerankOut{}, err
 		}
 	} else {
@@ -116,12 +121,12 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 		if q.s.o.Scorer != nil {
 			bytes = scoredBytesDevice
 		}
-		err := t.pieces(offsets, bytes, func(first int, docs *maxsim.Batch) error {
+		err := t.pieces(offsets, bytes, func(ctx context.Context, first int, docs *maxsim.Batch) error {
 			if err := q.enterPiece(first); err != nil {
 				return err
 			}
 			defer q.leaveTurn()
-			return score(q, &t.query, docs, scores[first:first+docs.Len()])
+			return score(ctx, q.s, &t.query, docs, scores[first:first+docs.Len()])
 		})
 		if err == nil {
 			err = badTensors(t.read(false))
@@ -182,6 +187,9 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 			return rerankOut{}, bad("document %d has no token that is kept", i).at(Where{Document: &i})
 		}
 	}
+	if err := q.holdScratch(&query); err != nil {
+		return rerankOut{}, err
+	}
 	offsets, tokens := make([]int, 1, len(docs)+1), 0
 	for _, d := range docs {
 		tokens += d.Tokens
@@ -195,25 +203,32 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		all = append(all, d.Data...)
 	}
 	scores := make([]float32, len(docs))
-	if err := score(q, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
+	if err := score(q.ctx, q.s, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
 		return rerankOut{}, err
 	}
 	return sorted(scores)
 }
 
+// holdScratch counts what scoring makes of a query: a copy of its vectors, and for each of them, and
+// each goroutine, what matches it best.
+func (q *request) holdScratch(query *Matrix) error {
+	each := 4*query.Dim + 8 + 8*parallel.Processors()
+	return q.body.hold(int64(query.Tokens) * int64(each))
+}
+
 // score writes the scores of documents that have the dimension of the query.
-func score(q *request, query *Matrix, docs *maxsim.Batch, scores []float32) error {
+func score(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
 	if query.Dim > kernels.MaxDim {
 		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
 	}
-	backend := q.s.o.Scorer
+	backend := s.o.Scorer
 	if backend == nil {
 		var err error
 		if backend, err = maxsim.Select(""); err != nil {
 			return err
 		}
 	}
-	return backend.Score(q.ctx, &maxsim.Call{
+	return backend.Score(ctx, &maxsim.Call{
 		Q: maxsim.Single(maxsim.Float32(query.Data, query.Dim)), D: docs, Scores: scores,
 	})
 }

@@ -108,6 +108,7 @@ type Server struct {
 	making   making
 	bodies   *budget
 	answers  *budget
+	spares   chan *piece
 	draining atomic.Bool
 	started  time.Time
 	now      func() time.Time
@@ -124,7 +125,7 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 	if collections == nil {
 		return nil, errors.New("server.New: no collections are given")
 	}
-	s := &Server{collections: collections, started: time.Now(), now: time.Now}
+	s := &Server{collections: collections, started: time.Now(), now: time.Now, spares: make(chan *piece, sparePieces)}
 	if o != nil {
 		s.o = *o
 	}

@@ -207,11 +207,14 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 			if len(a.Shape) != 1 {
 				return nil, fmt.Errorf("tensors: %s has the shape %v; want one axis", name, a.Shape)
 			}
+			if strings.Contains(a.Dtype, "f") {
+				return nil, fmt.Errorf("tensors: %s has the type %s; want integers", name, file.Dtype(name))
+			}
 			continue
 		case len(a.Shape) != 2 || a.Shape[1] < 1:
 			return nil, fmt.Errorf("tensors: %s has the shape %v; want [tokens, dimension]", name, a.Shape)
 		case !strings.Contains(a.Dtype, "f"):
-			return nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", name, a.Dtype)
+			return nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", name, file.Dtype(name))
 		}
 		dims[name] = a.Shape[1]
 		if name == tensorVectors {
@@ -241,7 +244,10 @@ func (t *tensorBody) read(early bool) error {
 		case tensorRequest:
 			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			const each = 512 // bytes for a document or query, and what is made of it
+			each := int64(512) // bytes for a document or query, and what is made of it
+			if t.q.route.pieces {
+				each = 256 // its score, as text too
+			}
 			t.lengths, err = readAll(t.q, a.Len(), each, a.Ints)
 		case tensorVectors:
 			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)

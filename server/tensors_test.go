@@ -168,7 +168,9 @@ func TestRerankInPieces(t *testing.T) {
 	large, _, _ := rerankBody(128, 20_000)
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank", large, tensorsMedia)
 	require.Contains(t, p.Message, "max-memory")
-	many, _, _ := rerankBody(1, slices.Repeat([]int{1}, 20_000)...)
+	many, _, _ := rerankBody(1, slices.Repeat([]int{1}, 30_000)...)
+	require.Equal(t, 200, s.send(t, "POST", "/rerank", many, tensorsMedia).status)
+	many, _, _ = rerankBody(1, slices.Repeat([]int{1}, 40_000)...)
 	s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank", many, tensorsMedia)
 	// Where lengths come last all of it has to be held.
 	query4, docs := named("query", f32Tensor(128, query...)), f32Tensor(128, values...)
@@ -220,6 +222,8 @@ func TestBadRerankTensors(t *testing.T) {
 		"lengths too few":     {safetensors(lengthsTensor(2), query, docs), "1 short of the 3 vectors"},
 		"lengths too many":    {safetensors(lengthsTensor(2, 2), query, docs), "number 1 of lengths is 2, and 1 vectors are left"},
 		"negative":            {safetensors(lengthsTensor(4, -1), query, docs), "number 0"},
+		"float lengths":       {safetensors(named("lengths", tensor{"", "F32", []int{2}, make([]byte, 8)}), query, docs), "lengths has the type F32; want integers"},
+		"integer vectors":     {safetensors(lengths, query, named("vectors", tensor{"", "I8", []int{3, dim}, make([]byte, 3*dim)})), "vectors has the type I8; want F16"},
 		"no vectors":          {safetensors(lengthsTensor(2, 0, 1), query, docs), "document 1: there are no vectors"},
 		"beyond float32":      {safetensors(lengthsTensor(1), huge("query"), huge("vectors")), "document 0: its score is beyond float32"},
 		"request":             {safetensors(lengths, query, docs, requestTensor(`{"query": [[1]]}`)), "as tensors too"},

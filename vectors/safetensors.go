@@ -210,6 +210,9 @@ func (s *Safetensors) Stored() []string {
 	return order
 }
 
+// Dtype is the type of a tensor as the file spells it; "" if there is no such tensor.
+func (s *Safetensors) Dtype(name string) string { return s.tensors[name].dtype }
+
 // Array opens a tensor, which is valid until the file is closed.
 func (s *Safetensors) Array(name string) (*Array, error) {
 	t, ok := s.tensors[name]

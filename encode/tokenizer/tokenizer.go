@@ -133,6 +133,7 @@ func (t *Tokenizer) run(w *work, text string) error {
 		return fmt.Errorf("%w: not valid UTF-8 at byte %d", ErrText, at)
 	}
 	if w.track {
+		in.src = slices.Grow(in.src, len(in.text))
 		for i := 0; i < len(in.text); {
 			_, n := utf8.DecodeRune(in.text[i:])
 			in.mark(n, place{int32(i), int32(i + n)})
@@ -173,6 +174,10 @@ func (t *Tokenizer) segment(w *work, at place) error {
 		w.cur, w.cuts = normal, append(w.cuts[:0], m.place)
 		for _, p := range t.preTokenizers {
 			p.split(w)
+		}
+		w.ids = slices.Grow(w.ids, len(w.cuts))
+		if w.track {
+			w.places = slices.Grow(w.places, len(w.cuts))
 		}
 		for _, c := range w.cuts {
 			if err := t.word(w, c); err != nil {

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
@@ -20,6 +21,15 @@ type buffer struct {
 
 func (b *buffer) reset(track bool) {
 	b.track, b.text, b.src = track, b.text[:0], b.src[:0]
+}
+
+// grow makes room for so many bytes at once: what append makes of a long text, one byte after another,
+// is several times as much.
+func (b *buffer) grow(n int) {
+	b.text = slices.Grow(b.text, n)
+	if b.track {
+		b.src = slices.Grow(b.src, n)
+	}
 }
 
 // bytes appends text that came from one place.
@@ -100,6 +110,7 @@ func (w *work) rewrite(pair *[2]buffer) *buffer {
 		b = &pair[1]
 	}
 	b.reset(w.track)
+	b.grow(len(w.cur.text))
 	return b
 }
 

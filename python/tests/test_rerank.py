@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import socket
+import threading
 import unittest
 
 import numpy as np
 
 from plaid_ir import Index, RequestError
 from plaid_ir._arrays import Body, read_tensors, tensors_body, to_array, to_float32, to_matrices
-from plaid_ir._http import _in_blocks
+from plaid_ir._http import _in_blocks, _send_pieces
 
 from .common import DIM, maxsim, unit
 
@@ -44,6 +46,11 @@ class Rerank(unittest.TestCase):
         doubles = [np.asfortranarray(d, dtype=np.float64) for d in self.docs]
         self.agree(self.index.rerank(self.query, doubles), self.query, self.docs)
 
+    def test_any_iterable(self) -> None:
+        self.agree(self.index.rerank(self.query, (d for d in self.docs)), self.query, self.docs)
+        self.assertEqual(self.index.rerank(self.query, iter([])), [])
+        self.assertEqual(self.index.rerank(self.query, []), [])
+
     def test_padded(self) -> None:
         padded = np.zeros((len(self.docs), max(map(len, self.docs)) + 3, DIM), np.float32)
         for row, d in zip(padded, self.docs):
@@ -60,6 +67,12 @@ class Rerank(unittest.TestCase):
     def test_errors(self) -> None:
         with self.assertRaisesRegex(ValueError, "have no vectors"):
             self.index.rerank(self.query, [[], []])
+        with self.assertRaisesRegex(ValueError, "there are 2 queries; want one"):
+            self.index.rerank(np.ones((2, 3, DIM), np.float32), self.docs)
+        with self.assertRaisesRegex(ValueError, "document 0 has vectors of dimension 0"):
+            self.index.rerank(self.query, [np.ones((2, 0), np.float32)])
+        with self.assertRaisesRegex(TypeError, "documents is None"):
+            self.index.rerank(self.query, None)
         with self.assertRaisesRegex(RequestError, "the documents have dimension 3, the query"):
             self.index.rerank(self.query, [np.eye(3)])
         for at in (3, 299):  # the service answers before all of it was sent
@@ -85,6 +98,8 @@ class Rerank(unittest.TestCase):
             self.agree(self.index.rerank(query, padded), query.float().numpy(), numbers)
             for m, want in zip(to_matrices(padded, "document"), numbers):
                 np.testing.assert_array_equal(to_float32(m), want)
+        eighths = [torch.ones(2, DIM).to(torch.float8_e4m3fn)]
+        self.agree(self.index.rerank(self.query, eighths), self.query, [np.ones((2, DIM), np.float32)])
         mixed = to_matrices([docs[0].to(torch.bfloat16), docs[1]], "document")
         self.assertEqual([m.dtype.str for m in mixed], ["<f4", "<f4"])
         with Index(None) as index:
@@ -120,6 +135,22 @@ class Wire(unittest.TestCase):
         blocks = list(_in_blocks([memoryview(p) for p in pieces]))
         self.assertEqual(b"".join(blocks), b"".join(pieces))
         self.assertLess(len(blocks), 10)
+
+    @unittest.skipUnless(hasattr(socket.socket, "sendmsg"), "the system has no sendmsg")
+    def test_pieces_are_sent_whole(self) -> None:
+        rng = np.random.default_rng(2)
+        sizes = [0, 1, *[3] * 1500, 70_000, 0, *rng.integers(1, 5000, 300), 9 << 20, 0, 7]
+        pieces = [rng.integers(0, 256, n, dtype="u1").data for n in sizes]
+        near, far = socket.socketpair()
+        with near, far:
+            near.settimeout(60)  # so that it does not block, and sends what there is room for
+            sender = threading.Thread(target=lambda: (_send_pieces(near, iter(pieces)), near.shutdown(socket.SHUT_WR)))
+            sender.start()
+            got = bytearray()
+            while piece := far.recv(1 << 16):
+                got += piece
+            sender.join()
+        self.assertEqual(bytes(got), b"".join(pieces))
 
     def test_answers(self) -> None:
         with Index(None) as index:

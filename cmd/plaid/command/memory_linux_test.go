@@ -175,7 +175,7 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"POST /encode": append(post("/encode", many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), many(`{"input_type":"query","texts":[`, `"a"`, `]}`, encoded), `{"input_type":"query","texts":[`+long+`]}`, `{"input_type":"document","texts":[`+long+`]}`),
 			worst{path: "/encode", body: many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), media: "application/json", accept: tensorsMedia}),
 		"POST /v1/embeddings":        post("/v1/embeddings", many(`{"input":[`, text, `]}`, encoded/4)),
-		"POST /rerank":               append(post("/rerank", `{"query":[`+row+`],`+many(`"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size), `{"query":[`+wide+`],`+many(`"documents":[`, `{"embeddings":[`+wide+`]}`, `]}`, size)), tensors("/rerank", true)...),
+		"POST /rerank":               append(post("/rerank", `{"query":[`+row+`],`+many(`"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size), `{"query":[`+wide+`],`+many(`"documents":[`, `{"embeddings":[`+wide+`]}`, `]}`, size), many(`{"documents":[{"embeddings":[[1]]}],"query":[`, `[0]`, `]}`, size)), tensors("/rerank", true)...),
 		"POST /rerank_with_encoding": post("/rerank_with_encoding", many(`{"query":"a","documents":[`, `"a"`, `]}`, encoded)),
 		"POST /v1/rerank":            post("/v1/rerank", many(`{"query":"a","return_documents":true,"documents":[`, `"a"`, `]}`, encoded)),
 		"POST /v2/rerank":            post("/v2/rerank", many(`{"query":"a","documents":[`, `{"text":"a"}`, `]}`, encoded)),

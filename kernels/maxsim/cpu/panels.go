@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -28,7 +30,7 @@ type span struct{ lo, hi int }
 func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, together bool, loops *tier.Screen) {
 	m := &b.Tokens
 	p.dim = m.Dim
-	p.spans, p.rows = p.spans[:0], p.rows[:0]
+	p.spans, p.rows = p.spans[:0], slices.Grow(p.rows[:0], m.Rows())
 	for q := range b.Len() {
 		for !together && len(p.rows)%width != 0 {
 			p.rows = append(p.rows, -1)

@@ -68,6 +68,8 @@ def to_array(x: Any) -> npt.NDArray[Any]:
             torch = sys.modules.get("torch")
             is_bfloat16 = torch is not None and isinstance(x, torch.Tensor)
             x = x.contiguous().view(cast("Any", torch).int16) if is_bfloat16 else x.float()
+        elif "float8" in str(x.dtype):  # a type that numpy does not have either
+            x = x.float()
         x = x.numpy()
     a = np.asarray(x)
     if is_bfloat16 or a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16":  # that of ml_dtypes
@@ -138,6 +140,8 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")
+        if m.shape[0] > 0 and m.shape[1] == 0:
+            raise ValueError(f"{what} {i} has vectors of dimension 0")
         if m.shape[0] == 0 and what != "document":
             raise ValueError(f"{what} {i} has no vectors")
     return alike(matrices, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import itertools
 import json
 import os
 import socket
@@ -16,9 +17,13 @@ from urllib.parse import urlsplit
 from ._arrays import TENSORS, Body, read_tensors, to_json
 from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError, Unreachable
 
-#: A body of at most this size goes with its head in one system call, which halves the time of a request in Python.
+#: Pieces, and bytes, that go with one system call; where there is none for that, smaller pieces are joined.
+_PIECES = 512
+_AT_ONCE = 8 << 20
 _SMALL = 256 << 10
 _SMALL_PIECE = 32 << 10
+#: Bytes of the head of an answer.
+_MOST_HEAD = 256 << 10
 #: Bytes that a Unix socket holds on their way, if the system allows it: fewer have the two sides wait for each other.
 _SOCKET_BUFFER = 1 << 20
 
@@ -65,24 +70,6 @@ def _read_response(response: http.client.HTTPResponse) -> _Response:
     return _Response(response.status, cast("Mapping[str, str]", response.headers), response.will_close, body)
 
 
-def _send_large(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    pieces: Iterable[bytes | memoryview] | None,
-    headers: Mapping[str, str],
-    reused: bool,
-) -> _Response:
-    """Sends a body piece by piece."""
-    try:
-        connection.request(method, path, body=None if pieces is None else _in_blocks(pieces), headers=dict(headers))
-    except (BrokenPipeError, ConnectionResetError):
-        if reused:
-            raise
-        # The service does not read a body that it refuses to its end. Its answer says why.
-    return _read_response(connection.getresponse())
-
-
 def _in_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     """Joins pieces that are so small that a system call for each would cost more than copying them."""
     small: list[bytes | memoryview] = []
@@ -103,15 +90,44 @@ def _in_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryv
         yield b"".join(small)
 
 
-def _send_small(
+def _send_pieces(sock: socket.socket, pieces: Iterable[bytes | memoryview]) -> None:
+    """Sends pieces: many with one system call, where the socket has one for that. TLS and Windows have none."""
+    if type(sock) is not socket.socket or not hasattr(sock, "sendmsg"):
+        for block in _in_blocks(pieces):
+            sock.sendall(block)
+        return
+    held: list[bytes | memoryview] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if len(held) == _PIECES or size >= _AT_ONCE:
+            _send_all(sock, held)
+            held, size = [], 0
+    _send_all(sock, held)
+
+
+def _send_all(sock: socket.socket, pieces: list[bytes | memoryview]) -> None:
+    while pieces:
+        sent, whole = sock.sendmsg(pieces), 0
+        while whole < len(pieces) and sent >= len(pieces[whole]):
+            sent -= len(pieces[whole])
+            whole += 1
+        pieces = pieces[whole:]
+        if sent:
+            pieces[0] = memoryview(pieces[0])[sent:]
+
+
+def _exchange(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,
     pieces: Iterable[bytes | memoryview] | None,
     headers: Mapping[str, str],
+    reused: bool,
 ) -> _Response:
-    """Sends a request with one system call, and reads an answer of known length with few more. http.client takes
-    0.2 ms for the same."""
+    """Sends a request with few system calls, and reads an answer of known length with few more. http.client takes
+    0.2 ms longer."""
     if connection.sock is None:
         connection.connect()
     sock = cast("socket.socket", connection.sock)
@@ -121,9 +137,15 @@ def _send_small(
         if "\n" in value or "\r" in value:
             raise ValueError(f"the header {name} has a line break in it")
         head.append(f"{name}: {value}")
-    sock.sendall(b"".join([("\r\n".join(head) + "\r\n\r\n").encode("ascii"), *(pieces or ())]))
+    start = ("\r\n".join(head) + "\r\n\r\n").encode("ascii")
+    try:
+        _send_pieces(sock, itertools.chain([start], pieces or ()))
+    except (BrokenPipeError, ConnectionResetError):
+        if reused:
+            raise
+        # The service does not read a body that it refuses to its end. Its answer says why.
     got = b""
-    while (end := got.find(b"\r\n\r\n")) < 0 and len(got) < _SMALL:
+    while (end := got.find(b"\r\n\r\n")) < 0 and len(got) < _MOST_HEAD:
         piece = sock.recv(1 << 16)
         if not piece:
             raise http.client.BadStatusLine("the connection was closed without an answer")
@@ -252,10 +274,7 @@ class Client:
         while True:
             connection, reused = self._connection()
             try:
-                if int(headers.get("Content-Length", 0)) <= _SMALL:
-                    response = _send_small(connection, method, path, pieces, headers)
-                else:
-                    response = _send_large(connection, method, path, pieces, headers, reused)
+                response = _exchange(connection, method, path, pieces, headers, reused)
             except (*_CONNECTION_LOST, FileNotFoundError) as e:
                 self.close()
                 if reused:  # the service closed it while it was idle

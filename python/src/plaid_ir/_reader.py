@@ -330,7 +330,7 @@ class IndexReader:
         return _search.explain(self._connection, id, query, k, where, parameters, mode or self.mode)
 
     def rerank(self, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-        """Scores any number of documents, which need not be in the index: texts for a query that is a text, matrices for
+        """Scores documents, which need not be in the index: texts for a query that is a text, matrices for
         a matrix. Vectors are not scaled to unit length.
 
         To rank documents of the index use ``search(query, len(ids), subset=ids, mode="candidates")``.

@@ -186,9 +186,11 @@ def explain(
 
 
 def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-    if len(cast("Any", documents)) == 0:
-        return []
+    if documents is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise TypeError("documents is None; want texts or matrices")
     texts, matrices = texts_or_matrices(documents, "document")
+    if not texts and not matrices:
+        return []
     if isinstance(query, str):
         if texts is None:
             raise TypeError("the query is a text, and the documents are vectors")
@@ -196,7 +198,10 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
     else:
         if matrices is None:
             raise TypeError("the query is vectors, and the documents are texts")
-        (q,) = to_matrices(query, "query")
+        queries = to_matrices(query, "query")
+        if len(queries) != 1:
+            raise ValueError(f"there are {len(queries)} queries; want one, a matrix [tokens, dim]")
+        (q,) = queries
         if not any(len(m) for m in matrices):
             raise ValueError("the documents have no vectors")
         body = tensors_body(matrices, None, q)
