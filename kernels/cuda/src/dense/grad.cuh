@@ -164,11 +164,8 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
     if (i + l >= end) return x;
     uint64_t pair = uint64_t(which) * p.count + i + l;
     x.doc = p.kind == kOwnPairs ? uint32_t(pair) : i + l;
-    if (p.kind == kListedPairs) {
-      pair = q.pairs[first + i + l], x.doc = d.pair_item[pair];
-      if (x.doc >= d.items) return x;
-    }
-    x.a = p.arg[pair * p.pitch + s];
+    if (p.kind == kListedPairs) pair = q.pairs[first + i + l], x.doc = d.pair_item[pair];
+    x.a = x.doc < d.items ? p.arg[pair * p.pitch + s] : -1;
     x.upstream = p.upstream ? p.upstream[pair] : 1.0f;
     return x;
   };
