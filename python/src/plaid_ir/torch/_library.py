@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import struct
 import sys
 import threading
@@ -133,7 +132,6 @@ class Call:
 
     def __init__(self, name: str, tail: str) -> None:
         self._name = name
-        self.sides: Final = "xy" if "chamfer" in name else "qd"
         record = struct.Struct("=16sQQqq6Q56s6Q56s16sQQ" + tail)
         self.pack: Final = record.pack
         self.size: Final = record.size
@@ -156,7 +154,7 @@ class Call:
         count = ctypes.c_int64()
         code = int(function(record, ctypes.addressof(count), error.address))
         if code:
-            fail(code, self.sides)
+            fail(code)
         return count.value
 
 
