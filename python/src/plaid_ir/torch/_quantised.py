@@ -7,9 +7,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ._functions import find_plan, run_score
-from ._maxsim import maxsim
+from ._calls import find_plan, run
 from ._library import ALL, OWN
+from ._maxsim import maxsim
 from ._operands import FLOATS, MASK, WHOLE, Terms, check_devices, check_tensor, describe, explain
 
 _SMALLEST: Final = 1e-12
@@ -116,7 +116,7 @@ def _score(
         q, d = q.contiguous(), d.contiguous()
         p = find_plan(q, d, q_mask, d_mask, None, None, terms)
         scales = (_pointer(q_scale), _pointer(q_zero), _pointer(d_scale), _pointer(d_zero))
-        scores = run_score(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
+        scores = run(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
     for factor in (q_factor, d_factor):
         if factor is not None:
             scores = scores * factor
