@@ -58,7 +58,7 @@ def keep(found: dict[Any, Any], key: Any, value: Any) -> None:
 
 def launch(
     call: Call, p: Plan, work: object, q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair,
-    tail: tuple[int, ...], scales: tuple[int, int, int, int] = (0, 0, 0, 0),
+    tail: tuple[Any, ...], scales: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> None:  # fmt: skip
     """Calls a function of the library on the plan's device. work tells calls of a plan apart that differ in the
     workspace that they need; tail has the fields of the function's own."""
@@ -88,21 +88,23 @@ def launch(
             dl = d_cut.data_ptr()
         else:
             do = d_cut.data_ptr()
-    body = (
-        q.data_ptr(), scales[0], scales[1], qo, ql, qm, p.q, d.data_ptr(), scales[2], scales[3], do, dl, dm, p.d,
+    q_scale, q_zero, d_scale, d_zero = scales
+    fields = [
+        call.heads[index + 1], 0, 0, 0, 0,  # stream, workspace, its bytes, threads
+        q.data_ptr(), q_scale, q_zero, qo, ql, qm, p.q, d.data_ptr(), d_scale, d_zero, do, dl, dm, p.d,
         p.pairs, 0 if pair_q is None else pair_q.data_ptr(), 0 if pair_d is None else pair_d.data_ptr(), *tail,
-    )  # fmt: skip
+    ]  # fmt: skip
     if index < 0:
-        record = call.pack(call.heads[0], 0, 0, 0, _threads(), *body)
+        fields[4] = _threads()
     else:
-        head = call.heads[index + 1]
         count = p.scratch.get(work)
         if count is None:
-            count = p.scratch[work] = call.workspace(call.pack(head, 0, 0, 0, 0, *body))
-        workspace = _empty(count, dtype=torch.uint8, device=p.device) if count else None
-        address = 0 if workspace is None else workspace.data_ptr()
-        record = call.pack(head, _raw_stream(index), address, count, 0, *body)
-    code = call.function(record, error.address)
+            count = p.scratch[work] = call.workspace(call.pack(*fields))
+        fields[1] = _raw_stream(index)
+        if count:
+            workspace = _empty(count, dtype=torch.uint8, device=p.device)
+            fields[2:4] = workspace.data_ptr(), count
+    code = call.function(call.pack(*fields), error.address)
     if code:
         fail(code)
 
@@ -118,11 +120,11 @@ def run(
         return torch.zeros(p.shape, dtype=_float32, device=p.device), *rows
     scores = _empty(p.shape, dtype=_float32, device=p.device)
     if not winners:
-        tail = (*p.rule, scores.data_ptr(), *p.no_winners)
+        tail = (p.rule, scores.data_ptr(), *p.no_winners)
         launch(p.call, p, False, q, d, q_cut, d_cut, pair_q, pair_d, tail, scales)
         return (scores,)
     rows = [_empty(shape, dtype=_int32, device=p.device) for shape in p.winners]
-    tail = (*p.rule, scores.data_ptr(), *[x.data_ptr() for x in rows])
+    tail = (p.rule, scores.data_ptr(), *[x.data_ptr() for x in rows])
     launch(p.call, p, True, q, d, q_cut, d_cut, pair_q, pair_d, tail, scales)
     return scores, *rows
 
@@ -143,6 +145,6 @@ def run_gradients(
     winners = tuple(x.contiguous() for x in winners)
     # Empty tensors have the address 0, which the library reads as: not wanted.
     addresses = [x.data_ptr() for x in (*winners, g, dq, dd)]
-    tail = (*p.rule, *addresses, p.q_type, p.d_type)
+    tail = (p.rule, *addresses, p.q_type, p.d_type)
     launch(p.gradients, p, (need_q, need_d), q, d, q_cut, d_cut, pair_q, pair_d, tail)
     return dq, dd

@@ -59,14 +59,9 @@ def _by_operator(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pai
     return _ops.score(q, d, q_cut, d_cut, pair_q, pair_d, *terms.numbers(), winners)[0]
 
 
-def traced(*tensors: Tensor) -> bool:
-    """Whether a mode, a tracer or a class of tensors wants to see an operator."""
-    if _modes() or _tracing():
-        return True
-    for x in tensors:  # noqa: SIM110 (any() takes several times as long)
-        if type(x) not in _TENSORS:
-            return True
-    return False
+def traced(x: Tensor, y: Tensor) -> bool:
+    """Reports whether a mode, a tracer or the class of a tensor is to see an operator."""
+    return bool(_modes() or _tracing() or type(x) not in _TENSORS or type(y) not in _TENSORS)
 
 
 def transformed() -> bool:
@@ -88,7 +83,9 @@ class Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        return run(find_plan(*args), *args[:6], True)
+        q, d, q_cut, d_cut, pair_q, pair_d, terms = args
+        p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
+        return run(p, q, d, q_cut, d_cut, pair_q, pair_d, True)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -135,7 +132,7 @@ class Gradients(torch.autograd.Function):
 _differentiable: Any = Scores
 _gradients: Any = Gradients
 # Function.apply, which looks after transforms first, takes three times as long.
-_apply: Any = super(torch.autograd.Function, _differentiable).apply
+_apply: Any = getattr(super(torch.autograd.Function, Scores), "apply")
 
 
 def twice() -> RuntimeError:

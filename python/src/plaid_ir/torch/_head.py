@@ -33,7 +33,7 @@ def maxsim_from_hidden(
     normalize divides the documents' vectors by their lengths, and leaves the queries as they are.
     """
     compiling = _is_compiling()
-    direct = not (compiling or traced(Q, H_d, W) or transformed() or Q.is_meta)
+    direct = not (compiling or traced(Q, H_d) or traced(W, W) or transformed() or Q.is_meta)
     double = _checked(Q, H_d, W, b) if direct else _check(Q, H_d, W, b)
     grad = torch.is_grad_enabled() and (
         Q.requires_grad or H_d.requires_grad or W.requires_grad or b is not None and b.requires_grad
@@ -135,7 +135,8 @@ class Head(torch.autograd.Function):
                 None if x is None else x.detach().requires_grad_(needed)
                 for x, needed in zip(saved[:4], ctx.needs_input_grad)
             ]
-            scores = _by_torch(*inputs, saved[4], ctx.normalize)
+            q, h, w, b = inputs
+            scores = _by_torch(q, h, w, b, saved[4], ctx.normalize)
             wanted = [x for x in inputs if x is not None and x.requires_grad]
             found = iter(torch.autograd.grad(scores, wanted, grad_outputs[0].to(scores.dtype)))
         return *(next(found) if x is not None and x.requires_grad else None for x in inputs), None, None

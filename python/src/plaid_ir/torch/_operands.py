@@ -65,7 +65,7 @@ class Plan:
     how_d: int
     call: Call
     gradients: Call
-    rule: tuple[int, int]  # the first fields of both: weights and normalize, or metric and mean
+    rule: bytes
     shape: tuple[int, ...]
     winners: tuple[tuple[int, ...], ...]  # their shapes
     no_winners: tuple[int, ...]  # the pointers to them if they are not wanted
@@ -239,10 +239,10 @@ def plan(
         p.shape = tuple(pair_q.shape)
         count = pair_q.numel()
     p.pairs = _library.pack_pairs(terms.kind, count)
-    p.call, p.gradients, p.rule = SCORE, GRADIENTS, (0, terms.normalize)
+    p.call, p.gradients, p.rule = SCORE, GRADIENTS, _library.pack_rule(0, terms.normalize)
     p.winners = ((*p.shape, longest_q),)
     if terms.metric >= 0:
-        p.call, p.gradients, p.rule = CHAMFER, CHAMFER_GRADIENTS, (terms.metric, terms.mean)
+        p.call, p.gradients, p.rule = CHAMFER, CHAMFER_GRADIENTS, _library.pack_rule(terms.metric, terms.mean)
         p.winners = (*p.winners, (*p.shape, longest_d))
     p.no_winners = (0,) * len(p.winners)
     dim = q.shape[-1]

@@ -25,14 +25,16 @@ _TERMS: Final = (
 )
 def score(*args: Any) -> tuple[Tensor, ...]:
     """Scores or distances, and the winning rows of q and of d, which are empty where there are none."""
-    operands, terms, winners = args[:6], Terms(*args[6:14]), args[14]
-    outputs = run(find_plan(*operands, terms), *operands, winners)
+    q, d, q_cut, d_cut, pair_q, pair_d, *numbers, winners = args
+    p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, Terms(*numbers))
+    outputs = run(p, q, d, q_cut, d_cut, pair_q, pair_d, winners)
     return *outputs, *(outputs[0].new_empty(0, dtype=torch.int32) for _ in range(3 - len(outputs)))
 
 
 @score.register_fake
 def _(*args: Any) -> tuple[Tensor, ...]:
-    (q, d, q_cut, d_cut, pair_q, _), terms, winners = args[:6], Terms(*args[6:14]), args[14]
+    q, d, q_cut, d_cut, pair_q, _, *numbers, winners = args
+    terms = Terms(*numbers)
     torch._check(
         q.shape[-1] == d.shape[-1], lambda: f"Q and D must share the embedding dim; got {q.shape} and {d.shape}"
     )
