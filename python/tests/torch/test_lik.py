@@ -84,3 +84,10 @@ def test_install_and_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.modules["late_interaction_kernels"] is before
     assert sys.modules["late_interaction_kernels.forward"] is part
     plaid_ir.lik.uninstall()
+
+
+def test_patches_say_what_to_do() -> None:
+    with pytest.warns(DeprecationWarning, match="score_metric"):
+        plaid_ir.lik.patch_pylate()
+    with pytest.warns(DeprecationWarning, match="maxsim_inbatch"):
+        plaid_ir.lik.patch_colpali_engine()

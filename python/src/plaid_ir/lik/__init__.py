@@ -11,7 +11,8 @@ for that name (PyLate, colpali-engine) score with plaid, whether or not the othe
 
 What differs: tensors of the processor are scored by plaid's own loops, not by plain PyTorch;
 float32 is not rounded to float16; gradients are the same bits on every run, so `backward=` is
-checked and then ignored; the Triton kernels (`forward`, `backward`, `_autotune`) are not there.
+checked and then ignored; `patch_pylate` and its like do nothing; the Triton kernels (`forward`,
+`backward`, `_autotune`) are not there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from . import autograd, fp8, mps, padded, patches, plaid, reference, retrieval
+from . import autograd, fp8, padded, patches, plaid, reference, retrieval
 from .autograd import maxsim, maxsim_pairs, maxsim_varlen
 from .padded import maxsim_padded
 from .patches import patch_colpali_engine, patch_pylate, unpatch_colpali_engine, unpatch_pylate
@@ -48,8 +49,8 @@ _MODULES: dict[str, ModuleType] = {
     "colpali_compat": patches,
     "fp8": fp8,
     "fused_head": autograd,
-    "mps": mps,
-    "mps.compile_dispatch": mps,
+    "mps": autograd,
+    "mps.compile_dispatch": autograd,
     "padded": padded,
     "plaid": plaid,
     "pylate_compat": patches,
