@@ -90,6 +90,21 @@ func TestScreenedSameBits(t *testing.T) {
 	}
 }
 
+// Sums of levels of a column have more than 16 bits: of many dimensions, and of fewer that have the same sign.
+func TestScreenedManyDimensions(t *testing.T) {
+	for _, dim := range []int{1040, 2048, 4096} {
+		rng := maxsimtest.Rand(uint64(dim))
+		q := maxsimtest.Side{Lengths: []int{50}}.Batch(rng, dim)
+		d := maxsimtest.Side{Lengths: []int{90, 40}}.Batch(rng, dim)
+		if dim < 2048 {
+			for i := range q.Tokens.F32 {
+				q.Tokens.F32[i] = 1
+			}
+		}
+		requireScreened(t, q, d, func(bool) bool { return true })
+	}
+}
+
 // TestScreenedWorst: the bound holds, and with little to spare, where all errors of rounding are
 // as large as they can be and point the same way: the best token is rounded down in all of its
 // dimensions, and the next best up.

@@ -84,13 +84,13 @@ func (s *screenPanels) put(c int, x []float32) {
 	if !s.loops.Halves {
 		flip = 0x80808080
 	}
-	low, high := uint32(0), uint32(0) // sums of two bytes each
+	levels := 0
 	for k := 0; k < s.stride; k += 4 {
 		word := binary.LittleEndian.Uint32(s.row.levels[k:])
-		low, high = low+word&0xff00ff, high+word>>8&0xff00ff
+		two := word&0xff00ff + word>>8&0xff00ff // sums of two bytes each
+		levels += int(two&0xffff + two>>16)
 		binary.LittleEndian.PutUint32(panel[width*k+4*lane:], word^flip)
 	}
-	levels := int(low&0xffff) + int(low>>16) + int(high&0xffff) + int(high>>16)
 	s.starts[c/width][lane] = int32(128 * (128*s.stride - levels))
 	more := 1 + float64(len(x))/(1<<23) // the squares are sums of float32
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
