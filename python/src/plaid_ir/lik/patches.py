@@ -1,4 +1,4 @@
-"""The names by which late-interaction-kernels patches other packages. As in its new versions they do nothing but warn."""
+"""The names by which late-interaction-kernels patches other packages. As with new versions of them, they do nothing."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ def maxsim_padded_reference(
 ) -> torch.Tensor:
     """Scores [B, C] of padded queries and candidates, in float32."""
     q_cut, d_cut = (x.to(queries.device).reshape(-1) for x in (query_lengths, doc_lengths))
-    return _plain.score(queries.float(), documents.float(), q_cut, d_cut, None, None, Terms(LENGTHS, LENGTHS, OWN, False))
+    terms = Terms(LENGTHS, LENGTHS, OWN, False)
+    return _plain.score(queries.float(), documents.float(), q_cut, d_cut, None, None, terms)
 
 
 def maxsim_from_hidden_reference(

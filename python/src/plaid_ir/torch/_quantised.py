@@ -103,7 +103,7 @@ def _score(
     q, q_scale, q_factor = _scaled("Q", q, q_scale, q_zero, kind)
     d, d_scale, d_factor = _scaled("D", d, d_scale, d_zero, kind)
     q, d = q.detach(), d.detach()
-    if q.dtype != kind and d.dtype != kind or kind not in (q.dtype, d.dtype) or q.device.type not in ("cpu", "cuda"):
+    if kind not in (q.dtype, d.dtype) or q.device.type not in ("cpu", "cuda"):
         with torch.no_grad():
             q = q if q_scale is None else _floats(q, q_scale, q_zero)
             d = d if d_scale is None else _floats(d, d_scale, d_zero)
