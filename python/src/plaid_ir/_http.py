@@ -240,9 +240,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Sends a request, with JSON or another body, and returns the JSON of the answer, with ``vectors`` if it has
-        tensors. All requests of this package
-        can be repeated without harm. One is repeated if an idle connection was closed, or if the service says when to
-        try again."""
+        tensors. All requests of this package can be repeated without harm. One is repeated if an idle connection was
+        closed, or if the service says when to try again."""
         fields = {**self._headers, **(headers or {})}
         pieces: Iterable[bytes | memoryview] | None = None
         if isinstance(body, Body):

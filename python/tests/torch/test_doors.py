@@ -87,9 +87,9 @@ def test_operators(device: str) -> None:
     q, d = leaves(random(3, 4, 8, device=device), random(5, 6, 8, device=device))
     mask = masks("holes", 5, 6, device=device)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    torch.library.opcheck(_ops.score, (q, d, None, mask, None, None, 0, 1, 0, True, 0, 0, True), test_utils=checks)
+    torch.library.opcheck(_ops.score, (q, d, None, mask, None, None, 0, 1, 0, True, 0, 0, -1, False, True), test_utils=checks)
     x, y = leaves(random(3, 4, 8, device=device), random(3, 6, 8, device=device))
-    torch.library.opcheck(_ops.chamfer, (x, y, None, None, 0, 0, 1, 0, True, True), test_utils=checks)
+    torch.library.opcheck(_ops.score, (x, y, None, None, None, None, 0, 0, 1, False, 0, 0, 0, True, True), test_utils=checks)
     hidden = random(5, 6, 24, device=device), random(8, 24, device=device)
     torch.library.opcheck(_ops.head, (q.detach(), *hidden, None, mask, True), test_utils=checks[:1] + checks[2:3])
 
@@ -348,7 +348,7 @@ ERRORS = {
     "lengths": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4), ValueError, r"q_lengths\[1\] is 4"),
     "lengths validated": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4, validate=True), ValueError, "q_lengths .* 0..3"),
     "lengths shape": (lambda: plaid.maxsim_padded(Q, D, [3], [5] * 4), ValueError, r"q_lengths has the shape \[1\]"),
-    "candidates": (lambda: plaid.maxsim_candidates(Q, D, [[0], [4]]), ValueError, "^document 4 of pair 1 is not in 0..3"),
+    "candidates": (lambda: plaid.maxsim_candidates(Q, D, [[0], [4]]), ValueError, "^candidates: document 4 of pair 1 is not in 0..3"),
     "candidates validated": (
         lambda: plaid.maxsim_candidates(Q, D, torch.tensor([[0], [4]]), validate=True), ValueError, r"candidates .* 0..3",
     ),

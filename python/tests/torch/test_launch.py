@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import plaid_ir.torch as plaid
-from plaid_ir.torch import _functions, _library, _operands
+from plaid_ir.torch import _calls, _library, _operands
 
 
 class Device:
@@ -35,14 +35,16 @@ class Device:
 
 
 def test_workspace_of_data_that_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_functions, "_current_device", lambda: 0)
-    monkeypatch.setattr(_functions, "_raw_stream", lambda index: 0)
+    monkeypatch.setattr(_calls, "_current_device", lambda: 0)
+    monkeypatch.setattr(_calls, "_raw_stream", lambda index: 0)
     device: Any = Device()
-    p = _operands.Plan()
-    p.index, p.device, p.scratch = 0, torch.device("cpu"), {}
-    x = torch.zeros(100, dtype=torch.float16)
-    for data in (x, x, x[1:], x[1:], x):
-        _functions.launch(device, p, False, data.data_ptr())
+    x = torch.zeros(33, dtype=torch.float16)
+    aligned, moved = x[:32].view(1, 2, 16), x[1:].view(1, 2, 16)
+    p = _operands.plan(aligned, aligned, None, None, None, None, _operands.Terms(0, 0, _library.ALL, False))
+    p.index = 0
+    rest = aligned, None, None, None, None, (p.rule, 0, 0)
+    for data in (aligned, aligned, moved, moved, aligned):
+        _calls.launch(device, p, False, data, *rest)
     code = _library.MEMORY
     assert device.calls == [(0, 256), (0, 256), (code, 256), (0, 4096), (0, 4096), (0, 4096)]
     assert device.asked == 2  # by the first call, and by the one that did not fit
@@ -50,7 +52,7 @@ def test_workspace_of_data_that_are_not_aligned(monkeypatch: pytest.MonkeyPatch)
     device.full = True  # which no workspace helps
     device.calls.clear()
     with pytest.raises(MemoryError):
-        _functions.launch(device, p, False, x.data_ptr())
+        _calls.launch(device, p, False, aligned, *rest)
     assert device.calls == [(code, 4096), (code, 4096)]
 
 

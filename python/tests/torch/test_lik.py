@@ -110,3 +110,10 @@ def test_install_that_is_reloaded_and_that_threads_race_for() -> None:
         plaid_ir.lik.uninstall()
         del sys.modules["late_interaction_kernels"]
         sys.modules.update(others)
+
+
+def test_patches_say_what_to_do() -> None:
+    with pytest.warns(DeprecationWarning, match="score_metric"):
+        plaid_ir.lik.patch_pylate()
+    with pytest.warns(DeprecationWarning, match="maxsim_inbatch"):
+        plaid_ir.lik.patch_colpali_engine()

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import plaid_ir.lik  # noqa: E402
-from plaid_ir.torch import MaxSim  # noqa: E402
+from plaid_ir.torch import MaxSim, maxsim_inbatch, maxsim_kd  # noqa: E402
 
 torch.set_num_threads(1)
 WORDS, DIM = 60, 16
@@ -136,25 +136,15 @@ def test_pylate_masks_differ() -> None:
     assert MaxSim("all")(q, d, documents_mask=mask).item() == -8
 
 
-def test_pylate_patched() -> None:
-    scores = pytest.importorskip("pylate.scores")
-    losses = pytest.importorskip("pylate.losses")
-    q, d = torch.randn(3, 5, DIM), torch.randn(4, 6, DIM)
-    own = torch.randn(3, 2, 6, DIM)
-    before = (scores.colbert_scores, scores.colbert_scores_pairwise, scores.colbert_kd_scores)
-    want = [before[0](q, d), before[1](q, d[:3]), before[2](q, own)]
-    plaid_ir.lik.patch_pylate()
-    try:
-        now = (scores.colbert_scores, scores.colbert_scores_pairwise, scores.colbert_kd_scores)
-        assert not set(now) & set(before)
-        for ours, theirs in zip([now[0](q, d), now[1](q, d[:3]), now[2](q, own)], want):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-        assert losses.Distillation(Encoder()).score_metric is now[2]
-        torch.testing.assert_close(now[0](q, d, backend="torch"), want[0], rtol=0, atol=0)
-    finally:
-        plaid_ir.lik.unpatch_pylate()
-    assert (scores.colbert_scores, scores.colbert_scores_pairwise, scores.colbert_kd_scores) == before
-    assert losses.Distillation(Encoder()).score_metric is before[2]
+def test_pylate_rerank(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = pytest.importorskip("pylate.rank.rank")
+    documents = [[torch.randn(n, DIM) for n in (6, 3, 5)] for _ in range(2)]
+    args = [["a", "b", "c"], ["d", "e", "f"]], [torch.randn(4, DIM) for _ in range(2)], documents
+    want = rank.rerank(*args)
+    monkeypatch.setattr(rank, "colbert_scores", MaxSim())
+    for ours, theirs in zip(rank.rerank(*args), want):
+        assert [x["id"] for x in ours] == [x["id"] for x in theirs]
+        assert [x["score"] for x in ours] == pytest.approx([x["score"] for x in theirs], rel=1e-5)
 
 
 def sentence_transformers(name: str) -> tuple[Callable[[Any, bool], Any], tuple[Any, ...]]:
@@ -202,12 +192,13 @@ def colpali(name: str, encoder: Any, ours: bool) -> Callable[..., Any]:
             vectors = [q, d, torch.stack(negatives, dim=1)]
         else:
             vectors = vectors[:2]
+        theirs = module.maxsim_inbatch, module.maxsim_kd
         if ours:
-            plaid_ir.lik.patch_colpali_engine()
+            module.maxsim_inbatch, module.maxsim_kd = maxsim_inbatch, maxsim_kd
         try:
             return head(*vectors)
         finally:
-            plaid_ir.lik.unpatch_colpali_engine()
+            module.maxsim_inbatch, module.maxsim_kd = theirs
 
     return loss
 
@@ -223,20 +214,6 @@ def test_colpali_engine_training(name: str) -> None:
     # Their temperature is .02: larger steps make differences of rounding grow.
     rate = {"ColbertSigmoidLoss": 2e-4, "ColbertPairwiseCELoss": 0.1}.get(name, 2e-3)
     check_training(lambda e, ours: colpali(name, e, ours), columns(3), rate=rate)
-
-
-def test_colpali_engine_patched() -> None:
-    """What the losses call is plaid's function, and theirs again afterwards."""
-    pytest.importorskip("colpali_engine.loss")
-    names = ["colpali_engine.utils.maxsim", "colpali_engine.loss.late_interaction_losses", "colpali_engine.utils.processing_utils"]
-    modules = [importlib.import_module(name) for name in names]
-    before = [module.maxsim_inbatch for module in modules]
-    plaid_ir.lik.patch_colpali_engine()
-    try:
-        assert not {m.maxsim_inbatch for m in modules} & set(before)
-    finally:
-        plaid_ir.lik.unpatch_colpali_engine()
-    assert [m.maxsim_inbatch for m in modules] == before
 
 
 def test_lik_is_found() -> None:

@@ -12,7 +12,8 @@ errors are those of `plaid_ir.torch`.
 
 What differs: tensors of the processor are scored by plaid's own loops, not by plain PyTorch;
 float32 is not rounded to float16; gradients are the same bits on every run, so `backward=` is
-checked and then ignored; the Triton kernels (`forward`, `backward`, `_autotune`) are not there.
+checked and then ignored; `patch_pylate` and its like do nothing; the Triton kernels (`forward`,
+`backward`, `_autotune`) are not there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import threading
 from types import ModuleType
 
-from . import autograd, fp8, mps, padded, patches, plaid, reference, retrieval
+from . import autograd, fp8, padded, patches, plaid, reference, retrieval
 from .autograd import maxsim, maxsim_pairs, maxsim_varlen
 from .padded import maxsim_padded
 from .patches import patch_colpali_engine, patch_pylate, unpatch_colpali_engine, unpatch_pylate
@@ -50,8 +51,8 @@ _MODULES: dict[str, ModuleType] = {
     "colpali_compat": patches,
     "fp8": fp8,
     "fused_head": autograd,
-    "mps": mps,
-    "mps.compile_dispatch": mps,
+    "mps": autograd,
+    "mps.compile_dispatch": autograd,
     "padded": padded,
     "plaid": plaid,
     "pylate_compat": patches,

@@ -9,7 +9,15 @@ import torch
 
 from .. import torch as scoring
 
-__all__ = ["maxsim", "maxsim_from_hidden", "maxsim_pairs", "maxsim_varlen", "score_pairs_packed"]
+__all__ = [
+    "maxsim",
+    "maxsim_from_hidden",
+    "maxsim_inference_mps",
+    "maxsim_mps",
+    "maxsim_pairs",
+    "maxsim_varlen",
+    "score_pairs_packed",
+]
 
 _BACKWARD = ("auto", "unified", "lowmem")
 _NORM_CHECKED = False
@@ -71,6 +79,21 @@ def _check_own(Q: torch.Tensor, D: torch.Tensor, q_mask: torch.Tensor | None) ->
         raise ValueError(f"D with four axes needs D.shape[0] == Q.shape[0]: there are {D.shape[0]} and {Q.shape[0]}")
     if q_mask is not None and q_mask.shape != Q.shape[:2]:
         raise ValueError(f"q_mask must be [Nq, Lq], {list(Q.shape[:2])}, not {list(q_mask.shape)}")
+
+
+def maxsim_mps(
+    Q: torch.Tensor,
+    D: torch.Tensor,
+    q_mask: torch.Tensor | None = None,
+    d_mask: torch.Tensor | None = None,
+    *,
+    normalize: bool = True,
+) -> torch.Tensor:
+    """As maxsim, under the name for Apple's GPUs: PyTorch's own operations do the work there."""
+    return maxsim(Q, D, q_mask, d_mask, normalize=normalize)
+
+
+maxsim_inference_mps = torch.no_grad()(maxsim_mps)
 
 
 def maxsim_pairs(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from ..torch import _plain
+from ..torch._library import ALL, LISTED, OWN
+from ..torch._operands import LENGTHS, MASK, OFFSETS, WHOLE, Terms
+
 __all__ = [
     "NEG_INF",
     "maxsim_from_hidden_reference",
@@ -17,28 +21,11 @@ __all__ = [
 ]
 
 NEG_INF = float("-inf")
+_PACKED = ("Q", "D", "cu_seqlens_q", "cu_seqlens_d")
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.float64 else x.float()
-
-
-def _unit(x: torch.Tensor, normalize: bool) -> torch.Tensor:
-    return torch.nn.functional.normalize(_wide(x), dim=-1, eps=1e-12) if normalize else _wide(x)
-
-
-def _best(similarities: torch.Tensor, keep: torch.Tensor | None, dim: int = -1) -> torch.Tensor:
-    """The maxima of those that are kept, and 0 where there are none."""
-    if keep is not None:
-        similarities = similarities.masked_fill(~keep.bool(), NEG_INF)
-    if similarities.shape[dim] == 0:
-        return similarities.sum(dim)
-    best = similarities.amax(dim) if not similarities.requires_grad else similarities.max(dim).values
-    return best.masked_fill(~best.isfinite(), 0.0)
-
-
-def _prefix(lengths: torch.Tensor, longest: int, device: torch.device) -> torch.Tensor:
-    return torch.arange(longest, device=device) < lengths.to(device).unsqueeze(-1)
 
 
 def maxsim_reference(
@@ -52,30 +39,17 @@ def maxsim_reference(
     """Scores [Nq, Nd], or [Nq, K] of documents [Nq, K, Ld, d]."""
     if Q.shape[-1] != D.shape[-1]:
         raise ValueError(f"embedding dims don't match: queries have {Q.shape[-1]}, documents {D.shape[-1]}")
-    q, d = (_unit(x.unsqueeze(0) if x.dim() == 2 else x, normalize) for x in (Q, D))
-    own = D.dim() == 4
-    similarities = torch.einsum("isd,ijtd->ijst" if own else "isd,jtd->ijst", q, d)
-    keep = None
-    if d_mask is not None:
-        keep = d_mask.reshape(d.shape[:-1]).unsqueeze(-2)
-        keep = keep if own else keep.unsqueeze(0)
-    best = _best(similarities, keep)
-    if q_mask is not None:
-        best = best * q_mask.reshape(q.shape[0], 1, -1).to(best.dtype)
-    scores = best.sum(-1)
-    if Q.dim() == 2:
-        scores = scores.squeeze(0)
-    return scores.squeeze(-1) if D.dim() == 2 else scores
+    q_cut, d_cut = (WHOLE if mask is None else MASK for mask in (q_mask, d_mask))
+    terms = Terms(q_cut, d_cut, OWN if D.dim() == 4 else ALL, normalize)
+    return _plain.score(_wide(Q), _wide(D), q_mask, d_mask, None, None, terms)
 
 
 def maxsim_reference_varlen(
     Q: torch.Tensor, D: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_d: torch.Tensor
 ) -> torch.Tensor:
     """Scores [Nq, Nd] of packed tokens."""
-    queries, docs = cu_seqlens_q.numel() - 1, cu_seqlens_d.numel() - 1
-    pairs = torch.cartesian_prod(torch.arange(queries), torch.arange(docs)).reshape(-1, 2)
-    flat = maxsim_reference_scatter(Q, D, cu_seqlens_q, cu_seqlens_d, pairs[:, 0], pairs[:, 1])
-    return flat.reshape(queries, docs)
+    terms = Terms(OFFSETS, OFFSETS, ALL, False, _longest(cu_seqlens_q), _longest(cu_seqlens_d), names=_PACKED)
+    return _plain.score(_wide(Q), _wide(D), cu_seqlens_q, cu_seqlens_d, None, None, terms)
 
 
 def maxsim_reference_scatter(
@@ -87,21 +61,23 @@ def maxsim_reference_scatter(
     pair_d_idx: torch.Tensor,
 ) -> torch.Tensor:
     """Scores [pairs] of packed tokens."""
-    q_ends, d_ends = cu_seqlens_q.tolist(), cu_seqlens_d.tolist()
-    scores = [
-        _best(Q_packed[q_ends[i] : q_ends[i + 1]].float() @ D_packed[d_ends[j] : d_ends[j + 1]].float().T, None).sum()
-        for i, j in zip(pair_q_idx.tolist(), pair_d_idx.tolist())
-    ]
-    return torch.stack(scores) if scores else Q_packed.new_empty(0, dtype=torch.float32)
+    longest = _longest(cu_seqlens_q), _longest(cu_seqlens_d)
+    pairs = ("pair_q_idx", "pair_d_idx")
+    terms = Terms(OFFSETS, OFFSETS, LISTED, False, *longest, names=_PACKED, pairs=pairs)
+    return _plain.score(_wide(Q_packed), _wide(D_packed), cu_seqlens_q, cu_seqlens_d, pair_q_idx, pair_d_idx, terms)
+
+
+def _longest(offsets: torch.Tensor) -> int:
+    return max(offsets.diff().tolist(), default=0)
 
 
 def maxsim_padded_reference(
     queries: torch.Tensor, documents: torch.Tensor, query_lengths: torch.Tensor, doc_lengths: torch.Tensor
 ) -> torch.Tensor:
     """Scores [B, C] of padded queries and candidates, in float32."""
-    q_mask = _prefix(query_lengths, queries.shape[1], queries.device)
-    d_mask = _prefix(doc_lengths, documents.shape[2], queries.device)
-    return maxsim_reference(queries.float(), documents.float(), q_mask, d_mask)
+    q_cut, d_cut = (x.to(queries.device).reshape(-1) for x in (query_lengths, doc_lengths))
+    terms = Terms(LENGTHS, LENGTHS, OWN, False, names=("queries", "documents", "query_lengths", "doc_lengths"))
+    return _plain.score(queries.float(), documents.float(), q_cut, d_cut, None, None, terms)
 
 
 def maxsim_from_hidden_reference(
@@ -115,7 +91,7 @@ def maxsim_from_hidden_reference(
 ) -> torch.Tensor:
     """Scores of documents that are hidden states."""
     D = torch.nn.functional.linear(H_d.float(), W.float(), None if b is None else b.float())
-    return maxsim_reference(Q, _unit(D, normalize), d_mask=d_mask)
+    return maxsim_reference(Q, _plain.unit(D) if normalize else D, d_mask=d_mask)
 
 
 def unpack_residuals_reference(residuals: torch.Tensor, nbits: int, d: int) -> torch.Tensor:
@@ -139,8 +115,8 @@ def maxsim_residual_reference(
     """Scores [Nq, Nd] of documents that are numbers of centroids and residuals."""
     buckets = unpack_residuals_reference(residuals, nbits, Q.shape[-1]).clamp(0, bucket_weights.numel() - 1)
     D = centroids.float()[codes.long()] + bucket_weights.float()[buckets.long()]
-    mask = _prefix(doc_lengths, codes.shape[1], codes.device)
-    scores = maxsim_reference(_unit(Q, normalize), _unit(D, normalize), d_mask=mask)
+    terms = Terms(WHOLE, LENGTHS, ALL, normalize, names=("Q", "D", "q_mask", "doc_lengths"))
+    scores = _plain.score(_wide(Q), D, None, doc_lengths.to(D.device), None, None, terms)
     return scores.unsqueeze(0) if Q.dim() == 2 else scores
 
 
@@ -149,5 +125,6 @@ def plaid_approx_score_reference(
 ) -> torch.Tensor:
     """Scores [B] of documents whose tokens are the centroids codes [B, Ld], of scores [centroids, Lq]."""
     similarities = query_centroid_scores.float()[codes.long()]
-    mask = _prefix(doc_lengths, codes.shape[1], codes.device)
-    return _best(similarities, mask.unsqueeze(-1), dim=1).sum(-1)
+    mask = torch.arange(codes.shape[1], device=codes.device) < doc_lengths.to(codes.device).unsqueeze(1)
+    best = similarities.masked_fill(~mask.unsqueeze(-1), NEG_INF).amax(1)
+    return best.masked_fill(best == NEG_INF, 0).sum(-1)

@@ -158,12 +158,12 @@ class Call:
         return count.value
 
 
-SCORE: Final = Call("plaid_score", "QqQQ")  # weights, normalize, scores, argmax
-# weights, normalize, argmax, upstream, dq, dd, dq_type, dd_type
-GRADIENTS: Final = Call("plaid_gradients", "QqQQQQqq")
-CHAMFER: Final = Call("plaid_chamfer", "qqQQQ")  # metric, mean, distances, nearest_q, nearest_d
-# metric, mean, nearest_q, nearest_d, upstream, dq, dd, dq_type, dd_type
-CHAMFER_GRADIENTS: Final = Call("plaid_chamfer_gradients", "qqQQQQQqq")
+# The fields of the functions' own; those of pack_rule are weights and normalize, or metric and mean.
+SCORE: Final = Call("plaid_score", "16sQQ")  # rule, scores, argmax
+GRADIENTS: Final = Call("plaid_gradients", "16sQQQQqq")  # rule, argmax, upstream, dq, dd, dq_type, dd_type
+CHAMFER: Final = Call("plaid_chamfer", "16sQQQ")  # rule, distances, nearest_q, nearest_d
+# rule, nearest_q, nearest_d, upstream, dq, dd, dq_type, dd_type
+CHAMFER_GRADIENTS: Final = Call("plaid_chamfer_gradients", "16sQQQQQqq")
 HEAD: Final = Call("plaid_head", "QqQqQQ")  # query_weights, normalize, head, head_type, bias, scores
 
 
@@ -173,6 +173,10 @@ def pack_batch(mask_stride: int, kind: int, dim: int, items: int, rows: int, str
 
 def pack_pairs(kind: int, count: int) -> bytes:
     return struct.pack("=qq", kind, count)
+
+
+def pack_rule(first: int, second: int) -> bytes:
+    return struct.pack("=qq", first, second)
 
 
 def backend() -> str:

@@ -84,7 +84,7 @@ def maxsim_varlen(
     rows, are a ValueError. Types, gradients, normalize and other errors are those of maxsim.
     """
     q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
-    terms = Terms(OFFSETS, OFFSETS, ALL, bool(normalize), longest_q, longest_d, _PACKED)
+    terms = Terms(OFFSETS, OFFSETS, ALL, bool(normalize), longest_q, longest_d, names=_PACKED)
     return score(Q, D, q_cut, d_cut, None, None, terms)
 
 
@@ -110,7 +110,7 @@ def score_pairs_packed(
         check_range("pair_q", q_index, q_cut.shape[0] - 1)
         check_range("pair_d", d_index, d_cut.shape[0] - 1)
     terms = Terms(
-        OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, _PACKED, pairs=("pair_q", "pair_d")
+        OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, names=_PACKED, pairs=("pair_q", "pair_d")
     )  # fmt: skip
     return score(Q, D, q_cut, d_cut, q_index, d_index, terms)
 
@@ -143,7 +143,7 @@ def maxsim_padded(
 
 
 _LENGTHS: Final = tuple(
-    Terms(LENGTHS, LENGTHS, kind, n, 0, 0, ("Q", "D", "q_lengths", "d_lengths"))
+    Terms(LENGTHS, LENGTHS, kind, n, names=("Q", "D", "q_lengths", "d_lengths"))
     for n in (False, True)
     for kind in (ALL, OWN)
 )

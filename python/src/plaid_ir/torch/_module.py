@@ -86,9 +86,9 @@ class MaxSim(torch.nn.Module):
         if self.kind == "all":
             scores = maxsim_varlen(packed_q, packed_d, offsets_q, offsets_d, normalize=self.normalize)
         else:
-            each = list(range(len(queries)))
+            numbers = list(range(len(queries)))
             scores = score_pairs_packed(
-                packed_q, packed_d, offsets_q, offsets_d, each, each, normalize=self.normalize
+                packed_q, packed_d, offsets_q, offsets_d, numbers, numbers, normalize=self.normalize
             )
         return scores, torch.tensor([max(len(x), 1) for x in queries], device=device)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _library
-from ._library import ALL, LISTED, OWN
+from ._library import ALL, CHAMFER, CHAMFER_GRADIENTS, GRADIENTS, LISTED, OWN, SCORE, Call
 
 # How the rows of a side are cut into items.
 WHOLE: Final = 0  # [..., longest, dim], all rows
@@ -30,17 +30,23 @@ class Terms(NamedTuple):
     normalize: bool
     longest_q: int = 0  # of packed sides
     longest_d: int = 0
+    metric: int = -1  # of distances; -1 is MaxSim
+    mean: bool = False  # of distances, not their sum
     names: tuple[str, str, str, str] = ("Q", "D", "q_mask", "d_mask")
     types: str = "floats"  # which there may be: floats, quantised, head (of which the dimensions differ)
     pairs: tuple[str, str] = ("candidates", "candidates")
+
+    def numbers(self) -> tuple[int, ...]:
+        """All but names and types: what an operator takes, and Terms of the operator are made of."""
+        return self[:8]
 
 
 class Plan:
     """How a call is made: all that shapes, types and devices decide, once for each of them."""
 
     __slots__ = (
-        "argmax", "argmax_d", "d", "d_copy", "d_fix", "d_type", "device", "how_d", "how_q", "index", "normalize",
-        "pairs", "plain", "q", "q_copy", "q_fix", "q_type", "scratch", "shape", "trivial", "words",
+        "call", "d", "d_copy", "d_fix", "d_type", "device", "gradients", "how_d", "how_q", "index", "no_winners",
+        "pairs", "plain", "q", "q_copy", "q_fix", "q_type", "rule", "scratch", "shape", "trivial", "winners", "words",
     )  # fmt: skip
 
     plain: bool  # by torch's own operations
@@ -58,10 +64,12 @@ class Plan:
     d_type: int
     how_q: int
     how_d: int
-    normalize: bool
+    call: Call
+    gradients: Call
+    rule: bytes
     shape: tuple[int, ...]
-    argmax: tuple[int, ...]
-    argmax_d: tuple[int, ...]
+    winners: tuple[tuple[int, ...], ...]  # their shapes
+    no_winners: tuple[int, ...]  # the pointers to them if they are not wanted
     scratch: dict[object, int]  # bytes of workspace
     words: tuple[tuple[str, str], ...]  # what errors of the library say, and what arguments are called
 
@@ -217,7 +225,7 @@ def plan(
         )
     p = Plan()
     p.device = q.device
-    p.how_q, p.how_d, p.normalize = terms.how_q, terms.how_d, terms.normalize
+    p.how_q, p.how_d = terms.how_q, terms.how_d
     p.q_copy, p.q, p.q_fix, q_items, longest_q = _side(q_name, q, q_cut, terms.how_q, terms.longest_q)
     p.d_copy, p.d, p.d_fix, d_items, longest_d = _side(d_name, d, d_cut, terms.how_d, terms.longest_d)
     p.q_type, p.d_type = _library.TYPES.get(q.dtype, 0), _library.TYPES.get(d.dtype, 0)
@@ -234,7 +242,12 @@ def plan(
         p.shape = tuple(pair_q.shape)
         count = pair_q.numel()
     p.pairs = _library.pack_pairs(terms.kind, count)
-    p.argmax, p.argmax_d = (*p.shape, longest_q), (*p.shape, longest_d)
+    p.call, p.gradients, p.rule = SCORE, GRADIENTS, _library.pack_rule(0, terms.normalize)
+    p.winners = ((*p.shape, longest_q),)
+    if terms.metric >= 0:
+        p.call, p.gradients, p.rule = CHAMFER, CHAMFER_GRADIENTS, _library.pack_rule(terms.metric, terms.mean)
+        p.winners = (*p.winners, (*p.shape, longest_d))
+    p.no_winners = (0,) * len(p.winners)
     dim = q.shape[-1]
     p.trivial = not (math.prod(p.shape) and longest_q and longest_d and dim and d.shape[-1])
     kind = q.device.type

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._library import ALL, OWN
+from ._library import ALL, METRICS, OWN
 from ._operands import LENGTHS, MASK, MAX_DIM, OFFSETS, Terms, check_offsets, check_range
 
 _SMALLEST = 1e-12
@@ -82,6 +82,8 @@ def score(
     terms: Terms,
 ) -> Tensor:  # fmt: skip
     check(q, d, q_cut, d_cut, terms)
+    if terms.metric >= 0:
+        return _chamfer(q, d, q_cut, d_cut, terms)
     kind = _working(q, d)
     q_shape = (q_cut.shape[0] - 1,) if terms.how_q == OFFSETS and q_cut is not None else tuple(q.shape[:-2])
     d_shape = (d_cut.shape[0] - 1,) if terms.how_d == OFFSETS and d_cut is not None else tuple(d.shape[:-2])
@@ -127,11 +129,8 @@ def score(
     return best.sum(-1).reshape(shape)
 
 
-def chamfer(
-    x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, terms: Terms, metric: int, mean: bool
-) -> Tensor:
+def _chamfer(x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, terms: Terms) -> Tensor:
     """Distances of sets with the same number: [N, dim] and [M, dim], or [B, N, dim] and [B, M, dim]."""
-    check(x, y, x_cut, y_cut, terms)
     kind = _working(x, y)
     shape = x.shape[:-2]
     x, x_valid = padded(x.to(kind), x_cut, terms.how_q, 0)
@@ -143,7 +142,7 @@ def chamfer(
     if not x.shape[1] or not y.shape[1]:
         return (x.sum((1, 2)) + y.sum((1, 2))).mul(0).reshape(shape)
     difference = x.unsqueeze(2) - y.unsqueeze(1)
-    distances = difference.abs().sum(-1) if metric == 1 else difference.square().sum(-1)
+    distances = difference.abs().sum(-1) if terms.metric == METRICS["l1"] else difference.square().sum(-1)
     if x_valid is None:
         x_valid = x.new_ones(x.shape[:2], dtype=torch.bool)
     if y_valid is None:
@@ -154,5 +153,5 @@ def chamfer(
     for axis, valid in ((2, x_valid), (1, y_valid)):
         nearest = torch.where(valid & some.unsqueeze(1), distances.min(dim=axis).values, 0)
         part = nearest.sum(-1)
-        total = total + (part / valid.sum(-1).clamp_min(1) if mean else part)
+        total = total + (part / valid.sum(-1).clamp_min(1) if terms.mean else part)
     return total.reshape(shape)

@@ -7,9 +7,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ._functions import find_plan, run_score
-from ._maxsim import maxsim
+from ._calls import find_plan, run
 from ._library import ALL, OWN
+from ._maxsim import maxsim
 from ._operands import FLOATS, MASK, WHOLE, Terms, check_devices, check_tensor, describe, explain
 
 _SMALLEST: Final = 1e-12
@@ -112,7 +112,7 @@ def _score(
     q, q_scale, q_factor = _scaled("Q", q, q_scale, q_zero, kind)
     d, d_scale, d_factor = _scaled("D", d, d_scale, d_zero, kind)
     q, d = q.detach(), d.detach()
-    if q.dtype != kind and d.dtype != kind or kind not in (q.dtype, d.dtype) or q.device.type not in ("cpu", "cuda"):
+    if kind not in (q.dtype, d.dtype) or q.device.type not in ("cpu", "cuda"):
         with torch.no_grad():
             q = q if q_scale is None else _floats(q, q_scale, q_zero)
             d = d if d_scale is None else _floats(d, d_scale, d_zero)
@@ -125,7 +125,7 @@ def _score(
         q, d = q.contiguous(), d.contiguous()
         p = find_plan(q, d, q_mask, d_mask, None, None, terms)
         scales = (_pointer(q_scale), _pointer(q_zero), _pointer(d_scale), _pointer(d_zero))
-        scores = run_score(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
+        scores = run(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
     for factor in (q_factor, d_factor):
         if factor is not None:
             scores = scores * factor
