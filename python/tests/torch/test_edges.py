@@ -161,3 +161,18 @@ def test_longest_items_that_no_memory_has() -> None:
     rows = torch.ones(3, 4)
     for wrong in (-1, 1 << 31, 1 << 70):
         refused("longest item of D", lambda: plaid.maxsim_varlen(rows, rows, [0, 3], [0, 3], 3, wrong))
+
+
+def test_vectors_that_have_left_a_transform(device: str) -> None:
+    """What torch.func wrapped is the tensor itself afterwards."""
+    q, d = random(2, 4, 8, device=device).requires_grad_(), random(3, 5, 8, device=device)
+    seen = []
+
+    def loss(x: Tensor) -> Tensor:
+        seen.append(x)
+        return plaid.maxsim(x, d).sum()
+
+    want = torch.func.grad(loss)(q)
+    plaid.maxsim(seen[0], d).sum().backward()
+    assert q.grad is not None
+    same(q.grad, want)

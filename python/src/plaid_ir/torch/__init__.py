@@ -19,7 +19,7 @@ NotImplementedError says that the device does not do something, DeviceError that
 from __future__ import annotations
 
 try:
-    import torch as _torch  # noqa: F401
+    import torch as _torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except ModuleNotFoundError as e:
     if e.name != "torch":
         raise

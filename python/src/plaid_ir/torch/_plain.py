@@ -5,6 +5,8 @@ All is differentiable, as often as torch can. The product of every query with ev
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,8 @@ from ._library import ALL, METRICS, OWN
 from ._operands import LENGTHS, MASK, MAX_DIM, OFFSETS, Terms, check_offsets, check_range
 
 _SMALLEST = 1e-12
+_C: Any = torch._C
+_transforms: Any = _C._are_functorch_transforms_active
 
 
 def padded(x: Tensor, cut: Tensor | None, how: int, longest: int) -> tuple[Tensor, Tensor | None]:
@@ -63,7 +67,7 @@ def check(q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, term
 
 
 def _has_values(x: Tensor) -> bool:
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]
+    if torch.compiler.is_compiling() or _transforms():
         return False
     return x.device.type == "cpu" and type(x) is Tensor
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,7 +81,7 @@ def rank(
 
 def _blocks(
     d: Tensor | Iterable[Tensor | tuple[Tensor, Tensor | None]], d_mask: Tensor | None, chunk: int | None
-) -> Iterator[tuple[Tensor, Tensor | None]]:
+) -> Iterator[tuple[Any, Tensor | None]]:
     if not isinstance(d, Tensor):
         if d_mask is not None:
             raise ValueError("blocks of documents bring their masks: pass pairs of tensor and mask, not d_mask")
