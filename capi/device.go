@@ -118,7 +118,8 @@ func deviceHead(w *work, c *cHead) error {
 
 func (w *work) tensorPlace() tensor.Place {
 	return tensor.Place{
-		Stream: address(w.place.stream), Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes),
+		Stream:    address(w.place.stream),
+		Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes),
 	}
 }
 
