@@ -108,13 +108,13 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(), longest: x.longest(),
 		nearest: c.NearestQ != 0 || c.NearestD != 0,
 	}}
-	if found := d.shelf.find(key); found != nil {
+	if found := d.plans.find(key); found != nil {
 		plan = found.plan.(*chamferPlan)
 	} else if plan, err = planChamfer(key.shape, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
 	} else {
-		d.shelf.put(key, plan)
-		d.tidy()
+		d.plans.put(key, plan)
+		d.plans.evict(d.rt.Driver)
 	}
 	x.work = x.room.Take(plan.bytes)
 	return x, plan, nil

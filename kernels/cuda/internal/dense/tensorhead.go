@@ -30,8 +30,8 @@ type headKey struct {
 	head   batchKey
 }
 
-// inHead makes token vectors of hidden states in the workspace.
-type inHead struct {
+// placedHead makes token vectors of hidden states in the workspace.
+type placedHead struct {
 	kernel          projector
 	hidden, weights placed
 	laid, out       int64
@@ -99,7 +99,7 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	if fast = fast && wf == f && (f == f16 || f == bf16 || f == split); !fast {
 		f, wf, fast = split, split, true
 	}
-	x := &inHead{kernel: project(d.rt.Arch(), d.rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
+	x := &placedHead{kernel: project(d.rt.Arch(), d.rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
 	plain := x.kernel.rows > 0
 	x.hidden, x.weights = h.place(f, plain, false), w.place(wf, plain, false)
 	p.head = x
@@ -128,7 +128,7 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 }
 
 // lay takes room for n rows at a time.
-func (h *inHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
+func (h *placedHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
 	h.laid, h.out = -1, -1
 	if h.hidden.prepared {
 		h.hidden.lay(a, &c.head.D, n, false)
@@ -146,7 +146,7 @@ func (h *inHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
 }
 
 // blocks is how many blocks of columns there are, and chunks of 128 bytes of a row.
-func (h *inHead) blocks(c *ScoreCall) (across, chunks int) {
+func (h *placedHead) blocks(c *ScoreCall) (across, chunks int) {
 	return runtime.CeilDiv(c.Q.Dim, h.kernel.columns), runtime.CeilDiv(h.hidden.rowBytes, 128)
 }
 

@@ -109,7 +109,7 @@ func (p *Place) check(bytes int64) error {
 
 // ready sees that the tables of a plan are on the device, and stay there if the stream of the
 // call is captured.
-func (d *Device) ready(x *shelved, write func([]byte), size int64) error {
+func (d *Device) ready(x *cachedPlan, write func([]byte), size int64) error {
 	if !x.pinned && d.rt.Stream != driver.Given(0) { // which cannot be captured
 		capturing, err := d.rt.Driver.Capturing(d.rt.Stream)
 		if err != nil {
@@ -122,11 +122,11 @@ func (d *Device) ready(x *shelved, write func([]byte), size int64) error {
 	}
 	tables := make([]byte, size)
 	write(tables)
-	if err := d.fill(x, tables); err != nil {
+	if err := d.plans.fill(d.rt.Driver, d.aside, x, tables); err != nil {
 		return err
 	}
 	if !x.pinned {
-		d.tidy()
+		d.plans.evict(d.rt.Driver)
 	}
 	return nil
 }

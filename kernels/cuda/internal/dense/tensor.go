@@ -83,7 +83,7 @@ type Device struct {
 	rt *runtime.Runtime // Stream is that of the call in hand
 	// aside is the stream that tables are made with.
 	aside  driver.Stream
-	shelf  shelf
+	plans  planCache
 	limits limits
 }
 
@@ -100,7 +100,7 @@ func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, erro
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{rt: rt, limits: inPlaceLimits}
+	d := &Device{rt: rt, limits: tensorLimits}
 	if d.aside, err = rt.Driver.NewStream(); err != nil {
 		_ = rt.GiveBack()
 		return nil, err
@@ -111,7 +111,7 @@ func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, erro
 // Close gives back what the device has taken, of which nothing must be in use.
 func (d *Device) Close() error {
 	return d.enter(0, func() error {
-		d.shelf.clear(d.rt.Driver)
+		d.plans.clear(d.rt.Driver)
 		_ = d.rt.Driver.FreeStream(d.aside)
 		return d.rt.GiveBack()
 	})

@@ -37,9 +37,9 @@ func (b *Batch) matrix() *maxsim.Matrix {
 	return m
 }
 
-// inPlaceLimits bound what of a call is in the workspace at a time: documents that are packed
+// tensorLimits bound what of a call is in the workspace at a time: documents that are packed
 // stay in the cache until they are scored.
-var inPlaceLimits = limits{docs: stageBytes, part: 32 << 20, segment: 512}
+var tensorLimits = limits{docs: stageBytes, part: 32 << 20, segment: 512}
 
 // headPieces is how many times as many hidden states are packed at a time, for a kernel whose
 // blocks all read the weights first.
@@ -62,7 +62,7 @@ type scorePlan struct {
 	kernel   kernel
 	function driver.Function
 	q, d     placed
-	head     *inHead // nil: documents are token vectors
+	head     *placedHead // nil: documents are token vectors
 	// Groups of a query, rows of a segment and segments of a document.
 	perQuery, segment, segments int
 	// What only the device knows.
@@ -98,17 +98,17 @@ type scoreTables struct {
 const mostTable = 1 << 20
 
 // scorePlan finds the plan of a call, or makes it.
-func (d *Device) scorePlan(c *ScoreCall) (*shelved, error) {
+func (d *Device) scorePlan(c *ScoreCall) (*cachedPlan, error) {
 	key := scoreKey{c.Q.key(), c.D.key(), c.Pairs.Kind, c.Pairs.Count, c.Normalize, c.Weights != 0, c.Argmax != 0,
 		c.head.key()}
-	if x := d.shelf.find(key); x != nil {
+	if x := d.plans.find(key); x != nil {
 		return x, nil
 	}
 	p, err := d.newScorePlan(c)
 	if err != nil {
 		return nil, err
 	}
-	return d.shelf.put(key, p), nil
+	return d.plans.put(key, p), nil
 }
 
 func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {

@@ -1,0 +1,79 @@
+// Package dense scores plain token vectors on a device, and gives the gradients: the
+// contract is package maxsim's.
+//
+//	format    how rows of tokens lie in the device's memory
+//	work      which kernel, and which unit does what
+//	params    the structs of the device code
+//
+// A call of a backend has its operands in memory of the host:
+//
+//	operand   batches -> packed rows; held batches
+//	pieces    what of a call is on the device at a time; documents cut into segments
+//	score     a call, piece by piece
+//	rank      the best documents of each query, kept on the device
+//	head, grad, chamfer, chamfergrad   the other calls
+//
+// A call of a [Device] has tensors in the device's memory, and a stream of the caller:
+//
+//	tensor      what calls are made of, and their checks
+//	tensorplan  which kernel, what is on the device at a time, tables
+//	plancache   plans, kept from one call to the next
+//	tensorrows  rows where they are, or packed into the workspace
+//	tensorscore, tensorhead, tensorgrad, tensorchamfer   calls
+//
+// Both launch the same kernels: work and projector choose those of scores and heads, gradlaunch
+// those of gradients, chamferplan those of distances.
+//
+// The device code is in src/dense, its kernels and their structs in dense.cuh.
+package dense
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// backend is the backend of a device.
+type backend struct {
+	dev    *runtime.Device
+	work   work // of the device's goroutine
+	limits limits
+}
+
+// New returns the backend of a device.
+func New(d *runtime.Device) maxsim.Backend { return &backend{dev: d, limits: usualLimits} }
+
+// Name implements [maxsim.Backend]: it is that of the device.
+func (b *backend) Name() string { return b.dev.Info().Name }
+
+// submit runs a call on the device's goroutine. What it had begun is over when it fails, as
+// it does where an operand is a mapped file that was cut short.
+func (b *backend) submit(ctx context.Context, op string, run func(context.Context, *runtime.Runtime) error) error {
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		err := guarded(ctx, rt, run)
+		if err != nil {
+			rt.Drain()
+		}
+		return err
+	})
+	if err != nil {
+		return b.fault(op, err)
+	}
+	return nil
+}
+
+// guarded makes faults of mapped memory errors.
+func guarded(ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error) (err error) {
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), func(err error) error {
+		return fmt.Errorf("%w: %w", maxsim.ErrFault, err)
+	})
+	return run(ctx, rt)
+}
+
+func (b *backend) fault(op string, err error) error {
+	return fmt.Errorf("%s token vectors on %s: %w", op, b.Name(), err)
+}
