@@ -21,7 +21,7 @@
 //	tensorrows  rows where they are, or packed into the workspace
 //	tensorscore, tensorhead, tensorgrad, tensorchamfer   calls
 //
-// Both launch the same kernels: work and projector choose those of scores and heads, gradlaunch
+// Both launch the same kernels: work and project choose those of scores and heads, gradlaunch
 // those of gradients, chamferplan those of distances.
 //
 // The device code is in src/dense, its kernels and their structs in dense.cuh.

@@ -10,23 +10,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// The kinds of pairs of the kernels for distances.
-const (
-	chamferAll = iota
-	chamferOwn
-	chamferListed
-)
-
 // chamferGrads is a call under way.
 type chamferGrads struct {
 	sides
 	call  *maxsim.ChamferGradCall
-	kind  uint32
+	kind  PairKind
 	near  [2][]int32 // of tokens, at places of the pairs
 	pairs []denseChamferPair
-	items [2][]int32  // the first token of each item, and the end
-	first [2][]uint32 // of listed pairs: those of each item
-	list  [2][]uint32
+	items [2][]uint32  // the first token of each item, and the end
+	lists [2]pairLists // of listed pairs
 }
 
 // ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
@@ -54,10 +46,7 @@ func (g *chamferGrads) prepare() error {
 		g.pairs[p] = g.pair(g.call.At(p, ny))
 	}
 	for i, s := range g.both() {
-		g.items[i] = make([]int32, len(s.first))
-		for k, v := range s.first {
-			g.items[i][k] = int32(v)
-		}
+		g.items[i] = offsetsOf(s.first)
 	}
 	g.listPairs()
 	if !g.x.holes && !g.y.holes {
@@ -79,35 +68,15 @@ func (g *chamferGrads) prepare() error {
 	return nil
 }
 
-// listPairs says which pairs each item is of.
+// listPairs lists the pairs of each item where their kind does not say which they are.
 func (g *chamferGrads) listPairs() {
 	n, nx, ny := g.work.Pairs, g.work.X.Len(), g.work.Y.Len()
-	switch {
-	case g.call.Kind == maxsim.AllPairs && n == nx*ny:
-		g.kind = chamferAll
-		return
-	case g.call.Kind == maxsim.CandidatePairs && g.call.Docs == nil:
-		g.kind = chamferOwn
-		return
+	g.kind = kindOf(&g.call.Pairs)
+	if g.kind == PairsAll && n != nx*ny { // only some of the items of Y
+		g.kind = PairsListed
 	}
-	g.kind = chamferListed
-	for i, items := range []int{nx, ny} {
-		g.first[i], g.list[i] = make([]uint32, items+2), make([]uint32, n)
-		item := func(p int) int {
-			x, y := g.call.At(p, ny)
-			return [2]int{x, y}[i]
-		}
-		for p := range n {
-			g.first[i][item(p)+2]++
-		}
-		for k := 1; k < len(g.first[i]); k++ {
-			g.first[i][k] += g.first[i][k-1]
-		}
-		for p := range n {
-			at := &g.first[i][item(p)+1]
-			g.list[i][*at] = uint32(p)
-			*at++
-		}
+	if g.kind == PairsListed {
+		g.lists = listBoth(&g.call.Pairs, n, nx, ny)
 	}
 }
 
@@ -165,7 +134,7 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
 	for i := range both {
 		near[i], items[i] = add(&in, g.near[i]), add(&in, g.items[i])
-		first[i], list[i] = add(&in, g.first[i]), add(&in, g.list[i])
+		first[i], list[i] = add(&in, g.lists[i].first), add(&in, g.lists[i].pairs)
 		if to[i] != nil {
 			at.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
@@ -182,7 +151,7 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 		return nil, err
 	}
 	at.base, at.out = w.Scratch.At(base), out.Size
-	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: g.kind, count: uint32(g.call.K)}
+	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: uint32(g.kind), count: uint32(g.call.K)}
 	if g.call.Upstream != nil {
 		p.upstream = w.In.At(upstream)
 	}

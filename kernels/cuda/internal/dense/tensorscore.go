@@ -258,12 +258,8 @@ func (s *placedScore) piece(x *scorePiece) error {
 		}
 	}
 	if p.head != nil && p.head.fused {
-		f := &denseHeadParams{head: *s.head, score: *a}
-		f.head.hidden, f.head.hiddenScale = docs.rows, docs.scale
-		if c.Normalize {
-			f.normalize = 1
-		}
-		return runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, f)
+		return runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared,
+			headParams(s.head, a, docs, c.Normalize))
 	}
 	if err := runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, a); err != nil {
 		return err
