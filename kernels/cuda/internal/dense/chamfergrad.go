@@ -125,7 +125,7 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	if err != nil {
 		return nil, err
 	}
-	at := &chamferGradsAt{plan: planChamferGrad(chamferGradShape{
+	at := &chamferGradsAt{plan: planChamferGrad(chamferShape{
 		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
 		rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
 	})}

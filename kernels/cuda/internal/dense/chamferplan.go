@@ -177,18 +177,9 @@ func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseCham
 	return nil
 }
 
-// chamferGradShape is what decides how gradients of distances are computed.
-type chamferGradShape struct {
-	metric  maxsim.Metric
-	dim     int
-	pairs   int
-	rows    [2]int
-	longest [2]int
-}
-
 // chamferGradPlan is the memory of gradients in a workspace. What has to be zero comes first.
 type chamferGradPlan struct {
-	shape  chamferGradShape
+	shape  chamferShape
 	counts int64
 	head   [2]int64
 	chains int64
@@ -197,7 +188,7 @@ type chamferGradPlan struct {
 	bytes  int64
 }
 
-func planChamferGrad(s chamferGradShape) *chamferGradPlan {
+func planChamferGrad(s chamferShape) *chamferGradPlan {
 	p := &chamferGradPlan{shape: s}
 	var a runtime.Arena
 	p.counts = a.Take(8 * int64(s.pairs))

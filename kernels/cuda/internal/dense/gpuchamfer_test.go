@@ -276,7 +276,7 @@ func chamferInPlace(
 		require.Equal(t, want, structs[int32](read(near[i].Ptr, 4*len(want)), len(want)))
 	}
 
-	gp := planChamferGrad(chamferGradShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
+	gp := planChamferGrad(chamferShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
 	work = keep(putMemory(t, rt, make([]byte, gp.bytes)))
 	require.NoError(t, rt.Driver.Set(work.Ptr, 0x55, gp.bytes, rt.Stream))
 	gg := &chamferGrads{call: g}

@@ -169,6 +169,15 @@ func (b *Batch) check(what string) error {
 	return nil
 }
 
+// apart is how many rows lie from an item to the next. Stride says nothing of the only item, whose
+// rows are all there are.
+func (b *Batch) apart() int {
+	if b.Items == 1 {
+		return max(b.Rows, 1)
+	}
+	return b.Stride
+}
+
 // pairs checks which query meets which document, and counts the pairs.
 func (p *PairList) pairs(q, d *Batch) (int, error) {
 	switch p.Kind {
@@ -189,4 +198,21 @@ func (p *PairList) pairs(q, d *Batch) (int, error) {
 		return p.Count, nil
 	}
 	return 0, fmt.Errorf("%w: kind %d of pairs is none", kernels.ErrShape, p.Kind)
+}
+
+// checkGradient checks where the gradient of a batch is to go; 0: it is not wanted.
+func (b *Batch) checkGradient(what string, out uint64, kind maxsim.Type) error {
+	switch {
+	case out == 0:
+	case b.Type >= maxsim.I8:
+		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, what, b.Type)
+	case kind < maxsim.F32 || kind > maxsim.BF16:
+		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, what,
+			kind)
+	case out%uint64(kind.Size()) != 0:
+		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, what, out)
+	case b.several():
+		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, what, b.Longest, b.Stride)
+	}
+	return nil
 }

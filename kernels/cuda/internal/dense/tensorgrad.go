@@ -2,7 +2,6 @@ package dense
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -32,8 +31,7 @@ type gradPlan struct {
 	runtime.Arena
 	pairs         int
 	inverse, unit [2]int64
-	first         [2]int64
-	loose, lists  [2]int64
+	lists         pairListPlace
 }
 
 // plan checks a call, and lays out its workspace.
@@ -55,7 +53,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 		}
 	}
 	for i, b := range []*Batch{&c.Q, &c.D} {
-		p.inverse[i], p.unit[i], p.first[i] = -1, -1, -1
+		p.inverse[i], p.unit[i] = -1, -1
 		if c.Normalize {
 			p.inverse[i] = p.Take(4 * int64(b.Rows))
 			if p.unit[i] = p.inverse[i]; b.Scales != 0 {
@@ -63,8 +61,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 			}
 		}
 		if out := [2]uint64{c.DQ, c.DD}[i]; out != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
-			p.first[i] = p.Take(4 * int64(b.Items+1))
-			p.loose[i], p.lists[i] = p.Take(4*int64(p.pairs)), p.Take(4*int64(p.pairs))
+			p.lists.lay(&p.Arena, i, b, p.pairs)
 		}
 	}
 	return p, nil
@@ -89,15 +86,18 @@ func (d *Device) Gradients(c *GradientCall) error {
 	if c.DQ == 0 && c.DD == 0 {
 		return nil
 	}
-	return d.enter(c.Place.Stream, func() error {
-		if err := c.lengths(d.rt, &p); err != nil {
-			return err
-		}
-		if err := c.list(d.rt, &p); err != nil {
-			return err
-		}
-		return launchGradients(d.rt, c.params(&p), p.pairs)
-	})
+	return d.enter(c.Place.Stream, func() error { return c.run(d.rt, &p) })
+}
+
+// run launches the kernels of a call that was checked.
+func (c *GradientCall) run(rt *runtime.Runtime, p *gradPlan) error {
+	if err := c.lengths(rt, p); err != nil {
+		return err
+	}
+	if err := p.lists.run(rt, c.at(0), &c.Pairs, p.pairs); err != nil {
+		return err
+	}
+	return launchGradients(rt, c.params(p), p.pairs)
 }
 
 // at is an address in the workspace, 0 where there is nothing.
@@ -128,50 +128,6 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 	return nil
 }
 
-// How dense_lists works: its steps, and up to how many pairs and items one block does all of them.
-const (
-	listSteps, listSums = 5, 2
-	listAlone           = 1 << 14
-	listThreads         = 1024
-)
-
-// list makes the lists of the pairs of each query, and of each document.
-func (c *GradientCall) list(rt *runtime.Runtime, p *gradPlan) error {
-	if p.first[0] < 0 && p.first[1] < 0 {
-		return nil
-	}
-	x := denseListsParams{n: uint32(p.pairs), end: listSteps}
-	for i, s := range []*denseListSide{&x.q, &x.d} {
-		if p.first[i] >= 0 {
-			*s = denseListSide{
-				item: driver.Ptr([2]uint64{c.Pairs.Queries, c.Pairs.Documents}[i]), items: uint32([2]int{c.Q.Items, c.D.Items}[i]),
-				first: c.at(p.first[i]), loose: c.at(p.loose[i]), pairs: c.at(p.lists[i]),
-			}
-		}
-	}
-	return x.run(rt)
-}
-
-// run makes the lists.
-func (x *denseListsParams) run(rt *runtime.Runtime) error {
-	most := int(max(x.n, x.q.items+1, x.d.items+1))
-	if most <= listAlone {
-		return runtime.Launch(rt, "dense/dense_lists", 1, 1, 1, listThreads, 0, x)
-	}
-	for step := range uint32(listSteps) {
-		blocks := min(runtime.CeilDiv(most, listThreads), math.MaxUint16)
-		if step == listSums {
-			blocks = 1
-		}
-		one := *x
-		one.from, one.end = step, step+1
-		if err := runtime.Launch(rt, "dense/dense_lists", blocks, 1, 1, listThreads, 0, &one); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // params describes both sides as they lie.
 func (c *GradientCall) params(p *gradPlan) *denseGradParams {
 	x := &denseGradParams{
@@ -182,7 +138,7 @@ func (c *GradientCall) params(p *gradPlan) *denseGradParams {
 		x.count = uint32(c.D.Items)
 	}
 	outs, kinds := [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
-	items := [2]uint64{c.Pairs.Queries, c.Pairs.Documents}
+	items := c.Pairs.items()
 	for i, s := range []*denseGradSide{&x.q, &x.d} {
 		b := [2]*Batch{&c.Q, &c.D}[i]
 		*s = denseGradSide{
@@ -194,7 +150,8 @@ func (c *GradientCall) params(p *gradPlan) *denseGradParams {
 			s.scale, s.inverse = c.at(p.unit[i]), c.at(p.inverse[i])
 		}
 		if c.Pairs.Kind == PairsListed {
-			s.pairItem, s.pairFirst, s.pairs = driver.Ptr(items[i]), c.at(p.first[i]), c.at(p.lists[i])
+			l := p.lists.side(i, c.at(0), &c.Pairs)
+			s.pairItem, s.pairFirst, s.pairs = items[i], l.first, l.pairs
 		}
 		if p.pairs == 0 || b.Longest == 0 {
 			s.items = 0

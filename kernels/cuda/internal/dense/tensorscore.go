@@ -191,12 +191,9 @@ func (s *placedScore) bringWeights() error {
 	s.weights = s.base.Add(p.weights)
 	w := &denseWeightsParams{
 		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.Normalize), out: s.weights, n: uint32(c.Q.Rows),
-		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		stride: uint32(max(c.Q.apart(), 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
 		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
-	}
-	if c.Q.Items == 1 {
-		w.stride = uint32(c.Q.Rows) // that of one item says nothing
 	}
 	return runtime.Launch(s.d.rt, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), 1, 1, 256, 0, w)
 }
