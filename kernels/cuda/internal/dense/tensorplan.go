@@ -2,6 +2,7 @@ package dense
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
@@ -79,21 +80,6 @@ type scorePlan struct {
 
 func (p *scorePlan) fills() bool { return p.fillItems || p.fillGroups }
 
-// scorePiece is a part of a call that is on the device at a time.
-type scorePiece struct {
-	tables         int // which
-	query, queries int // first query, and how many
-	doc, docs      int
-	each, pitch    int // documents of a query, and how far apart the results of queries are
-	out            int // first pair
-}
-
-// scoreTables is where the tables of a piece are.
-type scoreTables struct {
-	items, groups, units, partAt, outAt, sumGroups, sumCount, joins int64
-	nItems, nGroups, nUnits, nSums, mostSum, nJoins, runs           int
-}
-
 // mostTable is how many items a table has that the host makes, at most.
 const mostTable = 1 << 20
 
@@ -115,8 +101,8 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 	if c.Q.several() && (c.Q.Lengths != 0 || c.Q.Mask != 0) {
 		return nil, fmt.Errorf("%w: lengths or masks of queries that share rows", driver.ErrUnsupported)
 	}
-	apart := c.D.Mask != 0 && c.D.Items > 1 && c.D.MaskStride != c.D.Stride
-	if apart && c.D.several() {
+	masksApart := c.D.Mask != 0 && c.D.Items > 1 && c.D.MaskStride != c.D.Stride
+	if masksApart && c.D.several() {
 		return nil, fmt.Errorf("%w: masks of documents that share rows", driver.ErrUnsupported)
 	}
 	p := &scorePlan{kind: c.Pairs.Kind, segments: 1, segment: max(c.D.Longest, 1), weights: -1, part: -1, top: -1,
@@ -127,7 +113,7 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 	if err := d.chooseFor(p, c); err != nil {
 		return nil, err
 	}
-	return p, d.layOut(p, c, apart)
+	return p, d.layOut(p, c, masksApart)
 }
 
 // chooseFor chooses formats and the kernel, and cuts long documents.
@@ -213,236 +199,108 @@ func (d *Device) cut(p *scorePlan, c *ScoreCall) bool {
 	return segments > 1
 }
 
-// layOut cuts a call into pieces, lays the workspace out and makes the tables.
-func (d *Device) layOut(p *scorePlan, c *ScoreCall, apart bool) error {
+// layOut cuts a call into pieces, lays the workspace out and makes the tables. masksApart says that
+// the masks of documents do not lie as their rows do.
+func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
+	// 1. Queries and their weights.
 	var a runtime.Arena
 	if p.q.prepared {
 		p.q.lay(&a, &c.Q, c.Q.Rows, c.Normalize)
 	}
-	switch scaled := c.Normalize || p.q.format == split || c.Q.Scales != 0; {
-	case scaled || c.Q.Lengths != 0 || c.Q.Mask != 0 || c.Weights == 0 && c.Q.Rows > mostTable:
-		p.weights = a.Take(4 * int64(c.Q.Rows))
-	case c.Weights == 0:
-		ones := make([]float32, c.Q.Rows)
-		for i := range ones {
-			ones[i] = 1
-		}
-		p.ones = add(&p.tables, ones)
-	}
-	// Sums of groups, or maxima of segments, a document of a piece.
-	queries := 1
-	if p.kind == PairsAll {
-		queries = c.Q.Items
-	}
-	partly := p.perQuery > 1 || p.segments > 1
-	part := 4 * int64(p.perQuery) * int64(queries) * int64(p.segments)
-	top := 4 * int64(queries) * int64(p.segments) * int64(c.Q.Longest)
-	if p.segments == 1 {
-		top = 0
-	}
-	most := p.pairs
-	if p.kind == PairsAll {
-		most = c.D.Items
-	}
-	if partly {
-		most = min(most, int(max(int64(d.limits.part)/(part+2*top), 1)))
-	}
+	p.layWeights(&a, c)
+	// 2. Pieces, and the documents of the largest.
 	p.d.piecewise = p.d.prepared && c.D.Offsets == 0 && p.kind != PairsListed
-	rows := c.D.Rows
-	if p.d.piecewise {
-		room := d.limits.docs / p.d.rowBytes
-		if p.head != nil && p.head.fused {
-			room *= headPieces
-		}
-		if c.D.Stride > 0 {
-			most = min(most, max((room-c.D.Longest)/c.D.Stride+1, 1))
-		}
-	}
-	shapes := p.cutPieces(c, most)
-	if p.d.piecewise {
-		rows = 0
-		for _, x := range shapes {
-			rows = max(rows, (x.docs-1)*c.D.Stride+c.D.Longest)
-		}
-	}
-	if p.head != nil {
-		p.head.lay(&a, c, rows)
-	}
-	if p.d.prepared && (p.head == nil || !p.head.fused) {
-		p.d.lay(&a, &c.D, rows, c.Normalize)
-	}
-	if apart {
+	shapes := p.cutPieces(c, p.most(c, &d.limits))
+	p.layDocs(&a, c, shapes)
+	if masksApart {
 		p.rowMask = a.Take(int64(c.D.Rows))
 	}
-	var n scoreTables // the largest
-	for i := range shapes {
-		t := p.table(c, &shapes[i])
-		p.made = append(p.made, t)
-		n.nItems, n.nGroups, n.nUnits, n.nJoins = max(n.nItems, t.nItems), max(n.nGroups, t.nGroups), max(n.nUnits,
-			t.nUnits), max(n.nJoins, t.nJoins)
+	// 3. Tables that the host makes.
+	largest, err := p.makeTables(c, shapes)
+	if err != nil {
+		return err
 	}
-	if most := max(n.nItems, n.nGroups, n.nUnits, n.nJoins); most >= 1<<31 {
-		return fmt.Errorf("%w: %d pairs need tables of %d", driver.ErrUnsupported, p.pairs, most)
+	// 4. Sums of groups, maxima of segments, and tables that the device makes.
+	if p.partly() {
+		p.part = a.Take(4 * int64(p.perQuery) * int64(shapes[0].groupsOf()) * int64(largest.nItems))
 	}
-	if partly {
-		p.part = a.Take(4 * int64(p.perQuery) * int64(shapes[0].groupsOf()) * int64(n.nItems))
-	}
-	if p.segments > 1 {
-		p.top, p.arg = a.Take(top*int64(shapes[0].docs)), a.Take(top*int64(shapes[0].docs))
+	if top := p.topBytes(c) * int64(shapes[0].docs); top > 0 {
+		p.top, p.arg = a.Take(top), a.Take(top)
 	}
 	if p.fillItems {
-		p.items, p.units = a.Take(16*int64(n.nItems)), a.Take(32*int64(n.nUnits))
+		p.items, p.units = a.Take(16*int64(largest.nItems)), a.Take(32*int64(largest.nUnits))
 	}
 	if p.fillGroups {
-		p.groups, p.joins = a.Take(32*int64(n.nGroups)), a.Take(32*int64(n.nJoins))
+		p.groups, p.joins = a.Take(32*int64(largest.nGroups)), a.Take(32*int64(largest.nJoins))
 	}
 	p.bytes = a.Size
 	return nil
 }
 
-// groupsOf is how many queries have results at each item of a piece.
-func (x *scorePiece) groupsOf() int {
-	if x.each == x.docs {
-		return x.queries
+// layWeights takes room for the weights of query rows, unless those of the caller will do. Where all
+// are 1 they are a table.
+func (p *scorePlan) layWeights(a *runtime.Arena, c *ScoreCall) {
+	scaled := c.Normalize || p.q.format == split || c.Q.Scales != 0
+	switch {
+	case scaled || c.Q.Lengths != 0 || c.Q.Mask != 0 || c.Weights == 0 && c.Q.Rows > mostTable:
+		p.weights = a.Take(4 * int64(c.Q.Rows))
+	case c.Weights == 0:
+		p.ones = add(&p.tables, slices.Repeat([]float32{1}, c.Q.Rows))
+	}
+}
+
+// partly reports whether kernels give sums of groups or maxima of segments instead of scores.
+func (p *scorePlan) partly() bool { return p.perQuery > 1 || p.segments > 1 }
+
+// queriesOf is how many queries meet a document of a piece.
+func (p *scorePlan) queriesOf(c *ScoreCall) int64 {
+	if p.kind == PairsAll {
+		return int64(c.Q.Items)
 	}
 	return 1
 }
 
-// cutPieces decides what comes at a time, of at most so many documents or pairs, and returns a
-// piece of each size, the largest first. The pieces refer to these by number.
-func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
-	var walk func(do func(scorePiece) error) error
-	nq, each := c.Q.Items, c.Pairs.Count
-	switch {
-	case p.kind == PairsAll:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(c.D.Items, most, func(lo, n int) error {
-				return do(scorePiece{queries: nq, doc: lo, docs: n, each: n, pitch: c.D.Items, out: lo})
-			})
-		}
-	case p.kind == PairsListed:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(p.pairs, most, func(lo, n int) error {
-				return do(scorePiece{queries: n, doc: lo, docs: n, each: 1, pitch: 1, out: lo})
-			})
-		}
-	case each <= most:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(nq, most/each, func(lo, n int) error {
-				return do(scorePiece{query: lo, queries: n, doc: lo * each, docs: n * each, each: each, pitch: each,
-					out: lo * each})
-			})
-		}
-	default:
-		walk = func(do func(scorePiece) error) error {
-			return inPieces(nq, 1, func(q, _ int) error {
-				return inPieces(each, most, func(lo, n int) error {
-					return do(scorePiece{query: q, queries: 1, doc: q*each + lo, docs: n, each: n, pitch: each, out: q*each + lo})
-				})
-			})
-		}
+// topBytes is the room for the maxima of the segments of a document, and for their places.
+func (p *scorePlan) topBytes(c *ScoreCall) int64 {
+	if p.segments == 1 {
+		return 0
 	}
-	number := map[int]int{} // by documents
-	_ = walk(func(x scorePiece) error {
-		if _, ok := number[x.docs]; !ok {
-			number[x.docs] = len(shapes)
-			shapes = append(shapes, x)
-		}
-		return nil
-	})
-	p.pieces = func(do func(*scorePiece) error) error {
-		return walk(func(x scorePiece) error {
-			x.tables = number[x.docs]
-			return do(&x)
-		})
-	}
-	return shapes
+	return 4 * p.queriesOf(c) * int64(p.segments) * int64(c.Q.Longest)
 }
 
-// inPieces calls do for pieces of at most so many of n, the largest first.
-func inPieces(n, most int, do func(lo, n int) error) error {
-	for lo := 0; lo < n; lo += most {
-		if err := do(lo, min(most, n-lo)); err != nil {
-			return err
-		}
+// most is how many documents, or pairs of other kinds than PairsAll, a piece may have.
+func (p *scorePlan) most(c *ScoreCall, l *limits) int {
+	n := p.pairs
+	if p.kind == PairsAll {
+		n = c.D.Items
 	}
-	return nil
+	if p.partly() {
+		part := 4*int64(p.perQuery)*p.queriesOf(c)*int64(p.segments) + 2*p.topBytes(c)
+		n = min(n, int(max(int64(l.part)/part, 1)))
+	}
+	if p.d.piecewise && c.D.Stride > 0 {
+		rows := l.docs / p.d.rowBytes
+		if p.head != nil && p.head.fused {
+			rows *= headPieces
+		}
+		n = min(n, max((rows-c.D.Longest)/c.D.Stride+1, 1))
+	}
+	return n
 }
 
-// table makes the tables of a piece, but for what the device makes.
-func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
-	w, k, stride := &work{}, &p.kernel, c.Q.Longest
-	if p.kind == PairsListed {
-		t.nItems, t.nGroups, t.nJoins = x.docs*p.segments, x.docs*p.perQuery, x.docs
-		t.nUnits = t.nItems * runtime.CeilDiv(p.perQuery, k.groups)
-		if p.perQuery > 1 && p.segments == 1 {
-			w.partAt, w.outAt = []uint64{0}, []uint64{0}
-			w.sumGroups, w.sumCount = []uint32{uint32(p.perQuery)}, []uint32{uint32(x.docs)}
-		}
-		p.place(&t, w, x.docs)
-		return t
-	}
-	q := c.Q.even()
-	q.n = x.queries
-	docs := spans(even{x.docs, c.D.Longest, c.D.Stride})
-	if p.segments > 1 {
-		docs = evenSegments{even{x.docs, c.D.Longest, c.D.Stride}, p.segment}
-	}
-	all := x.each == x.docs
-	switch {
-	case all && p.segments > 1:
-		w.all(q, docs, 0, docs.len(), 0, docs.len(), stride, k)
-	case all:
-		w.all(q, docs, 0, docs.len(), 0, x.pitch, stride, k)
-	default:
-		per := x.each * p.segments
-		w.lists(q, docs, docs.len(), func(i int) (int, int) { return i / per, i }, 0, stride, k)
-	}
-	t.nItems, t.nGroups, t.nUnits = len(w.items), len(w.groups), len(w.units)
-	if p.segments > 1 {
-		t.nJoins = x.queries * x.each
-		w.partAt, w.outAt, w.sumGroups, w.sumCount = nil, nil, nil, nil
-		for i := range t.nJoins {
-			query := i / x.each
-			w.joins = append(w.joins, denseJoin{
-				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.each),
-				segments: uint32(p.segments),
-				row:      uint32(q.begin(query)), count: uint32(q.rows),
-			})
-		}
-	} else if all && c.D.Offsets != 0 {
-		t.runs = w.numberRuns()
-	}
-	if p.fillItems {
-		w.items = nil
-	}
-	if p.fillGroups {
-		w.joins = nil
-	}
-	p.place(&t, w, x.docs)
-	return t
-}
-
-// numberRuns makes the units' items numbers of runs, and returns how many runs there are.
-func (w *work) numberRuns() int {
-	number := map[uint32]uint32{}
-	for i, at := range w.cuts {
-		number[uint32(at)] = uint32(i)
-	}
-	for i := range w.units {
-		if u := &w.units[i]; u.begin < u.end {
-			u.begin, u.end = number[u.begin], number[u.end]
+// layDocs takes room for documents: of the largest of some pieces, where they come in pieces.
+func (p *scorePlan) layDocs(a *runtime.Arena, c *ScoreCall, pieces []scorePiece) {
+	rows := c.D.Rows
+	if p.d.piecewise {
+		rows = 0
+		for i := range pieces {
+			rows = max(rows, pieces[i].rows(&c.D))
 		}
 	}
-	return len(w.cuts) - 1
-}
-
-// place puts tables among those of the plan.
-func (p *scorePlan) place(t *scoreTables, w *work, most int) {
-	in := &p.tables
-	t.items, t.groups, t.units = add(in, w.items), add(in, w.groups), add(in, w.units)
-	t.partAt, t.outAt, t.sumGroups, t.sumCount = add(in, w.partAt), add(in, w.outAt), add(in, w.sumGroups), add(in,
-		w.sumCount)
-	t.joins = add(in, w.joins)
-	t.nSums, t.mostSum = len(w.sumCount), most
+	if p.head != nil {
+		p.head.lay(a, c, rows)
+	}
+	if p.d.prepared && (p.head == nil || !p.head.fused) {
+		p.d.lay(a, &c.D, rows, c.Normalize)
+	}
 }

@@ -202,34 +202,24 @@ func (s *placedScore) bringWeights() error {
 func (s *placedScore) piece(x *scorePiece) error {
 	c, p, rt := s.call, s.plan, s.d.rt
 	t := &p.made[x.tables]
-	docs, first := s.docs, 0
+	// 1. Documents, from their first row on.
+	first := 0
 	if c.D.Offsets == 0 && p.kind != PairsListed {
 		first = x.doc * c.D.Stride
 	}
+	docs := s.docs.from(first)
 	if p.d.piecewise {
 		var err error
-		if docs, err = s.bringDocs(first, (x.docs-1)*c.D.Stride+c.D.Longest); err != nil {
+		if docs, err = s.bringDocs(first, x.rows(&c.D)); err != nil {
 			return err
 		}
-	} else {
-		docs = docs.from(first)
 	}
-	firstQuery := 0
-	if c.Q.Offsets == 0 {
-		firstQuery = x.query * c.Q.Stride
-	}
-	queries := s.q.from(firstQuery)
-	a := &denseParams{
-		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
-		weights: s.weights.Add(4 * int64(firstQuery)),
-		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
-		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
-		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
-	}
+	// 2. What the kernel works on, and where its results go: scores, unless it gives parts of them.
 	scores, argmax := driver.Ptr(c.Scores).Add(4*int64(x.out)), driver.Ptr(0)
 	if c.Argmax != 0 {
 		argmax = driver.Ptr(c.Argmax).Add(4 * int64(x.out) * int64(c.Q.Longest))
 	}
+	a := s.params(x, t, docs)
 	a.out, a.arg = scores, argmax
 	if p.part >= 0 {
 		a.out = s.base.Add(p.part)
@@ -237,6 +227,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 	if p.segments > 1 {
 		a.top, a.arg = s.base.Add(p.top), s.base.Add(p.arg)
 	}
+	// 3. Tables that depend on what only the device knows.
 	joins := s.tables.Add(t.joins)
 	if p.fills() {
 		f := s.fillParams(x, t, first)
@@ -254,18 +245,20 @@ func (s *placedScore) piece(x *scorePiece) error {
 			return err
 		}
 	}
+	// 4. The kernel.
+	blocks, k := t.nUnits/p.kernel.teams, &p.kernel
 	if p.head != nil && p.head.fused {
-		return runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared,
-			headParams(s.head, a, docs, c.Normalize))
+		return runtime.Start(rt, p.function, blocks, k.block, k.shared, headParams(s.head, a, docs, c.Normalize))
 	}
-	if err := runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, a); err != nil {
+	if err := runtime.Start(rt, p.function, blocks, k.block, k.shared, a); err != nil {
 		return err
 	}
+	// 5. Scores of their parts.
 	switch {
 	case p.segments > 1:
 		return runtime.Launch(rt, "dense/dense_join", t.nJoins, 1, 1, 1024, 0, &denseJoinParams{
-			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax, pitch: uint32(c.Q.Longest),
-			segment: uint32(p.segment),
+			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax,
+			pitch: uint32(c.Q.Longest), segment: uint32(p.segment),
 		})
 	case p.part >= 0:
 		return runtime.Launch(rt, "dense/dense_sum", t.nSums, runtime.CeilDiv(t.mostSum, 256), 1, 256, 0, &denseSumParams{
@@ -274,6 +267,22 @@ func (s *placedScore) piece(x *scorePiece) error {
 		})
 	}
 	return nil
+}
+
+// params describes the operands of a piece, with the tables that the host made.
+func (s *placedScore) params(x *scorePiece, t *scoreTables, docs rows) *denseParams {
+	c, first := s.call, 0
+	if c.Q.Offsets == 0 {
+		first = x.query * c.Q.Stride
+	}
+	queries := s.q.from(first)
+	return &denseParams{
+		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
+		weights: s.weights.Add(4 * int64(first)),
+		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
+		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
+		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
+	}
 }
 
 // fillParams is what the tables of a piece are made from on the device. first is the first row
@@ -286,7 +295,7 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
 		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
 		perQuery:   uint32(p.perQuery),
-		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.each),
+		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.docsPerQuery),
 		joinPitch: uint32(x.pitch),
 	}
 	shift := func(base uint64, bytes int64) driver.Ptr {
