@@ -28,7 +28,7 @@ var deviceCodes = []struct {
 	{tensor.ErrDeviceLost, C.PLAID_ERR_DEVICE},
 }
 
-// onDevice opens the device of a call, and does it there, or asks how much workspace it needs.
+// onDevice opens the device of a call, and does the call there or sets the size of its workspace.
 func onDevice(w *work, do func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
 	if err := inRange("place.device", w.place.device, 0, math.MaxInt32); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (s *side) tensor() tensor.Batch {
 		Type: typeOf(s._type), Dim: int(s.dim),
 		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
-	if b.Longest == 0 { // there is nothing to mask
+	if b.Longest == 0 { // no row to mask
 		b.Lengths, b.Mask, b.MaskStride = 0, 0, 0
 	}
 	return b

@@ -10,7 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// do runs a checked call where it belongs, or says how much workspace it needs: none on the processor.
+// do runs a checked call on its device, or sets the size of its workspace, which is 0 on the processor.
 func (w *work) do(onDevice func() error, onProcessor func(h *host) error) error {
 	switch {
 	case w.onDevice():
@@ -51,7 +51,7 @@ func score(c cScore, wanted *int64) error {
 	})
 }
 
-// terms are those of scores on the processor.
+// terms returns the terms of scores on the processor.
 func (w *work) terms(weights *C.float, normalize C.int64_t) maxsim.Terms {
 	return maxsim.Terms{Weights: list((*float32)(weights), int(w.q.rows)), Normalize: normalize != 0, Threads: w.threads()}
 }
@@ -83,7 +83,7 @@ func gradients(c cGradient, wanted *int64) error {
 	})
 }
 
-// room is where the gradient of a batch goes; nil: it is not wanted.
+// room returns where the gradient of a batch goes; nil means that it is not wanted.
 func (s *side) room(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsim.Gradient {
 	if p == nil {
 		return nil

@@ -2,23 +2,24 @@
 // contract is package maxsim's.
 //
 //	format    how rows of tokens lie in the device's memory
-//	work      which kernel, and which unit does what
+//	work      the kernel of a call, and how its work is cut into units
 //	params    the structs of the device code
 //
 // A call of a backend has its operands in memory of the host:
 //
 //	operand   batches -> packed rows; held batches
-//	pieces    what of a call is on the device at a time; documents cut into segments
+//	pieces    parts of a call that fit the device; documents cut into segments
 //	score     a call, piece by piece
 //	rank      the best documents of each query, kept on the device
 //	head, grad, chamfer, chamfergrad   the other calls
 //
 // A call of a [Device] has tensors in the device's memory, and a stream of the caller:
 //
-//	tensor      what calls are made of, and their checks
-//	tensorplan  which kernel, what is on the device at a time, tables
+//	tensor      operands, pairs and workspaces, and their checks
+//	tensorplan, tensorpieces   kernels, pieces that fit the workspace, tables
 //	plancache   plans, kept from one call to the next
 //	tensorrows  rows where they are, or packed into the workspace
+//	pairlists   the pairs of each item, listed on the device
 //	tensorscore, tensorhead, tensorgrad, tensorchamfer   calls
 //
 // Both launch the same kernels: work and project choose those of scores and heads, gradlaunch

@@ -14,10 +14,10 @@ type projector struct {
 	block, shared int
 	columns       int  // dimensions of a block
 	packs         bool // it writes rows as dense_pack does
-	rows          int  // of a block, of dense_project_any; 0: it takes tiles in turn
+	rows          int  // of a block, of dense_project_any; 0 means that blocks take tiles in turn
 }
 
-// What the kernels of src/dense/head.cuh have in shared memory beside weights.
+// Shared memory of the kernels of src/dense/head.cuh, besides weights.
 const (
 	headTeams   = 4
 	headStages  = 3

@@ -30,12 +30,12 @@ type ChamferGradientCall struct {
 	Mean               bool
 	NearestQ, NearestD uint64
 	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; 0: 1
-	// DQ and DD get the gradients of all rows, as Data lies. 0: not wanted.
+	// DQ and DD get the gradients of all rows, in the layout of Data; see GradientCall.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// pointSides is what both calls have in common.
+// pointSides is the part that both calls have in common: operands, pairs and the workspace.
 type pointSides struct {
 	side   [2]*Batch
 	list   *PairList
@@ -46,7 +46,7 @@ type pointSides struct {
 	room   runtime.Arena
 }
 
-// newPoints validates two sides, and lays out what they need to be read.
+// newPoints validates two sides, and lays out the workspace for their rows and their pairs.
 func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, err error) {
 	x = pointSides{side: [2]*Batch{q, d}, list: p}
 	if x.pairs, err = checkSides(q, d, p); err != nil {
@@ -73,7 +73,7 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 	return x, nil
 }
 
-// shape is the shape of a call that wants no nearest rows.
+// shape returns the shape of a call without nearest rows.
 func (x *pointSides) shape(metric maxsim.Metric) chamferShape {
 	q, d := x.side[0], x.side[1]
 	return chamferShape{
@@ -82,7 +82,7 @@ func (x *pointSides) shape(metric maxsim.Metric) chamferShape {
 	}
 }
 
-// bring sees that rows and pairs are there.
+// bring makes the rows of both sides and the table of pairs.
 func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
 	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
 		count: uint32(x.list.Count)}
@@ -121,7 +121,7 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 	return x, plan, nil
 }
 
-// ChamferWorkspace is how many bytes of workspace the call needs.
+// ChamferWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 	err = d.enter(c.Place.Stream, func() error {
 		x, _, err := d.chamferPlan(c)
@@ -131,7 +131,7 @@ func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 	return bytes, err
 }
 
-// Chamfer puts the work of a call into its stream.
+// Chamfer puts the work of a call into its stream. Errors are those of Score.
 func (d *Device) Chamfer(c *ChamferCall) error {
 	return d.enter(c.Place.Stream, func() error {
 		x, plan, err := d.chamferPlan(c)
@@ -172,7 +172,7 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 	})
 }
 
-// chamferGradPlace is where the workspace of a ChamferGradientCall has what.
+// chamferGradPlace is a ChamferGradientCall that was checked, with its workspace laid out.
 type chamferGradPlace struct {
 	pointSides
 	plan  *chamferGradPlan
@@ -187,8 +187,8 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 		return x, fmt.Errorf("%w: gradients without nearest rows", kernels.ErrShape)
 	}
 	for i, out := range [2]uint64{c.DQ, c.DD} {
-		what, kind := [2]string{"queries", "documents"}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
-		if err := x.side[i].checkGradient(what, out, kind); err != nil {
+		side, kind := [2]string{"queries", "documents"}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
+		if err := x.side[i].checkGradient(side, out, kind); err != nil {
 			return x, err
 		}
 	}
@@ -202,13 +202,14 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 	return x, nil
 }
 
-// ChamferGradientsWorkspace is how many bytes of workspace the call needs.
+// ChamferGradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferGradientsWorkspace(c *ChamferGradientCall) (int64, error) {
 	x, err := c.plan()
 	return x.room.Size, err
 }
 
 // ChamferGradients puts the work of a call into its stream. Results are the same bits each time.
+// Errors are those of Score.
 func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 	x, err := c.plan()
 	if err != nil || c.DQ == 0 && c.DD == 0 {

@@ -20,13 +20,13 @@ type GradientCall struct {
 	Normalize bool
 	Argmax    uint64 // int32 [pairs][Q.Longest]
 	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; 0: 1
-	// DQ and DD get the gradients of all rows of Q and D, as Data lies: float32, float16 or
-	// bfloat16. 0: not wanted. Integers and FP8 are constants.
+	// DQ and DD get the gradients of all rows of Q and D, in the layout of Data: float32, float16 or
+	// bfloat16. Rows that are no tokens get 0. 0 means not wanted: integers and FP8 are constants.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// gradPlan is where the workspace of a call has what: −1 where there is none of it.
+// gradPlan is the layout of the workspace of a call: places by side, −1 where nothing is needed.
 type gradPlan struct {
 	runtime.Arena
 	pairs         int
@@ -43,12 +43,12 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 		return p, fmt.Errorf("%w: gradients without argmaxima", kernels.ErrShape)
 	}
 	for _, s := range []struct {
-		what string
+		side string
 		b    *Batch
 		out  uint64
 		kind maxsim.Type
 	}{{"queries", &c.Q, c.DQ, c.DQType}, {"documents", &c.D, c.DD, c.DDType}} {
-		if err := s.b.checkGradient(s.what, s.out, s.kind); err != nil {
+		if err := s.b.checkGradient(s.side, s.out, s.kind); err != nil {
 			return p, err
 		}
 	}
@@ -67,7 +67,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 	return p, nil
 }
 
-// GradientsWorkspace is how many bytes of workspace the call needs.
+// GradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
 	p, err := c.plan()
 	return p.Size, err
@@ -75,6 +75,7 @@ func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
 
 // Gradients puts the work of a call into its stream. Each row of a gradient has one writer, and
 // contributions are added in an order that the shapes decide: results are the same bits each time.
+// Errors are those of Score.
 func (d *Device) Gradients(c *GradientCall) error {
 	p, err := c.plan()
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *GradientCall) run(rt *runtime.Runtime, p *gradPlan) error {
 	return launchGradients(rt, c.params(p), p.pairs)
 }
 
-// at is an address in the workspace, 0 where there is nothing.
+// at returns an address in the workspace, 0 for a negative place.
 func (c *GradientCall) at(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
@@ -108,7 +109,7 @@ func (c *GradientCall) at(offset int64) driver.Ptr {
 	return driver.Ptr(c.Place.Workspace) + driver.Ptr(offset)
 }
 
-// lengths makes the inverse lengths of all rows.
+// lengths computes the inverse lengths of all rows.
 func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 	for i, b := range []*Batch{&c.Q, &c.D} {
 		if p.inverse[i] < 0 {
@@ -143,7 +144,8 @@ func (c *GradientCall) params(p *gradPlan) *denseGradParams {
 		b := [2]*Batch{&c.Q, &c.D}[i]
 		*s = denseGradSide{
 			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
-			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]), nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
+			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]),
+			nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
 			stride: uint32(max(b.Stride, b.Longest)), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
 		}
 		if c.Normalize {

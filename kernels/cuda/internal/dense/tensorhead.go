@@ -23,7 +23,7 @@ type HeadCall struct {
 	Scores       uint64 // out, float32 [pairs]
 }
 
-// headKey is what a plan depends on of a head.
+// headKey is the part of a head that a plan depends on.
 type headKey struct {
 	there  bool
 	hidden batchKey
@@ -35,10 +35,10 @@ type placedHead struct {
 	kernel          projector
 	hidden, weights placed
 	laid, out       int64
-	fused           bool // a kernel scores what it makes
+	fused           bool // the kernel that makes token vectors scores them
 }
 
-// matrix is the weights as a batch of one item.
+// matrix returns the weights as a batch of one item.
 func (c *HeadCall) matrix() *Batch {
 	return &Batch{Data: c.Head, Type: c.HeadType, Dim: c.D.Dim, Items: 1, Rows: c.Q.Dim, Stride: c.Q.Dim, Longest: c.Q.Dim}
 }
@@ -72,7 +72,7 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	}, nil
 }
 
-// ScoreHead puts the work of a call into its stream; see Score.
+// ScoreHead puts the work of a call into its stream. Errors are those of Score.
 func (d *Device) ScoreHead(c *HeadCall) error {
 	s, err := c.scoreCall()
 	if err != nil {
@@ -81,7 +81,7 @@ func (d *Device) ScoreHead(c *HeadCall) error {
 	return d.Score(s)
 }
 
-// ScoreHeadWorkspace is how many bytes of workspace the call needs.
+// ScoreHeadWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 	s, err := c.scoreCall()
 	if err != nil {
@@ -90,8 +90,8 @@ func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 	return d.ScoreWorkspace(s)
 }
 
-// chooseHead chooses the kernel that makes token vectors, and, where one query is all that
-// they are for, the one that scores what it makes.
+// chooseHead chooses the kernel that makes token vectors, or, for one short query, the one that
+// scores them as well.
 func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	rt, h, w := d.rt, &c.head.D, c.head.matrix()
 	f, wf, fast := headFormats(natural(h.matrix()), false, w.matrix())
@@ -127,7 +127,7 @@ func (h *placedHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
 	}
 }
 
-// beginHead brings the weights.
+// beginHead brings the weights of the head.
 func (s *placedScore) beginHead() error {
 	h, c, rt := s.plan.head, s.call, s.d.rt
 	w, err := h.weights.bring(rt, c.head.matrix(), s.base, 0, c.Q.Dim)
@@ -145,8 +145,8 @@ func (s *placedScore) beginHead() error {
 	return h.kernel.layWeights(rt, s.head, s.base.Add(h.laid))
 }
 
-// project makes the token vectors of n rows from a row on. Where a kernel scores what it makes it
-// returns the hidden states.
+// project makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
+// states.
 func (s *placedScore) project(first, n int) (rows, error) {
 	h, c, rt := s.plan.head, s.call, s.d.rt
 	hidden, err := h.hidden.bring(rt, &c.head.D, s.base, first, n)

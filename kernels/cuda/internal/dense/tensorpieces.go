@@ -29,7 +29,7 @@ func (x *scorePiece) rows(d *Batch) int { return (x.docs-1)*d.Stride + d.Longest
 // allMeet reports whether all queries of a piece meet all of its documents.
 func (x *scorePiece) allMeet() bool { return x.docsPerQuery == x.docs }
 
-// groupsOf is how many queries have results at each item of a piece.
+// groupsOf returns how many queries have results at each item of a piece.
 func (x *scorePiece) groupsOf() int {
 	if x.allMeet() {
 		return x.queries
@@ -37,8 +37,8 @@ func (x *scorePiece) groupsOf() int {
 	return 1
 }
 
-// cutPieces decides what comes at a time, of at most so many documents or pairs, and returns a
-// piece of each size, the largest first. The pieces refer to these by number.
+// cutPieces cuts a call into pieces of at most the given number of documents or pairs, and returns
+// one piece of each size, the largest first. Pieces refer to the tables of these by number.
 func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
 	var walk func(do func(scorePiece) error) error
 	nq, own := c.Q.Items, c.Pairs.Count
@@ -88,7 +88,7 @@ func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
 	return shapes
 }
 
-// inPieces calls do for pieces of at most so many of n, the largest first.
+// inPieces calls do for runs of n items of at most the given number, the largest first.
 func inPieces(n, most int, do func(lo, n int) error) error {
 	for lo := 0; lo < n; lo += most {
 		if err := do(lo, min(most, n-lo)); err != nil {
@@ -98,7 +98,7 @@ func inPieces(n, most int, do func(lo, n int) error) error {
 	return nil
 }
 
-// table makes the tables of a piece, but for what the device makes.
+// table makes the tables of a piece, except those that the device makes.
 func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	w, k, stride := &work{}, &p.kernel, c.Q.Longest
 	if p.kind == PairsListed {
@@ -152,7 +152,7 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	return t
 }
 
-// numberRuns makes the units' items numbers of runs, and returns how many runs there are.
+// numberRuns replaces the items of units by numbers of runs, and returns how many runs there are.
 func (w *work) numberRuns() int {
 	number := map[uint32]uint32{}
 	for i, at := range w.cuts {
@@ -166,7 +166,7 @@ func (w *work) numberRuns() int {
 	return len(w.cuts) - 1
 }
 
-// place puts tables among those of the plan.
+// place adds tables to those of the plan.
 func (p *scorePlan) place(t *scoreTables, w *work, most int) {
 	in := &p.tables
 	t.items, t.groups, t.units = add(in, w.items), add(in, w.groups), add(in, w.units)

@@ -9,13 +9,14 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// batchKey is what a plan depends on of a batch.
+// batchKey is the part of a batch that a plan depends on.
 type batchKey struct {
 	kind                                           maxsim.Type
 	dim, items, rows, stride, longest, maskStride  int
 	scales, zeros, offsets, lengths, mask, aligned bool
 }
 
+// key returns the part of a batch that a plan depends on.
 func (b *Batch) key() batchKey {
 	return batchKey{
 		b.Type, b.Dim, b.Items, b.Rows, b.Stride, b.Longest, b.MaskStride,
@@ -23,13 +24,13 @@ func (b *Batch) key() batchKey {
 	}
 }
 
-// even is the items of a batch as far as its shape says.
+// even returns the items of a batch by its shape, without lengths, mask and offsets.
 func (b *Batch) even() even { return even{b.Items, b.Longest, b.Stride} }
 
-// several reports whether rows belong to more than one item.
+// several reports whether items share rows.
 func (b *Batch) several() bool { return b.Offsets == 0 && b.Items > 1 && b.Stride < b.Longest }
 
-// matrix is what formats are chosen by.
+// matrix returns a matrix of the type of a batch, without values, to choose formats by.
 func (b *Batch) matrix() *maxsim.Matrix {
 	m := &maxsim.Matrix{Type: b.Type, Dim: b.Dim}
 	if b.Zeros != 0 {
@@ -38,15 +39,15 @@ func (b *Batch) matrix() *maxsim.Matrix {
 	return m
 }
 
-// tensorLimits bound what of a call is in the workspace at a time: documents that are packed
-// stay in the cache until they are scored.
+// tensorLimits bound the workspace of a call, so that documents that are packed stay in the cache
+// until they are scored.
 var tensorLimits = limits{docs: stageBytes, part: 32 << 20, segment: 512}
 
 // headPieces is how many times as many hidden states are packed at a time, for a kernel whose
 // blocks all read the weights first.
 const headPieces = 4
 
-// scoreKey is what the plan of a call depends on.
+// scoreKey is the part of a call that a plan depends on.
 type scoreKey struct {
 	q, d                    batchKey
 	kind                    PairKind
@@ -55,32 +56,32 @@ type scoreKey struct {
 	head                    headKey
 }
 
-// scorePlan is how a call is done: which kernel, what lies where in the workspace, what is on
-// the device at a time, and the tables.
+// scorePlan is how calls of one shape are done: kernel, pieces, tables, and the layout of the workspace.
 type scorePlan struct {
 	kind     PairKind
 	pairs    int
 	kernel   kernel
 	function driver.Function
 	q, d     placed
-	head     *placedHead // nil: documents are token vectors
+	head     *placedHead // nil means that documents are token vectors
 	// Groups of a query, rows of a segment and segments of a document.
 	perQuery, segment, segments int
-	// What only the device knows.
+	// The device makes these tables, which depend on values in its memory.
 	fillItems, fillGroups bool
-	// Places in the workspace, −1 of what there is not.
+	// Places in the workspace, −1 where nothing is needed.
 	weights, part, top, arg              int64
 	items, groups, units, joins, rowMask int64
 	bytes                                int64
-	ones                                 int64 // place in the tables
+	ones                                 int64 // place in the tables of weights that are all 1, or −1
 	tables                               tables
-	made                                 []scoreTables
+	made                                 []scoreTables // of pieces, by size
 	pieces                               func(do func(*scorePiece) error) error
 }
 
+// fills reports whether the device makes tables.
 func (p *scorePlan) fills() bool { return p.fillItems || p.fillGroups }
 
-// mostTable is how many items a table has that the host makes, at most.
+// mostTable bounds the items of a table that the host makes.
 const mostTable = 1 << 20
 
 // scorePlan finds the plan of a call, or makes it.
@@ -97,6 +98,7 @@ func (d *Device) scorePlan(c *ScoreCall) (*cachedPlan, error) {
 	return d.plans.put(key, p), nil
 }
 
+// newScorePlan makes the plan of a call.
 func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 	if c.Q.several() && (c.Q.Lengths != 0 || c.Q.Mask != 0) {
 		return nil, fmt.Errorf("%w: lengths or masks of queries that share rows", driver.ErrUnsupported)
@@ -199,8 +201,8 @@ func (d *Device) cut(p *scorePlan, c *ScoreCall) bool {
 	return segments > 1
 }
 
-// layOut cuts a call into pieces, lays the workspace out and makes the tables. masksApart says that
-// the masks of documents do not lie as their rows do.
+// layOut cuts a call into pieces, lays the workspace out and makes the tables. With masksApart the
+// masks of documents have another stride than their rows, and are copied to that of rows.
 func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
 	// 1. Queries and their weights.
 	var a runtime.Arena

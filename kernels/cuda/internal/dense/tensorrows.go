@@ -5,19 +5,21 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// placed is how the rows of a batch come to be as kernels read them.
+// placed is how kernels read the rows of a batch: where they are, or packed into the workspace.
 type placed struct {
 	format    format
 	rowBytes  int
 	pack      bool // into the workspace; else they are used where they are
-	prepared  bool // packed, or their lengths computed
+	prepared  bool // packed, or their lengths are computed
 	piecewise bool // only those of a piece at a time
-	scale     [3]int64
-	rows      int64
+	// Places in the workspace, −1 where nothing is needed. scale has those of scale, unit and inverse;
+	// see rows.
+	scale [3]int64
+	rows  int64
 }
 
-// place decides how rows are had in a format; in the one of the elements if plain: kernels that
-// read any row.
+// place decides how rows are read in a format. Plain kernels read rows of any type and length, in
+// the format of their elements.
 func (b *Batch) place(f format, plain, normalize bool) placed {
 	p := placed{format: f, rowBytes: rowBytes(f, b.Dim)}
 	same := b.Zeros == 0 && f == format(b.Type)
@@ -29,7 +31,7 @@ func (b *Batch) place(f format, plain, normalize bool) placed {
 	return p
 }
 
-// lay takes room for n rows, or for what is computed of rows that stay.
+// lay takes room for n rows that are packed, and for their scales.
 func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
 	if p.pack {
@@ -46,7 +48,7 @@ func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	}
 }
 
-// bring sees that n rows from a row on are there, and returns where.
+// bring packs n rows from a row on, if they are to be packed, and returns where rows are.
 func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
 	r := rows{format: p.format, rowBytes: p.rowBytes, rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
 	r = r.from(first)

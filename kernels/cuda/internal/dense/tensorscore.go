@@ -40,7 +40,7 @@ func (d *Device) Score(c *ScoreCall) error {
 	})
 }
 
-// ScoreWorkspace is how many bytes of workspace the call needs.
+// ScoreWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
 	pairs, err := c.check()
 	if err != nil || pairs == 0 || c.empty() {
@@ -94,7 +94,7 @@ func (d *Device) scoreNothing(c *ScoreCall, pairs int) error {
 	return d.rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(pairs)*int64(c.Q.Longest), d.rt.Stream)
 }
 
-// check sees whether a workspace has so many bytes.
+// check validates a workspace for a call that needs a number of bytes.
 func (p *Place) check(bytes int64) error {
 	switch {
 	case bytes == 0:
@@ -107,8 +107,8 @@ func (p *Place) check(bytes int64) error {
 	return nil
 }
 
-// ready sees that the tables of a plan are on the device, and stay there if the stream of the
-// call is captured.
+// ready copies the tables of a plan to the device, once. They stay there if the stream of the call
+// is captured.
 func (d *Device) ready(x *cachedPlan, write func([]byte), size int64) error {
 	if !x.pinned && d.rt.Stream != driver.Given(0) { // which cannot be captured
 		capturing, err := d.rt.Driver.Capturing(d.rt.Stream)
@@ -131,7 +131,7 @@ func (d *Device) ready(x *cachedPlan, write func([]byte), size int64) error {
 	return nil
 }
 
-// placedScore is a call that is put into its stream.
+// placedScore is a call whose work is being put into its stream.
 type placedScore struct {
 	d            *Device
 	call         *ScoreCall
@@ -142,7 +142,7 @@ type placedScore struct {
 	head         *denseProjectParams
 }
 
-// bringDocs sees that the token vectors of n rows of documents are there.
+// bringDocs makes the token vectors of n rows of documents.
 func (s *placedScore) bringDocs(first, n int) (rows, error) {
 	if s.head != nil {
 		return s.project(first, n)
@@ -177,7 +177,7 @@ func (s *placedScore) run() error {
 	return p.pieces(s.piece)
 }
 
-// bringWeights sees that there is a weight for each query row.
+// bringWeights makes the weights of query rows.
 func (s *placedScore) bringWeights() error {
 	c, p := s.call, s.plan
 	switch {
@@ -227,7 +227,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 	if p.segments > 1 {
 		a.top, a.arg = s.base.Add(p.top), s.base.Add(p.arg)
 	}
-	// 3. Tables that depend on what only the device knows.
+	// 3. Tables that depend on values in the device's memory.
 	joins := s.tables.Add(t.joins)
 	if p.fills() {
 		f := s.fillParams(x, t, first)
@@ -285,8 +285,8 @@ func (s *placedScore) params(x *scorePiece, t *scoreTables, docs rows) *densePar
 	}
 }
 
-// fillParams is what the tables of a piece are made from on the device. first is the first row
-// of its documents.
+// fillParams returns the parameters of dense_fill, which makes the tables of a piece. first is the first
+// row of its documents.
 func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
 	c, p := s.call, s.plan
 	f := &denseFillParams{
@@ -294,9 +294,8 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
 		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
 		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
-		perQuery:   uint32(p.perQuery),
-		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.docsPerQuery),
-		joinPitch: uint32(x.pitch),
+		perQuery: uint32(p.perQuery), unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest),
+		runs: uint32(t.runs), joinDocs: uint32(x.docsPerQuery), joinPitch: uint32(x.pitch),
 	}
 	shift := func(base uint64, bytes int64) driver.Ptr {
 		if base == 0 {
