@@ -29,7 +29,9 @@ var deviceCodes = []struct {
 }
 
 // onDevice opens the device of a call, and does the call there or sets the size of its workspace.
-func onDevice(w *work, do func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
+func onDevice[Call any](
+	w *work, call *Call, do func(*tensor.Device, *Call) error, workspace func(*tensor.Device, *Call) (int64, error),
+) error {
 	if err := inRange("place.device", w.place.device, 0, math.MaxInt32); err != nil {
 		return err
 	}
@@ -38,9 +40,9 @@ func onDevice(w *work, do func(d *tensor.Device) error, workspace func(d *tensor
 		return deviceFault(err)
 	}
 	if w.wanted == nil {
-		return deviceFault(do(d))
+		return deviceFault(do(d, call))
 	}
-	bytes, err := workspace(d)
+	bytes, err := workspace(d, call)
 	if err == nil {
 		*w.wanted = bytes
 	}
@@ -60,60 +62,50 @@ func deviceFault(err error) error {
 func deviceScore(w *work, c *cScore) error {
 	call := tensor.ScoreCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Weights: address(unsafe.Pointer(c.weights)), Normalize: c.normalize != 0,
-		Scores: address(unsafe.Pointer(c.scores)), Argmax: address(unsafe.Pointer(c.argmax)),
+		Weights: addressOf(c.weights), Normalize: c.normalize != 0,
+		Scores: addressOf(c.scores), Argmax: addressOf(c.argmax),
 	}
-	return onDevice(w,
-		func(d *tensor.Device) error { return d.Score(&call) },
-		func(d *tensor.Device) (int64, error) { return d.ScoreWorkspace(&call) })
+	return onDevice(w, &call, (*tensor.Device).Score, (*tensor.Device).ScoreWorkspace)
 }
 
 func deviceGradients(w *work, c *cGradient) error {
 	call := tensor.GradientCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Weights: address(unsafe.Pointer(c.weights)), Normalize: c.normalize != 0,
-		Argmax: address(unsafe.Pointer(c.argmax)), Upstream: address(unsafe.Pointer(c.upstream)),
+		Weights: addressOf(c.weights), Normalize: c.normalize != 0,
+		Argmax: addressOf(c.argmax), Upstream: addressOf(c.upstream),
 		DQ: address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
 	}
-	return onDevice(w,
-		func(d *tensor.Device) error { return d.Gradients(&call) },
-		func(d *tensor.Device) (int64, error) { return d.GradientsWorkspace(&call) })
+	return onDevice(w, &call, (*tensor.Device).Gradients, (*tensor.Device).GradientsWorkspace)
 }
 
 func deviceChamfer(w *work, c *cChamfer) error {
 	call := tensor.ChamferCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: address(unsafe.Pointer(c.distances)),
-		NearestQ: address(unsafe.Pointer(c.nearest_q)), NearestD: address(unsafe.Pointer(c.nearest_d)),
+		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: addressOf(c.distances),
+		NearestQ: addressOf(c.nearest_q), NearestD: addressOf(c.nearest_d),
 	}
-	return onDevice(w,
-		func(d *tensor.Device) error { return d.Chamfer(&call) },
-		func(d *tensor.Device) (int64, error) { return d.ChamferWorkspace(&call) })
+	return onDevice(w, &call, (*tensor.Device).Chamfer, (*tensor.Device).ChamferWorkspace)
 }
 
 func deviceChamferGradients(w *work, c *cChamferGradient) error {
 	call := tensor.ChamferGradientCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
 		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0,
-		NearestQ: address(unsafe.Pointer(c.nearest_q)), NearestD: address(unsafe.Pointer(c.nearest_d)),
-		Upstream: address(unsafe.Pointer(c.upstream)),
+		NearestQ: addressOf(c.nearest_q), NearestD: addressOf(c.nearest_d),
+		Upstream: addressOf(c.upstream),
 		DQ:       address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
 	}
-	return onDevice(w,
-		func(d *tensor.Device) error { return d.ChamferGradients(&call) },
-		func(d *tensor.Device) (int64, error) { return d.ChamferGradientsWorkspace(&call) })
+	return onDevice(w, &call, (*tensor.Device).ChamferGradients, (*tensor.Device).ChamferGradientsWorkspace)
 }
 
 func deviceHead(w *work, c *cHead) error {
 	call := tensor.HeadCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		QueryWeights: address(unsafe.Pointer(c.query_weights)), Normalize: c.normalize != 0,
-		Head: address(c.head), HeadType: typeOf(c.head_type), Bias: address(unsafe.Pointer(c.bias)),
-		Scores: address(unsafe.Pointer(c.scores)),
+		QueryWeights: addressOf(c.query_weights), Normalize: c.normalize != 0,
+		Head: address(c.head), HeadType: typeOf(c.head_type), Bias: addressOf(c.bias),
+		Scores: addressOf(c.scores),
 	}
-	return onDevice(w,
-		func(d *tensor.Device) error { return d.ScoreHead(&call) },
-		func(d *tensor.Device) (int64, error) { return d.ScoreHeadWorkspace(&call) })
+	return onDevice(w, &call, (*tensor.Device).ScoreHead, (*tensor.Device).ScoreHeadWorkspace)
 }
 
 func (w *work) tensorPlace() tensor.Place {
@@ -127,7 +119,7 @@ func (w *work) tensorPlace() tensor.Place {
 func (w *work) tensorPairs() tensor.Pairs {
 	p := tensor.Pairs{
 		Count:   int(w.pairs.count),
-		Queries: address(unsafe.Pointer(w.pairs.queries)), Documents: address(unsafe.Pointer(w.pairs.docs)),
+		Queries: addressOf(w.pairs.queries), Documents: addressOf(w.pairs.docs),
 	}
 	switch w.pairs.kind {
 	case C.PLAID_ALL:
@@ -143,9 +135,9 @@ func (w *work) tensorPairs() tensor.Pairs {
 // tensor is a batch in memory of the device.
 func (s *side) tensor() tensor.Batch {
 	b := tensor.Batch{
-		Data: address(s.data), Scales: address(unsafe.Pointer(s.scales)), Zeros: address(unsafe.Pointer(s.zeros)),
-		Offsets: address(unsafe.Pointer(s.offsets)), Lengths: address(unsafe.Pointer(s.lengths)),
-		Mask: address(unsafe.Pointer(s.mask)), MaskStride: int(s.mask_stride),
+		Data: address(s.data), Scales: addressOf(s.scales), Zeros: addressOf(s.zeros),
+		Offsets: addressOf(s.offsets), Lengths: addressOf(s.lengths),
+		Mask: addressOf(s.mask), MaskStride: int(s.mask_stride),
 		Type: typeOf(s._type), Dim: int(s.dim),
 		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
@@ -155,4 +147,8 @@ func (s *side) tensor() tensor.Batch {
 	return b
 }
 
+// address returns the number of an address, 0 for NULL.
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
+
+// addressOf is address of a pointer to elements.
+func addressOf[T any](p *T) uint64 { return address(unsafe.Pointer(p)) }

@@ -241,8 +241,8 @@ func (t *tensorBody) read(early bool) error {
 		case tensorRequest:
 			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			const each = 512 // bytes for a document or query, and what is made of it
-			t.lengths, err = readAll(t.q, a.Len(), each, a.Ints)
+			const perItem = 512 // bytes for a document or query, and what is made of it
+			t.lengths, err = readAll(t.q, a.Len(), perItem, a.Ints)
 		case tensorVectors:
 			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)
 		case tensorQuery:
@@ -284,19 +284,19 @@ func (t *tensorBody) rest(into any) error {
 	return t.q.decodeJSON(t.request, into)
 }
 
-// readAll reads n values, each of which counts so many bytes. Many get their room when a quarter
+// readAll reads n values, each of which counts as size bytes. Many get their room when a quarter
 // of them has come: who says that there are many, and sends none, takes little.
-func readAll[T any](q *request, n int, each int64, read func(into []T, from int) error) ([]T, error) {
-	return readMore(q, []T{}, n, each, read)
+func readAll[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
+	return readMore(q, []T{}, n, size, read)
 }
 
 // readMore reads n values into a slice, which grows if it has to.
-func readMore[T any](q *request, values []T, n int, each int64, read func(into []T, from int) error) ([]T, error) {
+func readMore[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	values = values[:0]
 	for len(values) < n {
 		if len(values) == cap(values) {
-			room := min(max(4*cap(values), int(firstRoom/each)), n)
-			if err := q.body.hold(each * int64(room-cap(values))); err != nil {
+			room := min(max(4*cap(values), int(firstRoom/size)), n)
+			if err := q.body.hold(size * int64(room-cap(values))); err != nil {
 				return nil, err
 			}
 			values = append(make([]T, 0, room), values...)

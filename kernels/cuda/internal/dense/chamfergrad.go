@@ -80,8 +80,8 @@ func (g *chamferGrads) listPairs() {
 	}
 }
 
-// chamferGradsAt is where a call has its tables, its results and its workspace.
-type chamferGradsAt struct {
+// chamferGradsPlace is where a call has its tables, its results and its workspace on the device.
+type chamferGradsPlace struct {
 	plan   *chamferGradPlan
 	params *denseChamferGradParams
 	base   driver.Ptr
@@ -94,15 +94,15 @@ func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
 }
 
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
-	at, err := g.begin(ctx, rt)
+	place, err := g.begin(ctx, rt)
 	if err != nil {
 		return err
 	}
-	if err := at.plan.run(rt, at.base, at.params); err != nil {
+	if err := place.plan.run(rt, place.base, place.params); err != nil {
 		return err
 	}
 	w := &rt.Work
-	if err := rt.Driver.ToHost(w.HostOut[:at.out], w.Out.Ptr, rt.Stream); err != nil {
+	if err := rt.Driver.ToHost(w.HostOut[:place.out], w.Out.Ptr, rt.Stream); err != nil {
 		return err
 	}
 	if err := rt.Sync(); err != nil {
@@ -110,14 +110,14 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	}
 	for i, to := range g.gradients() {
 		if s := g.both()[i]; to != nil {
-			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[at.grads[i]:], s.rows()*g.work.X.Dim))
+			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[place.grads[i]:], s.rows()*g.work.X.Dim))
 		}
 	}
 	return nil
 }
 
 // begin brings the tables and the tokens to the device.
-func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsAt, error) {
+func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsPlace, error) {
 	var in tables
 	var out, scratch runtime.Arena
 	both, to := g.both(), g.gradients()
@@ -125,18 +125,18 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	if err != nil {
 		return nil, err
 	}
-	at := &chamferGradsAt{plan: planChamferGrad(chamferShape{
+	place := &chamferGradsPlace{plan: planChamferGrad(chamferShape{
 		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
 		rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
 	})}
-	base := scratch.Take(at.plan.bytes)
+	base := scratch.Take(place.plan.bytes)
 	var near, items, first, list [2]int64
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
 	for i := range both {
 		near[i], items[i] = add(&in, g.near[i]), add(&in, g.items[i])
 		first[i], list[i] = add(&in, g.lists[i].first), add(&in, g.lists[i].pairs)
 		if to[i] != nil {
-			at.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
+			place.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
 	}
 	w := &rt.Work
@@ -150,7 +150,7 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return nil, err
 	}
-	at.base, at.out = w.Scratch.At(base), out.Size
+	place.base, place.out = w.Scratch.At(base), out.Size
 	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: uint32(g.kind), count: uint32(g.call.K)}
 	if g.call.Upstream != nil {
 		p.upstream = w.In.At(upstream)
@@ -166,11 +166,11 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32),
 		}
 		if to[i] != nil {
-			p.side[i].out = w.Out.At(at.grads[i])
+			p.side[i].out = w.Out.At(place.grads[i])
 		}
 	}
-	at.params = p
-	return at, nil
+	place.params = p
+	return place, nil
 }
 
 // gatherRow makes winners from token to token of those of a pair from row to row.

@@ -147,7 +147,7 @@ func (r *rows) scaleFor(normalize bool) driver.Ptr {
 // what it returns gives the rows once it is known where the room begins.
 func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
 	r := rows{format: f, rowBytes: rowBytes(f, dim)}
-	at := a.Take(int64(n) * int64(r.rowBytes))
+	offset := a.Take(int64(n) * int64(r.rowBytes))
 	var scale, unit, inverse int64 = -1, -1, -1
 	if scaled {
 		scale = a.Take(4 * int64(n))
@@ -160,7 +160,7 @@ func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(
 	}
 	return func(base driver.Ptr) rows {
 		r := r
-		r.rows = base.Add(at)
+		r.rows = base.Add(offset)
 		for _, p := range []struct {
 			to *driver.Ptr
 			at int64

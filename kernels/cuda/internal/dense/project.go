@@ -33,12 +33,12 @@ const (
 // headShared is the shared memory of a kernel for rows of some length, with as many of
 // the weights as there is room for. It reports false where there is too little.
 func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
-	fixed, one := headRows+8*columns+headOthers, 128*columns
+	fixed, column := headRows+8*columns+headOthers, 128*columns
 	if scores {
 		fixed += columns/4*headQuery + headMaxima
 	}
-	n := min(runtime.CeilDiv(rowBytes, 128), (most-fixed)/one)
-	return fixed + n*one, n >= min(headRing, runtime.CeilDiv(rowBytes, 128))
+	n := min(runtime.CeilDiv(rowBytes, 128), (most-fixed)/column)
+	return fixed + n*column, n >= min(headRing, runtime.CeilDiv(rowBytes, 128))
 }
 
 // project picks the kernel for hidden states of a format, which is that of the weights too if fast.

@@ -199,15 +199,15 @@ func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base,
 		_, doc := pair(i)
 		total += d.count(doc)
 	}
-	for at := 0; at < n; {
-		query, _ := pair(at)
+	for next := 0; next < n; {
+		query, _ := pair(next)
 		begin, rows := len(w.items), 0
-		for ; at < n; at++ {
-			other, doc := pair(at)
+		for ; next < n; next++ {
+			other, doc := pair(next)
 			if other != query {
 				break
 			}
-			w.item(d, doc, base, at)
+			w.item(d, doc, base, next)
 			rows += d.count(doc)
 		}
 		first := len(w.groups)
