@@ -4,6 +4,7 @@
 //	format    how rows of tokens lie in the device's memory
 //	work      the kernel of a call, and how its work is cut into units
 //	params    the structs of the device code
+//	project, launch, gradlaunch, chamferplan   kernels and their launches
 //
 // A call of a backend has its operands in memory of the host:
 //
@@ -21,9 +22,6 @@
 //	tensorrows  rows where they are, or packed into the workspace
 //	pairlists   the pairs of each item, listed on the device
 //	tensorscore, tensorhead, tensorgrad, tensorchamfer   calls
-//
-// Both launch the same kernels: work and project choose those of scores and heads, gradlaunch
-// those of gradients, chamferplan those of distances.
 //
 // The device code is in src/dense, its kernels and their structs in dense.cuh.
 package dense

@@ -43,7 +43,7 @@ type head struct {
 func (h *head) choose(s *scoring) error {
 	dim, rt := s.size.D.Dim, s.rt
 	f, wf, fast := headFormats(s.d.format(), s.d.held != nil, &h.Weights)
-	h.hidden, h.weights = rows{format: f, rowBytes: rowBytes(f, dim)}, rows{format: wf, rowBytes: rowBytes(wf, dim)}
+	h.hidden, h.weights = rowsOf(f, dim), rowsOf(wf, dim)
 	h.kernel = project(rt.Arch(), rt.Props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)
 	if s.segment > 0 {
 		return nil

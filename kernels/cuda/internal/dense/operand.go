@@ -188,7 +188,7 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 				*into[i] = st.Raw.Add(part.at)
 			}
 		}
-		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, p); err != nil {
+		if err := p.run(rt); err != nil {
 			return err
 		}
 		if err := rt.Unstage(st); err != nil {

@@ -148,10 +148,11 @@ func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden rows,
 	if err := runtime.Launch(rt, k.name, along, across, 1, k.block, k.shared, p); err != nil || k.packs {
 		return err
 	}
-	return runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, &densePackParams{
+	pack := &densePackParams{
 		in: p.out, rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
 		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
-	})
+	}
+	return pack.run(rt)
 }
 
 // headParams are those of a kernel that scores the token vectors that it makes of hidden states.

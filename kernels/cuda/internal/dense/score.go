@@ -83,10 +83,7 @@ func (s *scoring) formats() (q, d format) {
 		s.shape.fast = q == d || d == e4m3 && q == f16
 		return q, d
 	}
-	if q, s.shape.fast = beside(d, &s.q.batch.Tokens); !s.shape.fast && s.d.held == nil {
-		q, s.shape.fast = beside(split, &s.q.batch.Tokens)
-		d = split
-	}
+	d, q, s.shape.fast = formatsFor(d, s.d.held != nil, &s.q.batch.Tokens)
 	return q, d
 }
 
@@ -128,7 +125,7 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	}
 	qf, df := s.formats()
 	dim := s.size.Q.Dim
-	s.shape.docs, s.shape.queries = rows{format: df, rowBytes: rowBytes(df, dim)}, rows{format: qf, rowBytes: rowBytes(qf, dim)}
+	s.shape.docs, s.shape.queries = rowsOf(df, dim), rowsOf(qf, dim)
 	s.shape.all, s.shape.arg = s.call.Kind == maxsim.AllPairs, s.call.Argmax != nil
 	s.shape.queryCount, s.shape.longest, s.shape.tokens = s.q.shape.Len(), s.q.longest(), s.q.rows()
 	if s.kernel, err = choose(rt, &s.shape); err != nil {
@@ -222,7 +219,7 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		}
 		p.weights = w.In.Ptr
 	}
-	return runtime.Launch(rt, "dense/dense_weights", runtime.CeilDiv(s.q.rows(), 256), 1, 1, 256, 0, p)
+	return p.run(rt)
 }
 
 // bring sees that the documents lo to hi are on the device.
@@ -351,13 +348,12 @@ func (s *scoring) launch() error {
 		return err
 	}
 	if s.buf.join != nil {
-		return runtime.Launch(s.rt, "dense/dense_join", len(s.buf.joins), 1, 1, 1024, 0, s.buf.join)
+		return s.buf.join.run(s.rt, len(s.buf.joins))
 	}
 	if s.buf.sums == nil {
 		return nil
 	}
-	most := slices.Max(s.buf.sumCount)
-	return runtime.Launch(s.rt, "dense/dense_sum", len(s.buf.sumCount), runtime.CeilDiv(int(most), 256), 1, 256, 0, s.buf.sums)
+	return s.buf.sums.run(s.rt, len(s.buf.sumCount), int(slices.Max(s.buf.sumCount)))
 }
 
 // points are those of the runtime that mark the ends of slots.

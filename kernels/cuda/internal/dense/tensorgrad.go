@@ -122,7 +122,7 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 		if p.unit[i] != p.inverse[i] {
 			x.unit = c.at(p.unit[i])
 		}
-		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(b.Rows, 8), 1, 1, 256, 0, x); err != nil {
+		if err := x.run(rt); err != nil {
 			return err
 		}
 	}

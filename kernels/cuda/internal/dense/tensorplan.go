@@ -149,31 +149,23 @@ func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 // chooseFormats chooses how rows lie, and the kernel. Float32 documents of few query tokens stay
 // where they are, if a kernel takes them.
 func (d *Device) chooseFormats(s *shape, c *ScoreCall) (k kernel, err error) {
-	in := func(df, qf format) {
-		s.docs, s.queries = rows{format: df, rowBytes: rowBytes(df, c.D.Dim)}, rows{format: qf,
-			rowBytes: rowBytes(qf, c.Q.Dim)}
-	}
-	if c.head != nil {
-		qf, _ := beside(split, c.Q.matrix())
-		in(split, qf)
-		s.fast = true
+	choose := func(docs, queries format) (kernel, error) {
+		s.docs, s.queries = rowsOf(docs, c.D.Dim), rowsOf(queries, c.Q.Dim)
 		return choose(d.rt, s)
 	}
-	in(f32, f32)
-	if s.few() && c.D.Type == maxsim.F32 && s.docs.rowBytes == 4*c.D.Dim && c.D.Data%16 == 0 {
+	if c.head != nil {
 		s.fast = true
-		if k, err = choose(d.rt, s); err != nil || !k.plain() {
+		return choose(split, split)
+	}
+	if s.few() && c.D.Type == maxsim.F32 && rowBytes(f32, c.D.Dim) == 4*c.D.Dim && c.D.Data%16 == 0 {
+		s.fast = true
+		if k, err = choose(f32, f32); err != nil || !k.plain() {
 			return k, err
 		}
 	}
-	df := natural(c.D.matrix())
-	var qf format
-	if qf, s.fast = beside(df, c.Q.matrix()); !s.fast {
-		qf, s.fast = beside(split, c.Q.matrix())
-		df = split
-	}
-	in(df, qf)
-	return choose(d.rt, s)
+	docs, queries, fast := formatsFor(natural(c.D.matrix()), false, c.Q.matrix())
+	s.fast = fast
+	return choose(docs, queries)
 }
 
 // cut decides whether documents are cut into segments; see scoring.cutDocuments.

@@ -75,5 +75,5 @@ func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n 
 		}
 	}
 	x.unit, x.inverse = r.unit, r.inverse
-	return r, runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, x)
+	return r, x.run(rt)
 }

@@ -195,7 +195,7 @@ func (s *placedScore) bringWeights() error {
 		maskStride: uint64(c.Q.MaskStride),
 		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
 	}
-	return runtime.Launch(s.d.rt, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), 1, 1, 256, 0, w)
+	return w.run(s.d.rt)
 }
 
 // piece puts the work of a piece into the stream.
@@ -240,8 +240,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 		if f.nGroups > 0 {
 			a.groups, joins = f.groups, f.joins
 		}
-		threads := max(32*int64(f.nItems)+32*int64(f.nUnits), int64(f.nGroups)+int64(f.nJoins))
-		if err := runtime.Launch(rt, "dense/dense_fill", int(runtime.CeilDiv(threads, 256)), 1, 1, 256, 0, f); err != nil {
+		if err := f.run(rt); err != nil {
 			return err
 		}
 	}
@@ -256,15 +255,17 @@ func (s *placedScore) piece(x *scorePiece) error {
 	// 5. Scores of their parts.
 	switch {
 	case p.segments > 1:
-		return runtime.Launch(rt, "dense/dense_join", t.nJoins, 1, 1, 1024, 0, &denseJoinParams{
+		join := &denseJoinParams{
 			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax,
 			pitch: uint32(c.Q.Longest), segment: uint32(p.segment),
-		})
+		}
+		return join.run(rt, t.nJoins)
 	case p.part >= 0:
-		return runtime.Launch(rt, "dense/dense_sum", t.nSums, runtime.CeilDiv(t.mostSum, 256), 1, 256, 0, &denseSumParams{
+		sum := &denseSumParams{
 			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
 			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
-		})
+		}
+		return sum.run(rt, t.nSums, t.mostSum)
 	}
 	return nil
 }
