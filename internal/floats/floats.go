@@ -156,7 +156,13 @@ func Finite(x []float32) bool {
 	return sum-sum == 0
 }
 
-// NotFinite16 is the place of the first value of x that has all bits of an exponent, which
+// The bits of the exponent of a binary16 and of a bfloat16.
+const (
+	Exponent16  = 0x7c00
+	ExponentB16 = 0x7f80
+)
+
+// NotFinite16 returns the place of the first value of x that has all bits of an exponent, which
 // makes it infinite or no number; len(x) if there is none.
 func NotFinite16(x []uint16, exponent uint16) int {
 	const lanes = 0x0001000100010001
