@@ -50,7 +50,9 @@ func (t *codecTables) bring(rt *runtime.Runtime) error {
 		data []byte
 	}{
 		{t.centroids, c.Centroids.Data[:c.Centroids.K*c.Centroids.Dim*c.Centroids.Type.Size()]},
-		{t.centroidScale, runtime.Bytes(c.CentroidScale)}, {t.dimScale, runtime.Bytes(c.DimScale)}, {t.table, runtime.Bytes(t.weights)},
+		{t.centroidScale, runtime.Bytes(c.CentroidScale)},
+		{t.dimScale, runtime.Bytes(c.DimScale)},
+		{t.table, runtime.Bytes(t.weights)},
 	} {
 		if err := rt.Driver.ToDevice(t.base.Add(part.at), part.data, rt.Stream); err != nil {
 			return err
@@ -64,7 +66,8 @@ func (t *codecTables) params(ch *kernels.Chunk) denseCodec {
 	c := t.codec
 	p := denseCodec{
 		centroids: t.base.Add(t.centroids), weights: t.base.Add(t.table), factor: c.FactorMax / 32767,
-		nbits: uint32(c.Codebook.Nbits), residualBytes: uint32(c.RowBytes()), codeBytes: uint32(ch.CodeBytes), centroidType: uint32(c.Centroids.Type),
+		nbits: uint32(c.Codebook.Nbits), residualBytes: uint32(c.RowBytes()), codeBytes: uint32(ch.CodeBytes),
+		centroidType: uint32(c.Centroids.Type),
 	}
 	if c.CentroidScale != nil {
 		p.centroidScale = t.base.Add(t.centroidScale)

@@ -133,7 +133,8 @@ func (d *grading) gather() error {
 	d.arg = make([]int32, len(d.call.Argmax))
 	for i := range d.size.Pairs {
 		query, doc := d.call.At(i, nd)
-		if err := gatherRow(&d.q, &d.d, d.arg[i*stride:(i+1)*stride], d.call.Argmax[i*stride:(i+1)*stride], query, doc, i); err != nil {
+		lo, hi := i*stride, (i+1)*stride
+		if err := gatherRow(&d.q, &d.d, d.arg[lo:hi], d.call.Argmax[lo:hi], query, doc, i); err != nil {
 			return err
 		}
 	}
@@ -199,7 +200,8 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	var at [2]struct{ offsets, item, first, pairs int64 }
 	for i := range at {
 		l := &d.lists[i]
-		at[i].offsets, at[i].item, at[i].first, at[i].pairs = add(&in, d.offsets[i]), add(&in, l.item), add(&in, l.first), add(&in, l.pairs)
+		at[i].offsets, at[i].item = add(&in, d.offsets[i]), add(&in, l.item)
+		at[i].first, at[i].pairs = add(&in, l.first), add(&in, l.pairs)
 	}
 	arg, weights, upstream := add(&in, d.arg), add(&in, d.weights), add(&in, c.Upstream)
 	if err := w.Reserve(in.Size, d.outBytes(), scratch.Size, 0); err != nil {
@@ -213,7 +215,9 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	if err != nil {
 		return err
 	}
-	p := &denseGradParams{arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind), count: uint32(d.pairs)}
+	p := &denseGradParams{
+		arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind), count: uint32(d.pairs),
+	}
 	if d.weights != nil {
 		p.weights = w.In.At(weights)
 	}

@@ -205,7 +205,8 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		}
 	}
 	s.params = &denseParams{
-		queries: queries.rows, weights: w.Scratch.At(s.weights), queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
+		queries: queries.rows, weights: w.Scratch.At(s.weights),
+		queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
 		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
 	}
 	p := &denseWeightsParams{scale: queries.scaleFor(s.call.Normalize), out: s.params.weights, n: uint32(s.q.rows())}
@@ -290,14 +291,16 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	case s.segment > 0:
 		x.top, x.arg = w.Scratch.At(s.top), w.Scratch.At(s.arg)
 		s.buf.join = &denseJoinParams{
-			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores), pitch: uint32(stride), segment: uint32(s.segment),
+			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores),
+			pitch: uint32(stride), segment: uint32(s.segment),
 		}
 		if slot.arg >= 0 {
 			s.buf.join.outArg = w.Out.At(slot.arg)
 		}
 	case s.buf.part > 0:
 		s.buf.sums = &denseSumParams{
-			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt), groups: table.Add(sumGroups), count: table.Add(sumCount),
+			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt),
+			groups: table.Add(sumGroups), count: table.Add(sumCount),
 		}
 	}
 	if s.buf.gaps && s.segment == 0 {
