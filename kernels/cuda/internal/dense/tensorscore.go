@@ -214,7 +214,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 			return err
 		}
 	}
-	// 2. What the kernel works on, and where its results go: scores, unless it gives parts of them.
+	// 2. Addresses of operands, tables and results: scores, or parts of them.
 	scores, argmax := driver.Ptr(c.Scores).Add(4*int64(x.out)), driver.Ptr(0)
 	if c.Argmax != 0 {
 		argmax = driver.Ptr(c.Argmax).Add(4 * int64(x.out) * int64(c.Q.Longest))
