@@ -213,6 +213,7 @@ type early struct {
 		value [16]uint32 // a union of 64 bytes
 	}
 	extra extra
+	args  [4]uintptr // of cuLaunchKernelEx
 }
 
 var earlies = sync.Pool{New: func() any { return new(early) }}
@@ -222,9 +223,11 @@ func launchEarly(launchEx uintptr, l *Launch) Result {
 	*e = early{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
 	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
 	e.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.extra.bytes), launchEnd, l.ArgBytes}
-	r := call(launchEx, uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra)))
+	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra))}
+	r, _, _ := purego.SyscallN(launchEx, e.args[:]...)
+	e.extra.buffer = nil
 	earlies.Put(e)
-	return r
+	return Result(r)
 }
 
 func (s *symbols) memory(api *API) {
