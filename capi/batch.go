@@ -19,7 +19,7 @@ type hostSide struct {
 	mask             []bool
 }
 
-// host is what a call on the processor works with. The slices of its batches are the
+// host holds the operands of a call on the processor. The slices of its batches are the
 // caller's memory, and are let go after the call.
 type host struct {
 	backend maxsim.Backend
@@ -61,10 +61,10 @@ func (h *host) free() {
 	hosts.Put(h)
 }
 
-// threads is how many goroutines a call may have.
+// threads returns the number of goroutines that a call may have; 0 means one for each processor.
 func (w *work) threads() int { return int(min(w.place.threads, 1024)) }
 
-// list is n elements of the caller's memory; nil if there is none.
+// list returns n elements of the caller's memory, nil for a nil p.
 func list[T any](p *T, n int) []T {
 	if p == nil {
 		return nil
@@ -72,7 +72,7 @@ func list[T any](p *T, n int) []T {
 	return unsafe.Slice(p, n)
 }
 
-// matrix is rows of dim elements in the caller's memory.
+// matrix returns rows of dim elements in the caller's memory.
 func matrix(p unsafe.Pointer, kind C.int64_t, rows, dim C.int64_t) maxsim.Matrix {
 	m, n := maxsim.Matrix{Type: typeOf(kind), Dim: int(dim)}, int(rows*dim)
 	switch m.Type {
@@ -91,7 +91,7 @@ func matrix(p unsafe.Pointer, kind C.int64_t, rows, dim C.int64_t) maxsim.Matrix
 // noItems are the offsets of a batch without items.
 var noItems = []int{0}
 
-// tokens is the matrix of a side.
+// tokens returns the matrix of a side.
 func (s *side) tokens() maxsim.Matrix {
 	m := matrix(s.data, s._type, s.rows, s.dim)
 	if s.rows > 0 {

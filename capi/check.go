@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// What holds on every device is checked here: numbers, and whether pointers are there and
-// aligned. What they point to is looked at on the processor alone.
+// This file checks what holds on every device: numbers, and that pointers are set and aligned.
+// Memory that they point to is read on the processor alone.
 
 // most is more elements than memory has room for.
 const most = 1 << 44
@@ -22,10 +22,10 @@ const most = 1 << 44
 // with int32.
 const mostItems = 1<<31 - 1
 
-// firstPage is the memory that no process has, so that NULL and what is near it are faults.
+// firstPage is the size of the memory at NULL, which no process has.
 const firstPage = 4096
 
-// size is the bytes of an element of a type; 0: there is no such type.
+// size returns the bytes of an element of a type; 0 means that there is no such type.
 func size(kind C.int64_t) uintptr {
 	switch kind {
 	case C.PLAID_F32:
@@ -38,7 +38,7 @@ func size(kind C.int64_t) uintptr {
 	return 0
 }
 
-// product multiplies two counts, none of which is negative.
+// product multiplies two counts, which must not be negative.
 func product(field string, a, b int64) (int, error) {
 	hi, n := bits.Mul64(uint64(a), uint64(b))
 	if hi != 0 || n > most {
@@ -72,10 +72,10 @@ func (s *side) product(field string, a, b C.int64_t) error {
 	return nil
 }
 
-// arrays checks the arrays of a call, and keeps what it found first.
+// arrays checks the arrays of a call, and keeps the first fault.
 type arrays struct {
 	host bool // they are in memory of the processor, whose ends are looked at
-	side byte // whose arrays they are, q or d; 0: those of the call itself
+	side byte // the batch that they belong to, q or d; 0 means the call itself
 	err  error
 	sum  byte
 }
@@ -88,7 +88,7 @@ func (a *arrays) badf(field, format string, args ...any) {
 	a.err = badf("%s is "+format, append([]any{field}, args...)...)
 }
 
-// want checks an array of n elements of so many bytes.
+// want checks an array of n elements, each of the given number of bytes.
 func (a *arrays) want(field string, p unsafe.Pointer, n int, bytes uintptr) {
 	if p == nil && n > 0 && a.err == nil {
 		a.badf(field, "NULL; want %d elements", n)
@@ -108,7 +108,7 @@ func (a *arrays) take(field string, p unsafe.Pointer, n int, bytes uintptr) {
 	case start > math.MaxInt64-length:
 		a.badf(field, "%#x; %d elements there are beyond the end of memory", start, n)
 	case a.host && n > 0:
-		// Numbers that no memory stands behind must not become room for what they count.
+		// Both ends are read before memory is allocated for results of that size.
 		a.sum += *(*byte)(p) + *(*byte)(unsafe.Add(p, length-1))
 	}
 }
@@ -201,7 +201,7 @@ func (s *side) arrays(a *arrays) {
 	a.side = 0
 }
 
-// maskBytes is the length of the mask, of items that there are.
+// maskBytes returns the length of the mask of at least one item.
 func (s *side) maskBytes() int { return int((s.items-1)*s.mask_stride + s.longest) }
 
 // work is a call's batches and pairs, checked.
@@ -209,14 +209,14 @@ type work struct {
 	q, d   side
 	pairs  *cPairs
 	place  *cPlace
-	n      int // pairs
-	rowsQ  int // of argmaxima: [pairs][q.longest]
-	rowsD  int // of those of documents
-	wanted *int64
+	n      int    // pairs
+	rowsQ  int    // of argmaxima: [pairs][q.longest]
+	rowsD  int    // of those of documents
+	wanted *int64 // see check
 }
 
-// check checks what all calls have. wanted is where the bytes of a workspace go, nil if the
-// call is to be done.
+// check checks the parts that all calls have. wanted is where the bytes of a workspace go; nil means
+// that the call is to be done.
 func check(place *cPlace, q, d *cBatch, pairs *cPairs, wanted *int64) (w work, err error) {
 	w = work{q: side{'q', q}, d: side{'d', d}, pairs: pairs, place: place, wanted: wanted}
 	if err := first(w.q.check(), w.d.check()); err != nil {
@@ -305,5 +305,5 @@ func (a *arrays) gradient(s *side, field string, p unsafe.Pointer, kind C.int64_
 // onDevice reports whether the call is for a GPU.
 func (w *work) onDevice() bool { return w.place.device >= 0 }
 
-// typeOf is the type of a matrix.
+// typeOf returns the type of a matrix: the numbers are those of the header.
 func typeOf(kind C.int64_t) maxsim.Type { return maxsim.Type(kind) }

@@ -28,7 +28,8 @@ var deviceCodes = []struct {
 	{tensor.ErrDeviceLost, C.PLAID_ERR_DEVICE},
 }
 
-// onDevice opens the device of a call, and does it there, or asks how much workspace it needs.
+// onDevice opens the device of a call, and does the call there or sets the size of its workspace. The
+// functions capture the call, so that it is not moved to the heap.
 func onDevice(w *work, do func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
 	if err := inRange("place.device", w.place.device, 0, math.MaxInt32); err != nil {
 		return err
@@ -66,8 +67,8 @@ func deviceFault(err error) error {
 func deviceScore(w *work, c *cScore) error {
 	call := tensor.ScoreCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Weights: address(unsafe.Pointer(c.weights)), Normalize: c.normalize != 0,
-		Scores: address(unsafe.Pointer(c.scores)), Argmax: address(unsafe.Pointer(c.argmax)),
+		Weights: addressOf(c.weights), Normalize: c.normalize != 0,
+		Scores: addressOf(c.scores), Argmax: addressOf(c.argmax),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.Score(&call) },
@@ -77,8 +78,8 @@ func deviceScore(w *work, c *cScore) error {
 func deviceGradients(w *work, c *cGradient) error {
 	call := tensor.GradientCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Weights: address(unsafe.Pointer(c.weights)), Normalize: c.normalize != 0,
-		Argmax: address(unsafe.Pointer(c.argmax)), Upstream: address(unsafe.Pointer(c.upstream)),
+		Weights: addressOf(c.weights), Normalize: c.normalize != 0,
+		Argmax: addressOf(c.argmax), Upstream: addressOf(c.upstream),
 		DQ: address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
 	}
 	return onDevice(w,
@@ -89,8 +90,8 @@ func deviceGradients(w *work, c *cGradient) error {
 func deviceChamfer(w *work, c *cChamfer) error {
 	call := tensor.ChamferCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: address(unsafe.Pointer(c.distances)),
-		NearestQ: address(unsafe.Pointer(c.nearest_q)), NearestD: address(unsafe.Pointer(c.nearest_d)),
+		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: addressOf(c.distances),
+		NearestQ: addressOf(c.nearest_q), NearestD: addressOf(c.nearest_d),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.Chamfer(&call) },
@@ -101,8 +102,8 @@ func deviceChamferGradients(w *work, c *cChamferGradient) error {
 	call := tensor.ChamferGradientCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
 		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0,
-		NearestQ: address(unsafe.Pointer(c.nearest_q)), NearestD: address(unsafe.Pointer(c.nearest_d)),
-		Upstream: address(unsafe.Pointer(c.upstream)),
+		NearestQ: addressOf(c.nearest_q), NearestD: addressOf(c.nearest_d),
+		Upstream: addressOf(c.upstream),
 		DQ:       address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
 	}
 	return onDevice(w,
@@ -113,9 +114,9 @@ func deviceChamferGradients(w *work, c *cChamferGradient) error {
 func deviceHead(w *work, c *cHead) error {
 	call := tensor.HeadCall{
 		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		QueryWeights: address(unsafe.Pointer(c.query_weights)), Normalize: c.normalize != 0,
-		Head: address(c.head), HeadType: typeOf(c.head_type), Bias: address(unsafe.Pointer(c.bias)),
-		Scores: address(unsafe.Pointer(c.scores)),
+		QueryWeights: addressOf(c.query_weights), Normalize: c.normalize != 0,
+		Head: address(c.head), HeadType: typeOf(c.head_type), Bias: addressOf(c.bias),
+		Scores: addressOf(c.scores),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.ScoreHead(&call) },
@@ -124,7 +125,8 @@ func deviceHead(w *work, c *cHead) error {
 
 func (w *work) tensorPlace() tensor.Place {
 	return tensor.Place{
-		Stream: address(w.place.stream), Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes),
+		Stream:    address(w.place.stream),
+		Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes),
 	}
 }
 
@@ -132,7 +134,7 @@ func (w *work) tensorPlace() tensor.Place {
 func (w *work) tensorPairs() tensor.Pairs {
 	p := tensor.Pairs{
 		Count:   int(w.pairs.count),
-		Queries: address(unsafe.Pointer(w.pairs.queries)), Documents: address(unsafe.Pointer(w.pairs.docs)),
+		Queries: addressOf(w.pairs.queries), Documents: addressOf(w.pairs.docs),
 	}
 	switch w.pairs.kind {
 	case C.PLAID_ALL:
@@ -148,16 +150,20 @@ func (w *work) tensorPairs() tensor.Pairs {
 // tensor is a batch in memory of the device.
 func (s *side) tensor() tensor.Batch {
 	b := tensor.Batch{
-		Data: address(s.data), Scales: address(unsafe.Pointer(s.scales)), Zeros: address(unsafe.Pointer(s.zeros)),
-		Offsets: address(unsafe.Pointer(s.offsets)), Lengths: address(unsafe.Pointer(s.lengths)),
-		Mask: address(unsafe.Pointer(s.mask)), MaskStride: int(s.mask_stride),
+		Data: address(s.data), Scales: addressOf(s.scales), Zeros: addressOf(s.zeros),
+		Offsets: addressOf(s.offsets), Lengths: addressOf(s.lengths),
+		Mask: addressOf(s.mask), MaskStride: int(s.mask_stride),
 		Type: typeOf(s._type), Dim: int(s.dim),
 		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
-	if b.Longest == 0 { // there is nothing to mask
+	if b.Longest == 0 { // no row to mask
 		b.Lengths, b.Mask, b.MaskStride = 0, 0, 0
 	}
 	return b
 }
 
+// address returns the number of an address, 0 for NULL.
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
+
+// addressOf is address of a pointer to elements.
+func addressOf[T any](p *T) uint64 { return address(unsafe.Pointer(p)) }

@@ -1,4 +1,4 @@
-/* What the header declares: each function looks at what needs no Go, and calls the Go function of its name. */
+/* The functions of the header: each makes the checks that need no Go, and calls the Go function of its name. */
 #include "plaid_maxsim.h"
 
 #include <stddef.h>
@@ -34,7 +34,7 @@ static int failed(plaid_error *error, int code, const char *message) {
   return code;
 }
 
-/* begin looks at the room for the error and at the process. */
+/* begin checks the room for the error and the process. */
 static int begin(plaid_error *error) {
   if (error != NULL && error->size != (int64_t)sizeof *error) {
     return PLAID_ERR_ARGUMENT;
@@ -51,7 +51,7 @@ static int begin(plaid_error *error) {
   return PLAID_OK;
 }
 
-/* check looks at a call, which begins with its size. */
+/* check checks a call, which begins with its size. */
 static int check(const void *call, size_t size, plaid_error *error) {
   int64_t given;
   char message[96];

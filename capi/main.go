@@ -2,10 +2,10 @@
 //
 //	go build -buildmode=c-shared -o libplaid_maxsim.so .
 //
-// A call goes through three places: exports.c looks at what needs no Go, check.go and
-// batch.go at all else, and processor.go or device.go has the work done.
+// A call goes through three places: exports.c makes the checks that need no Go, check.go and
+// batch.go make all others, and processor.go or device.go does the call.
 //
-// Without cgo there is only this file.
+// Without cgo the package has only this file.
 package main
 
 func main() {}

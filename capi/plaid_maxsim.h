@@ -71,7 +71,7 @@ typedef struct {
  */
 typedef struct {
   const void *data;        /* [rows][dim], rows one after another, aligned to the element */
-  const float *scales;     /* [rows], what a row is to be multiplied with, on a GPU not negative; NULL: 1 */
+  const float *scales;     /* [rows], the factor of each row, on a GPU not negative; NULL: 1 */
   const int8_t *zeros;     /* [rows], of PLAID_I8, subtracted before; NULL: 0 */
   const int32_t *offsets;  /* packed; NULL: padded */
   const int32_t *lengths;  /* padded; NULL: all rows */

@@ -10,6 +10,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
+// do runs a checked call on its device, or sets the size of its workspace, which is 0 on the processor.
+func (w *work) do(onDevice func() error, onProcessor func(h *host) error) error {
+	switch {
+	case w.onDevice():
+		return onDevice()
+	case w.wanted != nil:
+		*w.wanted = 0
+		return nil
+	}
+	h, err := newHost(w)
+	defer h.free()
+	if err != nil {
+		return err
+	}
+	return onProcessor(h)
+}
+
 // score does a call, or says how much workspace it needs.
 func score(c cScore, wanted *int64) error {
 	w, err := check(&c.place, &c.q, &c.d, &c.pairs, wanted)
@@ -23,27 +40,18 @@ func score(c cScore, wanted *int64) error {
 		a.take("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
 		err = a.err
 	}
-	switch {
-	case err != nil:
-		return err
-	case w.onDevice():
-		return deviceScore(&w, &c)
-	case wanted != nil:
-		*wanted = 0
-		return nil
-	}
-	h, err := newHost(&w)
-	defer h.free()
 	if err != nil {
 		return err
 	}
-	return h.backend.Score(context.Background(), &maxsim.Call{
-		Q: &h.q.batch, D: &h.d.batch, Pairs: h.pairs, Terms: w.terms(c.weights, c.normalize),
-		Scores: list((*float32)(c.scores), w.n), Argmax: list((*int32)(c.argmax), w.rowsQ),
+	return w.do(func() error { return deviceScore(&w, &c) }, func(h *host) error {
+		return h.backend.Score(context.Background(), &maxsim.Call{
+			Q: &h.q.batch, D: &h.d.batch, Pairs: h.pairs, Terms: w.terms(c.weights, c.normalize),
+			Scores: list((*float32)(c.scores), w.n), Argmax: list((*int32)(c.argmax), w.rowsQ),
+		})
 	})
 }
 
-// terms are those of scores on the processor.
+// terms returns the terms of scores on the processor.
 func (w *work) terms(weights *C.float, normalize C.int64_t) maxsim.Terms {
 	return maxsim.Terms{Weights: list((*float32)(weights), int(w.q.rows)), Normalize: normalize != 0, Threads: w.threads()}
 }
@@ -63,28 +71,19 @@ func gradients(c cGradient, wanted *int64) error {
 		a.gradient(&w.d, "dd", c.dd, c.dd_type)
 		err = a.err
 	}
-	switch {
-	case err != nil:
-		return err
-	case w.onDevice():
-		return deviceGradients(&w, &c)
-	case wanted != nil:
-		*wanted = 0
-		return nil
-	}
-	h, err := newHost(&w)
-	defer h.free()
 	if err != nil {
 		return err
 	}
-	return h.backend.Gradients(context.Background(), &maxsim.GradCall{
-		Q: &h.q.batch, D: &h.d.batch, Pairs: h.pairs, Terms: w.terms(c.weights, c.normalize),
-		Argmax: list((*int32)(c.argmax), w.rowsQ), Upstream: list((*float32)(c.upstream), w.n),
-		DQ: w.q.room(&h.dq, c.dq, c.dq_type), DD: w.d.room(&h.dd, c.dd, c.dd_type),
+	return w.do(func() error { return deviceGradients(&w, &c) }, func(h *host) error {
+		return h.backend.Gradients(context.Background(), &maxsim.GradCall{
+			Q: &h.q.batch, D: &h.d.batch, Pairs: h.pairs, Terms: w.terms(c.weights, c.normalize),
+			Argmax: list((*int32)(c.argmax), w.rowsQ), Upstream: list((*float32)(c.upstream), w.n),
+			DQ: w.q.room(&h.dq, c.dq, c.dq_type), DD: w.d.room(&h.dd, c.dd, c.dd_type),
+		})
 	})
 }
 
-// room is where the gradient of a batch goes; nil: it is not wanted.
+// room returns where the gradient of a batch goes; nil means that it is not wanted.
 func (s *side) room(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsim.Gradient {
 	if p == nil {
 		return nil
@@ -106,24 +105,16 @@ func chamfer(c cChamfer, wanted *int64) error {
 		a.take("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
 		err = a.err
 	}
-	switch {
-	case err != nil:
-		return err
-	case w.onDevice():
-		return deviceChamfer(&w, &c)
-	case wanted != nil:
-		*wanted = 0
-		return nil
-	}
-	h, err := newHost(&w)
-	defer h.free()
 	if err != nil {
 		return err
 	}
-	return maxsim.Chamfer(context.Background(), h.backend, &maxsim.ChamferCall{
-		X: &h.q.batch, Y: &h.d.batch, Pairs: h.pairs, Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Threads: w.threads(),
-		Distances: list((*float32)(c.distances), w.n),
-		NearestX:  list((*int32)(c.nearest_q), w.rowsQ), NearestY: list((*int32)(c.nearest_d), w.rowsD),
+	return w.do(func() error { return deviceChamfer(&w, &c) }, func(h *host) error {
+		return maxsim.Chamfer(context.Background(), h.backend, &maxsim.ChamferCall{
+			X: &h.q.batch, Y: &h.d.batch, Pairs: h.pairs, Threads: w.threads(),
+			Metric: maxsim.Metric(c.metric), Mean: c.mean != 0,
+			Distances: list((*float32)(c.distances), w.n),
+			NearestX:  list((*int32)(c.nearest_q), w.rowsQ), NearestY: list((*int32)(c.nearest_d), w.rowsD),
+		})
 	})
 }
 
@@ -143,25 +134,17 @@ func chamferGradients(c cChamferGradient, wanted *int64) error {
 		a.gradient(&w.d, "dd", c.dd, c.dd_type)
 		err = a.err
 	}
-	switch {
-	case err != nil:
-		return err
-	case w.onDevice():
-		return deviceChamferGradients(&w, &c)
-	case wanted != nil:
-		*wanted = 0
-		return nil
-	}
-	h, err := newHost(&w)
-	defer h.free()
 	if err != nil {
 		return err
 	}
-	return maxsim.ChamferGradients(context.Background(), h.backend, &maxsim.ChamferGradCall{
-		X: &h.q.batch, Y: &h.d.batch, Pairs: h.pairs, Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Threads: w.threads(),
-		NearestX: list((*int32)(c.nearest_q), w.rowsQ), NearestY: list((*int32)(c.nearest_d), w.rowsD),
-		Upstream: list((*float32)(c.upstream), w.n),
-		DX:       w.q.room(&h.dq, c.dq, c.dq_type), DY: w.d.room(&h.dd, c.dd, c.dd_type),
+	return w.do(func() error { return deviceChamferGradients(&w, &c) }, func(h *host) error {
+		return maxsim.ChamferGradients(context.Background(), h.backend, &maxsim.ChamferGradCall{
+			X: &h.q.batch, Y: &h.d.batch, Pairs: h.pairs, Threads: w.threads(),
+			Metric: maxsim.Metric(c.metric), Mean: c.mean != 0,
+			NearestX: list((*int32)(c.nearest_q), w.rowsQ), NearestY: list((*int32)(c.nearest_d), w.rowsD),
+			Upstream: list((*float32)(c.upstream), w.n),
+			DX:       w.q.room(&h.dq, c.dq, c.dq_type), DY: w.d.room(&h.dd, c.dd, c.dd_type),
+		})
 	})
 }
 
@@ -179,23 +162,16 @@ func head(c cHead, wanted *int64) error {
 		a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
 		err = a.err
 	}
-	switch {
-	case err != nil:
-		return err
-	case w.onDevice():
-		return deviceHead(&w, &c)
-	case wanted != nil:
-		*wanted = 0
-		return nil
-	}
-	h, err := newHost(&w)
-	defer h.free()
 	if err != nil {
 		return err
 	}
-	return maxsim.ScoreHead(context.Background(), h.backend, &maxsim.HeadCall{
-		Q: &h.q.batch, D: &h.d.batch, Pairs: h.pairs, Terms: w.terms(c.query_weights, c.normalize),
-		Head:   maxsim.Head{Weights: matrix(c.head, c.head_type, w.q.dim, w.d.dim), Bias: list((*float32)(c.bias), int(w.q.dim))},
-		Scores: list((*float32)(c.scores), w.n),
+	return w.do(func() error { return deviceHead(&w, &c) }, func(h *host) error {
+		return maxsim.ScoreHead(context.Background(), h.backend, &maxsim.HeadCall{
+			Q: &h.q.batch, D: &h.d.batch, Pairs: h.pairs, Terms: w.terms(c.query_weights, c.normalize),
+			Head: maxsim.Head{
+				Weights: matrix(c.head, c.head_type, w.q.dim, w.d.dim), Bias: list((*float32)(c.bias), int(w.q.dim)),
+			},
+			Scores: list((*float32)(c.scores), w.n),
+		})
 	})
 }

@@ -275,11 +275,11 @@ func (q *request) storedDocument(d *collection.Stored, dim int, form string, met
 	if form == "" {
 		return out, nil
 	}
-	each := 16 // bytes for a component: 4 of the vector, and its digits
+	perComponent := 16 // bytes: 4 of the vector, and its digits
 	if form == formTensors {
-		each = 4
+		perComponent = 4
 	}
-	if err := q.spend(each * len(d.Vectors)); err != nil {
+	if err := q.spend(perComponent * len(d.Vectors)); err != nil {
 		return out, err
 	}
 	m := Matrix{Tokens: len(d.Vectors) / max(dim, 1), Dim: dim, Data: d.Vectors}

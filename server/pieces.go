@@ -137,14 +137,14 @@ func checkTokens(m *maxsim.Matrix, first int, offsets []int) error {
 	return badDocument(doc, notFinite(i-(offsets[doc]-offsets[first])*m.Dim, m.Dim, values[i%m.Dim]))
 }
 
-// firstNotFinite is the place of the first value that is not a number; −1: all are numbers.
+// firstNotFinite returns the place of the first value that is not a finite number; −1 means that all are.
 func firstNotFinite(m *maxsim.Matrix) int {
 	i, n := 0, len(m.U16)
 	switch m.Type {
 	case maxsim.F16:
-		i = floats.NotFinite16(m.U16, 0x7c00)
+		i = floats.NotFinite16(m.U16, floats.Exponent16)
 	case maxsim.BF16:
-		i = floats.NotFinite16(m.U16, 0x7f80)
+		i = floats.NotFinite16(m.U16, floats.ExponentB16)
 	default:
 		n = len(m.F32)
 		if floats.Finite(m.F32) {

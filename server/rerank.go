@@ -26,16 +26,15 @@ type rerankIn struct {
 }
 
 // tensors implements tensorTaker.
-func (*rerankIn) tensors() []string { return []string{tensorQuery, tensorLengths, tensorVectors} }
+func (*rerankIn) tensors() (names []string, pieces bool) {
+	return []string{tensorQuery, tensorLengths, tensorVectors}, true
+}
 
 // takeTensors implements tensorTaker.
 func (in *rerankIn) takeTensors(t *tensorBody) error {
 	in.body = t
 	return nil
 }
-
-// inPieces implements pieceTaker.
-func (*rerankIn) inPieces() {}
 
 type rerankTextIn struct {
 	Query      string   `json:"query"`

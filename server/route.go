@@ -68,8 +68,7 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 		r.inType = mediaJSON
 	}
 	if v, ok := any(new(In)).(tensorTaker); ok {
-		r.tensors = v.tensors()
-		_, r.pieces = v.(pieceTaker)
+		r.tensors, r.pieces = v.tensors()
 	}
 	r.outType = mediaJSON
 	r.do = func(q *request) error {

@@ -26,17 +26,12 @@ const mostTensorHeader = 64 << 10
 
 // tensorTaker is a body whose vectors may come as tensors.
 type tensorTaker interface {
-	// tensors are those that have the vectors. All are needed.
-	tensors() []string
-	// takeTensors takes them over. What the request has besides is there already, but for a pieceTaker.
+	// tensors returns the names of the tensors that have the vectors: all are needed. With pieces the
+	// vectors are used while they come, if they come behind the other tensors: the body may be larger
+	// than others, and is not held.
+	tensors() (names []string, pieces bool)
+	// takeTensors takes them over. The JSON request is decoded before, but not with pieces.
 	takeTensors(t *tensorBody) error
-}
-
-// pieceTaker is a tensorTaker that uses vectors while they come, if they come behind the other
-// tensors: its body may be larger than others, and is not held.
-type pieceTaker interface {
-	tensorTaker
-	inPieces()
 }
 
 // lenientParam is of routes of tensors that have no other parameters: what is made of the description
@@ -57,7 +52,7 @@ func tensorsDoc(names []string) string {
 	return doc + "and request (U8: the JSON body without the vectors; may be left out)."
 }
 
-// isTensors tells whether a Content-Type is that of tensors.
+// isTensors reports whether a Content-Type is that of tensors.
 func isTensors(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && media == mediaTensors
@@ -78,13 +73,13 @@ func (in *updateIn) takeVectors(all []Matrix) error {
 var listOfVectors = []string{tensorLengths, tensorVectors}
 
 // tensors implements tensorTaker.
-func (*updateIn) tensors() []string { return listOfVectors }
+func (*updateIn) tensors() ([]string, bool) { return listOfVectors, false }
 
 // takeTensors implements tensorTaker.
 func (in *updateIn) takeTensors(t *tensorBody) error { return t.give(in.takeVectors) }
 
 // tensors implements tensorTaker.
-func (*searchIn) tensors() []string { return listOfVectors }
+func (*searchIn) tensors() ([]string, bool) { return listOfVectors, false }
 
 // takeTensors implements tensorTaker.
 func (in *searchIn) takeTensors(t *tensorBody) error {
@@ -92,7 +87,7 @@ func (in *searchIn) takeTensors(t *tensorBody) error {
 }
 
 // tensors implements tensorTaker.
-func (*recallIn) tensors() []string { return listOfVectors }
+func (*recallIn) tensors() ([]string, bool) { return listOfVectors, false }
 
 // takeTensors implements tensorTaker.
 func (in *recallIn) takeTensors(t *tensorBody) error {
@@ -118,7 +113,7 @@ func giveQueries(queries *[]queryIn, all []Matrix) error {
 }
 
 // tensors implements tensorTaker.
-func (*explainIn) tensors() []string { return []string{tensorQuery} }
+func (*explainIn) tensors() ([]string, bool) { return []string{tensorQuery}, false }
 
 // takeTensors implements tensorTaker.
 func (in *explainIn) takeTensors(t *tensorBody) error {
@@ -136,21 +131,22 @@ type tensorBody struct {
 	q       *request
 	file    *vectors.Safetensors
 	left    []string // tensors that were not read, in the order of their bytes
-	request []byte   // JSON; nil: there is none
+	request []byte   // JSON; nil means that there is none
 	query   Matrix
-	lengths []int64   // nil: not read
-	vectors []float32 // nil: not read
+	lengths []int64   // nil means not read
+	vectors []float32 // nil means not read
 	rows    int       // of the vectors
 	dim     int       // theirs
 }
 
 // readTensors reads the body as tensors.
 func (q *request) readTensors(into tensorTaker) error {
-	t, err := q.openTensors(into.tensors())
+	names, pieces := into.tensors()
+	t, err := q.openTensors(names)
 	if err != nil {
 		return badTensors(err)
 	}
-	if _, ok := into.(pieceTaker); ok {
+	if pieces {
 		if err := badTensors(t.read(true)); err != nil {
 			return err
 		}
@@ -168,7 +164,7 @@ func (q *request) readTensors(into tensorTaker) error {
 	return into.takeTensors(t)
 }
 
-// badTensors tells what is wrong with the tensors from what is wrong with their coming.
+// badTensors makes an error of tensors that of the request, unless it is one of the connection.
 func badTensors(err error) error {
 	if err == nil || isTransport(err) {
 		return err
@@ -176,7 +172,7 @@ func badTensors(err error) error {
 	return bad("%w", err)
 }
 
-// openTensors reads the header, and looks whether the tensors are those that are wanted.
+// openTensors reads the header, and checks that the wanted tensors are there, and no others.
 func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	file, err := vectors.StreamSafetensors(q.Body, q.ContentLength, func(header int64) error {
 		if header > mostTensorHeader {
@@ -227,8 +223,8 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	return t, nil
 }
 
-// read reads the tensors that are left to the end of the body. With early it stops where vectors
-// come next and what they are to be used with is there.
+// read reads the tensors that are left, to the end of the body. With early it stops before the vectors
+// if lengths and query were read.
 func (t *tensorBody) read(early bool) error {
 	for len(t.left) > 0 {
 		name := t.left[0]
@@ -244,11 +240,11 @@ func (t *tensorBody) read(early bool) error {
 		case tensorRequest:
 			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			each := int64(512) // bytes for a document or query, and what is made of it
+			perItem := int64(512) // bytes for a document or query, and for what the route makes of it
 			if t.q.route.pieces {
-				each = 256 // its score, as text too
+				perItem = 256 // its score, as text too
 			}
-			t.lengths, err = readAll(t.q, a.Len(), each, a.Ints)
+			t.lengths, err = readAll(t.q, a.Len(), perItem, a.Ints)
 		case tensorVectors:
 			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)
 		case tensorQuery:
@@ -275,14 +271,14 @@ func checkQuery(m *Matrix) error {
 	return nil
 }
 
-// badQueryVectors is what is wrong with the vectors of a route's only query.
+// badQueryVectors is the problem of the vectors of a route's only query.
 func badQueryVectors(err error) *Problem {
 	p := badDocument(0, err)
 	p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
 	return p
 }
 
-// rest decodes the request, once all has been read.
+// rest decodes the JSON request after all tensors were read.
 func (t *tensorBody) rest(into any) error {
 	if t.request == nil {
 		return nil
@@ -290,19 +286,19 @@ func (t *tensorBody) rest(into any) error {
 	return t.q.decodeJSON(t.request, into)
 }
 
-// readAll reads n values, each of which counts so many bytes. Many get their room when a quarter
+// readAll reads n values, each of which counts as size bytes. Many get their room when a quarter
 // of them has come: who says that there are many, and sends none, takes little.
-func readAll[T any](q *request, n int, each int64, read func(into []T, from int) error) ([]T, error) {
-	return readMore(q, []T{}, n, each, read)
+func readAll[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
+	return readMore(q, []T{}, n, size, read)
 }
 
 // readMore reads n values into a slice, which grows if it has to.
-func readMore[T any](q *request, values []T, n int, each int64, read func(into []T, from int) error) ([]T, error) {
+func readMore[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	values = values[:0]
 	for len(values) < n {
 		if len(values) == cap(values) {
-			room := min(max(4*cap(values), int(firstRoom/each)), n)
-			if err := q.body.hold(each * int64(room-cap(values))); err != nil {
+			room := min(max(4*cap(values), int(firstRoom/size)), n)
+			if err := q.body.hold(size * int64(room-cap(values))); err != nil {
 				return nil, err
 			}
 			values = append(make([]T, 0, room), values...)

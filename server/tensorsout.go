@@ -74,11 +74,11 @@ func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
 // encodeTensors are the vectors of texts, all of which are there before the first is sent: the
 // shape stands before them.
 func (q *request) encodeTensors(role encode.Role, place textPlace, texts []string, factor *int) ([]Matrix, int, error) {
-	const each = 64
+	const perText = 64
 	var all []Matrix
 	tokens := 0
 	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
-		if err := q.spend(4*len(m.Data) + each); err != nil {
+		if err := q.spend(4*len(m.Data) + perText); err != nil {
 			return err
 		}
 		m.Data = append([]float32(nil), m.Data...)

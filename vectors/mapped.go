@@ -93,9 +93,9 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 
 // checkFinite16 is checkFinite of binary16, or with brain of bfloat16.
 func checkFinite16(values []uint16, dim int, brain bool) error {
-	exponent, kind := uint16(0x7c00), kindF16
+	exponent, kind := uint16(floats.Exponent16), kindF16
 	if brain {
-		exponent, kind = 0x7f80, kindBF16
+		exponent, kind = floats.ExponentB16, kindBF16
 	}
 	i := floats.NotFinite16(values, exponent)
 	if i == len(values) {

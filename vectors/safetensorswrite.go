@@ -22,7 +22,7 @@ func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 		Shape   []int  `json:"shape"`
 		Offsets [2]int `json:"data_offsets"`
 	}
-	header, at := make(map[string]described, len(tensors)), 0
+	header, end := make(map[string]described, len(tensors)), 0
 	for _, t := range tensors {
 		k, known := safetensorsKind(t.Dtype)
 		if !known {
@@ -33,8 +33,8 @@ func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 			return nil, fmt.Errorf("%w: tensor %q of shape %s", ErrShape, t.Name, shapeString(t.Shape))
 		}
 		n *= k.size()
-		header[t.Name] = described{t.Dtype, t.Shape, [2]int{at, at + n}}
-		at += n
+		header[t.Name] = described{t.Dtype, t.Shape, [2]int{end, end + n}}
+		end += n
 	}
 	text, err := json.Marshal(header)
 	if err != nil {

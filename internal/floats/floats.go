@@ -156,11 +156,17 @@ func Finite(x []float32) bool {
 	return sum-sum == 0
 }
 
-// NotFinite16 is the place of the first value of x that has all bits of an exponent, which
+// The bits of the exponent of a binary16 and of a bfloat16.
+const (
+	Exponent16  = 0x7c00
+	ExponentB16 = 0x7f80
+)
+
+// NotFinite16 returns the place of the first value of x that has all bits of an exponent, which
 // makes it infinite or no number; len(x) if there is none.
 func NotFinite16(x []uint16, exponent uint16) int {
 	const lanes = 0x0001000100010001
-	mask, one := uint64(exponent)*lanes, uint64(exponent&-exponent)*lanes
+	mask, lowest := uint64(exponent)*lanes, uint64(exponent&-exponent)*lanes
 	const step = 8
 	i := 0
 	for ; i+step <= len(x); i += step {
@@ -168,7 +174,7 @@ func NotFinite16(x []uint16, exponent uint16) int {
 		a := uint64(v[0]) | uint64(v[1])<<16 | uint64(v[2])<<32 | uint64(v[3])<<48
 		b := uint64(v[4]) | uint64(v[5])<<16 | uint64(v[6])<<32 | uint64(v[7])<<48
 		// The lowest bit of the exponent carries to the sign where all are set.
-		if ((a&mask+one)|(b&mask+one))&(0x8000*lanes) != 0 {
+		if ((a&mask+lowest)|(b&mask+lowest))&(0x8000*lanes) != 0 {
 			break
 		}
 	}

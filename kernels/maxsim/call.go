@@ -35,7 +35,7 @@ type Terms struct {
 	// Threads is how many goroutines work on the processor; 0: one a processor.
 	Threads int
 	// Logger is told, once in a process, of queries that are not of length 1 while
-	// Normalize is off; nil: nobody is.
+	// Normalize is off; nil means that there is no warning.
 	Logger *slog.Logger
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/module"
 )
 
-// What calls are made of.
+// Devices and their calls. Numbers of type uint64 are addresses in the device's memory.
 type (
 	// Device is one GPU. Any thread may use it.
 	Device = dense.Device
@@ -24,6 +24,8 @@ type (
 	Batch = dense.Batch
 	// Pairs is which query meets which document.
 	Pairs = dense.PairList
+	// PairKind is All, Own or Listed.
+	PairKind = dense.PairKind
 	// Place is where the work of a call is done.
 	Place = dense.Place
 	// ScoreCall asks for scores.
@@ -71,7 +73,9 @@ var opened struct {
 	devices map[int]*Device
 }
 
-// Open is the device with a number. It is opened once in a process, and stays open.
+// Open returns the device with an ordinal number. It is opened once in a process, and stays open.
+//
+// Errors: [ErrNoDriver], [ErrDriverTooOld], [ErrNoDevice], [ErrUnsupported], [ErrOutOfMemory].
 func Open(ordinal int) (*Device, error) {
 	opened.Lock()
 	defer opened.Unlock()

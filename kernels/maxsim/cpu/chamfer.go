@@ -250,7 +250,7 @@ func (c *chamfer) row(side, i int) []float32 {
 
 // nearestL1 is the token of the rows lo to hi that is nearest to a row of a side.
 func (c *chamfer) nearestL1(side, row int, b *maxsim.Batch, lo, hi int) int32 {
-	x, best, at := c.row(side, row), float32(math.Inf(1)), int32(-1)
+	x, best, nearest := c.row(side, row), float32(math.Inf(1)), int32(-1)
 	for t := lo; t < hi; t++ {
 		if !b.IsToken(t) {
 			continue
@@ -260,11 +260,11 @@ func (c *chamfer) nearestL1(side, row int, b *maxsim.Batch, lo, hi int) int32 {
 		for j, v := range x {
 			sums[j&3] += abs(v - y[j])
 		}
-		if d := (sums[0] + sums[1]) + (sums[2] + sums[3]); d < best || at < 0 {
-			best, at = d, int32(t-lo)
+		if d := (sums[0] + sums[1]) + (sums[2] + sums[3]); d < best || nearest < 0 {
+			best, nearest = d, int32(t-lo)
 		}
 	}
-	return at
+	return nearest
 }
 
 func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
@@ -299,16 +299,16 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 		if out == nil {
 			continue
 		}
-		of := x
+		batch := x
 		if side == 1 {
-			of = y
+			batch = y
 		}
 		g.side = side
 		g.grouped.reset(&call.Pairs, maxsim.Work{Q: w.X, D: w.Y, Pairs: w.Pairs}, side == 1)
-		clearOutside(out, of)
-		threads := parallel.Threads(call.Threads, of.Len())
+		clearOutside(out, batch)
+		threads := parallel.Threads(call.Threads, batch.Len())
 		g.sums = resize(g.sums, threads)
-		if err := g.pool.Run(ctx, of.Len(), threads, g); err != nil {
+		if err := g.pool.Run(ctx, batch.Len(), threads, g); err != nil {
 			return err
 		}
 	}
@@ -318,14 +318,14 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 // Run pulls the gradient of an item.
 func (g *chamferGradients) Run(worker, item int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	out, of, other := g.call.DX, g.c.x, g.c.y
+	out, batch, other := g.call.DX, g.c.x, g.c.y
 	mine, mineStride, theirs, theirStride := g.call.NearestX, g.work.StrideX, g.call.NearestY, g.work.StrideY
 	if g.side == 1 {
-		out, of, other = g.call.DY, other, of
+		out, batch, other = g.call.DY, other, batch
 		mine, mineStride, theirs, theirStride = theirs, theirStride, mine, mineStride
 	}
-	lo, hi := of.Span(item)
-	dim := of.Tokens.Dim
+	lo, hi := batch.Span(item)
+	dim := batch.Tokens.Dim
 	sums := resize(g.sums[worker], (hi-lo)*dim)
 	g.sums[worker] = sums
 	clear(sums)

@@ -35,8 +35,8 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error)
 	return b.score(ctx, &maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w, q, d, &c.Head)
 }
 
-func (h *head) reset(t *tier.Tier, of *maxsim.Head) {
-	m := &of.Weights
+func (h *head) reset(t *tier.Tier, given *maxsim.Head) {
+	m := &given.Weights
 	n := m.Rows()
 	h.wide = resize(h.wide, n*m.Dim)
 	widen(t, m, h.wide, 0, n)
@@ -46,7 +46,7 @@ func (h *head) reset(t *tier.Tier, of *maxsim.Head) {
 		}
 	}
 	h.columns.Reset(h.wide, m.Dim)
-	h.bias = append(h.bias[:0], of.Bias...)
+	h.bias = append(h.bias[:0], given.Bias...)
 }
 
 // dim is that of token vectors.

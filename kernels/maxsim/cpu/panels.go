@@ -16,7 +16,7 @@ type panels struct {
 	data  []float32
 	spans []span  // of each query
 	rows  []int32 // of each column, counted from the first row of its query
-	// weights of the columns; nil: all 1.
+	// weights of the columns; nil means that all are 1.
 	weights []float32
 	row     []float32
 	screen  screenPanels

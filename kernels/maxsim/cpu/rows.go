@@ -13,9 +13,9 @@ type rows struct {
 	tier      *tier.Tier
 	batch     *maxsim.Batch
 	normalize bool
-	head      *head     // what rows become before they are token vectors; nil: they are
+	head      *head     // makes token vectors of rows; nil means that rows are token vectors
 	wide      []float32 // a block, where the rows in memory do not serve
-	products  []float32 // what the head makes of it, and their ranges, which nobody reads
+	products  []float32 // of a block with the head, and their ranges, which are not used
 	lows      []float32
 	highs     []float32
 	factors   []float32
@@ -68,8 +68,8 @@ func (r *rows) row(t int32) int32 {
 }
 
 // block returns the tokens from to to of the item that begins at row lo, as m rows
-// of float32, a tile at least: the last is repeated. factors, where not nil, are what
-// products with them are to be multiplied with.
+// of float32, a tile at least: the last is repeated. factors, where not nil, are the factors of
+// products with them.
 func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 	t, dim := &r.batch.Tokens, r.batch.Tokens.Dim
 	m = max(to-from, r.tier.Vectors.Rows)
@@ -95,7 +95,7 @@ func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 	return x, m, r.factors
 }
 
-// scales are those of the m rows of a block; nil: all 1.
+// scales returns those of the m rows of a block; nil means that all are 1.
 func (r *rows) scales(lo, from, to, m int) []float32 {
 	t := &r.batch.Tokens
 	if t.Scales == nil {

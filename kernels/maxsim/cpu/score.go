@@ -240,8 +240,10 @@ func (s *scorer) finish(w *worker, unit, n int) {
 }
 
 // maxima finds the best of the tokens from to to of a document that begins at row lo, for
-// the panels of the worker's spans.
+// the panels of the worker's spans. held are the levels of all documents; nil means that they are not
+// rounded.
 func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from, to int) error {
+	// 1. Nothing is best before the first token.
 	columns, panels := 0, 0
 	for _, s := range w.spans {
 		columns += min(s.hi*width, len(p.rows)) - s.lo*width
@@ -256,6 +258,7 @@ func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from,
 	if columns == 0 {
 		return nil
 	}
+	// 2. Screening, and the size of blocks.
 	if len(w.rows.list) > 0 {
 		held = nil // which has masked rows, too
 	}
@@ -267,41 +270,47 @@ func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from,
 		}
 		most = p.screen.blockRows(&w.rows)
 	}
+	// 3. The tokens, block by block.
 	blocks := parallel.Blocks(n, most)
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a, b := from+k*n/blocks, from+(k+1)*n/blocks
-		var x, factors []float32
-		var m int
-		// Where a few rows are all that is needed of many, x stays nil.
-		if screen && held != nil && panels <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
-			factors = w.rows.scales(lo, a, b, b-a)
-		} else {
-			x, m, factors = w.rows.block(lo, a, b)
-		}
-		screened, vain := screen && w.screener.round(&p.screen, held, lo+a, x, b-a, p.dim, factors), 0
-		for _, s := range w.spans {
-			for i := s.lo; i < s.hi; i++ {
-				if screened {
-					if w.screener.maxima(w, p, i, lo, a, x, b-a, factors) {
-						continue
-					}
-					vain++
-				}
-				if x == nil {
-					x, m, factors = w.rows.block(lo, a, b)
-				}
-				panel, c := p.panel(i)
-				w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
-			}
-		}
-		if screened {
-			w.screener.done(vain, panels)
-		}
+		w.block(p, held, screen, panels, lo, from+k*n/blocks, from+(k+1)*n/blocks)
 	}
 	return nil
+}
+
+// block raises the maxima of n panels by the tokens a to b of a document that begins at row lo. With
+// screen it excludes tokens that cannot win.
+func (w *worker) block(p *panels, held *rounded, screen bool, n, lo, a, b int) {
+	var x, factors []float32
+	var m int
+	// Where only the few rows in doubt are needed as float32, x stays nil.
+	if screen && held != nil && n <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
+		factors = w.rows.scales(lo, a, b, b-a)
+	} else {
+		x, m, factors = w.rows.block(lo, a, b)
+	}
+	screened, vain := screen && w.screener.round(&p.screen, held, lo+a, x, b-a, p.dim, factors), 0
+	for _, s := range w.spans {
+		for i := s.lo; i < s.hi; i++ {
+			if screened {
+				if w.screener.maxima(w, p, i, lo, a, x, b-a, factors) {
+					continue
+				}
+				vain++
+			}
+			if x == nil {
+				x, m, factors = w.rows.block(lo, a, b)
+			}
+			panel, c := p.panel(i)
+			w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
+		}
+	}
+	if screened {
+		w.screener.done(vain, n)
+	}
 }
 
 // total adds up the maxima of a query, and notes their rows.

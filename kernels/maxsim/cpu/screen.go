@@ -31,13 +31,13 @@ import (
 
 // screenPanels are the columns of queries, rounded.
 type screenPanels struct {
-	loops  *tier.Screen // nil: documents are not screened
+	loops  *tier.Screen // nil means that documents are not screened
 	stride int          // bytes of a column
 	levels []byte       // [panels, stride/4, 32, 4]
 	starts [][width]int32
 	terms  [][width]columnTerms
 	fit    bool    // all columns
-	row    rounded // one
+	row    rounded // of a column, to be entered
 }
 
 // columnTerms say how far products of a column may be off, in units of the column.
@@ -59,7 +59,7 @@ func screenColumns(t maxsim.Type, held *rounded) int {
 	return width - width/4
 }
 
-// reset makes room for n panels.
+// reset makes room for n panels of columns of dim values.
 func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
 	if s.loops, s.fit = loops, true; loops == nil {
 		return
@@ -133,7 +133,7 @@ func (r *rounded) resize(n, stride int) {
 	r.levels, r.units, r.sums = resize(r.levels, n*stride), resize(r.units, n), resize(r.sums, n)
 }
 
-// slice is the rows lo to hi.
+// slice returns the rows lo to hi.
 func (r *rounded) slice(lo, hi, stride int) rounded {
 	return rounded{r.levels[lo*stride : hi*stride], r.units[lo:hi], r.sums[lo:hi]}
 }
@@ -149,7 +149,7 @@ func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
 	}
 }
 
-// round rounds a batch, padding included; nil if it will not be screened.
+// round rounds a batch, padding included. It returns nil for one that will not be screened.
 func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
 	loops, dim, n := b.tier.Vectors.Screen, batch.Tokens.Dim, batch.Tokens.Rows()
 	if loops == nil || dim < screenDims {
@@ -269,7 +269,7 @@ func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32,
 
 // maxima raises the maxima of panel i by the tokens of the block that was rounded, n from
 // first on of a document that begins at row lo, and reports whether few were in doubt:
-// else it does nothing. rows are all of them; nil: those in doubt are made.
+// else it does nothing. rows are all of them; nil means that those in doubt are to be made.
 func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
 	s := &p.screen
 	for j := range x.most {
@@ -322,7 +322,7 @@ func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (r
 	return x.rows, x.factors
 }
 
-// limit sets what a product of rounded values has to reach, of the first n columns of a
+// limit sets the limits that products of rounded values have to reach, of the first n columns of a
 // panel.
 func (x *screener) limit(terms *[width]columnTerms, best *[width]float32, arg *[width]int32, first, n int) {
 	const roundings = 1.0 / (1 << 20) // of the products, and of units

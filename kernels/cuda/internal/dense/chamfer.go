@@ -67,16 +67,16 @@ type chamferPieces struct {
 }
 
 func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
-	at, err := c.begin(ctx, rt)
+	pieces, err := c.begin(ctx, rt)
 	if err != nil {
 		return err
 	}
-	pairs := make([]denseChamferPair, at.per)
-	for lo := 0; lo < c.work.Pairs; lo += at.per {
+	pairs := make([]denseChamferPair, pieces.per)
+	for lo := 0; lo < c.work.Pairs; lo += pieces.per {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.piece(rt, at, pairs[:min(at.per, c.work.Pairs-lo)], lo); err != nil {
+		if err := c.piece(rt, pieces, pairs[:min(pieces.per, c.work.Pairs-lo)], lo); err != nil {
 			return err
 		}
 	}
@@ -94,12 +94,12 @@ func (c *chamfer) shape(n int) chamferShape {
 
 // begin cuts the pairs into pieces whose keys and results fit, and brings the tokens.
 func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
-	at := &chamferPieces{
+	pieces := &chamferPieces{
 		near: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
 		strides: [2]int{c.work.StrideX, c.work.StrideY}, plans: map[int]*chamferPlan{},
 	}
-	at.per = min(max(c.limits.out/(4+20*(at.strides[0]+at.strides[1])), 1), c.work.Pairs)
-	for _, n := range []int{at.per, c.work.Pairs % at.per} {
+	pieces.per = min(max(c.limits.out/(4+20*(pieces.strides[0]+pieces.strides[1])), 1), c.work.Pairs)
+	for _, n := range []int{pieces.per, c.work.Pairs % pieces.per} {
 		if n == 0 {
 			continue
 		}
@@ -107,51 +107,51 @@ func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPiece
 		if err != nil {
 			return nil, err
 		}
-		at.plans[n] = plan
+		pieces.plans[n] = plan
 	}
 	var in, out, scratch runtime.Arena
 	lay, err := layBoth(&scratch, c.both(), false)
 	if err != nil {
 		return nil, err
 	}
-	at.base = scratch.Take(at.plans[at.per].bytes)
-	at.table = place(&in, make([]denseChamferPair, at.per))
-	at.distances = out.Take(4 * int64(at.per))
-	for i, list := range at.lists {
+	pieces.base = scratch.Take(pieces.plans[pieces.per].bytes)
+	pieces.table = place(&in, make([]denseChamferPair, pieces.per))
+	pieces.distances = out.Take(4 * int64(pieces.per))
+	for i, list := range pieces.lists {
 		if list != nil {
-			at.near[i] = out.Take(4 * int64(at.per) * int64(at.strides[i]))
+			pieces.near[i] = out.Take(4 * int64(pieces.per) * int64(pieces.strides[i]))
 		}
 	}
-	at.in, at.out = in.Size, out.Size
-	if err := rt.Work.Reserve(at.in, at.out, scratch.Size, 0); err != nil {
+	pieces.in, pieces.out = in.Size, out.Size
+	if err := rt.Work.Reserve(pieces.in, pieces.out, scratch.Size, 0); err != nil {
 		return nil, err
 	}
 	c.rows, err = bringBoth(ctx, rt, c.both(), lay)
-	return at, err
+	return pieces, err
 }
 
 // prepare brings the table of the pairs from lo on, as many as there is room for.
 func (c *chamfer) prepare(
-	rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int,
+	rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int,
 ) (*denseChamferParams, error) {
 	w, n := &rt.Work, len(pairs)
 	for i := range pairs {
 		x, y := c.call.At(lo+i, c.work.Y.Len())
 		pairs[i] = c.pair(x, y)
-		pairs[i].keyX, pairs[i].keyY = uint64(i*at.strides[0]), uint64(n*at.strides[0]+i*at.strides[1])
+		pairs[i].keyX, pairs[i].keyY = uint64(i*pieces.strides[0]), uint64(n*pieces.strides[0]+i*pieces.strides[1])
 	}
-	put(w.HostIn[at.table:], pairs)
-	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:at.in], rt.Stream); err != nil {
+	put(w.HostIn[pieces.table:], pairs)
+	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:pieces.in], rt.Stream); err != nil {
 		return nil, err
 	}
-	p := &denseChamferParams{pairs: w.In.At(at.table), out: w.Out.At(at.distances)}
+	p := &denseChamferParams{pairs: w.In.At(pieces.table), out: w.Out.At(pieces.distances)}
 	for i := range p.side {
 		r := &c.rows[i]
 		p.side[i] = denseChamferSide{
 			rows: r.rows, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
 		}
-		if at.near[i] >= 0 {
-			p.side[i].near = w.Out.At(at.near[i])
+		if pieces.near[i] >= 0 {
+			p.side[i].near = w.Out.At(pieces.near[i])
 		}
 	}
 	if c.call.Mean {
@@ -161,25 +161,25 @@ func (c *chamfer) prepare(
 }
 
 // piece computes the pairs from lo on.
-func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int) error {
+func (c *chamfer) piece(rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int) error {
 	w, n := &rt.Work, len(pairs)
-	p, err := c.prepare(rt, at, pairs, lo)
+	p, err := c.prepare(rt, pieces, pairs, lo)
 	if err != nil {
 		return err
 	}
-	if err := at.plans[n].run(rt, w.Scratch.At(at.base), p); err != nil {
+	if err := pieces.plans[n].run(rt, w.Scratch.At(pieces.base), p); err != nil {
 		return err
 	}
-	if err := rt.Driver.ToHost(w.HostOut[:at.out], w.Out.Ptr, rt.Stream); err != nil {
+	if err := rt.Driver.ToHost(w.HostOut[:pieces.out], w.Out.Ptr, rt.Stream); err != nil {
 		return err
 	}
 	if err := rt.Sync(); err != nil {
 		return err
 	}
-	copy(c.call.Distances[lo:], structs[float32](w.HostOut[at.distances:], n))
-	for i, list := range at.lists {
+	copy(c.call.Distances[lo:], structs[float32](w.HostOut[pieces.distances:], n))
+	for i, list := range pieces.lists {
 		if list != nil {
-			copy(list[lo*at.strides[i]:], structs[int32](w.HostOut[at.near[i]:], n*at.strides[i]))
+			copy(list[lo*pieces.strides[i]:], structs[int32](w.HostOut[pieces.near[i]:], n*pieces.strides[i]))
 		}
 	}
 	c.spread(lo, n)

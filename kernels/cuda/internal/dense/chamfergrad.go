@@ -10,23 +10,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// The kinds of pairs of the kernels for distances.
-const (
-	chamferAll = iota
-	chamferOwn
-	chamferListed
-)
-
 // chamferGrads is a call under way.
 type chamferGrads struct {
 	sides
 	call  *maxsim.ChamferGradCall
-	kind  uint32
+	kind  PairKind
 	near  [2][]int32 // of tokens, at places of the pairs
 	pairs []denseChamferPair
-	items [2][]int32  // the first token of each item, and the end
-	first [2][]uint32 // of listed pairs: those of each item
-	list  [2][]uint32
+	items [2][]uint32  // the first token of each item, and the end
+	lists [2]pairLists // of listed pairs
 }
 
 // ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
@@ -54,10 +46,7 @@ func (g *chamferGrads) prepare() error {
 		g.pairs[p] = g.pair(g.call.At(p, ny))
 	}
 	for i, s := range g.both() {
-		g.items[i] = make([]int32, len(s.first))
-		for k, v := range s.first {
-			g.items[i][k] = int32(v)
-		}
+		g.items[i] = offsetsOf(s.first)
 	}
 	g.listPairs()
 	if !g.x.holes && !g.y.holes {
@@ -79,40 +68,20 @@ func (g *chamferGrads) prepare() error {
 	return nil
 }
 
-// listPairs says which pairs each item is of.
+// listPairs lists the pairs of each item where their kind does not say which they are.
 func (g *chamferGrads) listPairs() {
 	n, nx, ny := g.work.Pairs, g.work.X.Len(), g.work.Y.Len()
-	switch {
-	case g.call.Kind == maxsim.AllPairs && n == nx*ny:
-		g.kind = chamferAll
-		return
-	case g.call.Kind == maxsim.CandidatePairs && g.call.Docs == nil:
-		g.kind = chamferOwn
-		return
+	g.kind = kindOf(&g.call.Pairs)
+	if g.kind == PairsAll && n != nx*ny { // only some of the items of Y
+		g.kind = PairsListed
 	}
-	g.kind = chamferListed
-	for i, items := range []int{nx, ny} {
-		g.first[i], g.list[i] = make([]uint32, items+2), make([]uint32, n)
-		item := func(p int) int {
-			x, y := g.call.At(p, ny)
-			return [2]int{x, y}[i]
-		}
-		for p := range n {
-			g.first[i][item(p)+2]++
-		}
-		for k := 1; k < len(g.first[i]); k++ {
-			g.first[i][k] += g.first[i][k-1]
-		}
-		for p := range n {
-			at := &g.first[i][item(p)+1]
-			g.list[i][*at] = uint32(p)
-			*at++
-		}
+	if g.kind == PairsListed {
+		g.lists = listBoth(&g.call.Pairs, n, nx, ny)
 	}
 }
 
-// chamferGradsAt is where a call has its tables, its results and its workspace.
-type chamferGradsAt struct {
+// chamferGradsPlace is where a call has its tables, its results and its workspace on the device.
+type chamferGradsPlace struct {
 	plan   *chamferGradPlan
 	params *denseChamferGradParams
 	base   driver.Ptr
@@ -125,15 +94,15 @@ func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
 }
 
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
-	at, err := g.begin(ctx, rt)
+	place, err := g.begin(ctx, rt)
 	if err != nil {
 		return err
 	}
-	if err := at.plan.run(rt, at.base, at.params); err != nil {
+	if err := place.plan.run(rt, place.base, place.params); err != nil {
 		return err
 	}
 	w := &rt.Work
-	if err := rt.Driver.ToHost(w.HostOut[:at.out], w.Out.Ptr, rt.Stream); err != nil {
+	if err := rt.Driver.ToHost(w.HostOut[:place.out], w.Out.Ptr, rt.Stream); err != nil {
 		return err
 	}
 	if err := rt.Sync(); err != nil {
@@ -141,14 +110,14 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	}
 	for i, to := range g.gradients() {
 		if s := g.both()[i]; to != nil {
-			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[at.grads[i]:], s.rows()*g.work.X.Dim))
+			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[place.grads[i]:], s.rows()*g.work.X.Dim))
 		}
 	}
 	return nil
 }
 
 // begin brings the tables and the tokens to the device.
-func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsAt, error) {
+func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsPlace, error) {
 	var in tables
 	var out, scratch runtime.Arena
 	both, to := g.both(), g.gradients()
@@ -156,22 +125,22 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	if err != nil {
 		return nil, err
 	}
-	plan, err := planChamferGrad(chamferGradShape{
+	plan, err := planChamferGrad(chamferShape{
 		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
 		rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
 	})
 	if err != nil {
 		return nil, err
 	}
-	at := &chamferGradsAt{plan: plan}
-	base := scratch.Take(at.plan.bytes)
+	place := &chamferGradsPlace{plan: plan}
+	base := scratch.Take(place.plan.bytes)
 	var near, items, first, list [2]int64
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
 	for i := range both {
 		near[i], items[i] = add(&in, g.near[i]), add(&in, g.items[i])
-		first[i], list[i] = add(&in, g.first[i]), add(&in, g.list[i])
+		first[i], list[i] = add(&in, g.lists[i].first), add(&in, g.lists[i].pairs)
 		if to[i] != nil {
-			at.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
+			place.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
 	}
 	w := &rt.Work
@@ -185,8 +154,8 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return nil, err
 	}
-	at.base, at.out = w.Scratch.At(base), out.Size
-	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: g.kind, count: uint32(g.call.K)}
+	place.base, place.out = w.Scratch.At(base), out.Size
+	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: uint32(g.kind), count: uint32(g.call.K)}
 	if g.call.Upstream != nil {
 		p.upstream = w.In.At(upstream)
 	}
@@ -201,11 +170,11 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32),
 		}
 		if to[i] != nil {
-			p.side[i].out = w.Out.At(at.grads[i])
+			p.side[i].out = w.Out.At(place.grads[i])
 		}
 	}
-	at.params = p
-	return at, nil
+	place.params = p
+	return place, nil
 }
 
 // gatherRow makes winners from token to token of those of a pair from row to row.

@@ -16,21 +16,21 @@ const (
 	chamferTileFew   = 1024
 	chamferGroup     = 32    // rows of Y of dense_chamfer_few
 	chamferStreamed  = 82944 // shared memory of dense_chamfer_product
-	chamferResident  = 50176 // and of _resident, beside the rows of X
+	chamferResident  = 50176 // and of _resident, besides the rows of X
 	chamferStays     = 512   // bytes of a row of X that may stay there
 	chamferPartRows  = 256   // of dense_chamfer_sum
 	chamferChain     = 32    // of a row with dense_chamfer_grad
 	chamferMostParts = 1<<16 - 1
 )
 
-// chamferShape is what decides how distances are computed.
+// chamferShape decides how distances, or their gradients, are computed.
 type chamferShape struct {
 	metric  maxsim.Metric
 	dim     int
 	pairs   int    // of a launch
 	rows    [2]int // of X and of Y, those of no pair too
 	longest [2]int // rows of an item
-	nearest bool   // nearest rows are asked for
+	nearest bool   // nearest rows are asked for; gradients do not depend on it
 }
 
 // launch is a kernel with its grid.
@@ -41,7 +41,7 @@ type launch struct {
 }
 
 // chamferPlan is the launches of a call in their order, and where its memory lies in a
-// workspace. Nothing in it depends on what is in the device's memory.
+// workspace. It does not depend on values in the device's memory.
 type chamferPlan struct {
 	shape                               chamferShape
 	launches                            []launch
@@ -188,18 +188,9 @@ func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseCham
 	return nil
 }
 
-// chamferGradShape is what decides how gradients of distances are computed.
-type chamferGradShape struct {
-	metric  maxsim.Metric
-	dim     int
-	pairs   int
-	rows    [2]int
-	longest [2]int
-}
-
 // chamferGradPlan is the memory of gradients in a workspace. What has to be zero comes first.
 type chamferGradPlan struct {
-	shape  chamferGradShape
+	shape  chamferShape
 	counts int64
 	head   [2]int64
 	chains int64
@@ -208,7 +199,8 @@ type chamferGradPlan struct {
 	bytes  int64
 }
 
-func planChamferGrad(s chamferGradShape) (*chamferGradPlan, error) {
+// planChamferGrad lays out the memory of gradients.
+func planChamferGrad(s chamferShape) (*chamferGradPlan, error) {
 	if _, err := chamferParts(s.longest); err != nil {
 		return nil, err
 	}

@@ -47,10 +47,10 @@ func fakeChamferPairs(f *drivertest.Fake, l *driver.Launch) {
 	p := (*denseChamferPairsParams)(l.Args)
 	for i := range int(p.n) {
 		item := [2]int{i / max(int(p.count), 1), i}
-		switch p.kind {
-		case chamferAll:
+		switch PairKind(p.kind) {
+		case PairsAll:
 			item = [2]int{i / int(p.side[1].items), i % int(p.side[1].items)}
-		case chamferListed:
+		case PairsListed:
 			for k := range item {
 				item[k] = int(array[int32](f, p.side[k].list, 4, i, 1)[0])
 			}
@@ -198,19 +198,19 @@ func fakeChamferList(f *drivertest.Fake, l *driver.Launch) {
 func fakePairs(f *drivertest.Fake, p *denseChamferGradParams, side, item int) (pairs []int) {
 	nx, ny := int(p.side[0].items), int(p.side[1].items)
 	switch {
-	case p.kind == chamferAll && side == 0:
+	case PairKind(p.kind) == PairsAll && side == 0:
 		for k := range ny {
 			pairs = append(pairs, item*ny+k)
 		}
-	case p.kind == chamferAll:
+	case PairKind(p.kind) == PairsAll:
 		for k := range nx {
 			pairs = append(pairs, k*ny+item)
 		}
-	case p.kind == chamferOwn && side == 0:
+	case PairKind(p.kind) == PairsOwn && side == 0:
 		for k := range int(p.count) {
 			pairs = append(pairs, item*int(p.count)+k)
 		}
-	case p.kind == chamferOwn:
+	case PairKind(p.kind) == PairsOwn:
 		pairs = append(pairs, item)
 	default:
 		first := array[uint32](f, p.side[side].pairFirst, 4, item, 2)

@@ -63,6 +63,15 @@ func beside(docs format, m *maxsim.Matrix) (format, bool) {
 	return q, q == docs
 }
 
+// formatsFor chooses the formats of documents, whose natural format is given, and of queries, and
+// reports whether the kernels of sm_90a are for the two. Documents that are held stay as they are.
+func formatsFor(docs format, held bool, queries *maxsim.Matrix) (d, q format, fast bool) {
+	if q, fast = beside(docs, queries); !fast && !held {
+		return split, split, true
+	}
+	return docs, q, fast
+}
+
 // rowBytes is the length of a row: a number of 64 bytes that the kernels take some
 // at a time.
 func rowBytes(f format, dim int) int {
@@ -121,7 +130,10 @@ type rows struct {
 	codec                *codecTables // of a batch of compressed tokens
 }
 
-// from is the rows from some row on.
+// rowsOf describes rows of a format, without addresses.
+func rowsOf(f format, dim int) rows { return rows{format: f, rowBytes: rowBytes(f, dim)} }
+
+// from returns the rows from a row on.
 func (r rows) from(row int) rows {
 	r.rows += driver.Ptr(row * r.rowBytes)
 	for _, p := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
@@ -146,8 +158,8 @@ func (r *rows) scaleFor(normalize bool) driver.Ptr {
 // layRows takes room for n rows, with scales and with lengths where they are wanted;
 // what it returns gives the rows once it is known where the room begins.
 func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
-	r := rows{format: f, rowBytes: rowBytes(f, dim)}
-	at := a.Take(int64(n) * int64(r.rowBytes))
+	r := rowsOf(f, dim)
+	offset := a.Take(int64(n) * int64(r.rowBytes))
 	var scale, unit, inverse int64 = -1, -1, -1
 	if scaled {
 		scale = a.Take(4 * int64(n))
@@ -160,7 +172,7 @@ func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(
 	}
 	return func(base driver.Ptr) rows {
 		r := r
-		r.rows = base.Add(at)
+		r.rows = base.Add(offset)
 		for _, p := range []struct {
 			to *driver.Ptr
 			at int64

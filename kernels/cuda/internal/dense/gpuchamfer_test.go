@@ -277,20 +277,20 @@ func chamferInPlace(
 		require.Equal(t, want, structs[int32](read(near[i].Ptr, 4*len(want)), len(want)))
 	}
 
-	gp, err := planChamferGrad(chamferGradShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
+	gp, err := planChamferGrad(chamferShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
 	require.NoError(t, err)
 	work = keep(putMemory(t, rt, make([]byte, gp.bytes)))
 	require.NoError(t, rt.Driver.Set(work.Ptr, 0x55, gp.bytes, rt.Stream))
 	gg := &chamferGrads{call: g}
 	gg.work = maxsim.ChamferWork{X: batches[0].Shape(), Y: batches[1].Shape(), Pairs: n}
 	gg.listPairs()
-	q := &denseChamferGradParams{pairs: pp.pairs, kind: gg.kind, count: 2, mean: 1}
+	q := &denseChamferGradParams{pairs: pp.pairs, kind: uint32(gg.kind), count: 2, mean: 1}
 	var grads [2]driver.Mem
 	for i := range x {
 		grads[i] = keep(putMemory(t, rt, make([]byte, 4*x[i].rows*dim)))
 		q.side[i] = denseChamferGradSide{rows: x[i].mem.Ptr, near: near[i].Ptr, out: grads[i].Ptr,
-			pairFirst: keep(putMemory(t, rt, runtime.Bytes(gg.first[i]))).Ptr,
-			pairList:  keep(putMemory(t, rt, runtime.Bytes(gg.list[i]))).Ptr,
+			pairFirst: keep(putMemory(t, rt, runtime.Bytes(gg.lists[i].first))).Ptr,
+			pairList:  keep(putMemory(t, rt, runtime.Bytes(gg.lists[i].pairs))).Ptr,
 			bytes:     uint32(4 * dim), format: uint32(f32),
 			outType: uint32([]format{f32, f16}[i]), items: uint32(x[i].items), stride: uint32(stride[i])}
 	}

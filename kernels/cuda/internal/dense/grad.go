@@ -37,6 +37,7 @@ type grading struct {
 	size maxsim.Work
 	q, d side
 
+	kind   PairKind
 	lo, hi int // documents that may get something
 	pairs  int // of a query, where all are paired or it has its own
 	// The pairs, where they are listed, and the first rows of queries and documents.
@@ -44,7 +45,6 @@ type grading struct {
 	offsets [2][]uint32
 	arg     []int32
 
-	rt         *runtime.Runtime
 	weights    []float32
 	params     *denseGradParams
 	outQ, outD int64
@@ -71,25 +71,49 @@ func newPairLists(items, pairs int, item func(pair int) int) (l pairLists) {
 	return l
 }
 
+// listBoth lists n pairs by the items of both sides.
+func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]pairLists {
+	return [2]pairLists{
+		newPairLists(nq, n, func(i int) int { query, _ := p.At(i, nd); return query }),
+		newPairLists(nd, n, func(i int) int { _, doc := p.At(i, nd); return doc }),
+	}
+}
+
+// kindOf is the kind of pairs as kernels for gradients take it.
+func kindOf(p *maxsim.Pairs) PairKind {
+	switch {
+	case p.Kind == maxsim.AllPairs:
+		return PairsAll
+	case p.Kind == maxsim.CandidatePairs && p.Docs == nil:
+		return PairsOwn
+	}
+	return PairsListed
+}
+
+// offsetsOf are the tokens at which items begin, and the end, counted from the first of them.
+func offsetsOf(first []int) []uint32 {
+	offsets := make([]uint32, len(first))
+	for i, token := range first {
+		offsets[i] = uint32(token - first[0])
+	}
+	return offsets
+}
+
 // prepare makes the tables of a call, on the caller's goroutine.
 func (d *grading) prepare() error {
 	c, nq, nd := d.call, d.q.shape.Len(), d.d.shape.Len()
 	d.lo, d.hi = 0, nd
-	switch d.kind() {
+	d.kind = kindOf(&c.Pairs)
+	switch d.kind {
 	case PairsAll:
 		d.pairs = d.size.Pairs / max(nq, 1)
 		d.lo, d.hi = c.First, c.First+d.pairs
 	case PairsOwn:
 		d.pairs = c.K
 	default:
-		d.lists[0] = newPairLists(nq, d.size.Pairs, func(i int) int { query, _ := c.At(i, nd); return query })
-		d.lists[1] = newPairLists(nd, d.size.Pairs, func(i int) int { _, doc := c.At(i, nd); return doc })
+		d.lists = listBoth(&c.Pairs, d.size.Pairs, nq, nd)
 	}
-	for i, first := range [][]int{d.q.first, d.d.first[d.lo : d.hi+1]} {
-		for _, r := range first {
-			d.offsets[i] = append(d.offsets[i], uint32(r-first[0]))
-		}
-	}
+	d.offsets = [2][]uint32{offsetsOf(d.q.first), offsetsOf(d.d.first[d.lo : d.hi+1])}
 	if c.Weights != nil {
 		d.weights = make([]float32, d.q.rows())
 		for i := range d.weights {
@@ -103,23 +127,14 @@ func (d *grading) prepare() error {
 	return nil
 }
 
-func (d *grading) kind() PairKind {
-	switch {
-	case d.call.Kind == maxsim.AllPairs:
-		return PairsAll
-	case d.call.Kind == maxsim.CandidatePairs && d.call.Docs == nil:
-		return PairsOwn
-	}
-	return PairsListed
-}
-
 // gather makes argmaxima from token to token of those from row to row.
 func (d *grading) gather() error {
 	stride, nd := d.size.Stride, d.d.shape.Len()
 	d.arg = make([]int32, len(d.call.Argmax))
 	for i := range d.size.Pairs {
 		query, doc := d.call.At(i, nd)
-		if err := gatherRow(&d.q, &d.d, d.arg[i*stride:(i+1)*stride], d.call.Argmax[i*stride:(i+1)*stride], query, doc, i); err != nil {
+		lo, hi := i*stride, (i+1)*stride
+		if err := gatherRow(&d.q, &d.d, d.arg[lo:hi], d.call.Argmax[lo:hi], query, doc, i); err != nil {
 			return err
 		}
 	}
@@ -139,7 +154,7 @@ func (d *grading) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := d.begin(ctx, rt); err != nil {
 		return err
 	}
-	if err := d.launch(); err != nil {
+	if err := launchGradients(rt, d.params, d.size.Pairs); err != nil {
 		return err
 	}
 	w := &rt.Work
@@ -174,7 +189,6 @@ func (d *grading) outBytes() int64 {
 
 // begin brings all to the device.
 func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
-	d.rt = rt
 	c, w, dim := d.call, &rt.Work, d.size.Q.Dim
 	var in tables
 	var scratch runtime.Arena
@@ -186,7 +200,8 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	var at [2]struct{ offsets, item, first, pairs int64 }
 	for i := range at {
 		l := &d.lists[i]
-		at[i].offsets, at[i].item, at[i].first, at[i].pairs = add(&in, d.offsets[i]), add(&in, l.item), add(&in, l.first), add(&in, l.pairs)
+		at[i].offsets, at[i].item = add(&in, d.offsets[i]), add(&in, l.item)
+		at[i].first, at[i].pairs = add(&in, l.first), add(&in, l.pairs)
 	}
 	arg, weights, upstream := add(&in, d.arg), add(&in, d.weights), add(&in, c.Upstream)
 	if err := w.Reserve(in.Size, d.outBytes(), scratch.Size, 0); err != nil {
@@ -200,7 +215,9 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	if err != nil {
 		return err
 	}
-	p := &denseGradParams{arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind()), count: uint32(d.pairs)}
+	p := &denseGradParams{
+		arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind), count: uint32(d.pairs),
+	}
 	if d.weights != nil {
 		p.weights = w.In.At(weights)
 	}
@@ -218,7 +235,7 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 		if c.Normalize {
 			s.inverse = rows.inverse
 		}
-		if d.kind() == PairsListed {
+		if d.kind == PairsListed {
 			s.pairItem, s.pairFirst, s.pairs = w.In.At(at[i].item), w.In.At(at[i].first), w.In.At(at[i].pairs)
 		}
 	}
@@ -231,9 +248,6 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	d.params = p
 	return nil
 }
-
-// launch computes the gradients.
-func (d *grading) launch() error { return launchGradients(d.rt, d.params, d.size.Pairs) }
 
 // putGradient writes the gradient of the items lo to hi, by several goroutines; rows
 // that are no tokens of theirs get 0.

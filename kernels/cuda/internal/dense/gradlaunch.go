@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// What the host knows of the blocks of dense_grad_*; see src/dense/grad.cuh.
+// Sizes of the blocks of dense_grad_*; see src/dense/grad.cuh.
 const (
 	gradTokens = 32 // of a query, in a group
 	gradWarps  = 8
@@ -24,7 +24,8 @@ var gradKernels = [...]string{
 	i8: "dense/dense_grad_i8", e4m3: "dense/dense_grad_e4m3", split: "dense/dense_grad_split",
 }
 
-// kernel is what reads the rows of a side: four values at a time, which have to be aligned.
+// kernel returns the kernel that reads the rows of a side four values at a time, or the one for
+// rows that are not aligned to that.
 func (s *denseGradSide) kernel() string {
 	four := driver.Ptr(4 * [...]int{f32: 4, f16: 2, bf16: 2, i8: 1, e4m3: 1, split: 2}[s.format])
 	if s.zeros != 0 || s.rows%four != 0 || driver.Ptr(s.rowBytes)%four != 0 {
@@ -38,8 +39,8 @@ func (s *denseGradSide) takesFour(dim uint32) bool {
 	return dim%4 == 0 && s.out%driver.Ptr(4*maxsim.Type(s.outType).Size()) == 0
 }
 
-// launchGradients computes the gradients that sides have room for, of so many pairs: by one
-// kernel if it reads the rows of both. It sets what follows from the rest of p.
+// launchGradients computes the gradients that sides have room for, of a number of pairs, with one
+// kernel if it reads the rows of both. It sets the fields of p that follow from others.
 func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	p.groups = runtime.CeilDiv(p.q.longest, gradTokens)
 	entries := uint64(p.groups) // of a document, in groups
@@ -80,8 +81,8 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	return runtime.Launch(rt, kernel, docs+queries, 1, 1, 32*gradWarps, shared, p)
 }
 
-// blocks is how many blocks documents and queries have. A query row with many pairs is done by
-// several warps where there are few rows: which depends on nothing but the shapes.
+// blocks returns the numbers of blocks for documents and for queries. A query row with many pairs
+// is done by several warps where there are few rows, which depends on the shapes alone.
 func (p *denseGradParams) blocks(pairs int) (docs, queries int) {
 	p.tiles, p.parts = 1, 1
 	if p.d.out != 0 && p.d.nRows > 0 {

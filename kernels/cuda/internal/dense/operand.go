@@ -16,7 +16,7 @@ import (
 type tokens struct {
 	shape maxsim.Shape
 	first []int // of each item, and the end
-	// original is the row of the matrix of each token; nil where token i is row
+	// original is the row of the matrix of each token; nil means that token i is row
 	// base + i.
 	original []int32
 	base     int
@@ -130,9 +130,17 @@ type part struct {
 func parts(m *maxsim.Matrix) [3]part {
 	if m.Type == maxsim.Compressed {
 		ch := m.Chunk
-		return [3]part{{data: ch.Codes, size: ch.CodeBytes}, {data: ch.Residuals, size: m.Codec.RowBytes()}, {data: ch.Factors, size: 2}}
+		return [3]part{
+			{data: ch.Codes, size: ch.CodeBytes},
+			{data: ch.Residuals, size: m.Codec.RowBytes()},
+			{data: ch.Factors, size: 2},
+		}
 	}
-	return [3]part{{data: raw(m), size: m.Type.Size() * m.Dim}, {data: runtime.Bytes(m.Scales), size: 4}, {data: runtime.Bytes(m.Zeros), size: 1}}
+	return [3]part{
+		{data: raw(m), size: m.Type.Size() * m.Dim},
+		{data: runtime.Bytes(m.Scales), size: 4},
+		{data: runtime.Bytes(m.Zeros), size: 1},
+	}
 }
 
 // upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
@@ -188,7 +196,7 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 				*into[i] = st.Raw.Add(part.at)
 			}
 		}
-		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, p); err != nil {
+		if err := p.run(rt); err != nil {
 			return err
 		}
 		if err := rt.Unstage(st); err != nil {
@@ -309,7 +317,9 @@ func layBoth(a *runtime.Arena, both [2]*side, lengths bool) (lay [2]func(driver.
 }
 
 // bringBoth brings them to the device, and returns where the rows of both are.
-func bringBoth(ctx context.Context, rt *runtime.Runtime, both [2]*side, lay [2]func(driver.Ptr) rows) (r [2]rows, err error) {
+func bringBoth(
+	ctx context.Context, rt *runtime.Runtime, both [2]*side, lay [2]func(driver.Ptr) rows,
+) (r [2]rows, err error) {
 	for i, s := range both {
 		if s.held != nil {
 			r[i] = s.held.rows

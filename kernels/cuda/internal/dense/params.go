@@ -156,15 +156,6 @@ type denseChamferGradParams struct {
 	nPairs, kind, count, dim, mean, _ uint32
 }
 
-// blocks is the grid of dense_pack.
-func (p *densePackParams) blocks() int {
-	n := int(p.n)
-	if columns := int(p.columns); columns > 0 {
-		n = runtime.CeilDiv(n, columns) * columns
-	}
-	return runtime.CeilDiv(n, 8)
-}
-
 // place takes room for a slice, and put copies it there.
 func place[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
 func put[T any](to []byte, s []T)                { copy(to, runtime.Bytes(s)) }

@@ -292,7 +292,9 @@ func (s *scoring) plan(p piece) int {
 	}
 	query, doc := s.pairs.query, s.pairs.doc
 	if s.segment == 0 {
-		s.buf.lists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) { return query(int(p.pairs[i])), doc(int(p.pairs[i])) }, base, stride, &s.kernel)
+		s.buf.lists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) {
+			return query(int(p.pairs[i])), doc(int(p.pairs[i]))
+		}, base, stride, &s.kernel)
 		return n
 	}
 	s.buf.segPairs = s.buf.segPairs[:0]
@@ -303,7 +305,9 @@ func (s *scoring) plan(p piece) int {
 			s.buf.segPairs = append(s.buf.segPairs, [2]uint32{uint32(q), uint32(x)})
 		}
 	}
-	s.buf.lists(s.q.tokens, s.segments, len(s.buf.segPairs), func(i int) (int, int) { return int(s.buf.segPairs[i][0]), int(s.buf.segPairs[i][1]) }, base, stride, &s.kernel)
+	s.buf.lists(s.q.tokens, s.segments, len(s.buf.segPairs), func(i int) (int, int) {
+		return int(s.buf.segPairs[i][0]), int(s.buf.segPairs[i][1])
+	}, base, stride, &s.kernel)
 	return n
 }
 
@@ -311,6 +315,7 @@ func (s *scoring) plan(p piece) int {
 // place on.
 func (s *scoring) join(query, doc, at int) {
 	s.buf.joins = append(s.buf.joins, denseJoin{
-		first: uint64(at), out: uint64(len(s.buf.joins)), segments: uint32(s.placesOf(doc)), row: uint32(s.q.first[query]), count: uint32(s.q.count(query)),
+		first: uint64(at), out: uint64(len(s.buf.joins)), segments: uint32(s.placesOf(doc)),
+		row: uint32(s.q.first[query]), count: uint32(s.q.count(query)),
 	})
 }

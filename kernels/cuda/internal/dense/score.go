@@ -32,8 +32,8 @@ type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
 	q, d   side
-	head   *head    // what makes token vectors of the documents; nil: nothing
-	rank   *ranking // who takes the scores; nil: the caller of Score
+	head   *head    // makes token vectors of the documents; nil means that they are token vectors
+	rank   *ranking // takes the scores; nil means that the caller of Score does
 	buf    *work
 	limits limits
 
@@ -83,10 +83,7 @@ func (s *scoring) formats() (q, d format) {
 		s.shape.fast = q == d || d == e4m3 && q == f16
 		return q, d
 	}
-	if q, s.shape.fast = beside(d, &s.q.batch.Tokens); !s.shape.fast && s.d.held == nil {
-		q, s.shape.fast = beside(split, &s.q.batch.Tokens)
-		d = split
-	}
+	d, q, s.shape.fast = formatsFor(d, s.d.held != nil, &s.q.batch.Tokens)
 	return q, d
 }
 
@@ -126,9 +123,10 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	if s.d.closed() || s.q.closed() {
 		return maxsim.ErrForeign
 	}
+	// 1. Formats and kernels.
 	qf, df := s.formats()
 	dim := s.size.Q.Dim
-	s.shape.docs, s.shape.queries = rows{format: df, rowBytes: rowBytes(df, dim)}, rows{format: qf, rowBytes: rowBytes(qf, dim)}
+	s.shape.docs, s.shape.queries = rowsOf(df, dim), rowsOf(qf, dim)
 	s.shape.all, s.shape.arg = s.call.Kind == maxsim.AllPairs, s.call.Argmax != nil
 	s.shape.queryCount, s.shape.longest, s.shape.tokens = s.q.shape.Len(), s.q.longest(), s.q.rows()
 	if s.kernel, err = choose(rt, &s.shape); err != nil {
@@ -142,12 +140,14 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 			return err
 		}
 	}
+	// 2. Memory.
 	if !s.shape.all {
 		s.pairs = newPairList(&s.call.Pairs, s.size.Pairs, s.d.shape.Len())
 	}
 	if err := s.layOut(qf, df); err != nil {
 		return err
 	}
+	// 3. Operands that stay for all pieces.
 	if err := s.bringQueries(ctx, df); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	return rt.Sync() // the workspace may move, and is written again
 }
 
-// layOut reserves the workspace: what is uploaded for this call alone, weights, and
+// layOut reserves the workspace: for operands that are uploaded, for weights, and for
 // results of the largest piece.
 func (s *scoring) layOut(qf, df format) error {
 	var scratch runtime.Arena
@@ -212,7 +212,8 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		}
 	}
 	s.params = &denseParams{
-		queries: queries.rows, weights: w.Scratch.At(s.weights), queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
+		queries: queries.rows, weights: w.Scratch.At(s.weights),
+		queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
 		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
 	}
 	p := &denseWeightsParams{scale: queries.scaleFor(s.unitQueries()), out: s.params.weights, n: uint32(s.q.rows())}
@@ -226,10 +227,10 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		}
 		p.weights = w.In.Ptr
 	}
-	return runtime.Launch(rt, "dense/dense_weights", runtime.CeilDiv(s.q.rows(), 256), 1, 1, 256, 0, p)
+	return p.run(rt)
 }
 
-// bring sees that the documents lo to hi are on the device.
+// bring uploads the documents lo to hi, unless they are on the device.
 func (s *scoring) bring(ctx context.Context, lo, hi int) error {
 	if s.layD == nil || s.there == [2]int{lo, hi} {
 		return nil
@@ -249,16 +250,17 @@ func (s *scoring) base(p piece) int {
 	return s.d.first[p.lo]
 }
 
-// prepare brings what a piece needs but the documents to the device, in a slot of its
-// own.
+// prepare brings the tables of a piece to the device, in a slot of its own.
 func (s *scoring) prepare(p piece) (*slot, error) {
 	rt, w, stride := s.rt, &s.rt.Work, s.size.Stride
+	// 1. A slot, once its last piece is done.
 	which := s.turn % len(s.slots)
 	slot := &s.slots[which]
 	s.turn++
 	if err := s.finish(which); err != nil {
 		return nil, err
 	}
+	// 2. Tables, and room for them and for results.
 	n := s.plan(p)
 	var in tables
 	var out runtime.Arena
@@ -280,6 +282,7 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	if err := rt.Driver.ToDevice(table, host, rt.Stream); err != nil {
 		return nil, err
 	}
+	// 3. Addresses of the tables, and of the results: scores, or parts of them.
 	slot.at, slot.scores, slot.arg = p, outPlace+scores, -1
 	if arg >= 0 {
 		slot.arg = outPlace + arg
@@ -297,16 +300,19 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	case s.segment > 0:
 		x.top, x.arg = w.Scratch.At(s.top), w.Scratch.At(s.arg)
 		s.buf.join = &denseJoinParams{
-			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores), pitch: uint32(stride), segment: uint32(s.segment),
+			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores),
+			pitch: uint32(stride), segment: uint32(s.segment),
 		}
 		if slot.arg >= 0 {
 			s.buf.join.outArg = w.Out.At(slot.arg)
 		}
 	case s.buf.part > 0:
 		s.buf.sums = &denseSumParams{
-			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt), groups: table.Add(sumGroups), count: table.Add(sumCount),
+			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt),
+			groups: table.Add(sumGroups), count: table.Add(sumCount),
 		}
 	}
+	// 4. Results of pairs that no unit has.
 	if s.buf.gaps && s.segment == 0 {
 		if err := rt.Driver.Set(w.Out.At(slot.scores), 0, 4*int64(n), rt.Stream); err != nil {
 			return nil, err
@@ -324,7 +330,7 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	return slot, nil
 }
 
-// room is where a slot has so much memory for tables and results.
+// room returns where a slot has memory for tables and results of the given sizes.
 func (s *scoring) room(which int, in, out int64) (inAt, outAt int64, err error) {
 	w := &s.rt.Work
 	half := func(device int64, host []byte) int64 {
@@ -345,7 +351,7 @@ func (s *scoring) room(which int, in, out int64) (inAt, outAt int64, err error) 
 	return int64(which) * half(w.In.Bytes, w.HostIn), int64(which) * half(w.Out.Bytes, w.HostOut), nil
 }
 
-// launch computes the scores of a piece.
+// launch computes the scores of a piece that was prepared.
 func (s *scoring) launch() error {
 	k := &s.kernel
 	if s.head != nil && s.head.fused {
@@ -355,19 +361,18 @@ func (s *scoring) launch() error {
 		return err
 	}
 	if s.buf.join != nil {
-		return runtime.Launch(s.rt, "dense/dense_join", len(s.buf.joins), 1, 1, 1024, 0, s.buf.join)
+		return s.buf.join.run(s.rt, len(s.buf.joins))
 	}
 	if s.buf.sums == nil {
 		return nil
 	}
-	most := slices.Max(s.buf.sumCount)
-	return runtime.Launch(s.rt, "dense/dense_sum", len(s.buf.sumCount), runtime.CeilDiv(int(most), 256), 1, 256, 0, s.buf.sums)
+	return s.buf.sums.run(s.rt, len(s.buf.sumCount), int(slices.Max(s.buf.sumCount)))
 }
 
 // points are those of the runtime that mark the ends of slots.
 const points = 2
 
-// send lets the results of a slot come to page-locked memory, or to who takes them on
+// send copies the results of a slot to page-locked memory, or passes them to the ranking on
 // the device.
 func (s *scoring) send(slot *slot) error {
 	rt, w := s.rt, &s.rt.Work
@@ -429,7 +434,7 @@ func (s *scoring) give(slot *slot) {
 	if slot.arg >= 0 {
 		arg = structs[int32](w.HostOut[slot.arg:], n*stride)
 	}
-	one := func(from, to int) {
+	giveOne := func(from, to int) {
 		s.call.Scores[to] = scores[from]
 		if arg == nil {
 			return
@@ -443,7 +448,7 @@ func (s *scoring) give(slot *slot) {
 	}
 	if !s.shape.all {
 		for i, pair := range p.pairs {
-			one(i, int(pair))
+			giveOne(i, int(pair))
 		}
 		return
 	}
@@ -456,7 +461,7 @@ func (s *scoring) give(slot *slot) {
 			continue
 		}
 		for i := range nd {
-			one(q*nd+i, to+i)
+			giveOne(q*nd+i, to+i)
 		}
 	}
 }

@@ -74,7 +74,8 @@ func (s *shape) pick(k *kernel, shared int) {
 	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.few() {
 		*k = kernel{
 			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.name(), steps, warpgroups),
-			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16), tokens: 16, groups: 4 * warpgroups, teams: 1,
+			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16),
+			tokens: 16, groups: 4 * warpgroups, teams: 1,
 		}
 		return
 	}
@@ -106,8 +107,9 @@ func (s *shape) pick(k *kernel, shared int) {
 	if columns*(operand+teams*sums) > shared {
 		return // dense_any
 	}
+	format, take := s.docs.format, vectors(s.docs.format, s.docs.rowBytes)
 	*k = kernel{
-		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", s.docs.format.name(), columns, vectors(s.docs.format, s.docs.rowBytes)),
+		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.name(), columns, take),
 		block: 128 * teams, shared: columns * (operand + teams*sums), tokens: columns, groups: 1, teams: teams,
 	}
 }
@@ -199,15 +201,15 @@ func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base,
 		_, doc := pair(i)
 		total += d.count(doc)
 	}
-	for at := 0; at < n; {
-		query, _ := pair(at)
+	for next := 0; next < n; {
+		query, _ := pair(next)
 		begin, rows := len(w.items), 0
-		for ; at < n; at++ {
-			other, doc := pair(at)
+		for ; next < n; next++ {
+			other, doc := pair(next)
 			if other != query {
 				break
 			}
-			w.item(d, doc, base, at)
+			w.item(d, doc, base, next)
 			rows += d.count(doc)
 		}
 		first := len(w.groups)
@@ -240,7 +242,8 @@ func (w *work) item(d spans, doc, base, pos int) {
 // group adds the tokens of a query from r on.
 func (w *work) group(q spans, query, r int, k *kernel, out, arg uint64, stride int) {
 	w.groups = append(w.groups, denseGroup{
-		out: out, arg: arg + uint64(r), row: uint32(q.begin(query) + r), count: uint32(min(q.count(query)-r, k.tokens)), argPitch: uint32(stride),
+		out: out, arg: arg + uint64(r), row: uint32(q.begin(query) + r),
+		count: uint32(min(q.count(query)-r, k.tokens)), argPitch: uint32(stride),
 	})
 }
 
@@ -268,7 +271,9 @@ func (w *work) cover(first, end, share int, k *kernel) {
 }
 
 func (w *work) unit(group, groups, lo, hi int) {
-	w.units = append(w.units, denseUnit{group: uint32(group), groups: uint32(groups), begin: uint32(lo), end: uint32(hi), first: w.items[lo]})
+	w.units = append(w.units, denseUnit{
+		group: uint32(group), groups: uint32(groups), begin: uint32(lo), end: uint32(hi), first: w.items[lo],
+	})
 }
 
 // cut cuts items into n runs of about as many tokens; none is empty.

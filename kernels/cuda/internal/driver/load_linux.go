@@ -213,7 +213,7 @@ type early struct {
 		value [16]uint32 // a union of 64 bytes
 	}
 	extra extra
-	args  [4]uintptr // of the call
+	args  [4]uintptr // of cuLaunchKernelEx
 }
 
 var earlies = sync.Pool{New: func() any { return new(early) }}

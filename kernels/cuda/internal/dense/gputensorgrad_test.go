@@ -107,18 +107,12 @@ func BenchmarkGPUGradientsInPlace(b *testing.B) {
 					require.NoError(b, c.d.enter(0, func() error {
 						p, err := g.plan()
 						require.NoError(b, err)
-						ms := timed(b, c.d.rt, func() error {
-							if err := g.lengths(c.d.rt, &p); err != nil {
-								return err
-							}
-							if err := g.list(c.d.rt, &p); err != nil {
-								return err
-							}
-							return launchGradients(c.d.rt, g.params(new(denseGradParams), &p), p.pairs)
-						})
+						ms := timed(b, c.d.rt, func() error { return g.run(c.d, &p) })
 						line += fmt.Sprintf(", %s %.4f", part, ms)
-						if p.first[0] >= 0 || p.first[1] >= 0 {
-							line += fmt.Sprintf(" (lists %.4f)", timed(b, c.d.rt, func() error { return g.list(c.d.rt, &p) }))
+						if p.lists.needed != [2]bool{} {
+							line += fmt.Sprintf(" (lists %.4f)", timed(b, c.d.rt, func() error {
+								return p.lists.run(c.d.rt, g.at(0), &g.Pairs, p.pairs)
+							}))
 						}
 						b.ReportMetric(ms, part+"_ms")
 						return nil

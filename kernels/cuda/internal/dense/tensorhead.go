@@ -23,18 +23,18 @@ type HeadCall struct {
 	Scores       uint64 // out, float32 [pairs]
 }
 
-// headKey is what a plan depends on of a head.
+// headKey is the part of a head that a plan depends on.
 type headKey struct{ hidden, weights batchKey }
 
-// inHead makes token vectors of hidden states in the workspace.
-type inHead struct {
+// placedHead makes token vectors of hidden states in the workspace.
+type placedHead struct {
 	kernel          projector
 	hidden, weights placed
 	out             int64
-	fused           bool // a kernel scores what it makes
+	fused           bool // the kernel that makes token vectors scores them
 }
 
-// matrix is the weights as a batch of one item.
+// matrix returns the weights as a batch of one item.
 func (c *HeadCall) matrix() *Batch {
 	return &Batch{Data: c.Head, Type: c.HeadType, Dim: c.D.Dim, Items: 1, Rows: c.Q.Dim, Stride: c.Q.Dim, Longest: c.Q.Dim}
 }
@@ -68,7 +68,7 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	}, nil
 }
 
-// ScoreHead puts the work of a call into its stream; see Score.
+// ScoreHead puts the work of a call into its stream. Errors are those of Score.
 func (d *Device) ScoreHead(c *HeadCall) error {
 	s, err := c.scoreCall()
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *Device) ScoreHead(c *HeadCall) error {
 	return d.Score(s)
 }
 
-// ScoreHeadWorkspace is how many bytes of workspace the call needs.
+// ScoreHeadWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 	s, err := c.scoreCall()
 	if err != nil {
@@ -86,16 +86,12 @@ func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 	return d.ScoreWorkspace(s)
 }
 
-// chooseHead chooses the kernel that makes token vectors, and, where one query is all that
-// they are for, the one that scores what it makes.
+// chooseHead chooses the kernel that makes token vectors, or, for one short query, the one that
+// scores them as well.
 func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
-	h, w := &c.head.D, c.head.matrix()
-	f := natural(h.matrix())
-	wf, fast := beside(f, w.matrix())
-	if fast = fast && wf == f && (f == f16 || f == bf16 || f == split); !fast {
-		f, wf, fast = split, split, true
-	}
-	x := &inHead{kernel: project(d.rt.Arch(), d.rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
+	rt, h, w := d.rt, &c.head.D, c.head.matrix()
+	f, wf, fast := headFormats(natural(h.matrix()), false, w.matrix())
+	x := &placedHead{kernel: project(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
 	plain := x.kernel.rows > 0
 	x.hidden, x.weights = h.place(f, plain, false), w.place(wf, plain, false)
 	if !plain {
@@ -103,32 +99,21 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	}
 	p.head = x
 	p.d = placed{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
-	if !s.all || s.queryCount > 1 || s.longest > headTokens || p.segments > 1 || !x.kernel.packs {
+	if p.segments > 1 {
 		return nil
 	}
-	bytes, ok := headShared(d.rt.Props.Shared, x.kernel.columns, x.hidden.rowBytes, true)
+	k, ok, err := x.kernel.fuse(rt, s, rows{format: f, rowBytes: x.hidden.rowBytes})
 	if !ok {
-		return nil
-	}
-	k := kernel{
-		name:  fmt.Sprintf("dense/dense_head_%s_n%d", f.name(), x.kernel.columns),
-		block: 128 * headTeams, shared: bytes, tokens: headTokens, groups: 1, teams: headTeams,
-	}
-	blocks, err := d.rt.FillingBlocks(k.name, k.block, k.shared)
-	if err != nil {
 		return err
 	}
-	k.slots = blocks * k.teams
 	p.kernel, x.fused = k, true
 	p.q = c.Q.place(s.queries.format, false, false)
-	p.d.prepared = x.hidden.prepared
-	p.d.rowBytes = x.hidden.rowBytes
+	p.d.prepared, p.d.rowBytes = x.hidden.prepared, x.hidden.rowBytes
 	return nil
 }
 
 // lay takes room for n rows at a time.
-func (h *inHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
-	h.out = -1
+func (h *placedHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
 	if h.hidden.prepared {
 		h.hidden.lay(a, &c.head.D, n, false)
 	}
@@ -140,23 +125,22 @@ func (h *inHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
 	}
 }
 
-// beginHead returns how the weights are prepared, or nil.
+// beginHead returns how the weights of the head are prepared; nil means that they are there.
 func (s *placedScore) beginHead() *densePackParams {
 	h, c := s.plan.head, &s.call
 	w, packing := h.weights.packing(c.head.matrix(), s.base, 0, c.Q.Dim)
-	s.head = &denseProjectParams{
-		weights: w.rows, weightScale: w.scale, bias: driver.Ptr(c.head.Bias), dim: uint32(c.Q.Dim),
-		rowBytes:    uint32(h.hidden.rowBytes),
-		weightBytes: uint32(w.rowBytes), hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(w.format),
-		hiddenDim: uint32(c.head.D.Dim),
+	s.head = projectParams(rows{format: h.hidden.format, rowBytes: h.hidden.rowBytes}, w, c.head.D.Dim, c.Q.Dim)
+	s.head.bias = driver.Ptr(c.head.Bias)
+	if !h.kernel.packs {
+		s.head.out = s.base.Add(h.out)
 	}
 	return packing
 }
 
-// project makes the token vectors of n rows from a row on. Where a kernel scores what it makes it
-// returns the hidden states.
+// project makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
+// states.
 func (s *placedScore) project(first, n int) (rows, error) {
-	h, c, rt, p := s.plan.head, &s.call, s.d.rt, s.head
+	h, c, rt := s.plan.head, &s.call, s.d.rt
 	hidden, err := s.pack(&h.hidden, &c.head.D, first, n)
 	if err != nil || h.fused {
 		return hidden, err
@@ -167,22 +151,5 @@ func (s *placedScore) project(first, n int) (rows, error) {
 	if c.Normalize {
 		to.unit = s.base.Add(s.plan.d.scale[1])
 	}
-	p.hidden, p.hiddenScale, p.rows = hidden.rows, hidden.scale, uint32(n)
-	if h.kernel.packs {
-		p.rowsOut, p.outBytes, p.scale, p.unit = to.rows, uint32(to.rowBytes), to.scale, to.unit
-	} else {
-		p.out = s.base.Add(h.out)
-	}
-	along, across, err := h.kernel.grid(rt, n, c.Q.Dim)
-	if err != nil {
-		return to, err
-	}
-	if err := runtime.Launch(rt, h.kernel.name, along, across, 1, h.kernel.block, h.kernel.shared,
-		p); err != nil || h.kernel.packs {
-		return to, err
-	}
-	return to, runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, &densePackParams{
-		in: p.out, rows: to.rows, scale: to.scale, unit: to.unit,
-		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
-	})
+	return to, h.kernel.run(rt, s.head, hidden, n, to)
 }

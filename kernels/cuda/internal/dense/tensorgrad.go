@@ -2,7 +2,6 @@ package dense
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -21,19 +20,18 @@ type GradientCall struct {
 	Normalize bool
 	Argmax    uint64 // int32 [pairs][Q.Longest]
 	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; 0: 1
-	// DQ and DD get the gradients of all rows of Q and D, as Data lies: float32, float16 or
-	// bfloat16. 0: not wanted. Integers and FP8 are constants.
+	// DQ and DD get the gradients of all rows of Q and D, in the layout of Data: float32, float16 or
+	// bfloat16. Rows that are no tokens get 0. 0 means not wanted: integers and FP8 are constants.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// gradPlan is where the workspace of a call has what: −1 where there is none of it.
+// gradPlan is the layout of the workspace of a call: places by side, −1 where nothing is needed.
 type gradPlan struct {
 	runtime.Arena
 	pairs         int
 	inverse, unit [2]int64
-	first         [2]int64
-	loose, lists  [2]int64
+	lists         pairListPlace
 }
 
 // plan checks a call, and lays out its workspace.
@@ -49,7 +47,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 		if err := b.checkGradient([2]string{"queries", "documents"}[i], outs[i], kinds[i]); err != nil {
 			return p, err
 		}
-		p.inverse[i], p.unit[i], p.first[i] = -1, -1, -1
+		p.inverse[i], p.unit[i] = -1, -1
 		if c.Normalize {
 			p.inverse[i] = p.Take(4 * int64(b.Rows))
 			if p.unit[i] = p.inverse[i]; b.Scales != 0 {
@@ -57,14 +55,13 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 			}
 		}
 		if outs[i] != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
-			p.first[i] = p.Take(4 * int64(b.Items+1))
-			p.loose[i], p.lists[i] = p.Take(4*int64(p.pairs)), p.Take(4*int64(p.pairs))
+			p.lists.lay(&p.Arena, i, b, p.pairs)
 		}
 	}
 	return p, nil
 }
 
-// GradientsWorkspace is how many bytes of workspace the call needs.
+// GradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
 	p, err := c.plan()
 	return p.Size, err
@@ -72,6 +69,7 @@ func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
 
 // Gradients puts the work of a call into its stream. Each row of a gradient has one writer, and
 // contributions are added in an order that the shapes decide: results are the same bits each time.
+// Errors are those of Score.
 func (d *Device) Gradients(c *GradientCall) error {
 	p, err := c.plan()
 	if err != nil {
@@ -83,18 +81,22 @@ func (d *Device) Gradients(c *GradientCall) error {
 	if c.DQ == 0 && c.DD == 0 {
 		return nil
 	}
-	return d.enter(c.Place.Stream, func() error {
-		if err := c.lengths(d.rt, &p); err != nil {
-			return err
-		}
-		if err := c.list(d.rt, &p); err != nil {
-			return err
-		}
-		return launchGradients(d.rt, c.params(&d.grad, &p), p.pairs)
-	})
+	return d.enter(c.Place.Stream, func() error { return c.run(d, &p) })
 }
 
-// at is an address in the workspace, 0 where there is nothing.
+// run launches the kernels of a call that was checked.
+func (c *GradientCall) run(d *Device, p *gradPlan) error {
+	rt := d.rt
+	if err := c.lengths(rt, p); err != nil {
+		return err
+	}
+	if err := p.lists.run(rt, c.at(0), &c.Pairs, p.pairs); err != nil {
+		return err
+	}
+	return launchGradients(rt, c.params(&d.grad, p), p.pairs)
+}
+
+// at returns an address in the workspace, 0 for a negative place.
 func (c *GradientCall) at(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
@@ -102,7 +104,7 @@ func (c *GradientCall) at(offset int64) driver.Ptr {
 	return driver.Ptr(c.Place.Workspace) + driver.Ptr(offset)
 }
 
-// lengths makes the inverse lengths of all rows.
+// lengths computes the inverse lengths of all rows.
 func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 	for i, b := range []*Batch{&c.Q, &c.D} {
 		if p.inverse[i] < 0 {
@@ -115,51 +117,7 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 		if p.unit[i] != p.inverse[i] {
 			x.unit = c.at(p.unit[i])
 		}
-		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(b.Rows, 8), 1, 1, 256, 0, x); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// How dense_lists works: its steps, and up to how many pairs and items one block does all of them.
-const (
-	listSteps, listSums = 5, 2
-	listAlone           = 1 << 14
-	listThreads         = 1024
-)
-
-// list makes the lists of the pairs of each query, and of each document.
-func (c *GradientCall) list(rt *runtime.Runtime, p *gradPlan) error {
-	if p.first[0] < 0 && p.first[1] < 0 {
-		return nil
-	}
-	x := denseListsParams{n: uint32(p.pairs), end: listSteps}
-	for i, s := range []*denseListSide{&x.q, &x.d} {
-		if p.first[i] >= 0 {
-			*s = denseListSide{
-				item: driver.Ptr([2]uint64{c.Pairs.Queries, c.Pairs.Documents}[i]), items: uint32([2]int{c.Q.Items, c.D.Items}[i]),
-				first: c.at(p.first[i]), loose: c.at(p.loose[i]), pairs: c.at(p.lists[i]),
-			}
-		}
-	}
-	return x.run(rt)
-}
-
-// run makes the lists.
-func (x *denseListsParams) run(rt *runtime.Runtime) error {
-	most := int(max(x.n, x.q.items+1, x.d.items+1))
-	if most <= listAlone {
-		return runtime.Launch(rt, "dense/dense_lists", 1, 1, 1, listThreads, 0, x)
-	}
-	for step := range uint32(listSteps) {
-		blocks := min(runtime.CeilDiv(most, listThreads), math.MaxUint16)
-		if step == listSums {
-			blocks = 1
-		}
-		one := *x
-		one.from, one.end = step, step+1
-		if err := runtime.Launch(rt, "dense/dense_lists", blocks, 1, 1, listThreads, 0, &one); err != nil {
+		if err := x.run(rt); err != nil {
 			return err
 		}
 	}
@@ -176,22 +134,21 @@ func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams 
 		x.count = uint32(c.D.Items)
 	}
 	outs, kinds := [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
-	items := [2]uint64{c.Pairs.Queries, c.Pairs.Documents}
+	items := c.Pairs.items()
 	for i, s := range []*denseGradSide{&x.q, &x.d} {
 		b := [2]*Batch{&c.Q, &c.D}[i]
 		*s = denseGradSide{
 			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
-			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]), nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
-			stride: uint32(b.Stride), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
-		}
-		if b.Items <= 1 {
-			s.stride = uint32(max(b.Rows, 1)) // that of one item says nothing
+			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]),
+			nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
+			stride: uint32(b.apart()), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
 		}
 		if c.Normalize {
 			s.scale, s.inverse = c.at(p.unit[i]), c.at(p.inverse[i])
 		}
 		if c.Pairs.Kind == PairsListed {
-			s.pairItem, s.pairFirst, s.pairs = driver.Ptr(items[i]), c.at(p.first[i]), c.at(p.lists[i])
+			l := p.lists.side(i, c.at(0), &c.Pairs)
+			s.pairItem, s.pairFirst, s.pairs = items[i], l.first, l.pairs
 		}
 		if p.pairs == 0 || b.Longest == 0 {
 			s.items = 0

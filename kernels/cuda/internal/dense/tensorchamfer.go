@@ -31,12 +31,12 @@ type ChamferGradientCall struct {
 	Mean               bool
 	NearestQ, NearestD uint64
 	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; 0: 1
-	// DQ and DD get the gradients of all rows, as Data lies. 0: not wanted.
+	// DQ and DD get the gradients of all rows, in the layout of Data; see GradientCall.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// pointSides is what both calls have in common.
+// pointSides is the part that both calls have in common: operands, pairs and the workspace.
 type pointSides struct {
 	side   [2]*Batch
 	list   *PairList
@@ -47,7 +47,7 @@ type pointSides struct {
 	room   runtime.Arena
 }
 
-// newPoints validates two sides, and lays out what they need to be read.
+// newPoints validates two sides, and lays out the workspace for their rows and their pairs.
 func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, err error) {
 	x = pointSides{side: [2]*Batch{q, d}, list: p}
 	if x.pairs, err = checkSides(q, d, p); err != nil {
@@ -77,27 +77,33 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 	return x, nil
 }
 
-func (x *pointSides) rows() [2]int    { return [2]int{x.side[0].Rows, x.side[1].Rows} }
-func (x *pointSides) longest() [2]int { return [2]int{x.side[0].Longest, x.side[1].Longest} }
+// shape returns the shape of a call without nearest rows.
+func (x *pointSides) shape(metric maxsim.Metric) chamferShape {
+	q, d := x.side[0], x.side[1]
+	return chamferShape{
+		metric: metric, dim: q.Dim, pairs: x.pairs,
+		rows: [2]int{q.Rows, d.Rows}, longest: [2]int{q.Longest, d.Longest},
+	}
+}
 
-// bring sees that rows and pairs are there.
+// bring makes the rows of both sides and the table of pairs.
 func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
 	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
 		count: uint32(x.list.Count)}
-	lists := [2]uint64{x.list.Queries, x.list.Documents}
+	lists := x.list.items()
 	for i, b := range x.side {
 		if r[i], err = x.placed[i].bring(rt, b, base, 0, b.Rows); err != nil {
 			return r, err
 		}
 		p.side[i] = denseChamferItems{
-			offsets: driver.Ptr(b.Offsets), lengths: driver.Ptr(b.Lengths), list: driver.Ptr(lists[i]),
+			offsets: driver.Ptr(b.Offsets), lengths: driver.Ptr(b.Lengths), list: lists[i],
 			items: uint32(b.Items), stride: uint32(b.Stride), longest: uint32(b.Longest), rows: uint32(b.Rows),
 		}
 	}
 	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
 }
 
-// plan finds the launches of a call, or makes them, and lays out the workspace.
+// chamferPlan finds the launches of a call, or makes them, and lays out the workspace.
 func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, err error) {
 	if x, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil || x.pairs == 0 {
 		return x, nil, err
@@ -105,22 +111,20 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 	if c.Distances == 0 {
 		return x, nil, fmt.Errorf("%w: no distances to write", kernels.ErrShape)
 	}
-	key := chamferShape{
-		metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: [2]int{c.Q.end(), c.D.end()}, longest: x.longest(),
-		nearest: c.NearestQ != 0 || c.NearestD != 0,
-	}
-	if found := find(&d.shelf, d.shelf.chamfers, key); found != nil {
+	key := x.shape(c.Metric)
+	key.rows, key.nearest = [2]int{c.Q.end(), c.D.end()}, c.NearestQ != 0 || c.NearestD != 0
+	if found := find(&d.plans, d.plans.chamfers, key); found != nil {
 		plan = found.chamfer
 	} else if plan, err = planChamfer(key, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
-	} else if err = d.ready(keep(&d.shelf, &d.shelf.chamfers, key, &shelved{chamfer: plan}), nil); err != nil {
+	} else if err = d.ready(keep(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}), nil); err != nil {
 		return x, nil, err
 	}
 	x.work = x.room.Take(plan.bytes)
 	return x, plan, nil
 }
 
-// ChamferWorkspace is how many bytes of workspace the call needs.
+// ChamferWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 	err = d.enter(c.Place.Stream, func() error {
 		x, _, err := d.chamferPlan(c)
@@ -130,7 +134,7 @@ func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 	return bytes, err
 }
 
-// Chamfer puts the work of a call into its stream.
+// Chamfer puts the work of a call into its stream. Errors are those of Score.
 func (d *Device) Chamfer(c *ChamferCall) error {
 	return d.enter(c.Place.Stream, func() error {
 		x, plan, err := d.chamferPlan(c)
@@ -164,21 +168,18 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 			p.side[i] = denseChamferSide{
 				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
 				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
-				stride: uint32(b.Stride), maskStride: uint32(b.MaskStride),
-			}
-			if b.Items == 1 {
-				p.side[i].stride = uint32(max(b.Rows, 1)) // that of one item says nothing
+				stride: uint32(b.apart()), maskStride: uint32(b.MaskStride),
 			}
 		}
 		return plan.run(d.rt, base.Add(x.work), p)
 	})
 }
 
-// chamferGradPlace is where the workspace of a ChamferGradientCall has what.
+// chamferGradPlace is a ChamferGradientCall that was checked, with its workspace laid out.
 type chamferGradPlace struct {
 	pointSides
-	plan                *chamferGradPlan
-	first, loose, lists [2]int64
+	plan  *chamferGradPlan
+	lists pairListPlace
 }
 
 func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
@@ -189,104 +190,88 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 		return x, fmt.Errorf("%w: gradients without nearest rows", kernels.ErrShape)
 	}
 	for i, out := range [2]uint64{c.DQ, c.DD} {
-		what, kind := [2]string{"queries", "documents"}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
-		if err := x.side[i].checkGradient(what, out, kind); err != nil {
+		side, kind := [2]string{"queries", "documents"}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
+		if err := x.side[i].checkGradient(side, out, kind); err != nil {
 			return x, err
 		}
 	}
-	if x.plan, err = planChamferGrad(chamferGradShape{metric: c.Metric, dim: c.Q.Dim, pairs: x.pairs, rows: x.rows(),
-		longest: x.longest()}); err != nil {
+	if x.plan, err = planChamferGrad(x.shape(c.Metric)); err != nil {
 		return x, err
 	}
 	x.work = x.room.Take(x.plan.bytes)
 	for i, b := range x.side {
-		if x.first[i] = -1; c.Pairs.Kind == PairsListed && x.pairs > 0 {
-			x.first[i] = x.room.Take(4 * int64(b.Items+1))
-			x.loose[i], x.lists[i] = x.room.Take(4*int64(x.pairs)), x.room.Take(4*int64(x.pairs))
+		if c.Pairs.Kind == PairsListed && x.pairs > 0 {
+			x.lists.lay(&x.room, i, b, x.pairs)
 		}
 	}
 	return x, nil
 }
 
-// checkGradient checks where the gradient of a batch is to go; 0: it is not wanted.
-func (b *Batch) checkGradient(what string, out uint64, kind maxsim.Type) error {
-	switch {
-	case out == 0:
-	case b.Type >= maxsim.I8:
-		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, what, b.Type)
-	case kind < maxsim.F32 || kind > maxsim.BF16:
-		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, what,
-			kind)
-	case out%uint64(kind.Size()) != 0:
-		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, what, out)
-	case b.several():
-		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, what, b.Longest, b.Stride)
-	}
-	return nil
-}
-
-// ChamferGradientsWorkspace is how many bytes of workspace the call needs.
+// ChamferGradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferGradientsWorkspace(c *ChamferGradientCall) (int64, error) {
 	x, err := c.plan()
 	return x.room.Size, err
 }
 
 // ChamferGradients puts the work of a call into its stream. Results are the same bits each time.
+// Errors are those of Score.
 func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 	x, err := c.plan()
 	if err != nil || c.DQ == 0 && c.DD == 0 {
 		return err
 	}
 	return d.enter(c.Place.Stream, func() error {
-		rt, outs, kinds := d.rt, [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
 		if x.pairs == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
-			for i, b := range x.side {
-				if outs[i] != 0 {
-					if err := rt.Driver.Set(driver.Ptr(outs[i]), 0, int64(b.Rows)*int64(b.Dim)*int64(kinds[i].Size()),
-						rt.Stream); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
+			return c.setZero(d.rt)
 		}
 		if err := c.Place.check(x.room.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
-		r, err := x.bring(rt, base)
+		r, err := x.bring(d.rt, base)
 		if err != nil {
 			return err
 		}
-		p := &denseChamferGradParams{pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
-			upstream: driver.Ptr(c.Upstream)}
-		if c.Mean {
-			p.mean = 1
+		if err := x.lists.run(d.rt, base, x.list, x.pairs); err != nil {
+			return err
 		}
-		lists := &denseListsParams{n: uint32(x.pairs), end: listSteps}
-		near, items := [2]uint64{c.NearestQ, c.NearestD}, [2]uint64{c.Pairs.Queries, c.Pairs.Documents}
-		for i, b := range x.side {
-			p.side[i] = denseChamferGradSide{
-				rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
-				out:   driver.Ptr(outs[i]),
-				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
-				stride: uint32(max(b.Stride, 1)),
-			}
-			if b.Items == 1 {
-				p.side[i].stride = uint32(max(b.Rows, 1))
-			}
-			if x.first[i] >= 0 {
-				l := [2]*denseListSide{&lists.q, &lists.d}[i]
-				*l = denseListSide{item: driver.Ptr(items[i]), items: uint32(b.Items), first: base.Add(x.first[i]),
-					loose: base.Add(x.loose[i]), pairs: base.Add(x.lists[i])}
-				p.side[i].pairFirst, p.side[i].pairList = l.first, l.pairs
-			}
-		}
-		if x.first[0] >= 0 {
-			if err := lists.run(rt); err != nil {
-				return err
-			}
-		}
-		return x.plan.run(rt, base.Add(x.work), p)
+		return x.plan.run(d.rt, base.Add(x.work), c.params(&x, base, r))
 	})
+}
+
+// setZero writes gradients of distances that depend on no point.
+func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
+	for i, b := range []*Batch{&c.Q, &c.D} {
+		out, kind := [2]uint64{c.DQ, c.DD}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
+		if out == 0 {
+			continue
+		}
+		bytes := int64(b.Rows) * int64(b.Dim) * int64(kind.Size())
+		if err := rt.Driver.Set(driver.Ptr(out), 0, bytes, rt.Stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// params describes both sides, whose points are in r.
+func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]rows) *denseChamferGradParams {
+	p := &denseChamferGradParams{
+		pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+		upstream: driver.Ptr(c.Upstream),
+	}
+	if c.Mean {
+		p.mean = 1
+	}
+	near, outs, kinds := [2]uint64{c.NearestQ, c.NearestD}, [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
+	for i, b := range x.side {
+		lists := x.lists.side(i, base, x.list)
+		p.side[i] = denseChamferGradSide{
+			rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
+			pairFirst: lists.first, pairList: lists.pairs, out: driver.Ptr(outs[i]),
+			bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
+			stride: uint32(b.apart()),
+		}
+	}
+	return p
 }

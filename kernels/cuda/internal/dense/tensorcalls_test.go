@@ -108,10 +108,10 @@ func checkCapture(t *testing.T, x *inPlace) {
 	for n := range 20 {
 		other, _ := x.prepared(t, newInPlaceCall(padded(maxsim.F16, 128, 1, 2), padded(maxsim.F16, 128, n+1, 3), false))
 		require.NoError(t, x.d.Score(other))
-		x.d.shelf.bytes += shelfBytes // as if it were full
-		require.NoError(t, x.d.enter(0, func() error { x.d.tidy(); return nil }))
-		x.d.shelf.bytes -= shelfBytes
-		require.LessOrEqual(t, x.d.shelf.order.Len(), 2)
+		x.d.plans.bytes += mostPlanBytes // as if it were full
+		require.NoError(t, x.d.enter(0, func() error { x.d.plans.evict(x.d.rt.Driver); return nil }))
+		x.d.plans.bytes -= mostPlanBytes
+		require.LessOrEqual(t, x.d.plans.order.Len(), 2)
 	}
 	for range 2 {
 		require.NoError(t, x.d.enter(0, func() error {

@@ -43,7 +43,7 @@ func (d *Device) Score(c *ScoreCall) error {
 	})
 }
 
-// ScoreWorkspace is how many bytes of workspace the call needs.
+// ScoreWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
 	pairs, err := c.check()
 	if err != nil || pairs == 0 || c.empty() {
@@ -97,7 +97,7 @@ func (d *Device) scoreNothing(c *ScoreCall, pairs int) error {
 	return d.rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(pairs)*int64(c.Q.Longest), d.rt.Stream)
 }
 
-// check sees whether a workspace has so many bytes.
+// check validates a workspace for a call that needs a number of bytes.
 func (p *Place) check(bytes int64) error {
 	switch {
 	case bytes == 0:
@@ -110,9 +110,9 @@ func (p *Place) check(bytes int64) error {
 	return nil
 }
 
-// ready sees that the tables of a plan are on the device, and stay there if the stream of the
-// call is captured. Else other plans may go.
-func (d *Device) ready(x *shelved, t *tables) (err error) {
+// ready copies the tables of a plan to the device, once. They stay there if the stream of the call
+// is captured; else other plans may go.
+func (d *Device) ready(x *cachedPlan, t *tables) (err error) {
 	captured := x.pinned
 	if !captured && d.rt.Stream != driver.Given(0) { // which cannot be captured
 		if captured, err = d.rt.Driver.Capturing(d.rt.Stream); err != nil {
@@ -124,20 +124,20 @@ func (d *Device) ready(x *shelved, t *tables) (err error) {
 		if x.mem.Ptr == 0 {
 			host := make([]byte, t.Size)
 			t.write(host)
-			if err := d.fill(x, host); err != nil {
+			if err := d.plans.fill(d.rt.Driver, d.aside, x, host); err != nil {
 				return err
 			}
 		}
 	}
 	if x.fresh && !captured {
 		x.fresh = false
-		d.tidy()
+		d.plans.evict(d.rt.Driver)
 	}
 	return nil
 }
 
-// placedScore is a call that is put into its stream. The device has one, so that a call takes no
-// memory.
+// placedScore is a call whose work is being put into its stream. The device has one, so that a call
+// takes no memory.
 type placedScore struct {
 	d            *Device
 	call         ScoreCall
@@ -146,7 +146,7 @@ type placedScore struct {
 	q, docs      rows
 	weights      driver.Ptr
 	head         *denseProjectParams
-	// What kernels are given.
+	// Parameters of kernels.
 	params  denseParams
 	fill    denseFillParams
 	weigh   denseWeightsParams
@@ -171,7 +171,7 @@ func start[T any](s *placedScore, units int, args *T) error {
 	return err
 }
 
-// pack sees that n rows of a batch are there.
+// pack packs n rows of a batch from a row on, if they are to be packed, and returns where rows are.
 func (s *placedScore) pack(p *placed, b *Batch, first, n int) (rows, error) {
 	r, x := p.packing(b, s.base, first, n)
 	if x == nil {
@@ -180,7 +180,7 @@ func (s *placedScore) pack(p *placed, b *Batch, first, n int) (rows, error) {
 	return r, prepare(s, "dense/dense_pack", x.blocks(), x)
 }
 
-// bringDocs sees that the token vectors of n rows of documents are there.
+// bringDocs makes the token vectors of n rows of documents.
 func (s *placedScore) bringDocs(first, n int) (rows, error) {
 	if s.head != nil {
 		return s.project(first, n)
@@ -212,8 +212,8 @@ func (s *placedScore) run() error {
 	return nil
 }
 
-// bringQueries sees that queries, their weights and the weights of a head are there, by one kernel
-// where anything is packed.
+// bringQueries prepares queries, their weights and the weights of a head, by one kernel if anything
+// is packed.
 func (s *placedScore) bringQueries() error {
 	c, p := &s.call, s.plan
 	var queries, head *densePackParams
@@ -226,7 +226,7 @@ func (s *placedScore) bringQueries() error {
 		if weights == nil {
 			return nil
 		}
-		return prepare(s, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
+		return prepare(s, "dense/dense_weights", weights.blocks(), weights)
 	}
 	x := &s.packing
 	*x = densePrepareParams{}
@@ -245,10 +245,11 @@ func (s *placedScore) bringQueries() error {
 	if err := prepare(s, "dense/dense_prepare", blocks, x); err != nil || weights == nil {
 		return err
 	}
-	return prepare(s, "dense/dense_weights", runtime.CeilDiv(c.Q.Rows, 256), weights)
+	return prepare(s, "dense/dense_weights", weights.blocks(), weights)
 }
 
-// bringWeights decides where the weight of each query row is, and returns how it is made, or nil.
+// bringWeights decides where the weights of query rows are, and returns how they are made; nil means that
+// they are there.
 func (s *placedScore) bringWeights() *denseWeightsParams {
 	c, p := &s.call, s.plan
 	switch {
@@ -263,12 +264,9 @@ func (s *placedScore) bringWeights() *denseWeightsParams {
 	w := &s.weigh
 	*w = denseWeightsParams{
 		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.unitQueries()), out: s.weights, n: uint32(c.Q.Rows),
-		stride: uint32(max(c.Q.Stride, 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		stride: uint32(max(c.Q.apart(), 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
 		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
-	}
-	if c.Q.Items == 1 {
-		w.stride = uint32(c.Q.Rows) // that of one item says nothing
 	}
 	return w
 }
@@ -277,35 +275,24 @@ func (s *placedScore) bringWeights() *denseWeightsParams {
 func (s *placedScore) piece(x *scorePiece) error {
 	c, p, rt := &s.call, s.plan, s.d.rt
 	t := &p.made[x.tables]
-	docs, first := s.docs, 0
+	// 1. Documents, from their first row on.
+	first := 0
 	if c.D.Offsets == 0 && p.kind != PairsListed {
 		first = x.doc * c.D.Stride
 	}
+	docs := s.docs.from(first)
 	if p.d.piecewise {
 		var err error
-		if docs, err = s.bringDocs(first, (x.docs-1)*c.D.Stride+c.D.Longest); err != nil {
+		if docs, err = s.bringDocs(first, x.rows(&c.D)); err != nil {
 			return err
 		}
-	} else {
-		docs = docs.from(first)
 	}
-	firstQuery := 0
-	if c.Q.Offsets == 0 {
-		firstQuery = x.query * c.Q.Stride
-	}
-	queries := s.q.from(firstQuery)
-	a := &s.params
-	*a = denseParams{
-		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
-		weights: s.weights.Add(4 * int64(firstQuery)),
-		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
-		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
-		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
-	}
+	// 2. Addresses of operands, tables and results: scores, or parts of them.
 	scores, argmax := driver.Ptr(c.Scores).Add(4*int64(x.out)), driver.Ptr(0)
 	if c.Argmax != 0 {
 		argmax = driver.Ptr(c.Argmax).Add(4 * int64(x.out) * int64(c.Q.Longest))
 	}
+	a := s.scoreParams(x, t, docs)
 	a.out, a.arg = scores, argmax
 	if p.part >= 0 {
 		a.out = s.base.Add(p.part)
@@ -313,6 +300,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 	if p.segments > 1 {
 		a.top, a.arg = s.base.Add(p.top), s.base.Add(p.arg)
 	}
+	// 3. Tables that depend on values in the device's memory.
 	joins := s.tables.Add(t.joins)
 	if p.fills() {
 		f := s.fillParams(x, t, first)
@@ -325,17 +313,13 @@ func (s *placedScore) piece(x *scorePiece) error {
 		if f.nGroups > 0 {
 			a.groups, joins = f.groups, f.joins
 		}
-		threads := max(32*int64(f.nItems)+32*int64(f.nUnits), int64(f.nGroups)+int64(f.nJoins))
-		if err := prepare(s, "dense/dense_fill", int(runtime.CeilDiv(threads, 256)), f); err != nil {
+		if err := prepare(s, "dense/dense_fill", f.blocks(), f); err != nil {
 			return err
 		}
 	}
+	// 4. The kernel.
 	if p.head != nil && p.head.fused {
-		f := &denseHeadParams{head: *s.head, score: *a}
-		f.head.hidden, f.head.hiddenScale = docs.rows, docs.scale
-		if c.Normalize {
-			f.normalize = 1
-		}
+		f := headParams(s.head, a, docs, c.Normalize)
 		if !p.fills() && !p.head.hidden.prepared {
 			f.ahead = 1
 		}
@@ -344,23 +328,43 @@ func (s *placedScore) piece(x *scorePiece) error {
 	if err := start(s, t.nUnits, a); err != nil {
 		return err
 	}
+	// 5. Scores of their parts.
 	switch {
 	case p.segments > 1:
-		return runtime.Launch(rt, "dense/dense_join", t.nJoins, 1, 1, 1024, 0, &denseJoinParams{
-			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax, pitch: uint32(c.Q.Longest),
-			segment: uint32(p.segment),
-		})
+		join := &denseJoinParams{
+			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax,
+			pitch: uint32(c.Q.Longest), segment: uint32(p.segment),
+		}
+		return join.run(rt, t.nJoins)
 	case p.part >= 0:
-		return runtime.Launch(rt, "dense/dense_sum", t.nSums, runtime.CeilDiv(t.mostSum, 256), 1, 256, 0, &denseSumParams{
+		sum := &denseSumParams{
 			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
 			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
-		})
+		}
+		return sum.run(rt, t.nSums, t.mostSum)
 	}
 	return nil
 }
 
-// fillParams is what the tables of a piece are made from on the device. first is the first row
-// of its documents.
+// scoreParams describes the operands of a piece, with the tables that the host made.
+func (s *placedScore) scoreParams(x *scorePiece, t *scoreTables, docs rows) *denseParams {
+	c, a, first := &s.call, &s.params, 0
+	if c.Q.Offsets == 0 {
+		first = x.query * c.Q.Stride
+	}
+	queries := s.q.from(first)
+	*a = denseParams{
+		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
+		weights: s.weights.Add(4 * int64(first)),
+		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
+		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
+		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
+	}
+	return a
+}
+
+// fillParams returns the parameters of dense_fill, which makes the tables of a piece. first is the first
+// row of its documents.
 func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
 	c, p := &s.call, s.plan
 	f := &s.fill
@@ -369,9 +373,9 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
 		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
 		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
-		perQuery:   uint32(p.perQuery),
-		unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest), runs: uint32(t.runs), joinDocs: uint32(x.each),
-		joinPitch: uint32(x.pitch), dRows: uint32(c.D.Rows), qRows: uint32(c.Q.Rows),
+		perQuery: uint32(p.perQuery), unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest),
+		runs: uint32(t.runs), joinDocs: uint32(x.docsPerQuery), joinPitch: uint32(x.pitch),
+		dRows: uint32(c.D.Rows), qRows: uint32(c.Q.Rows),
 	}
 	shift := func(base uint64, bytes int64) driver.Ptr {
 		if base == 0 {

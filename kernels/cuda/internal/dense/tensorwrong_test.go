@@ -186,10 +186,10 @@ func TestInPlaceShelf(t *testing.T) {
 	x, f := fakeInPlace(t, false)
 	require.NoError(t, x.with(func(*driver.Context, driver.Stream) error {
 		q := Batch{Data: uint64(x.alloc(64)), Type: maxsim.F32, Dim: 4, Items: 1, Rows: 1, Longest: 1}
-		call := &ScoreCall{Q: q, D: q, Weights: q.Data, Scores: uint64(x.alloc(4 * 2 * shelfPlans)),
-			Pairs: PairList{Kind: PairsListed, Queries: uint64(x.alloc(8 * shelfPlans)),
-				Documents: uint64(x.alloc(8 * shelfPlans))}}
-		for n := range shelfPlans + 20 {
+		call := &ScoreCall{Q: q, D: q, Weights: q.Data, Scores: uint64(x.alloc(4 * 2 * mostPlans)),
+			Pairs: PairList{Kind: PairsListed, Queries: uint64(x.alloc(8 * mostPlans)),
+				Documents: uint64(x.alloc(8 * mostPlans))}}
+		for n := range mostPlans + 20 {
 			call.Pairs.Count = n%40 + 1
 			call.Q.Stride = n / 40 // a shape of its own
 			require.NoError(t, x.unlocked(func() error {
@@ -199,7 +199,7 @@ func TestInPlaceShelf(t *testing.T) {
 				return x.d.Score(call)
 			}))
 		}
-		require.Equal(t, shelfPlans, x.d.shelf.order.Len())
+		require.Equal(t, mostPlans, x.d.plans.order.Len())
 		return nil
 	}))
 	for _, op := range []string{"cuMemcpyHtoDAsync", "cuStreamSynchronize"} {

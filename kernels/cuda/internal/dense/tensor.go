@@ -22,7 +22,7 @@ import (
 // Numbers that are addresses are 0 where there is nothing.
 type Batch struct {
 	Data       uint64 // [Rows][Dim], aligned to the element
-	Scales     uint64 // float32 [Rows], what a row is to be multiplied with, not negative; 0: 1
+	Scales     uint64 // float32 [Rows], the factor of each row, not negative; 0: 1
 	Zeros      uint64 // int8 [Rows], of int8, subtracted before; 0: 0
 	Offsets    uint64 // int32 [Items+1]; 0: padded
 	Lengths    uint64 // int32 [Items]
@@ -36,7 +36,7 @@ type Batch struct {
 	Longest    int // rows of an item; packed: no item has more
 }
 
-// PairKind says which query meets which document.
+// PairKind is how queries and documents form pairs.
 type PairKind int
 
 // The kinds of pairs.
@@ -46,7 +46,7 @@ const (
 	PairsListed                 // Queries[i] with Documents[i]: [Count]
 )
 
-// PairList is the pairs of a call.
+// PairList is the pairs of a call, in the order of its results.
 type PairList struct {
 	Kind      PairKind
 	Count     int
@@ -54,14 +54,15 @@ type PairList struct {
 	Documents uint64
 }
 
-// Place is where the work of a call is done.
+// Place is where the work of a call is done. The workspace may be used again by work that comes later
+// in the same stream.
 type Place struct {
 	Stream         uint64 // CUstream
 	Workspace      uint64 // memory of the device, aligned to 256 bytes
 	WorkspaceBytes int64
 }
 
-// ScoreCall asks for scores, as [maxsim.Call] does.
+// ScoreCall asks for MaxSim scores, as [maxsim.Call] does: those of pairs without tokens are 0.
 type ScoreCall struct {
 	Place     Place
 	Q, D      Batch
@@ -69,9 +70,9 @@ type ScoreCall struct {
 	Weights   uint64 // float32 [Q.Rows]; 0: 1. Rows that are not tokens count 0.
 	Normalize bool   // vectors are divided by their length first
 	Scores    uint64 // out, float32 [pairs]
-	Argmax    uint64 // out, int32 [pairs][Q.Longest], or 0
+	Argmax    uint64 // out, int32 [pairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
 
-	head *HeadCall // not nil: D has the token vectors that it makes
+	head *HeadCall // makes the token vectors of D; nil means that D has them
 }
 
 // unitQueries reports whether queries are divided by their lengths; a head normalises only what
@@ -85,9 +86,9 @@ func (c *ScoreCall) unitQueries() bool { return c.Normalize && c.head == nil }
 type Device struct {
 	mu sync.Mutex
 	rt *runtime.Runtime // Stream is that of the call in hand
-	// aside is the stream that tables are made with.
+	// aside is the stream that tables are copied in.
 	aside  driver.Stream
-	shelf  shelf
+	plans  planCache
 	limits limits
 	score  placedScore     // the call in hand
 	grad   denseGradParams // and what a kernel of it is given
@@ -106,7 +107,7 @@ func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, erro
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{rt: rt, limits: inPlaceLimits}
+	d := &Device{rt: rt, limits: tensorLimits}
 	if d.aside, err = rt.Driver.NewStream(); err != nil {
 		_ = rt.GiveBack()
 		return nil, err
@@ -114,17 +115,16 @@ func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, erro
 	return d, nil
 }
 
-// Close gives back what the device has taken, of which nothing must be in use.
+// Close frees the plans, and releases the code and the context. No work of the device may be under way.
 func (d *Device) Close() error {
 	return d.enter(0, func() error {
-		d.shelf.clear(d.rt.Driver)
+		d.plans.clear(d.rt.Driver)
 		_ = d.rt.Driver.FreeStream(d.aside)
 		return d.rt.GiveBack()
 	})
 }
 
-// enter calls fn with the device to itself, its context current and its stream that of the
-// call.
+// enter calls fn with the device locked, its context current and its stream set to that of the call.
 func (d *Device) enter(stream uint64, fn func() error) (err error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -143,10 +143,10 @@ func (d *Device) enter(stream uint64, fn func() error) (err error) {
 	return fn()
 }
 
-// check validates what the host can see of a batch.
-func (b *Batch) check(what string) error {
+// check validates the sizes and the addresses of a batch, not the values in the device's memory.
+func (b *Batch) check(side string) error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", kernels.ErrShape, what, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: %s: %s", kernels.ErrShape, side, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case b.Type < maxsim.F32 || b.Type > maxsim.E4M3:
@@ -175,7 +175,16 @@ func (b *Batch) check(what string) error {
 	return nil
 }
 
-// pairs checks which query meets which document, and counts the pairs.
+// apart returns the number of rows from an item to the next. A single item may have any Stride: all
+// rows are its own.
+func (b *Batch) apart() int {
+	if b.Items <= 1 {
+		return max(b.Rows, 1)
+	}
+	return b.Stride
+}
+
+// pairs validates the pairs, and counts them.
 func (p *PairList) pairs(q, d *Batch) (int, error) {
 	switch p.Kind {
 	case PairsAll:
@@ -195,4 +204,21 @@ func (p *PairList) pairs(q, d *Batch) (int, error) {
 		return p.Count, nil
 	}
 	return 0, fmt.Errorf("%w: kind %d of pairs is none", kernels.ErrShape, p.Kind)
+}
+
+// checkGradient checks the type and the address of the gradient of a batch; 0 means that it is not wanted.
+func (b *Batch) checkGradient(side string, out uint64, kind maxsim.Type) error {
+	switch {
+	case out == 0:
+	case b.Type >= maxsim.I8:
+		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, side, b.Type)
+	case kind < maxsim.F32 || kind > maxsim.BF16:
+		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, side,
+			kind)
+	case out%uint64(kind.Size()) != 0:
+		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, side, out)
+	case b.several():
+		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, side, b.Longest, b.Stride)
+	}
+	return nil
 }

@@ -5,20 +5,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// placed is how the rows of a batch come to be as kernels read them.
+// placed is how kernels read the rows of a batch: where they are, or packed into the workspace.
 type placed struct {
 	format    format
 	rowBytes  int
-	columns   int  // not 0: as the right operand of products of so many columns
+	columns   int  // of the products that they are the right operand of, or 0
 	pack      bool // into the workspace; else they are used where they are
-	prepared  bool // packed, or their lengths computed
+	prepared  bool // packed, or their lengths are computed
 	piecewise bool // only those of a piece at a time
-	scale     [3]int64
-	rows      int64
+	// Places in the workspace, −1 where nothing is needed. scale has those of scale, unit and inverse;
+	// see rows.
+	scale [3]int64
+	rows  int64
 }
 
-// place decides how rows are had in a format; in the one of the elements if plain: kernels that
-// read any row.
+// place decides how rows are read in a format. Plain kernels read rows of any type and length, in
+// the format of their elements.
 func (b *Batch) place(f format, plain, normalize bool) placed {
 	p := placed{format: f, rowBytes: rowBytes(f, b.Dim)}
 	same := b.Zeros == 0 && f == format(b.Type)
@@ -30,13 +32,13 @@ func (b *Batch) place(f format, plain, normalize bool) placed {
 	return p
 }
 
-// inColumns makes the rows the right operand of products of so many columns.
+// inColumns makes the rows the right operand of products of a number of columns.
 func (p *placed) inColumns(columns int) {
 	p.columns, p.pack, p.prepared = columns, true, true
 	p.rowBytes = runtime.CeilDiv(p.rowBytes, 128) * 128
 }
 
-// lay takes room for n rows, or for what is computed of rows that stay.
+// lay takes room for n rows that are packed, and for their scales.
 func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
 	if p.columns > 0 {
@@ -56,8 +58,8 @@ func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	}
 }
 
-// packing is how n rows from a row on are prepared, nil where they are there, and where they are
-// then.
+// packing returns where n rows from a row on are, and how they are prepared; nil means that they are
+// there.
 func (p *placed) packing(b *Batch, base driver.Ptr, first, n int) (rows, *densePackParams) {
 	r := rows{format: p.format, rowBytes: p.rowBytes, rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
 	r = r.from(first)
@@ -88,11 +90,11 @@ func (p *placed) packing(b *Batch, base driver.Ptr, first, n int) (rows, *denseP
 	return r, x
 }
 
-// bring sees that n rows from a row on are there, and returns where.
+// bring packs n rows from a row on, if they are to be packed, and returns where rows are.
 func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
 	r, x := p.packing(b, base, first, n)
 	if x == nil {
 		return r, nil
 	}
-	return r, runtime.Launch(rt, "dense/dense_pack", x.blocks(), 1, 1, 256, 0, x)
+	return r, x.run(rt)
 }

@@ -1,0 +1,176 @@
+package dense
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// scorePiece is a part of a call whose intermediate results are in the workspace at a time.
+type scorePiece struct {
+	tables         int // number of its tables in scorePlan.made
+	query, queries int // first query, and how many
+	doc, docs      int // first document, and how many
+	docsPerQuery   int
+	pitch          int // from the results of a query to those of the next
+	out            int // first pair
+}
+
+// scoreTables is where the tables of pieces of a size are among those of the plan, and how long.
+type scoreTables struct {
+	items, groups, units, partAt, outAt, sumGroups, sumCount, joins int64
+	nItems, nGroups, nUnits, nSums, mostSum, nJoins, runs           int
+}
+
+// rows is how many rows the documents of a piece span.
+func (x *scorePiece) rows(d *Batch) int { return (x.docs-1)*d.Stride + d.Longest }
+
+// allMeet reports whether all queries of a piece meet all of its documents.
+func (x *scorePiece) allMeet() bool { return x.docsPerQuery == x.docs }
+
+// groupsOf returns how many queries have results at each item of a piece.
+func (x *scorePiece) groupsOf() int {
+	if x.allMeet() {
+		return x.queries
+	}
+	return 1
+}
+
+// cutPieces cuts a call into pieces of at most the given number of documents or pairs, and returns
+// one piece of each size, the largest first. Pieces refer to the tables of these by number.
+func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
+	number := map[int]int{} // by documents
+	add := func(x scorePiece) {
+		n, ok := number[x.docs]
+		if !ok {
+			n = len(shapes)
+			number[x.docs], shapes = n, append(shapes, x)
+		}
+		x.tables = n
+		p.pieces = append(p.pieces, x)
+	}
+	nq, own := c.Q.Items, c.Pairs.Count
+	switch {
+	case p.kind == PairsAll:
+		inPieces(c.D.Items, most, func(lo, n int) {
+			add(scorePiece{queries: nq, doc: lo, docs: n, docsPerQuery: n, pitch: c.D.Items, out: lo})
+		})
+	case p.kind == PairsListed:
+		inPieces(p.pairs, most, func(lo, n int) {
+			add(scorePiece{queries: n, doc: lo, docs: n, docsPerQuery: 1, pitch: 1, out: lo})
+		})
+	case own <= most:
+		inPieces(nq, most/own, func(lo, n int) {
+			add(scorePiece{query: lo, queries: n, doc: lo * own, docs: n * own, docsPerQuery: own, pitch: own,
+				out: lo * own})
+		})
+	default:
+		for q := range nq {
+			inPieces(own, most, func(lo, n int) {
+				add(scorePiece{query: q, queries: 1, doc: q*own + lo, docs: n, docsPerQuery: n, pitch: own, out: q*own + lo})
+			})
+		}
+	}
+	return shapes
+}
+
+// inPieces calls do for runs of n items of at most the given number, the largest first.
+func inPieces(n, most int, do func(lo, n int)) {
+	for lo := 0; lo < n; lo += most {
+		do(lo, min(most, n-lo))
+	}
+}
+
+// table makes the tables of a piece, except those that the device makes.
+func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
+	w, k, stride := &work{}, &p.kernel, c.Q.Longest
+	if p.kind == PairsListed {
+		t.nItems, t.nGroups, t.nJoins = x.docs*p.segments, x.docs*p.perQuery, x.docs
+		t.nUnits = t.nItems * runtime.CeilDiv(p.perQuery, k.groups)
+		if p.perQuery > 1 && p.segments == 1 {
+			w.partAt, w.outAt = []uint64{0}, []uint64{0}
+			w.sumGroups, w.sumCount = []uint32{uint32(p.perQuery)}, []uint32{uint32(x.docs)}
+		}
+		p.place(&t, w, x.docs)
+		return t
+	}
+	q := c.Q.even()
+	q.n = x.queries
+	docs := spans(even{x.docs, c.D.Longest, c.D.Stride})
+	if p.segments > 1 {
+		docs = evenSegments{even{x.docs, c.D.Longest, c.D.Stride}, p.segment}
+	}
+	all := x.allMeet()
+	switch {
+	case all && p.segments > 1:
+		w.all(q, docs, 0, docs.len(), 0, docs.len(), stride, k)
+	case all:
+		w.all(q, docs, 0, docs.len(), 0, x.pitch, stride, k)
+	default:
+		per := x.docsPerQuery * p.segments
+		w.lists(q, docs, docs.len(), func(i int) (int, int) { return i / per, i }, 0, stride, k)
+	}
+	t.nItems, t.nGroups, t.nUnits = len(w.items), len(w.groups), len(w.units)
+	if p.segments > 1 {
+		t.nJoins = x.queries * x.docsPerQuery
+		w.partAt, w.outAt, w.sumGroups, w.sumCount = nil, nil, nil, nil
+		for i := range t.nJoins {
+			query := i / x.docsPerQuery
+			w.joins = append(w.joins, denseJoin{
+				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.docsPerQuery),
+				segments: uint32(p.segments),
+				row:      uint32(q.begin(query)), count: uint32(q.rows),
+			})
+		}
+	} else if all && c.D.Offsets != 0 {
+		t.runs = w.numberRuns()
+	}
+	if p.fillItems {
+		w.items = nil
+	}
+	if p.fillGroups {
+		w.joins = nil
+	}
+	p.place(&t, w, x.docs)
+	return t
+}
+
+// numberRuns replaces the items of units by numbers of runs, and returns how many runs there are.
+func (w *work) numberRuns() int {
+	number := map[uint32]uint32{}
+	for i, at := range w.cuts {
+		number[uint32(at)] = uint32(i)
+	}
+	for i := range w.units {
+		if u := &w.units[i]; u.begin < u.end {
+			u.begin, u.end = number[u.begin], number[u.end]
+		}
+	}
+	return len(w.cuts) - 1
+}
+
+// place adds tables to those of the plan.
+func (p *scorePlan) place(t *scoreTables, w *work, most int) {
+	in := &p.tables
+	t.items, t.groups, t.units = add(in, w.items), add(in, w.groups), add(in, w.units)
+	t.partAt, t.outAt, t.sumGroups, t.sumCount = add(in, w.partAt), add(in, w.outAt), add(in, w.sumGroups), add(in,
+		w.sumCount)
+	t.joins = add(in, w.joins)
+	t.nSums, t.mostSum = len(w.sumCount), most
+}
+
+// makeTables makes the tables of pieces of all sizes, and returns how long the longest are.
+func (p *scorePlan) makeTables(c *ScoreCall, pieces []scorePiece) (largest scoreTables, err error) {
+	l := &largest
+	for i := range pieces {
+		t := p.table(c, &pieces[i])
+		p.made = append(p.made, t)
+		l.nItems, l.nGroups = max(l.nItems, t.nItems), max(l.nGroups, t.nGroups)
+		l.nUnits, l.nJoins = max(l.nUnits, t.nUnits), max(l.nJoins, t.nJoins)
+	}
+	if most := max(l.nItems, l.nGroups, l.nUnits, l.nJoins); most >= 1<<31 {
+		return largest, fmt.Errorf("%w: %d pairs need tables of %d", driver.ErrUnsupported, p.pairs, most)
+	}
+	return largest, nil
+}

@@ -1,0 +1,318 @@
+package dense
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// batchKey is the part of a batch that a plan depends on. All fields have one size, so that it is
+// compared and hashed as bytes.
+type batchKey struct {
+	kind, dim, items, rows, stride, longest, maskStride int
+	set                                                 int // a bit of each array, and of its alignment
+}
+
+// key returns the part of a batch that a plan depends on.
+func (b *Batch) key() batchKey {
+	return batchKey{
+		int(b.Type), b.Dim, b.Items, b.Rows, b.Stride, b.Longest, b.MaskStride,
+		bits(b.Scales != 0, b.Zeros != 0, b.Offsets != 0, b.Lengths != 0, b.Mask != 0, b.Data%16 == 0),
+	}
+}
+
+// bits returns a number with a bit of each condition.
+func bits(conditions ...bool) (n int) {
+	for _, c := range conditions {
+		n *= 2
+		if c {
+			n++
+		}
+	}
+	return n
+}
+
+// even returns the items of a batch by its shape, without lengths, mask and offsets.
+func (b *Batch) even() even { return even{b.Items, b.Longest, b.Stride} }
+
+// several reports whether items share rows.
+func (b *Batch) several() bool { return b.Offsets == 0 && b.Items > 1 && b.Stride < b.Longest }
+
+// end returns the row behind the last one that an item may have.
+func (b *Batch) end() int {
+	if b.Offsets != 0 || b.Items == 0 {
+		return b.Rows
+	}
+	return (b.Items-1)*b.Stride + b.Longest
+}
+
+// matrix returns a matrix of the type of a batch, without values, to choose formats by.
+func (b *Batch) matrix() *maxsim.Matrix {
+	m := &maxsim.Matrix{Type: b.Type, Dim: b.Dim}
+	if b.Zeros != 0 {
+		m.Zeros = []int8{}
+	}
+	return m
+}
+
+// tensorLimits bound the workspace of a call, so that documents that are packed stay in the cache
+// until they are scored.
+var tensorLimits = limits{docs: stageBytes, part: 32 << 20, segment: 512}
+
+// headPieces is how many times as many hidden states are packed at a time, for a kernel whose
+// blocks all read the weights first.
+const headPieces = 4
+
+// scoreKey is the part of a call that a plan depends on.
+type scoreKey struct {
+	q, d        batchKey
+	kind, count int
+	terms       int // a bit of each
+	head        headKey
+}
+
+// scorePlan is how calls of one shape are done: kernel, pieces, tables, and the layout of the workspace.
+type scorePlan struct {
+	kind     PairKind
+	pairs    int
+	kernel   kernel
+	function driver.Function
+	q, d     placed
+	head     *placedHead // nil means that documents are token vectors
+	// Groups of a query, rows of a segment and segments of a document.
+	perQuery, segment, segments int
+	// The device makes these tables, which depend on values in its memory.
+	fillItems, fillGroups bool
+	// Places in the workspace, −1 where nothing is needed.
+	weights, part, top, arg              int64
+	items, groups, units, joins, rowMask int64
+	bytes                                int64
+	ones                                 int64 // place in the tables of weights that are all 1, or −1
+	tables                               tables
+	made                                 []scoreTables // of pieces, by size
+	pieces                               []scorePiece
+}
+
+// fills reports whether the device makes tables.
+func (p *scorePlan) fills() bool { return p.fillItems || p.fillGroups }
+
+// mostTable bounds the items of a table that the host makes.
+const mostTable = 1 << 20
+
+// scorePlan finds the plan of a call, or makes it.
+func (d *Device) scorePlan(c *ScoreCall) (*cachedPlan, error) {
+	key := scoreKey{c.Q.key(), c.D.key(), int(c.Pairs.Kind), c.Pairs.Count,
+		bits(c.Normalize, c.Weights != 0, c.Argmax != 0, c.head != nil), c.head.key()}
+	if x := find(&d.plans, d.plans.scores, key); x != nil {
+		return x, nil
+	}
+	p, err := d.newScorePlan(c)
+	if err != nil {
+		return nil, err
+	}
+	return keep(&d.plans, &d.plans.scores, key, &cachedPlan{score: p}), nil
+}
+
+// newScorePlan makes the plan of a call.
+func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
+	if c.Q.several() && (c.Q.Lengths != 0 || c.Q.Mask != 0) {
+		return nil, fmt.Errorf("%w: lengths or masks of queries that share rows", driver.ErrUnsupported)
+	}
+	masksApart := c.D.Mask != 0 && c.D.Items > 1 && c.D.MaskStride != c.D.Stride
+	if masksApart && c.D.several() {
+		return nil, fmt.Errorf("%w: masks of documents that share rows", driver.ErrUnsupported)
+	}
+	p := &scorePlan{kind: c.Pairs.Kind, segments: 1, segment: max(c.D.Longest, 1), weights: -1, part: -1, top: -1,
+		arg: -1, rowMask: -1, ones: -1}
+	p.pairs, _ = c.Pairs.pairs(&c.Q, &c.D)
+	p.fillItems = c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0 || p.kind == PairsListed || c.D.Items > mostTable
+	p.fillGroups = c.Q.Offsets != 0 || p.kind == PairsListed
+	if err := d.chooseFor(p, c); err != nil {
+		return nil, err
+	}
+	return p, d.layOut(p, c, masksApart)
+}
+
+// chooseFor chooses formats and the kernel, and cuts long documents.
+func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
+	s := &shape{
+		all: p.kind == PairsAll, queryCount: c.Q.Items, longest: c.Q.Longest, tokens: c.Q.Items * c.Q.Longest,
+		arg:   c.Argmax != 0,
+		alone: p.kind == PairsListed || p.kind == PairsOwn && c.Pairs.Count < 4,
+	}
+	if p.kernel, err = d.chooseFormats(s, c); err != nil {
+		return err
+	}
+	if d.cut(p, c) && !s.arg {
+		s.arg = true // those kernels give the maxima
+		if p.kernel, err = d.chooseFormats(s, c); err != nil {
+			return err
+		}
+	}
+	plain := p.kernel.plain()
+	p.q, p.d = c.Q.place(s.queries.format, plain, c.unitQueries()), c.D.place(s.docs.format, plain, c.Normalize)
+	if c.head != nil {
+		if err := d.chooseHead(p, c, s); err != nil {
+			return err
+		}
+	}
+	p.perQuery = runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
+	p.function, err = d.rt.Kernel(p.kernel.name, p.kernel.shared)
+	return err
+}
+
+// chooseFormats chooses how rows lie, and the kernel. Float32 documents of few query tokens stay
+// where they are, if a kernel takes them.
+func (d *Device) chooseFormats(s *shape, c *ScoreCall) (k kernel, err error) {
+	choose := func(docs, queries format) (kernel, error) {
+		s.docs, s.queries = rowsOf(docs, c.D.Dim), rowsOf(queries, c.Q.Dim)
+		return choose(d.rt, s)
+	}
+	if c.head != nil {
+		s.fast = true
+		return choose(split, split)
+	}
+	if s.few() && c.D.Type == maxsim.F32 && rowBytes(f32, c.D.Dim) == 4*c.D.Dim && c.D.Data%16 == 0 {
+		s.fast = true
+		if k, err = choose(f32, f32); err != nil || !k.plain() {
+			return k, err
+		}
+	}
+	docs, queries, fast := formatsFor(natural(c.D.matrix()), false, c.Q.matrix())
+	s.fast = fast
+	return choose(docs, queries)
+}
+
+// cut decides whether documents are cut into segments; see scoring.cutDocuments.
+func (d *Device) cut(p *scorePlan, c *ScoreCall) bool {
+	blocks := runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
+	docs := p.pairs
+	if p.kind == PairsAll {
+		blocks *= c.Q.Items
+		docs = c.D.Items
+	}
+	rows := docs * c.D.Longest
+	if c.D.Offsets != 0 && p.kind != PairsListed {
+		rows = min(rows, c.D.Rows)
+	}
+	segment := d.limits.segmentFor(c.D.Longest, rows*runtime.CeilDiv(blocks, p.kernel.groups), p.kernel.slots)
+	if segment == 0 {
+		return false
+	}
+	segments := runtime.CeilDiv(c.D.Longest, segment)
+	// Of packed documents few may be long.
+	if c.D.Offsets != 0 && docs*segments > 4*runtime.CeilDiv(rows, segment)+1<<14 {
+		return false
+	}
+	p.segment, p.segments = segment, segments
+	return segments > 1
+}
+
+// layOut cuts a call into pieces, lays the workspace out and makes the tables. With masksApart the
+// masks of documents have another stride than their rows, and are copied to that of rows.
+func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
+	// 1. Queries and their weights.
+	var a runtime.Arena
+	if p.q.prepared {
+		p.q.lay(&a, &c.Q, c.Q.Rows, c.unitQueries())
+	}
+	p.layWeights(&a, c)
+	// 2. Pieces, and the documents of the largest.
+	p.d.piecewise = p.d.prepared && c.D.Offsets == 0 && p.kind != PairsListed
+	shapes := p.cutPieces(c, p.most(c, &d.limits))
+	p.layDocs(&a, c, shapes)
+	if masksApart {
+		p.rowMask = a.Take(int64(c.D.Rows))
+	}
+	// 3. Tables that the host makes.
+	largest, err := p.makeTables(c, shapes)
+	if err != nil {
+		return err
+	}
+	// 4. Sums of groups, maxima of segments, and tables that the device makes.
+	if p.partly() {
+		p.part = a.Take(4 * int64(p.perQuery) * int64(shapes[0].groupsOf()) * int64(largest.nItems))
+	}
+	if top := p.topBytes(c) * int64(shapes[0].docs); top > 0 {
+		p.top, p.arg = a.Take(top), a.Take(top)
+	}
+	if p.fillItems {
+		p.items, p.units = a.Take(16*int64(largest.nItems)), a.Take(32*int64(largest.nUnits))
+	}
+	if p.fillGroups {
+		p.groups, p.joins = a.Take(32*int64(largest.nGroups)), a.Take(32*int64(largest.nJoins))
+	}
+	p.bytes = a.Size
+	return nil
+}
+
+// layWeights takes room for the weights of query rows, unless those of the caller will do. Where all
+// are 1 they are a table.
+func (p *scorePlan) layWeights(a *runtime.Arena, c *ScoreCall) {
+	scaled := c.unitQueries() || p.q.format == split || c.Q.Scales != 0
+	switch {
+	case scaled || c.Q.Lengths != 0 || c.Q.Mask != 0 || c.Weights == 0 && c.Q.Rows > mostTable:
+		p.weights = a.Take(4 * int64(c.Q.Rows))
+	case c.Weights == 0:
+		p.ones = add(&p.tables, slices.Repeat([]float32{1}, c.Q.Rows))
+	}
+}
+
+// partly reports whether kernels give sums of groups or maxima of segments instead of scores.
+func (p *scorePlan) partly() bool { return p.perQuery > 1 || p.segments > 1 }
+
+// queriesOf is how many queries meet a document of a piece.
+func (p *scorePlan) queriesOf(c *ScoreCall) int64 {
+	if p.kind == PairsAll {
+		return int64(c.Q.Items)
+	}
+	return 1
+}
+
+// topBytes is the room for the maxima of the segments of a document, and for their places.
+func (p *scorePlan) topBytes(c *ScoreCall) int64 {
+	if p.segments == 1 {
+		return 0
+	}
+	return 4 * p.queriesOf(c) * int64(p.segments) * int64(c.Q.Longest)
+}
+
+// most is how many documents, or pairs of other kinds than PairsAll, a piece may have.
+func (p *scorePlan) most(c *ScoreCall, l *limits) int {
+	n := p.pairs
+	if p.kind == PairsAll {
+		n = c.D.Items
+	}
+	if p.partly() {
+		part := 4*int64(p.perQuery)*p.queriesOf(c)*int64(p.segments) + 2*p.topBytes(c)
+		n = min(n, int(max(int64(l.part)/part, 1)))
+	}
+	if p.d.piecewise && c.D.Stride > 0 {
+		rows := l.docs / p.d.rowBytes
+		if p.head != nil && p.head.fused {
+			rows *= headPieces
+		}
+		n = min(n, max((rows-c.D.Longest)/c.D.Stride+1, 1))
+	}
+	return n
+}
+
+// layDocs takes room for documents: of the largest of some pieces, where they come in pieces.
+func (p *scorePlan) layDocs(a *runtime.Arena, c *ScoreCall, pieces []scorePiece) {
+	rows := c.D.Rows
+	if p.d.piecewise {
+		rows = 0
+		for i := range pieces {
+			rows = max(rows, pieces[i].rows(&c.D))
+		}
+	}
+	if p.head != nil {
+		p.head.lay(a, c, rows)
+	}
+	if p.d.prepared && (p.head == nil || !p.head.fused) {
+		p.d.lay(a, &c.D, rows, c.Normalize)
+	}
+}
