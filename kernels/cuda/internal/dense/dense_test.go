@@ -241,6 +241,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kSplit = %d;", split))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kCompressed = %d;", source(maxsim.Compressed)))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kPullShared = %d;", gradShared))
+	require.Contains(t, string(header), fmt.Sprintf("constexpr uint32_t kListDigits = %d;", listDigits))
 	require.Contains(t, string(header), fmt.Sprintf("kAllPairs = %d, kOwnPairs = %d, kListedPairs = %d;", PairsAll, PairsOwn, PairsListed))
 
 	there, batches := map[string]bool{"dense/dense_any": true}, map[string]int{}

@@ -3,6 +3,7 @@ package dense
 import (
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -210,45 +211,59 @@ func fakeLists(f *drivertest.Fake, l *driver.Launch) {
 	if p.end-p.from > 1 && l.Grid.X > 1 {
 		panic("steps of several blocks in one launch")
 	}
-	for step := p.from; step < p.end; step++ {
-		for _, s := range []*denseListSide{&p.q, &p.d} {
-			if s.first == 0 {
-				continue
+	if l.Grid.Y != 2 || l.Block.X != listThreads {
+		panic("the grid of dense_lists")
+	}
+	for _, s := range []*denseListSide{&p.q, &p.d} {
+		if s.first != 0 {
+			for step := p.from; step < p.end; step++ {
+				fakeList(f, p, s, step, int(l.Grid.X))
 			}
-			n, items := int(p.n), s.items
-			item, first := array[uint32](f, s.item, 4, 0, n), array[uint32](f, s.first, 4, 0, int(items)+1)
-			loose, pairs := array[uint32](f, s.loose, 4, 0, n), array[uint32](f, s.pairs, 4, 0, n)
-			switch step {
-			case 0:
-				clear(first)
-			case 1: // in no order
-				for i := n - 1; i >= 0; i-- {
-					if item[i] < items {
-						pairs[i] = first[item[i]]
-						first[item[i]]++
+		}
+	}
+}
+
+func fakeList(f *drivertest.Fake, p *denseListsParams, s *denseListSide, step uint32, blocks int) {
+	n, pass := int(p.n), step/2
+	item, counts := array[uint32](f, s.item, 4, 0, n), array[uint32](f, s.counts, 4, 0, listDigits*blocks)
+	from, to := array[uint32](f, s.loose, 4, 0, n), array[uint32](f, s.pairs, 4, 0, n)
+	if step == 2*p.passes {
+		for i := range array[uint32](f, s.first, 4, 0, int(s.items)+1) {
+			at := sort.Search(n, func(k int) bool { return min(item[to[k]], s.items) >= uint32(i) })
+			array[uint32](f, s.first, 4, i, 1)[0] = uint32(at)
+		}
+		return
+	}
+	if (p.passes-pass)%2 == 0 {
+		from, to = to, from
+	}
+	share := (n + listThreads*blocks - 1) / (listThreads * blocks) * listThreads
+	for b := blocks - 1; b >= 0; b-- {
+		// Of each digit: what the block counts, or where its next pair goes.
+		var next [listDigits]uint32
+		if before := uint32(0); step%2 == 1 {
+			for d := range next {
+				for k := range blocks {
+					if k == b {
+						next[d] = before
 					}
+					before += counts[listDigits*k+d]
 				}
-			case 2:
-				sum := uint32(0)
-				for i, v := range first {
-					first[i] = sum
-					sum += v
-				}
-			case 3:
-				for i, x := range item {
-					if x < items {
-						loose[first[x]+pairs[i]] = uint32(i)
-					}
-				}
-			case 4:
-				for i := range items {
-					lo, hi := first[i], first[i+1]
-					copy(pairs[lo:hi], loose[lo:hi])
-					slices.Sort(pairs[lo:hi])
-				}
-			default:
-				panic("a step of dense_lists")
 			}
+		}
+		for i := min(b*share, n); i < min((b+1)*share, n); i++ {
+			x := uint32(i)
+			if pass > 0 {
+				x = from[i]
+			}
+			d := min(item[x], s.items) >> (8 * pass) % listDigits
+			if step%2 == 1 {
+				to[next[d]] = x
+			}
+			next[d]++
+		}
+		if step%2 == 0 {
+			copy(counts[listDigits*b:], next[:])
 		}
 	}
 }

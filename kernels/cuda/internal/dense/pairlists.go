@@ -1,17 +1,15 @@
 package dense
 
 import (
-	"math"
-
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// How dense_lists works: its steps, and up to how many pairs and items one block does all of them.
+// How dense_lists sorts: up to how many pairs and items one block of a side does all steps, and how
+// many blocks there are at most.
 const (
-	listSteps, listSums = 5, 2
-	listAlone           = 1 << 14
-	listThreads         = 1024
+	listAlone, listBlocks   = 1 << 14, 128
+	listThreads, listDigits = 1024, 256
 )
 
 // items is which item of queries and of documents each listed pair has: addresses of int32 [Count].
@@ -22,9 +20,9 @@ func (p *PairList) items() [2]driver.Ptr {
 // pairListPlace is where the workspace of a call has the lists of the pairs of each item, for the
 // sides that need them.
 type pairListPlace struct {
-	needed              [2]bool
-	items               [2]int
-	first, loose, pairs [2]int64
+	needed                      [2]bool
+	items                       [2]int
+	first, loose, pairs, counts [2]int64
 }
 
 // lay takes room for the lists of a side, of n pairs.
@@ -32,6 +30,7 @@ func (l *pairListPlace) lay(a *runtime.Arena, side int, b *Batch, n int) {
 	l.needed[side], l.items[side] = true, b.Items
 	l.first[side] = a.Take(4 * int64(b.Items+1))
 	l.loose[side], l.pairs[side] = a.Take(4*int64(n)), a.Take(4*int64(n))
+	l.counts[side] = a.Take(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
 }
 
 // side is where the lists of a side are; zero where they are not needed.
@@ -40,6 +39,7 @@ func (l *pairListPlace) side(i int, base driver.Ptr, list *PairList) (s denseLis
 		s = denseListSide{
 			item: list.items()[i], items: uint32(l.items[i]),
 			first: base.Add(l.first[i]), loose: base.Add(l.loose[i]), pairs: base.Add(l.pairs[i]),
+			counts: base.Add(l.counts[i]),
 		}
 	}
 	return s
@@ -50,24 +50,27 @@ func (l *pairListPlace) run(rt *runtime.Runtime, base driver.Ptr, list *PairList
 	if l.needed == [2]bool{} {
 		return nil
 	}
-	x := denseListsParams{q: l.side(0, base, list), d: l.side(1, base, list), n: uint32(n), end: listSteps}
+	x := denseListsParams{q: l.side(0, base, list), d: l.side(1, base, list), n: uint32(n)}
 	return x.run(rt)
 }
 
 // run makes the lists.
 func (x *denseListsParams) run(rt *runtime.Runtime) error {
-	most := int(max(x.n, x.q.items+1, x.d.items+1))
-	if most <= listAlone {
-		return runtime.Launch(rt, "dense/dense_lists", 1, 1, 1, listThreads, 0, x)
+	items := max(x.q.items, x.d.items)
+	for x.passes = 1; items>>(8*x.passes) > 0; x.passes++ {
 	}
-	for step := range uint32(listSteps) {
-		blocks := min(runtime.CeilDiv(most, listThreads), math.MaxUint16)
-		if step == listSums {
-			blocks = 1
+	steps, blocks := 2*x.passes+1, min(runtime.CeilDiv(int(x.n), listThreads), listBlocks)
+	apart := uint32(1) // steps of a launch
+	if max(x.n, items) <= listAlone {
+		apart, blocks = steps, 1
+	}
+	for ; x.from < steps; x.from = x.end {
+		x.end = x.from + apart
+		if x.from == 2*x.passes { // by item
+			blocks = max(blocks, min(runtime.CeilDiv(int(items)+1, listThreads), listBlocks))
 		}
-		alone := *x
-		alone.from, alone.end = step, step+1
-		if err := runtime.Launch(rt, "dense/dense_lists", blocks, 1, 1, listThreads, 0, &alone); err != nil {
+		launch := *x
+		if err := runtime.Launch(rt, "dense/dense_lists", blocks, 2, 1, listThreads, 0, &launch); err != nil {
 			return err
 		}
 	}

@@ -81,13 +81,13 @@ type denseGradParams struct {
 }
 
 type denseListSide struct {
-	item, first, loose, pairs driver.Ptr
-	items, _                  uint32
+	item, first, loose, pairs, counts driver.Ptr
+	items, _                          uint32
 }
 
 type denseListsParams struct {
-	q, d            denseListSide
-	n, from, end, _ uint32
+	q, d                 denseListSide
+	n, from, end, passes uint32
 }
 
 type denseRankParams struct {

@@ -278,14 +278,19 @@ struct DenseGradParams {
   uint32_t reserved;
 };
 
-// dense_lists: block 1024: the pairs of each query and of each document, in order. Steps from
-// to end of five, each of which needs those before it on all blocks; one block may
-// do all. Pairs of items that are not there are left out.
+// dense_lists: grid (blocks, 2), block 1024: the pairs of each query, y = 0, and of each document,
+// y = 1, in order. A pass sorts by 8 bits of the items, from the lowest on: step 2 * pass counts,
+// 2 * pass + 1 moves pairs; step 2 * passes writes first. A step needs those before it on all
+// blocks of its side, and to move takes as many blocks as to count; one block a side may do all
+// steps. Pairs of items that are not there are left out.
+constexpr uint32_t kListDigits = 256;
+
 struct DenseListSide {
   const uint32_t *item;             // [n], of each pair
   uint32_t *first;                  // out [items + 1]; null: this side is not wanted
   uint32_t *loose;                  // [n]
-  uint32_t *pairs;                  // out [n]
+  uint32_t *pairs;                  // out [n]; from first[items] on those that are left out
+  uint32_t *counts;                 // [blocks][kListDigits]
   uint32_t items;
   uint32_t reserved;
 };
@@ -293,7 +298,7 @@ struct DenseListSide {
 struct DenseListsParams {
   DenseListSide q, d;
   uint32_t n, from, end;
-  uint32_t reserved;
+  uint32_t passes;                  // at least 1; items < 2^(8 passes)
 };
 
 // dense_rank: grid (queries), block 1024. best is zero before the first piece.

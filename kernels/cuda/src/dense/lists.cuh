@@ -1,68 +1,108 @@
 // lists.cuh: the pairs of each query, and of each document, of a list of pairs that is on the
-// device.
+// device: a stable radix sort of the pairs by item.
 #pragma once
 #include "dense.cuh"
 
 namespace plaid {
 
-// The pairs of an item come in any order first, then each one goes to as many places from
-// the first as there are smaller ones.
-__device__ __forceinline__ void list_step(const DenseListSide &s, uint32_t n, uint32_t step) {
-  if (!s.first) return;
-  const uint64_t begin = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x, apart = uint64_t(gridDim.x) * blockDim.x;
-  switch (step) {
-    case 0:
-      for (uint64_t i = begin; i <= s.items; i += apart) s.first[i] = 0;
-      break;
-    case 1:  // count; which of its item a pair is
-      for (uint64_t i = begin; i < n; i += apart)
-        if (s.item[i] < s.items) s.pairs[i] = atomicAdd(s.first + s.item[i], 1u);
-      break;
-    case 2: {  // sums, by one block
-      if (blockIdx.x) return;
-      __shared__ uint32_t warps[32];
-      __shared__ uint32_t before;
-      const uint32_t l = threadIdx.x & 31, warp = threadIdx.x / 32;
-      if (threadIdx.x == 0) before = 0;
-      for (uint64_t base = 0; base <= s.items; base += blockDim.x) {
-        const uint64_t i = base + threadIdx.x;
-        const uint32_t own = i < s.items ? s.first[i] : 0;
-        uint32_t sum = own;
-        for (uint32_t k = 1; k < 32; k <<= 1) {
-          const uint32_t below = __shfl_up_sync(0xffffffffu, sum, k);
-          if (l >= k) sum += below;
-        }
-        if (l == 31) warps[warp] = sum;
-        __syncthreads();
-        uint32_t front = before;
-        for (uint32_t k = 0; k < warp; k++) front += warps[k];
-        if (i <= s.items) s.first[i] = front + sum - own;
-        __syncthreads();
-        if (threadIdx.x == blockDim.x - 1) before = front + sum;
-        __syncthreads();
+// Pairs without an item come last.
+__device__ __forceinline__ uint32_t list_item(const DenseListSide &s, uint32_t pair) {
+  return min(s.item[pair], s.items);
+}
+
+// A pass sorts by a digit of the items. Each block has its share of the pairs, as the pass before
+// left them in from; null in the first pass: in order.
+struct ListPass {
+  const DenseListSide &s;
+  const uint32_t *from;
+  uint32_t *to;
+  uint64_t begin, end;
+  uint32_t shift;
+
+  __device__ ListPass(const DenseListSide &s, const DenseListsParams &p, uint32_t pass) : s(s), shift(8 * pass) {
+    const bool last = (p.passes - pass) & 1;  // or an even number of passes before it
+    from = pass == 0 ? nullptr : last ? s.loose : s.pairs;
+    to = last ? s.pairs : s.loose;
+    const uint64_t turns = (uint64_t(p.n) + blockDim.x - 1) / blockDim.x;
+    const uint64_t share = (turns + gridDim.x - 1) / gridDim.x * blockDim.x;
+    begin = min(blockIdx.x * share, uint64_t(p.n)), end = min(begin + share, uint64_t(p.n));
+  }
+
+  __device__ __forceinline__ uint32_t pair(uint64_t i) const { return from ? from[i] : uint32_t(i); }
+  __device__ __forceinline__ uint32_t digit(uint32_t pair) const {
+    return list_item(s, pair) >> shift & (kListDigits - 1);
+  }
+
+  // count: how many pairs of the block have each digit.
+  __device__ __forceinline__ void count(uint32_t *digits) const {
+    if (threadIdx.x < kListDigits) digits[threadIdx.x] = 0;
+    __syncthreads();
+    for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) atomicAdd(digits + digit(pair(i)), 1u);
+    __syncthreads();
+    if (threadIdx.x < kListDigits) s.counts[blockIdx.x * kListDigits + threadIdx.x] = digits[threadIdx.x];
+  }
+
+  // move: pairs to their places, a pair a thread at a time.
+  __device__ __forceinline__ void move(uint32_t *digits, uint32_t (*warps)[kListDigits]) const {
+    const uint32_t l = threadIdx.x & 31;
+    uint32_t *const own = warps[threadIdx.x / 32];
+    // Of a thread's digit: where the block's next pair goes.
+    uint32_t place = 0;
+    if (threadIdx.x < kListDigits) {
+      uint32_t all = 0;
+      for (uint32_t b = 0; b < gridDim.x; b++) {
+        const uint32_t count = s.counts[b * kListDigits + threadIdx.x];
+        all += count;
+        if (b < blockIdx.x) place += count;
       }
-      break;
+      digits[threadIdx.x] = all;
     }
-    case 3:
-      for (uint64_t i = begin; i < n; i += apart)
-        if (s.item[i] < s.items) s.loose[s.first[s.item[i]] + s.pairs[i]] = uint32_t(i);
-      break;
-    default:
-      for (uint64_t i = begin; i < n; i += apart) {
-        const uint32_t item = s.item[i];
-        if (item >= s.items) continue;
-        const uint32_t first = s.first[item], end = s.first[item + 1];
-        uint32_t smaller = 0;
-        for (uint32_t k = first; k < end; k++) smaller += s.loose[k] < uint32_t(i);
-        s.pairs[first + smaller] = uint32_t(i);
-      }
+    __syncthreads();
+    if (threadIdx.x < kListDigits)
+      for (uint32_t k = 0; k < threadIdx.x; k++) place += digits[k];
+    for (uint64_t base = begin; base < end; base += blockDim.x) {
+      const uint64_t i = base + threadIdx.x;
+      const uint32_t x = i < end ? pair(i) : 0, d = i < end ? digit(x) : kListDigits;
+      __syncwarp();
+      for (uint32_t k = l; k < kListDigits; k += 32) own[k] = 0;
+      __syncwarp();
+      const uint32_t same = __match_any_sync(0xffffffffu, d), below = __popc(same & ((1u << l) - 1));
+      if (i < end && below == 0) own[d] = __popc(same);
+      __syncthreads();
+      if (threadIdx.x < kListDigits)
+        for (uint32_t w = 0; w < blockDim.x / 32; w++) {
+          const uint32_t count = warps[w][threadIdx.x];
+          warps[w][threadIdx.x] = place;
+          place += count;
+        }
+      __syncthreads();
+      if (i < end) to[own[d] + below] = x;
+    }
+  }
+};
+
+// list_first finds where the sorted pairs of each item begin.
+__device__ __forceinline__ void list_first(const DenseListSide &s, uint32_t n) {
+  const uint64_t apart = uint64_t(gridDim.x) * blockDim.x;
+  for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i <= s.items; i += apart) {
+    uint32_t begin = 0, end = n;
+    while (begin < end) {
+      const uint32_t middle = begin + (end - begin) / 2;
+      if (list_item(s, s.pairs[middle]) < i) begin = middle + 1;
+      else end = middle;
+    }
+    s.first[i] = begin;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(1024) dense_lists(const __grid_constant__ DenseListsParams p) {
+  __shared__ uint32_t digits[kListDigits], warps[32][kListDigits];
+  const DenseListSide &s = blockIdx.y ? p.d : p.q;
+  if (!s.first) return;
   for (uint32_t step = p.from; step < p.end; step++) {
-    list_step(p.q, p.n, step);
-    list_step(p.d, p.n, step);
+    if (step == 2 * p.passes) list_first(s, p.n);
+    else if (const ListPass pass(s, p, step / 2); step & 1) pass.move(digits, warps);
+    else pass.count(digits);
     __threadfence();
     __syncthreads();
   }
