@@ -406,9 +406,9 @@ ERRORS = {
     ),
     "longest found": (lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 5], 3, 4), ValueError, "max_seqlen_d, 4"),
     "offsets type": (lambda: plaid.maxsim_varlen(Q[0], D[0], torch.tensor([0.0, 3]), [0, 5]), TypeError, "cu_seqlens_q"),
-    "lengths": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4), ValueError, r"q_lengths\[1\] is 4"),
-    "lengths validated": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4, validate=True), ValueError, "q_lengths .* 0..3"),
-    "lengths shape": (lambda: plaid.maxsim_padded(Q, D, [3], [5] * 4), ValueError, r"q_lengths has the shape \[1\]"),
+    "lengths": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4), ValueError, r"query_lengths\[1\] is 4"),
+    "lengths validated": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4, validate=True), ValueError, "query_lengths .* 0..3"),
+    "lengths shape": (lambda: plaid.maxsim_padded(Q, D, [3], [5] * 4), ValueError, r"query_lengths has the shape \[1\]"),
     "candidates": (lambda: plaid.maxsim_candidates(Q, D, [[0], [4]]), ValueError, "^candidates: document 4 of pair 1 is not in 0..3"),
     "candidates validated": (
         lambda: plaid.maxsim_candidates(Q, D, torch.tensor([[0], [4]]), validate=True), ValueError, r"candidates .* 0..3",

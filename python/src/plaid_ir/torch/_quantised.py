@@ -66,14 +66,14 @@ def quantize_fp8_per_token(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) 
     return (X.float() / scales.unsqueeze(-1)).clamp_(-most, most).to(dtype).contiguous(), scales
 
 
-def dequantize_fp8_per_tensor(X: Tensor, scale: Tensor) -> Tensor:
-    """The float32 vectors of what quantize_fp8_per_tensor gave."""
-    return X.float() * scale
+def dequantize_fp8_per_tensor(X_fp8: Tensor, scale: Tensor) -> Tensor:
+    """The float32 vectors that quantize_fp8_per_tensor rounded."""
+    return X_fp8.float() * scale
 
 
-def dequantize_fp8_per_token(X: Tensor, scales: Tensor) -> Tensor:
-    """The float32 vectors of what quantize_fp8_per_token gave."""
-    return X.float() * scales.unsqueeze(-1)
+def dequantize_fp8_per_token(X_fp8: Tensor, scale: Tensor) -> Tensor:
+    """The float32 vectors that quantize_fp8_per_token rounded."""
+    return X_fp8.float() * scale.unsqueeze(-1)
 
 
 def _check(x: Tensor, empty: bool = False) -> None:
