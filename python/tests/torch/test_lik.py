@@ -1,4 +1,4 @@
-"""late-interaction-kernels' names: what its own tests (suites/) leave out."""
+"""late-interaction-kernels' names, where its own tests (suites/) do not look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What losses of other libraries call."""
+"""The module and functions that losses of other libraries call."""
 
 from __future__ import annotations
 

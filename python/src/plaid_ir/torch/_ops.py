@@ -1,4 +1,4 @@
-"""Custom operators: what torch.compile, fake tensors and subclasses see instead of direct calls."""
+"""Custom operators, which torch.compile, fake tensors and subclasses see instead of direct calls."""
 
 from __future__ import annotations
 
