@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkSmallCall is what a call costs but for its products, and the way from C.
+// BenchmarkSmallCall measures the cost of a call without its products and the way from C.
 func BenchmarkSmallCall(b *testing.B) {
 	x, scores := make([]float32, 4), make([]float32, 1)
 	c := cScore{place: cPlace{device: -1, threads: 1}}

@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// This file checks what holds on every device: numbers, and that pointers are set and aligned.
+// This file has the checks for every device: of numbers, and that pointers are set and aligned.
 // Memory that they point to is read on the processor alone.
 
 // most is more elements than memory has room for.
@@ -176,7 +176,8 @@ func (s *side) checkPadding() error {
 	if s.items > 1 && s.mask != nil && s.mask_stride < s.longest {
 		return badf("%s is %d, less than %s, %d", s.field("mask_stride"), s.mask_stride, s.field("longest"), s.longest)
 	}
-	if err := first(s.product("stride", s.items, s.stride), s.product("mask_stride", s.items, s.mask_stride)); err != nil {
+	rows, mask := s.product("stride", s.items, s.stride), s.product("mask_stride", s.items, s.mask_stride)
+	if err := first(rows, mask); err != nil {
 		return err
 	}
 	if need := (s.items-1)*s.stride + s.longest; need > s.rows {
@@ -278,7 +279,8 @@ func (w *work) countPairs() (int, error) {
 		}
 		n, err := product("scores", int64(w.q.items), int64(p.count))
 		if err == nil && n != int(w.d.items) {
-			err = badf("d.items is %d; %d queries with %d documents of their own have %d", w.d.items, w.q.items, p.count, n)
+			err = badf("d.items is %d; %d queries with %d documents of their own have %d",
+				w.d.items, w.q.items, p.count, n)
 		}
 		return n, err
 	case C.PLAID_LISTED:

@@ -25,7 +25,7 @@ func withDriver(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// TestDriver: what calls on a GPU make of the driver: launches, errors, contexts of threads.
+// TestDriver: calls on a GPU use the driver as they should: launches, errors, contexts of threads.
 func TestDriver(t *testing.T) {
 	cmd := withDriver(t)
 	if testing.Verbose() {

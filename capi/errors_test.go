@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// TestErrors: what work returns, or panics with, becomes a code and a message that ends.
+// TestErrors: errors and panics of work become a code and a message that ends.
 func TestErrors(t *testing.T) {
 	const argument, unsupported, internal = 1, 2, 6
 	stack := []byte("stack of the goroutine")

@@ -123,7 +123,8 @@ func TestExample(t *testing.T) {
 	require.NotNil(t, block)
 	source, program := filepath.Join(dir, "example.c"), filepath.Join(dir, "example")
 	require.NoError(t, os.WriteFile(source, block[1], 0o600))
-	does(t, nil, cc, "-Wall", "-Wextra", "-Werror", "-I.", "-o", program, source, "-L"+dir, "-lplaid_maxsim", "-Wl,-rpath,"+dir)
+	does(t, nil, cc, "-Wall", "-Wextra", "-Werror", "-I.", "-o", program, source, "-L"+dir, "-lplaid_maxsim",
+		"-Wl,-rpath,"+dir)
 	out, err := exec.Command(program).CombinedOutput()
 	require.NoError(t, err, string(out))
 	want := regexp.MustCompile("(?s)prints\n\n```text\n(.*?)```").FindSubmatch(page)

@@ -53,7 +53,9 @@ func score(c cScore, wanted *int64) error {
 
 // terms returns the terms of scores on the processor.
 func (w *work) terms(weights *C.float, normalize C.int64_t) maxsim.Terms {
-	return maxsim.Terms{Weights: list((*float32)(weights), int(w.q.rows)), Normalize: normalize != 0, Threads: w.threads()}
+	return maxsim.Terms{
+		Weights: list((*float32)(weights), int(w.q.rows)), Normalize: normalize != 0, Threads: w.threads(),
+	}
 }
 
 // gradients does a call, or says how much workspace it needs.

@@ -154,7 +154,7 @@ def honest(tag: str, library: str) -> str:
 
 
 def compile_all(target: str, directory: str) -> dict[str, str]:
-    """Compiles what a wheel has, and returns it as hatch_build.py wants it: in the environment."""
+    """Compiles the files of a wheel, and returns the environment that hatch_build.py reads."""
     binary, tag = compile_program(target, directory)
     library = compile_library(target, directory)
     if library:

@@ -39,7 +39,7 @@ class CustomBuildHook(BuildHookInterface):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _compile(self) -> dict[str, str]:
-        """What build.py puts into the environment, for this machine."""
+        """The values that build.py puts into the environment, for this machine."""
         source = os.path.join(self.root, "build.py")
         spec = importlib.util.spec_from_file_location("plaid_build", source)
         if spec is None or spec.loader is None or not os.path.isfile(os.path.join(self.root, os.pardir, "go.mod")):

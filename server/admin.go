@@ -84,7 +84,8 @@ func adminRoutes() []route {
 		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Read and check every byte of an index", fails: []Code{CodeNotSupported}}, verify),
 		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching,
-			summary: "How many of the best documents searches find", fails: []Code{CodeDimension, CodeNotSupported}, params: []param{lenientParam},
+			summary: "How many of the best documents searches find", fails: []Code{CodeDimension, CodeNotSupported},
+			params:  []param{lenientParam},
 			doc:     "Each query is answered as params say and by an exhaustive search, which is slow in a large index.",
 			example: `{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 10}}`}, recall),
 	}

@@ -97,7 +97,8 @@ func (out embeddingsOut) answerTo(q *request) error {
 		if err != nil {
 			return err
 		}
-		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": embeddingsUsage{tokens, tokens, q.cut}}, all, e.Dim())
+		usage := embeddingsUsage{tokens, tokens, q.cut}
+		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": usage}, all, e.Dim())
 	}
 	model, err := json.Marshal(modelID(e))
 	if err != nil {

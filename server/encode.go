@@ -66,10 +66,12 @@ func encodeRoutes() []route {
 	const tag = "encode"
 	fails := modelCodes
 	return []route{
-		typed(route{method: "POST", pattern: "/encode", id: "encode", tag: tag, need: Read, group: searching, fails: fails, tensorsOut: true,
+		typed(route{method: "POST", pattern: "/encode", id: "encode", tag: tag, need: Read, group: searching,
+			fails: fails, tensorsOut: true,
 			summary: "Turn texts into token vectors", example: `{"texts": ["how long do cats sleep?"], "input_type": "query"}`,
 			params: []param{{headerFormat, "header", "base64: answer with embeddings_b64 and shapes", object{"type": "string"}}}}, encodeTexts),
-		typed(route{method: "POST", pattern: "/v1/embeddings", id: "embeddings", tag: tag, need: Read, group: searching, fails: fails, tensorsOut: true,
+		typed(route{method: "POST", pattern: "/v1/embeddings", id: "embeddings", tag: tag, need: Read, group: searching,
+			fails: fails, tensorsOut: true,
 			summary: "The same, with the request and answer of OpenAI's and PyLate's services",
 			doc:     "Texts are documents unless is_query is true. Each has a matrix: a list of numbers for each token, or with encoding_format base64 one list of all, and its shape.",
 			example: `{"input": ["how long do cats sleep?"], "is_query": true}`}, embeddings),

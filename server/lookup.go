@@ -62,7 +62,8 @@ const (
 
 func lookupRoutes() []route {
 	text, whole := object{"type": "string"}, object{"type": "integer", "minimum": 0}
-	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents", tag: "documents", need: Read, group: looking, tensorsOut: true,
+	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents",
+		tag: "documents", need: Read, group: looking, tensorsOut: true,
 		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
 		doc: "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
 		params: []param{

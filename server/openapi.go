@@ -121,7 +121,7 @@ func (d *describer) operation(r *route) (object, error) {
 		}
 		content := object{r.inType: media}
 		if r.tensors != nil {
-			content[mediaTensors] = object{"schema": object{"type": "string", "format": "binary", "description": tensorsDoc(r.tensors)}}
+			content[mediaTensors] = binaryContent(tensorsDoc(r.tensors))
 		}
 		op["requestBody"] = object{"required": true, "content": content}
 	}
@@ -133,7 +133,7 @@ func (d *describer) operation(r *route) (object, error) {
 		}
 		content := object{r.outType: media}
 		if r.tensorsOut {
-			content[mediaTensors] = object{"schema": object{"type": "string", "format": "binary", "description": answerTensorsDoc}}
+			content[mediaTensors] = binaryContent(answerTensorsDoc)
 		}
 		success["content"] = content
 	}
@@ -310,4 +310,9 @@ func (rowsJSON) schema() object {
 // schema implements schemer.
 func (floatsJSON) schema() object {
 	return object{"type": "string", "contentEncoding": "base64"}
+}
+
+// binaryContent describes a body that is not JSON.
+func binaryContent(description string) object {
+	return object{"schema": object{"type": "string", "format": "binary", "description": description}}
 }

@@ -27,7 +27,9 @@ type piece struct {
 
 // pieces reads the vectors in runs of whole documents, and passes each on while the next one comes.
 // No more than two are held; a document that is larger than a piece is one.
-func (t *tensorBody) pieces(offsets []int, bytes int, use func(ctx context.Context, first int, docs *maxsim.Batch) error) error {
+func (t *tensorBody) pieces(
+	offsets []int, bytes int, use func(ctx context.Context, first int, docs *maxsim.Batch) error,
+) error {
 	t.left = t.left[1:]
 	a, err := t.file.Array(tensorVectors)
 	if err != nil {
@@ -35,7 +37,7 @@ func (t *tensorBody) pieces(offsets []int, bytes int, use func(ctx context.Conte
 	}
 	most := max(bytes/(a.Width()*t.dim), 1) // rows
 	items := []*piece{t.q.s.spare(), t.q.s.spare()}
-	// What cannot be read ends the scoring of what came before it: its client may have left.
+	// An error of reading ends the scoring of the pieces before it: the client may have left.
 	ctx, cancel := context.WithCancel(t.q.ctx)
 	defer cancel()
 	var failed error // of reading

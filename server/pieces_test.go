@@ -42,7 +42,7 @@ func TestRerankMakesLittleGarbage(t *testing.T) {
 	}
 }
 
-// What scoring makes of a query of many vectors counts as memory of the request.
+// The copies that scoring makes of a query of many vectors count as memory of the request.
 func TestRerankCountsTheQuery(t *testing.T) {
 	const tokens = 500_000
 	s := start(t, nil, &server.Options{Limits: server.Limits{Decoded: 10 << 20, Bodies: 20 << 20}})

@@ -208,8 +208,8 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	return sorted(scores)
 }
 
-// holdScratch counts what scoring makes of a query: a copy of its vectors, and for each of them, and
-// each goroutine, what matches it best.
+// holdScratch counts the memory that scoring makes of a query: a copy of its vectors, and for each of
+// them, and each goroutine, the best match.
 func (q *request) holdScratch(query *Matrix) error {
 	each := 4*query.Dim + 8 + 8*parallel.Processors()
 	return q.body.hold(int64(query.Tokens) * int64(each))

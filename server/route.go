@@ -37,7 +37,7 @@ type route struct {
 	in, out         any // zero values of the bodies; nil: none
 	inType, outType string
 	most            int64                  // bytes of the body; 0: as many as any route takes
-	tensors         []string               // with vectors, that the body may have instead of JSON; nil: it may not
+	tensors         []string               // with vectors, that the body may have instead of JSON; nil means that it may not
 	pieces          bool                   // the body may have any size, if it is of tensors
 	tensorsOut      bool                   // the answer is of tensors where the client asks for them
 	status          int                    // of success

@@ -240,7 +240,8 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 		return bad("there is no body; want %s", q.route.inType)
 	}
 	media, _, err := mime.ParseMediaType(given)
-	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) && !tensors {
+	fits := tensors || media == q.route.inType || q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
+	if err != nil || !fits {
 		want := q.route.inType
 		if q.route.tensors != nil {
 			want += ", or " + mediaTensors

@@ -34,10 +34,10 @@ type tensorTaker interface {
 	takeTensors(t *tensorBody) error
 }
 
-// lenientParam is of routes of tensors that have no other parameters: what is made of the description
-// by openapi-python-client 0.29.1 is no Python where there are two kinds of bodies and none.
-var lenientParam = param{headerPref, "header", "handling=lenient: fields of the body, and tensors, that are not known are no errors",
-	object{"type": "string"}}
+// lenientParam is for routes of tensors that have no other parameters: openapi-python-client 0.29.1
+// makes invalid Python of a route with two kinds of bodies and no parameter.
+var lenientParam = param{headerPref, "header",
+	"handling=lenient: fields of the body, and tensors, that are not known are no errors", object{"type": "string"}}
 
 // tensorsDoc describes a body of some tensors.
 func tensorsDoc(names []string) string {
@@ -94,7 +94,7 @@ func (in *recallIn) takeTensors(t *tensorBody) error {
 	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
 }
 
-// giveQueries gives queries their vectors: the request may say for each what holds for it alone.
+// giveQueries gives queries their vectors: the request may have parameters for each.
 func giveQueries(queries *[]queryIn, all []Matrix) error {
 	if *queries == nil {
 		*queries = make([]queryIn, len(all))
@@ -286,8 +286,8 @@ func (t *tensorBody) rest(into any) error {
 	return t.q.decodeJSON(t.request, into)
 }
 
-// readAll reads n values, each of which counts as size bytes. Many get their room when a quarter
-// of them has come: who says that there are many, and sends none, takes little.
+// readAll reads n values of size bytes each. Room for many is made when a quarter of them has come:
+// a client that announces many, and sends none, takes little.
 func readAll[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	return readMore(q, []T{}, n, size, read)
 }

@@ -164,7 +164,7 @@ func TestRerankInPieces(t *testing.T) {
 	bodies, answers := server.Held(s.Server)
 	require.Zero(t, bodies+answers)
 
-	// What is held is bounded all the same: one document, and what is known of many.
+	// The memory is bounded all the same: one document, and the lengths of many.
 	large, _, _ := rerankBody(128, 20_000)
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank", large, tensorsMedia)
 	require.Contains(t, p.Message, "max-memory")
@@ -282,7 +282,7 @@ func TestRerankPiecesFail(t *testing.T) {
 	}
 }
 
-// begun is a connection with a rerank of a body of so many bytes, the first of which have come.
+// begun is a connection with a rerank whose body has size bytes; the first ones have come.
 func begun(t *testing.T, address string, size int, came []byte) net.Conn {
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)

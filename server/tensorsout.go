@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or document has), " +
-	"vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
+const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or " +
+	"document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
 
 // wantsTensors tells whether the client takes a safetensors file for an answer with vectors.
 func (q *request) wantsTensors() bool {
@@ -31,7 +31,7 @@ func (q *request) wantsTensors() bool {
 	return false
 }
 
-// sendTensors answers with the vectors of texts or documents, and with what else is to be said of
+// sendTensors answers with the vectors of texts or documents, and with the fields of the JSON about
 // them. They are counted already.
 func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
 	text, err := json.Marshal(answer)
@@ -71,8 +71,8 @@ func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
 	return nil
 }
 
-// encodeTensors are the vectors of texts, all of which are there before the first is sent: the
-// shape stands before them.
+// encodeTensors returns the vectors of all texts: the header of the answer has their shape, so that
+// the first vector can be sent after the last is there.
 func (q *request) encodeTensors(role encode.Role, place textPlace, texts []string, factor *int) ([]Matrix, int, error) {
 	const perText = 64
 	var all []Matrix

@@ -37,7 +37,7 @@ func ended(err error) error {
 	return err
 }
 
-// Finish passes over what is left of a stream, which has to end with the last tensor.
+// Finish skips the rest of a stream, which has to end with the last tensor.
 func (s *Safetensors) Finish() error {
 	f, ok := s.r.(*forward)
 	if !ok {

@@ -144,7 +144,7 @@ func FuzzSafetensors(f *testing.F) {
 	})
 }
 
-// readStream reads as a stream what s is as a file, or why it is none.
+// readStream reads the file s as a stream, or returns the error.
 func readStream(t *testing.T, s *Safetensors, fault error, b []byte, size int64) {
 	stream, err := StreamSafetensors(iotest.OneByteReader(bytes.NewReader(b)), size, func(int64) error { return nil }, "f.safetensors")
 	checked(t, err)

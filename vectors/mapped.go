@@ -39,7 +39,8 @@ func Map(s Source) *Mapped {
 	}
 	f, ok := d.vec.r.(*os.File)
 	size := int64(d.vec.kind.size())
-	if !ok || d.vec.big || !littleEndian || d.vec.off%size != 0 || d.vec.kind != kindF32 && d.vec.kind != kindF16 && d.vec.kind != kindBF16 {
+	floats := d.vec.kind == kindF32 || d.vec.kind == kindF16 || d.vec.kind == kindBF16
+	if !ok || !floats || d.vec.big || !littleEndian || d.vec.off%size != 0 {
 		return nil
 	}
 	memory, err := files.Map(f, d.vec.off+int64(d.vec.n)*size)

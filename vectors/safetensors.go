@@ -57,7 +57,9 @@ func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error
 }
 
 // newSafetensors is NewSafetensors after the length of the header was read.
-func newSafetensors(r io.ReaderAt, head [8]byte, size int64, allow func(int64) error, name string) (*Safetensors, error) {
+func newSafetensors(
+	r io.ReaderAt, head [8]byte, size int64, allow func(int64) error, name string,
+) (*Safetensors, error) {
 	length := binary.LittleEndian.Uint64(head[:])
 	if length > maxSafetensorsHeader {
 		return nil, faultf(name, ErrFormat, "claims a header of %d bytes, more than %d", length, maxSafetensorsHeader)

@@ -23,7 +23,7 @@ double uniform(void) { return (double)(int64_t)next_random() / 92233720368547758
 static struct {
   void *p;
   size_t bytes;
-  char *start; /* what the test has of it */
+  char *start; /* the part that the test uses */
   int64_t room;
 } areas[4096];
 static int area_count;

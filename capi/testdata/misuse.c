@@ -109,7 +109,7 @@ static void expect(const char *what, int got, const plaid_error *e, int code, co
   CHECK(memchr(e->message, 0, sizeof e->message) != NULL, "%s: the message has no end", what);
 }
 
-/* REFUSED changes a good call and looks at what becomes of it. */
+/* REFUSED changes a good call, and checks the error. */
 #define REFUSED(kind, function, change, code, text)   \
   do {                                                \
     plaid_##kind##_call c = good_##kind();            \

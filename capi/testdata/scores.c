@@ -100,7 +100,7 @@ static void check_scores(const problem *p, const side *q, const side *d, const f
   }
 }
 
-/* check_gradient compares a gradient of a side with what plain loops give. */
+/* check_gradient compares a gradient of a side with that of plain loops. */
 static void check_gradient(const char *name, const side *s, const void *got, int64_t type, const double *want, double most) {
   double rounding = type == PLAID_F32 ? 0 : type == PLAID_F16 ? 1.0 / 1024 : 1.0 / 128;
   for (int64_t i = 0; i < s->b.rows * s->b.dim; i++) {

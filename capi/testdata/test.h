@@ -1,4 +1,4 @@
-/* What the tests of the library share: random batches, and what their values are. */
+/* Random batches and their values, for all tests of the library. */
 #ifndef TEST_H
 #define TEST_H
 

@@ -128,7 +128,10 @@ const (
 )
 
 func newStore(dir string, o *Options) (*Store, error) {
-	s := &Store{dir: dir, collections: map[string]*Collection{}, making: map[string]chan struct{}{}, training: make(chan struct{}, 1)}
+	s := &Store{
+		dir: dir, collections: map[string]*Collection{}, making: map[string]chan struct{}{},
+		training: make(chan struct{}, 1),
+	}
 	if o != nil {
 		s.o = *o
 	}

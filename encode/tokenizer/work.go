@@ -23,8 +23,8 @@ func (b *buffer) reset(track bool) {
 	b.track, b.text, b.src = track, b.text[:0], b.src[:0]
 }
 
-// grow makes room for so many bytes at once: what append makes of a long text, one byte after another,
-// is several times as much.
+// grow makes room for n bytes at once: append, called for one byte after another, takes several times
+// the memory of a long text.
 func (b *buffer) grow(n int) {
 	b.text = slices.Grow(b.text, n)
 	if b.track {

@@ -1,4 +1,4 @@
-"""Times plaid_ir.torch beside late-interaction-kernels and Flash-MaxSim, all through torch, in one process.
+"""Times plaid_ir.torch, late-interaction-kernels and Flash-MaxSim, all through torch, in one process.
 
     dense_torch.py PART FILE [SECONDS]   times the rows of forward, training, launch, head, rank or chamfer, and
                                          appends a line of JSON a row to FILE; after SECONDS no row begins

@@ -1,4 +1,4 @@
-"""The time of `Index.rerank` beside torch's own formulation, on as many threads:
+"""The time of `Index.rerank` compared with torch's own formulation, on as many threads:
 
     python tests/rerank_cost.py                  # the usual shapes, on one thread
     python tests/rerank_cost.py 800x180 --type bfloat16 --threads 2

@@ -1,4 +1,4 @@
-/* Calls on the GPU of kernels/cuda/internal/driver/testdata/libcuda.c, which has none: what reaches the driver. */
+/* Calls on the GPU of kernels/cuda/internal/driver/testdata/libcuda.c, which has none: the calls that reach the driver. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -163,7 +163,7 @@ static void test_capture(void) {
   CHECK(fake.calls("cuMemAlloc_v2") == allocations + 1, "tables");
   CHECK(plaid_score(&c, &e) == PLAID_OK, "%s", e.message);
   CHECK(fake.end(STREAM, &graph) == 0, "capture");
-  long all = fake.calls(""); /* the tables stay for good: nobody asks whether the stream is captured again */
+  long all = fake.calls(""); /* the tables stay for good: no call asks again whether the stream is captured */
   CHECK(plaid_score(&c, &e) == PLAID_OK && fake.calls("") == all + 2, "%ld", fake.calls("") - all);
 }
 

@@ -33,7 +33,9 @@ func (b *bench) plain(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) plainShape(ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int) (err error) {
+func (b *bench) plainShape(
+	ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int,
+) (err error) {
 	rng := maxsimtest.Rand(7)
 	side := maxsimtest.Side{Type: kind, Unit: true, Lengths: []int{query}}
 	q := side.Batch(rng, dim)

@@ -34,8 +34,14 @@ func (s *suite) gradients(t *testing.T) {
 	rng := Rand(20)
 	i := 0
 	for _, kind := range s.o.types() {
-		for _, q := range []Side{{Lengths: []int{33, 0, 5}}, {Lengths: []int{12, 0, 5}, Padded: true, Masked: 0.2, Apart: 4}} {
-			for _, d := range []Side{{Lengths: []int{0, 40, 1, 13, 2, 5}}, {Lengths: []int{0, 20, 1, 13, 2, 5}, Padded: true, Masked: 0.3, Apart: 3}} {
+		for _, q := range []Side{
+			{Lengths: []int{33, 0, 5}},
+			{Lengths: []int{12, 0, 5}, Padded: true, Masked: 0.2, Apart: 4},
+		} {
+			for _, d := range []Side{
+				{Lengths: []int{0, 40, 1, 13, 2, 5}},
+				{Lengths: []int{0, 20, 1, 13, 2, 5}, Padded: true, Masked: 0.3, Apart: 3},
+			} {
 				for _, normalize := range []bool{false, true} {
 					q.Type, d.Type = kind, kind
 					dim := []int{3, 32, 130}[i%3]
@@ -45,7 +51,8 @@ func (s *suite) gradients(t *testing.T) {
 						if s.short() && (i+len(name))%3 > 0 {
 							continue
 						}
-						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: Normal(rng, qb.Tokens.Rows()), Threads: 1 + i%3})
+						weights := Normal(rng, qb.Tokens.Rows())
+						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: weights, Threads: 1 + i%3})
 					}
 				}
 			}

@@ -162,13 +162,17 @@ var fieldWindows = func() (all [4]window) {
 }()
 
 //go:noescape
-func halves(dst *[32]float32, most *[32]float32, rows *byte, n, stride int, panel *byte, factors *float32, config *[64]byte)
+func halves(
+	dst *[32]float32, most *[32]float32, rows *byte, n, stride int, panel *byte, factors *float32, config *[64]byte,
+)
 
 // HalvesRows is the least number of rows of Halves.
 const HalvesRows = 16
 
 // Halves is Products of tier.Screen for bfloat16, with strides of 64 bytes. Sums are rounded
 // after each product; denormal values count as zeros. It needs [SupportedHalves].
-func Halves(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32) {
+func Halves(
+	dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32,
+) {
 	halves(&dst[0], most, &levels[0], len(dst), stride, &panel[0], unsafe.SliceData(factors), &configs[0])
 }

@@ -22,7 +22,7 @@ type chamfer struct {
 	x, y    *maxsim.Batch
 	wide    [2][]float32 // the values of x and of y
 	own     [2][]float32 // room for those that are not float32
-	centres [][]float32  // of the pairs, or of all; nil: 0
+	centres [][]float32  // of the pairs, or of all; nil means 0
 	left    []float32    // (x, 1), from the centre
 	right   []float32    // (2y, −|y|²), from the centre
 	scores  []float32

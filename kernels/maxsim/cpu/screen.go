@@ -212,7 +212,7 @@ func (s *screenPanels) blockRows(r *rows) int {
 	return max(n/s.loops.Rows, 1) * s.loops.Rows
 }
 
-// begin forgets what a call before found.
+// begin forgets the results of the call before.
 func (x *screener) begin() {
 	if x != nil {
 		x.skip, x.skips, x.rounded = 0, 0, rounded{}

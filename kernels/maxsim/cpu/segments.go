@@ -118,7 +118,8 @@ func (x *segments) Run(worker, i int) error {
 	w := &x.scorer.workers[worker]
 	w.rows.item(x.scorer.document(x.unit))
 	x.scorer.spansOf(w, x.unit)
-	if err := w.maxima(x.scorer.ctx, &x.scorer.panels, x.scorer.levels, x.lo, i*x.n/x.count, (i+1)*x.n/x.count); err != nil {
+	from, to := i*x.n/x.count, (i+1)*x.n/x.count
+	if err := w.maxima(x.scorer.ctx, &x.scorer.panels, x.scorer.levels, x.lo, from, to); err != nil {
 		return err
 	}
 	for _, span := range w.spans {

@@ -14,7 +14,7 @@ def unit(x: Tensor) -> Tensor:
 
 
 def pair(q: Tensor, d: Tensor, normalize: bool = False) -> Tensor:
-    """The score of one query with one document, of which all rows are tokens."""
+    """The score of one query with one document, whose rows are all tokens."""
     q, d = q.double(), d.double()
     if not len(q) or not len(d):
         return (q.sum() + d.sum()) * 0

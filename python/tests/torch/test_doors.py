@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +60,62 @@ def test_compiled_head(device: str) -> None:
     assert same(compiled(q, h, w), plaid.maxsim_from_hidden(q, h, w))
 
 
+def _quantised(device: str) -> dict[str, tuple[Callable[..., torch.Tensor], dict[str, torch.Tensor | None]]]:
+    """Functions of quantised documents, and their arguments."""
+    q, d = random(3, 4, 16, device=device), random(5, 6, 16, device=device)
+    mask, q_mask = masks("holes", 5, 6, device=device), masks("prefix", 3, 4, device=device)
+    values, scales = plaid.quantize_int8(d)
+    affine, steps, zeros = plaid.quantize_int8_affine(d)
+    q_values, q_scales = plaid.quantize_int8(q)
+    floats, each = plaid.quantize_fp8_per_token(d)
+    tensor, whole = plaid.quantize_fp8_per_tensor(d)
+    own = {"Q": q, "D": values[:3].unsqueeze(1), "scale_D": scales[:3].unsqueeze(1)}
+    return {
+        "int8": (plaid.maxsim_int8, {"Q": q, "D": values, "scale_D": scales, "q_mask": q_mask, "d_mask": mask}),
+        "affine": (plaid.maxsim_int8, {"Q": q, "D": affine, "scale_D": steps, "zero_D": zeros}),
+        "both": (plaid.maxsim_int8, {"Q": q_values, "D": values, "scale_Q": q_scales, "scale_D": scales}),
+        "own": (plaid.maxsim_int8, own),
+        "fp8": (plaid.maxsim_fp8, {"Q": q, "D": floats, "scale_D": each, "d_mask": mask}),
+        "fp8 per tensor": (plaid.maxsim_fp8, {"Q": q, "D": tensor, "scale_D": whole}),
+    }
+
+
+@pytest.mark.parametrize("name", ["int8", "affine", "both", "own", "fp8", "fp8 per tensor"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_quantised(name: str, dynamic: bool, device: str) -> None:
+    torch._dynamo.reset()
+    call, arguments = _quantised(device)[name]
+    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    assert same(compiled(**arguments), call(**arguments))
+    on_meta = {key: None if x is None else x.to("meta") for key, x in arguments.items()}
+    assert call(**on_meta).shape == call(**arguments).shape
+
+
+def test_quantised_vmap(device: str) -> None:
+    call, arguments = _quantised(device)["int8"]
+    del arguments["q_mask"]
+    q = arguments.pop("Q")
+    scores = torch.vmap(lambda x: call(x, **arguments))(q)
+    torch.testing.assert_close(scores, call(q, **arguments), rtol=0, atol=1e-5)
+
+
+def test_compiled_ranking(device: str) -> None:
+    """Documents that are scored a few at a time, blocks of them, and lists of matrices are one graph, too."""
+    q, d, mask = random(3, 4, 16, device=device), random(5, 6, 16, device=device), masks("holes", 5, 6, device=device)
+    calls: list[Callable[..., Any]] = [
+        lambda q, d, m: plaid.top_k(q, d, 2, None, m, chunk_size=2),
+        lambda q, d, m: plaid.rank(q, d, 2, None, m, chunk_size=2),
+        lambda q, d, m: plaid.rank(q, [d[:2], (d[2:], m[2:])], 2),
+        lambda q, d, m: (plaid.MaxSim()(list(q), [d[0], d[1][:3]]),),
+        lambda q, d, m: (plaid.MaxSim("pairs")(list(q), [d[0], d[1][:3], d[2]]),),
+    ]
+    for call in calls:
+        torch._dynamo.reset()
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        for got, want in zip(compiled(q, d, mask), call(q, d, mask)):
+            assert torch.equal(got, want)
+
+
 def test_compiled_under_autocast_and_exported(device: str) -> None:
     torch._dynamo.reset()
     q, d = random(3, 4, 16, device=device), random(5, 6, 16, device=device)
@@ -92,6 +150,9 @@ def test_operators(device: str) -> None:
     torch.library.opcheck(_ops.score, (x, y, None, None, None, None, 0, 0, 1, False, 0, 0, 0, True, True), test_utils=checks)
     hidden = random(5, 6, 24, device=device), random(8, 24, device=device)
     torch.library.opcheck(_ops.head, (q.detach(), *hidden, None, mask, True), test_utils=checks[:1] + checks[2:3])
+    values, scales = plaid.quantize_int8(d.detach())
+    quantised = (q.detach(), values, None, mask, None, None, scales, None)
+    torch.library.opcheck(_ops.quantised, quantised, test_utils=checks[:1] + checks[2:3])
 
 
 def test_fake_and_meta_tensors() -> None:
@@ -345,9 +406,9 @@ ERRORS = {
     ),
     "longest found": (lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 5], 3, 4), ValueError, "max_seqlen_d, 4"),
     "offsets type": (lambda: plaid.maxsim_varlen(Q[0], D[0], torch.tensor([0.0, 3]), [0, 5]), TypeError, "cu_seqlens_q"),
-    "lengths": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4), ValueError, r"q_lengths\[1\] is 4"),
-    "lengths validated": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4, validate=True), ValueError, "q_lengths .* 0..3"),
-    "lengths shape": (lambda: plaid.maxsim_padded(Q, D, [3], [5] * 4), ValueError, r"q_lengths has the shape \[1\]"),
+    "lengths": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4), ValueError, r"query_lengths\[1\] is 4"),
+    "lengths validated": (lambda: plaid.maxsim_padded(Q, D, [3, 4], [5] * 4, validate=True), ValueError, "query_lengths .* 0..3"),
+    "lengths shape": (lambda: plaid.maxsim_padded(Q, D, [3], [5] * 4), ValueError, r"query_lengths has the shape \[1\]"),
     "candidates": (lambda: plaid.maxsim_candidates(Q, D, [[0], [4]]), ValueError, "^candidates: document 4 of pair 1 is not in 0..3"),
     "candidates validated": (
         lambda: plaid.maxsim_candidates(Q, D, torch.tensor([[0], [4]]), validate=True), ValueError, r"candidates .* 0..3",

@@ -46,11 +46,11 @@ def test_lengths_and_numbers_that_are_refused(dtype: torch.dtype) -> None:
     for wrong in (-1, 5, TOO_MUCH):
         refused("candidates", lambda: plaid.maxsim_candidates(q, d, torch.tensor([[0], [wrong]])))
     for wrong in (-1, 4, TOO_MUCH):
-        refused("q_lengths", lambda: plaid.maxsim_padded(q, d, torch.tensor([wrong, 2]), [6] * 5))
-        refused("q_lengths", lambda: plaid.maxsim_padded(q, d, [wrong, 2], [6] * 5))
-    refused("d_lengths", lambda: plaid.maxsim_padded(q, d, [1, 2], [1, 2, 3, 4, 7]))
-    refused("q_lengths", lambda: plaid.maxsim_padded(q, d, [1.5, 2], [6] * 5), TypeError)  # type: ignore[list-item]
-    refused("q_lengths", lambda: plaid.maxsim_padded(q, d, [1 << 70, 2], [6] * 5), TypeError)
+        refused("query_lengths", lambda: plaid.maxsim_padded(q, d, torch.tensor([wrong, 2]), [6] * 5))
+        refused("query_lengths", lambda: plaid.maxsim_padded(q, d, [wrong, 2], [6] * 5))
+    refused("doc_lengths", lambda: plaid.maxsim_padded(q, d, [1, 2], [1, 2, 3, 4, 7]))
+    refused("query_lengths", lambda: plaid.maxsim_padded(q, d, [1.5, 2], [6] * 5), TypeError)  # type: ignore[list-item]
+    refused("query_lengths", lambda: plaid.maxsim_padded(q, d, [1 << 70, 2], [6] * 5), TypeError)
     refused("x_lengths", lambda: plaid.chamfer(q, q, x_lengths=torch.tensor([4, 2]), y_lengths=torch.tensor([1, 2])))
     rows_q, rows_d = q.reshape(-1, 4), d.reshape(-1, 4)
     for offsets in ([0, 3, 7], [0, 3, 2], [-1, 3, 6], [0, TOO_MUCH, 6]):

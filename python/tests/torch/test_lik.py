@@ -1,8 +1,9 @@
-"""late-interaction-kernels' names: what its own tests (suites/) leave out."""
+"""late-interaction-kernels' names, where its own tests (suites/) do not look."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import plaid_ir.lik
+import plaid_ir.torch
 from plaid_ir.lik import padded, plaid, reference
 
 
@@ -117,3 +119,15 @@ def test_patches_say_what_to_do() -> None:
         plaid_ir.lik.patch_pylate()
     with pytest.warns(DeprecationWarning, match="maxsim_inbatch"):
         plaid_ir.lik.patch_colpali_engine()
+
+
+@pytest.mark.parametrize("name", [
+    "maxsim", "maxsim_pairs", "maxsim_varlen", "maxsim_padded", "maxsim_from_hidden", "score_pairs_packed",
+    "quantize_fp8_per_tensor", "quantize_fp8_per_token", "dequantize_fp8_per_tensor", "dequantize_fp8_per_token",
+])  # fmt: skip
+def test_same_names(name: str) -> None:
+    """plaid_ir.torch names and orders arguments as the other library does; `backward=` has no meaning here."""
+    modules = (plaid_ir.lik.autograd, plaid_ir.lik.padded, plaid_ir.lik.fp8, plaid_ir.lik)
+    theirs = next(getattr(module, name) for module in modules if hasattr(module, name))
+    names = [x for x in inspect.signature(theirs).parameters if x != "backward"]
+    assert list(inspect.signature(getattr(plaid_ir.torch, name)).parameters)[: len(names)] == names

@@ -44,7 +44,7 @@ class Encoder(torch.nn.Module):
 
 
 def texts(generator: Any, count: int, longest: int) -> dict[str, Any]:
-    """Random tokens, of which the last ones of a text are padding."""
+    """Random tokens; the last ones of a text are padding."""
     ids = torch.randint(1, WORDS, (count, longest), generator=generator)
     lengths = torch.randint(longest // 2, longest + 1, (count, 1), generator=generator)
     return {"input_ids": ids, "attention_mask": (torch.arange(longest) < lengths).long()}

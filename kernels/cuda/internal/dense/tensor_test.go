@@ -22,13 +22,13 @@ import (
 type inPlace struct {
 	maxsim.Backend
 	d *Device
-	// shift is how many elements data lies beside an address that is aligned.
+	// shift is the number of elements from an aligned address to data.
 	shift  int
 	stream driver.Stream
 	mem    []driver.Mem
 }
 
-// besideBackend is a Device beside a backend.
+// besideBackend returns a backend whose scores are those of d.
 func besideBackend(t testing.TB, d *Device, b maxsim.Backend) *inPlace {
 	x := &inPlace{Backend: b, d: d}
 	require.NoError(t, d.enter(0, func() (err error) {

@@ -53,7 +53,7 @@ func (c *card) end() {
 	require.NoError(c.t, c.d.Close())
 }
 
-// room is so many bytes of memory, from an address on that is so far from an aligned one.
+// room takes memory of the card, off bytes behind an aligned address.
 func (c *card) room(bytes, off int) uint64 {
 	at := c.used.Take(int64(bytes+off)) + int64(off)
 	require.LessOrEqual(c.t, c.used.Size, c.mem.Bytes)
@@ -160,7 +160,7 @@ type gradTest struct {
 	affine       bool
 	dim, off     int // elements that data and gradients are from an aligned address
 	pairs        maxsim.Pairs
-	lost         int // listed: every so many a pair names an item that is not there
+	lost         int // listed: every lost-th pair names an item that is not there; 0: none does
 	normalize    bool
 	weights      bool
 	upstream     bool

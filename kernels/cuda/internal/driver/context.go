@@ -70,7 +70,7 @@ func (c *Context) Enter() (before ContextHandle, err error) {
 	return before, SetCurrent(c.api, c.h)
 }
 
-// Leave ends what Enter began.
+// Leave ends the use that Enter began.
 func (c *Context) Leave(before ContextHandle) error {
 	if before == c.h {
 		return nil

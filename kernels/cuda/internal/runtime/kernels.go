@@ -101,7 +101,8 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 		return known.Function, nil
 	}
 	if shared > rt.Props.Shared {
-		return driver.Function{}, fmt.Errorf("%w: %s needs %d bytes of shared memory, a block may have %d", driver.ErrUnsupported, name, shared, rt.Props.Shared)
+		return driver.Function{}, fmt.Errorf("%w: %s needs %d bytes of shared memory, a block may have %d",
+			driver.ErrUnsupported, name, shared, rt.Props.Shared)
 	}
 	module, plain, ok := strings.Cut(name, "/")
 	if !ok {

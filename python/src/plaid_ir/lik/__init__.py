@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _ROOT = "late_interaction_kernels"
-# Where that package has what is in the modules of this one.
+# The modules of that package, and those here that have their names.
 _MODULES: dict[str, ModuleType] = {
     "autograd": autograd,
     "colpali_compat": patches,
@@ -62,7 +62,7 @@ _MODULES: dict[str, ModuleType] = {
     "topk": retrieval,
     "varlen": autograd,
 }
-# What install() replaced; importlib.reload keeps it.
+# The modules that install() replaced; importlib.reload keeps it.
 _replaced: dict[str, ModuleType] | None = globals().get("_replaced")
 _lock = threading.Lock()
 
@@ -86,7 +86,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Takes `install()` back: what was imported before it is there again."""
+    """Takes `install()` back: the modules that were imported before are there again."""
     global _replaced
     with _lock:
         if _replaced is not None:

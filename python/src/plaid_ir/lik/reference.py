@@ -1,4 +1,4 @@
-"""What the functions compute, in plain PyTorch operations: slow, on any device, in float32 or float64."""
+"""The functions in plain PyTorch operations: slow, on any device, in float32 or float64."""
 
 from __future__ import annotations
 

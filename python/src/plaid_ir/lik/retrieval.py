@@ -100,7 +100,7 @@ def maxsim_topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As retrieve; with chunk_size no more scores are in memory than of so many documents and k."""
+    """As retrieve; at most the scores of chunk_size documents and of the best k are in memory."""
     if Q.device != D.device:
         raise ValueError(f"Q is on {Q.device} and D on {D.device}: they have to be on the same device")
     return scoring.top_k(

@@ -48,7 +48,7 @@ def find_plan(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d
 
 
 def keep(found: dict[Any, Any], key: Any, value: Any) -> None:
-    """Remembers what was found out about operands, and forgets the oldest where there is much."""
+    """Remembers a value for operands, and forgets the oldest where there are many."""
     while len(found) >= _PLANS:
         try:
             del found[next(iter(found))]
@@ -62,8 +62,8 @@ def launch(
     tail: tuple[Any, ...], scales: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> None:  # fmt: skip
     """Calls a function of the library on the plan's device. work tells calls of a plan apart that differ in the
-    workspace that they need; tail has the fields of the function's own. What a plan does not know is how data are
-    aligned: where a call needs more for that, it is made again with what it needs."""
+    workspace that they need; tail has the fields of the function's own. A plan does not know how data are
+    aligned: a call that needs more workspace for that is made again with it."""
     index = p.index
     if index >= 0 and _current_device() != index:
         with torch.cuda.device(index):
@@ -143,7 +143,7 @@ def run_gradients(
     pair_d: Pair, *winners: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients by q and by d, contiguous; those that are not needed are empty."""
-    # What was saved for the way back may lie otherwise now: hooks may have unpacked it.
+    # Saved tensors may lie otherwise now: hooks may have unpacked them.
     q, d = q.contiguous(), d.contiguous()
     if pair_q is not None and pair_d is not None:
         pair_q, pair_d = pair_q.contiguous(), pair_d.contiguous()

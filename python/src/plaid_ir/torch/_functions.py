@@ -144,7 +144,7 @@ def twice() -> RuntimeError:
 
 def _each(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
     """Applies a function once for each item of a vmap."""
-    if not info.batch_size:  # one item of zeros says what there would be
+    if not info.batch_size:  # one item of zeros has the shapes of the results
         args = tuple(
             a.new_zeros([*a.shape[:dim], 1, *a.shape[dim + 1 :]]) if isinstance(a, Tensor) and dim is not None else a
             for a, dim in zip(args, in_dims)

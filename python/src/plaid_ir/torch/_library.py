@@ -76,7 +76,7 @@ error: Final = Error()
 
 
 def fail(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
-    """Raises what a call of this thread that returned the code complains about, in words of the caller's."""
+    """Raises the error of a call of this thread that returned the code, in the caller's words."""
     message = error.buffer.raw[16:].split(b"\0", 1)[0].decode(errors="replace") or f"error {code} of libplaid_maxsim"
     for theirs, ours in words:
         message = message.replace(theirs, ours)

@@ -72,78 +72,89 @@ def maxsim_pairs(
 
 
 def maxsim_varlen(
-    Q: Tensor, D: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers,
+    Q_packed: Tensor, D_packed: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers,
     max_seqlen_q: int | None = None, max_seqlen_d: int | None = None, *,
     normalize: bool = False, validate: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Scores [Nq, Nd] of packed sides: item i has the rows cu_seqlens[i] to cu_seqlens[i+1] of Q or D [rows, dim].
+    """Scores [Nq, Nd] of packed sides: item i has the rows cu_seqlens[i] to cu_seqlens[i+1] of a side [rows, dim].
 
     cu_seqlens_q is [Nq + 1] and cu_seqlens_d [Nd + 1], tensors of integers or lists, which begin with 0. Without
     max_seqlen_q and max_seqlen_d, the tokens of the longest items, they are computed, for which a GPU waits. validate
     checks the offsets, for which it waits, too; the processor always checks them. Offsets that fall, or go beyond the
     rows, are a ValueError. Types, gradients, normalize and other errors are those of maxsim.
     """
-    q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
+    q_cut, d_cut, longest_q, longest_d = _packed(
+        Q_packed, D_packed, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate
+    )
     terms = Terms(OFFSETS, OFFSETS, ALL, bool(normalize), longest_q, longest_d, names=_PACKED)
-    return score(Q, D, q_cut, d_cut, None, None, terms)
+    return score(Q_packed, D_packed, q_cut, d_cut, None, None, terms)
 
 
-_PACKED: Final = ("Q", "D", "cu_seqlens_q", "cu_seqlens_d")
+_PACKED: Final = ("Q_packed", "D_packed", "cu_seqlens_q", "cu_seqlens_d")
 
 
 def score_pairs_packed(
-    Q: Tensor, D: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers, pair_q: Integers, pair_d: Integers, *,
-    max_seqlen_q: int | None = None, max_seqlen_d: int | None = None, normalize: bool = False, validate: bool = False,
+    Q_packed: Tensor, D_packed: Tensor, cu_seqlens_q: Integers, cu_seqlens_d: Integers, pair_q_idx: Integers,
+    pair_d_idx: Integers, *, max_seqlen_q: int | None = None, max_seqlen_d: int | None = None,
+    normalize: bool = False, validate: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Scores [pairs] of query pair_q[i] with document pair_d[i] of packed sides, as those of maxsim_varlen.
+    """Scores [pairs] of query pair_q_idx[i] with document pair_d_idx[i] of packed sides, as those of maxsim_varlen.
 
-    pair_q and pair_d are [pairs], tensors of integers or lists; a number of no item is a ValueError, on a GPU with
-    validate alone. A pair may be there more than once.
+    pair_q_idx and pair_d_idx are [pairs], tensors of integers or lists; a number of no item is a ValueError, on a GPU
+    with validate alone. A pair may be there more than once.
     """
-    q_cut, d_cut, longest_q, longest_d = _packed(Q, D, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate)
-    q_index = as_integers("pair_q", pair_q, Q)
-    d_index = as_integers("pair_d", pair_d, Q)
+    q_cut, d_cut, longest_q, longest_d = _packed(
+        Q_packed, D_packed, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate
+    )
+    q_index = as_integers("pair_q_idx", pair_q_idx, Q_packed)
+    d_index = as_integers("pair_d_idx", pair_d_idx, Q_packed)
     if q_index.dim() != 1 or q_index.shape != d_index.shape:
-        raise ValueError(f"pair_q and pair_d have to be vectors as long as each other; got {list(q_index.shape)} "
-                         f"and {list(d_index.shape)}")  # fmt: skip
+        raise ValueError(
+            "pair_q_idx and pair_d_idx have to be vectors as long as each other; got "
+            f"{list(q_index.shape)} and {list(d_index.shape)}"
+        )
     if validate:
-        check_range("pair_q", q_index, q_cut.shape[0] - 1)
-        check_range("pair_d", d_index, d_cut.shape[0] - 1)
+        check_range("pair_q_idx", q_index, q_cut.shape[0] - 1)
+        check_range("pair_d_idx", d_index, d_cut.shape[0] - 1)
     terms = Terms(
-        OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, names=_PACKED, pairs=("pair_q", "pair_d")
+        OFFSETS, OFFSETS, LISTED, bool(normalize), longest_q, longest_d, names=_PACKED,
+        pairs=("pair_q_idx", "pair_d_idx"),
     )  # fmt: skip
-    return score(Q, D, q_cut, d_cut, q_index, d_index, terms)
+    return score(Q_packed, D_packed, q_cut, d_cut, q_index, d_index, terms)
 
 
 def maxsim_padded(
-    Q: Tensor, D: Tensor, q_lengths: Integers, d_lengths: Integers, *, validate: bool = False, normalize: bool = False
-) -> Tensor:
-    """Scores of sides whose items have their first tokens: those of Q [Nq, Lq, dim] q_lengths [Nq], those of D
-    [Nq, K, Ld, dim] d_lengths [Nq, K]. The result is [Nq, K]; with D [Nd, Ld, dim] and d_lengths [Nd] it is [Nq, Nd].
+    queries: Tensor, documents: Tensor, query_lengths: Integers, doc_lengths: Integers, *, validate: bool = False,
+    normalize: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scores of padded sides: item i of queries [Nq, Lq, dim] has its first query_lengths[i] tokens, and so have those
+    of documents. With documents [Nq, K, Ld, dim] and doc_lengths [Nq, K] query i meets its own: [Nq, K]; with documents
+    [Nd, Ld, dim] and doc_lengths [Nd] the result is [Nq, Nd].
 
     Lengths are tensors of integers or lists, from 0 to Lq or Ld. validate checks them, for which a GPU waits; the
     processor always does, and others are a ValueError. Types, gradients, normalize and other errors are those of
     maxsim.
     """
-    if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
-        raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
-    axes = D.dim()
-    if Q.dim() != 3 or axes != 3 and axes != 4:
+    if not isinstance(queries, Tensor) or not isinstance(documents, Tensor):
+        raise explain("documents", documents) if isinstance(queries, Tensor) else explain("queries", queries)
+    axes = documents.dim()
+    if queries.dim() != 3 or axes != 3 and axes != 4:
         raise ValueError(
-            f"Q {describe(Q)} has to be [items, tokens, dim], and D {describe(D)} that or [Nq, K, Ld, dim]"
+            f"queries {describe(queries)} has to be [items, tokens, dim], "
+            f"and documents {describe(documents)} that or [Nq, K, Ld, dim]"
         )
-    q_cut = as_integers("q_lengths", q_lengths, Q, Q.shape[:1])
-    d_cut = as_integers("d_lengths", d_lengths, D, D.shape[:-2])
+    q_cut = as_integers("query_lengths", query_lengths, queries, queries.shape[:1])
+    d_cut = as_integers("doc_lengths", doc_lengths, documents, documents.shape[:-2])
     if axes == 4:
         d_cut = d_cut.reshape(-1)
     if validate:
-        check_range("q_lengths", q_cut, Q.shape[-2] + 1)
-        check_range("d_lengths", d_cut, D.shape[-2] + 1)
-    return score(Q, D, q_cut, d_cut, None, None, _LENGTHS[2 * bool(normalize) + axes - 3])
+        check_range("query_lengths", q_cut, queries.shape[-2] + 1)
+        check_range("doc_lengths", d_cut, documents.shape[-2] + 1)
+    return score(queries, documents, q_cut, d_cut, None, None, _LENGTHS[2 * bool(normalize) + axes - 3])
 
 
 _LENGTHS: Final = tuple(
-    Terms(LENGTHS, LENGTHS, kind, n, names=("Q", "D", "q_lengths", "d_lengths"))
+    Terms(LENGTHS, LENGTHS, kind, n, names=("queries", "documents", "query_lengths", "doc_lengths"))
     for n in (False, True)
     for kind in (ALL, OWN)
 )

@@ -1,4 +1,4 @@
-"""What losses of other libraries call."""
+"""The module and functions that losses of other libraries call."""
 
 from __future__ import annotations
 
@@ -81,15 +81,18 @@ class MaxSim(torch.nn.Module):
             shape = (len(queries), len(documents)) if self.kind == "all" else (0,)
             return torch.zeros(shape), torch.ones(len(queries))
         device = documents[0].device
-        packed_q, offsets_q = _pack(queries, device)
-        packed_d, offsets_d = _pack(documents, device)
+        packed_q, offsets_q, longest_q = _pack(queries, device)
+        packed_d, offsets_d, longest_d = _pack(documents, device)
         if self.kind == "all":
-            scores = maxsim_varlen(packed_q, packed_d, offsets_q, offsets_d, normalize=self.normalize)
+            scores = maxsim_varlen(
+                packed_q, packed_d, offsets_q, offsets_d, longest_q, longest_d, normalize=self.normalize
+            )
         else:
             numbers = list(range(len(queries)))
             scores = score_pairs_packed(
-                packed_q, packed_d, offsets_q, offsets_d, numbers, numbers, normalize=self.normalize
-            )
+                packed_q, packed_d, offsets_q, offsets_d, numbers, numbers, max_seqlen_q=longest_q,
+                max_seqlen_d=longest_d, normalize=self.normalize,
+            )  # fmt: skip
         return scores, torch.tensor([max(len(x), 1) for x in queries], device=device)
 
 
@@ -115,10 +118,12 @@ def _matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
     return matrices
 
 
-def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """The rows of all, their offsets, and the rows of the longest."""
     offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
-    torch.cumsum(torch.tensor([len(x) for x in matrices], device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
-    return torch.cat([x.to(device) for x in matrices]), offsets
+    lengths = [len(x) for x in matrices]
+    torch.cumsum(torch.tensor(lengths, device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
+    return torch.cat([x.to(device) for x in matrices]), offsets, max(lengths)
 
 
 def maxsim_inbatch(query: Tensor, doc: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What may be scored: types, devices, shapes and masks of operands, and the plans of calls that follow from them."""
+"""Types, devices, shapes and masks of operands, and the plans of calls that follow from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Terms(NamedTuple):
-    """What is not a tensor of a call."""
+    """The arguments of a call that are not tensors."""
 
     how_q: int
     how_d: int
@@ -33,11 +33,11 @@ class Terms(NamedTuple):
     metric: int = -1  # of distances; -1 is MaxSim
     mean: bool = False  # of distances, not their sum
     names: tuple[str, str, str, str] = ("Q", "D", "q_mask", "d_mask")
-    types: str = "floats"  # which there may be: floats, quantised, head (of which the dimensions differ)
+    types: str = "floats"  # which there may be: floats, quantised, head (whose dimensions differ)
     pairs: tuple[str, str] = ("candidates", "candidates")
 
     def numbers(self) -> tuple[int, ...]:
-        """All but names and types: what an operator takes, and Terms of the operator are made of."""
+        """All but names and types: the arguments of an operator, which makes Terms of them."""
         return self[:8]
 
 
@@ -71,7 +71,7 @@ class Plan:
     winners: tuple[tuple[int, ...], ...]  # their shapes
     no_winners: tuple[int, ...]  # the pointers to them if they are not wanted
     scratch: dict[object, int]  # bytes of workspace
-    words: tuple[tuple[str, str], ...]  # what errors of the library say, and what arguments are called
+    words: tuple[tuple[str, str], ...]  # words of the library's errors, and those of the caller
 
 
 def explain(name: str, x: Any) -> TypeError:
@@ -326,7 +326,7 @@ def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None =
         raise ValueError(f"{name} has the shape {list(x.shape)}; the operands ask for {list(shape)}")
     if x.device != like.device and x.device.type != "cpu":
         raise ValueError(f"{name} is on {x.device}, and the vectors are on {like.device}: move it there")
-    if x.dtype == torch.int64:  # what int32 does not hold is no length and no number, and stays one that is refused
+    if x.dtype == torch.int64:  # a number beyond int32 is no length and no item, and stays one that is refused
         x = x.clamp(-(1 << 31), (1 << 31) - 1)
     if x.dtype != torch.int32 or x.device != like.device:
         x = x.to(device=like.device, dtype=torch.int32)

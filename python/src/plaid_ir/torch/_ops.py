@@ -1,4 +1,4 @@
-"""Custom operators: what torch.compile, fake tensors and subclasses see instead of direct calls."""
+"""Custom operators, which torch.compile, fake tensors and subclasses see instead of direct calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from . import _head
+from . import _head, _quantised
 from ._calls import find_plan, run, run_gradients
 from ._functions import twice
 from ._library import ALL, OWN
@@ -95,3 +95,20 @@ def head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | Non
 @head.register_fake
 def _(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
     return q.new_empty([*q.shape[:-2], *h.shape[:-2]], dtype=torch.float32)
+
+
+@torch.library.custom_op("plaid::maxsim_quantised", mutates_args=())
+def quantised(
+    q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None, q_scale: Tensor | None, q_zero: Tensor | None,
+    d_scale: Tensor | None, d_zero: Tensor | None,
+) -> Tensor:  # fmt: skip
+    return _quantised.run_quantised(q, d, q_mask, d_mask, q_scale, q_zero, d_scale, d_zero)
+
+
+@quantised.register_fake
+def _(q: Tensor, d: Tensor, *_: Tensor | None) -> Tensor:
+    torch._check(
+        q.shape[-1] == d.shape[-1], lambda: f"Q and D must share the embedding dim; got {q.shape} and {d.shape}"
+    )
+    shape = d.shape[:-2] if d.dim() == 4 else [*q.shape[:-2], *d.shape[:-2]]
+    return q.new_empty(shape, dtype=torch.float32)

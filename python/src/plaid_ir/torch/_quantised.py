@@ -7,13 +7,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from . import _plain
 from ._calls import find_plan, run
+from ._functions import traced, transformed
 from ._library import ALL, OWN
 from ._maxsim import maxsim
 from ._operands import FLOATS, MASK, WHOLE, Terms, check_devices, check_tensor, describe, explain
 
+_is_compiling: Final = torch.compiler.is_compiling
 _SMALLEST: Final = 1e-12
-_E4M3: Final = 448.0
 
 
 def quantize_int8(X: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,14 +66,14 @@ def quantize_fp8_per_token(X: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) 
     return (X.float() / scales.unsqueeze(-1)).clamp_(-most, most).to(dtype).contiguous(), scales
 
 
-def dequantize_fp8_per_tensor(X: Tensor, scale: Tensor) -> Tensor:
-    """The float32 vectors of what quantize_fp8_per_tensor gave."""
-    return X.float() * scale
+def dequantize_fp8_per_tensor(X_fp8: Tensor, scale: Tensor) -> Tensor:
+    """The float32 vectors that quantize_fp8_per_tensor rounded."""
+    return X_fp8.float() * scale
 
 
-def dequantize_fp8_per_token(X: Tensor, scales: Tensor) -> Tensor:
-    """The float32 vectors of what quantize_fp8_per_token gave."""
-    return X.float() * scales.unsqueeze(-1)
+def dequantize_fp8_per_token(X_fp8: Tensor, scale: Tensor) -> Tensor:
+    """The float32 vectors that quantize_fp8_per_token rounded."""
+    return X_fp8.float() * scale.unsqueeze(-1)
 
 
 def _check(x: Tensor, empty: bool = False) -> None:
@@ -112,24 +114,37 @@ def _score(
     q, q_scale, q_factor = _scaled("Q", q, q_scale, q_zero, kind)
     d, d_scale, d_factor = _scaled("D", d, d_scale, d_zero, kind)
     q, d = q.detach(), d.detach()
-    if kind not in (q.dtype, d.dtype) or q.device.type not in ("cpu", "cuda"):
+    compiling = _is_compiling()
+    if kind not in (q.dtype, d.dtype) or q.is_meta or _plain.needed(q, d) or not compiling and transformed():
         with torch.no_grad():
             q = q if q_scale is None else _floats(q, q_scale, q_zero)
             d = d if d_scale is None else _floats(d, d_scale, d_zero)
             scores = maxsim(_wide(q), _wide(d), q_mask, d_mask)
+    elif compiling or traced(q, d):
+        from . import _ops
+
+        scores = _ops.quantised(q, d, q_mask, d_mask, q_scale, q_zero, d_scale, d_zero)
     else:
-        terms = Terms(
-            MASK if q_mask is not None else WHOLE, MASK if d_mask is not None else WHOLE,
-            OWN if d.dim() == 4 else ALL, False, types="quantised",
-        )  # fmt: skip
-        q, d = q.contiguous(), d.contiguous()
-        p = find_plan(q, d, q_mask, d_mask, None, None, terms)
-        scales = (_pointer(q_scale), _pointer(q_zero), _pointer(d_scale), _pointer(d_zero))
-        scores = run(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
+        scores = run_quantised(q, d, q_mask, d_mask, q_scale, q_zero, d_scale, d_zero)
     for factor in (q_factor, d_factor):
         if factor is not None:
             scores = scores * factor
     return scores
+
+
+def run_quantised(
+    q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None, q_scale: Tensor | None, q_zero: Tensor | None,
+    d_scale: Tensor | None, d_zero: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Scores of vectors with a scale and a zero point for each token, contiguous, or None."""
+    terms = Terms(
+        MASK if q_mask is not None else WHOLE, MASK if d_mask is not None else WHOLE,
+        OWN if d.dim() == 4 else ALL, False, types="quantised",
+    )  # fmt: skip
+    q, d = q.contiguous(), d.contiguous()
+    p = find_plan(q, d, q_mask, d_mask, None, None, terms)
+    scales = (_pointer(q_scale), _pointer(q_zero), _pointer(d_scale), _pointer(d_zero))
+    return run(p, q, d, q_mask, d_mask, None, None, False, scales)[0]
 
 
 def _pointer(x: Tensor | None) -> int:

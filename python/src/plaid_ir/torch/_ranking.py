@@ -19,10 +19,10 @@ def top_k(
     Q: Tensor, D: Tensor, k: int, q_mask: Tensor | None = None, d_mask: Tensor | None = None, *,
     normalize: bool = False, chunk_size: int | None = None, largest: bool = True, sorted: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Scores and numbers [Nq, k] of the best documents of each query, [k] with Q [Lq, dim]: what maxsim(Q, D).topk(k)
-    gives. k may be more than the documents, which are then all there are. Documents are scored chunk_size at a time,
-    by default so many that 64 MiB hold the scores. Scores are float32, numbers int64; there are no gradients. Masks,
-    types and errors are those of maxsim, and a ValueError is k or chunk_size below 1."""
+    """Scores and numbers [Nq, k] of the best documents of each query, [k] with Q [Lq, dim]: those of
+    maxsim(Q, D).topk(k). With a k above the number of documents, all of them are returned. Documents are scored
+    chunk_size at a time, by default as many as have 64 MiB of scores. Scores are float32, numbers int64; there are no
+    gradients. Masks, types and errors are those of maxsim; k or chunk_size below 1 is a ValueError."""
     if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
         raise explain("Q" if not isinstance(Q, Tensor) else "D", D if isinstance(Q, Tensor) else Q)
     if k <= 0:
@@ -52,8 +52,8 @@ def rank(
     """Scores and numbers [Nq, k] of the best documents of a collection that need not fit into the memory of the
     queries' device, best first.
 
-    D is a tensor [Nd, Ld, dim] on any device, a mapped file for example, of which chunk_size documents at a time are
-    moved to the queries (256 MiB by default); or blocks of documents, each a tensor or a pair of tensor and mask,
+    D is a tensor [Nd, Ld, dim] on any device, a mapped file for example, whose documents are moved to the queries'
+    device chunk_size at a time (256 MiB by default); or blocks of documents, each a tensor or a pair of tensor and mask,
     whose numbers go on from block to block. A block [Ld, dim] is one document. Masks, types and errors are those of
     maxsim; there are no gradients. ValueError: k is below 1, there are no documents, or d_mask is given with blocks.
     """
