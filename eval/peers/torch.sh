@@ -8,7 +8,7 @@
 # compiled before, for 90 seconds at most; in one call with the tests, while these run.
 #
 # FOLDER has libplaid_maxsim.so and, where packages cannot be fetched, wheels of late-interaction-kernels,
-# flash-maxsim and pytest with what it needs, and the source archives of the first two (python/tests/torch/suites).
+# flash-maxsim and pytest with what it needs, and the source archives of the first two (python/tests/maxsim/suites).
 # Python (PYTHON, python3) has to have PyTorch with CUDA and Triton. With PLAID_TORCH_DEVICE=cpu small shapes run.
 set -uo pipefail
 usage="usage: torch.sh FOLDER OUT [tests|suites|launch|training|forward|head|chamfer|rank]..."
@@ -60,7 +60,7 @@ limited() { # SECONDS NAME COMMAND...
 
 tests() { # a process for each file: an error of the device ends the use of it by a process
   local file name running=()
-  for file in "$root"/python/tests/torch/test_*.py; do
+  for file in "$root"/python/tests/maxsim/test_*.py; do
     name=$(basename "$file" .py)
     [ "$name" != test_losses ] || continue
     limited 110 "$name" "$python" -m pytest -v --tb=short -p no:cacheprovider "$file" &
@@ -85,7 +85,7 @@ for step; do
   case $step in
   tests) tests ;;
   suites)
-    limited 130 suites "$python" "$root/python/tests/torch/suites/run.py" --device "$PLAID_TORCH_DEVICE" \
+    limited 130 suites "$python" "$root/python/tests/maxsim/suites/run.py" --device "$PLAID_TORCH_DEVICE" \
       --archives "$folder" --seconds 110
     ;;
   launch) part launch 12 ;;

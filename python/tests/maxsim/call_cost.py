@@ -1,6 +1,6 @@
 """What calls of plaid_ir.torch cost in Python: the library does nothing, tensors are the processor's.
 
-    PLAID_MAXSIM_LIBRARY=FILE python tests/torch/call_cost.py [ROUNDS]
+    PLAID_MAXSIM_LIBRARY=FILE python tests/maxsim/call_cost.py [ROUNDS]
 
 It prints microseconds, the least of the rounds of 500 calls, which take turns.
 """
