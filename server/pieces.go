@@ -11,8 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// How many bytes of vectors are scored at a time: about what the cache of a core holds. Each piece
-// is a call of the scorer, which costs a device more.
+// Bytes of vectors that are scored at a time: about the cache of a core. Each piece is a call of the
+// scorer, which costs a device more.
 const (
 	scoredBytes       = 1 << 20
 	scoredBytesDevice = 16 << 20

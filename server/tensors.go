@@ -240,7 +240,7 @@ func (t *tensorBody) read(early bool) error {
 		case tensorRequest:
 			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			perItem := int64(512) // bytes for a document or query, and for what the route makes of it
+			perItem := int64(512) // bytes for a document or query and its result
 			if t.q.route.pieces {
 				perItem = 256 // its score, as text too
 			}

@@ -42,7 +42,7 @@ type screenPanels struct {
 
 // columnTerms say how far products of a column may be off, in units of the column.
 type columnTerms struct {
-	perErr, per float32 // what |x − x̃| and |x̃| add to the bound; 0 for zeros
+	perErr, per float32 // the terms of |x − x̃| and |x̃| in the bound; 0 for zeros
 	inverse     float32 // 1/unit
 }
 
@@ -185,7 +185,7 @@ func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, err
 	}))
 }
 
-// screener is what one goroutine screens with: a block of tokens, rounded.
+// screener holds the rounded block of tokens that a goroutine screens.
 type screener struct {
 	rounded      // own, or part of those that are held
 	own          rounded

@@ -247,8 +247,8 @@ func (s *scoring) cutDocuments() error {
 	return err
 }
 
-// segmentFor is how many tokens segments have, where the longest document has so many, and all
-// that units work on have so many together; 0: documents stay whole.
+// segmentFor returns the length of segments in tokens, given the length of the longest document and
+// the tokens that all units multiply together; 0 means that documents stay whole.
 func (l *limits) segmentFor(longest, work, slots int) int {
 	share := work / max(slots, 1)
 	if longest < 2*l.segment || longest <= 2*share {

@@ -91,7 +91,7 @@ type Device struct {
 	plans  planCache
 	limits limits
 	score  placedScore     // the call in hand
-	grad   denseGradParams // and what a kernel of it is given
+	grad   denseGradParams // parameters of its kernel
 }
 
 // NewDevice loads the code for a device of the driver.

@@ -190,7 +190,7 @@ type extra struct {
 	bytes     uintptr // what size points to
 }
 
-// plainLaunch is the arguments of cuLaunchKernel, and what the last one points to.
+// plainLaunch holds the arguments of cuLaunchKernel, and the list that the last one points to.
 type plainLaunch struct {
 	args  [11]uintptr
 	extra extra
@@ -198,8 +198,8 @@ type plainLaunch struct {
 
 var launches = sync.Pool{New: func() any { return new(plainLaunch) }}
 
-// early is the arguments of cuLaunchKernelEx and what they point to: a CUlaunchConfig, its one
-// CUlaunchAttribute, and the parameters.
+// early holds the arguments of cuLaunchKernelEx and the structs that they point to: a
+// CUlaunchConfig, its one CUlaunchAttribute, and the parameters.
 type early struct {
 	grid, block Dim3
 	shared, _   uint32

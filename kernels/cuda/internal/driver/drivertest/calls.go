@@ -66,7 +66,7 @@ func (f *Fake) modules(api *driver.API) {
 	}
 }
 
-// restricted reports whether the thread may not do what a capture of any stream forbids.
+// restricted reports whether a capture of some stream forbids unsafe calls to the thread.
 func (f *Fake) restricted() bool { return len(f.drawing) > 0 && !f.relaxed[thread()] }
 
 func (f *Fake) memoryCalls(api *driver.API) {
