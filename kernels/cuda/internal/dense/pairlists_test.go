@@ -29,7 +29,7 @@ func testPairLists(t *testing.T, c *card) {
 		{pairs: listAlone, items: [2]int{1, listAlone}}, {pairs: listAlone, items: [2]int{300, 5}, heavy: 0.9},
 		{pairs: listAlone + 1, items: [2]int{1, listAlone}}, {pairs: 70, items: [2]int{2, 1 << 16}},
 		{pairs: 900, items: [2]int{0, 70_000}}, {pairs: manyPairs, items: [2]int{1, 70_000}},
-		{pairs: manyPairs, items: [2]int{1000, 300}, heavy: 0.95},
+		{pairs: manyPairs, items: [2]int{1000, 300}, heavy: 0.95}, {pairs: 1_000_000, items: [2]int{1, 1000}},
 	} {
 		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {
 			c.used = runtime.Arena{}
@@ -84,11 +84,11 @@ func sortedPairs(item []int32, items int) (first, pairs []uint32) {
 }
 
 func TestPairLists(t *testing.T) {
-	testPairLists(t, fakeCard(t, 1<<24))
+	testPairLists(t, fakeCard(t, 1<<25))
 }
 
 func TestGPUPairLists(t *testing.T) {
-	testPairLists(t, gpuCard(t, 1<<24))
+	testPairLists(t, gpuCard(t, 1<<25))
 }
 
 // The room is bounded by how many pairs there are.

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -29,7 +30,11 @@ type card struct {
 
 // fakeCard is a card whose kernels are in Go.
 func fakeCard(t testing.TB, bytes int64) *card {
-	f := runtimetest.Fake(fakeKernels())
+	return cardOf(t, runtimetest.Fake(fakeKernels()), bytes)
+}
+
+// cardOf is the card of a fake driver.
+func cardOf(t testing.TB, f *drivertest.Fake, bytes int64) *card {
 	c := &card{t: t}
 	infos, err := driver.Devices(f.API())
 	require.NoError(t, err)
@@ -161,6 +166,7 @@ type gradTest struct {
 	dim, off     int // elements that data and gradients are from an aligned address
 	pairs        maxsim.Pairs
 	lost         int // listed: every lost-th pair names an item that is not there; 0: none does
+	winStep      int // rows of documents that may win, from one to the next; 0: all may
 	normalize    bool
 	weights      bool
 	upstream     bool
@@ -188,7 +194,8 @@ func (c *card) checkGradients(t *testing.T, rng *rand.Rand, x *gradTest) {
 			a := int32(-1)
 			if r := lo + s; r < hi && q.IsToken(r) && dhi > dlo && !lost {
 				for try := 0; try < 20 && a < 0; try++ {
-					if v := int(float64(dhi-dlo) * math.Pow(rng.Float64(), 3)); d.IsToken(dlo + v) {
+					v := int(float64(dhi-dlo) * math.Pow(rng.Float64(), 3))
+					if v -= v % max(x.winStep, 1); d.IsToken(dlo + v) {
 						a = int32(v)
 					}
 				}
@@ -337,6 +344,8 @@ func manyGradients(t *testing.T, c *card, dims []int) {
 			for n, x := range []gradTest{
 				{q: layout{lengths: equal(12, 1000)}, d: layout{lengths: []int{70, 3, 0}, packed: true}},
 				{q: layout{lengths: equal(300, 3), apart: 1}, d: layout{lengths: equal(7, 70)}},
+				{q: layout{lengths: equal(300, 20)}, d: layout{lengths: []int{200, 128, 3}, packed: true}, winStep: 3},
+				{q: layout{lengths: equal(40, 300)}, d: layout{lengths: equal(1, 100)}, winStep: 2},
 				{q: layout{lengths: equal(300, 3), packed: true}, d: layout{lengths: []int{9, 1, 0, 5, 5, 5, 80}, packed: true}, pairs: maxsim.Listed(many, other)},
 				{q: layout{lengths: equal(1, 9)}, d: layout{lengths: ragged(1000, 0, 9), packed: true}},
 				{q: layout{lengths: equal(2, 33)}, d: layout{lengths: ragged(1000, 0, 9), packed: true, lead: 1}, pairs: maxsim.Own(500)},

@@ -31,7 +31,7 @@ __device__ __forceinline__ float value(uint32_t format, const uint8_t *row, uint
 // A thread has 4 document tokens × 4 query tokens of 64 × 32.
 extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constant__ DenseParams p) {
   constexpr int kDocs = 64, kQueries = 32, kDims = 32;
-  __shared__ float docs[kDims][kDocs + 4], queries[kDims][kQueries + 4];
+  __shared__ __align__(16) float docs[kDims][kDocs + 4], queries[kDims][kQueries + 4];
   __shared__ float tops[16][kQueries + 1];
   __shared__ uint32_t tops_at[16][kQueries + 1];
   const uint32_t tid = threadIdx.x, x = tid % 8, y = tid / 8;

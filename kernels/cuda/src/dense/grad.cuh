@@ -403,8 +403,9 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
         }
         const bool there = t < rows;
         const uint32_t s0 = there ? start[t] : 0, s1 = there ? start[t + 1] : 0;
-        const bool here = there && all == (s1 - s0 >= kMany) && (s0 == s1 ? w0 == 0 : s1 > w0 && s0 < w0 + kList), goes_on = s1 > w0 + kList;
-        uint32_t m0 = here ? max(s0, w0) - w0 : 0, m1 = here ? min(s1, w0 + kList) - w0 : 0;
+        const bool here = there && all == (s1 - s0 >= kMany) && (s0 == s1 ? w0 == 0 : s1 > w0 && s0 < w0 + kList), goes_on = s0 < s1 && s1 > w0 + kList;
+        // Rows that won nothing are written with the first window, wherever they come among the entries.
+        uint32_t m0 = here ? min(max(s0, w0) - w0, kList) : 0, m1 = here ? min(s1, w0 + kList) - w0 : 0;
         if (all) {
           const uint32_t share = (m1 - m0 + 256 / kLanes - 1) / (256 / kLanes);
           m0 = min(m0 + tid / kLanes * share, m1), m1 = min(m0 + share, m1);
@@ -471,6 +472,7 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
               *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims + b * 4 * kLanes) = make_float4(sum[b][0], sum[b][1], sum[b][2], sum[b][3]);
           finish<kLanes>(d, mine && !goes_on, r0 + t, sum, d0, p.dim, far + near, along);
         }
+        __syncwarp();  // all lanes have read it
         if (here && l % kLanes == 0 && (!all || tid == 0)) alongs[t] = along;
         if (all) __syncthreads();
       }

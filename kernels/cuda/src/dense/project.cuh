@@ -8,7 +8,7 @@ namespace plaid {
 // A thread has 4 rows × 4 dimensions of 64 × 32.
 extern "C" __global__ void __launch_bounds__(128) dense_project_any(const __grid_constant__ DenseProjectParams p) {
   constexpr int kRows = 64, kOut = 32, kDims = 32;
-  __shared__ float hidden[kDims][kRows + 4], weights[kDims][kOut + 4];
+  __shared__ __align__(16) float hidden[kDims][kRows + 4], weights[kDims][kOut + 4];
   const uint32_t tid = threadIdx.x, x = tid % 8, y = tid / 8;
   const uint32_t r0 = blockIdx.x * kRows, c0 = blockIdx.y * kOut;
   float sums[4][4] = {};
