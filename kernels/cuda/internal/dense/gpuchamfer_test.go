@@ -201,9 +201,13 @@ func TestGPUChamferInPlace(t *testing.T) {
 					DX: maxsimtest.NewGradient(batches[0], maxsim.F32),
 					DY: maxsimtest.NewGradient(batches[1], maxsim.F32)}
 				require.NoError(t, b.ChamferGradients(ctx, g))
-				fill(float32(math.NaN())) // what a caller has there may be anything
-				for _, arch := range []string{"", "90a"} {
+				fill(float32(math.NaN()))                 // what a caller has there may be anything
+				for _, own := range []bool{false, true} { // kernels of all architectures, and those of the device's
 					require.NoError(t, b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+						arch := ""
+						if own {
+							arch = rt.Arch()
+						}
 						return chamferInPlace(t, rt, c, g, batches, arch, kind, n, stride)
 					}), "%d dimensions, pairs %d, metric %d", dim, kind, metric)
 				}

@@ -3,6 +3,7 @@ package dense
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"slices"
 	"testing"
 
@@ -45,16 +46,21 @@ func besideBackend(t testing.TB, d *Device, b maxsim.Backend) *inPlace {
 // fakeInPlace is a fake device, of compute capability 9.0 if hopper.
 func fakeInPlace(t testing.TB, hopper bool) (*inPlace, *drivertest.Fake) {
 	f := runtimetest.Fake(hopperKernels())
-	t.Cleanup(func() { runtimetest.RequireNothingOut(t, f, nil) })
 	modules := runtimetest.Modules()
 	if hopper {
 		modules = runtimetest.Hopper(f)
 	}
+	return inPlaceOf(t, f, modules, runtimetest.Fake(fakeKernels())), f
+}
+
+// inPlaceOf is the device of a fake driver beside a backend of another.
+func inPlaceOf(t testing.TB, f *drivertest.Fake, modules fs.FS, other *drivertest.Fake) *inPlace {
+	t.Cleanup(func() { runtimetest.RequireNothingOut(t, f, nil) })
 	infos, err := driver.Devices(f.API())
 	require.NoError(t, err)
 	d, err := NewDevice(f.API(), infos[0], modules)
 	require.NoError(t, err)
-	return besideBackend(t, d, New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels())))), f
+	return besideBackend(t, d, New(runtimetest.OpenFake(t, other)))
 }
 
 // alloc takes memory that lasts until the end of a call.

@@ -14,20 +14,9 @@
 // 2⁻²⁴ for each of 1/32 additions a dimension.
 #pragma once
 #include "chamfer.cuh"
+#include "tensorcores.cuh"
 
 namespace plaid {
-
-__device__ __forceinline__ void copy_point(uint32_t to, const uint8_t *from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void load_matrices(uint32_t (&a)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 constexpr uint32_t kPointChunk = 128 * 128;  // bytes of a chunk of a tile's rows
 
@@ -114,15 +103,15 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
     }
     const uint32_t steps = (end - begin) * chunks;
     fetch(0);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
     Least least;
     float sums[4][4][4] = {};
     uint32_t chunk = 0, tile = tile_at(0);
     for (uint32_t step = 0; step < steps; step++) {
-      asm volatile("cp.async.wait_group 0;" ::: "memory");
+      wait_for_copies();
       __syncthreads();
       if (step + 1 < steps) fetch(step + 1);
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      commit_copies();
       const uint32_t y_at = stages + (step & 1) * kStage, x_at = kResident ? base + chunk * kPointChunk : y_at + kPointChunk;
       const uint32_t x_row = x_at + (wm * 64 + (l & 15)) * 128, y_row = y_at + (wn * 32 + (l & 7) + (l >> 4) * 8) * 128;
 #pragma unroll

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"slices"
 	"sort"
 	"unsafe"
 
@@ -78,14 +79,24 @@ func (f *Fake) memoryCalls(api *driver.API) {
 			if f.used+int64(n) > f.memory() {
 				return driver.OutOfMemory
 			}
-			b := make([]byte, n)
+			at := (f.next + 511) &^ 255
+			b, free := []byte(nil), func() {}
+			if f.Mapped {
+				var err error
+				if b, free, err = mapped(int(n)); err != nil {
+					return driver.OutOfMemory
+				}
+				at = uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+			} else {
+				b = make([]byte, n)
+				f.next = at + n
+			}
 			for i := range b {
 				b[i] = 0xA5 // not zero, as on a device
 			}
-			f.next = (f.next + 511) &^ 255
-			*p = driver.Ptr(f.next)
-			f.blocks = append(f.blocks, block{f.next, b})
-			f.next += n
+			*p = driver.Ptr(at)
+			i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at > at })
+			f.blocks = slices.Insert(f.blocks, i, block{at, b, free})
 			f.used += int64(n)
 			return driver.Success
 		})
@@ -100,6 +111,7 @@ func (f *Fake) memoryCalls(api *driver.API) {
 				return f.fault("free of %#x, which is not allocated", uint64(p))
 			}
 			f.used -= int64(len(f.blocks[i].data))
+			f.blocks[i].free()
 			f.blocks = append(f.blocks[:i], f.blocks[i+1:]...)
 			return driver.Success
 		})

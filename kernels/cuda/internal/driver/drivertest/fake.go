@@ -20,6 +20,9 @@ type Fake struct {
 	Version int32 // of CUDA; 0: driver.MinVersion
 	Kernels map[string]Kernel
 	Memory  int64 // bytes of a device; 0: 1 GiB
+	// Mapped gives memory the addresses that it has in the process, on Linux, for kernels that are
+	// not in Go: they end the process where they leave it.
+	Mapped bool
 	// Fail, where set, is asked before each call what it is to return.
 	Fail func(op string) driver.Result
 
@@ -41,6 +44,7 @@ type Fake struct {
 type block struct {
 	at   uintptr
 	data []byte
+	free func()
 }
 
 // Faults lists what a real driver would have crashed on.
