@@ -91,6 +91,7 @@ func (s *side) room(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsi
 		return nil
 	}
 	g.Matrix = matrix(p, kind, s.rows, s.dim)
+	useLargePages(p, g.Rows()*g.Dim*g.Type.Size())
 	return g
 }
 

@@ -6,7 +6,8 @@ Three formulations are timed, in turns, and the best of each is kept:
     matmul   batches of products, then amax
     mm       one product of flattened tokens, then amax
 
-Ours is BenchmarkTorch of kernels/maxsim/cpu, of the same shapes; run both in turns on one core:
+--plaid times plaid_ir.torch.maxsim in the same turns. Without torch around it that is BenchmarkTorch of
+kernels/maxsim/cpu, of the same shapes; run both in turns on one core:
 
     OMP_NUM_THREADS=1 taskset -c 1 python eval/peers/dense_cpu.py --seconds 5
     GOMAXPROCS=1 taskset -c 1 go test ./kernels/maxsim/cpu -run '^$' -bench Torch
@@ -65,17 +66,27 @@ def main():
     parser.add_argument("--types", nargs="*", default=list(TYPES), choices=list(TYPES))
     parser.add_argument("--shapes", nargs="*", type=int, default=range(len(SHAPES)), help="numbers of shapes")
     parser.add_argument("--forward", action="store_true", help="without gradients")
+    parser.add_argument("--plaid", action="store_true", help="plaid_ir.torch.maxsim, too")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
+    others = []
+    if args.plaid:
+        from plaid_ir.torch import maxsim
+
+        others = [maxsim]
     for kind in args.types:
         for nq, lq, nd, ld in (SHAPES[i] for i in args.shapes):
             normal = lambda *shape: torch.nn.functional.normalize(torch.randn(*shape), dim=-1).to(TYPES[kind])
             q, d = normal(nq, lq, 128).requires_grad_(), normal(nd, ld, 128).requires_grad_()
             for name, run in (("forward", forward), ("both", both))[: 1 if args.forward else 2]:
-                times = best(args.seconds, {f.__name__: lambda f=f: run(f, q, d) for f in (einsum, matmul, mm)})
+                steps = {f.__name__: lambda f=f: run(f, q, d) for f in (einsum, matmul, mm, *others)}
+                times = best(args.seconds, steps)
                 line = "  ".join(f"{f} {ms:8.2f}" for f, ms in times.items())
-                print(f"{kind:4} {nq}x{lq}/{nd}x{ld} {name:8} {line}  best {min(times.values()):8.2f} ms", flush=True)
+                ours = times.pop("maxsim", None)
+                least = min(times.values())
+                ratio = f", {least / ours:.2f} × maxsim" if ours else ""
+                print(f"{kind:4} {nq}x{lq}/{nd}x{ld} {name:8} {line}  best {least:8.2f} ms{ratio}", flush=True)
 
 
 if __name__ == "__main__":
