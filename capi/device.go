@@ -149,17 +149,13 @@ func (w *work) tensorPairs() tensor.Pairs {
 
 // tensor is a batch in memory of the device.
 func (s *side) tensor() tensor.Batch {
-	b := tensor.Batch{
+	return tensor.Batch{
 		Data: address(s.data), Scales: addressOf(s.scales), Zeros: addressOf(s.zeros),
 		Offsets: addressOf(s.offsets), Lengths: addressOf(s.lengths),
 		Mask: addressOf(s.mask), MaskStride: int(s.mask_stride),
 		Type: typeOf(s._type), Dim: int(s.dim),
 		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
-	if b.Longest == 0 { // no row to mask
-		b.Lengths, b.Mask, b.MaskStride = 0, 0, 0
-	}
-	return b
 }
 
 // address returns the number of an address, 0 for NULL.
