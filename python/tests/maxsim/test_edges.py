@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -176,3 +181,31 @@ def test_vectors_that_have_left_a_transform(device: str) -> None:
     plaid.maxsim(seen[0], d).sum().backward()
     assert q.grad is not None
     same(q.grad, want)
+
+
+INTERRUPTED = """
+import torch
+import plaid_ir.torch as plaid
+
+torch.set_num_threads(2)
+q, d = torch.randn(8, 32, 128), torch.randn(500, 180, 128)
+plaid.maxsim(q, d)
+print("begin", flush=True)
+while True:
+    plaid.maxsim(q, d)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are Unix's")
+def test_interrupt_ends_a_loop_of_calls() -> None:
+    """Ctrl-C is Python's: the library, which has a runtime of its own, leaves its handler alone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begin\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert process.returncode == -signal.SIGINT

@@ -29,7 +29,7 @@ def maxsim_from_hidden(
     """Scores [Nq, Nd] of queries Q [Nq, Lq, dim] and documents whose token vectors are W h + b: H_d is
     [Nd, Ld, hidden], W [dim, hidden], as torch.nn.Linear(hidden, dim).weight, and b [dim].
 
-    One kernel multiplies and scores, and the token vectors are not in memory; for gradients torch computes them again.
+    Token vectors are in memory piece by piece, 33 MiB at most, or not at all; for gradients torch computes them again.
     normalize divides the documents' vectors by their lengths, and leaves the queries as they are. d_mask is [Nd, Ld].
 
     All are float32, float16 or bfloat16, each its own (float64 is computed by torch). TypeError and ValueError name the
