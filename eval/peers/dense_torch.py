@@ -124,13 +124,14 @@ def training_rows():
 
 
 def launch_rows():
-    q, d = unit(1, 32, 128), unit(100 if GPU else 1, 300, 128, seed=1)
+    q, d, some = unit(1, 32, 128), unit(100 if GPU else 1, 300, 128, seed=1), torch.zeros(16, device=DEVICE)
     lengths = torch.full((d.shape[0],), 200, dtype=torch.int32, device=DEVICE)
     mask = torch.arange(300, device=DEVICE) < lengths[:, None]
     with torch.no_grad():
         yield measured("1 × 32, 100 × 300", {
             "plaid": lambda: plaid.maxsim(q, d), "LIK": lambda: maxsim(q, d), "Flash-MaxSim": lambda: forward(q, d),
         }, of=launched)
+        yield measured("16 numbers added to in place", {"torch": lambda: some.add_(1)}, of=launched)
         yield measured("1 × 32, 100 × 300, of 200 tokens each", {
             "plaid": lambda: plaid.maxsim(q, d, None, mask), "LIK": lambda: maxsim(q, d, None, mask),
             "Flash-MaxSim": lambda: flash_maxsim.flash_maxsim(q[0], d, lengths),
