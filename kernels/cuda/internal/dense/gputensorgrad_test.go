@@ -40,6 +40,8 @@ func TestGPUManyGradientsInPlace(t *testing.T) {
 	manyGradients(t, gpuCard(t, 1<<28), []int{128, 300, 40})
 }
 
+func TestGPURandomGradientsInPlace(t *testing.T) { randomGradients(t, gpuCard(t, 1<<26), 500) }
+
 // BenchmarkGPUGradientsInPlace times gradients of both sides, of float16 into float16 where not
 // said: milliseconds of the kernels with nothing in the cache.
 func BenchmarkGPUGradientsInPlace(b *testing.B) {

@@ -358,6 +358,46 @@ func manyGradients(t *testing.T, c *card, dims []int) {
 	}
 }
 
+// randomGradients are problems of any kind, among them documents that win much and tokens of
+// theirs that win nothing.
+func randomGradients(t *testing.T, c *card, n int) {
+	rng := maxsimtest.Rand(97)
+	floats := []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16}
+	side := func(items, longest int) layout {
+		switch rng.IntN(3) {
+		case 0:
+			return layout{lengths: equal(items, 1+rng.IntN(longest)), apart: rng.IntN(3)}
+		case 1:
+			return layout{lengths: ragged(items, 0, longest), packed: true, lead: rng.IntN(3), tail: rng.IntN(3)}
+		default:
+			return layout{lengths: ragged(items, 0, longest), masked: 0.2}
+		}
+	}
+	for i := range n {
+		queries, own := 1+rng.IntN(9), 1+rng.IntN(3)
+		x := &gradTest{
+			q: side(queries, 40), d: side(queries*own, 1+rng.IntN(200)), dim: []int{4, 20, 132}[rng.IntN(3)],
+			qType: floats[rng.IntN(3)], dType: floats[rng.IntN(3)], out: [2]maxsim.Type{floats[rng.IntN(3)], floats[rng.IntN(3)]},
+			off: rng.IntN(2), winStep: rng.IntN(5), normalize: rng.IntN(2) == 0, weights: rng.IntN(2) == 0, upstream: rng.IntN(2) == 0,
+			pairs: maxsim.All(),
+		}
+		switch rng.IntN(3) {
+		case 0:
+			x.pairs = maxsim.Own(own)
+		case 1:
+			list := [2][]int32{make([]int32, 1+rng.IntN(60)), nil}
+			list[1] = make([]int32, len(list[0]))
+			for k := range list[0] {
+				list[0][k], list[1][k] = int32(rng.IntN(queries)), int32(rng.IntN(queries*own))
+			}
+			x.pairs, x.lost = maxsim.Listed(list[0], list[1]), rng.IntN(5)
+		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) { c.checkGradients(t, rng, x) })
+	}
+}
+
+func TestRandomGradientsInPlace(t *testing.T) { randomGradients(t, fakeCard(t, 1<<24), 60) }
+
 // What does not fit is refused.
 func TestGradientsInPlaceRefused(t *testing.T) {
 	c := fakeCard(t, 1<<20)

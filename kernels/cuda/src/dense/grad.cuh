@@ -228,6 +228,14 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
   }
 }
 
+// Entries that a block has in shared memory; those whose rows it remembers, so that argmaxima are
+// read once; those of a row that all of a block adds up. Tests go beyond each with small problems.
+#ifdef PLAID_SMALL
+constexpr uint32_t kGradList = 64, kGradHits = 128, kGradMany = 16;
+#else
+constexpr uint32_t kGradList = 4096, kGradHits = 8192, kGradMany = 256;
+#endif
+
 // A block has p.rows rows of a document at a time. The entries that won one of them are
 // sorted by row in shared memory: each warp has some groups of up to 32 query tokens, one after
 // another, and counts what they have of each row; from that follows where each entry goes, in
@@ -237,7 +245,7 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
 // the row that goes on is carried.
 template <int kFormat>
 __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t block) {
-  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat> / 4, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255, kMany = 256;
+  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat> / 4, kMost = 128, kList = kGradList, kHits = kGradHits, kMiss = 255, kMany = kGradMany;
   constexpr uint32_t kLanes = 16, kParts = 32 / kLanes;  // that add up a row
   extern __shared__ __align__(1024) uint8_t shared[];
   uint2 *list = reinterpret_cast<uint2 *>(shared);                    // [kList]: query row, coefficient
