@@ -184,6 +184,9 @@ def test_vectors_that_have_left_a_transform(device: str) -> None:
 
 
 INTERRUPTED = """
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background do not have
 import torch
 import plaid_ir.torch as plaid
 
@@ -202,10 +205,13 @@ def test_interrupt_ends_a_loop_of_calls() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begin\n"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begin\n"
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode == -signal.SIGINT

@@ -2,9 +2,9 @@
 // threads of a block are fibers of one thread of the system: each runs until it meets others, at
 // a barrier or in a collective of its warp. Blocks run one after another.
 //
-// Barriers that not all threads reach, and lanes of a warp in different collectives, end the
-// program's use of the kernel with a message. Data races are not found: reversed runs the threads in
-// the other order, which changes what many of them read.
+// A barrier that not all threads reach, and lanes of a warp in different collectives, are a Fault.
+// Data races are not found; reversed runs the threads in the other order, which changes what many of
+// them read.
 #pragma once
 #include <algorithm>
 #include <csetjmp>
@@ -34,15 +34,15 @@ struct Fault : std::runtime_error {
 constexpr size_t kStack = 128 << 10;
 constexpr int kWarp = 32;
 
-// Meeting is what the lanes of a mask give to their collectives. Two of these are in use at a
-// time: a lane may be at the next one while another still reads this one.
+// Meeting holds the values that the lanes of a mask give to their collectives. Two turns are in use
+// at a time: a lane may be at the next one while another still reads this one.
 struct Meeting {
   struct Turn {
     const char *what;
     uint64_t value[kWarp];
     uint32_t number = 0, came = 0;
   } turns[2];
-  uint32_t mask = 0, count[kWarp] = {};  // of the collectives of a lane so far
+  uint32_t mask = 0, count[kWarp] = {};  // collectives of each lane so far
 };
 
 struct Warp {
@@ -57,7 +57,7 @@ struct Fiber {
   uint3 place{};
   int lane = 0;
   Warp *warp = nullptr;
-  Meeting *meeting = nullptr;       // that it waits in
+  Meeting *meeting = nullptr;       // the last one that it came to
   enum { kNew, kReady, kMeeting, kBarrier, kDone } state = kNew;
 };
 
