@@ -1,4 +1,4 @@
-"""Calls on a GPU beside other streams, threads, captures, devices and processes. They need PLAID_TORCH_DEVICE=cuda."""
+"""Calls on a GPU among other streams, threads, captures, devices and processes. They need PLAID_TORCH_DEVICE=cuda."""
 
 from __future__ import annotations
 
@@ -266,7 +266,9 @@ def test_many_pairs_of_one_query() -> None:
     number = torch.randint(1000, (1_000_000,), device="cuda")
     ends = torch.arange(0, 3001, 3, device="cuda")
     weight = torch.randn(1_000_000, device="cuda")
-    scores = plaid.score_pairs_packed(q, d, [0, 4], ends, torch.zeros_like(number), number, max_seqlen_q=4, max_seqlen_d=3)
+    scores = plaid.score_pairs_packed(
+        q, d, [0, 4], ends, torch.zeros_like(number), number, max_seqlen_q=4, max_seqlen_d=3
+    )
     dq, dd = torch.autograd.grad(scores, (q, d), weight)
     each = plaid.maxsim(q.double()[None], d.double().view(1000, 3, 16))[0]
     assert near(scores, each[number])

@@ -53,7 +53,7 @@ func fakeInPlace(t testing.TB, hopper bool) (*inPlace, *drivertest.Fake) {
 	return inPlaceOf(t, f, modules, runtimetest.Fake(fakeKernels())), f
 }
 
-// inPlaceOf is the device of a fake driver beside a backend of another.
+// inPlaceOf scores on the device of a fake driver; all else is done by a backend of another driver.
 func inPlaceOf(t testing.TB, f *drivertest.Fake, modules fs.FS, other *drivertest.Fake) *inPlace {
 	t.Cleanup(func() { runtimetest.RequireNothingOut(t, f, nil) })
 	infos, err := driver.Devices(f.API())

@@ -377,9 +377,10 @@ func randomGradients(t *testing.T, c *card, n int) {
 		queries, own := 1+rng.IntN(9), 1+rng.IntN(3)
 		x := &gradTest{
 			q: side(queries, 40), d: side(queries*own, 1+rng.IntN(200)), dim: []int{4, 20, 132}[rng.IntN(3)],
-			qType: floats[rng.IntN(3)], dType: floats[rng.IntN(3)], out: [2]maxsim.Type{floats[rng.IntN(3)], floats[rng.IntN(3)]},
-			off: rng.IntN(2), winStep: rng.IntN(5), normalize: rng.IntN(2) == 0, weights: rng.IntN(2) == 0, upstream: rng.IntN(2) == 0,
-			pairs: maxsim.All(),
+			qType: floats[rng.IntN(3)], dType: floats[rng.IntN(3)], off: rng.IntN(2), pairs: maxsim.All(),
+			out:       [2]maxsim.Type{floats[rng.IntN(3)], floats[rng.IntN(3)]},
+			winStep:   rng.IntN(5),
+			normalize: rng.IntN(2) == 0, weights: rng.IntN(2) == 0, upstream: rng.IntN(2) == 0,
 		}
 		switch rng.IntN(3) {
 		case 0:

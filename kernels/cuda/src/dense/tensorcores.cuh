@@ -1,4 +1,4 @@
-// tensorcores.cuh: copies to shared memory that go on beside, and the tensor cores of all devices. The
+// tensorcores.cuh: asynchronous copies to shared memory, and the tensor cores of all devices. The
 // processor has these functions from ../host/cuda.h.
 #pragma once
 #include "dense.cuh"
