@@ -231,11 +231,12 @@ func TestSignal(t *testing.T) {
 // A process that hangs ends, and one that cannot be started is an error.
 func TestLimits(t *testing.T) {
 	childRun(t, Options{}) // skips
-	cmd := exec.Command("/nonexistent")
+	absent := filepath.Join(t.TempDir(), "absent")
+	cmd := exec.Command(absent)
 	_, err := Start(cmd, Options{Root: t.TempDir()})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	cmd = exec.Command("sleep", "60")
-	cmd.Dir = "/nonexistent"
+	cmd.Dir = absent
 	_, err = Start(cmd, Options{Root: t.TempDir()})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	cmd = exec.Command("sleep", "60")
