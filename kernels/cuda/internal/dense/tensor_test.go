@@ -301,6 +301,20 @@ func (x *inPlace) room(call *ScoreCall) error {
 	return err
 }
 
+// inWorkspace does a call of one of the device's methods with a workspace as large as the other one says.
+func inWorkspace[C any](
+	x *inPlace, call *C, place *Place, workspace func(*C) (int64, error), do func(*C) error,
+) error {
+	return x.unlocked(func() error {
+		bytes, err := workspace(call)
+		if err != nil {
+			return err
+		}
+		place.Workspace, place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
+		return do(call)
+	})
+}
+
 // unlocked calls fn, which enters the device itself, between calls of with's function.
 func (x *inPlace) unlocked(fn func() error) error {
 	x.d.mu.Unlock()

@@ -72,14 +72,7 @@ func (x *inPlace) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 			call.NearestD = uint64(x.alloc(4 * w.Pairs * call.D.Longest))
 		}
 		call.Place.Stream = uint64(x.stream.Handle())
-		if err := x.unlocked(func() error {
-			bytes, err := x.d.ChamferWorkspace(call)
-			if err != nil {
-				return err
-			}
-			call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-			return x.d.Chamfer(call)
-		}); err != nil {
+		if err := inWorkspace(x, call, &call.Place, x.d.ChamferWorkspace, x.d.Chamfer); err != nil {
 			return err
 		}
 		copy(c.Distances, read[float32](x, call.Distances, w.Pairs))
@@ -131,14 +124,7 @@ func (x *inPlace) ChamferGradients(ctx context.Context, g *maxsim.ChamferGradCal
 			call.DD = uint64(x.alloc(4 * call.D.Rows * call.D.Dim))
 		}
 		call.Place.Stream = uint64(x.stream.Handle())
-		if err := x.unlocked(func() error {
-			bytes, err := x.d.ChamferGradientsWorkspace(call)
-			if err != nil {
-				return err
-			}
-			call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-			return x.d.ChamferGradients(call)
-		}); err != nil {
+		if err := inWorkspace(x, call, &call.Place, x.d.ChamferGradientsWorkspace, x.d.ChamferGradients); err != nil {
 			return err
 		}
 		for i, to := range []*maxsim.Gradient{g.DX, g.DY} {
@@ -189,14 +175,7 @@ func (x *inPlace) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 			call.Bias = x.bytes(runtime.Bytes(c.Head.Bias), 0)
 		}
 		call.Place.Stream = uint64(x.stream.Handle())
-		if err := x.unlocked(func() error {
-			bytes, err := x.d.ScoreHeadWorkspace(call)
-			if err != nil {
-				return err
-			}
-			call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-			return x.d.ScoreHead(call)
-		}); err != nil {
+		if err := inWorkspace(x, call, &call.Place, x.d.ScoreHeadWorkspace, x.d.ScoreHead); err != nil {
 			return err
 		}
 		copy(c.Scores, read[float32](x, call.Scores, w.Pairs))

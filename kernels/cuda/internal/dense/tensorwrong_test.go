@@ -78,14 +78,7 @@ func (x *inPlace) scoreWrong(t *testing.T, q, d *Batch, pairs PairList, n int) {
 	}
 	g := &GradientCall{Place: stream, Q: *q, D: *d, Pairs: pairs, Argmax: call.Argmax, DQType: maxsim.F32,
 		DDType: maxsim.F32, DQ: uint64(x.alloc(4 * q.Rows * q.Dim)), DD: uint64(x.alloc(4 * d.Rows * d.Dim))}
-	require.NoError(t, x.unlocked(func() error {
-		bytes, err := x.d.GradientsWorkspace(g)
-		if err != nil {
-			return err
-		}
-		g.Place.Workspace, g.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-		return x.d.Gradients(g)
-	}))
+	require.NoError(t, inWorkspace(x, g, &g.Place, x.d.GradientsWorkspace, x.d.Gradients))
 	_ = read[float32](x, g.DD, d.Rows*d.Dim)
 }
 
@@ -94,28 +87,14 @@ func (x *inPlace) chamferWrong(t *testing.T, q, d *Batch, pairs PairList, n int)
 	stream := Place{Stream: uint64(x.stream.Handle())}
 	call := &ChamferCall{Place: stream, Q: *q, D: *d, Pairs: pairs, Distances: uint64(x.alloc(4 * n)),
 		NearestQ: uint64(x.alloc(4 * n * q.Longest)), NearestD: uint64(x.alloc(4 * n * d.Longest))}
-	require.NoError(t, x.unlocked(func() error {
-		bytes, err := x.d.ChamferWorkspace(call)
-		if err != nil {
-			return err
-		}
-		call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-		return x.d.Chamfer(call)
-	}))
+	require.NoError(t, inWorkspace(x, call, &call.Place, x.d.ChamferWorkspace, x.d.Chamfer))
 	if distances := read[float32](x, call.Distances, n); pairs.Kind == PairsListed {
 		require.Equal(t, make([]float32, n), distances)
 	}
 	g := &ChamferGradientCall{Place: stream, Q: *q, D: *d, Pairs: pairs, NearestQ: call.NearestQ, NearestD: call.NearestD,
 		DQType: maxsim.F32, DDType: maxsim.F32, DQ: uint64(x.alloc(4 * q.Rows * q.Dim)),
 		DD: uint64(x.alloc(4 * d.Rows * d.Dim))}
-	require.NoError(t, x.unlocked(func() error {
-		bytes, err := x.d.ChamferGradientsWorkspace(g)
-		if err != nil {
-			return err
-		}
-		g.Place.Workspace, g.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-		return x.d.ChamferGradients(g)
-	}))
+	require.NoError(t, inWorkspace(x, g, &g.Place, x.d.ChamferGradientsWorkspace, x.d.ChamferGradients))
 	_ = read[float32](x, g.DD, d.Rows*d.Dim)
 }
 
@@ -141,14 +120,7 @@ func checkMasks(t *testing.T, x *inPlace) {
 				Stride: stride, Longest: longest, Mask: x.bytes([]byte{0, 1, 1, 0, 1, 1}, 0), MaskStride: longest}
 			call := &ChamferCall{Q: b, D: b, Distances: uint64(x.alloc(16)), NearestQ: uint64(x.alloc(48)),
 				Place: Place{Stream: uint64(x.stream.Handle())}}
-			require.NoError(t, x.unlocked(func() error {
-				bytes, err := x.d.ChamferWorkspace(call)
-				if err != nil {
-					return err
-				}
-				call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-				return x.d.Chamfer(call)
-			}))
+			require.NoError(t, inWorkspace(x, call, &call.Place, x.d.ChamferWorkspace, x.d.Chamfer))
 			// Points 1, 2 and 2, 3 of each dimension.
 			require.Equal(t, []float32{0, 2 * float32(dim), 2 * float32(dim), 0}, read[float32](x, call.Distances, 4))
 			require.Equal(t, []int32{-1, 1, 2, -1, 1, 1, -1, 2, 2, -1, 1, 2}, read[int32](x, call.NearestQ, 12))

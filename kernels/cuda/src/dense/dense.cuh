@@ -136,7 +136,7 @@ struct DenseWeightsParams {
 // dense_prepare: grid (first_blocks and those of head), block 256: dense_pack of the rows of a query
 // and then of the weights of a head, and dense_weights of those of the query.
 struct DensePrepareParams {
-  DensePackParams side[2];          // n is 0 of what is not asked for
+  DensePackParams side[2];          // n = 0: the side is not wanted
   DenseWeightsParams weights;       // or out is null
   uint32_t first_blocks;            // of side[0]
   uint32_t reserved;

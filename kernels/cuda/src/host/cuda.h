@@ -77,7 +77,7 @@ inline __half __float2half_rn(float v) {
   v = std::fabs(v);
   if (std::isnan(v)) return {uint16_t(sign | 0x7fff)};
   if (v >= 65520) return {uint16_t(sign | 0x7c00)};
-  // Units of the last place; what is rounded up to 2048 of them carries into the exponent.
+  // Units of the last place; 2048 of them, after rounding, carry into the exponent.
   const int exponent = v < 0x1p-14f ? -14 : std::ilogb(v);
   const int units = int(std::nearbyint(std::ldexp(v, 10 - exponent)));
   return {uint16_t(sign | (units + ((exponent + 14) << 10)))};
