@@ -107,6 +107,15 @@ func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, st
 	avx512.Screen(dst, &most, levels, stride, panel, start, ones[:len(dst)])
 }
 
+// amxScreen needs a block of rows.
+func amxScreen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
+	if len(dst) < amx.ScreenRows {
+		avx512Screen(dst, levels, stride, panel, start)
+		return
+	}
+	amx.Screen(dst, levels, stride, panel, start)
+}
+
 // ones are scales that change nothing.
 var ones = func() (x [256]float32) {
 	for i := range x {
@@ -121,6 +130,7 @@ func amxTokens() Tokens {
 	t := avx512Tokens()
 	t.Uses[StageFast] = "amx (int8)"
 	t.Tiles = amx.Rerank
+	t.Screen = amxScreen
 	t.Uses[StageFine] = "amx (int8)"
 	t.FineTiles = amx.Fine
 	t.Uses[StageNearest] = "amx (int8)"

@@ -420,8 +420,8 @@ func testScreenTokens(t *testing.T, l Tokens, rng *rand.Rand) {
 	if l.Screen == nil {
 		t.Skip("bytes are not multiplied")
 	}
-	for _, m := range []int{ScreenRows, ScreenRows + 1, 24, 35, 256} {
-		for _, stride := range []int{4, 8, 128, 260} {
+	for _, m := range []int{ScreenRows, ScreenRows + 1, 16, 17, 24, 35, 48, 192, 256} {
+		for _, stride := range []int{4, 8, 36, 48, 60, 64, 68, 96, 112, 124, 128, 132, 192, 256, 260} {
 			levels, panel := randomBytes(t, rng, m*stride), randomBytes(t, rng, 32*stride)
 			for i := range panel {
 				panel[i] = byte(int8(rng.IntN(127) - 63))
