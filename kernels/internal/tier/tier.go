@@ -8,6 +8,8 @@
 package tier
 
 import (
+	"unsafe"
+
 	"github.com/plaid-ir/plaid/kernels/internal/portable"
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
@@ -104,10 +106,24 @@ type Tokens struct {
 	// for the row, or 1. Columns up to the next multiple of 8 are there. Where there are
 	// tiles the results may exceed 16 bits, of which the lowest are kept.
 	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
+	// Coarse makes of a block of products what Bytes, Words and Above make of rows of S:
+	// bytes, words and the numbers of the rows that exceed the limits, of which it
+	// returns how many there are. All are as long as products, of which all 32 columns are
+	// there; scales, of as many rows, may be nil. Words exceed 16 bits where those of Words may.
+	Coarse func(words []Row, bytes []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int
 
 	// Filter has the loops of the nearest centroid by products of bytes, nil
 	// where there are none.
 	Filter *Filter
+}
+
+// CoarseUnits are the arguments of Bytes, Words and Above for one group of query tokens.
+// Columns that are not in use have units of 0 and limits of +Inf.
+type CoarseUnits struct {
+	MulBytes, AddBytes [32]float32
+	MulWords, LowWords [32]float32
+	Limits             [32]float32
+	Bias               float32 // of the words
 }
 
 // Filter are the loops that find which centroids may be the nearest of 64 rows,
@@ -165,9 +181,27 @@ var portableTokens = Tokens{
 			portable.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.N-g), lo[g:], hi[g:])
 		}
 	}),
-	Above: portable.Above,
-	Bytes: portable.Bytes,
-	Words: portable.Words,
+	Above:  portable.Above,
+	Bytes:  portable.Bytes,
+	Words:  portable.Words,
+	Coarse: inParts(portable.Bytes, portable.Words, portable.Above),
+}
+
+// inParts is Coarse by one loop after the other.
+func inParts(
+	bytes func([]Row4, []float32, int, int, *[32]float32, *[32]float32),
+	words func([]Row, []float32, int, int, *[32]float32, *[32]float32, float32, []float32),
+	above func([]uint32, []float32, int, int, *[32]float32) int,
+) func([]Row, []Row4, []uint32, [][32]float32, *CoarseUnits, []float32) int {
+	return func(w []Row, b []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int {
+		if len(products) == 0 {
+			return 0
+		}
+		s := unsafe.Slice(&products[0][0], 32*len(products))
+		bytes(b, s, 32, 32, &c.MulBytes, &c.AddBytes)
+		words(w, s, 32, 32, &c.MulWords, &c.LowWords, c.Bias, scales)
+		return above(found, s, 32, 32, &c.Limits)
+	}
 }
 
 // inTurn makes centroid scores of a loop that does not look ahead.

@@ -61,6 +61,7 @@ func avx2Tokens() Tokens {
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
 	t.Above = avx2.Above
+	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
 	t.Screen = avx2.Screen
 	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
 	return t
@@ -97,6 +98,7 @@ func avx512Tokens() Tokens {
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
+	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
 	t.Screen = avx512Screen
 	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	return t

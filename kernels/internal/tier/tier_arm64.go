@@ -46,6 +46,7 @@ func neonTokens() Tokens {
 	t.Bytes = neon.Bytes
 	t.Above = neon.Above
 	t.Words = neon.Words
+	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
 	if neon.SupportedBytes() {
 		t.Uses[StageNearest] = "neon (dot product)"
 		t.Filter = &Filter{Top: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}

@@ -19,7 +19,7 @@ func TestTokens(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, Tokens, *rand.Rand){
 			"Accumulate": testAccumulate, "Compose": testCompose, "MaxFast": testMaxFast, "MaxFine": testMaxFine,
 			"MaxBytes": testMaxBytes, "CentroidScores": testCentroidScores, "Widen": testWiden, "Bytes": testBytes,
-			"Words": testWords, "Above": testAbove, "Screen": testScreenTokens,
+			"Words": testWords, "Above": testAbove, "Screen": testScreenTokens, "Coarse": testCoarse,
 		} {
 			t.Run(tier.Name+"/"+name, func(t *testing.T) { test(t, tier.Tokens, rand.New(rand.NewPCG(1, 7))) })
 		}
@@ -448,6 +448,67 @@ func testScreenTokens(t *testing.T, l Tokens, rng *rand.Rand) {
 			}
 			l.Screen(dst, levels, stride, panel, start)
 			require.Equal(t, want, append([][32]float32{}, dst...))
+		}
+	}
+}
+
+// testCoarse: bytes, words and rows found are those of the portable loops for Bytes, Words
+// and Above, at the ends of bytes and words, too.
+func testCoarse(t *testing.T, l Tokens, rng *rand.Rand) {
+	inf := float32(math.Inf(1))
+	for i := range 64 {
+		m, n := []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 192}[i%16], 1+rng.IntN(32)
+		products := fenced.Slice[[32]float32](t, m)
+		for r := range products {
+			for s := range products[r] {
+				products[r][s] = float32(rng.IntN(1<<20) - 1<<19) // of columns not in use, too
+			}
+		}
+		c := &fenced.Slice[CoarseUnits](t, 1)[0]
+		c.Bias = []float32{32768.5, 32769, 32768.5, 32769}[i/16]
+		if l.MaxLevels != nil { // avx512, whose loops go with tiles
+			c.Bias = []float32{32768.5, 32769, 65536.5, 0.5}[i/16]
+		}
+		for s := range c.Limits {
+			c.Limits[s] = inf
+			if s < n {
+				c.MulBytes[s], c.AddBytes[s] = rng.Float32()*0x1p-12, float32(rng.NormFloat64())*100
+				c.MulWords[s], c.LowWords[s] = rng.Float32()*0x1p-5, float32(rng.NormFloat64())*1000
+				c.Limits[s] = float32(rng.IntN(1<<20) - 1<<19)
+				if rng.IntN(4) > 0 {
+					c.Limits[s] += 1 << 19
+				}
+				if rng.IntN(8) == 0 {
+					c.Limits[s] = []float32{inf, float32(math.NaN())}[rng.IntN(2)]
+				}
+			}
+		}
+		for r := range products { // as large as a limit is not above it
+			s := rng.IntN(n)
+			if c.Limits[s] < inf {
+				products[r][s] = c.Limits[s]
+			}
+		}
+		if i%16 == 14 {
+			for s := range n {
+				c.Limits[s] = -inf
+			}
+		}
+		var scales []float32
+		if i%3 > 0 {
+			scales = randomFloats(t, rng, m)
+		}
+		words, rows, found := fenced.Slice[[8]uint64](t, m), fenced.Slice[[4]uint64](t, m), fenced.Slice[uint32](t, m)
+		wantWords, wantRows, wantFound := make([][8]uint64, m), make([][4]uint64, m), make([]uint32, m)
+		want := portableTokens.Coarse(wantWords, wantRows, wantFound, products, c, scales)
+		got := l.Coarse(words, rows, found, products, c, scales)
+		require.Equal(t, wantFound[:want], append([]uint32{}, found[:got]...), "%d rows, %d columns", m, n)
+		require.Equal(t, wantRows, append([][4]uint64{}, rows...), "%d rows, %d columns", m, n)
+		require.Equal(t, wantWords, append([][8]uint64{}, words...), "%d rows, %d columns", m, n)
+		for r := range products {
+			for s := n; s < 32; s++ {
+				require.Zero(t, wantRows[r][s/8]>>(s%8*8)&0xff)
+			}
 		}
 	}
 }
