@@ -54,6 +54,14 @@ func Bytes(dst [][4]uint64, scores []float32, stride, n int, mul, add *[32]float
 //go:noescape
 func Words(dst [][8]uint64, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
 
+// Coarse is that of package tier, with the units one by one.
+//
+//go:noescape
+func Coarse(
+	words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32,
+	mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32,
+) int
+
 // Filter takes k ≥ 6 vectors.
 //
 //go:noescape

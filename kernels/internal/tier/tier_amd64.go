@@ -61,7 +61,7 @@ func avx2Tokens() Tokens {
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
 	t.Above = avx2.Above
-	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
+	t.Coarse = oneByOne(avx2.Coarse)
 	t.Screen = avx2.Screen
 	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
 	return t
@@ -98,10 +98,21 @@ func avx512Tokens() Tokens {
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
-	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
+	t.Coarse = oneByOne(avx512.Coarse)
 	t.Screen = avx512Screen
 	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	return t
+}
+
+// oneByOne calls a loop that takes units one by one.
+func oneByOne(
+	coarse func([]Row, []Row4, []uint32, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
+		float32, []float32) int,
+) func([]Row, []Row4, []uint32, [][32]float32, *CoarseUnits, []float32) int {
+	return func(words []Row, bytes []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int {
+		return coarse(words, bytes, found, products,
+			&c.MulBytes, &c.AddBytes, &c.MulWords, &c.LowWords, &c.Limits, c.Bias, scales)
+	}
 }
 
 func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
