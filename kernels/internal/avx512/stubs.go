@@ -105,7 +105,8 @@ func AddScaled(dst, x []float32, c float32)
 // ScreenRows is the least number of rows of Screen.
 const ScreenRows = 12
 
-// Screen is Products of tier.Screen: with scales of 1, tier.Tokens.Screen.
+// Screen is Products of tier.Screen. Without scales it raises no maxima, and is
+// tier.Tokens.Screen.
 //
 //go:noescape
 func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)

@@ -116,8 +116,7 @@ func oneByOne(
 }
 
 func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
-	var most [32]float32
-	avx512.Screen(dst, &most, levels, stride, panel, start, ones[:len(dst)])
+	avx512.Screen(dst, nil, levels, stride, panel, start, nil)
 }
 
 // amxScreen needs a block of rows.
@@ -128,14 +127,6 @@ func amxScreen(dst [][32]float32, levels []byte, stride int, panel []byte, start
 	}
 	amx.Screen(dst, levels, stride, panel, start)
 }
-
-// ones are scales that change nothing.
-var ones = func() (x [256]float32) {
-	for i := range x {
-		x[i] = 1
-	}
-	return x
-}()
 
 // amxTokens has the matrix products of AMX where they fit: residuals of uniform
 // levels, and the bytes of nearest centroid; elsewhere it is avx512.
