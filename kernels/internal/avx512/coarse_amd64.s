@@ -8,27 +8,25 @@
 //	DX  scales, or 0          CX   rows
 //	Z16 to Z19  units of the bytes    Z20 to Z23  of the words
 //	Z24, Z25    limits                Z26         bias
-//	Z27, Z28    0 and the masks of words
-//	Z29, Z30    orders of the bytes of two rows, and of words, after packing
+//	Z27         0
+//	Z29, Z30    orders of the bytes of two rows after packing, and of words
 
 // PREFETCHW at(base) for stores
 #define PREFETCHW_DI(at) BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; LONG $at
 #define PREFETCHW_R8(at) BYTE $0x41; BYTE $0x0f; BYTE $0x0d; BYTE $0x88; LONG $at
 
-// ROW writes the words of row u from here, notes it if it is above, and leaves its bytes
-// as 16 bits in y.
+// ROW writes the words of row u from here and leaves its bytes as 16 bits in y. The row is
+// noted, to stay if it is above, or to be overwritten.
 #define ROW(u, x, y, unscaled) \
 	VMOVUPS (u*128)(SI), x          \
 	VMOVUPS (u*128+64)(SI), y       \
 	VCMPPS $30, Z24, x, K1          \
 	VCMPPS $30, Z25, y, K2          \
 	LEAQ 1(R11), BX                 \
-	MOVL R10, (R9)(R11*4)           \ // to stay, or to be overwritten
+	MOVL R10, (R9)(R11*4)           \
 	INCQ R10                        \
 	KORTESTW K1, K2                 \
 	CMOVQNE BX, R11                 \
-	VMOVAPS Z22, Z6                 \
-	VMOVAPS Z23, Z7                 \
 	TESTQ DX, DX                    \
 	JEQ  unscaled                   \
 	VMULPS.BCST (DX)(R10*4), Z22, Z6 \
@@ -42,10 +40,7 @@ unscaled:                               \
 	VADDPS Z26, Z5, Z5              \
 	VCVTTPS2DQ Z4, Z4               \
 	VCVTTPS2DQ Z5, Z5               \
-	VPANDD Z28, Z4, Z4              \
-	VPANDD Z28, Z5, Z5              \
-	VPACKUSDW Z5, Z4, Z4            \
-	VPERMQ Z4, Z30, Z4              \
+	VPERMT2W Z5, Z30, Z4            \
 	VMOVDQU64 Z4, (u*64)(DI)        \
 	VMULPS Z16, x, x                \
 	VMULPS Z17, y, y                \
@@ -63,14 +58,14 @@ DATA order<>+32(SB)/8, $0x0000000600000002
 DATA order<>+40(SB)/8, $0x0000000e0000000a
 DATA order<>+48(SB)/8, $0x0000000700000003
 DATA order<>+56(SB)/8, $0x0000000f0000000b
-DATA order<>+64(SB)/8, $0
-DATA order<>+72(SB)/8, $2
-DATA order<>+80(SB)/8, $4
-DATA order<>+88(SB)/8, $6
-DATA order<>+96(SB)/8, $1
-DATA order<>+104(SB)/8, $3
-DATA order<>+112(SB)/8, $5
-DATA order<>+120(SB)/8, $7
+DATA order<>+64(SB)/8, $0x0006000400020000
+DATA order<>+72(SB)/8, $0x000e000c000a0008
+DATA order<>+80(SB)/8, $0x0016001400120010
+DATA order<>+88(SB)/8, $0x001e001c001a0018
+DATA order<>+96(SB)/8, $0x0026002400220020
+DATA order<>+104(SB)/8, $0x002e002c002a0028
+DATA order<>+112(SB)/8, $0x0036003400320030
+DATA order<>+120(SB)/8, $0x003e003c003a0038
 GLOBL order<>(SB), RODATA|NOPTR, $128
 
 // func Coarse(words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32, mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32) int
@@ -97,9 +92,9 @@ TEXT ·Coarse(SB), NOSPLIT, $0-176
 	VMOVUPS 64(AX), Z25
 	VBROADCASTSS bias+136(FP), Z26
 	MOVQ scales_base+144(FP), DX
+	VMOVAPS Z22, Z6 // the same for all rows, or overwritten
+	VMOVAPS Z23, Z7
 	VPXORD Z27, Z27, Z27
-	MOVL $0xffff, AX
-	VPBROADCASTD AX, Z28
 	VMOVDQU32 order<>+0(SB), Z29
 	VMOVDQU32 order<>+64(SB), Z30
 	XORL R10, R10
