@@ -473,6 +473,9 @@ func testCoarse(t *testing.T, l Tokens, rng *rand.Rand) {
 			c.Limits[s] = inf
 			if s < n {
 				c.MulBytes[s], c.AddBytes[s] = rng.Float32()*0x1p-12, float32(rng.NormFloat64())*100
+				if rng.IntN(8) == 0 { // beyond both ends, of 16 bits, too
+					c.AddBytes[s] = []float32{-1e9, -1e6, 200, 1e6, 1e9}[rng.IntN(5)]
+				}
 				c.MulWords[s], c.LowWords[s] = rng.Float32()*0x1p-5, float32(rng.NormFloat64())*1000
 				c.Limits[s] = float32(rng.IntN(1<<20) - 1<<19)
 				if rng.IntN(4) > 0 {
