@@ -70,6 +70,7 @@ func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
 // kernel scores documents of a chunk and, where it has the two others, parts of
 // a document, of whose maxima it makes the score.
 type kernel struct {
+	rows   bool // of S are needed
 	docs   func(dst []float32, ch *kernels.Chunk, docs []uint32)
 	maxima func(dst []float64, ch *kernels.Chunk, lo, hi int)
 	total  func(maxima []float64) float32
@@ -245,7 +246,11 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 	}
 	r.tally(found, func(p *PartStats) *int64 { return &p.Candidates })
 	if r.plan.how == PlanExact {
-		return r.rank(found, nil, kernels.Fast)
+		level := kernels.Fast
+		if r.table.rowsOnly() {
+			level = kernels.Fine
+		}
+		return r.rank(found, nil, level)
 	}
 	approx, err := r.approximate(found)
 	if err != nil {
@@ -277,13 +282,17 @@ func (r *run) tally(docs []uint32, of func(*PartStats) *int64) {
 	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
 }
 
-// table says what there is of S: nothing, all of it, or what Screen promises, the rows
-// of documents and, if best is above 0, that many best centroids and what Approx needs.
+// table says what there is of S: nothing, all of it, or what Screen promises, the rows of
+// documents and, if best is above 0, that many best centroids and what Approx and level Fast
+// need.
 type table struct {
 	all      bool
 	screened bool
 	best     int
 }
+
+// rowsOnly tells whether there is nothing but rows, which level Fine has.
+func (t table) rowsOnly() bool { return t.screened && t.best == 0 }
 
 // serves tells whether all is there that another has.
 func (t table) serves(u table) bool {
@@ -296,10 +305,12 @@ func (p *plan) wanted(tokens float64, lists int) table {
 	switch {
 	case p.how == PlanProbe && p.probes <= insertProbes:
 		return table{screened: true, best: min(p.probes+1, lists)}
+	case p.how == PlanProbe:
+		return table{all: true}
 	case p.how == PlanExact && tokens < float64(lists)/4:
 		return table{screened: true}
 	}
-	return table{all: true}
+	return table{screened: true, best: 1}
 }
 
 // prepare computes S, or what is wanted of it, and what the kernels derive from it.
