@@ -36,7 +36,7 @@ func (q *query) levelError(i int, level kernels.Level) (fixed, factor float64) {
 	s, r := q.s, &q.ranges[i]
 	a, rowBytes := s.scaleBound(), float64(s.rowBytes)
 	product := r.norm*s.normMax() + a*r.abs // bounds the product and its parts
-	var score, word float64 // errors of S
+	var score, word float64                 // errors of S
 	if level == kernels.Fast && q.coarse() {
 		score, word = q.screen.tokens[i].error, roundUnit*q.wordUnit(i)
 		product += score

@@ -24,7 +24,7 @@ import (
 
 const (
 	// screenCentroids is the number of centroids from which on screening pays.
-	screenCentroids = 1 << 16
+	screenCentroids = 1 << 10
 	// maxScreenSum bounds sums, of which products take up to 63·128 a dimension, and
 	// leave some for z.
 	maxScreenSum = 1 << 24
@@ -116,12 +116,12 @@ type screenQuery struct {
 	keep int // best centroids of a query token by products of bytes
 	c    *screening
 
-	integers  []float32         // n
-	panel     []byte            // [groups, stride/4, 32, 4]: n
-	start     [][32]int32       // [groups]: z − 128·Σn; the 128 is that of unsigned levels
-	vectors   tier.QueryVectors // n, where bytes are not multiplied
-	tokens    []screenToken
-	units     []tier.CoarseUnits // [groups]
+	integers []float32         // n
+	panel    []byte            // [groups, stride/4, 32, 4]: n
+	start    [][32]int32       // [groups]: z − 128·Σn; the 128 is that of unsigned levels
+	vectors  tier.QueryVectors // n, where bytes are not multiplied
+	tokens   []screenToken
+	units    []tier.CoarseUnits // [groups]
 
 	best   [][]kernels.CentroidScore // lists [query tokens, keep] of the best by bytes; by mu
 	filled int                       // of the lists

@@ -23,7 +23,7 @@ type tileQuery struct {
 	tokens []tileToken
 	tiles  []byte         // [groups of 32, blocks of 64 fields, 4096]
 	shift  [][2][16]int32 // [groups]
-	values []int32 // scratch: v of one query token
+	values []int32        // scratch: v of one query token
 }
 
 // tileToken is how a query token is rounded.
