@@ -271,7 +271,7 @@ func (r *run) ready(parts group, n int, vectors, weights []float32) error {
 	if r.stats.Plans == nil {
 		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
 	}
-	return r.prepare(vectors, weights, r.plan.wanted(float64(n)*float64(tokens)/float64(max(docs, 1)), lists))
+	return r.prepare(vectors, weights, r.plan.wanted(n, float64(tokens)/float64(max(docs, 1)), lists))
 }
 
 // tally counts documents by part, where there are several.
@@ -299,18 +299,25 @@ func (t table) serves(u table) bool {
 	return t.all || u.screened && t.screened && t.best >= u.best
 }
 
-// wanted is what the plan needs of S, where documents of about so many tokens are
-// allowed. Few of them have so few centroids that their rows are all there has to be.
-func (p *plan) wanted(tokens float64, lists int) table {
-	switch {
-	case p.how == PlanProbe && p.probes <= insertProbes:
-		return table{screened: true, best: min(p.probes+1, lists)}
-	case p.how == PlanProbe:
-		return table{all: true}
-	case p.how == PlanExact && tokens < float64(lists)/4:
+// wanted is what the plan needs of S, where n documents of so many tokens in the mean are
+// allowed. Few of them have so few centroids that their rows are all there has to be. Where
+// documents with a fine score have about as many tokens as there are centroids, most rows are
+// needed, which takes less time for all of them at once.
+func (p *plan) wanted(n int, tokens float64, lists int) table {
+	if p.how == PlanExact && float64(n)*tokens < float64(lists)/4 {
 		return table{screened: true}
 	}
-	return table{screened: true, best: 1}
+	fine, best := p.k+p.k/4, 1
+	if p.how != PlanExact && p.exact == 0 {
+		fine = 2 * leading(p.k, p.share)
+	}
+	if p.how == PlanProbe {
+		best = min(p.probes+1, lists)
+	}
+	if p.how == PlanProbe && p.probes > insertProbes || float64(min(fine, n))*tokens > float64(lists) {
+		return table{all: true}
+	}
+	return table{screened: true, best: best}
 }
 
 // prepare computes S, or what is wanted of it, and what the kernels derive from it.

@@ -24,7 +24,7 @@ import (
 
 const (
 	// screenCentroids is the number of centroids from which on screening pays.
-	screenCentroids = 1 << 10
+	screenCentroids = 1 << 12
 	// maxScreenSum bounds sums, of which products take up to 63·128 a dimension, and
 	// leave some for z.
 	maxScreenSum = 1 << 24
