@@ -33,8 +33,6 @@ const (
 	maxScreenBest = 48
 	// screenRows is the number of rows of a block: its products stay in L1.
 	screenRows = 192
-	// screenSample is the number of runs of 16 centroids that means are taken over.
-	screenSample = 64
 )
 
 // screening is the centroids rounded to bytes.
@@ -48,21 +46,23 @@ type screening struct {
 
 	norm, off float64   // the largest of a centroid: ‖l‖, ‖ε‖
 	most      []float64 // [dim]: the largest |ε|
+	mean      []float32 // [dim]: of the centroids
 }
 
 // newScreening rounds the centroids: some 30 ms for 65,536, once.
 func (s *scorer) newScreening() *screening {
 	k, dim := s.codec.Centroids.K, s.dim
-	c := &screening{stride: (dim + 3) &^ 3, step: make([]float32, dim), middle: make([]float32, dim), most: make([]float64, dim)}
+	c := &screening{stride: (dim + 3) &^ 3, step: make([]float32, dim), middle: make([]float32, dim), most: make([]float64, dim), mean: make([]float32, dim)}
 	lo, hi := make([]float32, dim), make([]float32, dim)
 	resetRange(lo, hi)
-	block := make([]float32, screenRows*dim)
+	block, sums := make([]float32, screenRows*dim), make([]float64, dim)
 	for c0 := 0; c0 < k; c0 += screenRows {
 		n := min(screenRows, k-c0)
 		s.rows(block, c0, c0+n)
 		for r := range n {
 			for j, v := range block[r*dim : (r+1)*dim] {
 				lo[j], hi[j] = min(lo[j], v), max(hi[j], v)
+				sums[j] += float64(v)
 			}
 		}
 	}
@@ -72,6 +72,7 @@ func (s *scorer) newScreening() *screening {
 			inverse[j] = 1 / c.step[j]
 		}
 		c.middle[j] = lo[j] + float32(128*c.step[j])
+		c.mean[j] = float32(sums[j] / float64(k))
 		if !finite(inverse[j]) || !finite(c.middle[j]) {
 			return c
 		}
@@ -184,7 +185,7 @@ func (q *query) Screen(n int) bool {
 			q.lo[i] -= float32(t.error)
 			q.hi[i] += float32(t.error)
 		}
-		q.sampleMeans()
+		q.screenMeans()
 		q.sealRanges()
 		q.coarseUnits()
 		q.built[builtApprox].Store(true) // by CentroidScores
@@ -258,31 +259,19 @@ func (q *query) roundVectors() {
 	}
 }
 
-// sampleMeans settles the units of the bytes of Approx.
-func (q *query) sampleMeans() {
-	s, x := q.s, &q.screen
-	k := s.codec.Centroids.K
-	a, groups := &q.approx, (q.N+31)/32
+// screenMeans settles the units of the bytes of Approx: the mean of a column of S is the product
+// with the mean of the centroids.
+func (q *query) screenMeans() {
+	s, a := q.s, &q.approx
 	a.means = resize(a.means, q.N)
-	sums := a.means
-	clear(sums)
-	sc := s.screens.Get().(*screenScratch)
-	for b := range screenSample {
-		c0 := b * (k - 16) / (screenSample - 1)
-		for g := 0; g < q.N; g += 32 {
-			products := q.products(sc, g/32, c0, c0+16)
-			for r := range products {
-				for i, v := range products[r][:min(32, q.N-g)] {
-					sums[g+i] += float64(v)
-				}
-			}
+	for i := range a.means {
+		var sum float64
+		for j, v := range q.Vectors[i*s.dim : (i+1)*s.dim] {
+			sum += float64(v) * float64(q.screen.c.mean[j]) // exact
 		}
+		a.means[i] = sum
 	}
-	s.screens.Put(sc)
-	for i, v := range sums {
-		sums[i] = x.tokens[i].unit * (v / (16 * screenSample))
-	}
-	a.rows = resize(a.rows, groups*k)
+	a.rows = resize(a.rows, (q.N+31)/32*s.codec.Centroids.K)
 	q.approxUnits()
 }
 
