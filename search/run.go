@@ -70,6 +70,7 @@ func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
 // kernel scores documents of a chunk and, where it has the two others, parts of
 // a document, of whose maxima it makes the score.
 type kernel struct {
+	rows   bool // of S are needed
 	docs   func(dst []float32, ch *kernels.Chunk, docs []uint32)
 	maxima func(dst []float64, ch *kernels.Chunk, lo, hi int)
 	total  func(maxima []float64) float32
@@ -245,7 +246,11 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 	}
 	r.tally(found, func(p *PartStats) *int64 { return &p.Candidates })
 	if r.plan.how == PlanExact {
-		return r.rank(found, nil, kernels.Fast)
+		level := kernels.Fast
+		if r.table.rowsOnly() {
+			level = kernels.Fine
+		}
+		return r.rank(found, nil, level)
 	}
 	approx, err := r.approximate(found)
 	if err != nil {
@@ -266,7 +271,7 @@ func (r *run) ready(parts group, n int, vectors, weights []float32) error {
 	if r.stats.Plans == nil {
 		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
 	}
-	return r.prepare(vectors, weights, r.plan.wanted(float64(n)*float64(tokens)/float64(max(docs, 1)), lists))
+	return r.prepare(vectors, weights, r.plan.wanted(n, float64(tokens)/float64(max(docs, 1)), lists))
 }
 
 // tally counts documents by part, where there are several.
@@ -277,29 +282,42 @@ func (r *run) tally(docs []uint32, of func(*PartStats) *int64) {
 	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
 }
 
-// table says what there is of S: nothing, all of it, or what Screen promises, the rows
-// of documents and, if best is above 0, that many best centroids and what Approx needs.
+// table says what there is of S: nothing, all of it, or what Screen promises, the rows of
+// documents and, if best is above 0, that many best centroids and what Approx and level Fast
+// need.
 type table struct {
 	all      bool
 	screened bool
 	best     int
 }
 
+// rowsOnly tells whether there is nothing but rows, which level Fine has.
+func (t table) rowsOnly() bool { return t.screened && t.best == 0 }
+
 // serves tells whether all is there that another has.
 func (t table) serves(u table) bool {
 	return t.all || u.screened && t.screened && t.best >= u.best
 }
 
-// wanted is what the plan needs of S, where documents of about so many tokens are
-// allowed. Few of them have so few centroids that their rows are all there has to be.
-func (p *plan) wanted(tokens float64, lists int) table {
-	switch {
-	case p.how == PlanProbe && p.probes <= insertProbes:
-		return table{screened: true, best: min(p.probes+1, lists)}
-	case p.how == PlanExact && tokens < float64(lists)/4:
+// wanted is what the plan needs of S, where n documents of so many tokens in the mean are
+// allowed. Few of them have so few centroids that their rows are all there has to be. Where
+// documents with a fine score have about as many tokens as there are centroids, most rows are
+// needed, which takes less time for all of them at once.
+func (p *plan) wanted(n int, tokens float64, lists int) table {
+	if p.how == PlanExact && float64(n)*tokens < float64(lists)/4 {
 		return table{screened: true}
 	}
-	return table{all: true}
+	fine, best := p.k+p.k/4, 1
+	if p.how != PlanExact && p.exact == 0 {
+		fine = 2 * leading(p.k, p.share)
+	}
+	if p.how == PlanProbe {
+		best = min(p.probes+1, lists)
+	}
+	if p.how == PlanProbe && p.probes > insertProbes || float64(min(fine, n))*tokens > float64(lists) {
+		return table{all: true}
+	}
+	return table{screened: true, best: best}
 }
 
 // prepare computes S, or what is wanted of it, and what the kernels derive from it.

@@ -47,7 +47,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 			return one(i)
 		}
 	}
-	if what == storage.All && !r.table.all {
+	if k.rows {
 		if err := r.fill(docs, what); err != nil {
 			return nil, 0, err
 		}

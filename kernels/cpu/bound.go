@@ -25,8 +25,8 @@ func (q *query) ErrorBound(level kernels.Level) float32 {
 }
 
 // levelError bounds the error of the product of query token i with a decoded
-// token at a level, that of S left out: factor times the factor of the token, and
-// fixed times the largest factor. The residual part is wrong, at level Fast, by a
+// token at a level, that of S in float32 left out: factor times the factor of the token, and
+// fixed times the largest factor. S by products of bytes is off by what screenToken says. The residual part is wrong, at level Fast, by a
 // unit for each residual byte (two nibbles rounded to half a unit) and three for
 // the roundings of S, scale and result, a unit being (max|S| + max a·max|⟨g ⊙ q,
 // w⟩|) / (32764 − residual bytes); at level Fine by the same with units of 2⁻³² of
@@ -36,22 +36,27 @@ func (q *query) levelError(i int, level kernels.Level) (fixed, factor float64) {
 	s, r := q.s, &q.ranges[i]
 	a, rowBytes := s.scaleBound(), float64(s.rowBytes)
 	product := r.norm*s.normMax() + a*r.abs // bounds the product and its parts
+	var score, word float64                 // errors of S
+	if level == kernels.Fast && q.coarse() {
+		score, word = q.screen.tokens[i].error, roundUnit*q.wordUnit(i)
+		product += score
+	}
 	switch q.way(level) {
 	case byLevels, byLevelTables:
-		factor = a*r.rounding[level] + 16*eps*product
+		factor = word + a*r.rounding[level] + 16*eps*product
 	case byFineTables:
 		factor = a*r.fine*(rowBytes+3) + 12*eps*product
 	case byTiles:
-		q.ensure(builtFast, (*query).buildTiles)
+		q.ensure(builtTiles, (*query).buildTiles)
 		t := &q.tile.tokens[i]
 		factor = t.error + q.tileUnits()*t.unit + 8*eps*product
 		fixed = roundUnit * t.unit
 	case byFastTables:
 		factor = r.fast*(rowBytes+3) + 8*eps*product
 	default:
-		factor = (float64(s.dim)+8)*eps*a*r.abs + 12*eps*product
+		factor = word + (float64(s.dim)+8)*eps*a*r.abs + 12*eps*product
 	}
-	return fixed, factor + eps*product
+	return fixed, factor + score + eps*product
 }
 
 // roundUnit is half a unit, and what float32 may add to it.
@@ -69,15 +74,15 @@ func (q *query) tileUnits() float64 {
 // scaleBound is the largest |scale| of a centroid.
 func (s *scorer) scaleBound() float64 { return max(s.aMax, -s.aMin) }
 
-// Shortfall implements [kernels.Query]. Both levels use the same S, whose error
+// Shortfall implements [kernels.Query]. Where both levels use the same S, its error
 // does not count.
 func (q *query) Shortfall(b kernels.Bound) kernels.Shortfall {
 	fast := q.way(kernels.Fast)
-	switch fast {
-	case byFloat: // so is level Fine then
+	switch {
+	case fast == byFloat && !q.coarse(): // so is level Fine then
 		return kernels.Shortfall{}
-	case byTiles:
-		q.ensure(builtFast, (*query).buildTiles)
+	case fast == byTiles:
+		q.ensure(builtTiles, (*query).buildTiles)
 	}
 	q.ensure(builtShort+int(b), func(q *query) {
 		q.short[b] = q.shortfall(b, fast)
@@ -95,6 +100,9 @@ func (q *query) shortfall(b kernels.Bound, fast way) (short kernels.Shortfall) {
 	var like []float32
 	if b != kernels.Worst {
 		like = q.liken(fast)
+		if q.coarse() {
+			square[0] = q.centroidSquare()
+		}
 	}
 	for i := range q.ranges {
 		if q.over(i) {
@@ -118,10 +126,36 @@ func (q *query) shortfall(b kernels.Bound, fast way) (short kernels.Shortfall) {
 	return short
 }
 
-// spread is √Σh² of the roundings ±h of level Fast that query token i meets, and
-// what has to be added in full: the rest, which is not known to cancel. Level Fine
-// rounds the query too, which has only to be added to each h.
+// centroidSquare is Σh² of the roundings ±h of centroids. Query tokens whose best tokens of a
+// document have the same centroid meet the same ones; that may be all of them.
+func (q *query) centroidSquare() (square float64) {
+	for j, e := range q.screen.c.most {
+		var sum float64
+		for i, w := range q.weights {
+			sum += float64(max(w, 0)) * math.Abs(float64(q.Vectors[i*q.s.dim+j]))
+		}
+		square += float64(e*sum) * float64(e*sum)
+	}
+	return square
+}
+
+// spread is √Σh² of the roundings ±h of level Fast that query token i meets, those of
+// centroids left out, and what has to be added in full: the rest, which is not known to
+// cancel. Level Fine rounds the query too, which has only to be added to each h.
 func (q *query) spread(i int, fast way) (spread, rest float64) {
+	if spread, rest = q.residualSpread(i, fast); q.coarse() {
+		t := &q.screen.tokens[i]
+		spread, rest = math.Hypot(spread, t.spread), rest+t.rest
+		if fast == byLevels || fast == byFloat {
+			spread = math.Hypot(spread, roundUnit*q.wordUnit(i))
+		}
+	}
+	return spread, rest
+}
+
+// residualSpread is spread but for the sums that words of S are made of, and for the
+// roundings of words of S alone.
+func (q *query) residualSpread(i int, fast way) (spread, rest float64) {
 	s, r := q.s, &q.ranges[i]
 	a := s.scaleBound()
 	rest = 34 * eps * (r.norm*s.normMax() + a*r.abs)
@@ -134,6 +168,8 @@ func (q *query) spread(i int, fast way) (spread, rest float64) {
 	}
 	all := math.Sqrt(float64(s.dim)) * fine
 	switch fast {
+	case byFloat:
+		return 0, rest + float64(s.dim+8)*eps*a*r.abs
 	case byLevels:
 		return a*s.wMax*math.Sqrt(r.square) + all, rest
 	case byTiles:
@@ -163,7 +199,7 @@ type likeness struct {
 const chance = 1.0 / 32
 
 // liken finds out how many query tokens are rounded alike: in tables, bytes or tiles,
-// whose steps differ in size.
+// whose steps differ in size. If S is made of another rounding, the larger steps count.
 func (q *query) liken(fast way) []float32 {
 	s, l := q.s, &q.alike
 	l.of, l.counter.Ended = resize(l.of, q.N), q.ended
@@ -176,8 +212,13 @@ func (q *query) liken(fast way) []float32 {
 			if steps *= 4; q.tile.tokens[i].grain > 0 {
 				steps /= q.tile.tokens[i].grain
 			}
+		case byFloat:
+			steps = math.Inf(1)
 		default: // an entry is the sum of several, each with an error of its own
 			steps *= s.wMax / q.ranges[i].fast
+		}
+		if unit := q.screen.unit(i); unit > 0 {
+			steps = min(steps, 4*math.Abs(float64(q.Vectors[i*s.dim+j])*float64(q.screen.c.step[j]))/unit)
 		}
 		if !(steps < float64(alike.MaxCode)) {
 			return alike.MaxCode

@@ -29,6 +29,7 @@ const (
 type levelQuery struct {
 	bytes     []byte                // [groups, fields of a byte, quads, parts, 32, 4]
 	unit, mid [][levelGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·sum
+	words     [][levelGroup]float32 // units of words of S
 }
 
 // byLevels reports whether MaxSim at a level is done by tier.Tokens.MaxLevels. Where
@@ -157,15 +158,17 @@ func (q *query) buildLevels(level kernels.Level) {
 	groups, size := (q.N+levelGroup-1)/levelGroup, planes*quads*parts*4*levelGroup
 	l.bytes = resize(l.bytes, groups*size)
 	clear(l.bytes)
-	l.unit, l.mid = resize(l.unit, groups), resize(l.mid, groups)
+	l.unit, l.mid, l.words = resize(l.unit, groups), resize(l.mid, groups), resize(l.words, groups)
 	clear(l.unit)
 	clear(l.mid)
+	clear(l.words)
 	for i := range q.N {
 		if q.over(i) {
 			return
 		}
 		g, lane := i/levelGroup, i%levelGroup
 		l.unit[g][lane], l.mid[g][lane] = q.levelUnits(i, level)
+		l.words[g][lane] = float32(q.wordUnit(i))
 		group, u := l.bytes[g*size:(g+1)*size], q.ranges[i].unit[level]
 		for j := range s.dim {
 			v := integer(q.scaled(i, j), u)

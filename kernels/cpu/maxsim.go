@@ -70,6 +70,9 @@ func (q *query) way(level kernels.Level) way {
 
 // path prepares the way of a level.
 func (q *query) path(sc *scratch, level kernels.Level) path {
+	if q.screen.on && !q.coarse() {
+		level = kernels.Fine // has all that there is of S
+	}
 	switch q.way(level) {
 	case byLevels:
 		if level == kernels.Fine && q.byFineTiles() {
@@ -85,15 +88,17 @@ func (q *query) path(sc *scratch, level kernels.Level) path {
 		sc.paths.fine = finePath{floatUnits: floatUnits{q}, sc: sc}
 		return &sc.paths.fine
 	case byTiles:
-		q.ensure(builtFast, (*query).buildTiles)
+		q.ensure(builtTiles, (*query).buildTiles)
+		q.ensure(builtWords, (*query).buildWords)
 		sc.paths.tiles = tilesPath{q: q, sc: sc}
 		return &sc.paths.tiles
 	case byFastTables:
 		q.ensure(builtFast, (*query).buildFast)
+		q.ensure(builtWords, (*query).buildWords)
 		sc.paths.fast = fastPath{q: q, sc: sc}
 		return &sc.paths.fast
 	}
-	sc.paths.float = floatPath{floatUnits: floatUnits{q}, sc: sc}
+	sc.paths.float = floatPath{floatUnits: floatUnits{q}, sc: sc, words: level == kernels.Fast && q.coarse()}
 	return &sc.paths.float
 }
 
@@ -194,7 +199,7 @@ func (p *fastPath) begin(docs, group int) {
 func (p *fastPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 	s, f, g := p.q.s, &p.q.fast, p.g
 	k := s.codec.Centroids.K
-	s.loops.MaxFast(p.sc.fast[:len(ranges)], ranges, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], f.scores[g*k:(g+1)*k],
+	s.loops.MaxFast(p.sc.fast[:len(ranges)], ranges, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], p.q.words.rows[g*k:(g+1)*k],
 		c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.scale16)
 }
 
@@ -276,9 +281,14 @@ func (p *levelsPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 	q, s, l, g := p.q, p.q.s, &p.q.levels[p.level], p.g
 	nbits, size := s.codec.Codebook.Nbits, len(l.bytes)/len(l.unit)
 	p.sc.levels = resize(p.sc.levels, 8/nbits*(4*s.rowBytes+64))
+	var words []row
+	if p.level == kernels.Fast && q.coarse() {
+		k := s.codec.Centroids.K
+		words = q.words.rows[g*k : (g+1)*k]
+	}
 	s.loops.MaxLevels(p.sc.wide[:len(ranges)], ranges, l.bytes[g*size:(g+1)*size], p.sc.levels, nbits, levelParts(p.level), q.scores[g*levelGroup:],
 		c.Codes, c.CodeBytes, s.rowBytes, c.Residuals, c.Factors, s.codec.CentroidScale,
-		q.Stride, p.n, &l.mid[g], &l.unit[g])
+		q.Stride, p.n, &l.mid[g], &l.unit[g], words, &l.words[g])
 }
 
 func (p *levelsPath) largest(dst []float64, doc int) { widen(dst, p.sc.wide[doc][:]) }
@@ -311,7 +321,8 @@ func (s *scorer) factorUnit() float64 { return float64(s.codec.FactorMax) / 3276
 // tables would be too large. All query tokens are one group.
 type floatPath struct {
 	floatUnits
-	sc *scratch
+	sc    *scratch
+	words bool // in place of S
 }
 
 // The products of all documents of a call are kept.
@@ -339,6 +350,9 @@ func (p *floatPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 			}
 			factor := float32(c.Factor(t))
 			scores := q.scores[code*q.Stride:]
+			if p.words {
+				scores = p.row(code)
+			}
 			for j, r := range products {
 				if v := float32(factor * (scores[j] + float32(a*r))); v > best[j] {
 					best[j] = v
@@ -346,6 +360,18 @@ func (p *floatPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 			}
 		}
 	}
+}
+
+// row is the row of S that words stand for.
+func (p *floatPath) row(code int) []float32 {
+	q, sc := p.q, p.sc
+	w, k := &q.words, q.s.codec.Centroids.K
+	sc.rows = resize(sc.rows, q.N)
+	for i := range sc.rows {
+		word := uint16(w.rows[i/fastGroup*k+code][i%fastGroup/4] >> (i % 4 * 16))
+		sc.rows[i] = float32(int32(word)-32768) * float32(q.wordUnit(i))
+	}
+	return sc.rows
 }
 
 func (p *floatPath) largest(dst []float64, doc int) {

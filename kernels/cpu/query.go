@@ -29,7 +29,7 @@ type query struct {
 	fine     fineTables
 	tile     tileQuery            // in place of fast
 	fineTile fineTiles            // in place of fine
-	words    rowWords             // of fast or tile
+	words    rowWords             // S, for fast and tile, and where it is screened for others
 	levels   [2]levelQuery        // by level
 	short    [2]kernels.Shortfall // by bound
 	alike    likeness             // scratch of short
@@ -37,7 +37,7 @@ type query struct {
 
 	nibbles [2][16]row // scratch of fillTables
 
-	built [7]atomic.Bool
+	built [9]atomic.Bool
 	ended func() bool // nil: never
 }
 
@@ -55,6 +55,8 @@ const endStep = 64
 // parts of a query that are built at first use.
 const (
 	builtApprox = iota
+	builtWords
+	builtTiles
 	builtFast
 	builtFine
 	builtLevels                   // and the next, by level
@@ -169,6 +171,12 @@ func (s *scorer) rows(dst []float32, lo, hi int) {
 
 // Seal implements [kernels.Query].
 func (q *query) Seal() {
+	if !q.coarse() { // which has needed the ranges before
+		q.sealRanges()
+	}
+}
+
+func (q *query) sealRanges() {
 	q.ranges = resize(q.ranges, q.N)
 	for i := range q.ranges {
 		if q.over(i) {

@@ -4,36 +4,35 @@ import (
 	"math"
 	"math/bits"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
-// Of many centroids most rows of S only have to be known roughly: to find the best
-// centroids of a query token, and in the bytes of Approx. So centroids and query are
+// Most rows of S only have to be known roughly: to find the best centroids of a query
+// token, in the bytes of Approx and in the words of level Fast. So centroids and query are
 // rounded to bytes, as filter.go does, and S to products of these; float32 rows are
-// computed of the best centroids, and of those that documents have which get an exact
-// score. With
+// computed of the best centroids, and of those that documents have which get a score of
+// level Fine. With
 //
-//	c = m + s ⊙ l    and    s ⊙ q = u·n,
+//	c = m + s ⊙ l + ε,    s ⊙ q = u·n + δ    and    ⟨q, m⟩ = u·z + ζ,
 //
-// for levels l of −128 to 127 and integers n of ±63, ⟨q, c⟩ ≈ ⟨q, m⟩ + u·⟨n, l⟩. The sum
-// is one of integers, exact in float32 up to maxScreenDim dimensions, so that processors
-// that multiply bytes and those that do not agree to the bit. (Two products of bytes fit
-// 16 bits then, in which AVX2 adds them.)
+// for levels l of −128 to 127, integers n of ±63 and an integer z, ⟨q, c⟩ is
+// u·(z + ⟨n, l⟩) + ζ + ⟨δ, l⟩ + ⟨q, ε⟩. The sum is one of integers, exact in float32, so that
+// processors that multiply bytes and those that do not agree to the bit. (Two products of
+// bytes fit 16 bits then, in which AVX2 adds them.) The rest is the error of S.
 
 const (
 	// screenCentroids is the number of centroids from which on screening pays.
-	screenCentroids = 1 << 16
-	// maxScreenDim keeps sums below 2²⁴.
-	maxScreenDim = 1 << 24 / (63 * 128) &^ 15
+	screenCentroids = 1 << 12
+	// maxScreenSum bounds sums, of which products take up to 63·128 a dimension, and
+	// leave some for z.
+	maxScreenSum = 1 << 24
+	maxScreenDim = (maxScreenSum - 1<<20) / (63 * 128) &^ 15
 	// maxScreenBest bounds the best centroids of a query token that are looked for.
 	maxScreenBest = 48
 	// screenRows is the number of rows of a block: its products stay in L1.
 	screenRows = 192
-	// screenSample is the number of runs of 16 centroids that means are taken over.
-	screenSample = 64
 )
 
 // screening is the centroids rounded to bytes.
@@ -44,21 +43,26 @@ type screening struct {
 	step   []float32 // [dim]: s
 	middle []float32 // [dim]: m
 	ok     bool      // the range of centroids is finite
+
+	norm, off float64   // the largest of a centroid: ‖l‖, ‖ε‖
+	most      []float64 // [dim]: the largest |ε|
+	mean      []float32 // [dim]: of the centroids
 }
 
 // newScreening rounds the centroids: some 30 ms for 65,536, once.
 func (s *scorer) newScreening() *screening {
 	k, dim := s.codec.Centroids.K, s.dim
-	c := &screening{stride: (dim + 3) &^ 3, step: make([]float32, dim), middle: make([]float32, dim)}
+	c := &screening{stride: (dim + 3) &^ 3, step: make([]float32, dim), middle: make([]float32, dim), most: make([]float64, dim), mean: make([]float32, dim)}
 	lo, hi := make([]float32, dim), make([]float32, dim)
 	resetRange(lo, hi)
-	block := make([]float32, screenRows*dim)
+	block, sums := make([]float32, screenRows*dim), make([]float64, dim)
 	for c0 := 0; c0 < k; c0 += screenRows {
 		n := min(screenRows, k-c0)
 		s.rows(block, c0, c0+n)
 		for r := range n {
 			for j, v := range block[r*dim : (r+1)*dim] {
 				lo[j], hi[j] = min(lo[j], v), max(hi[j], v)
+				sums[j] += float64(v)
 			}
 		}
 	}
@@ -68,6 +72,7 @@ func (s *scorer) newScreening() *screening {
 			inverse[j] = 1 / c.step[j]
 		}
 		c.middle[j] = lo[j] + float32(128*c.step[j])
+		c.mean[j] = float32(sums[j] / float64(k))
 		if !finite(inverse[j]) || !finite(c.middle[j]) {
 			return c
 		}
@@ -87,16 +92,22 @@ func (s *scorer) newScreening() *screening {
 		n := min(screenRows, k-c0)
 		s.rows(block, c0, c0+n)
 		for r := range n {
+			var norm, off float64
 			for j, v := range block[r*dim : (r+1)*dim] {
 				level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 255)
+				l := float64(level - 128)
+				e := float64(v) - float64(c.middle[j]) - float64(l*float64(c.step[j]))
+				norm, off, c.most[j] = norm+l*l, off+float64(e*e), max(c.most[j], e, -e)
 				if c.levels != nil {
 					c.levels[(c0+r)*c.stride+j] = byte(level)
 				} else {
 					copy(c.halves[2*((c0+r)*dim+j):], half[level][:])
 				}
 			}
+			c.norm, c.off = max(c.norm, norm), max(c.off, off)
 		}
 	}
+	c.norm, c.off = math.Sqrt(c.norm), math.Sqrt(c.off)
 	return c
 }
 
@@ -106,12 +117,12 @@ type screenQuery struct {
 	keep int // best centroids of a query token by products of bytes
 	c    *screening
 
-	integers  []float32         // n
-	panel     []byte            // [groups, stride/4, 32, 4]: n
-	start     [][32]int32       // [groups]: −128·Σn, what the 128 of unsigned levels add
-	vectors   tier.QueryVectors // n, where bytes are not multiplied
-	unit, mid []float64         // of each query token: S ≈ mid + unit·sum
-	mul, add  [][32]float32     // [groups]: of the bytes of Approx, for sums
+	integers []float32         // n
+	panel    []byte            // [groups, stride/4, 32, 4]: n
+	start    [][32]int32       // [groups]: z − 128·Σn; the 128 is that of unsigned levels
+	vectors  tier.QueryVectors // n, where bytes are not multiplied
+	tokens   []screenToken
+	units    []tier.CoarseUnits // [groups]
 
 	best   [][]kernels.CentroidScore // lists [query tokens, keep] of the best by bytes; by mu
 	filled int                       // of the lists
@@ -120,11 +131,20 @@ type screenQuery struct {
 	have   []uint64                  // those that are there
 }
 
+// screenToken is how a query token is rounded.
+type screenToken struct {
+	unit   float64 // S ≈ unit·sum
+	z      float32 // of the sum
+	error  float64 // bounds what the sum is off
+	spread float64 // √Σh² of the roundings ±h of the query that are part of it
+	rest   float64 // what neither these nor those of centroids are
+}
+
 // screenScratch is the work space of one call.
 type screenScratch struct {
 	products [screenRows][32]float32
 	plain    []float32 // where bytes are not multiplied
-	limits   [][32]float32
+	units    []tier.CoarseUnits
 	found    [screenRows]uint32
 }
 
@@ -161,18 +181,34 @@ func (q *query) Screen(n int) bool {
 	if n > 0 {
 		x.keep = min(n+n/4+6, k)
 		q.roundVectors()
-		q.sampleMeans()
+		for i, t := range x.tokens { // words hold what sums are
+			q.lo[i] -= float32(t.error)
+			q.hi[i] += float32(t.error)
+		}
+		q.screenMeans()
+		q.sealRanges()
+		q.coarseUnits()
 		q.built[builtApprox].Store(true) // by CentroidScores
 	}
 	return true
 }
 
+// unit is that of a query token's sums, 0 where S is not made of them.
+func (x *screenQuery) unit(i int) float64 {
+	if !x.on || x.keep == 0 {
+		return 0
+	}
+	return x.tokens[i].unit
+}
+
+// coarse reports whether level Fast has S by products of bytes.
+func (q *query) coarse() bool { return q.screen.on && q.screen.keep > 0 }
+
 // roundVectors rounds the query.
 func (q *query) roundVectors() {
 	s, x := q.s, &q.screen
 	groups, size := (q.N+31)/32, x.c.stride*32
-	x.unit, x.mid = resize(x.unit, q.N), resize(x.mid, q.N)
-	x.start = resize(x.start, groups)
+	x.tokens, x.start = resize(x.tokens, q.N), resize(x.start, groups)
 	clear(x.start)
 	bytes := x.c.levels != nil
 	if bytes {
@@ -183,82 +219,97 @@ func (q *query) roundVectors() {
 	clear(x.integers)
 	for i := range q.N {
 		v := q.Vectors[i*s.dim : (i+1)*s.dim]
-		var largest float64
-		x.mid[i] = 0
+		var largest, mid, norm float64
 		for j, m := range x.c.middle {
 			largest = max(largest, math.Abs(float64(v[j])*float64(x.c.step[j])))
-			x.mid[i] += float64(v[j]) * float64(m)
+			mid += float64(v[j]) * float64(m)
+			norm += float64(v[j]) * float64(v[j])
 		}
-		x.unit[i] = largest / 63
-		if !(x.unit[i] > leastUnit) {
-			x.unit[i] = 0
-			continue
+		unit := max(largest/63, math.Abs(mid)/float64(maxScreenSum-63*128*s.dim-1))
+		if !(unit > leastUnit) {
+			unit = 0
 		}
-		var sum int32
+		var sum, z int32
+		var most, square, all float64 // of |δ|
 		for j := range v {
-			n := integer(float64(v[j])*float64(x.c.step[j]), x.unit[i])
-			x.integers[i*s.dim+j] = float32(n)
+			x, n := float64(v[j])*float64(x.c.step[j]), int32(0)
+			if unit > 0 {
+				n = integer(x, unit)
+			}
+			off := math.Abs(x - float64(float64(n)*unit))
+			most, square, all = max(most, off), square+float64(off*off), all+off
+			q.screen.integers[i*s.dim+j] = float32(n)
 			sum += n
 			if bytes {
-				x.panel[i/32*size+j/4*128+i%32*4+j%4] = byte(n)
+				q.screen.panel[i/32*size+j/4*128+i%32*4+j%4] = byte(n)
 			}
 		}
-		x.start[i/32][i%32] = -128 * sum
+		if unit > 0 {
+			z = integer(mid, unit)
+		}
+		x.start[i/32][i%32] = z - 128*sum
+		rest := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*math.Sqrt(norm)*s.normMax()
+		x.tokens[i] = screenToken{
+			unit: unit, z: float32(z), rest: rest, spread: most * x.c.norm,
+			error: (rest + min(math.Sqrt(square)*x.c.norm, 128*all) + math.Sqrt(norm)*x.c.off) * (1 + 1e-6),
+		}
 	}
 	if !bytes {
 		x.vectors.Reset(x.integers, s.dim)
 	}
 }
 
-// sampleMeans settles the units of the bytes of Approx.
-func (q *query) sampleMeans() {
-	s, x := q.s, &q.screen
-	k := s.codec.Centroids.K
-	a, groups := &q.approx, (q.N+31)/32
+// screenMeans settles the units of the bytes of Approx: the mean of a column of S is the product
+// with the mean of the centroids.
+func (q *query) screenMeans() {
+	s, a := q.s, &q.approx
 	a.means = resize(a.means, q.N)
-	sums := a.means
-	clear(sums)
-	sc := s.screens.Get().(*screenScratch)
-	for b := range screenSample {
-		c0 := b * (k - 16) / (screenSample - 1)
-		for g := 0; g < q.N; g += 32 {
-			products, stride := q.products(sc, g/32, c0, c0+16)
-			for r := range 16 {
-				for i, v := range products[r*stride:][:min(32, q.N-g)] {
-					sums[g+i] += float64(v)
-				}
+	for i := range a.means {
+		var sum float64
+		for j, v := range q.Vectors[i*s.dim : (i+1)*s.dim] {
+			sum += float64(v) * float64(q.screen.c.mean[j]) // exact
+		}
+		a.means[i] = sum
+	}
+	a.rows = resize(a.rows, (q.N+31)/32*s.codec.Centroids.K)
+	q.approxUnits()
+}
+
+// coarseUnits settles what makes bytes of Approx and words of level Fast of sums.
+func (q *query) coarseUnits() {
+	x, a := &q.screen, &q.approx
+	if q.way(kernels.Fast) == byTiles {
+		q.ensure(builtTiles, (*query).buildTiles)
+	}
+	q.startWords()
+	q.built[builtWords].Store(true) // by CentroidScores
+	w := &q.words
+	x.units = resize(x.units, len(w.mul))
+	for g := range x.units {
+		u := &x.units[g]
+		*u = tier.CoarseUnits{AddBytes: a.add[g], LowWords: w.low[g], Bias: w.bias}
+		for lane := range u.Limits {
+			u.Limits[lane] = float32(math.Inf(1))
+			if i := 32*g + lane; i < q.N {
+				u.MulBytes[lane] = float32(float64(a.mul[g][lane]) * x.tokens[i].unit)
+				u.MulWords[lane] = float32(float64(w.mul[g][lane]) * x.tokens[i].unit)
 			}
 		}
-	}
-	s.screens.Put(sc)
-	for i, v := range sums {
-		sums[i] = x.mid[i] + float64(x.unit[i]*(v/(16*screenSample)))
-	}
-	a.rows = resize(a.rows, groups*k)
-	q.approxUnits()
-	x.mul, x.add = resize(x.mul, groups), resize(x.add, groups)
-	clear(x.mul)
-	clear(x.add)
-	for i := range q.N {
-		g, lane := i/32, i%32
-		mul := float64(a.mul[g][lane])
-		x.mul[g][lane] = float32(mul * x.unit[i])
-		x.add[g][lane] = float32(float64(a.add[g][lane]) + float64(mul*x.mid[i]))
 	}
 }
 
 // products returns the sums of a group of query tokens with the centroids lo to hi, at
 // most screenRows.
-func (q *query) products(sc *screenScratch, g, lo, hi int) (sums []float32, stride int) {
+func (q *query) products(sc *screenScratch, g, lo, hi int) [][32]float32 {
 	s, x := q.s, &q.screen
 	c, n := x.c, hi-lo
 	if c.levels != nil {
 		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
 		n := max(n, tier.ScreenRows) // at the end of all, some before lo
 		s.loops.Screen(sc.products[:n], c.levels[first*c.stride:(first+n)*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g])
-		return unsafe.Slice(&sc.products[0][0], 32*n)[32*(lo-first):], 32
+		return sc.products[lo-first : hi-first]
 	}
-	stride = x.vectors.Stride
+	stride := x.vectors.Stride
 	if g == 0 { // all groups at once
 		lanes := (q.N + 31) &^ 31
 		sc.plain = resize(sc.plain, n*(stride+s.dim)+2*lanes)
@@ -272,11 +323,18 @@ func (q *query) products(sc *screenScratch, g, lo, hi int) (sums []float32, stri
 		ranges := sc.plain[n*(stride+s.dim):]
 		s.loops.CentroidScores(sc.plain[:n*stride], rows, n, &x.vectors, ranges[:lanes], ranges[lanes:2*lanes], nil)
 	}
-	return sc.plain[32*g : n*stride], stride
+	for r := range n {
+		row := &sc.products[r]
+		*row = [32]float32{}
+		for i, v := range sc.plain[r*stride+32*g : r*stride+min(32*g+32, q.N)] {
+			row[i] = v + x.tokens[32*g+i].z
+		}
+	}
+	return sc.products[:n]
 }
 
-// screenScores is CentroidScores where S is screened: the bytes of Approx, and the best
-// centroids.
+// screenScores is CentroidScores where S is screened: the bytes of Approx, the words of
+// level Fast, and the best centroids.
 func (q *query) screenScores(lo, hi int) {
 	s, x := q.s, &q.screen
 	if x.keep == 0 {
@@ -285,26 +343,25 @@ func (q *query) screenScores(lo, hi int) {
 	sc := s.screens.Get().(*screenScratch)
 	groups, k := (q.N+31)/32, s.codec.Centroids.K
 	best := q.takeBest()
-	sc.limits = resize(sc.limits, groups)
-	for t := range 32 * groups {
-		limit := float32(math.Inf(1))
-		if t < q.N {
-			limit = below(best[(t+1)*x.keep-1].Score)
-		}
-		sc.limits[t/32][t%32] = limit
+	sc.units = append(sc.units[:0], x.units...)
+	for t := range q.N {
+		sc.units[t/32].Limits[t%32] = below(best[(t+1)*x.keep-1].Score)
 	}
 	for c0 := lo; c0 < hi; c0 += screenRows {
 		c1 := min(c0+screenRows, hi)
+		var scales []float32
+		if q.words.scales != nil {
+			scales = q.words.scales[c0:c1]
+		}
 		for g := range groups {
-			sums, stride := q.products(sc, g, c0, c1)
-			lanes, limits := min(32, q.N-32*g), &sc.limits[g]
-			s.loops.Bytes(q.approx.rows[g*k+c0:g*k+c1], sums, stride, lanes, &x.mul[g], &x.add[g])
-			for _, r := range sc.found[:s.loops.Above(sc.found[:c1-c0], sums, stride, lanes, limits)] {
-				for i, v := range sums[int(r)*stride:][:lanes] {
-					if v > limits[i] {
+			sums, units := q.products(sc, g, c0, c1), &sc.units[g]
+			n := s.loops.Coarse(q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1], sc.found[:c1-c0], sums, units, scales)
+			for _, r := range sc.found[:n] {
+				for i, v := range sums[r][:min(32, q.N-32*g)] {
+					if v > units.Limits[i] {
 						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
 						insertCentroid(top, kernels.CentroidScore{Centroid: uint32(c0) + r, Score: v})
-						limits[i] = below(top[len(top)-1].Score)
+						units.Limits[i] = below(top[len(top)-1].Score)
 					}
 				}
 			}
@@ -404,21 +461,8 @@ func (q *query) computeRows(sc *scratch) {
 		s.rows(sc.floats[i*s.dim:(i+1)*s.dim], int(c), int(c)+1)
 	}
 	s.loops.CentroidScores(sc.rows[:m*q.Stride], sc.floats[:m*s.dim], m, &q.QueryVectors, sc.lo, sc.hi, nil)
-	words := q.built[builtFast].Load()
 	for i, c := range sc.codes {
 		copy(q.scores[int(c)*q.Stride:(int(c)+1)*q.Stride], sc.rows[i*q.Stride:(i+1)*q.Stride])
-		if words {
-			q.addWords(int(c))
-		}
 	}
 	sc.codes = sc.codes[:0]
-}
-
-// eachRow calls do for every row of S that is there.
-func (q *query) eachRow(do func(c int)) {
-	for w, v := range q.screen.have {
-		for ; v != 0; v &= v - 1 {
-			do(64*w + bits.TrailingZeros64(v))
-		}
-	}
 }

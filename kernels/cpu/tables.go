@@ -154,29 +154,15 @@ func (q *query) nibble(i, p, h int) (values [16]float64) {
 // fastTables is what level Fast needs of a query.
 type fastTables struct {
 	tables  []byteTable // [groups, rowBytes]
-	scores  []row       // [groups, K]: 16 bits of 32768 + (S + a·lo)/unit
 	inverse []float64
-	mul     [][fastGroup]float32
-	low     [][fastGroup]float32
 }
 
 func (q *query) buildFast() {
 	s, f := q.s, &q.fast
-	k, groups := s.codec.Centroids.K, (q.N+fastGroup-1)/fastGroup
-	f.tables = resize(f.tables, groups*s.rowBytes)
-	f.scores = resize(f.scores, groups*k)
-	f.inverse, f.mul, f.low = resize(f.inverse, q.N), resize(f.mul, groups), resize(f.low, groups)
-	clear(f.mul)
-	clear(f.low)
+	groups := (q.N + fastGroup - 1) / fastGroup
+	f.tables, f.inverse = resize(f.tables, groups*s.rowBytes), resize(f.inverse, q.N)
 	for i, r := range q.ranges {
 		f.inverse[i] = s.aMax / r.fast
-		f.mul[i/fastGroup][i%fastGroup] = float32(1 / r.fast)
-		f.low[i/fastGroup][i%fastGroup] = float32(r.lo / r.fast)
-	}
-	bias, scales := float32(32768.5), []float32(nil)
-	if s.scale16 != nil {
-		scales = s.codec.CentroidScale
-		bias += 0.5 // the product with the scale is rounded down
 	}
 	for g := range groups {
 		first := g * fastGroup
@@ -186,45 +172,79 @@ func (q *query) buildFast() {
 		n := min(fastGroup, q.N-first)
 		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 16)
 	}
-	q.convert(rowWords{f.scores, f.mul, f.low, bias, scales})
 }
 
-// rowWords is how rows of S become words of level Fast.
+// rowWords is S in words of 16 bits, as level Fast reads it, and how they are made.
 type rowWords struct {
-	words    []row // [groups, K]
+	rows     []row // [groups, K]: (mul·S + a·low) + bias, rounded down
 	mul, low [][fastGroup]float32
 	bias     float32
-	scales   []float32 // of the centroids; nil: all 1
+	scales   []float32 // a, of the centroids; nil: all 1
 }
 
-// convert makes words of all rows of S, or of those that are there.
-func (q *query) convert(w rowWords) {
-	q.words = w
-	if q.screen.on {
-		q.eachRow(q.addWords)
-		return
-	}
-	k := q.s.codec.Centroids.K
-	for c := 0; c < k; c += callRows {
-		q.convertRows(c, min(c+callRows, k))
-	}
-}
-
-// addWords does so with one row.
-func (q *query) addWords(c int) { q.convertRows(c, c+1) }
-
-func (q *query) convertRows(lo, hi int) {
-	w, k := &q.words, q.s.codec.Centroids.K
-	var a []float32
-	if w.scales != nil {
-		a = w.scales[lo:hi]
-	}
-	for g := range w.mul {
-		first := g * fastGroup
-		if hi-lo > 1 && q.over(first+fastGroup-1) {
-			return
+// startWords settles how S becomes words: with tables, 32768 + (S + a·lo)/unit; with tiles
+// the same but for the 32768, signed; where level Fast reads S alone, 32768 + S/unit.
+func (q *query) startWords() {
+	s, w, way := q.s, &q.words, q.way(kernels.Fast)
+	groups := (q.N + fastGroup - 1) / fastGroup
+	w.rows = resize(w.rows, groups*s.codec.Centroids.K)
+	w.mul, w.low = resize(w.mul, groups), resize(w.low, groups)
+	clear(w.mul)
+	clear(w.low)
+	w.bias, w.scales = 32768.5, nil
+	switch way {
+	case byTiles:
+		w.bias = 65536.5 // positive throughout; the 16 bits that remain are signed
+		if s.tiles.scales != nil {
+			w.scales = s.codec.CentroidScale
 		}
-		q.s.loops.Words(w.words[g*k+lo:g*k+hi], q.scores[lo*q.Stride+first:], q.Stride, min(fastGroup, q.N-first), &w.mul[g], &w.low[g], w.bias, a)
+	case byFastTables:
+		if s.scale16 != nil {
+			w.scales = s.codec.CentroidScale
+			w.bias += 0.5 // the product with the scale is rounded down
+		}
+	}
+	for i := range q.ranges {
+		mul, low := &w.mul[i/fastGroup][i%fastGroup], &w.low[i/fastGroup][i%fastGroup]
+		switch r := &q.ranges[i]; way {
+		case byTiles:
+			t := &q.tile.tokens[i]
+			*mul = float32(1 / t.unit)
+			// Half a unit, scaled as C is, for the rounding down of the shift.
+			*low = float32(t.low/t.unit + 0.5/s.tiles.scaleMax)
+		case byFastTables:
+			*mul, *low = float32(1/r.fast), float32(r.lo/r.fast)
+		default:
+			*mul = float32(1 / q.wordUnit(i))
+		}
+	}
+}
+
+// wordUnit is that of words of S alone.
+func (q *query) wordUnit(i int) float64 {
+	if unit := float64(max(q.hi[i], -q.lo[i])) / 32766; unit > 0 {
+		return unit
+	}
+	return 1
+}
+
+// buildWords makes words of all rows of S.
+func (q *query) buildWords() {
+	q.startWords()
+	w, k := &q.words, q.s.codec.Centroids.K
+	for lo := 0; lo < k; lo += callRows {
+		hi := min(lo+callRows, k)
+		var a []float32
+		if w.scales != nil {
+			a = w.scales[lo:hi]
+		}
+		for g := range w.mul {
+			first := g * fastGroup
+			if q.over(first + fastGroup - 1) {
+				return
+			}
+			q.s.loops.Words(w.rows[g*k+lo:g*k+hi], q.scores[lo*q.Stride+first:], q.Stride, min(fastGroup, q.N-first), &w.mul[g], &w.low[g], w.bias, a)
+		}
 	}
 }
 

@@ -23,10 +23,7 @@ type tileQuery struct {
 	tokens []tileToken
 	tiles  []byte         // [groups of 32, blocks of 64 fields, 4096]
 	shift  [][2][16]int32 // [groups]
-	scores []row          // [groups, K]
-	mul    [][fastGroup]float32
-	low    [][fastGroup]float32
-	values []int32 // scratch: v of one query token
+	values []int32        // scratch: v of one query token
 }
 
 // tileToken is how a query token is rounded.
@@ -76,15 +73,12 @@ func newTileSet(s *scorer) *tileSet {
 
 func (q *query) buildTiles() {
 	s, f := q.s, &q.tile
-	k, blocks, groups := s.codec.Centroids.K, s.tiles.blocks, (q.N+fastGroup-1)/fastGroup
+	blocks, groups := s.tiles.blocks, (q.N+fastGroup-1)/fastGroup
 	f.tokens, f.values = resize(f.tokens, q.N), resize(f.values, s.dim)
 	f.tiles = resize(f.tiles, groups*blocks*tiles.Bytes)
-	f.shift, f.mul, f.low = resize(f.shift, groups), resize(f.mul, groups), resize(f.low, groups)
-	f.scores = resize(f.scores, groups*k)
+	f.shift = resize(f.shift, groups)
 	clear(f.tiles)
 	clear(f.shift)
-	clear(f.mul)
-	clear(f.low)
 	for i := range f.tokens {
 		if q.over(i) {
 			return
@@ -95,16 +89,7 @@ func (q *query) buildTiles() {
 		q.fillTiles(f.tiles[g*blocks*tiles.Bytes:(g+1)*blocks*tiles.Bytes], lane, f.values)
 		half, column := tileColumn(lane)
 		f.shift[g][half][column] = int32(t.shift)
-		f.mul[g][lane] = float32(1 / t.unit)
-		// Half a unit, scaled as C is, for the rounding down of the shift.
-		f.low[g][lane] = float32(t.low/t.unit + 0.5/s.tiles.scaleMax)
 	}
-	var scales []float32
-	if s.tiles.scales != nil {
-		scales = s.codec.CentroidScale
-	}
-	// Positive throughout; the 16 bits that remain are signed.
-	q.convert(rowWords{f.scores, f.mul, f.low, 65536.5, scales})
 }
 
 // tileColumn is the half and the column of a lane: tiletest.Lane backwards.
@@ -269,7 +254,7 @@ func (p *tilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
 	s, f, g, c := p.q.s, &p.q.tile, p.g, p.sc.tiles
 	k, size := s.codec.Centroids.K, s.tiles.blocks*tiles.Bytes
 	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
-	c.Tiles, c.Shift, c.Scores = f.tiles[g*size:(g+1)*size], &f.shift[g], f.scores[g*k:(g+1)*k]
+	c.Tiles, c.Shift, c.Scores = f.tiles[g*size:(g+1)*size], &f.shift[g], p.q.words.rows[g*k:(g+1)*k]
 	c.StartPlan()
 	for doc, t := range ranges {
 		c.Plan(doc, int(t[0]), int(t[1]))

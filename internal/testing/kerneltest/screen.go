@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"math"
 	"sync"
 	"testing"
@@ -13,29 +14,29 @@ import (
 
 // testScreen: S that is screened gives all backends the same bits, about the same
 // scores by centroids, the best centroids, and scores of documents as if it were all
-// there, at level Fine to the bit.
+// there: at level Fine to the bit, at level Fast within its bounds.
 func testScreen(t *testing.T, b kernels.Backend) {
 	generic, err := kernels.Select("generic")
 	require.NoError(t, err)
-	const k = 1<<16 + 5
+	const k = 1<<13 + 5
 	lengths := []int{5, 0, 17, 64, 1, 70, 30, 30, 30, 200}
 	for i, cfg := range []Config{
 		{Dim: 64, Nbits: 2, CentroidScale: true, DimScale: true},
 		{Dim: 30, Nbits: 4, Type: kernels.F32},
 		{Dim: 16, Nbits: 8, Table: true, Type: kernels.F16},
+		{Dim: 100, Nbits: 1, CentroidScale: true, CodeBytes: 2},
+		{Dim: 520, Nbits: 8},              // more than tables are made for
+		{Dim: 600, Nbits: 8, Table: true}, // and with others than uniform levels
 	} {
-		if !effort.Long() {
-			if i == 2 {
-				continue
-			}
-			cfg.Dim = min(cfg.Dim, 12)
+		if !effort.Long() && (i == 2 || effort.Brief() && i > 1) {
+			continue
 		}
 		cfg.K, cfg.Lengths = k, lengths
 		c := New(cfg)
 		s, other := newScorer(t, b, c), newScorer(t, generic, c)
 		old := s.NewQuery()
 		for lq, n := range map[int]int{3: 1, 37: 25} {
-			if !effort.Long() && (lq == 37) != (i == 0) {
+			if !effort.Long() && (lq == 37) != (i%3 == 0) {
 				continue
 			}
 			vectors, weights := c.Query(lq), c.Weights(lq, 0.5, 1)
@@ -45,6 +46,7 @@ func testScreen(t *testing.T, b kernels.Backend) {
 			require.Equal(t, list, top)
 			checkTop(t, plain, top, n)
 			sameApprox(t, c, plain, ref, q)
+			checkFast(t, c, q, vectors, weights)
 			sameMaxSim(t, c, plain, q)
 		}
 	}
@@ -57,6 +59,75 @@ func testScreen(t *testing.T, b kernels.Backend) {
 	require.True(t, q.Screen(0))
 	q.Seal()
 	sameMaxSim(t, c, plain, q)
+	testScreenOdd(t, b)
+}
+
+// testScreenOdd: query tokens that are 0, large, small or all alike, and centroids far from
+// the origin or all the same.
+func testScreenOdd(t *testing.T, b kernels.Backend) {
+	const k = 1<<12 + 1
+	for i := range 6 {
+		if effort.Brief() && i > 1 {
+			return
+		}
+		c := New(Config{Dim: 24, Nbits: 1 << (i % 3), K: k, Type: kernels.F32, Lengths: []int{30, 1, 0, 200}, CentroidScale: i%2 == 0, Seed: uint64(i)})
+		for j, far := range []float32{0, 1, 1e3, 1e6} { // of some dimensions
+			if j != i {
+				continue
+			}
+			for at := 0; at < k*c.Dim; at += 3 {
+				data := c.Codec.Centroids.Data[4*at:]
+				v := math.Float32frombits(binary.LittleEndian.Uint32(data))
+				binary.LittleEndian.PutUint32(data, math.Float32bits(v+far))
+			}
+		}
+		if i == 4 {
+			for at := 4 * c.Dim; at < len(c.Codec.Centroids.Data); at += 4 * c.Dim {
+				copy(c.Codec.Centroids.Data[at:], c.Codec.Centroids.Data[:4*c.Dim])
+			}
+		}
+		vectors := c.Query(40)
+		row := func(s int) []float32 { return vectors[s*c.Dim : (s+1)*c.Dim] }
+		clear(row(3))
+		clear(row(4)[1:])
+		for j := range c.Dim {
+			row(5)[j] *= 1e4
+			row(6)[j] *= 1e-12
+			row(7)[j] *= 1e-25
+		}
+		if i == 5 {
+			for s := range 39 {
+				copy(row(s+1), row(0))
+			}
+		}
+		plain := Prepare(t, newScorer(t, b, c).NewQuery(), k, vectors, nil)
+		q, _ := screened(t, newScorer(t, b, c).NewQuery(), c, vectors, nil, 5)
+		checkFast(t, c, q, vectors, nil)
+		sameMaxSim(t, c, plain, q)
+	}
+}
+
+// checkFast compares level Fast with the oracle, and with level Fine, without the rows that
+// this needs.
+func checkFast(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) {
+	t.Helper()
+	var asked []uint32
+	for doc := range c.Chunk.Docs() {
+		asked = append(asked, uint32(doc))
+	}
+	got := make([]float32, len(asked))
+	q.MaxSim(got, c.Chunk, nil, kernels.Fast)
+	bound := float64(q.ErrorBound(kernels.Fast))
+	for doc, v := range got {
+		want, _ := kernels.OracleMaxSim(c.Codec, vectors, weights, c.Chunk, doc)
+		if diff := math.Abs(float64(v) - want); !(diff <= bound+1e-30) {
+			t.Fatalf("document %d of %d tokens: %g, oracle %g, bound %g", doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], v, want, bound)
+		}
+		checkParts(t, c, q, doc, kernels.Fast, v)
+	}
+	q.Require(c.Chunk, nil)
+	q.Fill(0, c.K)
+	checkShortfall(t, c, q, nil, asked)
 }
 
 // screened prepares a query in parts, of which the last is short, and returns the best
@@ -66,7 +137,7 @@ func screened(t *testing.T, q kernels.Query, c *Case, vectors, weights []float32
 	require.NoError(t, q.Reset(vectors, weights))
 	require.True(t, q.Screen(n))
 	var wg sync.WaitGroup
-	bounds := []int{0, 8192, 8193, c.K - 3, c.K}
+	bounds := []int{0, 2048, 2049, c.K - 3, c.K}
 	for i := range len(bounds) - 1 {
 		wg.Go(func() { q.CentroidScores(bounds[i], bounds[i+1]) })
 	}

@@ -15,6 +15,7 @@
 //	Z22, Z23 running maxima
 //	Z24, Z25 unit         Z26, Z27 mid
 //	Z28 mask of a field   X29 its width   Z30 1
+//	Z31 −32768
 //	K1, K2   query tokens in use
 
 #define STEP(offset, a, b, c, d, e, f, g, h) \
@@ -48,7 +49,7 @@ done:
 
 // SCORE raises the maxima to factor · (S + a · (mid + unit · sum)) of token BX,
 // each operation rounded, and goes to the next token, if there is one.
-#define SCORE(a, b, wide, coded, scaled, done) \
+#define SCORE(a, b, wide, coded, scaled, words, scores, done) \
 	CODE(BX, R10, wide, coded)              \
 	VMOVAPS Z30, Z16                        \
 	MOVQ    scales_base+224(FP), AX         \
@@ -56,9 +57,26 @@ done:
 	JEQ     scaled                          \
 	VBROADCASTSS (AX)(R10*4), Z16           \
 scaled:                                         \
+	MOVQ    words_base+280(FP), AX          \
+	TESTQ   AX, AX                          \
+	JNE     words                           \
 	IMULQ   stride+248(FP), R10             \
 	MOVQ    scores_base+112(FP), AX         \
-	LEAQ    (AX)(R10*4), R10                \
+	VMOVUPS.Z (AX)(R10*4), K1, Z18          \
+	VMOVUPS.Z 64(AX)(R10*4), K2, Z19        \
+	JMP     scores                          \
+words:                                          \
+	SHLQ    $6, R10                         \
+	MOVQ    step+304(FP), R12               \
+	VPMOVZXWD (AX)(R10*1), Z18              \
+	VPMOVZXWD 32(AX)(R10*1), Z19            \
+	VPADDD  Z31, Z18, Z18                   \
+	VPADDD  Z31, Z19, Z19                   \
+	VCVTDQ2PS Z18, Z18                      \
+	VCVTDQ2PS Z19, Z19                      \
+	VMULPS  (R12), Z18, Z18                 \
+	VMULPS  64(R12), Z19, Z19               \
+scores:                                         \
 	MOVQ    factors_base+200(FP), AX        \
 	MOVWLSX (AX)(BX*2), AX                  \
 	VPBROADCASTD AX, Z17                    \
@@ -71,8 +89,6 @@ scaled:                                         \
 	VADDPS  Z27, b, b                       \
 	VMULPS  Z16, a, a                       \
 	VMULPS  Z16, b, b                       \
-	VMOVUPS.Z (R10), K1, Z18                \
-	VMOVUPS.Z 64(R10), K2, Z19              \
 	VADDPS  Z18, a, a                       \
 	VADDPS  Z19, b, b                       \
 	VMULPS  Z17, a, a                       \
@@ -83,20 +99,27 @@ scaled:                                         \
 	CMPQ    BX, CX                          \
 	JGE     done
 
-// FETCH prefetches the row of S of token BX + n.
-#define FETCH(n, wide, coded, none) \
+// FETCH prefetches the row of S, or its words, of token BX + n.
+#define FETCH(n, wide, coded, words, none) \
 	LEAQ n(BX), R12               \
 	CMPQ R12, CX                  \
 	JGE  none                     \
 	CODE(R12, R10, wide, coded)   \
+	MOVQ  words_base+280(FP), AX  \
+	TESTQ AX, AX                  \
+	JNE   words                   \
 	IMULQ stride+248(FP), R10     \
 	MOVQ  scores_base+112(FP), AX \
 	PREFETCHT0 (AX)(R10*4)        \
 	PREFETCHT0 64(AX)(R10*4)      \
+	JMP   none                    \
+words:                                \
+	SHLQ  $6, R10                 \
+	PREFETCHT0 (AX)(R10*1)        \
 none:
 
-// func MaxLevels(best [][32]float32, ranges [][2]uint32, query []byte, levels []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32)
-TEXT ·MaxLevels(SB), NOSPLIT, $32-280
+// func MaxLevels(best [][32]float32, ranges [][2]uint32, query []byte, levels []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32, words [][8]uint64, step *[32]float32)
+TEXT ·MaxLevels(SB), NOSPLIT, $32-312
 	MOVQ  n+256(FP), CX
 	MOVQ  $1, AX
 	SHLQ  CX, AX
@@ -112,6 +135,8 @@ TEXT ·MaxLevels(SB), NOSPLIT, $32-280
 	VMOVUPS 64(AX), Z25
 	MOVL  $0x3f800000, AX
 	VPBROADCASTD AX, Z30
+	MOVL  $-32768, AX
+	VPBROADCASTD AX, Z31
 	MOVQ  nbits+96(FP), CX
 	VMOVQ CX, X29
 	MOVL  $1, AX
@@ -174,10 +199,10 @@ document:
 	PREFETCHT0 (R10)(R12*1)
 
 block:
-	FETCH(4, fwide0, fcoded0, fnone)
-	FETCH(5, fwide1, fcoded1, fnone1)
-	FETCH(6, fwide2, fcoded2, fnone2)
-	FETCH(7, fwide3, fcoded3, fnone3)
+	FETCH(4, fwide0, fcoded0, fwords0, fnone0)
+	FETCH(5, fwide1, fcoded1, fwords1, fnone1)
+	FETCH(6, fwide2, fcoded2, fwords2, fnone2)
+	FETCH(7, fwide3, fcoded3, fwords3, fnone3)
 
 	// Unpack min(4, CX−BX) tokens.
 	MOVQ  CX, R10
@@ -300,10 +325,10 @@ added:
 	VPADDD Z14, Z6, Z6
 	VPADDD Z15, Z7, Z7
 
-	SCORE(Z0, Z1, swide0, scoded0, scaled0, scored)
-	SCORE(Z2, Z3, swide1, scoded1, scaled1, scored)
-	SCORE(Z4, Z5, swide2, scoded2, scaled2, scored)
-	SCORE(Z6, Z7, swide3, scoded3, scaled3, scored)
+	SCORE(Z0, Z1, swide0, scoded0, scaled0, words0, scores0, scored)
+	SCORE(Z2, Z3, swide1, scoded1, scaled1, words1, scores1, scored)
+	SCORE(Z4, Z5, swide2, scoded2, scaled2, words2, scores2, scored)
+	SCORE(Z6, Z7, swide3, scoded3, scaled3, words3, scores3, scored)
 	JMP  block
 
 scored:

@@ -16,7 +16,7 @@ import (
 
 // maxLevels is MaxLevels in plain Go.
 func maxLevels(best [][32]float32, ranges [][2]uint32, query []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int,
-	residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32) {
+	residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32, words [][8]uint64, step *[32]float32) {
 	quads := (rowBytes + 3) / 4
 	for i, r := range ranges {
 		for t := int(r[0]); t < int(r[1]); t++ {
@@ -39,7 +39,13 @@ func maxLevels(best [][32]float32, ranges [][2]uint32, query []byte, nbits, part
 					}
 				}
 				v := float32(mid[s] + float32(unit[s]*float32(sum)))
-				v = float32(factor * (scores[code*stride+s] + float32(a*v)))
+				var score float32
+				if words != nil {
+					score = float32(step[s] * float32(int32(words[code][s/4]>>(s%4*16)&0xffff)-32768))
+				} else {
+					score = scores[code*stride+s]
+				}
+				v = float32(factor * (score + float32(a*v)))
 				best[i][s] = max(best[i][s], v)
 			}
 		}
@@ -96,9 +102,18 @@ func TestMaxLevels(t *testing.T) {
 					scales[j] = rng.Float32()
 				}
 			}
-			var mid, unit [32]float32
+			var mid, unit, step [32]float32
 			for s := range mid {
-				mid[s], unit[s] = rng.Float32()-0.5, rng.Float32()*1e-4
+				mid[s], unit[s], step[s] = rng.Float32()-0.5, rng.Float32()*1e-4, rng.Float32()*1e-4
+			}
+			var words [][8]uint64
+			if rng.IntN(2) == 0 {
+				words, scores = fenced.Slice[[8]uint64](t, k), nil
+				for j := range words {
+					for w := range words[j] {
+						words[j][w] = rng.Uint64()
+					}
+				}
 			}
 			want, got := make([][32]float32, len(ranges)), make([][32]float32, len(ranges))
 			for j := range want {
@@ -107,9 +122,9 @@ func TestMaxLevels(t *testing.T) {
 				}
 			}
 			copy(got, want)
-			maxLevels(want, ranges, query, nbits, parts, scores, codes, codeBytes, rowBytes, residuals, factors, scales, stride, n, &mid, &unit)
+			maxLevels(want, ranges, query, nbits, parts, scores, codes, codeBytes, rowBytes, residuals, factors, scales, stride, n, &mid, &unit, words, &step)
 			MaxLevels(got, ranges, query, make([]byte, 8/nbits*(4*rowBytes+64)), nbits, parts, scores, codes, codeBytes, rowBytes,
-				residuals, factors, scales, stride, n, &mid, &unit)
+				residuals, factors, scales, stride, n, &mid, &unit, words, &step)
 			for j := range want {
 				require.Equal(t, want[j][:n], got[j][:n])
 			}

@@ -25,10 +25,10 @@ func Supported() bool {
 // tokens. levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. S is read
 // from scores[code·stride] on, a is scales[code], or 1 where scales is nil. The
 // float32 operations are each rounded, in the order written from the inside
-// out. n ≤ 32 lanes are in use.
+// out. n ≤ 32 lanes are in use. Where words is not nil, S is step·(word − 32768) instead.
 //
 //go:noescape
-func MaxLevels(best [][32]float32, ranges [][2]uint32, query []byte, levels []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32)
+func MaxLevels(best [][32]float32, ranges [][2]uint32, query []byte, levels []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32, words [][8]uint64, step *[32]float32)
 
 // Dots is Rounded for the first n ≤ 32 columns of a panel. It lowers lo and raises hi to the
 // range of each column.

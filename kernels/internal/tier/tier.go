@@ -71,10 +71,11 @@ type Tokens struct {
 	// MaxLevels is MaxFine for uniform levels and groups of 32 query tokens, by dot
 	// products of levels with query integers of so many parts, laid out as
 	// avx512.MaxLevels says. levels is scratch memory, (8/nbits)·(4·rowBytes+64)
-	// bytes. Nil where there are no such instructions.
+	// bytes. Where words is not nil, S is step·(word − 32768), with the 16-bit lanes of
+	// words[code], in place of scores. Nil where there are no such instructions.
 	MaxLevels func(best [][32]float32, ranges [][2]uint32, query, levels []byte, nbits, parts int, scores []float32,
 		codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32,
-		stride, n int, mid, unit *[32]float32)
+		stride, n int, mid, unit *[32]float32, words []Row, step *[32]float32)
 	// MaxBytes raises the bytes of best[i] to those of rows[code] over the
 	// tokens of ranges[i].
 	MaxBytes func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int)
