@@ -215,6 +215,8 @@ func TestCutAgainstSort(t *testing.T) {
 		r.prober.unit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
 		for i, g := range gains {
 			r.reached = append(r.reached, candidateOf(uint32(3*i), g))
+			r.prober.counts[bucketOf(g)]++
+			r.prober.above++
 		}
 		scored := r.prober.scored(r.reached)
 		slices.SortFunc(scored, topk.Order)
