@@ -2,7 +2,6 @@ package search
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -32,11 +31,13 @@ type prober struct {
 	bucket  int                     // the least bucket that may have candidates to keep
 	above   int                     // how many candidates there are in that and higher ones
 	level   []candidate             // those of the bucket of the last that is kept
+	first   candidate               // the last of those that probe returned
+	kept    []uint32                // gains of the documents that probe returned, if it cut them
 }
 
 // probe returns the allowed documents in the lists of the best centroids of each
-// query token, in ascending order. More than the approximate budget of them are cut
-// down to that.
+// query token, in ascending order; of more than plan.first the best by their gains.
+// Which of the others get a score as well is up to [run.worth].
 func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 	defer timed(&r.stats.Times.Probe)()
 	if err := r.prober.pick(r, weights); err != nil {
@@ -47,7 +48,7 @@ func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 		return nil, err
 	}
 	r.stats.Candidates += int64(r.prober.found)
-	if r.prober.found > r.plan.approx {
+	if r.prober.found > r.plan.first {
 		r.docs = r.cutReached(reached)
 		return r.docs, nil
 	}
@@ -294,32 +295,22 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	return nil
 }
 
-// raise adds a gain to those of documents, of which it has the lower bytes, that the query
+// raise adds a gain to those of documents, of which it has the lower 16 bits, that the query
 // token of this stamp has not reached yet.
 func (p *prober) raise(docs []byte, stamp, gain uint32) {
 	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.seen)
 	again := stamp << gainBits
 	first := again + gain
-	for ; len(docs) >= 8; docs = docs[8:] {
-		v := binary.LittleEndian.Uint64(docs)
-		raiseOne(gains, seen, uint16(v), first, again)
-		raiseOne(gains, seen, uint16(v>>16), first, again)
-		raiseOne(gains, seen, uint16(v>>32), first, again)
-		raiseOne(gains, seen, uint16(v>>48), first, again)
+	for i := 0; i < len(docs)-1; i += 2 {
+		d := uint32(docs[i]) | uint32(docs[i+1])<<8
+		e := gains[d]
+		add := first
+		if e>>gainBits == stamp {
+			add = again
+		}
+		gains[d] = e&(1<<gainBits-1) + add
+		seen[d/64] |= 1 << (d % 64)
 	}
-	for ; len(docs) >= 2; docs = docs[2:] {
-		raiseOne(gains, seen, binary.LittleEndian.Uint16(docs), first, again)
-	}
-}
-
-func raiseOne(gains *[reachBlock]uint32, seen *[reachBlock / 64]uint64, d uint16, first, again uint32) {
-	e := gains[d]
-	add := first
-	if e>>gainBits == again>>gainBits {
-		add = again
-	}
-	gains[d] = e&(1<<gainBits-1) + add
-	seen[d/64] |= 1 << (d % 64)
 }
 
 // unstamp takes the stamps off, so that they can be given to other query tokens.
@@ -368,17 +359,19 @@ func (r *run) collect(allowed []uint64, base, block uint32) {
 	p.above += n
 	r.reached = r.reached[:have+n]
 	if r.trace == nil {
-		p.rise(r.plan.approx)
+		p.bucket, p.above = p.rise(r.plan.approx)
 	}
 }
 
-// rise raises the least bucket that may have candidates to keep, where there are n better
-// ones than those of it.
-func (p *prober) rise(n int) {
-	for p.above-int(p.counts[p.bucket]) >= n {
-		p.above -= int(p.counts[p.bucket])
-		p.bucket++
+// rise is the bucket where the n-th best candidate is, the least one if there are fewer,
+// and how many there are in that and higher ones.
+func (p *prober) rise(n int) (bucket, above int) {
+	bucket, above = p.bucket, p.above
+	for above-int(p.counts[bucket]) >= n {
+		above -= int(p.counts[bucket])
+		bucket++
 	}
+	return bucket, above
 }
 
 func badList(snap *index.Snapshot, centroid uint32, err error) error {
@@ -406,21 +399,45 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
 }
 
-// cutReached returns the best candidates by what probing knows of them, as many as the
-// approximate budget allows, which is less than there are, in ascending order.
+// cutReached returns the plan.first best candidates by what probing knows of them, which are
+// fewer than there are, in ascending order, and notes their gains.
 func (r *run) cutReached(reached []candidate) []uint32 {
-	n := r.plan.approx
-	if r.trace != nil {
-		r.trace.ranked(r.prober.scored(reached), StageCut, n)
-	}
-	least := r.prober.least(reached, n)
+	n, p := r.plan.first, &r.prober
+	p.first = p.least(reached, n)
 	docs := slices.Grow(r.docs[:0], n+1)[:n+1] // one is written behind the last
+	p.kept = slices.Grow(p.kept[:0], n+1)[:n+1]
 	kept := 0
 	for _, c := range reached {
-		docs[kept] = c.doc()
-		if c >= least {
+		docs[kept], p.kept[kept] = c.doc(), c.gain()
+		if c >= p.first {
 			kept++
 		}
+	}
+	p.kept = p.kept[:kept]
+	if r.trace != nil {
+		r.trace.ranked(p.scored(reached), StageCut, n)
+	}
+	return docs[:kept]
+}
+
+// worth returns the candidates that cutReached left out whose gain is at least this, in
+// ascending order, no more of them than the approximate budget allows.
+func (r *run) worth(gain uint32) []uint32 {
+	p := &r.prober
+	least := candidate(gain) << 32
+	if p.found > r.plan.approx {
+		least = max(least, p.least(r.reached, r.plan.approx))
+	}
+	docs := slices.Grow(r.docs[:0], len(r.reached)+1)[:len(r.reached)+1]
+	kept := 0
+	for _, c := range r.reached {
+		docs[kept] = c.doc()
+		if c >= least && c < p.first {
+			kept++
+		}
+	}
+	if r.trace != nil {
+		r.trace.ranked(p.scored(r.reached), StageCut, len(p.kept)+kept)
 	}
 	return docs[:kept]
 }
@@ -428,15 +445,15 @@ func (r *run) cutReached(reached []candidate) []uint32 {
 // least is the last of the n best candidates: only those of the bucket where it is are put
 // in order.
 func (p *prober) least(reached []candidate, n int) candidate {
-	p.rise(n)
+	bucket, above := p.rise(n)
 	p.level = p.level[:0]
 	for _, c := range reached {
-		if c.bucket() == p.bucket {
+		if c.bucket() == bucket {
 			p.level = append(p.level, c)
 		}
 	}
 	slices.Sort(p.level)
-	return p.level[p.above-n]
+	return p.level[above-n]
 }
 
 // scored is what probing knows of candidates, for explanations.
