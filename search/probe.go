@@ -210,7 +210,6 @@ func (p *prober) reset() {
 // reachPart is reach for one part.
 func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	defer of.guard(r.call, &err)()
-	p := &r.prober
 	docs := of.snap.State().Docs
 	set := allowed.bits(r.set, (int(docs)+63)/64)
 	if allowed.set == nil {
@@ -219,8 +218,15 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	if err := r.openLists(of.snap, gap); err != nil {
 		return err
 	}
+	return r.readLists(of.snap.Path(), docs, of.base, set)
+}
+
+// readLists reads the lists of the cursors, which are of a part with so many documents, of
+// which those of a set are allowed.
+func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
+	p := &r.prober
 	pairs := 0 // of lists and documents since the last look
-	for block := range of.blocks() {
+	for block := range uint32((uint64(docs) + reachBlock - 1) / reachBlock) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
@@ -232,7 +238,7 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 			}
 			list, err := c.Next(&p.room, docs)
 			if err != nil {
-				return badList(of.snap, c.centroid, err)
+				return badList(path, c.centroid, err)
 			}
 			if pairs += 16 + len(list)/2; pairs > reachLook {
 				if pairs, err = 0, r.ctx.Err(); err != nil {
@@ -248,11 +254,11 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 			}
 			p.raise(list, c.token%stamps+1, c.gain)
 		}
-		r.collect(set, of.base, block)
+		r.collect(allowed, base, block)
 	}
 	for _, c := range p.cursors {
 		if !c.Done() {
-			return badList(of.snap, c.centroid, fmt.Errorf("documents beyond %d", docs))
+			return badList(path, c.centroid, fmt.Errorf("documents beyond %d", docs))
 		}
 	}
 	return nil
@@ -288,7 +294,7 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 		c := &p.cursors[i]
 		var err error
 		if c.PostingCursor, err = c.list.Cursor(); err != nil {
-			return badList(snap, c.centroid, err)
+			return badList(snap.Path(), c.centroid, err)
 		}
 	}
 	r.stats.Probed = int64(population(p.lists)) // the same lists of each part
@@ -374,8 +380,8 @@ func (p *prober) rise(n int) (bucket, above int) {
 	return bucket, above
 }
 
-func badList(snap *index.Snapshot, centroid uint32, err error) error {
-	return &storage.CorruptError{Path: snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
+func badList(path string, centroid uint32, err error) error {
+	return &storage.CorruptError{Path: path, What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }
 
 // gap returns how far below the floors unseen centroids are put, and chooses the
