@@ -131,11 +131,6 @@ func (g group) partOf(number uint32) *part {
 	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
 }
 
-// blocks is how many blocks of documents a part has.
-func (p *part) blocks() uint32 {
-	return uint32((uint64(p.snap.State().Docs) + reachBlock - 1) / reachBlock)
-}
-
 // allowance is what a query may return of a collection: a selection of each part.
 type allowance struct {
 	parts   []*selection

@@ -10,17 +10,62 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// approximate returns the scores of documents by centroids alone.
-func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
+// approximate returns the scores of documents by centroids alone, in dst.
+func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, error) {
 	defer timed(&r.stats.Times.Approx)()
 	r.stats.ApproxDocs += int64(len(docs))
-	var err error
-	var tokens int64
-	r.approx, tokens, err = r.score(r.approx, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+	dst, tokens, err := r.score(dst, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 		r.query.Approx(dst, ch, docs)
 	}})
 	r.stats.ApproxTokens += tokens
-	return r.approx, err
+	return dst, err
+}
+
+// approximateMore adds to approx, which has the scores of the best candidates, those of
+// others whose score may exceed limit: the scores that are known follow from gains by a line
+// and a deviation.
+func (r *run) approximateMore(approx []topk.Scored, line line, limit float64) ([]topk.Scored, error) {
+	r.docs = r.worth(line.reaches(limit, r.plan.reach))
+	r.tally(r.docs, func(p *PartStats) *int64 { return &p.Candidates })
+	more, err := r.approximate(r.more, r.docs)
+	if err != nil {
+		return nil, err
+	}
+	r.more, r.approx = more, append(approx, more...)
+	return r.approx, nil
+}
+
+// line is the straight line of approximate scores over gains.
+type line struct{ gain, score, slope, deviation float64 }
+
+// lineOf is that with the least squares of errors.
+func lineOf(gains []uint32, scores []topk.Scored) (l line) {
+	n := float64(len(gains))
+	for i, g := range gains {
+		l.gain += float64(g) / n
+		l.score += float64(scores[i].Score) / n
+	}
+	var xx, xy, yy float64 // sums of products, rounded, not fused: the same on every processor
+	for i, g := range gains {
+		x, y := float64(g)-l.gain, float64(scores[i].Score)-l.score
+		xx += float64(x * x)
+		xy += float64(x * y)
+		yy += float64(y * y)
+	}
+	if xx > 0 {
+		l.slope = xy / xx
+	}
+	l.deviation = math.Sqrt(max(yy-float64(l.slope*xy), 0) / n)
+	return l
+}
+
+// reaches is the least gain of which a score so many deviations above the line exceeds limit.
+func (l line) reaches(limit, deviations float64) uint32 {
+	if !(l.slope > 0) {
+		return 0
+	}
+	gain := l.gain + (limit-l.score-float64(deviations*l.deviation))/l.slope
+	return uint32(min(max(math.Ceil(gain), 0), gainSum+1))
 }
 
 // leading is how many documents, best by centroids, are scored before the query
@@ -46,7 +91,10 @@ func confidence(k int, effort float64) float64 {
 // them a document is scored if its approximate score, plus the mean of that, plus
 // some standard deviations, exceeds the K-th best score so far.
 //
-// That is decided twice: the documents that the first limit lets through are many, and the
+// Where probing left candidates without an approximate score, those get one that may exceed
+// the first limit: scores follow from gains as exact ones do from them.
+//
+// The limit is found twice: the documents that the first limit lets through are many, and the
 // best of them become leading documents too, by which a second limit, mostly a higher one, is
 // found for the rest.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
@@ -58,16 +106,25 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.rank(docs, nil, kernels.Fast)
 	}
+	gains := r.prober.kept
+	line := lineOf(gains, approx)
 	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
 	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
-	for range 2 {
+	for round := range 2 {
 		next := topk.Best(pool[n:], min(leading(k, r.plan.share), len(pool)-n))
 		n += above(next, limit)
 		if err := r.lead(pool[len(r.leaders):n]); err != nil {
 			return nil, err
 		}
 		limit, even = floor(pool[:n], r.leaders, r.plan.expected(), r.plan.confidence)
+		if round == 0 && len(gains) > 0 {
+			var err error
+			if approx, err = r.approximateMore(approx, line, limit); err != nil {
+				return nil, err
+			}
+			pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
+		}
 	}
 	even -= r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
 	rest := pool[n:]

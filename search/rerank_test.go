@@ -137,11 +137,8 @@ func testReached(t *testing.T, docs, tokens, added int) {
 	q := m.query(lq)
 	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
 	r := testRun(snap, 1)
-	for i, probes := range []int{1, 4, 30, lists, 2} {
-		if i == 3 {
-			r.prober.stamp = math.MaxUint32 - 2 // the next stamps begin anew
-		}
-		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt}
+	for _, probes := range []int{1, 4, 30, lists, 2} {
+		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt, first: math.MaxInt}
 		require.NoError(t, r.prepare(q.Vectors, weights, table{all: true}))
 		docs, err := r.probe(weights, all)
 		require.NoError(t, err)
@@ -193,10 +190,10 @@ func testReached(t *testing.T, docs, tokens, added int) {
 		}
 		require.Equal(t, n, seen)
 
-		r.plan.approx = max(n/3, 1)
+		r.plan.first = max(n/3, 1)
 		kept := map[uint32]bool{}
 		docs = r.cutReached(r.reached)
-		require.Len(t, docs, r.plan.approx)
+		require.Len(t, docs, r.plan.first)
 		require.True(t, slices.IsSorted(docs))
 		worst := math.Inf(1)
 		for _, d := range docs {
@@ -209,7 +206,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 				require.LessOrEqual(t, float64(s.Score), worst, "document %d was cut", s.Doc)
 			}
 		}
-		require.Equal(t, n-r.plan.approx, cut)
+		require.Equal(t, n-r.plan.first, cut)
 	}
 }
 

@@ -269,13 +269,24 @@ func (v *View) Segments() int { return len(v.postings) }
 // centroid; nil if there are none.
 func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 	n := centroid / PostingBlock
-	sealed := v.postings[segment].blocks[n]
+	p := v.postings[segment]
+	sealed := p.blocks[n]
 	if sealed == nil {
 		return nil, nil
 	}
+	if !p.checked[n].Load() {
+		if err := v.checkPostings(segment, n); err != nil {
+			return nil, err
+		}
+		p.checked[n].Store(true)
+	}
+	return postingOf(sealed, centroid), nil
+}
+
+func (v *View) checkPostings(segment int, n uint32) error {
 	id := v.state.Segments[segment].ID
-	err := v.checkOnce(checkedKey{v.generation, 'p', id, n}, func() error {
-		block, ok := layout.Unseal(layout.ChecksumKey(id, layout.NumberKey(n)), sealed)
+	return v.checkOnce(checkedKey{v.generation, 'p', id, n}, func() error {
+		block, ok := layout.Unseal(layout.ChecksumKey(id, layout.NumberKey(n)), v.postings[segment].blocks[n])
 		if !ok {
 			return v.corrupt(layout.ErrChecksum, "postings %d of segment %d", n, id)
 		}
@@ -284,10 +295,6 @@ func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return postingOf(sealed, centroid), nil
 }
 
 // bbolt says that a transaction is for one goroutine. Of one that only reads, nothing is

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -48,7 +49,7 @@ func (v *View) loadSegments(ctx context.Context, chunks, postings *bolt.Bucket, 
 
 // loadPostings finds the posting blocks of a segment, which may have none.
 func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
-	p := &postingsView{segment: segment, blocks: make([][]byte, blocks)}
+	p := &postingsView{segment: segment, blocks: make([][]byte, blocks), checked: make([]atomic.Bool, blocks)}
 	if b == nil {
 		return p
 	}

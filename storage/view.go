@@ -55,6 +55,7 @@ type postingsView struct {
 	root    uint64
 	found   int
 	blocks  [][]byte // sealed; nil where there are no postings
+	checked []atomic.Bool
 }
 
 type chunkView struct {
