@@ -72,7 +72,7 @@ func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, 
 func (q *request) first(n int) (first, most int) {
 	k := min(q.k, n)
 	if first = 2 * k; q.group != GroupBest {
-		first = max(first, leading(k, 1))
+		first = max(first, k+k/4+32)
 	}
 	return first, 4 * first
 }
