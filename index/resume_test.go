@@ -250,7 +250,7 @@ func TestResumePassages(t *testing.T) {
 		if n%3 == 0 {
 			docs = append(docs, vectors.Document{ID: id, Payload: []byte(`{"n":1}`)})
 		}
-		for i := range 3 * (n % 3) {
+		for i := range (n % 3) * (3 + n%2) {
 			p := vectors.Passage{Of: id, Number: i, Start: i, End: i + 1}
 			payload, err := p.Payload(fmt.Appendf(nil, `{"t":%q}`, strings.Repeat("x", 40*(len(docs)%5))))
 			require.NoError(t, err)
