@@ -87,7 +87,7 @@ func (c *collection) versions() []uint64 {
 // chunkOf is the chunk that has the tokens of a document, and its place in there.
 func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
 	chunk, doc, _ := snap.Locate(ordinal)
-	ch, err = snap.ChunkRows(chunk, uint32(doc))
+	ch, err = snap.ChunkFor(chunk, storage.All, uint32(doc))
 	return ch, doc, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -286,7 +287,7 @@ func (r *run) eachPassage(p *part, ordinals []uint32,
 			return err
 		}
 		chunk, doc, _ := p.snap.Locate(o)
-		ch, err := p.snap.ChunkRows(chunk, uint32(doc))
+		ch, err := p.snap.ChunkFor(chunk, storage.All, uint32(doc))
 		if err != nil {
 			return err
 		}

@@ -62,10 +62,7 @@ type job struct {
 
 // arrays are those of the chunk that the job scores documents of.
 func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
-	if what == storage.Codes {
-		return j.part.snap.Chunk(j.chunk, what)
-	}
-	return j.part.snap.ChunkRows(j.chunk, docs[j.lo:j.hi]...)
+	return j.part.snap.ChunkFor(j.chunk, what, docs[j.lo:j.hi]...)
 }
 
 // kernel scores documents of a chunk and, where it has the two others, parts of
