@@ -21,51 +21,38 @@ func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, erro
 	return dst, err
 }
 
-// approximateMore adds to approx, which has the scores of the best candidates, those of
-// others whose score may exceed limit: the scores that are known follow from gains by a line
-// and a deviation.
-func (r *run) approximateMore(approx []topk.Scored, line line, limit float64) ([]topk.Scored, error) {
-	r.docs = r.worth(line.reaches(limit, r.plan.reach))
-	r.tally(r.docs, func(p *PartStats) *int64 { return &p.Candidates })
-	more, err := r.approximate(r.more, r.docs)
-	if err != nil {
-		return nil, err
+// approximateMore adds to approx, which has the scores of the best candidates by their gains,
+// those of as many again, and so on, until few of the last ones score so much that they may be
+// among the K best.
+func (r *run) approximateMore(approx []topk.Scored, limit, even float64) ([]topk.Scored, error) {
+	p, last := &r.prober, approx
+	level := even - float64((even-limit)*unlikely)
+	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, level) > max(r.plan.expected()/20, 1) {
+		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
+		r.tally(docs, func(p *PartStats) *int64 { return &p.Candidates })
+		var err error
+		if last, err = r.approximate(r.more, docs); err != nil {
+			return nil, err
+		}
+		r.more, approx = last, append(approx, last...)
 	}
-	r.more, r.approx = more, append(approx, more...)
-	return r.approx, nil
+	r.approx = approx
+	return approx, nil
 }
 
-// line is the straight line of approximate scores over gains.
-type line struct{ gain, score, slope, deviation float64 }
+// unlikely is how far below the score of a document as good as the K-th best, as a part of
+// what exact scores take, documents are few enough to stop (docs/lab/search-quality.md).
+const unlikely = 2.0 / 3
 
-// lineOf is that with the least squares of errors.
-func lineOf(gains []uint32, scores []topk.Scored) (l line) {
-	n := float64(len(gains))
-	for i, g := range gains {
-		l.gain += float64(g) / n
-		l.score += float64(scores[i].Score) / n
+// scoreAbove counts the documents whose scores exceed a level.
+func scoreAbove(s []topk.Scored, level float64) int {
+	n := 0
+	for i := range s {
+		if float64(s[i].Score) > level {
+			n++
+		}
 	}
-	var xx, xy, yy float64 // sums of products, rounded, not fused: the same on every processor
-	for i, g := range gains {
-		x, y := float64(g)-l.gain, float64(scores[i].Score)-l.score
-		xx += float64(x * x)
-		xy += float64(x * y)
-		yy += float64(y * y)
-	}
-	if xx > 0 {
-		l.slope = xy / xx
-	}
-	l.deviation = math.Sqrt(max(yy-float64(l.slope*xy), 0) / n)
-	return l
-}
-
-// reaches is the least gain of which a score so many deviations above the line exceeds limit.
-func (l line) reaches(limit, deviations float64) uint32 {
-	if !(l.slope > 0) {
-		return 0
-	}
-	gain := l.gain + (limit-l.score-float64(deviations*l.deviation))/l.slope
-	return uint32(min(max(math.Ceil(gain), 0), gainSum+1))
+	return n
 }
 
 // leading is how many documents, best by centroids, are scored before the query
@@ -91,8 +78,8 @@ func confidence(k int, effort float64) float64 {
 // them a document is scored if its approximate score, plus the mean of that, plus
 // some standard deviations, exceeds the K-th best score so far.
 //
-// Where probing left candidates without an approximate score, those get one that may exceed
-// the first limit: scores follow from gains as exact ones do from them.
+// By the first limit it is also decided how many of the candidates that have no approximate
+// score yet get one.
 //
 // The limit is found twice: the documents that the first limit lets through are many, and the
 // best of them become leading documents too, by which a second limit, mostly a higher one, is
@@ -106,8 +93,6 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.rank(docs, nil, kernels.Fast)
 	}
-	gains := r.prober.kept
-	line := lineOf(gains, approx)
 	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
 	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
@@ -118,9 +103,9 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 			return nil, err
 		}
 		limit, even = floor(pool[:n], r.leaders, r.plan.expected(), r.plan.confidence)
-		if round == 0 && len(gains) > 0 {
+		if round == 0 && r.prober.kept < r.prober.found {
 			var err error
-			if approx, err = r.approximateMore(approx, line, limit); err != nil {
+			if approx, err = r.approximateMore(approx, limit, even); err != nil {
 				return nil, err
 			}
 			pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
