@@ -212,7 +212,7 @@ func TestCutAgainstSort(t *testing.T) {
 			rapid.SampledFrom([]uint32{0, 1, gainSum - 1, gainSum, (gainSum + 1) / gainBuckets, (gainSum+1)/gainBuckets - 1}),
 		), 2, 400).Draw(t, "gains")
 		r, n := &run{}, rapid.IntRange(1, len(gains)-1).Draw(t, "n")
-		r.prober.last, r.prober.found = math.MaxUint64, len(gains)
+		r.prober.last, r.prober.found, r.plan.approx = math.MaxUint64, len(gains), len(gains)
 		r.prober.unit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
 		for i, g := range gains {
 			r.reached = append(r.reached, candidateOf(uint32(3*i), g))

@@ -147,6 +147,9 @@ const (
 // which are the best.
 const gainBuckets = 1 << 12
 
+// bucketGains is how many gains a bucket has.
+const bucketGains = (gainSum + 1) / gainBuckets
+
 // candidate is what probing knows of a document, as one number: its gain, and below that
 // its complement, so that the larger of two is before the other in the order of results.
 type candidate uint64
@@ -157,7 +160,7 @@ func (c candidate) doc() uint32  { return ^uint32(c) }
 func (c candidate) gain() uint32 { return uint32(c >> 32) }
 func (c candidate) bucket() int  { return bucketOf(c.gain()) }
 
-func bucketOf(gain uint32) int { return int(gain / ((gainSum + 1) / gainBuckets) % gainBuckets) }
+func bucketOf(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 
 // reach finds the allowed documents in the probed lists, in ascending order, each
 // with what it gains: for every query token, the score of the best probed centroid
@@ -398,22 +401,35 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 }
 
 // cutReached returns those of the n best candidates, by what probing knows of them, that it
-// has not returned before, in ascending order.
+// has not returned before, in ascending order. Of the others it keeps those that may be
+// returned later, unless a document is followed.
 func (r *run) cutReached(n int) []uint32 {
-	p, least := &r.prober, candidate(0)
+	p, least, low := &r.prober, candidate(0), candidate(0)
+	keepAll := n == p.found || r.trace != nil
 	if n < p.found {
 		least = p.least(r.reached, n)
+		bucket, _ := p.rise(min(r.plan.approx, p.found))
+		low = candidate(bucket) * bucketGains << 32
 		if r.trace != nil {
 			r.trace.ranked(p.scored(r.reached), StageCut, n)
 		}
 	}
 	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // one is written behind the last
-	kept := 0
+	kept, left := 0, 0
 	for _, c := range r.reached {
 		docs[kept] = c.doc()
 		if c >= least && c < p.last {
 			kept++
 		}
+		if !keepAll {
+			r.reached[left] = c
+			if c >= low && c < least {
+				left++
+			}
+		}
+	}
+	if !keepAll {
+		r.reached = r.reached[:left]
 	}
 	p.last, p.kept = least, n
 	r.docs = docs[:kept]

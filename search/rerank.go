@@ -28,7 +28,9 @@ func (r *run) approximateMore(approx []topk.Scored, limit, even float64) ([]topk
 	p, last := &r.prober, approx
 	level := even - float64((even-limit)*unlikely)
 	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, level) > max(r.plan.expected()/20, 1) {
+		stop := timed(&r.stats.Times.Probe)
 		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
+		stop()
 		r.tally(docs, func(p *PartStats) *int64 { return &p.Candidates })
 		var err error
 		if last, err = r.approximate(r.more, docs); err != nil {
