@@ -94,7 +94,7 @@ type plan struct {
 }
 
 // firstScored is how many times as many documents as leading ones get a score by centroids
-// before the query decides which others do (docs/lab/search-quality.md).
+// before the query decides how many others do (docs/lab/search-quality.md).
 const firstScored = 8
 
 // What probing costs, in tokens scored by centroids.
