@@ -191,10 +191,11 @@ func testReached(t *testing.T, docs, tokens, added int) {
 		}
 		require.Equal(t, n, seen)
 
-		r.plan.first = max(n/3, 1)
+		cutTo := max(n/3, 1)
+		r.prober.kept, r.prober.last = 0, math.MaxUint64
 		kept := map[uint32]bool{}
-		docs = r.cutReached(r.reached)
-		require.Len(t, docs, r.plan.first)
+		docs = r.cutReached(cutTo)
+		require.Len(t, docs, cutTo)
 		require.True(t, slices.IsSorted(docs))
 		worst := math.Inf(1)
 		for _, d := range docs {
@@ -207,7 +208,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 				require.LessOrEqual(t, float64(s.Score), worst, "document %d was cut", s.Doc)
 			}
 		}
-		require.Equal(t, n-r.plan.first, cut)
+		require.Equal(t, n-cutTo, cut)
 	}
 }
 

@@ -353,7 +353,6 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error) {
 	n := allowed.countOf(r.group)
 	before := r.stats.Candidates
-	r.prober.kept = r.prober.kept[:0]
 	if r.plan.how == PlanProbe {
 		docs, err := r.probe(weights, allowed)
 		if err != nil || len(docs) >= min(r.plan.k, n) {
@@ -361,6 +360,7 @@ func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error
 		}
 		r.stats.Widened++
 	}
+	r.prober.kept, r.prober.found = 0, 0
 	r.stats.Candidates = before + int64(n)
 	r.docs = allowed.docs(r.docs[:0], r.group)
 	return r.docs, nil
