@@ -24,8 +24,13 @@ func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
 }
 
 // leading is how many documents, best by centroids, are scored before the query
-// decides how many more to score, and at most how many before it decides again.
-func leading(k int, share float64) int { return k + shareOf(16, share) }
+// decides how many more to score.
+func leading(k int, share float64) int {
+	return k + shareOf(8, share)
+}
+
+// sampled is how many of the others are scored then, wherever they rank.
+func sampled(share float64) int { return shareOf(48, share) }
 
 // following is how many documents are scored before the limit is raised for the others; each
 // time it is, that doubles.
@@ -38,22 +43,22 @@ func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
 // of recall, one of a hundred 1 %. Each doubling of effort adds half a deviation.
 func confidence(k int, effort float64) float64 {
-	of := 3.5 - float64(1.25*min(max(math.Log10(float64(k)/10), 0), 1))
+	of := 3.5 - float64(0.6*min(max(math.Log10(float64(k)/10), 0), 1))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
 // rerank scores the best of approx exactly and returns the K best in order.
 //
 // How many are enough differs between queries and with the number of centroids
-// by a factor of ten, so the query is asked: the leading documents show by how
-// much exact scores exceed approximate ones, and how much that varies. Beyond
-// them a document is scored if its approximate score, plus the mean of that, plus
-// some standard deviations, exceeds the K-th best score so far.
+// by a factor of ten, so the query is asked: some documents show by how much exact
+// scores exceed approximate ones, and how much that varies. Beyond them a document is
+// scored if its approximate score, plus what it is expected to gain, plus some standard
+// deviations, exceeds the K-th best score so far.
 //
-// That is decided twice: the documents that the first limit lets through are many, and the
-// best of them become leading documents too, by which a second limit, mostly a higher one, is
-// found for the rest. Where these are many the K-th best score rises as they are scored, the
-// best of them first, and the limit with it.
+// These are the leading documents, by which a first limit is found, and a sample of those
+// that it lets through: the leading ones alone may be copies of each other, and gain more
+// than others do. Where those that are left are many, the K-th best score rises as they are
+// scored, the best of them first, and the limit with it.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
 	if n := r.plan.exact; n > 0 {
@@ -65,17 +70,19 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	}
 	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
-	n, limit := 0, math.Inf(-1)
-	var g gaps
-	for range 2 {
-		next := topk.Best(pool[n:], min(leading(k, r.plan.share), len(pool)-n))
-		n += above(next, limit)
-		if err := r.lead(pool[len(r.leaders):n]); err != nil {
-			return nil, err
-		}
-		g = gapsOf(pool[:n], r.leaders)
-		limit = g.limit(r.leaders, &r.plan)
+	n := min(leading(k, r.plan.share), len(pool))
+	if err := r.lead(topk.Best(pool, n)); err != nil {
+		return nil, err
 	}
+	g := gapsOf(pool[:n], r.leaders)
+	limit := g.limit(r.leaders, &r.plan)
+	more := draw(pool[n:], limit, sampled(r.plan.share))
+	n += len(more)
+	if err := r.lead(more); err != nil {
+		return nil, err
+	}
+	g = gapsOf(pool[:n], r.leaders)
+	limit = g.limit(r.leaders, &r.plan)
 	rest := pool[n:]
 	rest = rest[:above(rest, limit)]
 	if r.trace != nil {
@@ -157,34 +164,73 @@ func (r *run) lead(approx []topk.Scored) error {
 // expected to leave in doubt from which on it costs more than it saves.
 const doubtfulShare = 40
 
-// gaps is by how much exact scores exceed approximate ones.
-type gaps struct{ mean, deviation float64 }
-
-// gapsOf are those of documents, in the same order.
-func gapsOf(approx, exact []topk.Scored) gaps {
-	var sum, square float64
-	for i, s := range exact {
-		gap := float64(s.Score) - float64(approx[i].Score)
-		sum += gap
-		square += float64(gap * gap) // rounded, not fused: the same on every processor
+// draw moves about n documents to the front, and returns them: some of those whose scores
+// exceed limit, however much, or if these are fewer the n best. Which ones follows from their
+// scores alone, so that it is the same however documents are numbered.
+func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
+	m := above(s, limit)
+	if m <= n {
+		return topk.Best(s, min(n, len(s)))
 	}
+	part := uint32(uint64(n) << 32 / uint64(m))
+	drawn := 0
+	for i := range s[:m] {
+		if mixed(math.Float32bits(s[i].Score)) < part {
+			s[drawn], s[i] = s[i], s[drawn]
+			drawn++
+		}
+	}
+	return s[:drawn]
+}
+
+// mixed is the finalizer of MurmurHash3: numbers that look as if drawn at random.
+func mixed(h uint32) uint32 {
+	h = (h ^ h>>16) * 0x85ebca6b
+	h = (h ^ h>>13) * 0xc2b2ae35
+	return h ^ h>>16
+}
+
+// gaps is by how much exact scores exceed approximate ones: by a line, and a deviation
+// from it.
+type gaps struct{ mean, slope, middle, deviation float64 }
+
+// gapsOf are those of documents, in the same order. Products are rounded, not fused: the
+// same on every processor.
+func gapsOf(approx, exact []topk.Scored) (g gaps) {
 	n := float64(max(len(exact), 1))
-	mean := sum / n
-	return gaps{mean, math.Sqrt(max(square/n-float64(mean*mean), 0))}
+	for i, s := range exact {
+		g.mean += float64(s.Score) - float64(approx[i].Score)
+		g.middle += float64(approx[i].Score)
+	}
+	g.mean, g.middle = g.mean/n, g.middle/n
+	var square, product, gap float64
+	for i, s := range exact {
+		x := float64(approx[i].Score) - g.middle
+		y := float64(s.Score) - float64(approx[i].Score) - g.mean
+		square, product, gap = square+float64(x*x), product+float64(x*y), gap+float64(y*y)
+	}
+	if product > 0 {
+		g.slope = product / square
+	}
+	g.deviation = math.Sqrt(max(gap-float64(g.slope*product), 0) / n)
+	return g
 }
 
 // even is the approximate score of a document that may be expected to be as good as the worst
 // of the best exact ones that the plan wants.
-func (g gaps) even(exact []topk.Scored, p *plan) float64 {
+func (g gaps) even(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, 0) }
+
+// limit is the approximate score at or below which a document is not worth scoring.
+func (g gaps) limit(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, p.confidence) }
+
+// below is the approximate score of a document that would be as good with so many deviations
+// above what is expected of it.
+func (g gaps) below(exact []topk.Scored, p *plan, deviations float64) float64 {
 	if len(exact) < p.expected() {
 		return math.Inf(-1)
 	}
-	return lowest(topk.Best(slices.Clone(exact), p.expected())) - g.mean
-}
-
-// limit is the approximate score at or below which a document is not worth scoring.
-func (g gaps) limit(exact []topk.Scored, p *plan) float64 {
-	return g.even(exact, p) - float64(p.confidence*g.deviation)
+	worst := lowest(topk.Best(slices.Clone(exact), p.expected()))
+	return (worst - g.mean + float64(g.slope*g.middle) - float64(deviations*g.deviation)) / (1 + g.slope)
 }
 
 // lowest is the score of the last of s in order.
