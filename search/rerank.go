@@ -43,7 +43,7 @@ func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
 // of recall, one of a hundred 1 %. Each doubling of effort adds half a deviation.
 func confidence(k int, effort float64) float64 {
-	of := 3.5 - float64(0.6*min(max(math.Log10(float64(k)/10), 0), 1))
+	of := 3.75 - float64(0.85*min(max(math.Log10(float64(k)/10), 0), 1))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
@@ -74,14 +74,14 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	if err := r.lead(topk.Best(pool, n)); err != nil {
 		return nil, err
 	}
-	g := gapsOf(pool[:n], r.leaders)
+	g := gapsOf(pool[:n], r.leaders, false)
 	limit := g.limit(r.leaders, &r.plan)
 	more := draw(pool[n:], limit, sampled(r.plan.share))
 	n += len(more)
 	if err := r.lead(more); err != nil {
 		return nil, err
 	}
-	g = gapsOf(pool[:n], r.leaders)
+	g = gapsOf(pool[:n], r.leaders, true)
 	limit = g.limit(r.leaders, &r.plan)
 	rest := pool[n:]
 	rest = rest[:above(rest, limit)]
@@ -164,39 +164,50 @@ func (r *run) lead(approx []topk.Scored) error {
 // expected to leave in doubt from which on it costs more than it saves.
 const doubtfulShare = 40
 
-// draw moves about n documents to the front, and returns them: some of those whose scores
-// exceed limit, however much, or if these are fewer the n best. Which ones follows from their
-// scores alone, so that it is the same however documents are numbered.
+// draw moves about n documents to the front, and returns them: of those whose scores exceed
+// limit some of all ranks, or if these are fewer the n best. Approximate scores are sums of
+// small integers, and many the same: such documents are drawn together or not at all, so that
+// it does not matter how they are numbered.
 func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
 	m := above(s, limit)
 	if m <= n {
 		return topk.Best(s, min(n, len(s)))
 	}
-	part := uint32(uint64(n) << 32 / uint64(m))
-	drawn := 0
-	for i := range s[:m] {
-		if mixed(math.Float32bits(s[i].Score)) < part {
-			s[drawn], s[i] = s[i], s[drawn]
-			drawn++
+	ranked := make([]uint64, m) // scores, and places
+	for i, d := range s[:m] {
+		h := math.Float32bits(d.Score)
+		h ^= uint32(int32(h)>>31) | 1<<31 // in the order of the floats
+		ranked[i] = uint64(h)<<32 | uint64(i)
+	}
+	slices.Sort(ranked)
+	due := 0.0 // documents that would have been drawn by now one by one, less those that are
+	places := make([]int, 0, 2*n)
+	for lo, hi := 0, 0; lo < m; lo = hi {
+		for hi = lo; hi < m && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
+		}
+		same := float64(hi - lo)
+		if due += float64(same * float64(n) / float64(m)); 2*due >= same {
+			due -= same
+			for _, r := range ranked[lo:hi] {
+				places = append(places, int(uint32(r)))
+			}
 		}
 	}
-	return s[:drawn]
-}
-
-// mixed is the finalizer of MurmurHash3: numbers that look as if drawn at random.
-func mixed(h uint32) uint32 {
-	h = (h ^ h>>16) * 0x85ebca6b
-	h = (h ^ h>>13) * 0xc2b2ae35
-	return h ^ h>>16
+	slices.Sort(places)
+	for i, p := range places {
+		s[i], s[p] = s[p], s[i]
+	}
+	return s[:len(places)]
 }
 
 // gaps is by how much exact scores exceed approximate ones: by a line, and a deviation
 // from it.
 type gaps struct{ mean, slope, middle, deviation float64 }
 
-// gapsOf are those of documents, in the same order. Products are rounded, not fused: the
+// gapsOf are those of documents, in the same order. Of leading documents alone, which have
+// about the same approximate score, there is no line. Products are rounded, not fused: the
 // same on every processor.
-func gapsOf(approx, exact []topk.Scored) (g gaps) {
+func gapsOf(approx, exact []topk.Scored, line bool) (g gaps) {
 	n := float64(max(len(exact), 1))
 	for i, s := range exact {
 		g.mean += float64(s.Score) - float64(approx[i].Score)
@@ -209,7 +220,7 @@ func gapsOf(approx, exact []topk.Scored) (g gaps) {
 		y := float64(s.Score) - float64(approx[i].Score) - g.mean
 		square, product, gap = square+float64(x*x), product+float64(x*y), gap+float64(y*y)
 	}
-	if product > 0 {
+	if line && product > 0 {
 		g.slope = product / square
 	}
 	g.deviation = math.Sqrt(max(gap-float64(g.slope*product), 0) / n)

@@ -34,7 +34,7 @@ func TestGaps(t *testing.T) {
 		approx[i] = topk.Scored{Doc: uint32(i), Score: float32(13 - i)}
 		exact[i] = topk.Scored{Doc: uint32(i), Score: approx[i].Score + gap}
 	}
-	g := gapsOf(approx, exact)
+	g := gapsOf(approx, exact, true)
 	require.InDelta(t, 0, g.slope, 1e-6)
 	require.InDelta(t, 2, g.mean, 1e-6)
 	require.InDelta(t, 1, g.deviation, 1e-6)
@@ -44,57 +44,70 @@ func TestGaps(t *testing.T) {
 		require.InDelta(t, best-2, g.even(exact, p), 1e-6)
 	}
 	require.True(t, math.IsInf(g.limit(exact, &plan{k: 21, share: 1}), -1), "fewer than k leaders drop nothing")
-	require.Zero(t, gapsOf(nil, nil))
+	require.Zero(t, gapsOf(nil, nil, true))
 
 	// Gaps that grow with the approximate score: what scores a is expected at 1.5a − 1.
 	for i := range approx {
 		exact[i].Score = 1.5*approx[i].Score - 1
 	}
-	g = gapsOf(approx, exact)
+	g = gapsOf(approx, exact, true)
 	require.InDelta(t, 0.5, g.slope, 1e-6)
 	require.InDelta(t, 0, g.deviation, 1e-3)
 	require.InDelta(t, 13, g.even(exact, &plan{k: 1, share: 1}), 1e-5)
 	require.InDelta(t, 4, g.even(exact, &plan{k: 10, share: 1}), 1e-5)
+	require.Zero(t, gapsOf(approx, exact, false).slope)
 	// Gaps that shrink with it: they are taken for equal.
 	for i := range approx {
 		exact[i].Score = 0.5*approx[i].Score + 9
 	}
-	require.Zero(t, gapsOf(approx, exact).slope)
+	require.Zero(t, gapsOf(approx, exact, true).slope)
 }
 
-// What is drawn is spread over the ranks, and does not depend on how documents are numbered.
+// What is drawn is spread evenly over the ranks, and depends on scores alone.
 func TestDraw(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	s := make([]topk.Scored, 1000)
+	for same := 1; same <= 50; same++ {
+		for i := range s {
+			s[i] = topk.Scored{Doc: uint32(i), Score: float32(i/same*same - 500)}
+		}
+		var first []topk.Scored
+		for round := range 3 {
+			rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+			some := draw(s, -301, 100) // of the 800 above that, and their equals
+			require.InDelta(t, 100, len(some), float64(same))
+			quarters := [4]int{}
+			for _, d := range some {
+				require.Greater(t, d.Score, float32(-301))
+				quarters[(d.Doc-200)/200]++
+			}
+			for _, n := range quarters {
+				require.InDelta(t, 25, n, float64(1+same))
+			}
+			all := map[uint32]bool{}
+			for _, d := range s {
+				all[d.Doc] = true
+			}
+			require.Len(t, all, len(s), "none is lost")
+			if round == 0 {
+				first = slices.Clone(some)
+			}
+			require.ElementsMatch(t, first, some)
+		}
+	}
 	for i := range s {
-		s[i] = topk.Scored{Doc: uint32(i), Score: 10 + float32(i)*0.01}
+		s[i].Score = float32(s[i].Doc)
 	}
-	first := slices.Clone(draw(s, 12, 48)) // of the 800 above 12
-	require.InDelta(t, 48, len(first), 24)
-	tenths := map[int]bool{}
-	for _, d := range first {
-		require.Greater(t, d.Score, float32(12))
-		tenths[int(d.Score-12)] = true
-	}
-	require.GreaterOrEqual(t, len(tenths), 7)
-	all := map[uint32]bool{}
-	for _, d := range s {
-		all[d.Doc] = true
-	}
-	require.Len(t, all, len(s), "none is lost")
-	rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
-	require.ElementsMatch(t, first, draw(s, 12, 48))
-
-	best := draw(s, 19.965, 5)
+	best := draw(s, 996.5, 5)
 	slices.SortFunc(best, topk.Order)
-	require.Equal(t, []uint32{999, 998, 997, 996, 995}, []uint32{best[0].Doc, best[1].Doc, best[2].Doc, best[3].Doc, best[4].Doc})
+	require.Equal(t, []topk.Scored{{Doc: 999, Score: 999}, {Doc: 998, Score: 998}, {Doc: 997, Score: 997}, {Doc: 996, Score: 996}, {Doc: 995, Score: 995}}, best)
 	require.Len(t, draw(s[:5], 0, 8), 5)
 	require.Empty(t, draw(nil, 0, 8))
 }
 
 func TestConfidence(t *testing.T) {
-	require.InDelta(t, 3.5, confidence(1, 1), 1e-9)
-	require.InDelta(t, 3.5, confidence(10, 1), 1e-9)
+	require.InDelta(t, 3.75, confidence(1, 1), 1e-9)
+	require.InDelta(t, 3.75, confidence(10, 1), 1e-9)
 	require.InDelta(t, 2.9, confidence(100, 1), 1e-9)
 	require.InDelta(t, 2.9, confidence(5000, 1), 1e-9)
 	for k := 11; k < 100; k++ {
@@ -145,7 +158,7 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 
 // TestEffort: more effort is more of everything, and that of 1 is what is derived.
 func TestEffort(t *testing.T) {
-	require.InDelta(t, 4, confidence(10, 2), 1e-9)
+	require.InDelta(t, 4.25, confidence(10, 2), 1e-9)
 	require.InDelta(t, 0.5, confidence(100, LeastEffort/8), 1e-9)
 	for _, k := range []int{10, 100, 1000} {
 		probes, tokens := 0, 0.0
