@@ -29,8 +29,11 @@ func leading(k int, share float64) int {
 	return k + shareOf(8, share)
 }
 
-// sampled is how many of the others are scored then, wherever they rank.
-func sampled(share float64) int { return shareOf(48, share) }
+// sampled is about how many of the others are scored then, of all ranks.
+func sampled(share float64) int { return max(shareOf(48, share), 12) }
+
+// leastLine is of how many documents a slope is known well enough.
+const leastLine = 32
 
 // following is how many documents are scored before the limit is raised for the others; each
 // time it is, that doubles.
@@ -40,11 +43,16 @@ func following(k int, share float64) int { return k + shareOf(32, share) }
 func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 
 // confidence is how many standard deviations a document may lie below the k-th
-// best and still be scored. What a miss costs falls with k: one of ten is 10 %
-// of recall, one of a hundred 1 %. Each doubling of effort adds half a deviation.
+// best and still be scored. Each doubling of effort adds half a deviation.
 func confidence(k int, effort float64) float64 {
-	of := 3.75 - float64(0.85*min(max(math.Log10(float64(k)/10), 0), 1))
+	of := deviations(k, 3.75, 2.9)
 	return max(of+float64(math.Log2(effort)/2), 0.5)
+}
+
+// deviations falls from those for few documents, up to ten, to those for many, from a hundred
+// on: a miss of one of ten is 10 % of recall, of one of a hundred 1 %.
+func deviations(k int, few, many float64) float64 {
+	return few - float64((few-many)*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
 // rerank scores the best of approx exactly and returns the K best in order.
@@ -81,7 +89,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	if err := r.lead(more); err != nil {
 		return nil, err
 	}
-	g = gapsOf(pool[:n], r.leaders, true)
+	g = gapsOf(pool[:n], r.leaders, n >= leastLine)
 	limit = g.limit(r.leaders, &r.plan)
 	rest := pool[n:]
 	rest = rest[:above(rest, limit)]
