@@ -183,7 +183,7 @@ func sureOf(docs []*whole, k int, floor float64, many bool) bool {
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
 	slices.Sort(scores)
-	return many || scores[len(scores)-k] >= floor+mean+float64(confidence(k, 1)*deviation)
+	return many || scores[len(scores)-k] >= floor+mean+float64(deviations(k, 3.5, 2.25)*deviation)
 }
 
 // finder collects documents by their passages.
