@@ -2,7 +2,8 @@
 
 // Package amx has the loops that gain from AMX's matrix products: of bytes, levels Fast
 // and Fine of MaxSim and the filter of nearest centroids, which computes the same
-// integers as avx512.Filter; of bfloat16, the screening of plain vectors.
+// integers as avx512.Filter; of bytes, the screening of centroids, with the sums of
+// avx512.Screen; of bfloat16, the screening of plain vectors.
 package amx
 
 import (
@@ -175,4 +176,37 @@ func Halves(
 	dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32,
 ) {
 	halves(&dst[0], most, &levels[0], len(dst), stride, &panel[0], unsafe.SliceData(factors), &configs[0])
+}
+
+//go:noescape
+func screen(dst *[32]float32, levels *byte, m, stride int, panel *byte, start *[32]int32, config *[64]byte)
+
+//go:noescape
+func screen2(dst *[32]float32, levels *byte, m, stride int, panel *byte, start *[32]int32, config *[64]byte)
+
+// screenConfigs are the shapes of the tiles of Screen, by the number of groups of four
+// dimensions left by steps of 64, of which the last is never empty: [0] is for 16.
+var screenConfigs = func() (all [16][64]byte) {
+	for left := range all {
+		c := &all[left]
+		*c = tileConfig
+		if left > 0 {
+			binary.LittleEndian.PutUint16(c[16+2*3:], uint16(4*left))
+			c[48+6], c[48+7] = byte(left), byte(left)
+		}
+	}
+	return all
+}()
+
+// ScreenRows is the least number of rows of Screen.
+const ScreenRows = 16
+
+// Screen is Screen of tier.Tokens. It needs [Supported].
+func Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
+	config := &screenConfigs[stride/4%16]
+	if 64 < stride && stride <= 128 {
+		screen2(&dst[0], &levels[0], len(dst), stride, &panel[0], start, config)
+		return
+	}
+	screen(&dst[0], &levels[0], len(dst), stride, &panel[0], start, config)
 }

@@ -63,6 +63,14 @@ func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]
 //go:noescape
 func Pack(dst *byte, x, step []float32) (unit, err, norm float32)
 
+// Coarse is that of package tier, with the units one by one.
+//
+//go:noescape
+func Coarse(
+	words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32,
+	mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32,
+) int
+
 //go:noescape
 func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
 

@@ -6,7 +6,7 @@
 //	R8, R9      bytes of a row, of three rows
 //	DX          panel                 R10 groups of four dimensions left
 //	SI          levels of the tile    R13 rows left
-//	DI          products              R12 scales of the tile
+//	DI          products              R12 scales of the tile, or 0
 //	R11         what is fetched of the next tile, 48 bytes for a group of dimensions
 //	Z0 to Z23   sums of 12 rows with two vectors of columns
 
@@ -25,6 +25,13 @@
 	VMOVUPS y, (n*128+64)(DI)      \
 	VMAXPS x, Z24, Z24             \
 	VMAXPS y, Z25, Z25
+
+// STORE stores a row of sums as they are.
+#define STORE(n, x, y) \
+	VCVTDQ2PS x, x            \
+	VCVTDQ2PS y, y            \
+	VMOVUPS x, (n*128)(DI)    \
+	VMOVUPS y, (n*128+64)(DI)
 
 // func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
 TEXT ·Screen(SB), NOSPLIT, $0-120
@@ -95,6 +102,8 @@ dims:
 	DECQ R10
 	JNZ  dims
 
+	TESTQ R12, R12
+	JEQ  plain
 	MOVQ most+24(FP), DX
 	VMOVUPS (DX), Z24
 	VMOVUPS 64(DX), Z25
@@ -114,6 +123,7 @@ dims:
 	VMOVUPS Z25, 64(DX)
 
 	// The next 12 rows, or the last 12, some of them again.
+next:
 	SUBQ $12, R13
 	JEQ  return
 	MOVQ $12, R10
@@ -122,13 +132,32 @@ dims:
 	MOVQ R10, AX
 	IMULQ R8, AX
 	ADDQ AX, SI
+	TESTQ R12, R12
+	JEQ  advance
 	LEAQ (R12)(R10*4), R12
+
+advance:
 	SHLQ $7, R10
 	ADDQ R10, DI
 	CMPQ R13, $12
 	JGE  tile
 	MOVQ $12, R13
 	JMP  tile
+
+plain:
+	STORE(0, Z0, Z1)
+	STORE(1, Z2, Z3)
+	STORE(2, Z4, Z5)
+	STORE(3, Z6, Z7)
+	STORE(4, Z8, Z9)
+	STORE(5, Z10, Z11)
+	STORE(6, Z12, Z13)
+	STORE(7, Z14, Z15)
+	STORE(8, Z16, Z17)
+	STORE(9, Z18, Z19)
+	STORE(10, Z20, Z21)
+	STORE(11, Z22, Z23)
+	JMP  next
 
 return:
 	VZEROUPPER

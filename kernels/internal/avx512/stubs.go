@@ -54,6 +54,14 @@ func Bytes(dst [][4]uint64, scores []float32, stride, n int, mul, add *[32]float
 //go:noescape
 func Words(dst [][8]uint64, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
 
+// Coarse is that of package tier, with the units one by one.
+//
+//go:noescape
+func Coarse(
+	words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32,
+	mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32,
+) int
+
 // Filter takes k ≥ 6 vectors.
 //
 //go:noescape
@@ -97,7 +105,8 @@ func AddScaled(dst, x []float32, c float32)
 // ScreenRows is the least number of rows of Screen.
 const ScreenRows = 12
 
-// Screen is Products of tier.Screen: with scales of 1, tier.Tokens.Screen.
+// Screen is Products of tier.Screen. Without scales it raises no maxima, and is
+// tier.Tokens.Screen.
 //
 //go:noescape
 func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)

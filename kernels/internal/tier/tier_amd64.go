@@ -61,7 +61,7 @@ func avx2Tokens() Tokens {
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
 	t.Above = avx2.Above
-	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
+	t.Coarse = oneByOne(avx2.Coarse)
 	t.Screen = avx2.Screen
 	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
 	return t
@@ -98,24 +98,35 @@ func avx512Tokens() Tokens {
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
-	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
+	t.Coarse = oneByOne(avx512.Coarse)
 	t.Screen = avx512Screen
 	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	return t
 }
 
-func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
-	var most [32]float32
-	avx512.Screen(dst, &most, levels, stride, panel, start, ones[:len(dst)])
+// oneByOne calls a loop that takes units one by one.
+func oneByOne(
+	coarse func([]Row, []Row4, []uint32, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
+		float32, []float32) int,
+) func([]Row, []Row4, []uint32, [][32]float32, *CoarseUnits, []float32) int {
+	return func(words []Row, bytes []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int {
+		return coarse(words, bytes, found, products,
+			&c.MulBytes, &c.AddBytes, &c.MulWords, &c.LowWords, &c.Limits, c.Bias, scales)
+	}
 }
 
-// ones are scales that change nothing.
-var ones = func() (x [256]float32) {
-	for i := range x {
-		x[i] = 1
+func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
+	avx512.Screen(dst, nil, levels, stride, panel, start, nil)
+}
+
+// amxScreen needs a block of rows.
+func amxScreen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
+	if len(dst) < amx.ScreenRows {
+		avx512Screen(dst, levels, stride, panel, start)
+		return
 	}
-	return x
-}()
+	amx.Screen(dst, levels, stride, panel, start)
+}
 
 // amxTokens has the matrix products of AMX where they fit: residuals of uniform
 // levels, and the bytes of nearest centroid; elsewhere it is avx512.
@@ -123,6 +134,7 @@ func amxTokens() Tokens {
 	t := avx512Tokens()
 	t.Uses[StageFast] = "amx (int8)"
 	t.Tiles = amx.Rerank
+	t.Screen = amxScreen
 	t.Uses[StageFine] = "amx (int8)"
 	t.FineTiles = amx.Fine
 	t.Uses[StageNearest] = "amx (int8)"

@@ -420,8 +420,8 @@ func testScreenTokens(t *testing.T, l Tokens, rng *rand.Rand) {
 	if l.Screen == nil {
 		t.Skip("bytes are not multiplied")
 	}
-	for _, m := range []int{ScreenRows, ScreenRows + 1, 24, 35, 256} {
-		for _, stride := range []int{4, 8, 128, 260} {
+	for _, m := range []int{ScreenRows, ScreenRows + 1, 16, 17, 24, 35, 48, 192, 256} {
+		for _, stride := range []int{4, 8, 36, 48, 60, 64, 68, 96, 112, 124, 128, 132, 192, 256, 260} {
 			levels, panel := randomBytes(t, rng, m*stride), randomBytes(t, rng, 32*stride)
 			for i := range panel {
 				panel[i] = byte(int8(rng.IntN(127) - 63))
@@ -473,6 +473,9 @@ func testCoarse(t *testing.T, l Tokens, rng *rand.Rand) {
 			c.Limits[s] = inf
 			if s < n {
 				c.MulBytes[s], c.AddBytes[s] = rng.Float32()*0x1p-12, float32(rng.NormFloat64())*100
+				if rng.IntN(8) == 0 { // beyond both ends, of 16 bits, too
+					c.AddBytes[s] = []float32{-1e9, -1e6, 200, 1e6, 1e9}[rng.IntN(5)]
+				}
 				c.MulWords[s], c.LowWords[s] = rng.Float32()*0x1p-5, float32(rng.NormFloat64())*1000
 				c.Limits[s] = float32(rng.IntN(1<<20) - 1<<19)
 				if rng.IntN(4) > 0 {
