@@ -439,5 +439,5 @@ func (st *crashState) requireSwept(t *testing.T, s *Snapshot) {
 	require.EqualValues(t, ids, sizes.IDs)
 	require.EqualValues(t, payload, sizes.Payload)
 	row := int64(s.Quantizer().RowBytes())
-	require.EqualValues(t, int64(tokens)*row+int64(s.Chunks())*int64(len("residuals")+1024+4), sizes.Residuals)
+	require.EqualValues(t, int64(tokens)*row+int64(s.Chunks())*int64(len("residuals")+1024), sizes.Residuals)
 }

@@ -102,7 +102,7 @@ func (s *Snapshot) Vectors(ordinal uint32) (v []float32, err error) {
 	if !ok || !s.Live(ordinal) {
 		return nil, ErrNotFound
 	}
-	ch, err := s.ChunkRows(chunk, uint32(doc))
+	ch, err := s.ChunkFor(chunk, storage.All, uint32(doc))
 	if err != nil {
 		return nil, err
 	}

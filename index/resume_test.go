@@ -250,7 +250,7 @@ func TestResumePassages(t *testing.T) {
 		if n%3 == 0 {
 			docs = append(docs, vectors.Document{ID: id, Payload: []byte(`{"n":1}`)})
 		}
-		for i := range 3 * (n % 3) {
+		for i := range min(n%3, 1) * (1 + 7*n%5) {
 			p := vectors.Passage{Of: id, Number: i, Start: i, End: i + 1}
 			payload, err := p.Payload(fmt.Appendf(nil, `{"t":%q}`, strings.Repeat("x", 40*(len(docs)%5))))
 			require.NoError(t, err)
@@ -292,6 +292,7 @@ func TestResumePassages(t *testing.T) {
 		require.True(t, whole.Passages().Equals(s.Passages()))
 		require.NoError(t, os.Remove(path(at)))
 	}
+	t.Logf("interrupted within a document: %d, behind one: %d", within, behind)
 	require.Positive(t, within)
 	require.Positive(t, behind)
 }

@@ -84,7 +84,7 @@ type Lost struct {
 }
 
 // Salvage writes a new index at out from what can be read of a damaged one:
-// every live document whose chunk passes its checksums, as it is, with its id,
+// every live document whose arrays pass their checksums, as it is, with its id,
 // and its payload if that passes too; in the order of insertion, under new
 // ordinals. Nothing is encoded again; postings are made anew. The damaged index
 // is not changed.
@@ -135,7 +135,7 @@ type salvage struct {
 	damaged *wreck.Reader
 	report  *SalvageReport
 
-	good []bool            // by chunk
+	lost *roaring.Bitmap   // documents whose arrays are damaged
 	last map[string]uint32 // the ordinal that counts, of ids that are there twice
 	// from maps each id of a document or passage to the first ordinal of the newest document that
 	// uses it; nil means that all deletions are known, so no id is used twice.
@@ -154,22 +154,19 @@ func (s *salvage) survey(ctx context.Context) error {
 	var marks []mark
 	gaps := roaring.New()
 	next := uint32(0)
-	s.good = make([]bool, s.damaged.Chunks())
-	for i := range s.good {
+	s.lost = roaring.New()
+	for i := range s.damaged.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		table, _, err := s.damaged.Chunk(i)
-		if table == nil {
+		ch, err := s.damaged.Chunk(i)
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
 		}
+		table := ch.Table
 		s.noteGap(gaps, next, table.First)
 		next = table.First + uint32(len(table.IDs))
-		s.good[i] = err == nil
-		if err != nil {
-			s.loseChunk(table, err.Error())
-			continue
-		}
+		s.loseDamaged(ch)
 		for d, id := range table.IDs {
 			if ordinal := table.First + uint32(d); s.wanted(ordinal, id) {
 				marks = append(marks, mark{maphash.String(seed, id), ordinal})
@@ -205,7 +202,7 @@ func (s *salvage) tellProgress(stage string, done uint32) {
 // wanted reports whether a document is to be copied; a place without an id was
 // given up by compaction.
 func (s *salvage) wanted(ordinal uint32, id string) bool {
-	return id != "" && s.damaged.Standing(ordinal) != wreck.Dead
+	return id != "" && s.damaged.Standing(ordinal) != wreck.Dead && !s.lost.Contains(ordinal)
 }
 
 // noteGap notes the documents between two tables whose own table is lost.
@@ -217,17 +214,32 @@ func (s *salvage) noteGap(gaps *roaring.Bitmap, from, to uint32) {
 	}
 }
 
-// loseChunk reports the documents of a chunk whose arrays are damaged.
-func (s *salvage) loseChunk(table *storage.DocTable, why string) {
-	l := Lost{First: table.First, Last: table.First + uint32(len(table.IDs)) - 1, IDs: []string{}, Why: why}
-	for d, id := range table.IDs {
-		if s.wanted(table.First+uint32(d), id) {
-			l.IDs = append(l.IDs, id)
+// loseDamaged reports the documents of a chunk whose arrays are damaged, those that follow each other together.
+func (s *salvage) loseDamaged(ch *wreck.Chunk) {
+	if len(ch.Lost) == 0 {
+		return
+	}
+	var l Lost
+	end := func() {
+		if l.Docs > 0 {
+			s.noteLost(l)
 		}
 	}
-	if l.Docs = int64(len(l.IDs)); l.Docs > 0 {
-		s.noteLost(l)
+	for d, id := range ch.Table.IDs {
+		ordinal := ch.Table.First + uint32(d)
+		why := ch.Lost[d]
+		if why == nil || !s.wanted(ordinal, id) {
+			continue
+		}
+		if l.Docs == 0 || l.Last+1 != ordinal || l.Why != why.Error() {
+			end()
+			l = Lost{First: ordinal, Why: why.Error()}
+		}
+		l.Last, l.IDs = ordinal, append(l.IDs, id)
+		l.Docs++
+		s.lost.Add(ordinal)
 	}
+	end()
 }
 
 func (s *salvage) noteLost(l Lost) {
@@ -270,7 +282,7 @@ func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error
 		return nil
 	}
 	s.last = map[string]uint32{}
-	return s.eachGood(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+	return s.each(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
 			if !twice.Contains(ordinal) {
@@ -290,7 +302,7 @@ func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error
 // among them: the newest, with its passages.
 func (s *salvage) resolveDocuments(ctx context.Context) error {
 	from, document, passage, first := map[string]uint32{}, "", "", uint32(0)
-	err := s.eachGood(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+	err := s.each(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
 			if last, twice := s.last[id]; !s.wanted(ordinal, id) || twice && last != ordinal {
@@ -312,20 +324,20 @@ func (s *salvage) resolveDocuments(ctx context.Context) error {
 	return err
 }
 
-// eachGood visits the chunks that can be copied.
-func (s *salvage) eachGood(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
-	for i, good := range s.good {
+// each visits the chunks of which something can be copied.
+func (s *salvage) each(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
+	for i := range s.damaged.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !good {
-			continue
-		}
-		table, ch, err := s.damaged.Chunk(i)
+		ch, err := s.damaged.Chunk(i)
 		if err != nil { // it was sound before
 			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
 		}
-		if err := visit(table, ch); err != nil {
+		if ch.Arrays == nil {
+			continue
+		}
+		if err := visit(ch.Table, ch.Arrays); err != nil {
 			return err
 		}
 	}
@@ -338,7 +350,7 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 		return err
 	}
 	stage := newStager(dst, gen, s.damaged.Header().Centroids, storage.State{}, s.Memory)
-	err = s.eachGood(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
+	err = s.each(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
 		for d := range table.IDs {
 			if err := s.copyDoc(ctx, stage, table, ch, d); err != nil {
 				return err

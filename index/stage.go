@@ -32,7 +32,7 @@ var (
 )
 
 // docBytes is what a document takes in the table of its chunk, beside its id.
-const docBytes = 8
+const docBytes = 16
 
 // stager writes encoded documents behind the committed ones of a generation,
 // in transactions of bounded size. Nobody sees them until commit.

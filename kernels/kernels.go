@@ -206,7 +206,15 @@ func (c *Chunk) Validate(codec *Codec) error {
 		return fmt.Errorf("%w: %d tokens with %d code, %d factor, %d residual bytes",
 			ErrShape, n, len(c.Codes), len(c.Factors), len(c.Residuals))
 	}
-	for t := range n {
+	return c.ValidateCodes(codec, 0, n)
+}
+
+// ValidateCodes checks the codes of tokens lo to hi as [Chunk.Validate] does.
+func (c *Chunk) ValidateCodes(codec *Codec, lo, hi int) error {
+	if c.CodeBytes == 2 && codec.Centroids.K >= 1<<16 {
+		return nil
+	}
+	for t := lo; t < hi; t++ {
 		if int(c.Code(t)) >= codec.Centroids.K {
 			return fmt.Errorf("%w: token %d has code %d of %d centroids", ErrShape, t, c.Code(t), codec.Centroids.K)
 		}

@@ -87,7 +87,7 @@ func (c *collection) versions() []uint64 {
 // chunkOf is the chunk that has the tokens of a document, and its place in there.
 func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
 	chunk, doc, _ := snap.Locate(ordinal)
-	ch, err = snap.ChunkRows(chunk, uint32(doc))
+	ch, err = snap.ChunkFor(chunk, storage.All, uint32(doc))
 	return ch, doc, err
 }
 
@@ -129,11 +129,6 @@ func (g group) partOf(number uint32) *part {
 		return &g[0]
 	}
 	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
-}
-
-// blocks is how many blocks of documents a part has.
-func (p *part) blocks() uint32 {
-	return uint32((uint64(p.snap.State().Docs) + reachBlock - 1) / reachBlock)
 }
 
 // allowance is what a query may return of a collection: a selection of each part.

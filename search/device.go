@@ -290,7 +290,7 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		}
 		n := len(tokens) / c.coll.first().Dim()
 		if how, p.probes = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
-			p.how, p.approx, p.exact = PlanProbe, math.MaxInt, math.MaxInt
+			p.how, p.approx, p.first, p.exact = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
 			p.probes = min(p.probes, c.coll.codec().Centroids.K)
 		}
 		return nil

@@ -211,15 +211,17 @@ func TestCutAgainstSort(t *testing.T) {
 			rapid.Uint32Range(5000, 5003),
 			rapid.SampledFrom([]uint32{0, 1, gainSum - 1, gainSum, (gainSum + 1) / gainBuckets, (gainSum+1)/gainBuckets - 1}),
 		), 2, 400).Draw(t, "gains")
-		r := &run{plan: plan{approx: rapid.IntRange(1, len(gains)-1).Draw(t, "n")}}
+		r := &run{plan: plan{first: rapid.IntRange(1, len(gains)-1).Draw(t, "n")}}
 		r.prober.unit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
 		for i, g := range gains {
 			r.reached = append(r.reached, candidateOf(uint32(3*i), g))
+			r.prober.counts[bucketOf(g)]++
+			r.prober.above++
 		}
 		scored := r.prober.scored(r.reached)
 		slices.SortFunc(scored, topk.Order)
 		var want []uint32
-		for _, s := range scored[:r.plan.approx] {
+		for _, s := range scored[:r.plan.first] {
 			want = append(want, s.Doc)
 		}
 		slices.Sort(want)

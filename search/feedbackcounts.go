@@ -94,7 +94,7 @@ func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs
 			}
 			set := roaring.New()
 			if _, err := set.FromBuffer(list); err != nil {
-				return badList(snap, code, err)
+				return badList(snap.Path(), code, err)
 			}
 			docs[i] += set.GetCardinality() - set.AndCardinality(gone)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -72,7 +73,7 @@ func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, 
 func (q *request) first(n int) (first, most int) {
 	k := min(q.k, n)
 	if first = 2 * k; q.group != GroupBest {
-		first = max(first, leading(k, 1))
+		first = max(first, k+k/4+32)
 	}
 	return first, 4 * first
 }
@@ -286,7 +287,7 @@ func (r *run) eachPassage(p *part, ordinals []uint32,
 			return err
 		}
 		chunk, doc, _ := p.snap.Locate(o)
-		ch, err := p.snap.ChunkRows(chunk, uint32(doc))
+		ch, err := p.snap.ChunkFor(chunk, storage.All, uint32(doc))
 		if err != nil {
 			return err
 		}

@@ -142,9 +142,13 @@ func TestPlan(t *testing.T) {
 			p := r.plan(c.allowed, docs, tokens, lq, lists)
 			want := plan{how: c.plan, k: c.o.K, of: c.o.K, share: 1, probes: c.probes, approx: c.approx, exact: c.exact}
 			if c.o.Mode == Pruned {
-				want.confidence = confidence(c.o.K, 1)
+				want.confidence, want.first = confidence(c.o.K, 1), p.approx
+				if p.exact == 0 {
+					want.first, want.reach = min(firstScored*leading(min(c.o.K, 1<<40), 1), p.approx), 2
+				}
 			}
 			require.Equal(t, want, p)
+			require.GreaterOrEqual(t, p.first, min(p.k, p.approx, 1<<40))
 			require.Equal(t, p, r.plan(c.allowed, docs, tokens, lq, lists), "nothing is remembered")
 		})
 	}

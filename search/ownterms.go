@@ -202,7 +202,7 @@ func countNear(ctx context.Context, snap *index.Snapshot, query kernels.Query, s
 			continue
 		}
 		chunk, doc, _ := snap.Locate(ordinal)
-		ch, err := snap.Chunk(chunk, storage.All) // of which it reads many documents
+		ch, err := snap.ChunkFor(chunk, storage.All, uint32(doc))
 		if err != nil {
 			return err
 		}

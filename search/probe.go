@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 
@@ -23,17 +22,22 @@ type prober struct {
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
 	lists   []uint64                // centroids probed by some token
 	cursors []cursor                // in their lists, best first
-	docs    []uint32                // of a block of a list
-	reached []uint64                // of each document of a block: stamp, gain
-	stamp   uint32                  // the last one given out
+	room    []byte                  // of lists that are decoded
+	gains   []uint32                // of each document of a block: stamp, gain
+	seen    []uint64                // those of the block that have any
+	found   int                     // how many candidates there are
 	unit    float64                 // of gains
-	buckets [gainBuckets]uint32     // how many candidates have gains of each
+	counts  [gainBuckets]uint32     // how many candidates have gains of each bucket
+	bucket  int                     // the least bucket that may have candidates to keep
+	above   int                     // how many candidates there are in that and higher ones
 	level   []candidate             // those of the bucket of the last that is kept
+	first   candidate               // the last of those that probe returned
+	kept    []uint32                // gains of the documents that probe returned, if it cut them
 }
 
 // probe returns the allowed documents in the lists of the best centroids of each
-// query token, in ascending order. More than the approximate budget of them are cut
-// down to that.
+// query token, in ascending order; of more than plan.first the best by their gains.
+// Which of the others get a score as well is up to [run.worth].
 func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 	defer timed(&r.stats.Times.Probe)()
 	if err := r.prober.pick(r, weights); err != nil {
@@ -43,8 +47,8 @@ func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.stats.Candidates += int64(len(reached))
-	if len(reached) > r.plan.approx {
+	r.stats.Candidates += int64(r.prober.found)
+	if r.prober.found > r.plan.first {
 		r.docs = r.cutReached(reached)
 		return r.docs, nil
 	}
@@ -109,15 +113,17 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 	return nil
 }
 
-// What probing knows of a document are two numbers of 32 bits: the stamp of the
-// last query token that reached it, larger than all stamps before, and its gain,
-// what it scores by probed centroids above a document that has none. Gains are
-// integers, so that they add up without a branch and alike on every processor.
-// Lists are read a block of documents after the other, so that the numbers of a
-// block stay in the cache and those of the collection are never all there.
+// What probing knows of a document are two numbers in one of 32 bits: a stamp that tells
+// which query token reached it last, and its gain, what it scores by probed centroids above
+// a document that has none. Gains are integers, so that they add up without a branch and
+// alike on every processor. Lists are read a block of documents after the other, so that
+// the numbers of a block stay in the cache and those of the collection are never all there.
 
 // reachBlock is the number of documents of a block.
 const reachBlock = 1 << 16
+
+// stamps is how many query tokens have stamps of their own, 1 to stamps.
+const stamps = 1<<(32-gainBits) - 1
 
 // reachLook is how many documents of lists are read between two looks at the context: they
 // take a nanosecond or two each.
@@ -126,6 +132,7 @@ const reachLook = 1 << 19
 // cursor is in a list that a query token probes.
 type cursor struct {
 	storage.PostingCursor
+	list     storage.PostingList
 	centroid uint32
 	token    uint32
 	gain     uint32
@@ -138,8 +145,11 @@ type cursor struct {
 const unseenGap = 5
 
 // gainSum is the largest sum of gains: small enough that different gains are different
-// float32 scores.
-const gainSum = 1<<23 - 1
+// float32 scores, and that it has gainBits.
+const (
+	gainSum  = 1<<23 - 1
+	gainBits = 24
+)
 
 // gainBuckets is into how many buckets candidates are counted by their gains, to find out
 // which are the best.
@@ -153,7 +163,9 @@ func candidateOf(doc, gain uint32) candidate { return candidate(gain)<<32 | cand
 
 func (c candidate) doc() uint32  { return ^uint32(c) }
 func (c candidate) gain() uint32 { return uint32(c >> 32) }
-func (c candidate) bucket() int  { return int(c.gain() / ((gainSum + 1) / gainBuckets) % gainBuckets) }
+func (c candidate) bucket() int  { return bucketOf(c.gain()) }
+
+func bucketOf(gain uint32) int { return int(gain / ((gainSum + 1) / gainBuckets) % gainBuckets) }
 
 // reach returns the allowed documents in the probed lists, in ascending order, each
 // with what it gains: for every query token, the score of the best probed centroid
@@ -162,10 +174,12 @@ func (c candidate) bucket() int  { return int(c.gain() / ((gainSum + 1) / gainBu
 // the floor. A document's own best is lower, and by how much is not known: what
 // counts most is how many query tokens found the document at all (as in EMVB, arXiv
 // 2404.02805, section 4.1), so it is put far below, and as far for each query token.
+//
+// Of more than the approximate budget, those may be missing that are not to be kept.
 func (r *run) reach(allowed *allowance) ([]candidate, error) {
 	p := &r.prober
 	r.reached = r.reached[:0]
-	p.reached = slices.Grow(p.reached[:0], reachBlock)[:reachBlock]
+	p.reset()
 	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // which are of the snapshots
 	gap := p.gap()
 	for i := range r.group {
@@ -178,10 +192,24 @@ func (r *run) reach(allowed *allowance) ([]candidate, error) {
 	return r.reached, nil
 }
 
+// reset prepares for another query. A search that failed may have left gains behind.
+func (p *prober) reset() {
+	if p.gains == nil {
+		p.gains, p.seen = make([]uint32, reachBlock), make([]uint64, reachBlock/64)
+	}
+	for w, v := range p.seen {
+		if v != 0 {
+			clear(p.gains[64*w : 64*w+64])
+			p.seen[w] = 0
+		}
+	}
+	p.found, p.bucket, p.above = 0, 0, 0
+	clear(p.counts[:])
+}
+
 // reachPart is reach for one part.
 func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	defer of.guard(r.call, &err)()
-	p := &r.prober
 	docs := of.snap.State().Docs
 	set := allowed.bits(r.set, (int(docs)+63)/64)
 	if allowed.set == nil {
@@ -190,41 +218,54 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	if err := r.openLists(of.snap, gap); err != nil {
 		return err
 	}
+	return r.readLists(of.snap.Path(), docs, of.base, set)
+}
+
+// readLists reads the lists of the cursors, which are of a part with so many documents, of
+// which those of a set are allowed.
+func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
+	p := &r.prober
 	pairs := 0 // of lists and documents since the last look
-	for block := range of.blocks() {
+	for block := range uint32((uint64(docs) + reachBlock - 1) / reachBlock) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		first := p.restamp()
+		turn := uint32(0) // of stamps
 		for i := range p.cursors {
 			c := &p.cursors[i]
 			if c.Done() || c.Block() != block {
 				continue
 			}
-			if p.docs, err = c.Next(p.docs[:0], docs); err != nil {
-				return badList(of.snap, c.centroid, err)
+			list, err := c.Next(&p.room, docs)
+			if err != nil {
+				return badList(path, c.centroid, err)
 			}
-			if pairs += 16 + len(p.docs); pairs > reachLook {
+			if pairs += 16 + len(list)/2; pairs > reachLook {
 				if pairs, err = 0, r.ctx.Err(); err != nil {
 					return err
 				}
 			}
 			if c.fresh {
-				r.stats.Postings += int64(len(p.docs))
+				r.stats.Postings += int64(len(list) / 2)
 			}
-			p.raise(first, first+c.token, c.gain)
+			if c.token/stamps != turn {
+				turn = c.token / stamps
+				p.unstamp()
+			}
+			p.raise(list, c.token%stamps+1, c.gain)
 		}
-		r.collect(set, of.base, block, first)
+		r.collect(allowed, base, block)
 	}
 	for _, c := range p.cursors {
 		if !c.Done() {
-			return badList(of.snap, c.centroid, fmt.Errorf("documents beyond %d", docs))
+			return badList(path, c.centroid, fmt.Errorf("documents beyond %d", docs))
 		}
 	}
 	return nil
 }
 
-// openLists puts a cursor at the beginning of each list.
+// openLists puts a cursor at the beginning of each list. All are looked up before the
+// first is read, so that the memory is asked for them together.
 func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p := &r.prober
 	p.cursors = p.cursors[:0]
@@ -236,91 +277,111 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 			}
 		}
 		for _, s := range p.best[t*p.n : (t+1)*p.n] {
-			c := cursor{centroid: s.Centroid, token: uint32(t), gain: p.gain(t, s.Score, gap), fresh: !inSet(p.lists, s.Centroid)}
+			gain, fresh := p.gain(t, s.Score, gap), !inSet(p.lists, s.Centroid)
 			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)
 			for seg := range snap.Segments() {
 				list, err := snap.Postings(seg, s.Centroid)
 				if err != nil {
 					return err
 				}
-				if c.PostingCursor, err = list.Cursor(); err != nil {
-					return badList(snap, s.Centroid, err)
-				}
-				if !c.Done() {
-					p.cursors = append(p.cursors, c)
+				if len(list) > 0 {
+					p.cursors = append(p.cursors, cursor{list: list, centroid: s.Centroid, token: uint32(t), gain: gain, fresh: fresh})
 				}
 			}
+		}
+	}
+	for i := range p.cursors {
+		c := &p.cursors[i]
+		var err error
+		if c.PostingCursor, err = c.list.Cursor(); err != nil {
+			return badList(snap.Path(), c.centroid, err)
 		}
 	}
 	r.stats.Probed = int64(population(p.lists)) // the same lists of each part
 	return nil
 }
 
-// raise adds a gain to those of prober.docs that the query token of this stamp has
-// not reached yet. Stamps below first are of other blocks.
-func (p *prober) raise(first, stamp, gain uint32) {
-	reached := (*[reachBlock]uint64)(p.reached)
-	for _, d := range p.docs {
-		e := &reached[d%reachBlock]
-		last, sum, more := uint32(*e>>32), uint32(*e), gain
-		if last < first {
-			sum = 0
+// raise adds a gain to those of documents, of which it has the lower 16 bits, that the query
+// token of this stamp has not reached yet.
+func (p *prober) raise(docs []byte, stamp, gain uint32) {
+	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.seen)
+	again := stamp << gainBits
+	first := again + gain
+	for i := 0; i < len(docs)-1; i += 2 {
+		d := uint32(docs[i]) | uint32(docs[i+1])<<8
+		e := gains[d]
+		add := first
+		if e>>gainBits == stamp {
+			add = again
 		}
-		if last == stamp {
-			more = 0
-		}
-		*e = uint64(stamp)<<32 | uint64(sum+more)
+		gains[d] = e&(1<<gainBits-1) + add
+		seen[d/64] |= 1 << (d % 64)
 	}
 }
 
-// collect adds the allowed documents of a block that were reached, by their numbers. Which
-// were is hard to foretell for a processor, so none of its branches depends on that.
-func (r *run) collect(allowed []uint64, base, block, first uint32) {
+// unstamp takes the stamps off, so that they can be given to other query tokens.
+func (p *prober) unstamp() {
+	for i := range p.gains {
+		p.gains[i] &= 1<<gainBits - 1
+	}
+}
+
+// collect adds the allowed documents of a block that were reached, by their numbers, but
+// for those of which it is known that they are not among the best. Which are is hard to
+// foretell for a processor, so no branch depends on that.
+func (r *run) collect(allowed []uint64, base, block uint32) {
+	p := &r.prober
 	words := allowed[block*(reachBlock/64):]
 	words = words[:min(len(words), reachBlock/64)]
-	have := len(r.reached)
-	r.reached = slices.Grow(r.reached, population(words)+1) // one is written behind the last
-	out := r.reached[have:cap(r.reached)]
 	n := 0
-	base += block * reachBlock
 	for w, v := range words {
-		reached := (*[64]uint64)(r.prober.reached[w*64:])
-		if v == math.MaxUint64 {
-			for i, e := range reached {
-				out[n] = candidateOf(base+uint32(w*64+i), uint32(e))
-				if uint32(e>>32) >= first {
-					n++
-				}
-			}
-			continue
-		}
+		n += bits.OnesCount64(v & p.seen[w])
+	}
+	p.found += n
+	have := len(r.reached)
+	r.reached = slices.Grow(r.reached, n+1) // one is written behind the last
+	out := r.reached[have:cap(r.reached)]
+	n = 0
+	base += block * reachBlock
+	gains, least := (*[reachBlock]uint32)(p.gains), uint32(p.bucket)
+	for w, may := range words {
+		v := p.seen[w]
+		p.seen[w] = 0
 		for ; v != 0; v &= v - 1 {
 			i := bits.TrailingZeros64(v)
-			e := reached[i]
-			out[n] = candidateOf(base+uint32(w*64+i), uint32(e))
-			if uint32(e>>32) >= first {
-				n++
+			d := uint32(w*64 + i)
+			gain := gains[d%reachBlock] & (1<<gainBits - 1)
+			gains[d%reachBlock] = 0
+			out[n] = candidateOf(base+d, gain)
+			bucket := uint32(bucketOf(gain))
+			keep := int(may >> i & 1)
+			if bucket < least {
+				keep = 0
 			}
+			p.counts[bucket] += uint32(keep)
+			n += keep
 		}
 	}
+	p.above += n
 	r.reached = r.reached[:have+n]
-}
-
-func badList(snap *index.Snapshot, centroid uint32, err error) error {
-	return &storage.CorruptError{Path: snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
-}
-
-// restamp returns the stamp of the first query token for another block; the
-// others follow.
-func (p *prober) restamp() (first uint32) {
-	tokens := uint32(len(p.weights))
-	if p.stamp >= math.MaxUint32-tokens {
-		clear(p.reached)
-		p.stamp = 0
+	if r.trace == nil {
+		p.bucket, p.above = p.rise(r.plan.approx)
 	}
-	first = p.stamp + 1
-	p.stamp += tokens
-	return first
+}
+
+// rise is the bucket where the n-th best candidate is, the least one if there are fewer,
+// and how many there are in that and higher ones.
+func (p *prober) rise(n int) (bucket, above int) {
+	bucket, above = p.bucket, p.above
+	for above-int(p.counts[bucket]) >= n {
+		above -= int(p.counts[bucket])
+		bucket++
+	}
+	return bucket, above
+}
+
+func badList(path string, centroid uint32, err error) error {
+	return &storage.CorruptError{Path: path, What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }
 
 // gap returns how far below the floors unseen centroids are put, and chooses the
@@ -344,36 +405,53 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
 }
 
-// cutReached returns the best candidates by what probing knows of them, as many as the
-// approximate budget allows, which is less than there are, in ascending order.
+// cutReached returns the plan.first best candidates by what probing knows of them, which are
+// fewer than there are, in ascending order, and notes their gains.
 func (r *run) cutReached(reached []candidate) []uint32 {
-	n := r.plan.approx
-	if r.trace != nil {
-		r.trace.ranked(r.prober.scored(reached), StageCut, n)
-	}
-	least := r.prober.least(reached, n)
+	n, p := r.plan.first, &r.prober
+	p.first = p.least(reached, n)
 	docs := slices.Grow(r.docs[:0], n+1)[:n+1] // one is written behind the last
+	p.kept = slices.Grow(p.kept[:0], n+1)[:n+1]
 	kept := 0
 	for _, c := range reached {
-		docs[kept] = c.doc()
-		if c >= least {
+		docs[kept], p.kept[kept] = c.doc(), c.gain()
+		if c >= p.first {
 			kept++
 		}
+	}
+	p.kept = p.kept[:kept]
+	if r.trace != nil {
+		r.trace.ranked(p.scored(reached), StageCut, n)
 	}
 	return docs[:kept]
 }
 
-// least is the last of the n best candidates. They are counted into buckets of gains, and
-// only those of the bucket where the n-th is are put in order.
+// worth returns the candidates that cutReached left out whose gain is at least this, in
+// ascending order, no more of them than the approximate budget allows.
+func (r *run) worth(gain uint32) []uint32 {
+	p := &r.prober
+	least := candidate(gain) << 32
+	if p.found > r.plan.approx {
+		least = max(least, p.least(r.reached, r.plan.approx))
+	}
+	docs := slices.Grow(r.docs[:0], len(r.reached)+1)[:len(r.reached)+1]
+	kept := 0
+	for _, c := range r.reached {
+		docs[kept] = c.doc()
+		if c >= least && c < p.first {
+			kept++
+		}
+	}
+	if r.trace != nil {
+		r.trace.ranked(p.scored(r.reached), StageCut, len(p.kept)+kept)
+	}
+	return docs[:kept]
+}
+
+// least is the last of the n best candidates: only those of the bucket where it is are put
+// in order.
 func (p *prober) least(reached []candidate, n int) candidate {
-	clear(p.buckets[:])
-	for _, c := range reached {
-		p.buckets[c.bucket()]++
-	}
-	bucket := gainBuckets - 1
-	for ; int(p.buckets[bucket]) < n; bucket-- {
-		n -= int(p.buckets[bucket])
-	}
+	bucket, above := p.rise(n)
 	p.level = p.level[:0]
 	for _, c := range reached {
 		if c.bucket() == bucket {
@@ -381,7 +459,7 @@ func (p *prober) least(reached []candidate, n int) candidate {
 		}
 	}
 	slices.Sort(p.level)
-	return p.level[len(p.level)-n]
+	return p.level[above-n]
 }
 
 // scored is what probing knows of candidates, for explanations.

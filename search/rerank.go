@@ -10,22 +10,71 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// approximate returns the scores of documents by centroids alone.
-func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
+// approximate returns the scores of documents by centroids alone, in dst.
+func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, error) {
 	defer timed(&r.stats.Times.Approx)()
 	r.stats.ApproxDocs += int64(len(docs))
-	var err error
-	var tokens int64
-	r.approx, tokens, err = r.score(r.approx, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+	dst, tokens, err := r.score(dst, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 		r.query.Approx(dst, ch, docs)
 	}})
 	r.stats.ApproxTokens += tokens
-	return r.approx, err
+	return dst, err
+}
+
+// approximateMore adds to approx, which has the scores of the best candidates, those of
+// others whose score may exceed limit: the scores that are known follow from gains by a line
+// and a deviation.
+func (r *run) approximateMore(approx []topk.Scored, line line, limit float64) ([]topk.Scored, error) {
+	r.docs = r.worth(line.reaches(limit, r.plan.reach))
+	r.tally(r.docs, func(p *PartStats) *int64 { return &p.Candidates })
+	more, err := r.approximate(r.more, r.docs)
+	if err != nil {
+		return nil, err
+	}
+	r.more, r.approx = more, append(approx, more...)
+	return r.approx, nil
+}
+
+// line is the straight line of approximate scores over gains.
+type line struct{ gain, score, slope, deviation float64 }
+
+// lineOf is that with the least squares of errors.
+func lineOf(gains []uint32, scores []topk.Scored) (l line) {
+	n := float64(len(gains))
+	for i, g := range gains {
+		l.gain += float64(g) / n
+		l.score += float64(scores[i].Score) / n
+	}
+	var xx, xy, yy float64 // sums of products, rounded, not fused: the same on every processor
+	for i, g := range gains {
+		x, y := float64(g)-l.gain, float64(scores[i].Score)-l.score
+		xx += float64(x * x)
+		xy += float64(x * y)
+		yy += float64(y * y)
+	}
+	if xx > 0 {
+		l.slope = xy / xx
+	}
+	l.deviation = math.Sqrt(max(yy-float64(l.slope*xy), 0) / n)
+	return l
+}
+
+// reaches is the least gain of which a score so many deviations above the line exceeds limit.
+func (l line) reaches(limit, deviations float64) uint32 {
+	if !(l.slope > 0) {
+		return 0
+	}
+	gain := l.gain + (limit-l.score-float64(deviations*l.deviation))/l.slope
+	return uint32(min(max(math.Ceil(gain), 0), gainSum+1))
 }
 
 // leading is how many documents, best by centroids, are scored before the query
 // decides how many more to score, and at most how many before it decides again.
-func leading(k int, share float64) int { return k + k/4 + shareOf(32, share) }
+func leading(k int, share float64) int { return k + shareOf(16, share) }
+
+// following is how many documents are scored before the limit is raised for the others; each
+// time it is, that doubles.
+func following(k int, share float64) int { return k + shareOf(32, share) }
 
 // mostExact bounds how many documents a query may decide to score.
 func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
@@ -46,9 +95,13 @@ func confidence(k int, effort float64) float64 {
 // them a document is scored if its approximate score, plus the mean of that, plus
 // some standard deviations, exceeds the K-th best score so far.
 //
-// That is decided twice: the documents that the first limit lets through are many, and the
+// Where probing left candidates without an approximate score, those get one that may exceed
+// the first limit: scores follow from gains as exact ones do from them.
+//
+// The limit is found twice: the documents that the first limit lets through are many, and the
 // best of them become leading documents too, by which a second limit, mostly a higher one, is
-// found for the rest.
+// found for the rest. Where these are many the K-th best score rises as they are scored, the
+// best of them first, and the limit with it.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
 	if n := r.plan.exact; n > 0 {
@@ -58,35 +111,66 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.rank(docs, nil, kernels.Fast)
 	}
+	gains := r.prober.kept
+	line := lineOf(gains, approx)
 	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
-	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
-	for range 2 {
+	n, limit := 0, math.Inf(-1)
+	var g gaps
+	for round := range 2 {
 		next := topk.Best(pool[n:], min(leading(k, r.plan.share), len(pool)-n))
 		n += above(next, limit)
 		if err := r.lead(pool[len(r.leaders):n]); err != nil {
 			return nil, err
 		}
-		limit, even = floor(pool[:n], r.leaders, r.plan.expected(), r.plan.confidence)
-	}
-	even -= r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
-	rest := pool[n:]
-	rest = rest[:above(rest, limit)]
-	doubtful := 0
-	for _, s := range rest {
-		if float64(s.Score) > even {
-			doubtful++
+		g = gapsOf(pool[:n], r.leaders)
+		limit = g.limit(r.leaders, &r.plan)
+		if round == 0 && len(gains) > 0 {
+			var err error
+			if approx, err = r.approximateMore(approx, line, limit); err != nil {
+				return nil, err
+			}
+			pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
 		}
 	}
-	level := kernels.Fast
-	if doubtful > len(rest)*doubtfulShare/100 {
-		level = kernels.Fine
-	}
+	rest := pool[n:]
+	rest = rest[:above(rest, limit)]
 	if r.trace != nil {
 		r.trace.ranked(approx, StagePruned, n+len(rest))
 		r.trace.ranked(r.leaders, StageOutranked, k)
 	}
-	return r.rank(r.list(rest), r.leaders, level)
+	for size := following(k, r.plan.share); len(rest) > 2*size && limit > math.Inf(-1); size *= 2 {
+		next := topk.Best(rest, size)
+		rest = rest[size:]
+		best, err := r.rank(r.list(next), r.leaders, r.level(next, g))
+		if err != nil {
+			return nil, err
+		}
+		r.leaders = append(r.leaders[:0], best...)
+		n += size
+		limit = g.limit(r.leaders, &r.plan)
+		rest = rest[:above(rest, limit)]
+		if r.trace != nil && r.trace.stage == StagePruned {
+			r.trace.ranked(approx, StagePruned, n+len(rest))
+		}
+	}
+	return r.rank(r.list(rest), r.leaders, r.level(rest, g))
+}
+
+// level is Fast, unless its error is expected to leave many of the documents in doubt, given
+// their approximate scores.
+func (r *run) level(docs []topk.Scored, g gaps) kernels.Level {
+	even := g.even(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
+	doubtful := 0
+	for _, s := range docs {
+		if float64(s.Score) > even {
+			doubtful++
+		}
+	}
+	if doubtful > len(docs)*doubtfulShare/100 {
+		return kernels.Fine
+	}
+	return kernels.Fast
 }
 
 // above moves the documents whose scores exceed limit to the front, and returns
@@ -130,24 +214,34 @@ func (r *run) lead(approx []topk.Scored) error {
 // expected to leave in doubt from which on it costs more than it saves.
 const doubtfulShare = 40
 
-// floor is the approximate score at or below which a document is not worth
-// scoring, given the approximate and exact scores of the same documents, and
-// that of a document that may be expected to be as good as the k-th best.
-func floor(approx, exact []topk.Scored, k int, confidence float64) (limit, even float64) {
-	if len(exact) < k {
-		return math.Inf(-1), math.Inf(-1)
-	}
+// gaps is by how much exact scores exceed approximate ones.
+type gaps struct{ mean, deviation float64 }
+
+// gapsOf are those of documents, in the same order.
+func gapsOf(approx, exact []topk.Scored) gaps {
 	var sum, square float64
 	for i, s := range exact {
 		gap := float64(s.Score) - float64(approx[i].Score)
 		sum += gap
 		square += float64(gap * gap) // rounded, not fused: the same on every processor
 	}
-	n := float64(len(exact))
+	n := float64(max(len(exact), 1))
 	mean := sum / n
-	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
-	even = lowest(topk.Best(slices.Clone(exact), k)) - mean
-	return even - float64(confidence*deviation), even
+	return gaps{mean, math.Sqrt(max(square/n-float64(mean*mean), 0))}
+}
+
+// even is the approximate score of a document that may be expected to be as good as the worst
+// of the best exact ones that the plan wants.
+func (g gaps) even(exact []topk.Scored, p *plan) float64 {
+	if len(exact) < p.expected() {
+		return math.Inf(-1)
+	}
+	return lowest(topk.Best(slices.Clone(exact), p.expected())) - g.mean
+}
+
+// limit is the approximate score at or below which a document is not worth scoring.
+func (g gaps) limit(exact []topk.Scored, p *plan) float64 {
+	return g.even(exact, p) - float64(p.confidence*g.deviation)
 }
 
 // lowest is the score of the last of s in order.

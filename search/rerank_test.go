@@ -27,20 +27,21 @@ import (
 
 // The leaders' gaps have mean 2 and deviation 1, and the tenth best of them
 // scores 5: what is more than the confidence below 5−2 is not worth scoring.
-func TestFloor(t *testing.T) {
+func TestGaps(t *testing.T) {
 	approx, exact := make([]topk.Scored, 20), make([]topk.Scored, 20)
 	for i := range approx {
 		gap := float32(1 + 2*(i%2))
 		exact[i] = topk.Scored{Doc: uint32(i), Score: float32(15 - i)}
 		approx[i] = topk.Scored{Doc: uint32(i), Score: exact[i].Score - gap}
 	}
+	g := gapsOf(approx, exact)
 	for k, best := range map[int]float64{1: 15, 10: 6} {
-		limit, even := floor(approx, exact, k, 3.5)
-		require.InDelta(t, best-2-3.5, limit, 1e-6)
-		require.InDelta(t, best-2, even, 1e-6)
+		p := &plan{k: k, share: 1, confidence: 3.5}
+		require.InDelta(t, best-2-3.5, g.limit(exact, p), 1e-6)
+		require.InDelta(t, best-2, g.even(exact, p), 1e-6)
 	}
-	limit, _ := floor(approx, exact, 21, 3.5)
-	require.True(t, math.IsInf(limit, -1), "fewer than k leaders drop nothing")
+	require.True(t, math.IsInf(g.limit(exact, &plan{k: 21, share: 1}), -1), "fewer than k leaders drop nothing")
+	require.Zero(t, gapsOf(nil, nil))
 }
 
 func TestConfidence(t *testing.T) {
@@ -137,11 +138,8 @@ func testReached(t *testing.T, docs, tokens, added int) {
 	q := m.query(lq)
 	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
 	r := testRun(snap, 1)
-	for i, probes := range []int{1, 4, 30, lists, 2} {
-		if i == 3 {
-			r.prober.stamp = math.MaxUint32 - 2 // the next stamps begin anew
-		}
-		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt}
+	for _, probes := range []int{1, 4, 30, lists, 2} {
+		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt, first: math.MaxInt}
 		require.NoError(t, r.prepare(q.Vectors, weights, table{all: true}))
 		docs, err := r.probe(weights, all)
 		require.NoError(t, err)
@@ -193,10 +191,10 @@ func testReached(t *testing.T, docs, tokens, added int) {
 		}
 		require.Equal(t, n, seen)
 
-		r.plan.approx = max(n/3, 1)
+		r.plan.first = max(n/3, 1)
 		kept := map[uint32]bool{}
 		docs = r.cutReached(r.reached)
-		require.Len(t, docs, r.plan.approx)
+		require.Len(t, docs, r.plan.first)
 		require.True(t, slices.IsSorted(docs))
 		worst := math.Inf(1)
 		for _, d := range docs {
@@ -209,7 +207,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 				require.LessOrEqual(t, float64(s.Score), worst, "document %d was cut", s.Doc)
 			}
 		}
-		require.Equal(t, n-r.plan.approx, cut)
+		require.Equal(t, n-r.plan.first, cut)
 	}
 }
 

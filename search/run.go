@@ -39,6 +39,7 @@ type run struct {
 	scores  []float32     // of the same
 	reached []candidate   // by what probing knows of them
 	approx  []topk.Scored // by centroids
+	more    []topk.Scored // by centroids too, later
 	leaders []topk.Scored // scored before the query decides how many more are
 	exact   []topk.Scored // the others
 	merged  []topk.Scored // both
@@ -61,10 +62,7 @@ type job struct {
 
 // arrays are those of the chunk that the job scores documents of.
 func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
-	if what == storage.Codes {
-		return j.part.snap.Chunk(j.chunk, what)
-	}
-	return j.part.snap.ChunkRows(j.chunk, docs[j.lo:j.hi]...)
+	return j.part.snap.ChunkFor(j.chunk, what, docs[j.lo:j.hi]...)
 }
 
 // kernel scores documents of a chunk and, where it has the two others, parts of
@@ -252,11 +250,11 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 		}
 		return r.rank(found, nil, level)
 	}
-	approx, err := r.approximate(found)
+	r.approx, err = r.approximate(r.approx, found)
 	if err != nil {
 		return nil, err
 	}
-	return r.rerank(approx)
+	return r.rerank(r.approx)
 }
 
 // ready plans the search of n documents of some parts, and prepares the query for it.
@@ -355,6 +353,7 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error) {
 	n := allowed.countOf(r.group)
 	before := r.stats.Candidates
+	r.prober.kept = r.prober.kept[:0]
 	if r.plan.how == PlanProbe {
 		docs, err := r.probe(weights, allowed)
 		if err != nil || len(docs) >= min(r.plan.k, n) {

@@ -157,8 +157,13 @@ func (m *mirror) value(from, to *bolt.Bucket, k, sv, dv []byte, there bool, path
 	if there && dv != nil && bytes.Equal(sv, dv) {
 		return nil
 	}
-	if _, ok := layout.Unseal(sealedAs(path[min(1, len(path)):], k), sv); !ok {
-		return m.v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(inner))
+	var fault error
+	below, checked := path[min(1, len(path)):], k
+	if isArray(below, k) && string(k) == string(layout.KeyFactors) {
+		checked = layout.KeyResiduals // whose checksums are those of the factors too
+	}
+	if m.v.checkValue(from, below, checked, sv, func(err error) { fault = err }); fault != nil {
+		return fault
 	}
 	if m.left -= int64(len(k) + len(sv)); m.left < 0 {
 		return ErrManyChanges

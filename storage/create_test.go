@@ -252,5 +252,5 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 	err = v.Verify(context.Background())
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, ": note-built: checksum mismatch")
-	require.ErrorContains(t, err, ": chunks/0/residuals: checksum mismatch")
+	require.ErrorContains(t, err, ": chunks/0/residuals of document 0: checksum mismatch")
 }

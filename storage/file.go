@@ -69,7 +69,7 @@ type handle struct {
 	pageSize int
 	reserved int64         // bytes of address space
 	mapping  *sync.RWMutex // bbolt's lock of a mapping that is made anew; see snapshot.go
-	checks   checkedValues
+	checks   checks
 	ids      checkedIDs
 	lineage  lineage
 	partial  *partial // nil: all of the file is there

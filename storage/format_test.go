@@ -112,14 +112,18 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 		for i := range n {
 			field(4, "end of id %d: byte %d", i, u32(0))
 		}
+		for i := range n {
+			field(4, "CRC32C of the codes of document %d", i)
+			field(4, "CRC32C of its factors and residuals")
+		}
 		field(body-at, "ids %q", v[at:body])
 	case key == "codes" || key == "factors":
-		for t := 0; at < body-layout.TailBytes; t++ {
+		for t := 0; at < len(v)-layout.TailBytes; t++ {
 			field(2, "token %d: %s %d", t, strings.TrimSuffix(key, "s"), le.Uint16(v[at:]))
 		}
 		field(layout.TailBytes, "tail of zeros")
 	case key == "residuals":
-		for t := 0; at < body-layout.TailBytes; t++ {
+		for t := 0; at < len(v)-layout.TailBytes; t++ {
 			b := v[at]
 			field(1, "token %d: buckets %d %d %d %d", t, b&3, b>>2&3, b>>4&3, b>>6)
 		}
@@ -192,7 +196,9 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 			}
 		}
 	}
-	field(layout.ChecksumSize, "CRC32C of key and value")
+	if at < len(v) {
+		field(layout.ChecksumSize, "CRC32C of key and value")
+	}
 	if at != len(v) {
 		d.line(depth, "%d BYTES UNEXPLAINED", len(v)-at)
 	}

@@ -14,7 +14,7 @@ import (
 
 // FormatVersion says which bytes are in the file. A program refuses a file of
 // another version.
-const FormatVersion = 2
+const FormatVersion = 3
 
 // FeatureVersion grows when the bytes stay readable but a rebuild is worth
 // while.

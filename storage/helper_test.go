@@ -273,8 +273,14 @@ func names(t *testing.T, dir string) (names []string) {
 // appendDocs appends the ordinals of a list.
 func (p PostingList) appendDocs(dst []uint32, docs uint32) ([]uint32, error) {
 	c, err := p.Cursor()
+	var room []byte
 	for err == nil && !c.Done() {
-		dst, err = c.Next(dst, docs)
+		base := c.Block() << 16
+		var list []byte
+		list, err = c.Next(&room, docs)
+		for ; len(list) > 0; list = list[2:] {
+			dst = append(dst, base|uint32(binary.LittleEndian.Uint16(list)))
+		}
 	}
 	return dst, err
 }

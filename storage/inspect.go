@@ -56,13 +56,15 @@ func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err err
 		sum.Write(frame[:])
 		sum.Write(b)
 	}
-	err = walk(ctx, v.tx.Bucket(layout.GenerationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
+	gen := v.tx.Bucket(layout.GenerationName(v.generation))
+	err = walk(ctx, gen, nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 		if val == nil {
 			write('b', k)
 			return nil
 		}
-		if _, ok := layout.Unseal(sealedAs(path, k), val); !ok {
-			return v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(append(path[:len(path):len(path)], k)))
+		var fault error
+		if v.checkValue(b, path, k, val, func(err error) { fault = err }); fault != nil {
+			return fault
 		}
 		write('k', k)
 		write('v', val)
@@ -108,8 +110,9 @@ func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 	return &s.Docs
 }
 
-// walk visits buckets (val nil) and values below b in key order.
-func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path [][]byte, k, val []byte) error) error {
+// walk visits buckets (val nil) and values below b in key order, each with the bucket that it is in.
+func walk(ctx context.Context, b *bolt.Bucket, path [][]byte,
+	visit func(b *bolt.Bucket, path [][]byte, k, val []byte) error) error {
 	if len(path) > 2 { // a generation has buckets in buckets, no more
 		return fmt.Errorf("%w: buckets too deep at %s", ErrCorrupt, layout.ValueName(path))
 	}
@@ -117,7 +120,7 @@ func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path []
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := visit(path, k, val); err != nil || val != nil {
+		if err := visit(b, path, k, val); err != nil || val != nil {
 			return err
 		}
 		return walk(ctx, b.Bucket(k), append(path[:len(path):len(path)], k), visit)
@@ -160,13 +163,11 @@ const maxFaults = 20
 // verifySums reports each value whose checksum is wrong.
 func (v *View) verifySums(ctx context.Context, report func(error)) error {
 	for _, name := range [][]byte{layout.RootBucket, layout.GenerationName(v.generation)} {
-		err := walk(ctx, v.tx.Bucket(name), nil, func(path [][]byte, k, val []byte) error {
+		err := walk(ctx, v.tx.Bucket(name), nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 			if val == nil {
 				return nil
 			}
-			if _, ok := layout.Unseal(sealedAs(path, k), val); !ok {
-				report(v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(append(path[:len(path):len(path)], k))))
-			}
+			v.checkValue(b, path, k, val, report)
 			return nil
 		})
 		if err != nil {
@@ -195,12 +196,12 @@ func (v *View) verifyIDs(ctx context.Context) (err error) {
 			return err
 		}
 		c := v.chunks[i]
-		for d := range c.docs.Count {
-			ordinal := c.docs.First + uint32(d)
+		for d := range c.Table.Count {
+			ordinal := c.Table.First + uint32(d)
 			if !v.Live(ordinal) {
 				continue
 			}
-			id := c.docs.ID(d)
+			id := c.Table.ID(d)
 			if got, ok, err := v.Ordinal(id); err != nil {
 				return err
 			} else if !ok || got != ordinal {
@@ -378,7 +379,7 @@ func (v *View) compareCodes(ctx context.Context, segment int, lists []*roaring.B
 			return err
 		}
 		for d := range chunk.Docs() {
-			ordinal := c.docs.First + uint32(d)
+			ordinal := c.Table.First + uint32(d)
 			for t := chunk.Offsets[d]; t < chunk.Offsets[d+1]; t++ {
 				code := chunk.Code(int(t))
 				if last[code] == ordinal+1 {

@@ -16,7 +16,6 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
@@ -28,7 +27,7 @@ import (
 //   - residuals and factors: a search reads those of some hundred documents;
 //   - the leaves of ids, payloads and field runs: a look-up reads one.
 //
-// [View.Chunk], [View.ChunkRows] and lookups.get fetch these before they read them. All other readers of
+// [View.Chunk], [View.ChunkFor] and lookups.get fetch these before they read them. All other readers of
 // them read everything, and wait for the whole file (whole). So bytes that have not been fetched are never
 // read. A checksum is compared when all of its bytes are there.
 
@@ -242,31 +241,34 @@ func (v *View) Whole(ctx context.Context) error { return v.handle.partial.whole(
 
 // rows appends the spans of the factors and residuals of a document of a chunk.
 func (v *View) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
-	lo, hi := int(c.chunk.Offsets[doc]), int(c.chunk.Offsets[doc+1])
-	n := v.codec.codec.RowBytes()
+	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
 	p := v.handle.partial
-	return append(spans, p.spanOf(c.factors[2*lo:2*hi]), p.spanOf(c.residuals[n*lo:n*hi]))
+	return append(spans, p.spanOf(c.Factors[2*lo:2*hi]), p.spanOf(c.Residuals[c.RowBytes*lo:c.RowBytes*hi]))
 }
 
-// ChunkRows is [View.Chunk] with all arrays, for readers of some documents of the chunk. While the file
-// is fetched, residuals and factors of other documents may be missing, and those of these have not been
-// compared with their checksum.
-func (v *View) ChunkRows(i int, docs ...uint32) (*kernels.Chunk, error) {
-	if !v.Partial() {
-		return v.Chunk(i, All)
+// fetchArrays fetches the factors and residuals of a chunk.
+func (v *View) fetchArrays(c *chunkView) error {
+	p := v.handle.partial
+	if p.isWhole() {
+		return nil
+	}
+	return p.fetch(p.closed, p.spanOf(c.Factors), p.spanOf(c.Residuals))
+}
+
+// fetchRows fetches the factors and residuals of some documents of a chunk.
+func (v *View) fetchRows(c *chunkView, docs []uint32) error {
+	p := v.handle.partial
+	if p.isWhole() {
+		return nil
 	}
 	var spans []boltfile.Span
 	for _, doc := range docs {
-		spans = v.rows(spans, v.chunks[i], doc)
+		spans = v.rows(spans, c, doc)
 	}
-	p := v.handle.partial
-	if err := p.fetch(p.closed, spans...); err != nil {
-		return nil, err
-	}
-	return v.Chunk(i, Codes)
+	return p.fetch(p.closed, spans...)
 }
 
-// FetchRows fetches the rows of documents for [View.ChunkRows], in one step.
+// FetchRows fetches the rows of documents for [View.ChunkFor], in one step.
 func (v *View) FetchRows(ctx context.Context, ordinals []uint32) error {
 	if !v.Partial() {
 		return nil

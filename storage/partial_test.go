@@ -68,7 +68,7 @@ var reads = map[string]func(v *storage.View, n uint32) (any, error){
 	},
 	"rows": func(v *storage.View, n uint32) (any, error) {
 		i, doc, _ := v.Locate(n)
-		ch, err := v.ChunkRows(i, uint32(doc))
+		ch, err := v.ChunkFor(i, storage.All, uint32(doc))
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,7 @@ func TestPartialFetchesLittle(t *testing.T) {
 	opened, of, calls := s.Fetched()
 	t.Logf("%d of %d bytes in %d calls", opened, of, calls)
 	require.Less(t, opened, of/2)
-	_, err := v.ChunkRows(1, 5)
+	_, err := v.ChunkFor(1, storage.All, 5)
 	require.NoError(t, err)
 	_, err = v.Payload(1234)
 	require.NoError(t, err)
@@ -304,14 +304,14 @@ func TestPartialReadsEndWithFile(t *testing.T) {
 	path := partialFile(t, 2000, 12)
 	calls := map[string]func(v *storage.View) error{
 		"chunk":   func(v *storage.View) error { _, err := v.Chunk(1, storage.All); return err },
-		"rows":    func(v *storage.View) error { _, err := v.ChunkRows(1, 5, 6, 7); return err },
+		"rows":    func(v *storage.View) error { _, err := v.ChunkFor(1, storage.All, 5, 6, 7); return err },
 		"payload": func(v *storage.View) error { _, err := v.Payload(1234); return err },
 		"ordinal": func(v *storage.View) error { _, _, err := v.Ordinal("a999"); return err },
 		"pages":   func(v *storage.View) error { _, err := v.Pages(); return err },
 	}
 	s := partly.New(t, path, 1)
 	f, v := openPart(t, s)
-	there, err := v.ChunkRows(0, 2)
+	there, err := v.ChunkFor(0, storage.All, 2)
 	require.NoError(t, err)
 	s.Fail(0, time.Hour)
 	failed := make(chan error, len(calls))
@@ -376,3 +376,34 @@ func TestPartialOfDamagedFile(t *testing.T) {
 func equal(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 func isSource(err error) bool { return errors.Is(err, partly.ErrSource) }
+
+// Documents of a file that is being fetched are checked as those of a whole one.
+func TestPartialFindsDamagedDocument(t *testing.T) {
+	path := partialFile(t, 600, 8)
+	f, err := storage.Open(t.Context(), path, storage.Options{})
+	require.NoError(t, err)
+	v, err := f.View()
+	require.NoError(t, err)
+	ch, err := v.Chunk(0, storage.All)
+	require.NoError(t, err)
+	rows, own := bytes.Clone(ch.Residuals), v.Codec().RowBytes()*int(ch.Offsets[7])
+	require.NoError(t, v.Close())
+	require.NoError(t, f.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := bytes.Index(data, rows)
+	require.Positive(t, at)
+	data[at+own+3] ^= 1
+	damaged := filepath.Join(t.TempDir(), "damaged.plaid")
+	require.NoError(t, os.WriteFile(damaged, data, 0o600))
+
+	_, v = openPart(t, partly.New(t, damaged, 1))
+	_, err = v.ChunkFor(0, storage.All, 5, 6, 8, 9)
+	require.NoError(t, err)
+	_, err = v.ChunkFor(0, storage.Codes, 7)
+	require.NoError(t, err)
+	require.True(t, v.Partial())
+	_, err = v.ChunkFor(0, storage.All, 6, 7)
+	require.ErrorIs(t, err, storage.ErrCorrupt)
+	require.ErrorContains(t, err, "factors and residuals of document 7")
+}

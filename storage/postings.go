@@ -135,7 +135,7 @@ func (p PostingList) open() (containers, error) {
 type PostingCursor struct {
 	containers
 	at   int
-	next uint64 // the least ordinal that may follow
+	next uint32 // the least block that may follow
 }
 
 // Cursor begins at the first block.
@@ -147,71 +147,91 @@ func (p PostingList) Cursor() (PostingCursor, error) {
 // Done reports whether all blocks were read.
 func (c *PostingCursor) Done() bool { return c.at >= c.n }
 
-// Block is the upper 16 bits of the documents that Next appends; not to be asked
+// Block is the upper 16 bits of the documents that Next returns; not to be asked
 // for when Done.
 func (c *PostingCursor) Block() uint32 {
 	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.at:]))
 }
 
-// Next appends the ordinals of the next block in ascending order. docs is the number of
-// documents that exist; an ordinal beyond it is an error.
-func (c *PostingCursor) Next(dst []uint32, docs uint32) ([]uint32, error) {
+// Next returns the lower 16 bits of the documents of the next block in ascending order,
+// little-endian, two bytes each: in the file where it has them so, and otherwise in room,
+// which grows. docs is the number of documents that exist; an ordinal beyond it is an error.
+func (c *PostingCursor) Next(room *[]byte, docs uint32) ([]byte, error) {
 	le := binary.LittleEndian
-	base := uint64(c.Block()) << 16
+	block := c.Block()
 	card := int(le.Uint16(c.headers[4*c.at+2:])) + 1
 	isRun := c.runs != nil && c.runs[c.at/8]>>(c.at%8)&1 == 1
-	rest, next := c.data, c.next
-	c.at++
+	rest := c.data
+	if block < c.next {
+		return nil, errRoaring
+	}
+	c.at, c.next = c.at+1, block+1
+	var list []byte
 	switch {
 	case isRun:
 		if len(rest) < 2 {
-			return dst, errRoaring
+			return nil, errRoaring
 		}
 		n := int(le.Uint16(rest))
-		rest = rest[2:]
-		if len(rest) < 4*n {
-			return dst, errRoaring
+		if rest = rest[2:]; len(rest) < 4*n {
+			return nil, errRoaring
 		}
+		list = (*room)[:0]
+		next := uint32(0)
 		for r := range n {
-			lo := base + uint64(le.Uint16(rest[4*r:]))
-			hi := lo + uint64(le.Uint16(rest[4*r+2:]))
-			if lo < next || hi >= uint64(docs) || hi > base|0xffff {
-				return dst, errRoaring
+			lo := uint32(le.Uint16(rest[4*r:]))
+			hi := lo + uint32(le.Uint16(rest[4*r+2:]))
+			if lo < next || hi > 0xffff {
+				return nil, errRoaring
 			}
 			next = hi + 1
 			for d := lo; d <= hi; d++ {
-				dst = append(dst, uint32(d))
+				list = le.AppendUint16(list, uint16(d))
 			}
 		}
-		rest = rest[4*n:]
+		*room, rest = list, rest[4*n:]
 	case card <= arrayMax:
 		if len(rest) < 2*card {
-			return dst, errRoaring
+			return nil, errRoaring
 		}
-		for list := rest[:2*card]; len(list) >= 2; list = list[2:] {
-			d := base | uint64(le.Uint16(list))
-			if d < next {
-				return dst, errRoaring
-			}
-			next = d + 1
-			dst = append(dst, uint32(d))
+		list, rest = rest[:2*card:2*card], rest[2*card:]
+		if !ascending(list) {
+			return nil, errRoaring
 		}
-		rest = rest[2*card:]
 	default:
-		if len(rest) < bitmapBytes || base < next {
-			return dst, errRoaring
+		if len(rest) < bitmapBytes {
+			return nil, errRoaring
 		}
+		list = (*room)[:0]
 		for w := range bitmapBytes / 8 {
 			for v := le.Uint64(rest[8*w:]); v != 0; v &= v - 1 {
-				next = base + uint64(w*64+bits.TrailingZeros64(v)) + 1
-				dst = append(dst, uint32(next-1))
+				list = le.AppendUint16(list, uint16(w*64+bits.TrailingZeros64(v)))
 			}
 		}
-		rest = rest[bitmapBytes:]
+		*room, rest = list, rest[bitmapBytes:]
 	}
-	if next > uint64(docs) {
-		return dst, errRoaring
+	if len(list) > 0 && block<<16|uint32(le.Uint16(list[len(list)-2:])) >= docs {
+		return nil, errRoaring
 	}
-	c.data, c.next = rest, next
-	return dst, nil
+	c.data = rest
+	return list, nil
+}
+
+// ascending reports whether each of the 16-bit numbers is larger than the one before. Four
+// at a time are compared with their successors.
+func ascending(list []byte) bool {
+	const top = 0x8000_8000_8000_8000
+	le := binary.LittleEndian
+	bad := uint64(0)
+	for ; len(list) >= 10; list = list[8:] {
+		v, w := le.Uint64(list), le.Uint64(list[2:])
+		// The top bit of a lane is set where that of v, without its own, is no smaller.
+		low := (v | top) - w&^top
+		bad |= v&^w | ^(v^w)&low
+	}
+	ok := bad&top == 0
+	for ; len(list) >= 4; list = list[2:] {
+		ok = ok && le.Uint16(list) < le.Uint16(list[2:])
+	}
+	return ok
 }

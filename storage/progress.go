@@ -66,18 +66,17 @@ func (g *Generation) StagedChunk(number uint32) (first uint32, lengths []uint32,
 	if b == nil {
 		return 0, nil, nil, corrupt(g.tx.path, nil, "chunk %d is missing", number)
 	}
-	t, err := layout.OpenDocTable(number, b.Get(layout.KeyDocs))
+	c, err := layout.OpenChunk(number, b.Get)
 	if err != nil {
-		return 0, nil, nil, corrupt(g.tx.path, err, "document table of chunk %d", number)
+		return 0, nil, nil, corrupt(g.tx.path, err, "chunk %d", number)
 	}
-	for i := range t.Count {
-		lengths = append(lengths, t.Length(i))
+	for doc := range c.Table.Count {
+		if err := c.CheckCodes(doc); err != nil {
+			return 0, nil, nil, corrupt(g.tx.path, err, "codes of document %d, in chunk %d", c.Table.First+uint32(doc), number)
+		}
+		lengths = append(lengths, c.Table.Length(doc))
 	}
-	var ok bool
-	if codes, ok = layout.Unseal(layout.ChecksumKey(number, layout.KeyCodes), b.Get(layout.KeyCodes)); !ok || len(codes) < layout.TailBytes {
-		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "codes of chunk %d", number)
-	}
-	return t.First, lengths, codes[:len(codes)-layout.TailBytes], nil
+	return c.Table.First, lengths, c.Codes, nil
 }
 
 // StagedPayload reads the payload of a document, nil if it has none, valid until the

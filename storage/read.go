@@ -48,79 +48,7 @@ func (v *View) Chunks() int { return len(v.chunks) }
 // ChunkDocs returns the first ordinal and the token offsets of the documents
 // of chunk i.
 func (v *View) ChunkDocs(i int) (first uint32, offsets []uint32) {
-	return v.chunks[i].docs.First, v.chunks[i].chunk.Offsets
-}
-
-// Part says which arrays of a chunk are asked for.
-type Part int
-
-const (
-	// Codes are enough for approximate scores.
-	Codes Part = iota
-	// All is codes, residuals and factors.
-	All
-)
-
-// Chunk returns the arrays of chunk i, after checking the checksums of those
-// asked for; that is done once for every chunk of a file.
-func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
-	c := v.chunks[i]
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.codesChecked {
-		if err := v.checkOnce(checkedKey{v.generation, 'c', c.number, 0}, func() error { return v.checkCodes(c) }); err != nil {
-			return nil, err
-		}
-		c.codesChecked = true
-	}
-	if part == All && !c.restChecked {
-		if p := v.handle.partial; !p.isWhole() {
-			if err := p.fetch(p.closed, p.spanOf(c.factors), p.spanOf(c.residuals)); err != nil {
-				return nil, err
-			}
-		}
-		if err := v.checkOnce(checkedKey{v.generation, 'r', c.number, 0}, func() error { return v.checkRest(c) }); err != nil {
-			return nil, err
-		}
-		c.restChecked = true
-	}
-	return &c.chunk, nil
-}
-
-func (v *View) checkCodes(c *chunkView) error {
-	if err := v.checkArray(c, layout.KeyCodes, c.codes); err != nil {
-		return err
-	}
-	if err := c.chunk.Validate(&v.codec.codec); err != nil {
-		return v.corrupt(err, "chunk %d", c.number)
-	}
-	return nil
-}
-
-func (v *View) checkRest(c *chunkView) error {
-	if err := v.checkArray(c, layout.KeyFactors, c.factors); err != nil {
-		return err
-	}
-	return v.checkArray(c, layout.KeyResiduals, c.residuals)
-}
-
-func (v *View) checkArray(c *chunkView, key, sealed []byte) error {
-	if _, ok := layout.Unseal(layout.ChecksumKey(c.number, key), sealed); !ok {
-		return v.corrupt(layout.ErrChecksum, "%s of chunk %d", key, c.number)
-	}
-	return nil
-}
-
-// checkOnce runs check unless it has passed before for this file.
-func (v *View) checkOnce(k checkedKey, check func() error) error {
-	if v.handle.checks.has(k) {
-		return nil
-	}
-	if err := check(); err != nil {
-		return err
-	}
-	v.handle.checks.remember(k)
-	return nil
+	return v.chunks[i].Table.First, v.chunks[i].Offsets
 }
 
 // Locate finds the chunk that holds an ordinal, and its place there. ok is
@@ -129,8 +57,8 @@ func (v *View) Locate(ordinal uint32) (chunk, doc int, ok bool) {
 	if ordinal >= v.state.Docs {
 		return 0, 0, false
 	}
-	i := sort.Search(len(v.chunks), func(i int) bool { return v.chunks[i].docs.First > ordinal }) - 1
-	return i, int(ordinal - v.chunks[i].docs.First), true
+	i := sort.Search(len(v.chunks), func(i int) bool { return v.chunks[i].Table.First > ordinal }) - 1
+	return i, int(ordinal - v.chunks[i].Table.First), true
 }
 
 // ID is the id of an ordinal, "" if there is none.
@@ -139,7 +67,7 @@ func (v *View) ID(ordinal uint32) string {
 	if !ok {
 		return ""
 	}
-	return v.chunks[chunk].docs.ID(doc)
+	return v.chunks[chunk].Table.ID(doc)
 }
 
 // IDBytes is [View.ID] in the memory of the view: it is not to be changed, nor read
@@ -149,7 +77,7 @@ func (v *View) IDBytes(ordinal uint32) []byte {
 	if !ok {
 		return nil
 	}
-	return v.chunks[chunk].docs.IDBytes(doc)
+	return v.chunks[chunk].Table.IDBytes(doc)
 }
 
 // Live reports whether an ordinal is a document that was not deleted.
@@ -232,7 +160,7 @@ func (v *View) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
 // hasID tells whether the document table has this id for an ordinal.
 func (v *View) hasID(ordinal uint32, id string) bool {
 	chunk, doc, ok := v.Locate(ordinal)
-	return ok && v.chunks[chunk].docs.HasID(doc, id)
+	return ok && v.chunks[chunk].Table.HasID(doc, id)
 }
 
 // HasPayload reports whether something was stored beside a document.
@@ -269,23 +197,20 @@ func (v *View) Segments() int { return len(v.postings) }
 // centroid; nil if there are none.
 func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 	n := centroid / PostingBlock
-	sealed := v.postings[segment].blocks[n]
+	p := v.postings[segment]
+	sealed := p.blocks[n]
 	if sealed == nil {
 		return nil, nil
 	}
-	id := v.state.Segments[segment].ID
-	err := v.checkOnce(checkedKey{v.generation, 'p', id, n}, func() error {
-		block, ok := layout.Unseal(layout.ChecksumKey(id, layout.NumberKey(n)), sealed)
+	if !hasBit(p.checked.first, n) {
+		block, ok := layout.Unseal(layout.ChecksumKey(p.segment, layout.NumberKey(n)), sealed)
 		if !ok {
-			return v.corrupt(layout.ErrChecksum, "postings %d of segment %d", n, id)
+			return nil, v.corrupt(layout.ErrChecksum, "postings %d of segment %d", n, p.segment)
 		}
 		if err := checkPostingBlock(block); err != nil {
-			return v.corrupt(err, "postings %d of segment %d", n, id)
+			return nil, v.corrupt(err, "postings %d of segment %d", n, p.segment)
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+		setBit(p.checked.first, n)
 	}
 	return postingOf(sealed, centroid), nil
 }

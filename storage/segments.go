@@ -32,12 +32,13 @@ func (v *View) loadSegments(ctx context.Context, chunks, postings *bolt.Bucket, 
 				return err
 			}
 			v.chunks = append(v.chunks, c)
-			next += uint32(c.docs.Count)
+			next += uint32(c.Table.Count)
 		}
 		if next != seg.FirstDoc+seg.Docs {
 			return v.corrupt(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
 		}
 		p := loadPostings(postings.Bucket(layout.NumberKey(seg.ID)), seg.ID, (v.header.Centroids+PostingBlock-1)/PostingBlock)
+		p.checked = v.handle.checks.of(checkKey{v.generation, true, seg.ID}, len(p.blocks))
 		if p.found != seg.Blocks {
 			return v.corrupt(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
 		}
@@ -64,35 +65,18 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 	return p
 }
 
-func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) error {
-	var err error
-	if c.docs, err = layout.OpenDocTable(c.number, b.Get(layout.KeyDocs)); err != nil {
-		return v.corrupt(err, "document table of chunk %d", c.number)
+func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err error) {
+	c.Chunk, err = layout.OpenChunk(c.number, b.Get)
+	if err == nil {
+		err = c.Has(CodeBytes(v.header.Centroids), v.codec.codec.RowBytes())
 	}
-	if c.docs.First != first {
-		return v.corrupt(nil, "chunk %d begins at document %d, not %d", c.number, c.docs.First, first)
-	}
-	if c.chunk.Offsets, err = c.docs.Offsets(); err != nil {
+	if err != nil {
 		return v.corrupt(err, "chunk %d", c.number)
 	}
-	c.codes, c.factors, c.residuals = b.Get(layout.KeyCodes), b.Get(layout.KeyFactors), b.Get(layout.KeyResiduals)
-	tokens := c.chunk.Tokens()
-	c.chunk.CodeBytes = CodeBytes(v.header.Centroids)
-	for _, a := range []struct {
-		name   []byte
-		sealed []byte
-		n      int
-		dst    *[]byte
-	}{
-		{layout.KeyCodes, c.codes, tokens * c.chunk.CodeBytes, &c.chunk.Codes},
-		{layout.KeyFactors, c.factors, tokens * 2, &c.chunk.Factors},
-		{layout.KeyResiduals, c.residuals, tokens * v.codec.codec.RowBytes(), &c.chunk.Residuals},
-	} {
-		if len(a.sealed) != a.n+layout.TailBytes+layout.ChecksumSize {
-			return v.corrupt(nil, "%s of chunk %d: %d bytes for %d tokens", a.name, c.number, len(a.sealed), tokens)
-		}
-		*a.dst = a.sealed[:a.n]
+	if c.Table.First != first {
+		return v.corrupt(nil, "chunk %d begins at document %d, not %d", c.number, c.Table.First, first)
 	}
+	c.checked = v.handle.checks.of(checkKey{v.generation, false, c.number}, c.Table.Count)
 	return nil
 }
 
@@ -109,8 +93,8 @@ type DocTable struct {
 const MaxTokens = 1<<31 - 1
 
 // appendDocTable encodes: count and first ordinal (u32 each), lengths (u32
-// each), ends of ids (u32 each), id bytes; little-endian.
-func appendDocTable(dst []byte, t *DocTable) []byte {
+// each), ends of ids (u32 each), two checksums each, id bytes; little-endian.
+func appendDocTable(dst []byte, t *DocTable, sums []uint32) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint32(dst, uint32(len(t.Lengths)))
 	dst = le.AppendUint32(dst, t.First)
@@ -121,6 +105,9 @@ func appendDocTable(dst []byte, t *DocTable) []byte {
 	for _, id := range t.IDs {
 		end += uint32(len(id))
 		dst = le.AppendUint32(dst, end)
+	}
+	for _, sum := range sums {
+		dst = le.AppendUint32(dst, sum)
 	}
 	for _, id := range t.IDs {
 		dst = append(dst, id...)

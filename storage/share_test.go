@@ -28,16 +28,18 @@ func inPlace(v *View) error {
 		if pageOf(b) != c.root {
 			return fmt.Errorf("chunk %d lies at page %d, not %d", i, pageOf(b), c.root)
 		}
-		for _, x := range []struct{ key, held []byte }{{layout.KeyCodes, c.codes}, {layout.KeyFactors, c.factors}, {layout.KeyResiduals, c.residuals}} {
-			if got := b.Get(x.key); unsafe.SliceData(got) != unsafe.SliceData(x.held) || len(got) != len(x.held) {
+		for _, x := range []struct{ key, held []byte }{{layout.KeyCodes, c.Codes}, {layout.KeyFactors, c.Factors}, {layout.KeyResiduals, c.Residuals}} {
+			if got := b.Get(x.key); unsafe.SliceData(got) != unsafe.SliceData(x.held) || len(got) != len(x.held)+layout.TailBytes {
 				return fmt.Errorf("%s of chunk %d are elsewhere", x.key, i)
 			}
-			if _, ok := layout.Unseal(layout.ChecksumKey(c.number, x.key), x.held); !ok {
-				return fmt.Errorf("%s of chunk %d are not what they were", x.key, i)
+		}
+		for doc := range c.Table.Count {
+			if err := errors.Join(c.CheckCodes(doc), c.CheckRows(doc)); err != nil {
+				return fmt.Errorf("document %d of chunk %d is not what it was: %w", doc, i, err)
 			}
 		}
 		table, _ := layout.Unseal(layout.ChecksumKey(c.number, layout.KeyDocs), b.Get(layout.KeyDocs))
-		if got, err := layout.ParseDocTable(table); err != nil || got.Count > 0 && unsafe.SliceData(got.IDBytes(0)) != unsafe.SliceData(c.docs.IDBytes(0)) {
+		if got, err := layout.ParseDocTable(table); err != nil || got.Count > 0 && unsafe.SliceData(got.IDBytes(0)) != unsafe.SliceData(c.Table.IDBytes(0)) {
 			return fmt.Errorf("document table of chunk %d is elsewhere: %v", i, err)
 		}
 	}

@@ -18,14 +18,14 @@ import (
 )
 
 // openView is openViewNow until the test ends.
-func openView(t *testing.T, path string) (*File, *View) {
+func openView(t testing.TB, path string) (*File, *View) {
 	t.Helper()
 	f, v := openViewNow(t, path)
 	t.Cleanup(func() { require.NoError(t, errors.Join(v.Close(), f.Close())) })
 	return f, v
 }
 
-func openViewNow(t *testing.T, path string) (*File, *View) {
+func openViewNow(t testing.TB, path string) (*File, *View) {
 	t.Helper()
 	f, err := Open(context.Background(), path, Options{})
 	require.NoError(t, err)

@@ -107,7 +107,7 @@ func deleteFrom(b *bolt.Bucket, n uint32) error {
 	return nil
 }
 
-// checkNumber makes sure that a value, or the first one of a bucket, has the number that
+// checkNumber makes sure that a value, or one of a bucket, has the number that
 // it was written with.
 func checkNumber(b *bolt.Bucket, number, value []byte) error {
 	key := number
@@ -119,6 +119,9 @@ func checkNumber(b *bolt.Bucket, number, value []byte) error {
 		k, v := inner.Cursor().First()
 		if k == nil {
 			return nil
+		}
+		if table := inner.Get(layout.KeyDocs); table != nil { // of a chunk, of which its checksum covers the number
+			k, v = layout.KeyDocs, table
 		}
 		key, value = slices.Concat(number, k), v
 	}

@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -55,75 +54,15 @@ type postingsView struct {
 	root    uint64
 	found   int
 	blocks  [][]byte // sealed; nil where there are no postings
+	checked *checkedParts
 }
 
 type chunkView struct {
-	number                    uint32
-	segment                   int
-	root                      uint64
-	docs                      layout.EncodedDocTable
-	chunk                     kernels.Chunk
-	codes, factors, residuals []byte // sealed
-	mu                        sync.Mutex
-	codesChecked, restChecked bool
-}
-
-// checkedValues remembers, over the views of one file, which values passed
-// their checksum: committed chunks never change. Those that the newest state does
-// not name any more, since additions have merged their segments, are forgotten in
-// time.
-type checkedValues struct {
-	m sync.Map // checkedKey → nothing
-	n atomic.Int64
-}
-
-func (c *checkedValues) has(k checkedKey) bool {
-	_, ok := c.m.Load(k)
-	return ok
-}
-
-func (c *checkedValues) remember(k checkedKey) {
-	if _, there := c.m.LoadOrStore(k, struct{}{}); !there {
-		c.n.Add(1)
-	}
-}
-
-// prune forgets what v does not name, once that may be half of what is remembered.
-// A value that is still in use by others is then checked again.
-func (c *checkedValues) prune(v *View) {
-	inUse := 2 * len(v.chunks)
-	for _, seg := range v.state.Segments {
-		inUse += seg.Blocks
-	}
-	if c.n.Load() <= 2*int64(inUse) {
-		return
-	}
-	chunks, segments := make(map[uint32]bool, len(v.chunks)), make(map[uint32]bool, len(v.state.Segments))
-	for i := range v.chunks {
-		chunks[v.chunks[i].number] = true
-	}
-	for _, seg := range v.state.Segments {
-		segments[seg.ID] = true
-	}
-	c.m.Range(func(key, _ any) bool {
-		k := key.(checkedKey)
-		used := chunks
-		if k.what == 'p' {
-			used = segments
-		}
-		if k.generation != v.generation || !used[k.a] {
-			if _, there := c.m.LoadAndDelete(key); there {
-				c.n.Add(-1)
-			}
-		}
-		return true
-	})
-}
-
-type checkedKey struct {
-	generation uint64
-	what       byte // 'c' codes, 'r' residuals and factors, 'p' postings
-	a, b       uint32
+	layout.Chunk
+	number  uint32
+	segment int
+	root    uint64
+	checked *checkedParts
 }
 
 // View takes a picture of the committed index: after a change that ended in

@@ -253,22 +253,37 @@ func (g *Generation) PutState(s State) error {
 // SealedChunk is a chunk as it is stored.
 type SealedChunk struct {
 	number uint32
-	values [4]struct{ key, sealed []byte }
+	values [4]struct{ key, value []byte }
 }
 
 // SealChunk makes what is stored of a chunk. The arrays are the file's from then on, which may
 // write behind their ends.
 func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) *SealedChunk {
 	c := &SealedChunk{number: number}
-	for i, a := range []struct{ key, data []byte }{
-		{layout.KeyDocs, appendDocTable(nil, docs)},
-		{layout.KeyCodes, append(codes, chunkTail[:]...)},
-		{layout.KeyFactors, append(factors, chunkTail[:]...)},
-		{layout.KeyResiduals, append(residuals, chunkTail[:]...)},
+	table := appendDocTable(nil, docs, sumsOf(number, docs, codes, factors, residuals))
+	table = layout.Seal(layout.ChecksumKey(number, layout.KeyDocs), table)
+	for i, a := range []struct{ key, value []byte }{
+		{layout.KeyDocs, table},
+		{layout.KeyCodes, append(codes, layout.ChunkTail[:]...)},
+		{layout.KeyFactors, append(factors, layout.ChunkTail[:]...)},
+		{layout.KeyResiduals, append(residuals, layout.ChunkTail[:]...)},
 	} {
-		c.values[i].key, c.values[i].sealed = a.key, layout.Seal(layout.ChecksumKey(number, a.key), a.data)
+		c.values[i] = a
 	}
 	return c
+}
+
+// sumsOf are the checksums of the documents of a chunk: two each, of its codes and of the rest.
+func sumsOf(number uint32, docs *DocTable, codes, factors, residuals []byte) (sums []uint32) {
+	tokens := max(len(factors)/2, 1)
+	code, row, summer, lo := len(codes)/tokens, len(residuals)/tokens, layout.NewDocSummer(number), 0
+	for doc, n := range docs.Lengths {
+		hi := lo + int(n)
+		sums = append(sums, summer.Codes(doc, codes[lo*code:hi*code]))
+		sums = append(sums, summer.Rows(doc, factors[2*lo:2*hi], residuals[lo*row:hi*row]))
+		lo = hi
+	}
+	return sums
 }
 
 // PutChunk stores a chunk under its number, which is not in use. The chunk has a bucket of its
@@ -284,14 +299,12 @@ func (g *Generation) PutChunk(c *SealedChunk) error {
 		return fmt.Errorf("chunk %d: %w", c.number, err)
 	}
 	for _, v := range c.values {
-		if err := b.Put(v.key, v.sealed); err != nil {
+		if err := b.Put(v.key, v.value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-var chunkTail [layout.TailBytes]byte
 
 // DeleteChunk removes a chunk.
 func (g *Generation) DeleteChunk(number uint32) error {

@@ -6,6 +6,7 @@
 //	[Sweep]               time against recall over settings
 //	[Tune]                the cheapest setting that reaches a recall
 //	[SelfCheck]           what an index can tell of that without queries
+//	[Sampler]             what the questions of users find, one by one in the background
 //
 // They measure a searcher as it is, on a device if it searches there. Searchers of a snapshot
 // let what is measured together see one content. docs/evaluation.md explains the

@@ -59,7 +59,8 @@ type Tuned struct {
 type Trial struct {
 	Setting
 	Recall float64 `json:"recall"` // the mean share of the exhaustive result that was found
-	// Error is the standard error of Recall.
+	// Worst is the share of the worst query, Error the standard error of Recall; both as in [Found].
+	Worst float64 `json:"worst"`
 	Error float64 `json:"standard_error"`
 	// Work is what a query takes on average, by which settings are compared: counted,
 	// in tokens scored by centroids, a token scored exactly being twenty of them. On a
@@ -185,7 +186,6 @@ func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []
 func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, error) {
 	t := Trial{Setting: s}
 	fastest := make([]time.Duration, len(u.qs))
-	var sum, square float64
 	for pass := range repeats {
 		results, err := u.at.SearchBatch(ctx, u.qs, s.Options(u.k))
 		if err != nil {
@@ -200,16 +200,12 @@ func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, err
 			}
 			if pass == 0 {
 				u.stats.Add(r.Stats)
-				f := found(r.Hits, u.reference[i])
-				sum += f
-				square += f * f
 			}
 		}
-	}
-	n := float64(len(u.qs))
-	t.Recall = min(sum/n, 1)
-	if variance := square/n - t.Recall*t.Recall; variance > 1e-12 {
-		t.Error = math.Sqrt(variance / (n - 1))
+		if pass == 0 {
+			f := foundOf(u.k, sharesOf(results, u.reference, u.k))
+			t.Recall, t.Worst, t.Error = f.Recall, f.Worst, f.Error
+		}
 	}
 	for _, d := range fastest {
 		t.Cost += d / time.Duration(len(fastest))
@@ -233,7 +229,13 @@ func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
 	return t, nil
 }
 
-func (u *tuner) margin(t Trial) float64 { return math.Sqrt2 * t.Error }
+// margin of a trial is none where nothing is missing.
+func (u *tuner) margin(t Trial) float64 {
+	if t.Recall == 1 {
+		return 0
+	}
+	return math.Sqrt2 * t.Error
+}
 
 func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target }
 

@@ -2,7 +2,9 @@ package wreck
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -172,53 +174,82 @@ func (w *Reader) Docs() uint32 {
 // Chunks is the number of chunks whose documents are known.
 func (w *Reader) Chunks() int { return len(w.chunks) }
 
-// Chunk reads chunk i. Its table is there even where its arrays are damaged,
-// which err says without naming the file.
-func (w *Reader) Chunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
-	table, ch, err := w.readChunk(i)
-	if err != nil {
-		w.noteFault("%v", err)
-	}
-	return table, ch, err
+// Chunk is what is left of a chunk.
+type Chunk struct {
+	Table  *storage.DocTable
+	Arrays *kernels.Chunk // nil if all documents are lost
+	Lost   map[int]error  // documents whose arrays are damaged, by their places in the table
 }
 
-func (w *Reader) readChunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
+// Chunk reads chunk i. Its errors do not name the file.
+func (w *Reader) Chunk(i int) (*Chunk, error) {
 	c := &w.chunks[i]
 	t, err := w.docTable(c.number, c.page)
 	if err != nil {
-		return nil, nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound before
+		return nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound before
 	}
-	table := &storage.DocTable{First: t.First}
+	found := &Chunk{Table: &storage.DocTable{First: t.First}, Lost: map[int]error{}}
 	for d := range t.Count {
-		table.Lengths = append(table.Lengths, t.Length(d))
-		table.IDs = append(table.IDs, t.ID(d))
+		found.Table.Lengths = append(found.Table.Lengths, t.Length(d))
+		found.Table.IDs = append(found.Table.IDs, t.ID(d))
 	}
-	ch := &kernels.Chunk{CodeBytes: storage.CodeBytes(w.header.Centroids)}
-	if ch.Offsets, err = t.Offsets(); err != nil {
-		return table, nil, fmt.Errorf("chunk %d: %w", c.number, err)
+	stored, err := w.openChunk(c.number, c.page)
+	if err == nil {
+		err = stored.Has(storage.CodeBytes(w.header.Centroids), w.codec.RowBytes())
 	}
-	tokens := ch.Tokens()
-	for _, a := range []struct {
-		at  int
-		n   int
-		dst *[]byte
-	}{
-		{0, tokens * ch.CodeBytes, &ch.Codes}, {2, tokens * 2, &ch.Factors}, {3, tokens * w.codec.RowBytes(), &ch.Residuals},
-	} {
-		key := chunkKeys[a.at]
-		b, err := w.openValue(layout.ChecksumKey(c.number, key), c.page.values[a.at])
-		if err == nil && len(b) != a.n+layout.TailBytes {
-			err = fmt.Errorf("%d bytes for %d tokens", len(b), tokens)
+	if cut := w.ctx.Err(); cut != nil {
+		return nil, cut
+	}
+	if err != nil {
+		w.noteChunk(c, err)
+		for d := range t.Count {
+			found.Lost[d] = fmt.Errorf("chunk %d: %w", c.number, err)
 		}
-		if err != nil {
-			return table, nil, fmt.Errorf("%s of chunk %d: %w", key, c.number, err)
+		return found, nil
+	}
+	found.Arrays = &stored.Chunk
+	for d := range t.Count {
+		if err := w.checkDoc(stored, d); err != nil {
+			found.Lost[d] = fmt.Errorf("chunk %d: %w", c.number, err)
 		}
-		*a.dst = b[:a.n]
 	}
-	if err := ch.Validate(&w.codec); err != nil {
-		return table, nil, fmt.Errorf("chunk %d: %w", c.number, err)
+	if n := len(found.Lost); n > 0 {
+		w.noteChunk(c, fmt.Errorf("%d of %d documents are damaged", n, t.Count))
 	}
-	return table, ch, nil
+	return found, nil
+}
+
+// noteChunk notes once what is wrong with a chunk.
+func (w *Reader) noteChunk(c *foundChunk, err error) {
+	if !c.noted {
+		w.noteFault("chunk %d: %v", c.number, err)
+	}
+	c.noted = true
+}
+
+// checkDoc checks the arrays of a document.
+func (w *Reader) checkDoc(c *layout.Chunk, doc int) error {
+	if err := c.CheckCodes(doc); err != nil {
+		return fmt.Errorf("%s: %w", layout.KeyCodes, err)
+	}
+	if err := c.CheckRows(doc); err != nil {
+		return fmt.Errorf("%s and %s: %w", layout.KeyFactors, layout.KeyResiduals, err)
+	}
+	return c.ValidateCodes(&w.codec, int(c.Offsets[doc]), int(c.Offsets[doc+1]))
+}
+
+// openChunk reads the values of a chunk. Of an array that the file ends in, what is not there is zero.
+func (w *Reader) openChunk(number uint32, page chunkPage) (*layout.Chunk, error) {
+	values := map[string][]byte{}
+	for i, v := range page.values {
+		b, err := w.readValue(v)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		values[string(chunkKeys[i])] = b
+	}
+	c, err := layout.OpenChunk(number, func(key []byte) []byte { return values[string(key)] })
+	return &c, err
 }
 
 func (w *Reader) docTable(chunk uint32, page chunkPage) (t layout.EncodedDocTable, err error) {

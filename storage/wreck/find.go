@@ -21,6 +21,7 @@ type foundChunk struct {
 	number       uint32
 	first, count uint32
 	page         chunkPage
+	noted        bool // its damage is among the faults
 }
 
 // survey walks the tree and finds all that a salvage cannot do without.
@@ -366,26 +367,25 @@ func (w *Reader) readTable(p chunkPage) (foundChunk, error) {
 	if err != nil {
 		return foundChunk{}, err
 	}
-	return foundChunk{p.number, t.First, uint32(t.Count), p}, nil
+	return foundChunk{number: p.number, first: t.First, count: uint32(t.Count), page: p}, nil
 }
 
-// provenNumber is the number for which the checksum of the document table and
-// that of another value are right: it is unwound from the checksums, which
-// cover it.
+// provenNumber is the number for which the checksum of the document table and those of some document are right:
+// it is unwound from the checksum of the table, which covers it.
 func (w *Reader) provenNumber(p chunkPage) (uint32, bool) {
-	var numbers [4]uint32
-	var ok [4]bool
-	for i, v := range p.values {
-		b, err := w.readValue(v)
-		if err != nil || len(b) < layout.ChecksumSize {
-			continue
-		}
-		n := len(b) - layout.ChecksumSize
-		numbers[i], ok[i] = numberOf(chunkKeys[i], b[:n], binary.LittleEndian.Uint32(b[n:])), true
+	b, err := w.readValue(p.values[1])
+	if err != nil || len(b) < layout.ChecksumSize {
+		return 0, false
 	}
-	for i := range numbers {
-		if i != 1 && ok[i] && ok[1] && numbers[i] == numbers[1] {
-			return numbers[1], true
+	n := len(b) - layout.ChecksumSize
+	number := numberOf(layout.KeyDocs, b[:n], binary.LittleEndian.Uint32(b[n:]))
+	c, err := w.openChunk(number, p)
+	if err != nil {
+		return 0, false
+	}
+	for doc := range c.Table.Count {
+		if c.CheckCodes(doc) == nil || c.CheckRows(doc) == nil {
+			return number, true
 		}
 	}
 	return 0, false

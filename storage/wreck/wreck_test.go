@@ -66,10 +66,11 @@ func TestReadsWhatIsThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uint32(3), w.Docs())
 	require.Equal(t, 1, w.Chunks())
-	table, chunk, err := w.Chunk(0)
+	chunk, err := w.Chunk(0)
 	require.NoError(t, err)
-	require.Equal(t, testIDs, table.IDs)
-	require.Equal(t, []byte{1, 2, 3}, chunk.Residuals)
+	require.Equal(t, testIDs, chunk.Table.IDs)
+	require.Equal(t, []byte{1, 2, 3}, chunk.Arrays.Residuals)
+	require.Empty(t, chunk.Lost)
 	for i, id := range testIDs {
 		require.Equal(t, Alive, w.Standing(uint32(i)))
 		payload, err := w.Payload(uint32(i))
@@ -93,7 +94,7 @@ func TestContextEndsReading(t *testing.T) {
 		require.Greater(t, looks, 20, "there are so many values")
 		_, err = w.Payload(0) // no look is left
 		require.ErrorIs(t, err, context.Canceled)
-		_, _, err = w.Chunk(0)
+		_, err = w.Chunk(0)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, w.Close())
 		return

@@ -1,0 +1,143 @@
+package search
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/internal/topk"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Random lists of several blocks, with any allowance, cut to any numbers, give the documents
+// and gains of a picture that is made without blocks and stamps.
+func TestReadListsModel(t *testing.T) {
+	r := &run{ctx: context.Background()} // its buffers are those of the run before
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		docs := uint32(rapid.SampledFrom([]int{1, 63, 64, 65, 900, reachBlock - 1, reachBlock, reachBlock + 1, 2*reachBlock + 70}).Draw(t, "docs"))
+		tokens := rapid.SampledFrom([]int{1, 3, stamps, stamps + 1, 2*stamps + 2}).Draw(t, "tokens")
+		base := uint32(rapid.IntRange(0, 3).Draw(t, "base")) * reachBlock
+		allowed, share := make([]uint64, (docs+63)/64), rapid.SampledFrom([]float64{0, 0.01, 0.5, 1}).Draw(t, "share")
+		for d := range docs {
+			if share == 1 || rng.Float64() < share {
+				allowed[d/64] |= 1 << (d % 64)
+			}
+		}
+		p := &r.prober
+		p.cursors = p.cursors[:0]
+		r.reached, r.stats = r.reached[:0], Stats{}
+		p.reset()
+		gains := map[uint32]uint32{}
+		for token := range tokens {
+			seen := map[uint32]bool{}
+			for list := range rng.IntN(4) {
+				bm := roaring.New()
+				switch lo := rng.Uint32N(docs); rng.IntN(4) {
+				case 0: // bitmaps and runs
+					bm.AddRange(uint64(lo), uint64(min(docs, lo+rng.Uint32N(uint32(6000/tokens))+1)))
+					for range rng.IntN(3) * 3000 / tokens {
+						bm.Add(rng.Uint32N(docs))
+					}
+				case 1: // documents that others have too
+					for range rng.IntN(20) {
+						bm.Add(rng.Uint32N(docs) % 50)
+					}
+				default:
+					for range rng.IntN(40) {
+						bm.Add(rng.Uint32N(docs))
+					}
+				}
+				if bm.IsEmpty() {
+					continue
+				}
+				if rng.IntN(2) == 0 {
+					bm.RunOptimize()
+				}
+				b, err := bm.ToBytes()
+				require.NoError(t, err)
+				gain := rng.Uint32N(uint32(gainSum/tokens)) >> (rng.IntN(3) * 4)
+				c := cursor{token: uint32(token), gain: gain, fresh: list == 0}
+				c.PostingCursor, err = storage.PostingList(b).Cursor()
+				require.NoError(t, err)
+				p.cursors = append(p.cursors, c)
+				for it := bm.Iterator(); it.HasNext(); {
+					if d := it.Next(); !seen[d] {
+						seen[d] = true
+						gains[d] += gain
+					}
+				}
+			}
+		}
+		want := []topk.Scored{} // of all that are allowed
+		for d, g := range gains {
+			if inSet(allowed, d) {
+				want = append(want, topk.Scored{Doc: base + d, Score: float32(g)})
+			}
+		}
+		slices.SortFunc(want, topk.Order)
+		n := len(want)
+		r.plan.approx = rapid.SampledFrom([]int{1, max(n/3, 1), max(n, 1), math.MaxInt}).Draw(t, "approx")
+		r.plan.first = min(rapid.SampledFrom([]int{1, max(n/4, 1), n/2 + 1, math.MaxInt}).Draw(t, "first"), r.plan.approx)
+		require.NoError(t, r.readLists("x", docs, base, allowed))
+		require.Equal(t, n, p.found)
+		require.Zero(t, slices.Max(p.gains))
+
+		p.unit = 1
+		got := p.scored(r.reached)
+		require.True(t, slices.IsSortedFunc(got, func(a, b topk.Scored) int { return int(a.Doc) - int(b.Doc) }))
+		slices.SortFunc(got, topk.Order)
+		kept := min(n, r.plan.approx)
+		require.Equal(t, want[:kept], got[:kept])
+		for _, s := range got[kept:] {
+			require.EqualValues(t, gains[s.Doc-base], s.Score)
+		}
+		if n <= r.plan.first {
+			return
+		}
+		ordered := func(s []topk.Scored) []uint32 {
+			list := []uint32{}
+			for _, x := range s {
+				list = append(list, x.Doc)
+			}
+			slices.Sort(list)
+			return list
+		}
+		docsOf := slices.Clone(r.cutReached(r.reached))
+		require.Equal(t, ordered(want[:r.plan.first]), docsOf)
+		for i, d := range docsOf {
+			require.Equal(t, gains[d-base], p.kept[i])
+		}
+		least := rng.Uint32N(gainSum / uint32(tokens))
+		end := r.plan.first
+		for end < kept && uint32(want[end].Score) >= least {
+			end++
+		}
+		require.Equal(t, ordered(want[r.plan.first:end]), slices.Clone(r.worth(least)))
+	})
+}
+
+// The line of scores over gains is that of least squares, and tells from which gain on a
+// score may exceed a limit.
+func TestLine(t *testing.T) {
+	gains := []uint32{0, 10, 20, 30}
+	scores := []topk.Scored{{Score: 1}, {Score: 4}, {Score: 5}, {Score: 8}} // 1.2 + .22 gain, off by .2, .6, .6, .2
+	l := lineOf(gains, scores)
+	require.InDelta(t, 0.22, l.slope, 1e-6)
+	require.InDelta(t, 4.5, l.score, 1e-6)
+	require.InDelta(t, math.Sqrt(0.2), l.deviation, 1e-6)
+	require.EqualValues(t, 20, l.reaches(1.2+0.22*20-1e-3, 0))
+	require.EqualValues(t, 21, l.reaches(1.2+0.22*20+1e-3, 0))
+	require.EqualValues(t, 20, l.reaches(1.2+0.22*20+2*math.Sqrt(0.2)-1e-3, 2))
+	require.EqualValues(t, 0, l.reaches(-100, 0))
+	require.EqualValues(t, gainSum+1, l.reaches(math.MaxFloat32, 0))
+	require.EqualValues(t, 0, l.reaches(math.Inf(-1), 0), "no limit yet")
+	require.EqualValues(t, 0, lineOf([]uint32{7, 7}, scores[:2]).reaches(100, 0), "gains that tell nothing")
+	require.EqualValues(t, 0, lineOf(nil, nil).reaches(100, 0))
+}

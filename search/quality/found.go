@@ -1,0 +1,50 @@
+package quality
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Found is how much of the exhaustive results of some questions searches for K documents return.
+type Found struct {
+	K         int `json:"k"`
+	Questions int `json:"questions"`
+	// Recall is the mean share that was found, Worst that of the worst question; 1 without any.
+	Recall float64 `json:"recall"`
+	Worst  float64 `json:"worst"`
+	// Error is the standard error of Recall, and at least that of one document more or less.
+	Error float64 `json:"standard_error"`
+}
+
+// foundOf sums up shares of questions.
+func foundOf(k int, shares []float64) Found {
+	f := Found{K: k, Questions: len(shares), Recall: 1, Worst: 1}
+	if len(shares) == 0 {
+		return f
+	}
+	n, sum := float64(len(shares)), 0.0
+	for _, s := range shares {
+		sum += s
+		f.Worst = min(f.Worst, s)
+	}
+	f.Recall = min(sum/n, 1)
+	square := 0.0
+	for _, s := range shares {
+		square += float64((s - f.Recall) * (s - f.Recall))
+	}
+	if n > 1 {
+		f.Error = math.Sqrt(square / (n - 1) / n)
+	}
+	f.Error = max(f.Error, 1/(n*float64(k)))
+	return f
+}
+
+// sharesOf is what results have of the first k of each reference, query by query.
+func sharesOf(results []search.Result, reference [][]search.Hit, k int) []float64 {
+	shares := make([]float64, len(results))
+	for i := range results {
+		shares[i] = found(results[i].Hits, reference[i][:min(k, len(reference[i]))])
+	}
+	return shares
+}

@@ -1,0 +1,348 @@
+package quality
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Pinned is one state of what is searched.
+type Pinned struct {
+	// Searcher answers as it answers users.
+	Searcher search.Searcher
+	// Exhaustive scores all documents; nil: Searcher does.
+	Exhaustive search.Searcher
+	// Release ends the use of the state; nil: nothing is to be done.
+	Release func() error
+}
+
+// SamplerOptions of [NewSampler].
+type SamplerOptions struct {
+	// K are the classes of k, each of which is measured with every question; none: 10 and 100.
+	K []int
+	// Rate is the share of the offered questions that is measured, at most 1; 0: 0.01.
+	Rate float64
+	// Seed decides which ones.
+	Seed uint64
+	// Busy is the share of the time that measuring may take, at most 1, which is without a pause;
+	// 0: 0.1.
+	Busy float64
+	// Memory bounds the bytes of questions that wait; 0: 4 MiB.
+	Memory int
+	// Keep is how many questions, the last ones, the figures are about; 0: 1,000.
+	Keep int
+	// Logger hears of questions that could not be measured; nil: silence.
+	Logger *slog.Logger
+}
+
+const (
+	sampledRate   = 0.01
+	samplerBusy   = 0.1
+	samplerMemory = 4 << 20
+	samplerKeep   = 1000
+	mostKept      = 1 << 20
+)
+
+func (o *SamplerOptions) complete() error {
+	if len(o.K) == 0 {
+		o.K = usualK
+	}
+	o.K = slices.Compact(slices.Sorted(slices.Values(o.K)))
+	if k := o.K[0]; k < 1 {
+		return fmt.Errorf("%w: k = %d; at least 1 is needed", search.ErrOption, k)
+	}
+	for _, share := range []struct {
+		name  string
+		value *float64
+		usual float64
+	}{{"rate", &o.Rate, sampledRate}, {"share of the time", &o.Busy, samplerBusy}} {
+		if *share.value == 0 {
+			*share.value = share.usual
+		}
+		if !(*share.value > 0 && *share.value <= 1) {
+			return fmt.Errorf("%w: a %s of %g; above 0 and at most 1 is possible", search.ErrOption, share.name, *share.value)
+		}
+	}
+	if o.Memory == 0 {
+		o.Memory = samplerMemory
+	}
+	if o.Keep == 0 {
+		o.Keep = samplerKeep
+	}
+	if o.Memory < 0 || o.Keep < 0 || o.Keep > mostKept {
+		return fmt.Errorf("%w: memory of %d bytes, %d questions kept; 1 to %d can be kept", search.ErrOption,
+			o.Memory, o.Keep, mostKept)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Sampled is what a [Sampler] has found.
+type Sampled struct {
+	// Classes are by ascending K, about the last questions since the codec of the index was trained.
+	Classes []Found `json:"classes"`
+	// Offered counts the questions that were offered. Of those that the rate has chosen, Measured,
+	// Dropped (there was no room), Failed and Waiting are the parts.
+	Offered  int64 `json:"offered"`
+	Measured int64 `json:"measured"`
+	Dropped  int64 `json:"dropped"`
+	Failed   int64 `json:"failed"`
+	Waiting  int   `json:"waiting"`
+	// Time is how long measuring took.
+	Time time.Duration `json:"time_ns"`
+}
+
+// Sampler measures what real questions find: in the background it searches some of those that are
+// offered as users do and exhaustively, over one state of the index, and keeps figures of the last
+// ones. It holds vectors of questions only until they are measured. The same questions, none
+// of which is dropped, give the same figures. It is safe for concurrent use.
+type Sampler struct {
+	o    SamplerOptions
+	pin  func(context.Context) (*Pinned, error)
+	stop context.CancelFunc
+	done chan struct{} // closed when the worker has ended
+
+	mu      sync.Mutex
+	draw    *rand.Rand
+	queue   []search.Query
+	bytes   int           // of queue
+	work    chan struct{} // has room for one word that queue is not empty
+	busy    bool          // the worker has a question
+	idle    []chan struct{}
+	closed  bool
+	sampled Sampled     // without its classes
+	shares  [][]float64 // of each class, a ring
+	next    int         // in the rings
+	// generation is that of the index to which shares belong.
+	generation uint64
+}
+
+// NewSampler starts one. pin is called for each question that is measured. End it with Close.
+//
+// Errors: [search.ErrOption].
+func NewSampler(pin func(context.Context) (*Pinned, error), o SamplerOptions) (*Sampler, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Sampler{
+		o: o, pin: pin, stop: stop, done: make(chan struct{}), work: make(chan struct{}, 1),
+		draw: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), shares: make([][]float64, len(o.K)),
+	}
+	go s.run(ctx)
+	return s, nil
+}
+
+// Offer reports whether a question will be measured. It copies the vectors and never waits. A
+// question with a filter is not taken: figures are about searches of the whole index.
+func (s *Sampler) Offer(q search.Query) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || q.Filter != nil {
+		return false
+	}
+	s.sampled.Offered++
+	if s.o.Rate < 1 && s.draw.Float64() >= s.o.Rate {
+		return false
+	}
+	size := questionBytes(&q)
+	if size > s.o.Memory-s.bytes {
+		s.sampled.Dropped++
+		return false
+	}
+	q.Vectors, q.Mask, q.Weights = slices.Clone(q.Vectors), slices.Clone(q.Mask), slices.Clone(q.Weights)
+	s.queue = append(s.queue, q)
+	s.bytes += size
+	select {
+	case s.work <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// questionBytes is what a question that waits takes, about.
+func questionBytes(q *search.Query) int {
+	return 4*len(q.Vectors) + len(q.Mask) + 4*len(q.Weights) + 256
+}
+
+// Sampled returns the figures as they are now.
+func (s *Sampler) Sampled() Sampled {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.sampled
+	r.Waiting = len(s.queue)
+	if s.busy {
+		r.Waiting++
+	}
+	for i, k := range s.o.K {
+		r.Classes = append(r.Classes, foundOf(k, s.shares[i]))
+	}
+	return r
+}
+
+// Wait returns when every question that was taken is measured, or with the error of the context,
+// or with [search.ErrClosed].
+func (s *Sampler) Wait(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return search.ErrClosed
+	}
+	if len(s.queue) == 0 && !s.busy {
+		s.mu.Unlock()
+		return nil
+	}
+	idle := make(chan struct{})
+	s.idle = append(s.idle, idle)
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-s.done:
+		return search.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends the search that runs, and waits for it. Questions that wait are dropped; the figures
+// stay. It may be called more than once.
+func (s *Sampler) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.sampled.Dropped += int64(len(s.queue))
+		s.queue, s.bytes = nil, 0
+		s.stop()
+	}
+	s.mu.Unlock()
+	<-s.done
+	return nil
+}
+
+// run measures questions one after another.
+func (s *Sampler) run(ctx context.Context) {
+	defer close(s.done)
+	for {
+		q, ok := s.take()
+		if !ok {
+			select {
+			case <-s.work:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		start := time.Now()
+		shares, generation, err := s.measure(ctx, q)
+		took := time.Since(start)
+		s.settle(shares, generation, took, err)
+		if err != nil && ctx.Err() == nil {
+			s.o.Logger.Warn("the recall of a sampled question was not measured", "error", err)
+		}
+		if pause := time.Duration(float64(took) * (1/s.o.Busy - 1)); pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// take is the question that waits longest.
+func (s *Sampler) take() (q search.Query, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.queue) == 0 {
+		return q, false
+	}
+	q = s.queue[0]
+	s.queue = slices.Delete(s.queue, 0, 1) // clears the vectors that it leaves
+	s.bytes -= questionBytes(&q)
+	s.busy = true
+	return q, true
+}
+
+// measure is the share that each class finds of the exhaustive result of a question.
+func (s *Sampler) measure(ctx context.Context, q search.Query) (shares []float64, generation uint64, err error) {
+	p, err := s.pin(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if p.Release != nil {
+		defer func() { err = errors.Join(err, p.Release()) }()
+	}
+	d, err := p.Searcher.Describe(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := p.Exhaustive
+	if all == nil {
+		all = p.Searcher
+	}
+	want, err := all.Search(ctx, q, search.Options{K: s.o.K[len(s.o.K)-1], Mode: search.Exhaustive})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, k := range s.o.K {
+		got, err := p.Searcher.Search(ctx, q, search.Options{K: k})
+		if err != nil {
+			return nil, 0, err
+		}
+		shares = append(shares, found(got.Hits, want.Hits[:min(k, len(want.Hits))]))
+	}
+	return shares, d.Generation, nil
+}
+
+// settle keeps the shares of a question, or counts it as failed.
+func (s *Sampler) settle(shares []float64, generation uint64, took time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	s.sampled.Time += took
+	switch {
+	case err != nil && s.closed:
+		s.sampled.Dropped++
+	case err != nil:
+		s.sampled.Failed++
+	default:
+		s.sampled.Measured++
+		s.keep(shares, generation)
+	}
+	if len(s.queue) == 0 {
+		for _, idle := range s.idle {
+			close(idle)
+		}
+		s.idle = nil
+	}
+}
+
+// keep puts shares into the rings, which begin again where another codec was trained.
+func (s *Sampler) keep(shares []float64, generation uint64) {
+	if generation != s.generation {
+		s.generation, s.next = generation, 0
+		for i := range s.shares {
+			s.shares[i] = s.shares[i][:0]
+		}
+	}
+	for i, share := range shares {
+		if len(s.shares[i]) < s.o.Keep {
+			s.shares[i] = append(s.shares[i], share)
+		} else {
+			s.shares[i][s.next] = share
+		}
+	}
+	if s.next++; s.next == s.o.Keep {
+		s.next = 0
+	}
+}

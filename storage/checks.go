@@ -1,0 +1,206 @@
+package storage
+
+import (
+	"sync"
+	"sync/atomic"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
+)
+
+// A reader checks what it reads: the documents of a chunk and the blocks of a segment have checksums of their
+// own. What has passed is remembered as long as the file is open, over all of its views, since nothing of
+// committed chunks and segments changes.
+
+// checks has what was checked of each chunk and segment.
+type checks struct {
+	mu    sync.Mutex
+	parts map[checkKey]*checkedParts
+}
+
+type checkKey struct {
+	generation uint64
+	segment    bool // of postings; else a chunk
+	number     uint32
+}
+
+// checkedParts are the parts of a chunk or segment that have passed.
+type checkedParts struct {
+	first  []atomic.Uint64 // a bit a document, for its codes, or a bit a block
+	second []atomic.Uint64 // a bit a document, for all that it has
+}
+
+func hasBit(words []atomic.Uint64, i uint32) bool { return words[i/64].Load()>>(i%64)&1 == 1 }
+
+func setBit(words []atomic.Uint64, i uint32) { words[i/64].Or(1 << (i % 64)) }
+
+// of returns what was checked of a chunk or segment of n parts.
+func (c *checks) of(k checkKey, n int) *checkedParts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.parts[k]
+	if p == nil {
+		words := (n + 63) / 64
+		p = &checkedParts{first: make([]atomic.Uint64, words)}
+		if !k.segment {
+			p.second = make([]atomic.Uint64, words)
+		}
+		if c.parts == nil {
+			c.parts = map[checkKey]*checkedParts{}
+		}
+		c.parts[k] = p
+	}
+	return p
+}
+
+// prune forgets chunks and segments that v does not have, once they may be half of all.
+// Older views go on with what they have.
+func (c *checks) prune(v *View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.parts) <= 2*(len(v.chunks)+len(v.postings)) {
+		return
+	}
+	used := make(map[*checkedParts]bool, len(c.parts))
+	for _, ch := range v.chunks {
+		used[ch.checked] = true
+	}
+	for _, p := range v.postings {
+		used[p.checked] = true
+	}
+	for k, p := range c.parts {
+		if !used[p] {
+			delete(c.parts, k)
+		}
+	}
+}
+
+// Part says which arrays of a chunk are asked for.
+type Part int
+
+const (
+	// Codes are enough for approximate scores.
+	Codes Part = iota
+	// All is codes, residuals and factors.
+	All
+)
+
+// passed are the documents of a chunk of which a part has passed.
+func (c *chunkView) passed(part Part) []atomic.Uint64 {
+	if part == All {
+		return c.checked.second
+	}
+	return c.checked.first
+}
+
+// Chunk returns the arrays of chunk i for readers of all of its documents.
+func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
+	c := v.chunks[i]
+	if part == All {
+		if err := v.fetchArrays(c); err != nil {
+			return nil, err
+		}
+	}
+	passed := c.passed(part)
+	for doc := uint32(0); doc < uint32(c.Table.Count); doc++ {
+		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) {
+			doc += 63
+			continue
+		}
+		if !hasBit(passed, doc) {
+			if err := v.check(c, doc, part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &c.Chunk.Chunk, nil
+}
+
+// ChunkFor returns the arrays of chunk i for readers of some of its documents, given by their places there. Of
+// other documents nothing is checked, and, while the file is fetched, factors and residuals may be missing.
+func (v *View) ChunkFor(i int, part Part, docs ...uint32) (*kernels.Chunk, error) {
+	c := v.chunks[i]
+	passed := c.passed(part)
+	for n, doc := range docs {
+		if hasBit(passed, doc) {
+			continue
+		}
+		if part == All && v.Partial() {
+			if err := v.fetchRows(c, docs[n:]); err != nil {
+				return nil, err
+			}
+		}
+		if err := v.check(c, doc, part); err != nil {
+			return nil, err
+		}
+	}
+	return &c.Chunk.Chunk, nil
+}
+
+// check compares a part of a document with its checksums. Several readers may do so at once.
+func (v *View) check(c *chunkView, doc uint32, part Part) error {
+	if !hasBit(c.checked.first, doc) {
+		err := c.CheckCodes(int(doc))
+		if err == nil {
+			err = c.ValidateCodes(&v.codec.codec, int(c.Offsets[doc]), int(c.Offsets[doc+1]))
+		}
+		if err != nil {
+			return v.corrupt(err, "codes of document %d, in chunk %d", c.Table.First+doc, c.number)
+		}
+		setBit(c.checked.first, doc)
+	}
+	if part == All && !hasBit(c.checked.second, doc) {
+		if err := c.CheckRows(int(doc)); err != nil {
+			return v.corrupt(err, "factors and residuals of document %d, in chunk %d", c.Table.First+doc, c.number)
+		}
+		setBit(c.checked.second, doc)
+	}
+	return nil
+}
+
+// checkValue reports what is wrong with a value of a generation, whose bucket is at a path of buckets below
+// that of the generation. The values of a chunk are those of one writer: factors are checked with residuals.
+func (v *View) checkValue(b *bolt.Bucket, path [][]byte, k, value []byte, report func(error)) {
+	name := func() string { return layout.ValueName(append(path[:len(path):len(path)], k)) }
+	if !isArray(path, k) {
+		if _, ok := layout.Unseal(sealedAs(path, k), value); !ok {
+			report(v.corrupt(layout.ErrChecksum, "%s", name()))
+		}
+		return
+	}
+	if string(k) == string(layout.KeyFactors) {
+		return
+	}
+	c, err := layout.OpenChunk(layout.NumberOfKey(path[1]), b.Get)
+	if err != nil {
+		report(v.corrupt(err, "%s", name()))
+		return
+	}
+	tail, rowsTail := c.CheckTails()
+	check := c.CheckCodes
+	if string(k) == string(layout.KeyResiduals) {
+		check, tail = c.CheckRows, rowsTail
+	}
+	for doc := range c.Table.Count {
+		if err := check(doc); err != nil {
+			report(v.corrupt(err, "%s of document %d", name(), c.Table.First+uint32(doc)))
+		}
+	}
+	if tail != nil {
+		report(v.corrupt(tail, "%s", name()))
+	}
+}
+
+// isArray reports whether a value is one of the arrays of a chunk.
+func isArray(path [][]byte, k []byte) bool {
+	if len(path) != 2 || string(path[0]) != string(layout.BucketChunks) || len(path[1]) != 4 {
+		return false
+	}
+	switch string(k) {
+	case string(layout.KeyCodes), string(layout.KeyFactors), string(layout.KeyResiduals):
+		return true
+	}
+	return false
+}

@@ -1,0 +1,228 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// TailBytes follow codes, factors and residuals, so that a kernel may read
+// whole vectors past the last token.
+const TailBytes = 1024
+
+// ChunkTail are the zeros that follow an array.
+var ChunkTail [TailBytes]byte
+
+var errDocTable = errors.New("document table does not fit its counts")
+
+// docEntry is what a document takes in the table of its chunk, beside its id.
+const docEntry = 16
+
+// EncodedDocTable is the document table of a chunk as it is stored, read in place.
+type EncodedDocTable struct {
+	First   uint32
+	Count   int
+	lengths []byte
+	ends    []byte
+	sums    []byte
+	ids     []byte
+}
+
+// ParseDocTable makes sure that a table fits its counts.
+func ParseDocTable(v []byte) (EncodedDocTable, error) {
+	le := binary.LittleEndian
+	if len(v) < 8 {
+		return EncodedDocTable{}, errDocTable
+	}
+	n := int(le.Uint32(v))
+	if uint64(len(v)-8) < docEntry*uint64(n) || uint64(le.Uint32(v[4:]))+uint64(n) > MaxDocs {
+		return EncodedDocTable{}, errDocTable
+	}
+	t := EncodedDocTable{First: le.Uint32(v[4:]), Count: n, lengths: v[8 : 8+4*n], ends: v[8+4*n : 8+8*n],
+		sums: v[8+8*n : 8+16*n], ids: v[8+16*n:]}
+	prev := uint32(0)
+	for i := range n {
+		end := le.Uint32(t.ends[4*i:])
+		if end < prev {
+			return EncodedDocTable{}, errDocTable
+		}
+		prev = end
+	}
+	if uint64(prev) != uint64(len(t.ids)) {
+		return EncodedDocTable{}, errDocTable
+	}
+	return t, nil
+}
+
+// OpenDocTable is [ParseDocTable] of the sealed table of a chunk.
+func OpenDocTable(chunk uint32, sealed []byte) (EncodedDocTable, error) {
+	v, ok := Unseal(ChecksumKey(chunk, KeyDocs), sealed)
+	if !ok {
+		return EncodedDocTable{}, ErrChecksum
+	}
+	return ParseDocTable(v)
+}
+
+// Length is how many tokens a document has.
+func (t *EncodedDocTable) Length(i int) uint32 {
+	return binary.LittleEndian.Uint32(t.lengths[4*i:])
+}
+
+// ID is that of a document, as a copy.
+func (t *EncodedDocTable) ID(i int) string { return string(t.IDBytes(i)) }
+
+// HasID compares without a copy.
+func (t *EncodedDocTable) HasID(i int, id string) bool { return string(t.IDBytes(i)) == id }
+
+// IDBytes is the id of a document, in place.
+func (t *EncodedDocTable) IDBytes(i int) []byte {
+	lo := uint32(0)
+	if i > 0 {
+		lo = binary.LittleEndian.Uint32(t.ends[4*i-4:])
+	}
+	return t.ids[lo:binary.LittleEndian.Uint32(t.ends[4*i:])]
+}
+
+// Sums are the checksums of the codes of a document, and of its factors and residuals.
+func (t *EncodedDocTable) Sums(i int) (codes, rows uint32) {
+	le := binary.LittleEndian
+	return le.Uint32(t.sums[8*i:]), le.Uint32(t.sums[8*i+4:])
+}
+
+// Offsets returns the token offsets of the documents, one more than there are.
+func (t *EncodedDocTable) Offsets() ([]uint32, error) {
+	off := make([]uint32, t.Count+1)
+	sum := uint64(0)
+	for i := range t.Count {
+		sum += uint64(t.Length(i))
+		if sum > math.MaxUint32 {
+			return nil, errDocTable
+		}
+		off[i+1] = uint32(sum)
+	}
+	return off, nil
+}
+
+// Arrays have no checksum as a whole: a search reads a few of the hundreds of documents of a chunk. The table
+// of the chunk has two of each document, which cover the number of the chunk and that of the document there.
+
+// A DocSummer makes the checksums of the documents of a chunk.
+type DocSummer struct{ codes, rows uint32 } // of what is before the number of the document
+
+// NewDocSummer makes the checksums of a chunk with this number.
+func NewDocSummer(chunk uint32) DocSummer {
+	return DocSummer{Checksum(ChecksumKey(chunk, KeyCodes), nil), Checksum(ChecksumKey(chunk, KeyResiduals), nil)}
+}
+
+// Codes is the checksum of the codes of a document.
+func (s DocSummer) Codes(doc int, codes []byte) uint32 {
+	return crc32.Update(addNumber(s.codes, uint32(doc)), Castagnoli, codes)
+}
+
+// Rows is the checksum of the factors and residuals of a document.
+func (s DocSummer) Rows(doc int, factors, residuals []byte) uint32 {
+	return crc32.Update(crc32.Update(addNumber(s.rows, uint32(doc)), Castagnoli, factors), Castagnoli, residuals)
+}
+
+// addNumber continues a checksum with [NumberKey] of n, which it does not allocate.
+func addNumber(sum, n uint32) uint32 {
+	sum = ^sum
+	for shift := 24; shift >= 0; shift -= 8 {
+		sum = Castagnoli[byte(sum)^byte(n>>shift)] ^ sum>>8
+	}
+	return ^sum
+}
+
+// Chunk is a chunk as it is stored, in place.
+type Chunk struct {
+	kernels.Chunk
+	Table    EncodedDocTable
+	RowBytes int // of a residual
+	tails    [3][]byte
+	sums     DocSummer
+}
+
+// OpenChunk finds what is where in the values of a chunk, which get returns by their keys, and makes sure that
+// they fit each other. Of checksums it checks that of the document table. Without a token, the widths are 0.
+func OpenChunk(number uint32, get func(key []byte) []byte) (c Chunk, err error) {
+	if c.Table, err = OpenDocTable(number, get(KeyDocs)); err != nil {
+		return c, fmt.Errorf("%s: %w", KeyDocs, err)
+	}
+	if c.Offsets, err = c.Table.Offsets(); err != nil {
+		return c, fmt.Errorf("%s: %w", KeyDocs, err)
+	}
+	c.sums = NewDocSummer(number)
+	tokens, factorBytes := c.Tokens(), 0
+	for i, a := range []struct {
+		key   []byte
+		dst   *[]byte
+		width *int
+	}{
+		{KeyCodes, &c.Codes, &c.CodeBytes},
+		{KeyFactors, &c.Factors, &factorBytes},
+		{KeyResiduals, &c.Residuals, &c.RowBytes},
+	} {
+		stored := get(a.key)
+		n := len(stored) - TailBytes
+		if n >= 0 && tokens > 0 {
+			*a.width = n / tokens
+		}
+		if n < 0 || n != tokens**a.width {
+			return c, fmt.Errorf("%s: %d bytes for %d tokens", a.key, len(stored), tokens)
+		}
+		*a.dst, c.tails[i] = stored[:n], stored[n:]
+	}
+	if tokens > 0 && (factorBytes != 2 || c.CodeBytes != 2 && c.CodeBytes != 4) {
+		return c, fmt.Errorf("codes of %d bytes, factors of %d", c.CodeBytes, factorBytes)
+	}
+	return c, nil
+}
+
+// Has makes sure that the chunk is one of a codec with codes and residuals of these widths.
+func (c *Chunk) Has(codeBytes, rowBytes int) error {
+	if c.Tokens() == 0 {
+		c.CodeBytes, c.RowBytes = codeBytes, rowBytes
+	}
+	if c.CodeBytes != codeBytes || c.RowBytes != rowBytes {
+		return fmt.Errorf("codes of %d bytes, residuals of %d; the codec's have %d and %d",
+			c.CodeBytes, c.RowBytes, codeBytes, rowBytes)
+	}
+	return nil
+}
+
+// CheckCodes compares the codes of a document with their checksum.
+func (c *Chunk) CheckCodes(doc int) error {
+	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
+	if want, _ := c.Table.Sums(doc); c.sums.Codes(doc, c.Codes[lo*c.CodeBytes:hi*c.CodeBytes]) != want {
+		return ErrChecksum
+	}
+	return nil
+}
+
+// CheckRows compares the factors and residuals of a document with their checksum.
+func (c *Chunk) CheckRows(doc int) error {
+	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
+	_, want := c.Table.Sums(doc)
+	if c.sums.Rows(doc, c.Factors[2*lo:2*hi], c.Residuals[lo*c.RowBytes:hi*c.RowBytes]) != want {
+		return ErrChecksum
+	}
+	return nil
+}
+
+// CheckTails makes sure that zeros follow the codes, and the factors and residuals.
+func (c *Chunk) CheckTails() (codes, rows error) {
+	check := func(tails [][]byte) error {
+		for _, t := range tails {
+			if !bytes.Equal(t, ChunkTail[:]) {
+				return fmt.Errorf("the end: %w", ErrChecksum)
+			}
+		}
+		return nil
+	}
+	return check(c.tails[:1]), check(c.tails[1:])
+}
