@@ -51,8 +51,8 @@ type Query interface {
 	// Len is the number of query tokens.
 	Len() int
 	// Require notes the rows of S that listed documents of a chunk need (nil: all) for
-	// MaxSim at level Fine, RequireTokens those that the tokens lo to hi do; Fill then computes those
-	// of the centroids lo to hi that are not there. All three do nothing unless Screen
+	// MaxSim at level Fine, RequireTokens those that the tokens lo to hi do; Fill then computes
+	// those of the centroids lo to hi that are not there. All three do nothing unless Screen
 	// has been called. The first two may run at the same time, as may calls of Fill, with
 	// bounds that are multiples of 64 and ranges that do not overlap.
 	Require(c *Chunk, docs []uint32)
