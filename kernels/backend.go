@@ -36,11 +36,11 @@ type Query interface {
 	// Reset takes the vectors [Lq, dim] and a weight for each (nil: all 1).
 	// It keeps no reference to them.
 	Reset(vectors, weights []float32) error
-	// Screen says that of S only the rows will be needed that Require asks for, Approx,
-	// if n is above 0, and Top with n at most. CentroidScores then computes in
-	// bytes: Approx is rounded a little more, and Top finds the best but for
-	// near ties. It reports false where that is not possible or does not pay, and has
-	// done nothing then.
+	// Screen says that of S only the rows will be needed that Require asks for and, if n is
+	// above 0, Approx, MaxSim at level Fast, and Top with n at most. CentroidScores then
+	// computes in bytes: Approx and level Fast are rounded a little more, and Top finds the
+	// best but for near ties. It reports false where that is not possible or does not pay,
+	// and has done nothing then. With n = 0, level Fast is level Fine.
 	Screen(n int) bool
 	// CentroidScores fills the rows lo to hi of S = C·Qᵀ. Disjoint ranges may
 	// run at the same time.
@@ -51,8 +51,8 @@ type Query interface {
 	// Len is the number of query tokens.
 	Len() int
 	// Require notes the rows of S that listed documents of a chunk need (nil: all) for
-	// MaxSim, RequireTokens those that the tokens lo to hi do; Fill then computes those
-	// of the centroids lo to hi that are not there. All three do nothing unless Screen
+	// MaxSim at level Fine, RequireTokens those that the tokens lo to hi do; Fill then computes
+	// those of the centroids lo to hi that are not there. All three do nothing unless Screen
 	// has been called. The first two may run at the same time, as may calls of Fill, with
 	// bounds that are multiples of 64 and ranges that do not overlap.
 	Require(c *Chunk, docs []uint32)

@@ -93,7 +93,8 @@ func runBytes(c *collection, n int, q *request) int64 {
 	if q.mode != Pruned || k > docs/16 || int64(q.approx) > docs/4 {
 		perDoc = 24 // ordinal, score, and both twice, where few are pruned
 	}
-	// S has 4 bytes an entry, what kernels derive of it another 4, in groups of 32.
+	// S has 4 bytes an entry, words and bytes that kernels derive of it another 3, in groups
+	// of 32; the rest is for the best centroids.
 	table := int64(c.codec().Centroids.K) * int64((n+31)&^31) * 8
 	return table + docs*perDoc + reachBlock*8 + q.groupBytes(int(docs))
 }

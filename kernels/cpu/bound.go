@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/internal/alike"
@@ -126,17 +127,42 @@ func (q *query) shortfall(b kernels.Bound, fast way) (short kernels.Shortfall) {
 	return short
 }
 
-// centroidSquare is Σh² of the roundings ±h of centroids. Query tokens whose best tokens of a
-// document have the same centroid meet the same ones; that may be all of them.
+// centroidSquare bounds Σh² of the roundings ±h of centroids. Query tokens whose best tokens of
+// a document have the same centroid meet the same roundings e: together they have Σ_j (e_j·Σ_i
+// w_i·q_ij)². However the query is divided among centroids, that is at most the sum of those
+// Σ_j e_j²·w_i·q_ij·w_k·q_kj, over all pairs of tokens, that are above 0.
 func (q *query) centroidSquare() (square float64) {
-	for j, e := range q.screen.c.most {
-		var sum float64
-		for i, w := range q.weights {
-			sum += float64(max(w, 0)) * math.Abs(float64(q.Vectors[i*q.s.dim+j]))
-		}
-		square += float64(e*sum) * float64(e*sum)
+	s := q.s
+	most := slices.Max(q.screen.c.most)
+	if most == 0 {
+		return 0
 	}
-	return square
+	sc := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(sc)
+	lanes := (q.N + 31) &^ 31
+	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
+	sc.floats, sc.rows = resize(sc.floats, fillRows*s.dim), resize(sc.rows, fillRows*q.Stride)
+	for first := 0; first < q.N; first += fillRows {
+		if q.ended != nil && q.ended() {
+			return 0
+		}
+		n := min(fillRows, q.N-first)
+		for r := range n { // of length 1, so that products do not leave the range of float32
+			norm := max(q.ranges[first+r].norm, leastUnit)
+			for j, e := range q.screen.c.most {
+				sc.floats[r*s.dim+j] = float32(float64(q.Vectors[(first+r)*s.dim+j]) / norm * (e / most) * (e / most))
+			}
+		}
+		s.loops.CentroidScores(sc.rows[:n*q.Stride], sc.floats[:n*s.dim], n, &q.QueryVectors, sc.lo, sc.hi, nil)
+		for r := range n {
+			w := float64(max(q.weights[first+r], 0)) * max(q.ranges[first+r].norm, leastUnit)
+			for k, v := range sc.rows[r*q.Stride : r*q.Stride+q.N] {
+				v := float64(v) + float64(s.dim+4)*eps*q.ranges[k].norm
+				square += w * float64(max(q.weights[k], 0)) * max(v, 0)
+			}
+		}
+	}
+	return square * most * most
 }
 
 // spread is √Σh² of the roundings ±h of level Fast that query token i meets, those of

@@ -17,14 +17,15 @@
 // dimensions of the rows and those left at the end, 4 and 5 the columns of the former,
 // 6 and 7 those of the latter.
 
-// AHEAD is how far ahead levels are prefetched, in bytes.
+// AHEAD is how far ahead levels are prefetched, in bytes: to the second-level cache, as
+// those for the first one wait for free places.
 #define AHEAD 8192
 
 #define FETCH4(at) \
-	PREFETCHT0 (at)(R11)     \
-	PREFETCHT0 (at+64)(R11)  \
-	PREFETCHT0 (at+128)(R11) \
-	PREFETCHT0 (at+192)(R11)
+	PREFETCHT1 (at)(R11)     \
+	PREFETCHT1 (at+64)(R11)  \
+	PREFETCHT1 (at+128)(R11) \
+	PREFETCHT1 (at+192)(R11)
 
 // FETCH prefetches 64 bytes of 16 rows.
 #define FETCH \
