@@ -279,7 +279,7 @@ func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *all
 func (r *run) eachPassage(p *part, ordinals []uint32,
 	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
 	defer p.guard(r.call, &err)()
-	if err := p.snap.FetchRows(r.ctx, ordinals); err != nil {
+	if err := p.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
 		return err
 	}
 	for _, o := range ordinals {

@@ -22,6 +22,7 @@ type prober struct {
 	weights []float32               // of those tokens
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
 	lists   []uint64                // centroids probed by some token
+	asked   []uint32                // those of all tokens, for what reads their lists ahead
 	cursors []cursor                // in their lists, best first
 	room    []byte                  // of lists that are decoded
 	gains   []uint32                // of each document of a block: stamp, gain
@@ -210,6 +211,7 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	if allowed.set == nil {
 		r.set = set
 	}
+	r.prefetchLists(of.snap)
 	if err := r.openLists(of.snap, gap); err != nil {
 		return err
 	}
@@ -257,6 +259,16 @@ func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error 
 		}
 	}
 	return nil
+}
+
+// prefetchLists asks for all lists that are going to be read.
+func (r *run) prefetchLists(snap *index.Snapshot) {
+	p := &r.prober
+	p.asked = p.asked[:0]
+	for _, s := range p.best[:len(p.weights)*p.n] {
+		p.asked = append(p.asked, s.Centroid)
+	}
+	snap.PrefetchPostings(p.asked)
 }
 
 // openLists puts a cursor at the beginning of each list. All are looked up before the

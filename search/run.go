@@ -36,6 +36,7 @@ type run struct {
 	prober  prober
 	set     []uint64      // allowed documents, if they are a list; candidates that are kept
 	docs    []uint32      // of the stage that runs
+	own     []uint32      // those of one part
 	scores  []float32     // of the same
 	reached []candidate   // by what probing knows of them
 	approx  []topk.Scored // by centroids
