@@ -18,7 +18,7 @@ const (
 	// PlanDevice: exact scores of all allowed documents, on a device.
 	PlanDevice
 	// PlanDeviceProbe: exact scores of those that have a token in a probed
-	// centroid, on a device.
+	// centroid, or of those of them that gain most by these, on a device.
 	PlanDeviceProbe
 )
 
