@@ -443,6 +443,7 @@ func (r *run) list(s []topk.Scored) []uint32 {
 
 func (r *run) maxSim(level kernels.Level) kernel {
 	return kernel{
+		rows: level == kernels.Fine,
 		docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 			r.query.MaxSim(dst, ch, docs, level)
 		},
