@@ -22,15 +22,19 @@ const (
 	mostSpan, spansCompared = 3, 3
 	// neighbours give words too, drawn from the best documents for one of them.
 	neighbours, neighbourhood = 2, 16
-	// wordTopic and wordNoise bound how much of a word's token is the mean of the question, and noise.
-	wordTopic, wordNoise = 0.3, 1.2
+	// wordTopic bounds how much of a word's token is the mean of the question; wordNoise times the
+	// square of a number from 0 to 1 is its noise: many words are as documents have them.
+	wordTopic, wordNoise = 0.1, 2.0
 	// leastTopic to mostTopic and leastNoise to mostNoise are the same of a token that repeats.
 	leastTopic, mostTopic = 0.2, 0.8
-	leastNoise, mostNoise = 0.1, 0.5
+	leastNoise, mostNoise = 0.1, 0.8
 	// alone is the share of words that no document has, and aloneNoise their noise.
-	alone, aloneNoise = 0.08, 3
+	alone, aloneNoise = 0.15, 3.0
+	// anyNoise is the share of the square of noise that has any direction; the others are those in
+	// which documents differ.
+	anyNoise = 0.8
 	// repeatSkew makes questions repeat few of their words most.
-	repeatSkew = 1.5
+	repeatSkew = 2
 	// leastTokens is how many tokens a document has that questions are made of.
 	leastTokens = 8
 )
@@ -165,7 +169,8 @@ func (d *draft) question() search.Query {
 	words := d.words(leastWords + d.rng.IntN(mostWords-leastWords+1))
 	topic := meanOf(words)
 	for i, w := range words {
-		noise := wordNoise * d.rng.Float64()
+		u := d.rng.Float64()
+		noise := wordNoise * u * u
 		if d.rng.Float64() < alone {
 			noise = aloneNoise
 		}
@@ -236,8 +241,7 @@ func (d *draft) word(doc int, token []float32) (w []float64, shared float64) {
 	return unit(w), shared
 }
 
-// turn is a unit vector between w and topic, with noise of a length: half of it as documents
-// differ, half in any direction.
+// turn is a unit vector between w and topic, with noise of a length.
 func (d *draft) turn(w, topic []float64, share, length float64) []float64 {
 	v, noise := make([]float64, d.dim), make([]float64, d.dim)
 	for j := range v {
@@ -249,9 +253,9 @@ func (d *draft) turn(w, topic []float64, share, length float64) []float64 {
 		noise[j] = float64(a[j]) - float64(b[j])
 	}
 	unit(noise)
-	side := math.Sqrt(1 / float64(d.dim))
+	along, free := math.Sqrt(1-anyNoise), math.Sqrt(anyNoise/float64(d.dim))
 	for j := range noise {
-		noise[j] += float64(side * d.rng.NormFloat64())
+		noise[j] = float64(along*noise[j]) + float64(free*d.rng.NormFloat64())
 	}
 	unit(noise)
 	for j := range v {

@@ -251,7 +251,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	}
 	line(how, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
-		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingOf(c), foundText(c, d.Passages))
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingOf(c), quality.InWords(c, d.Passages))
 	}
 }
 
@@ -301,20 +301,6 @@ func checkedLines(b *bytes.Buffer, d *storage.Defaults) {
 		if c.Effort != 0 && c.Effort != 1 {
 			setting = quality.Setting{Effort: c.Effort}.String() + "; "
 		}
-		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, foundText(c, d.Passages))
+		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, quality.InWords(c, d.Passages))
 	}
-}
-
-// foundText says what searches of a class were seen to find.
-func foundText(c storage.DefaultClass, passages bool) string {
-	of := out.Queries(c.Queries) + " held out"
-	if passages {
-		of = out.Plural(c.Queries, "test question")
-	}
-	text := fmt.Sprintf("finds %.2f %% (± %.2f) of the exhaustive result, %.0f %% for the worst of %s; "+
-		"wanted %.4g and %.3g %%", 100*c.HeldOut, 100*c.Error, 100*c.Worst, of, 100*c.Target, 100*c.WorstTarget)
-	if !c.Confirmed() {
-		text += ", NOT REACHED"
-	}
-	return text
 }
