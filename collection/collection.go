@@ -217,8 +217,8 @@ type Stats struct {
 	// Defaults are the parameters of searches that name none, and what these were seen to find;
 	// nil: none are stored, or those of parts differ.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	Queue      QueueStats     `json:"queue"`           // what waits to be written
-	Counts     Counts         `json:"counts"`          // since the collection was opened
+	Queue    QueueStats        `json:"queue"`  // what waits to be written
+	Counts   Counts            `json:"counts"` // since the collection was opened
 }
 
 // GrowthStats say how a collection is kept.
