@@ -33,7 +33,7 @@ const (
 	questionBlock = 64
 	// mostQuestions and leastQuestions bound how many there are; leastOnDevice is for a check after
 	// a build by a device.
-	mostQuestions, leastQuestions, leastOnDevice = 512, 32, 64
+	mostQuestions, leastQuestions, leastOnDevice = 512, 20, 64
 	// referenceDocs is how many documents, best by centroids, the reference scores.
 	referenceDocs = 8192
 	// checkShare is the part of the time of a build that its check may take.
@@ -178,7 +178,7 @@ func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, err
 // affordable is how many questions take no more than their share of the build, on one
 // processor: a build compares each of its tokens, and five times those of the sample, with
 // all centroids, at 0.5·10¹² operations a second; a question scores tokens by centroids in
-// 0.5 ns, exactly in 16, and costs about as much again for the searches that make it and
+// 0.5 ns, exactly in 16, and costs about 2.5 times as much again for the searches that make it and
 // those that are measured.
 func affordable(snap *index.Snapshot) int {
 	h, state := snap.Header(), snap.State()
@@ -188,6 +188,6 @@ func affordable(snap *index.Snapshot) int {
 	tokens := float64(state.LiveTokens)
 	exact := tokens * min(referenceDocs/float64(state.Live), 1)
 	build := 2 * float64(h.Centroids) * float64(h.Dim) * (tokens + 5*float64(h.Build.SampleRows)) / 0.5e12
-	question := 2 * (0.5e-9*tokens + 16e-9*exact)
+	question := 3.5 * (0.5e-9*tokens + 16e-9*exact)
 	return int(min(checkShare*build/max(question, 1e-9), mostQuestions))
 }
