@@ -2,8 +2,10 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
 // declareIn asks for a new index.
@@ -47,6 +49,8 @@ type infoOut struct {
 	HasMetadata   bool    `json:"has_metadata"`
 	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
 	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
+	// Found says by classes of k what searches were seen to find.
+	Found []string `json:"found,omitempty" doc:"what searches find of the exhaustive result, by k, as was measured"`
 }
 
 func indexRoutes() []route {
@@ -121,6 +125,11 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 	}
 	if out.HasMetadata = st.Metadata > 0; out.HasMetadata {
 		out.MetadataCount = &st.Metadata
+	}
+	if st.Defaults != nil {
+		for _, c := range st.Defaults.Classes {
+			out.Found = append(out.Found, fmt.Sprintf("k ≤ %d: %s", c.K, quality.InWords(c, st.Defaults.Passages)))
+		}
 	}
 	return out, nil
 }
