@@ -221,7 +221,7 @@ func (l *liveSet) count() {
 
 // Warm reads what searches read and checks its checksums: codes, residuals, factors,
 // posting lists, and ids. The first searches of an index do that otherwise, each for
-// the pages that it meets, which makes them slower by a factor of a hundred. It uses so many
+// the documents that it meets, which makes them slower. It uses so many
 // goroutines (0: one a processor), which call progress (nil: none is wanted). What is
 // read stays checked for all snapshots of the file; whether the system keeps its pages in
 // memory is not up to this program.

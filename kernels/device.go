@@ -223,6 +223,9 @@ type DeviceQuery struct {
 	// in one of that many best centroids of a query token; if they are fewer
 	// than K, all are searched.
 	Probes int
+	// Keep, where not 0, leaves about so many of these documents, and no more: those that have
+	// the best centroids of the most query tokens.
+	Keep int
 }
 
 // DeviceAnswer is the K best documents, score descending, then ordinal
@@ -241,6 +244,7 @@ type DeviceStats struct {
 	Batched     int64  `json:"batched_searches"` // that shared launches with others
 	ScanTokens  int64  `json:"scan_tokens"`      // tokens that got a score in the first pass
 	Candidates  int64  `json:"candidates"`       // of probed searches
+	ScanDocs    int64  `json:"scan_docs"`        // those of them that got a score
 	Widened     int64  `json:"widened"`          // probed searches with too few candidates, repeated over all documents
 	RefinedDocs int64  `json:"refined_docs"`     // documents scored again in float precision
 	Retried     int64  `json:"retried"`          // searches repeated with a wider margin
@@ -279,6 +283,7 @@ func (s *DeviceStats) Add(o DeviceStats) {
 	s.Batched += o.Batched
 	s.ScanTokens += o.ScanTokens
 	s.Candidates += o.Candidates
+	s.ScanDocs += o.ScanDocs
 	s.Widened += o.Widened
 	s.RefinedDocs += o.RefinedDocs
 	s.Retried += o.Retried

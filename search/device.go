@@ -14,10 +14,10 @@ import (
 
 // What a device takes, in nanoseconds: to score a token in order, or one of a
 // document that probing has found; to read a token's centroid; to rank a centroid
-// for a query token; and to start what probing needs (an H200, docs/lab/kernels.md).
+// for a query token; and for what else probing takes (an H200, docs/lab/kernels.md).
 // Others are slower in about the same proportions. A variable, so that tests see
 // small collections probed.
-var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.017, 0.0052, 0.01, 60e3}
+var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.017, 0.0008, 0.001, 70e3}
 
 // probeGain is how much less time than scoring everything probing has to take, for
 // what it may lose.
@@ -124,33 +124,40 @@ func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) (
 	return nil, fmt.Errorf("%s: %w", d.name, err)
 }
 
-// devicePlan is how a device answers a query of so many tokens, and how many
-// centroids a query token probes.
-func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes int) {
+// devicePlan is how a device answers a query of so many tokens, how many centroids a
+// query token probes, and how many of the documents found keep a place, 0: all.
+func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
 	r, snap := &c.request, c.coll.first()
 	if r.mode != Pruned || asList(snap, allowed) {
-		return PlanDevice, 0
+		return PlanDevice, 0, 0
 	}
 	if r.probes > 0 {
-		return PlanDeviceProbe, r.probes
+		if r.approx > 0 {
+			keep = max(r.approx, r.k)
+		}
+		return PlanDeviceProbe, r.probes, keep
 	}
-	probes = deviceProbes(r.of)
+	probes, keep = deviceProbes(r.of)
 	state, lists := snap.State(), c.coll.codec().Centroids.K
-	if !probingPays(float64(state.LiveTokens), float64(state.Live), float64(lists), float64(queryTokens), float64(probes)) {
-		return PlanDevice, 0
+	tokens, docs := float64(state.LiveTokens), float64(state.Live)
+	if !probingPays(tokens, docs, float64(lists), float64(queryTokens), float64(probes), float64(keep)) {
+		return PlanDevice, 0, 0
 	}
-	return PlanDeviceProbe, probes
+	return PlanDeviceProbe, probes, keep
 }
 
 // probingPays compares the times of a scan of all tokens and of probing, which
 // scans those of the documents that it finds; how many that are is told as in
 // request.plan.
-func probingPays(tokens, docs, lists, queryTokens, probes float64) bool {
+func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
 	if docs == 0 || probes >= lists {
 		return false
 	}
 	entries := queryTokens * probes * tokens / lists / 2
 	found := -math.Expm1(-0.6 * entries / docs)
+	if keep > 0 {
+		found = min(found, keep/docs)
+	}
 	c := &deviceCost
 	probing := c.probe + c.rank*lists*queryTokens + c.look*tokens + c.scanFound*found*tokens
 	return probing*probeGain < c.scan*tokens
@@ -213,8 +220,8 @@ func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery) err
 	}
 	live, n := snap.LiveSet()
 	ask.K = min(c.request.k, allowed.count)
-	how, probes := devicePlan(c, allowed, len(ask.Vectors)/snap.Dim())
-	ask.Probes = probes
+	how, probes, keep := devicePlan(c, allowed, len(ask.Vectors)/snap.Dim())
+	ask.Probes, ask.Keep = probes, keep
 	switch {
 	case asList(c.coll.first(), allowed):
 		ask.Docs = allowed.ordinals()
@@ -254,24 +261,27 @@ func resultOf(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool)
 	if a.Stats.Candidates > 0 {
 		st.Candidates = a.Stats.Candidates
 	}
-	st.Widened, st.RefinedDocs, st.BoundShare = a.Stats.Widened, a.Stats.RefinedDocs, a.Stats.BoundShare
 	st.ExactDocs = st.Candidates
+	if a.Stats.ScanDocs > 0 {
+		st.ExactDocs = a.Stats.ScanDocs
+	}
+	st.Widened, st.RefinedDocs, st.BoundShare = a.Stats.Widened, a.Stats.RefinedDocs, a.Stats.BoundShare
 	st.Device = &a.Stats
 	t := &a.Stats.Times
 	st.Times = Times{Centroids: t.Centroids, Probe: t.Probe, Exact: t.Scan + t.TopK, Refine: t.Fine}
 	return nil
 }
 
-// deviceProbes is how many centroids a query token probes on a device, where
-// all their documents are scored.
-func deviceProbes(k int) int {
+// deviceProbes is how many centroids a query token probes on a device, and how many of the
+// documents that have them keep a place, 0: all. Those get exact scores (docs/lab/kernels.md).
+func deviceProbes(k int) (probes, keep int) {
 	switch {
 	case k <= 10:
-		return 4
+		return 8, 8192
 	case k <= 100:
-		return 8
+		return 8, 0
 	}
-	return 16
+	return 16, 0
 }
 
 // follow has the processor retell the search, by a plan that loses a document where
@@ -289,8 +299,12 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 			return err
 		}
 		n := len(tokens) / c.coll.first().Dim()
-		if how, p.probes = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
+		var keep int
+		if how, p.probes, keep = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
 			p.how, p.approx, p.first, p.exact = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
+			if keep > 0 {
+				p.approx = keep
+			}
 			p.probes = min(p.probes, c.coll.codec().Centroids.K)
 		}
 		return nil

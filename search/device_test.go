@@ -114,6 +114,9 @@ func TestEngineOnDevice(t *testing.T) {
 
 	search(t, e, q, Options{K: 2, Probes: 3})
 	require.Equal(t, 3, last().Probes)
+	require.Zero(t, last().Keep)
+	search(t, e, q, Options{K: 2, Probes: 3, Approx: 50})
+	require.Equal(t, 50, last().Keep)
 	search(t, e, q, Options{Mode: Candidates, Candidates: []string{docs[9].ID, docs[2].ID}})
 	require.Equal(t, []uint32{2, 9}, last().Docs)
 	require.Equal(t, 2, last().K)
@@ -275,7 +278,7 @@ func TestProbingPays(t *testing.T) {
 		{600e6, 2.6e6, 8, 32, 8, false},
 		{0, 0, 1, 32, 8, false},
 	} {
-		require.Equal(t, c.want, probingPays(c.tokens, c.docs, c.lists, c.queryTokens, float64(c.probes)), "%+v", c)
+		require.Equal(t, c.want, probingPays(c.tokens, c.docs, c.lists, c.queryTokens, float64(c.probes), 0), "%+v", c)
 	}
 }
 

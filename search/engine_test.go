@@ -211,7 +211,8 @@ func TestCutAgainstSort(t *testing.T) {
 			rapid.Uint32Range(5000, 5003),
 			rapid.SampledFrom([]uint32{0, 1, gainSum - 1, gainSum, (gainSum + 1) / gainBuckets, (gainSum+1)/gainBuckets - 1}),
 		), 2, 400).Draw(t, "gains")
-		r := &run{plan: plan{first: rapid.IntRange(1, len(gains)-1).Draw(t, "n")}}
+		r, n := &run{}, rapid.IntRange(1, len(gains)-1).Draw(t, "n")
+		r.prober.last, r.prober.found, r.plan.approx = math.MaxUint64, len(gains), len(gains)
 		r.prober.unit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
 		for i, g := range gains {
 			r.reached = append(r.reached, candidateOf(uint32(3*i), g))
@@ -221,11 +222,11 @@ func TestCutAgainstSort(t *testing.T) {
 		scored := r.prober.scored(r.reached)
 		slices.SortFunc(scored, topk.Order)
 		var want []uint32
-		for _, s := range scored[:r.plan.first] {
+		for _, s := range scored[:n] {
 			want = append(want, s.Doc)
 		}
 		slices.Sort(want)
-		require.Equal(t, want, r.cutReached(r.reached))
+		require.Equal(t, want, r.cutReached(n))
 	})
 }
 

@@ -183,7 +183,7 @@ func sureOf(docs []*whole, k int, floor float64, many bool) bool {
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
 	slices.Sort(scores)
-	return many || scores[len(scores)-k] >= floor+mean+float64(confidence(k, 1)*deviation)
+	return many || scores[len(scores)-k] >= floor+mean+float64(deviations(k, 3.5, 2.25)*deviation)
 }
 
 // finder collects documents by their passages.
@@ -279,7 +279,7 @@ func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *all
 func (r *run) eachPassage(p *part, ordinals []uint32,
 	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
 	defer p.guard(r.call, &err)()
-	if err := p.snap.FetchRows(r.ctx, ordinals); err != nil {
+	if err := p.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
 		return err
 	}
 	for _, o := range ordinals {

@@ -144,7 +144,7 @@ func TestPlan(t *testing.T) {
 			if c.o.Mode == Pruned {
 				want.confidence, want.first = confidence(c.o.K, 1), p.approx
 				if p.exact == 0 {
-					want.first, want.reach = min(firstScored*leading(min(c.o.K, 1<<40), 1), p.approx), 2
+					want.first = min(firstScored*leading(min(c.o.K, 1<<40), 1), p.approx)
 				}
 			}
 			require.Equal(t, want, p)

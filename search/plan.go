@@ -18,7 +18,7 @@ const (
 	// PlanDevice: exact scores of all allowed documents, on a device.
 	PlanDevice
 	// PlanDeviceProbe: exact scores of those that have a token in a probed
-	// centroid, on a device.
+	// centroid, or of those of them that gain most by these, on a device.
 	PlanDeviceProbe
 )
 
@@ -91,11 +91,10 @@ type plan struct {
 	probes, approx, exact int     // exact 0: the query itself decides, see [run.rerank]
 	confidence            float64 // in which case this is how many deviations it takes
 	first                 int     // of approx, before the query decides how many more
-	reach                 float64 // in which case this is how many deviations it takes
 }
 
 // firstScored is how many times as many documents as leading ones get a score by centroids
-// before the query decides which others do (docs/lab/search-quality.md).
+// before the query decides how many others do (docs/lab/search-quality.md).
 const firstScored = 8
 
 // What probing costs, in tokens scored by centroids.
@@ -153,7 +152,6 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 	p.approx = max(p.approx, exact)
 	if p.first = p.approx; p.exact == 0 {
 		p.first = min(p.approx, firstScored*leading(min(p.k, 1<<40), p.share))
-		p.reach = max(2+float64(math.Log2(q.effort)/2), 0.5)
 	}
 	if q.probes == 0 {
 		p.probes = probes

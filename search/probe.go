@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -21,6 +22,7 @@ type prober struct {
 	weights []float32               // of those tokens
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
 	lists   []uint64                // centroids probed by some token
+	asked   []uint32                // those of all tokens, for what reads their lists ahead
 	cursors []cursor                // in their lists, best first
 	room    []byte                  // of lists that are decoded
 	gains   []uint32                // of each document of a block: stamp, gain
@@ -31,32 +33,23 @@ type prober struct {
 	bucket  int                     // the least bucket that may have candidates to keep
 	above   int                     // how many candidates there are in that and higher ones
 	level   []candidate             // those of the bucket of the last that is kept
-	first   candidate               // the last of those that probe returned
-	kept    []uint32                // gains of the documents that probe returned, if it cut them
+	last    candidate               // of those that were kept
+	kept    int                     // how many these are
 }
 
 // probe returns the allowed documents in the lists of the best centroids of each
 // query token, in ascending order; of more than plan.first the best by their gains.
-// Which of the others get a score as well is up to [run.worth].
+// Which of the others get a score as well turns out later ([run.approximateMore]).
 func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 	defer timed(&r.stats.Times.Probe)()
 	if err := r.prober.pick(r, weights); err != nil {
 		return nil, err
 	}
-	reached, err := r.reach(allowed)
-	if err != nil {
+	if err := r.reach(allowed); err != nil {
 		return nil, err
 	}
 	r.stats.Candidates += int64(r.prober.found)
-	if r.prober.found > r.plan.first {
-		r.docs = r.cutReached(reached)
-		return r.docs, nil
-	}
-	r.docs = r.docs[:0]
-	for _, c := range reached {
-		r.docs = append(r.docs, c.doc())
-	}
-	return r.docs, nil
+	return r.cutReached(min(r.plan.first, r.prober.found)), nil
 }
 
 // insertProbes is the number of probes up to which keeping each query token's
@@ -155,6 +148,9 @@ const (
 // which are the best.
 const gainBuckets = 1 << 12
 
+// bucketGains is how many gains a bucket has.
+const bucketGains = (gainSum + 1) / gainBuckets
+
 // candidate is what probing knows of a document, as one number: its gain, and below that
 // its complement, so that the larger of two is before the other in the order of results.
 type candidate uint64
@@ -165,9 +161,9 @@ func (c candidate) doc() uint32  { return ^uint32(c) }
 func (c candidate) gain() uint32 { return uint32(c >> 32) }
 func (c candidate) bucket() int  { return bucketOf(c.gain()) }
 
-func bucketOf(gain uint32) int { return int(gain / ((gainSum + 1) / gainBuckets) % gainBuckets) }
+func bucketOf(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 
-// reach returns the allowed documents in the probed lists, in ascending order, each
+// reach finds the allowed documents in the probed lists, in ascending order, each
 // with what it gains: for every query token, the score of the best probed centroid
 // that the document has, or where it has none what one that was not probed may give,
 // as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not probed,
@@ -176,7 +172,7 @@ func bucketOf(gain uint32) int { return int(gain / ((gainSum + 1) / gainBuckets)
 // 2404.02805, section 4.1), so it is put far below, and as far for each query token.
 //
 // Of more than the approximate budget, those may be missing that are not to be kept.
-func (r *run) reach(allowed *allowance) ([]candidate, error) {
+func (r *run) reach(allowed *allowance) error {
 	p := &r.prober
 	r.reached = r.reached[:0]
 	p.reset()
@@ -185,11 +181,11 @@ func (r *run) reach(allowed *allowance) ([]candidate, error) {
 	for i := range r.group {
 		if s := allowed.parts[r.group[i].at]; s.count > 0 {
 			if err := r.reachPart(&r.group[i], s, gap); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return r.reached, nil
+	return nil
 }
 
 // reset prepares for another query. A search that failed may have left gains behind.
@@ -203,7 +199,7 @@ func (p *prober) reset() {
 			p.seen[w] = 0
 		}
 	}
-	p.found, p.bucket, p.above = 0, 0, 0
+	p.found, p.bucket, p.above, p.kept, p.last = 0, 0, 0, 0, math.MaxUint64
 	clear(p.counts[:])
 }
 
@@ -215,6 +211,7 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	if allowed.set == nil {
 		r.set = set
 	}
+	r.prefetchLists(of.snap)
 	if err := r.openLists(of.snap, gap); err != nil {
 		return err
 	}
@@ -262,6 +259,16 @@ func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error 
 		}
 	}
 	return nil
+}
+
+// prefetchLists asks for all lists that are going to be read.
+func (r *run) prefetchLists(snap *index.Snapshot) {
+	p := &r.prober
+	p.asked = p.asked[:0]
+	for _, s := range p.best[:len(p.weights)*p.n] {
+		p.asked = append(p.asked, s.Centroid)
+	}
+	snap.PrefetchPostings(p.asked)
 }
 
 // openLists puts a cursor at the beginning of each list. All are looked up before the
@@ -405,47 +412,40 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
 }
 
-// cutReached returns the plan.first best candidates by what probing knows of them, which are
-// fewer than there are, in ascending order, and notes their gains.
-func (r *run) cutReached(reached []candidate) []uint32 {
-	n, p := r.plan.first, &r.prober
-	p.first = p.least(reached, n)
-	docs := slices.Grow(r.docs[:0], n+1)[:n+1] // one is written behind the last
-	p.kept = slices.Grow(p.kept[:0], n+1)[:n+1]
-	kept := 0
-	for _, c := range reached {
-		docs[kept], p.kept[kept] = c.doc(), c.gain()
-		if c >= p.first {
-			kept++
+// cutReached returns those of the n best candidates, by what probing knows of them, that it
+// has not returned before, in ascending order. Of the others it keeps those that may be
+// returned later, unless a document is followed.
+func (r *run) cutReached(n int) []uint32 {
+	p, least, low := &r.prober, candidate(0), candidate(0)
+	keepAll := n == p.found || r.trace != nil
+	if n < p.found {
+		least = p.least(r.reached, n)
+		bucket, _ := p.rise(min(r.plan.approx, p.found))
+		low = candidate(bucket) * bucketGains << 32
+		if r.trace != nil {
+			r.trace.ranked(p.scored(r.reached), StageCut, n)
 		}
 	}
-	p.kept = p.kept[:kept]
-	if r.trace != nil {
-		r.trace.ranked(p.scored(reached), StageCut, n)
-	}
-	return docs[:kept]
-}
-
-// worth returns the candidates that cutReached left out whose gain is at least this, in
-// ascending order, no more of them than the approximate budget allows.
-func (r *run) worth(gain uint32) []uint32 {
-	p := &r.prober
-	least := candidate(gain) << 32
-	if p.found > r.plan.approx {
-		least = max(least, p.least(r.reached, r.plan.approx))
-	}
-	docs := slices.Grow(r.docs[:0], len(r.reached)+1)[:len(r.reached)+1]
-	kept := 0
+	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // one is written behind the last
+	kept, left := 0, 0
 	for _, c := range r.reached {
 		docs[kept] = c.doc()
-		if c >= least && c < p.first {
+		if c >= least && c < p.last {
 			kept++
 		}
+		if !keepAll {
+			r.reached[left] = c
+			if c >= low && c < least {
+				left++
+			}
+		}
 	}
-	if r.trace != nil {
-		r.trace.ranked(p.scored(r.reached), StageCut, len(p.kept)+kept)
+	if !keepAll {
+		r.reached = r.reached[:left]
 	}
-	return docs[:kept]
+	p.last, p.kept = least, n
+	r.docs = docs[:kept]
+	return r.docs
 }
 
 // least is the last of the n best candidates: only those of the bucket where it is are put

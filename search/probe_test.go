@@ -84,7 +84,6 @@ func TestReadListsModel(t *testing.T) {
 		slices.SortFunc(want, topk.Order)
 		n := len(want)
 		r.plan.approx = rapid.SampledFrom([]int{1, max(n/3, 1), max(n, 1), math.MaxInt}).Draw(t, "approx")
-		r.plan.first = min(rapid.SampledFrom([]int{1, max(n/4, 1), n/2 + 1, math.MaxInt}).Draw(t, "first"), r.plan.approx)
 		require.NoError(t, r.readLists("x", docs, base, allowed))
 		require.Equal(t, n, p.found)
 		require.Zero(t, slices.Max(p.gains))
@@ -98,46 +97,16 @@ func TestReadListsModel(t *testing.T) {
 		for _, s := range got[kept:] {
 			require.EqualValues(t, gains[s.Doc-base], s.Score)
 		}
-		if n <= r.plan.first {
-			return
-		}
-		ordered := func(s []topk.Scored) []uint32 {
+		// One cut after the other gives the next ones.
+		for from := 0; from < kept; {
+			to := from + 1 + rng.IntN(kept-from)
 			list := []uint32{}
-			for _, x := range s {
+			for _, x := range want[from:to] {
 				list = append(list, x.Doc)
 			}
 			slices.Sort(list)
-			return list
+			require.Equal(t, list, slices.Clone(r.cutReached(to)))
+			from = to
 		}
-		docsOf := slices.Clone(r.cutReached(r.reached))
-		require.Equal(t, ordered(want[:r.plan.first]), docsOf)
-		for i, d := range docsOf {
-			require.Equal(t, gains[d-base], p.kept[i])
-		}
-		least := rng.Uint32N(gainSum / uint32(tokens))
-		end := r.plan.first
-		for end < kept && uint32(want[end].Score) >= least {
-			end++
-		}
-		require.Equal(t, ordered(want[r.plan.first:end]), slices.Clone(r.worth(least)))
 	})
-}
-
-// The line of scores over gains is that of least squares, and tells from which gain on a
-// score may exceed a limit.
-func TestLine(t *testing.T) {
-	gains := []uint32{0, 10, 20, 30}
-	scores := []topk.Scored{{Score: 1}, {Score: 4}, {Score: 5}, {Score: 8}} // 1.2 + .22 gain, off by .2, .6, .6, .2
-	l := lineOf(gains, scores)
-	require.InDelta(t, 0.22, l.slope, 1e-6)
-	require.InDelta(t, 4.5, l.score, 1e-6)
-	require.InDelta(t, math.Sqrt(0.2), l.deviation, 1e-6)
-	require.EqualValues(t, 20, l.reaches(1.2+0.22*20-1e-3, 0))
-	require.EqualValues(t, 21, l.reaches(1.2+0.22*20+1e-3, 0))
-	require.EqualValues(t, 20, l.reaches(1.2+0.22*20+2*math.Sqrt(0.2)-1e-3, 2))
-	require.EqualValues(t, 0, l.reaches(-100, 0))
-	require.EqualValues(t, gainSum+1, l.reaches(math.MaxFloat32, 0))
-	require.EqualValues(t, 0, l.reaches(math.Inf(-1), 0), "no limit yet")
-	require.EqualValues(t, 0, lineOf([]uint32{7, 7}, scores[:2]).reaches(100, 0), "gains that tell nothing")
-	require.EqualValues(t, 0, lineOf(nil, nil).reaches(100, 0))
 }

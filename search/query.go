@@ -78,7 +78,8 @@ type Options struct {
 	// bounds the documents that get an approximate score, Exact is how many get
 	// an exact one (at least K). 0: derived from K, the collection and what the
 	// first scores of the query say, for each query anew; see [Plan]. Probes of
-	// [AllProbes] leaves probing out.
+	// [AllProbes] leaves probing out. On a device Approx, given with Probes, bounds
+	// the documents that get an exact score.
 	Probes int `json:"probes,omitempty"`
 	Approx int `json:"approx,omitempty"`
 	Exact  int `json:"exact,omitempty"`

@@ -21,56 +21,53 @@ func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, erro
 	return dst, err
 }
 
-// approximateMore adds to approx, which has the scores of the best candidates, those of
-// others whose score may exceed limit: the scores that are known follow from gains by a line
-// and a deviation.
-func (r *run) approximateMore(approx []topk.Scored, line line, limit float64) ([]topk.Scored, error) {
-	r.docs = r.worth(line.reaches(limit, r.plan.reach))
-	r.tally(r.docs, func(p *PartStats) *int64 { return &p.Candidates })
-	more, err := r.approximate(r.more, r.docs)
-	if err != nil {
-		return nil, err
+// approximateMore adds to approx, which has the scores of the best candidates by their gains,
+// those of as many again, and so on, until few of the last ones score so much that they may be
+// among the K best.
+func (r *run) approximateMore(approx []topk.Scored, limit, even float64) ([]topk.Scored, error) {
+	p, last := &r.prober, approx
+	level := even - float64((even-limit)*unlikely)
+	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, level) > max(r.plan.expected()/20, 1) {
+		stop := timed(&r.stats.Times.Probe)
+		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
+		stop()
+		r.tally(docs, func(p *PartStats) *int64 { return &p.Candidates })
+		var err error
+		if last, err = r.approximate(r.more, docs); err != nil {
+			return nil, err
+		}
+		r.more, approx = last, append(approx, last...)
 	}
-	r.more, r.approx = more, append(approx, more...)
-	return r.approx, nil
+	r.approx = approx
+	return approx, nil
 }
 
-// line is the straight line of approximate scores over gains.
-type line struct{ gain, score, slope, deviation float64 }
+// unlikely is how far below the score of a document as good as the K-th best, as a part of
+// what exact scores take, documents are few enough to stop (docs/lab/search-quality.md).
+const unlikely = 2.0 / 3
 
-// lineOf is that with the least squares of errors.
-func lineOf(gains []uint32, scores []topk.Scored) (l line) {
-	n := float64(len(gains))
-	for i, g := range gains {
-		l.gain += float64(g) / n
-		l.score += float64(scores[i].Score) / n
+// scoreAbove counts the documents whose scores exceed a level.
+func scoreAbove(s []topk.Scored, level float64) int {
+	n := 0
+	for i := range s {
+		if float64(s[i].Score) > level {
+			n++
+		}
 	}
-	var xx, xy, yy float64 // sums of products, rounded, not fused: the same on every processor
-	for i, g := range gains {
-		x, y := float64(g)-l.gain, float64(scores[i].Score)-l.score
-		xx += float64(x * x)
-		xy += float64(x * y)
-		yy += float64(y * y)
-	}
-	if xx > 0 {
-		l.slope = xy / xx
-	}
-	l.deviation = math.Sqrt(max(yy-float64(l.slope*xy), 0) / n)
-	return l
-}
-
-// reaches is the least gain of which a score so many deviations above the line exceeds limit.
-func (l line) reaches(limit, deviations float64) uint32 {
-	if !(l.slope > 0) {
-		return 0
-	}
-	gain := l.gain + (limit-l.score-float64(deviations*l.deviation))/l.slope
-	return uint32(min(max(math.Ceil(gain), 0), gainSum+1))
+	return n
 }
 
 // leading is how many documents, best by centroids, are scored before the query
-// decides how many more to score, and at most how many before it decides again.
-func leading(k int, share float64) int { return k + shareOf(16, share) }
+// decides how many more to score.
+func leading(k int, share float64) int {
+	return k + shareOf(8, share)
+}
+
+// sampled is about how many of the others are scored then, of all ranks.
+func sampled(share float64) int { return max(shareOf(48, share), 12) }
+
+// leastLine is of how many documents a slope is known well enough.
+const leastLine = 32
 
 // following is how many documents are scored before the limit is raised for the others; each
 // time it is, that doubles.
@@ -80,28 +77,33 @@ func following(k int, share float64) int { return k + shareOf(32, share) }
 func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 
 // confidence is how many standard deviations a document may lie below the k-th
-// best and still be scored. What a miss costs falls with k: one of ten is 10 %
-// of recall, one of a hundred 1 %. Each doubling of effort adds half a deviation.
+// best and still be scored. Each doubling of effort adds half a deviation.
 func confidence(k int, effort float64) float64 {
-	of := 3.5 - float64(1.25*min(max(math.Log10(float64(k)/10), 0), 1))
+	of := deviations(k, 3.75, 2.9)
 	return max(of+float64(math.Log2(effort)/2), 0.5)
+}
+
+// deviations falls from those for few documents, up to ten, to those for many, from a hundred
+// on: a miss of one of ten is 10 % of recall, of one of a hundred 1 %.
+func deviations(k int, few, many float64) float64 {
+	return few - float64((few-many)*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
 // rerank scores the best of approx exactly and returns the K best in order.
 //
 // How many are enough differs between queries and with the number of centroids
-// by a factor of ten, so the query is asked: the leading documents show by how
-// much exact scores exceed approximate ones, and how much that varies. Beyond
-// them a document is scored if its approximate score, plus the mean of that, plus
-// some standard deviations, exceeds the K-th best score so far.
+// by a factor of ten, so the query is asked: some documents show by how much exact
+// scores exceed approximate ones, and how much that varies. Beyond them a document is
+// scored if its approximate score, plus what it is expected to gain, plus some standard
+// deviations, exceeds the K-th best score so far.
 //
-// Where probing left candidates without an approximate score, those get one that may exceed
-// the first limit: scores follow from gains as exact ones do from them.
+// These are the leading documents, by which a first limit is found, and a sample of those
+// that it lets through: the leading ones alone may be copies of each other, and gain more
+// than others do. Where those that are left are many, the K-th best score rises as they are
+// scored, the best of them first, and the limit with it.
 //
-// The limit is found twice: the documents that the first limit lets through are many, and the
-// best of them become leading documents too, by which a second limit, mostly a higher one, is
-// found for the rest. Where these are many the K-th best score rises as they are scored, the
-// best of them first, and the limit with it.
+// By the first limit it is also decided how many of the candidates that have no approximate
+// score yet get one.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
 	if n := r.plan.exact; n > 0 {
@@ -111,28 +113,28 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.rank(docs, nil, kernels.Fast)
 	}
-	gains := r.prober.kept
-	line := lineOf(gains, approx)
 	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
-	n, limit := 0, math.Inf(-1)
-	var g gaps
-	for round := range 2 {
-		next := topk.Best(pool[n:], min(leading(k, r.plan.share), len(pool)-n))
-		n += above(next, limit)
-		if err := r.lead(pool[len(r.leaders):n]); err != nil {
+	n := min(leading(k, r.plan.share), len(pool))
+	if err := r.lead(topk.Best(pool, n)); err != nil {
+		return nil, err
+	}
+	g := gapsOf(pool[:n], r.leaders, false)
+	limit := g.limit(r.leaders, &r.plan)
+	if r.prober.kept < r.prober.found {
+		var err error
+		if approx, err = r.approximateMore(approx, limit, g.even(r.leaders, &r.plan)); err != nil {
 			return nil, err
 		}
-		g = gapsOf(pool[:n], r.leaders)
-		limit = g.limit(r.leaders, &r.plan)
-		if round == 0 && len(gains) > 0 {
-			var err error
-			if approx, err = r.approximateMore(approx, line, limit); err != nil {
-				return nil, err
-			}
-			pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
-		}
+		pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
 	}
+	more := draw(pool[n:], limit, sampled(r.plan.share))
+	n += len(more)
+	if err := r.lead(more); err != nil {
+		return nil, err
+	}
+	g = gapsOf(pool[:n], r.leaders, n >= leastLine)
+	limit = g.limit(r.leaders, &r.plan)
 	rest := pool[n:]
 	rest = rest[:above(rest, limit)]
 	if r.trace != nil {
@@ -214,34 +216,84 @@ func (r *run) lead(approx []topk.Scored) error {
 // expected to leave in doubt from which on it costs more than it saves.
 const doubtfulShare = 40
 
-// gaps is by how much exact scores exceed approximate ones.
-type gaps struct{ mean, deviation float64 }
-
-// gapsOf are those of documents, in the same order.
-func gapsOf(approx, exact []topk.Scored) gaps {
-	var sum, square float64
-	for i, s := range exact {
-		gap := float64(s.Score) - float64(approx[i].Score)
-		sum += gap
-		square += float64(gap * gap) // rounded, not fused: the same on every processor
+// draw moves about n documents to the front, and returns them: of those whose scores exceed
+// limit some of all ranks, or if these are fewer the n best. Approximate scores are sums of
+// small integers, and many the same: such documents are drawn together or not at all, so that
+// it does not matter how they are numbered.
+func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
+	m := above(s, limit)
+	if m <= n {
+		return topk.Best(s, min(n, len(s)))
 	}
+	ranked := make([]uint64, m) // scores, and places
+	for i, d := range s[:m] {
+		h := math.Float32bits(d.Score)
+		h ^= uint32(int32(h)>>31) | 1<<31 // in the order of the floats
+		ranked[i] = uint64(h)<<32 | uint64(i)
+	}
+	slices.Sort(ranked)
+	due := 0.0 // documents that would have been drawn by now one by one, less those that are
+	places := make([]int, 0, 2*n)
+	for lo, hi := 0, 0; lo < m; lo = hi {
+		for hi = lo; hi < m && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
+		}
+		same := float64(hi - lo)
+		if due += float64(same * float64(n) / float64(m)); 2*due >= same {
+			due -= same
+			for _, r := range ranked[lo:hi] {
+				places = append(places, int(uint32(r)))
+			}
+		}
+	}
+	slices.Sort(places)
+	for i, p := range places {
+		s[i], s[p] = s[p], s[i]
+	}
+	return s[:len(places)]
+}
+
+// gaps is by how much exact scores exceed approximate ones: by a line, and a deviation
+// from it.
+type gaps struct{ mean, slope, middle, deviation float64 }
+
+// gapsOf are those of documents, in the same order. Of leading documents alone, which have
+// about the same approximate score, there is no line. Products are rounded, not fused: the
+// same on every processor.
+func gapsOf(approx, exact []topk.Scored, line bool) (g gaps) {
 	n := float64(max(len(exact), 1))
-	mean := sum / n
-	return gaps{mean, math.Sqrt(max(square/n-float64(mean*mean), 0))}
+	for i, s := range exact {
+		g.mean += float64(s.Score) - float64(approx[i].Score)
+		g.middle += float64(approx[i].Score)
+	}
+	g.mean, g.middle = g.mean/n, g.middle/n
+	var square, product, gap float64
+	for i, s := range exact {
+		x := float64(approx[i].Score) - g.middle
+		y := float64(s.Score) - float64(approx[i].Score) - g.mean
+		square, product, gap = square+float64(x*x), product+float64(x*y), gap+float64(y*y)
+	}
+	if line && product > 0 {
+		g.slope = product / square
+	}
+	g.deviation = math.Sqrt(max(gap-float64(g.slope*product), 0) / n)
+	return g
 }
 
 // even is the approximate score of a document that may be expected to be as good as the worst
 // of the best exact ones that the plan wants.
-func (g gaps) even(exact []topk.Scored, p *plan) float64 {
+func (g gaps) even(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, 0) }
+
+// limit is the approximate score at or below which a document is not worth scoring.
+func (g gaps) limit(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, p.confidence) }
+
+// below is the approximate score of a document that would be as good with so many deviations
+// above what is expected of it.
+func (g gaps) below(exact []topk.Scored, p *plan, deviations float64) float64 {
 	if len(exact) < p.expected() {
 		return math.Inf(-1)
 	}
-	return lowest(topk.Best(slices.Clone(exact), p.expected())) - g.mean
-}
-
-// limit is the approximate score at or below which a document is not worth scoring.
-func (g gaps) limit(exact []topk.Scored, p *plan) float64 {
-	return g.even(exact, p) - float64(p.confidence*g.deviation)
+	worst := lowest(topk.Best(slices.Clone(exact), p.expected()))
+	return (worst - g.mean + float64(g.slope*g.middle) - float64(deviations*g.deviation)) / (1 + g.slope)
 }
 
 // lowest is the score of the last of s in order.
@@ -391,7 +443,6 @@ func (r *run) list(s []topk.Scored) []uint32 {
 
 func (r *run) maxSim(level kernels.Level) kernel {
 	return kernel{
-		rows: level == kernels.Fine,
 		docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 			r.query.MaxSim(dst, ch, docs, level)
 		},

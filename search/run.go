@@ -36,6 +36,7 @@ type run struct {
 	prober  prober
 	set     []uint64      // allowed documents, if they are a list; candidates that are kept
 	docs    []uint32      // of the stage that runs
+	own     []uint32      // those of one part
 	scores  []float32     // of the same
 	reached []candidate   // by what probing knows of them
 	approx  []topk.Scored // by centroids
@@ -353,7 +354,6 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error) {
 	n := allowed.countOf(r.group)
 	before := r.stats.Candidates
-	r.prober.kept = r.prober.kept[:0]
 	if r.plan.how == PlanProbe {
 		docs, err := r.probe(weights, allowed)
 		if err != nil || len(docs) >= min(r.plan.k, n) {
@@ -361,6 +361,7 @@ func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error
 		}
 		r.stats.Widened++
 	}
+	r.prober.kept, r.prober.found = 0, 0
 	r.stats.Candidates = before + int64(n)
 	r.docs = allowed.docs(r.docs[:0], r.group)
 	return r.docs, nil

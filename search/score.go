@@ -13,10 +13,8 @@ import (
 // a kernel over them. It returns their scores in dst, in the same order, and how
 // many tokens they have.
 func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Part, k kernel) (scored []topk.Scored, tokens int64, err error) {
-	if what == storage.All {
-		if err := r.fetchRows(docs); err != nil {
-			return nil, 0, err
-		}
+	if err := r.prefetch(docs, what); err != nil {
+		return nil, 0, err
 	}
 	tokens, parts := r.split(docs, limit, k.maxima != nil)
 	n := r.query.Len()
@@ -59,20 +57,22 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 	return scored, tokens, err
 }
 
-// fetchRows fetches at once the rows of documents in files that are still being fetched.
-func (r *run) fetchRows(docs []uint32) error {
+// prefetch asks at once for all that a stage reads of an ascending list of documents.
+func (r *run) prefetch(docs []uint32, what storage.Part) error {
 	for i := range r.group {
-		p := &r.group[i]
-		if !p.snap.Partial() {
-			continue
+		p, own := &r.group[i], docs
+		if i+1 < len(r.group) {
+			end, _ := slices.BinarySearch(docs, r.group[i+1].base)
+			own, docs = docs[:end], docs[end:]
 		}
-		var own []uint32
-		for _, d := range docs {
-			if r.group.partOf(d) == p {
-				own = append(own, d-p.base)
+		if p.base > 0 {
+			r.own = append(r.own[:0], own...)
+			for i := range r.own {
+				r.own[i] -= p.base
 			}
+			own = r.own
 		}
-		if err := p.snap.FetchRows(r.ctx, own); err != nil {
+		if err := p.snap.Prefetch(r.ctx, what, own); err != nil {
 			return err
 		}
 	}

@@ -104,18 +104,34 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 		}
 	}
 	passed := c.passed(part)
+	asked := false
 	for doc := uint32(0); doc < uint32(c.Table.Count); doc++ {
 		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) {
 			doc += 63
 			continue
 		}
 		if !hasBit(passed, doc) {
+			if !asked {
+				asked = true
+				v.askArrays(c, part)
+			}
 			if err := v.check(c, doc, part); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return &c.Chunk.Chunk, nil
+}
+
+// askArrays begins to read arrays of a chunk.
+func (v *View) askArrays(c *chunkView, part Part) {
+	switch {
+	case v.Partial():
+	case part == All:
+		askNow(c.Codes, c.Factors, c.Residuals)
+	default:
+		askNow(c.Codes)
+	}
 }
 
 // ChunkFor returns the arrays of chunk i for readers of some of its documents, given by their places there. Of

@@ -241,9 +241,9 @@ func (v *View) Whole(ctx context.Context) error { return v.handle.partial.whole(
 
 // rows appends the spans of the factors and residuals of a document of a chunk.
 func (v *View) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
-	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
 	p := v.handle.partial
-	return append(spans, p.spanOf(c.Factors[2*lo:2*hi]), p.spanOf(c.Residuals[c.RowBytes*lo:c.RowBytes*hi]))
+	factors, residuals := c.rowsOf(doc)
+	return append(spans, p.spanOf(factors), p.spanOf(residuals))
 }
 
 // fetchArrays fetches the factors and residuals of a chunk.
@@ -266,20 +266,6 @@ func (v *View) fetchRows(c *chunkView, docs []uint32) error {
 		spans = v.rows(spans, c, doc)
 	}
 	return p.fetch(p.closed, spans...)
-}
-
-// FetchRows fetches the rows of documents for [View.ChunkFor], in one step.
-func (v *View) FetchRows(ctx context.Context, ordinals []uint32) error {
-	if !v.Partial() {
-		return nil
-	}
-	spans := make([]boltfile.Span, 0, 2*len(ordinals))
-	for _, ordinal := range ordinals {
-		if chunk, doc, ok := v.Locate(ordinal); ok {
-			spans = v.rows(spans, v.chunks[chunk], uint32(doc))
-		}
-	}
-	return v.handle.partial.fetch(ctx, spans...)
 }
 
 // FetchPayloads fetches the payloads of documents for [View.Payload], in one step.

@@ -284,7 +284,7 @@ func TestPartialEnds(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
 	require.ErrorIs(t, v.Whole(ctx), context.DeadlineExceeded)
-	require.ErrorIs(t, v.FetchRows(ctx, []uint32{3, 900}), context.DeadlineExceeded)
+	require.ErrorIs(t, v.Prefetch(ctx, storage.All, []uint32{3, 900}), context.DeadlineExceeded)
 	require.ErrorIs(t, v.FetchPayloads(ctx, []uint32{3, 900}), context.DeadlineExceeded)
 	require.ErrorIs(t, v.Verify(ctx), context.DeadlineExceeded)
 

@@ -66,6 +66,9 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 }
 
 func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err error) {
+	if v.handle.partial.isWhole() {
+		askNow(b.Get(layout.KeyDocs))
+	}
 	c.Chunk, err = layout.OpenChunk(c.number, b.Get)
 	if err == nil {
 		err = c.Has(CodeBytes(v.header.Centroids), v.codec.codec.RowBytes())

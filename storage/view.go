@@ -205,6 +205,9 @@ func (v *View) loadCodec(b *bolt.Bucket, older *View) (err error) {
 	if *c, err = v.header.EmptyCodec(); err != nil {
 		return v.corrupt(err, "header")
 	}
+	if v.handle.partial.isWhole() {
+		askNow(b.Get(layout.KeyCentroids))
+	}
 	data, ok := layout.Unseal(layout.KeyCentroids, b.Get(layout.KeyCentroids))
 	if !ok {
 		return v.corrupt(layout.ErrChecksum, "centroids")

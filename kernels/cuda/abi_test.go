@@ -276,7 +276,7 @@ func TestParametersAreThoseOfTheHeader(t *testing.T) {
 	}
 	structs, err := parseHeader(header)
 	require.NoError(t, err)
-	require.Len(t, structs, 53)
+	require.Len(t, structs, 56)
 	require.Empty(t, compareHeader(header))
 
 	// Each of these slips is noticed.

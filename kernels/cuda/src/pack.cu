@@ -22,6 +22,8 @@ extern "C" __global__ void __launch_bounds__(256) pack(const __grid_constant__ P
     float n = float(p.factors[t]) * (1.0f / 32767);
     float most = fabsf(n);
     if (p.centroid_scale) n *= p.centroid_scale[code];
+    if (p.code_bytes == 2) reinterpret_cast<uint16_t *>(p.code_list)[size_t(tile) * kTile + l] = uint16_t(code);
+    else reinterpret_cast<uint32_t *>(p.code_list)[size_t(tile) * kTile + l] = code;
     p.words[size_t(tile) * kTile + l] = make_uint2(code * 64, __float_as_uint(n));
     if (!p.plain_max) most = fabsf(n);
     for (int s = 8; s; s >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffu, most, s));

@@ -12,7 +12,7 @@
 //   pick            scores        -> the documents that can be among the k best;
 //                                    above 8,192: topk_first/next, then collect
 //   fine            those         -> float scores
-//   probe_mark, candidates   pruned search
+//   probe_mark, candidates, compact, gains, cut   pruned search
 //   scale_rows, to_half, nearest, nearest_exact, encode_tokens   index build
 //   cluster_means   rows by centroid -> centroids  (a round of k-means)
 //
@@ -27,6 +27,7 @@
 //                                    y: bits of the float32 factor/32767 · a_c/a_max, in [−1, 1]
 //   rows       uint32 [16·(tiles+4)][4W]  packed fields, first dimension first,
 //              rows of 16·W bytes, W = lane words = ceil(ceil(d·nbits/8)/16)
+//   codes      uint16 or, of more than 65,536 centroids, uint32 [16·(tiles+4)]  the codes alone
 //   tile_doc   uint32 [tiles+4]      document | 1<<31 on its last tile
 //   first_tile uint32 [docs+1]       first tile of a document; [docs] = tiles
 //   doc_max    uint32 [docs]         bits of the largest |y| of a document's words, for modes
@@ -148,6 +149,7 @@ struct PackParams {
   uint32_t *rows;
   uint32_t *tile_doc;
   uint32_t *doc_max;
+  void *code_list;                  // codes, of code_bytes as well
   uint32_t docs, doc_base;          // of the piece; number of its first document
   uint32_t tiles;                   // first_tile[docs] − first_tile[0]
   uint32_t code_bytes, row_bytes, lane_words;
@@ -189,7 +191,8 @@ struct CentroidParams {
   const float4 *cols;
   const float *inv_scale;           // [K] 1/a_c, or null
   uint16_t *s_rows;                 // out [groups][K][32] or null
-  float *s_float;                   // out [groups][32][K], not scaled, or null: feed topk_first with it to probe
+  float *s_float;                   // out [groups][32][K], not scaled, or null: to probe
+  float *maxima;                    // out [groups][32][ceil(K/128)]: the largest of 128 of these, or null
   uint64_t *clock;
   uint32_t k;
   uint32_t half_rows;               // 1 for modes 33, 34, 36, else 0
@@ -350,26 +353,78 @@ struct FineParams {
   uint32_t out_words;
 };
 
-// probe_mark: grid (ceil(n·columns/256)), block 256. Sets the query's bit of probed
-// centroids, of at most 32 queries; zero the marks before. Columns of weight <= 0
-// probe nothing.
-struct MarkParams {
-  const uint32_t *ids;              // [columns][picked], best first, of topk_next over s_float
-  const float *weights;             // [columns]
-  const uint32_t *group_begin;      // [queries+1]
-  uint32_t *marks;                  // [K]
-  uint32_t columns, picked, n;      // n <= picked are used
-  uint32_t queries;
+// probe_pick: grid (columns), block 32. The best centroids of a column, where they are few of
+// not too many: what topk_first and topk_next make of s_float, but with fewer reads.
+constexpr int kMostPicked = 64, kMostMaxima = 2048;
+struct ProbePickParams {
+  const float *scores;              // [columns][k]: s_float
+  const float *maxima;              // [columns][ceil(k/128)]
+  uint32_t *ids;                    // out [columns][picked], best first
+  float *out_scores;                // out [columns][picked]
+  uint64_t *clock;
+  uint32_t k, picked;               // picked <= kMostPicked, k <= 128·kMostMaxima
 };
 
-// candidates: grid (blocks), block 256. Sets the bits of those queries that probe a
-// centroid of one of a document's tokens, for 32 queries at once. Zero hits before.
+// probe_mark: grid (queries), block 1024. Sets the query's bit of probed centroids, of at
+// most 32 queries, and makes what gains takes; zero marks and bits before. Columns of
+// weight <= 0 probe nothing.
+struct MarkParams {
+  const uint32_t *ids;              // [columns][picked], best first, of probe_pick
+  const float *scores;              // [columns][picked]
+  const float4 *unit, *cols;        // of prep_query
+  const uint32_t *group_begin;      // [queries+1], or null: query i has group i alone
+  uint32_t *marks;                  // out [K]: a bit a query
+  uint32_t *bits;                   // out [queries + 1][bit_words]: a bit a centroid; the last: of any query
+  float4 *gain_cols;                // out [columns]: S of a row's value v is v·x + y; z: the floor; w: the
+                                    // weight, so that the most that can be gained is 1
+  float *gaps;                      // out [queries]
+  uint32_t picked, n;               // n < picked, or all centroids, are probed; the last is the floor
+  uint32_t queries, bit_words;
+};
+
+// candidates: grid (blocks), block 512, shared memory 4·bit_words where staged is 1, else 0.
+// Sets the bits of those queries that probe a centroid of one of a document's tokens, for 32
+// queries at once. Zero hits before.
 struct CandidateParams {
-  const uint2 *words;
+  const void *codes;
   const uint32_t *tile_doc;
-  const uint32_t *marks;
+  const uint32_t *marks, *bits;     // of any query
   uint32_t *hits;                   // [docs]
-  uint32_t tiles, reserved;
+  uint32_t tiles, bit_words, staged, code_bytes;
+};
+
+// gains: grid (blocks), block 512, shared memory as candidates. What a query's candidates gain,
+// which is what it is in search/probe.go (reach): for each column the best S of the probed
+// centroids that the document has, above that of the best that is not probed, and a gap
+// above that of a document that has none.
+constexpr int kGainLevels = 4096;
+constexpr float kUnseenGap = 5;
+struct GainParams {
+  const uint32_t *docs, *n_dev;     // of compact
+  const uint32_t *first_tile;
+  const void *codes;
+  const uint32_t *bits;             // of the query
+  const uint16_t *s_rows;           // of its first group; a group a row
+  const float *inv_scale;           // [K] 1/a_c, or null
+  const float4 *gain_cols;          // of its first group
+  const float *gap;                 // of the query
+  uint32_t *gains;                  // out [n]: a level from 0 to kGainLevels − 1
+  uint32_t *levels;                 // out [kGainLevels]: documents of each; zero before
+  uint32_t n, groups, k, half_rows, bit_words, staged, code_bytes, reserved;
+};
+
+// cut: grid (ceil(n/256)), block 256. list_tiles of those documents that gain most: of whole
+// levels, and no more than most. kept and tiles_total must be zero before.
+struct CutParams {
+  const uint32_t *docs, *n_dev;     // of compact
+  const uint32_t *gains, *levels;
+  const uint32_t *first_tile;
+  uint32_t *list;                   // out [most]: the documents, in no order that results depend on
+  uint32_t *kept;                   // out: how many
+  uint2 *walk;                      // out: as of list_tiles
+  uint32_t *pos_first, *pos_end;    // out [most]
+  uint32_t *tiles_total;            // out
+  uint32_t n, most, walk_capacity, reserved;
 };
 
 // compact: grid (ceil(docs/256)), block 256. The documents whose hits have the bit

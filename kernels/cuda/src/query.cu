@@ -306,7 +306,14 @@ extern "C" __global__ void __launch_bounds__(256, 3) centroid_scores(const __gri
   }
   wait_before();
   if (blockIdx.x == 0 && group == 0) stamp(p.clock);
-  if (c0 >= p.k) return;
+  __shared__ float largest[8][kColumns];
+  if (c0 >= p.k) {
+    if (p.maxima) {
+      largest[threadIdx.x / 32][l] = -INFINITY;
+      __syncthreads();
+    }
+    return;
+  }
   const uint32_t r0 = min(c0 + g, p.k - 1), r1 = min(c0 + g + 8, p.k - 1);
   const uint4 *a0 = reinterpret_cast<const uint4 *>(p.centroids) + size_t(r0) * pairs * 4 + j;
   const uint4 *a1 = reinterpret_cast<const uint4 *>(p.centroids) + size_t(r1) * pairs * 4 + j;
@@ -344,6 +351,29 @@ extern "C" __global__ void __launch_bounds__(256, 3) centroid_scores(const __gri
         if (in0) column[r0] = acc[n][c];
         if (in1) column[r1] = acc[n][c + 2];
       }
+  }
+  if (p.maxima) {
+    float most[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) most[i] = fmaxf(acc[i / 2][i % 2], acc[i / 2][i % 2 + 2]);
+#pragma unroll
+    for (int half = 4, bit = 16; half; half /= 2, bit /= 2) {
+      const bool upper = l & bit;
+#pragma unroll
+      for (int i = 0; i < half; i++) {
+        const float keep = upper ? most[half + i] : most[i], send = upper ? most[i] : most[half + i];
+        most[i] = fmaxf(keep, __shfl_xor_sync(0xffffffffu, send, bit));
+      }
+    }
+    const uint32_t i = (l >> 4 & 1) * 4 + (l >> 3 & 1) * 2 + (l >> 2 & 1);
+    largest[threadIdx.x / 32][(i >> 1) * 8 + j * 2 + (i & 1)] = most[0];
+    __syncthreads();
+    if (threadIdx.x < kColumns) {
+      float m = largest[0][l];
+#pragma unroll
+      for (int w = 1; w < 8; w++) m = fmaxf(m, largest[w][l]);
+      p.maxima[(size_t(group) * kColumns + l) * gridDim.x + blockIdx.x] = m;
+    }
   }
   if (!p.s_rows) return;
   const float i0 = p.inv_scale ? p.inv_scale[r0] : 1.0f, i1 = p.inv_scale ? p.inv_scale[r1] : 1.0f;

@@ -370,4 +370,81 @@ extern "C" __global__ void __launch_bounds__(kThreads) topk_next(const __grid_co
   if (p.out_n && t == 0) p.out_n[q] = valid;
 }
 
+// probe_pick: the k-th largest of the maxima is a limit that at least k scores reach, in as many
+// runs of 128 as there are such maxima. A warp takes out the maxima one by one.
+template <int kCount> __device__ __forceinline__ void pick_centroids(const ProbePickParams &p) {
+  constexpr uint32_t kRoom = 512;
+  __shared__ uint64_t keys[kRoom];
+  const uint32_t column = blockIdx.x, l = threadIdx.x, runs = (p.k + 127) / 128;
+  const float *maxima = p.maxima + size_t(column) * runs, *scores = p.scores + size_t(column) * p.k;
+  uint32_t most[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; i++) most[i] = i * 32 + l < runs ? ordered_bits(maxima[i * 32 + l]) : 0;
+  uint32_t limit = 0;
+  for (uint32_t r = 0; r < p.picked && r < runs; r++) {
+    uint32_t mine = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; i++) mine = max(mine, most[i]);
+    limit = __reduce_max_sync(0xffffffffu, mine);
+    const uint32_t have = __ballot_sync(0xffffffffu, mine == limit);
+    bool take = l == uint32_t(__ffs(have) - 1);
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+      if (take && most[i] == limit) most[i] = 0, take = false;
+  }
+  if (runs < p.picked) limit = 0;
+  uint32_t n = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i++) {
+    // The maxima are read again: those that were taken out are gone.
+    const bool in = i * 32 + l < runs && ordered_bits(maxima[i * 32 + l]) >= limit;
+    for (uint32_t b = __ballot_sync(0xffffffffu, in); b && n <= kRoom; b &= b - 1) {
+      const uint32_t first = (i * 32 + __ffs(b) - 1) * 128;
+#pragma unroll
+      for (uint32_t c = first + l; c < first + 128; c += 32) {
+        const uint64_t key = c < p.k ? make_key(scores[c], c) : 0;
+        const bool reaches = key && uint32_t(key >> 32) >= limit;
+        const uint32_t which = __ballot_sync(0xffffffffu, reaches);
+        const uint32_t at = n + __popc(which & ((1u << l) - 1));
+        if (reaches && at < kRoom) keys[at] = key;
+        n += __popc(which);
+      }
+    }
+  }
+  __syncwarp();
+  uint32_t *ids = p.ids + size_t(column) * p.picked;
+  float *out = p.out_scores + size_t(column) * p.picked;
+  if (n <= kRoom) {
+    for (uint32_t i = l; i < n; i += 32) {
+      const uint64_t key = keys[i];
+      uint32_t rank = 0;
+      for (uint32_t e = 0; e < n; e++) rank += keys[e] > key;
+      if (rank < p.picked) ids[rank] = ~uint32_t(key), out[rank] = key_score(key);
+    }
+    for (uint32_t i = n + l; i < p.picked; i += 32) ids[i] = 0xFFFFFFFFu, out[i] = -INFINITY;
+    return;
+  }
+  // So many are the same: one after the other.
+  uint64_t last = ~uint64_t(0);
+  for (uint32_t r = 0; r < p.picked; r++) {
+    uint64_t next = 0;
+    for (uint32_t c = l; c < p.k; c += 32) {
+      const uint64_t key = make_key(scores[c], c);
+      if (key < last && key > next) next = key;
+    }
+    for (int s = 16; s; s >>= 1) {
+      const uint64_t other = __shfl_xor_sync(0xffffffffu, next, s);
+      next = max(next, other);
+    }
+    last = next;
+    if (l == 0) ids[r] = next ? ~uint32_t(next) : 0xFFFFFFFFu, out[r] = key_score(next);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32) probe_pick(const __grid_constant__ ProbePickParams p) {
+  if (blockIdx.x == 0) stamp(p.clock);
+  if (p.k <= 16 * 32 * 128) pick_centroids<16>(p);
+  else pick_centroids<kMostMaxima / 32>(p);
+}
+
 }  // namespace plaid

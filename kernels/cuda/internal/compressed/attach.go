@@ -53,7 +53,8 @@ type attachment struct {
 	freed     bool
 	replay    replay
 
-	surplus atomic.Int64 // documents that searches have listed beyond those asked for
+	latest  atomic.Pointer[shape] // that of the last search, or an older one
+	surplus atomic.Int64          // documents that searches have listed beyond those asked for
 
 	mu   sync.Mutex
 	plan kernels.MemoryPlan
@@ -153,6 +154,7 @@ func (a *attachment) codecUp(c kernels.Corpus) (err error) {
 		a.shape = nil
 		return err
 	}
+	a.latest.Store(a.shape)
 	a.at = a.shape.arrays(c.Codec())
 	host := make([]byte, a.at.size)
 	err = c.Guard(func() error {

@@ -55,13 +55,16 @@ type (
 		query, weights, alike, begin, list, allowed, size int64
 	}
 	outLayout struct {
-		found, clock, cand, ids, fine, coarse, size int64
+		found, clock, cand, kept, tiles, ids, fine, coarse, size int64
 	}
 	tmpLayout struct {
 		frags, cols, bound, parts, unit, sRows, scores, part int64
 		keys, keys2, kth, fineParts                          int64
-		walk, posFirst, posEnd, total                        int64
-		sFloat, probes, marks, hits, found                   int64
+		walk, posFirst, posEnd                               int64
+		sFloat, maxima, probes, probeScores                  int64
+		probeKeys, probeKeys2                                int64
+		gainCols, gaps, found, kept                          int64
+		marks, bits, levels, hits, gains                     int64 // up to gains they are zero before
 		size                                                 int64
 	}
 )
@@ -74,6 +77,7 @@ type target struct {
 	ids     driver.Ptr // numbers of the entries; 0: i
 	allowed driver.Ptr
 	list    bool
+	walked  bool       // the walk of the list is there
 	listLen driver.Ptr // number of entries if only the device knows it
 	// maxByEntry is 1 where entries are the packed documents, whatever ids says.
 	maxByEntry uint32
@@ -182,7 +186,7 @@ func (b *batch) resident(began time.Time) error {
 	}
 	b.chained = !probing && !wide && !tgt.list
 	work := func() error { return b.work(tgt, size, probing, wide) }
-	if probing || wide || tgt.list || tgt.docs == 0 {
+	if wide || t.query.Docs != nil || tgt.docs == 0 {
 		err = work()
 	} else {
 		b.direct = b.groups == 1 && size == b.in.list && 32*b.shape.dim <= mostStaged
@@ -286,7 +290,8 @@ type replayKey struct {
 	tmp                          tmpLayout
 	zeroed, size                 int64
 	t                            target
-	groups, k, room              int
+	groups, k, room, probes      int
+	keep                         int64
 	slack, deviations            float32
 	words, codec                 driver.Ptr
 	memIn, memOut, scratch, zero driver.Mem
@@ -297,7 +302,7 @@ type replayKey struct {
 func (b *batch) keyOf(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
-		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.room,
+		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.room, probes: b.requests[0].query.Probes, keep: b.keep(t.docs),
 		slack: b.slack, deviations: b.deviations, words: t.p.words.Ptr, codec: b.attachment.codec.Ptr,
 		memIn: w.In, memOut: w.Out, scratch: w.Scratch, zero: w.Zeroed,
 		hostIn: unsafe.SliceData(w.HostIn), hostOut: unsafe.SliceData(w.HostOut),

@@ -21,7 +21,7 @@ import (
 // the workspace is large enough, it makes no others than these.
 func TestSearchesMakeFewCalls(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
-	cs := kerneltest.New(kerneltest.Config{Dim: 32, CodeBytes: 2, Lengths: lengths(rng, 60, 30), CentroidScale: true})
+	cs := kerneltest.New(kerneltest.Config{Dim: 32, CodeBytes: 2, K: 200, Lengths: lengths(rng, 60, 30), CentroidScale: true})
 	c := newCorpus(cs.Codec, split(cs, rng, 3)...)
 	type counts struct{ graphs, launches, sets, up, down, syncs int }
 	for name, want := range map[string]struct {
@@ -31,8 +31,11 @@ func TestSearchesMakeFewCalls(t *testing.T) {
 		"one": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3}}, counts{1, 0, 0, 0, 0, 0}},
 		"three": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3}, {Vectors: cs.Query(40), K: 3}, {Vectors: cs.Query(4), K: 3}},
 			counts{0, 5, 0, 1, 1, 1}},
-		"probed": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Probes: 3}}, counts{0, 11, 3, 1, 1, 1}},
-		"listed": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Docs: []uint32{1, 5, 7}}}, counts{0, 6, 1, 1, 1, 1}},
+		"probed":     {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Probes: 3}}, counts{1, 0, 0, 0, 0, 0}},
+		"two probed": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Probes: 3}, {Vectors: cs.Query(4), K: 3, Probes: 3}}, counts{0, 15, 1, 1, 1, 1}},
+		"two cut": {[]kernels.DeviceQuery{{Vectors: cs.Query(32), K: 3, Probes: 3, Keep: 20}, {Vectors: cs.Query(32), K: 3, Probes: 3, Keep: 20}},
+			counts{0, 17, 1, 1, 1, 1}},
+		"listed": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Docs: []uint32{1, 5, 7}}}, counts{0, 6, 0, 1, 1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := newFake()

@@ -65,8 +65,11 @@ func (b *batch) collect(t target, began time.Time) {
 		q.ids, q.fine = take[uint32](b, b.out.ids, i, n), take[float32](b, b.out.fine, i, n)
 		q.stats.ScanTokens = t.tiles * tileTokens
 		if q.query.Probes > 0 {
-			q.stats.Candidates = int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[b.out.cand+4*int64(i):]))
-			q.stats.ScanTokens = 0 // known to the device alone
+			count := func(at int64) int64 { return int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[at+4*int64(i):])) }
+			q.stats.Candidates, q.stats.ScanDocs, q.stats.ScanTokens = count(b.out.cand), count(b.out.cand), tileTokens*count(b.out.tiles)
+			if b.keep(t.docs) > 0 {
+				q.stats.ScanDocs = count(b.out.kept)
+			}
 		}
 		wait := q.stats.Times.Wait
 		q.stats.Times = times
@@ -112,6 +115,9 @@ type request struct {
 	slack      float32 // see PickParams
 	worst      bool    // the bound of the scan is the worst
 	docs       int     // of the corpus
+	// What putAlike writes for a shape, made before the device's turn comes.
+	alike   []byte
+	alikeOf *shape
 	// Also of the corpus, which is not asked while the queue is locked.
 	lineage uint64
 	live    []uint64
@@ -132,13 +138,21 @@ func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups
 	return t
 }
 
+// compare finds out which query tokens are alike, for the codec that the device had last.
+func (t *request) compare() {
+	if s := t.attachment.latest.Load(); s != nil && s.dim == t.corpus.Codec().Dim() {
+		t.alike, t.alikeOf = make([]byte, 4*t.groups*columns), s
+		s.putAlike(t.alike, t.query.Vectors, t.groups)
+	}
+}
+
 // Joins reports whether two searches can share launches: those of one snapshot,
 // which has one live set, with the same restriction, which is all documents, or
 // one and the same filter or list, and as many probes.
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
 	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && same(t.live, o.live) &&
-		t.query.Probes == o.query.Probes && t.query.K <= maxTopK && o.query.K <= maxTopK &&
+		t.query.Probes == o.query.Probes && t.query.Keep == o.query.Keep && t.query.K <= maxTopK && o.query.K <= maxTopK &&
 		same(t.query.Docs, o.query.Docs) && same(t.query.Allowed, o.query.Allowed)
 }
 

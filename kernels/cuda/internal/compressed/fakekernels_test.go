@@ -48,7 +48,7 @@ func (k *fakeKernels) table() map[string]drivertest.Kernel {
 	t := map[string]drivertest.Kernel{
 		"pack": k.pack, "prep_query": k.prep, "centroid_scores": k.centroids, "list_tiles": k.list,
 		"topk_first": k.topkFirst, "topk_next": k.topkNext, "pick": k.pick, "collect": k.collect,
-		"probe_mark": k.mark, "candidates": k.candidates, "compact": k.compact,
+		"probe_mark": k.mark, "candidates": k.candidates, "compact": k.compact, "gains": k.gains, "probe_pick": k.pickCentroids, "cut": k.cut,
 	}
 	for _, n := range []string{"1", "2", "4", "8"} {
 		t["fine_b"+n], t["fine_t"+n] = k.fine, k.fine
@@ -88,6 +88,11 @@ func (k *fakeKernels) pack(f *drivertest.Fake, l *driver.Launch) {
 					code = uint32(drivertest.Slice[uint16](f, p.codes+driver.Ptr(2*t), 1)[0])
 				} else {
 					code = drivertest.Slice[uint32](f, p.codes+driver.Ptr(4*t), 1)[0]
+				}
+				if slot := 16*int(tile) + i; p.codeBytes == 2 {
+					drivertest.Slice[uint16](f, p.codeList+driver.Ptr(2*slot), 1)[0] = uint16(code)
+				} else {
+					drivertest.Slice[uint32](f, p.codeList+driver.Ptr(4*slot), 1)[0] = code
 				}
 				v := float32(factors[t]) / 32767
 				if p.centroidScale != 0 {
@@ -186,6 +191,9 @@ func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 	rows := drivertest.Slice[uint16](f, p.sRows, (g+int(p.side)-1)/int(p.side)*int(p.side)*n*columns)
 	inv := drivertest.Slice[float32](f, p.invScale, n)
 	sf := drivertest.Slice[float32](f, p.sFloat, g*columns*n)
+	if p.maxima != 0 {
+		drivertest.Slice[float32](f, p.maxima, g*columns*((n+maximumOf-1)/maximumOf)) // there is room
+	}
 	v := make([]float32, q.dim)
 	for i := range n {
 		q.centroid(f, v, p.centroids, i)
@@ -203,7 +211,10 @@ func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 }
 
 func (k *fakeKernels) list(f *drivertest.Fake, l *driver.Launch) {
-	p := args[listParams](l)
+	k.walk(f, args[listParams](l))
+}
+
+func (k *fakeKernels) walk(f *drivertest.Fake, p *listParams) {
 	n := int(p.n)
 	if p.nDev != 0 {
 		n = int(drivertest.Slice[uint32](f, p.nDev, 1)[0])
@@ -420,35 +431,6 @@ func (k *fakeKernels) groups(f *drivertest.Fake, begin driver.Ptr, query int) []
 		return []uint32{uint32(query), uint32(query) + 1}
 	}
 	return drivertest.Slice[uint32](f, begin+driver.Ptr(4*query), 2)
-}
-
-func (k *fakeKernels) mark(f *drivertest.Fake, l *driver.Launch) {
-	p := args[markParams](l)
-	begin := drivertest.Slice[uint32](f, p.groupBegin, int(p.queries)+1)
-	for col, w := range drivertest.Slice[float32](f, p.weights, int(p.columns)) {
-		if w <= 0 {
-			continue
-		}
-		q := 0
-		for begin[q+1] <= uint32(col/columns) {
-			q++
-		}
-		for _, c := range drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*col*int(p.picked)), int(p.n)) {
-			drivertest.Slice[uint32](f, p.marks+driver.Ptr(4*c), 1)[0] |= 1 << q
-		}
-	}
-}
-
-func (k *fakeKernels) candidates(f *drivertest.Fake, l *driver.Launch) {
-	p := args[candidateParams](l)
-	for t := range int(p.tiles) {
-		doc := drivertest.Slice[uint32](f, p.tileDoc+driver.Ptr(4*t), 1)[0] &^ (1 << 31)
-		words := drivertest.Slice[uint32](f, p.words+driver.Ptr(128*t), 32)
-		hits := &drivertest.Slice[uint32](f, p.hits+driver.Ptr(4*doc), 1)[0]
-		for i := range 16 {
-			*hits |= drivertest.Slice[uint32](f, p.marks+driver.Ptr(4*(words[2*i]/64)), 1)[0]
-		}
-	}
 }
 
 func (k *fakeKernels) compact(f *drivertest.Fake, l *driver.Launch) {

@@ -179,7 +179,7 @@ func (a *attachment) extend(ctx context.Context, c kernels.Corpus, plan *kernels
 	defer old.free(dev)
 	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // the spare tiles are written anew
 	for i, m := range []struct{ dst, src driver.Mem }{
-		{fresh.words, old.words}, {fresh.rows, old.rows}, {fresh.tileDoc, old.tileDoc}, {fresh.firstTile, old.firstTile}, {fresh.docMax, old.docMax},
+		{fresh.words, old.words}, {fresh.rows, old.rows}, {fresh.codes, old.codes}, {fresh.tileDoc, old.tileDoc}, {fresh.firstTile, old.firstTile}, {fresh.docMax, old.docMax},
 	} {
 		if err := dev.OnDevice(m.dst.Ptr, m.src.Ptr, bytes[i], st); err != nil {
 			return err

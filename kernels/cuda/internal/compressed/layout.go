@@ -41,7 +41,7 @@ func (b *batch) layOutInput(t target) {
 	b.in.weights = a.Take(4 * tokens)
 	b.in.alike = a.Take(4 * tokens)
 	b.in.begin = a.Take(4 * (int64(b.queries) + 1))
-	b.in.list = a.Take(4 * t.docs * btoi(t.list))
+	b.in.list = a.Take(4 * int64(len(b.requests[0].query.Docs)))
 	b.in.allowed = a.Take((int64(b.requests[0].docs) + 63) / 64 * 8)
 	b.in.size = a.Size
 }
@@ -54,6 +54,8 @@ func (b *batch) layOutAnswers() {
 	b.out.found = a.Take(16 * queries)
 	b.out.clock = a.Take(8 * clocks)
 	b.out.cand = a.Take(4 * queries)
+	b.out.kept = a.Take(4 * queries)
+	b.out.tiles = a.Take(4 * queries)
 	b.out.ids = a.Take(4 * fine) // zero in front of it
 	b.out.fine = a.Take(4 * fine)
 	b.out.coarse = a.Take(8 * fine)
@@ -86,19 +88,36 @@ func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 		m.walk = a.Take(8 * (t.tiles + spareTiles))
 		m.posFirst = a.Take(4 * t.docs)
 		m.posEnd = a.Take(4 * t.docs)
-		m.total = a.Take(4)
 	}
 	if probing {
-		// The keys of probing are a first pass over all centroids.
-		n := int64(b.probes())
-		first := runtime.CeilDiv(int64(s.k), topkBlock)
-		m.sFloat = a.Take(4 * tokens * int64(s.k))
-		m.probes = a.Take(4*tokens*n + 256 + 8*tokens*first*n + 256 + 8*tokens*runtime.CeilDiv(first*n, topkBlock)*n)
-		m.marks = a.Take(4 * int64(s.k))
-		m.hits = a.Take(4 * t.docs)
-		m.found = a.Take(4 * t.docs)
+		b.layOutProbing(t, &a)
 	}
 	m.size = a.Size
+}
+
+func (b *batch) layOutProbing(t target, a *runtime.Arena) {
+	s, m := b.shape, &b.tmp
+	queries, tokens := int64(b.queries), int64(b.groups)*columns
+	m.sFloat = a.Take(4 * tokens * int64(s.k))
+	// The keys are of a first pass over all centroids.
+	n, first := int64(b.picked()), runtime.CeilDiv(int64(s.k), topkBlock)
+	m.probes = a.Take(4 * tokens * n)
+	m.probeScores = a.Take(4 * tokens * n)
+	if b.picksFew() {
+		m.maxima = a.Take(4 * tokens * runtime.CeilDiv(int64(s.k), maximumOf))
+	} else {
+		m.probeKeys = a.Take(8 * tokens * first * n)
+		m.probeKeys2 = a.Take(8 * tokens * runtime.CeilDiv(first*n, topkBlock) * n)
+	}
+	m.gainCols = a.Take(16 * tokens)
+	m.gaps = a.Take(4 * queries)
+	m.found = a.Take(4 * t.docs)
+	m.kept = a.Take(4 * b.keep(t.docs))
+	m.marks = a.Take(4 * int64(s.k))
+	m.bits = a.Take(4 * (queries + 1) * int64(s.bitWords()))
+	m.levels = a.Take(4 * gainLevels * queries)
+	m.hits = a.Take(4 * t.docs)
+	m.gains = a.Take(4 * t.docs)
 }
 
 func btoi(b bool) int64 {
@@ -159,7 +178,11 @@ func (b *batch) fill(t *target) (size int64, err error) {
 	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
 		g, t := int64(b.begin[i]), b.requests[i]
 		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim, t.groups)
-		s.putAlike(host[b.in.alike+4*g*columns:], t.query.Vectors, t.groups)
+		if dst := host[b.in.alike+4*g*columns:]; t.alikeOf == s {
+			copy(dst, t.alike)
+		} else {
+			s.putAlike(dst, t.query.Vectors, t.groups)
+		}
 		return nil
 	})
 	copy(host[b.in.begin:], runtime.Bytes(b.begin))

@@ -8,21 +8,21 @@ import (
 
 // packed is documents in the layout of the scans: a resident index, or a piece.
 type packed struct {
-	words, rows, tileDoc, firstTile, docMax driver.Mem
-	tileCap, docCap                         int64
-	docs, tiles                             int64
+	words, rows, codes, tileDoc, firstTile, docMax driver.Mem
+	tileCap, docCap                                int64
+	docs, tiles                                    int64
 }
 
 // packedBytes is the memory of the arrays, in the order of the fields.
-func (s *shape) packedBytes(docs, tiles int64) [5]int64 {
+func (s *shape) packedBytes(docs, tiles int64) [6]int64 {
 	slots := tiles + spareTiles
-	return [5]int64{8 * tileTokens * slots, tileTokens * s.rowStride() * slots, 4 * slots, 4 * (docs + 1), 4 * max(docs, 1)}
+	return [6]int64{8 * tileTokens * slots, tileTokens * s.rowStride() * slots, tileTokens * int64(s.codeBytes) * slots, 4 * slots, 4 * (docs + 1), 4 * max(docs, 1)}
 }
 
 func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err error) {
 	p = &packed{tileCap: tiles, docCap: docs}
 	bytes := s.packedBytes(docs, tiles)
-	for i, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile, &p.docMax} {
+	for i, m := range []*driver.Mem{&p.words, &p.rows, &p.codes, &p.tileDoc, &p.firstTile, &p.docMax} {
 		if *m, err = c.Alloc(bytes[i]); err != nil {
 			p.free(c)
 			return nil, err
@@ -32,7 +32,7 @@ func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err 
 }
 
 func (p *packed) free(c *driver.Context) {
-	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile, &p.docMax} {
+	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.codes, &p.tileDoc, &p.firstTile, &p.docMax} {
 		_ = c.Free(*m) // of a lost device; the memory went with it
 		*m = driver.Mem{}
 	}
@@ -43,7 +43,7 @@ func (s *shape) clearSpare(rt *runtime.Runtime, p *packed) error {
 	for _, a := range []struct {
 		m     driver.Mem
 		width int64 // of a tile
-	}{{p.words, 8 * tileTokens}, {p.rows, tileTokens * s.rowStride()}, {p.tileDoc, 4}} {
+	}{{p.words, 8 * tileTokens}, {p.rows, tileTokens * s.rowStride()}, {p.codes, tileTokens * int64(s.codeBytes)}, {p.tileDoc, 4}} {
 		if err := rt.Driver.Set(a.m.At(p.tiles*a.width), 0, spareTiles*a.width, rt.Stream); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (a *attachment) stage(from kernels.Corpus, p *piece, tile uint32) (staged, 
 
 type packParams struct {
 	codes, factors, residuals, offsets, firstTile, centroidScale driver.Ptr
-	words, rows, tileDoc, docMax                                 driver.Ptr
+	words, rows, tileDoc, docMax, codeList                       driver.Ptr
 	docs, docBase, tiles, codeBytes, rowBytes, laneWords         uint32
 	plainMax, _                                                  uint32
 }
@@ -82,7 +82,7 @@ func (a *attachment) pack(st staged, p *piece, dst *packed) error {
 		err := runtime.Launch(a.rt, "pack", int(runtime.CeilDiv(p.tiles, 8)), 1, 1, 256, 0, &packParams{
 			codes: st.Raw.Add(st.at.codes), factors: st.Raw.Add(st.at.factors), residuals: st.Raw.Add(st.at.residuals),
 			offsets: st.Raw.Add(st.at.offsets), firstTile: st.Raw.Add(st.at.firstTile), centroidScale: a.array(a.at.ratio),
-			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr, docMax: dst.docMax.Ptr,
+			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr, docMax: dst.docMax.Ptr, codeList: dst.codes.Ptr,
 			docs: uint32(p.docs), docBase: uint32(dst.docs), tiles: uint32(p.tiles),
 			codeBytes: uint32(s.codeBytes), rowBytes: uint32(s.rowBytes), laneWords: uint32(s.lanes),
 			plainMax: uint32(btoi(s.mode > halfMode)),

@@ -27,7 +27,7 @@ func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	stage := 2 * a.stageBytes()
 	p := kernels.MemoryPlan{
 		Tokens: a.tokens, Slots: tiles * tileTokens, Codec: a.at.size, Words: bytes[0], Residuals: bytes[1],
-		Tables: bytes[2] + bytes[3] + bytes[4] + docs/8, Staging: stage, Query: s.groupBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
+		Tables: bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8, Staging: stage, Query: s.groupBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
 	}
 	if a.stream || p.Index()+stage+2*p.Query > a.limit {
 		p.Resident = false
@@ -77,7 +77,7 @@ func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
 	stage := a.stageBytes()
 	docs, tiles := a.pieceSize()
 	bytes := a.shape.packedBytes(docs, tiles)
-	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + a.shape.groupBytes(docs)
+	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + bytes[5] + a.shape.groupBytes(docs)
 	if need > a.limit {
 		return fmt.Errorf("%w: streaming needs %d bytes, the limit is %d", driver.ErrOutOfMemory, need, a.limit)
 	}
@@ -129,8 +129,8 @@ type prepParams struct {
 }
 
 type centroidParams struct {
-	centroids, parts, unit, cols, invScale, sRows, sFloat, clock driver.Ptr
-	k, halfRows, laneDims, side                                  uint32
+	centroids, parts, unit, cols, invScale, sRows, sFloat, maxima, clock driver.Ptr
+	k, halfRows, laneDims, side                                          uint32
 }
 
 // mostStaged is for how many bytes of a block's query tokens there is shared memory.
@@ -164,6 +164,9 @@ func (b *batch) prepare(probing bool) error {
 	}
 	if probing {
 		p.sFloat = b.tmpAt(b.tmp.sFloat)
+		if b.picksFew() {
+			p.maxima = b.tmpAt(b.tmp.maxima)
+		}
 	}
 	return follow(b, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p)
 }

@@ -7,20 +7,38 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
+type probePickParams struct {
+	scores, maxima, ids, outScores, clock driver.Ptr
+	k, picked                             uint32
+}
+
 type markParams struct {
-	ids, weights, groupBegin, marks driver.Ptr
-	columns, picked, n, queries     uint32
+	ids, scores, unit, cols, groupBegin, marks, bits, gainCols, gaps driver.Ptr
+	picked, n, queries, bitWords                                     uint32
 }
 
 type candidateParams struct {
-	words, tileDoc, marks, hits driver.Ptr
-	tiles, _                    uint32
+	codes, tileDoc, marks, bits, hits  driver.Ptr
+	tiles, bitWords, staged, codeBytes uint32
 }
 
 type compactParams struct {
 	hits, allowed, list, n driver.Ptr
 	docs, query            uint32
 }
+
+type gainParams struct {
+	docs, nDev, firstTile, codes, bits, sRows, invScale, gainCols, gap, gains, levels driver.Ptr
+	n, groups, k, halfRows, bitWords, staged, codeBytes, _                            uint32
+}
+
+type cutParams struct {
+	docs, nDev, gains, levels, firstTile, list, kept, walk, posFirst, posEnd, tilesTotal driver.Ptr
+	n, most, walkCapacity, _                                                             uint32
+}
+
+// gainLevels is into how many levels candidates are counted by what they gain.
+const gainLevels = 4096
 
 // mostProbed is how many queries with probes share their launches: those that the
 // bits of a word tell apart.
@@ -29,45 +47,90 @@ const mostProbed = 32
 // probe finds, for all queries at once, the documents that have a token in one of
 // the best centroids of a query token.
 func (b *batch) probe(t target) error {
-	s, st, c := b.shape, b.rt.Stream, b.rt.Driver
-	rows := b.groups * columns
-	n := b.probes()
-	gx := runtime.CeilDiv(s.k, topkBlock)
-	ids := b.tmpAt(b.tmp.probes)
-	keys := ids + driver.Ptr(runtime.CeilDiv(4*rows*n, runtime.ArenaAlign)*runtime.ArenaAlign)
-	keys2 := keys + driver.Ptr(runtime.CeilDiv(8*rows*gx*n, runtime.ArenaAlign)*runtime.ArenaAlign)
-	err := runtime.Launch(b.rt, "topk_first", gx, rows, 1, 1024, 0, &topkFirstParams{
-		scores: b.tmpAt(b.tmp.sFloat), keys: keys, clock: b.clock(atCentroids), stride: uint64(s.k), n: uint32(s.k), k: uint32(n),
+	s, m := b.shape, &b.tmp
+	n := b.picked()
+	if err := b.bestCentroids(n); err != nil {
+		return err
+	}
+	if err := b.rt.Driver.Set(b.tmpAt(m.marks), 0, m.gains-m.marks, b.rt.Stream); err != nil {
+		return err
+	}
+	err := runtime.Launch(b.rt, "probe_mark", b.queries, 1, 1, 1024, 0, &markParams{
+		ids: b.tmpAt(m.probes), scores: b.tmpAt(m.probeScores), unit: b.tmpAt(m.unit), cols: b.tmpAt(m.cols), groupBegin: b.beginAt(),
+		marks: b.tmpAt(m.marks), bits: b.tmpAt(m.bits), gainCols: b.tmpAt(m.gainCols), gaps: b.tmpAt(m.gaps),
+		picked: uint32(n), n: uint32(b.probes()), queries: uint32(b.queries), bitWords: uint32(s.bitWords()),
 	})
 	if err != nil {
 		return err
 	}
-	if err := b.merge(keys, keys2, gx*n, rows, n, ids, 0); err != nil {
-		return err
-	}
-	marks, hits := b.tmpAt(b.tmp.marks), b.tmpAt(b.tmp.hits)
-	if err := c.Set(marks, 0, 4*int64(s.k), st); err != nil {
-		return err
-	}
-	if err := c.Set(hits, 0, 4*t.docs, st); err != nil {
-		return err
-	}
-	err = runtime.Launch(b.rt, "probe_mark", runtime.CeilDiv(n*rows, 256), 1, 1, 256, 0, &markParams{
-		ids: ids, weights: b.inAt(b.in.weights), groupBegin: b.inAt(b.in.begin), marks: marks,
-		columns: uint32(rows), picked: uint32(n), n: uint32(n), queries: uint32(b.queries),
-	})
+	staged, shared := s.stagedBits(mostStaged)
+	blocks, err := b.rt.FillingBlocks("candidates", bitThreads, shared)
 	if err != nil {
 		return err
 	}
-	blocks := min(8*b.rt.Props.Multiprocessors, int(runtime.CeilDiv(t.tiles, 16)))
-	return runtime.Launch(b.rt, "candidates", blocks, 1, 1, 256, 0, &candidateParams{
-		words: t.p.words.Ptr, tileDoc: t.p.tileDoc.Ptr, marks: marks, hits: hits, tiles: uint32(t.tiles),
+	blocks = min(blocks, int(runtime.CeilDiv(t.tiles, bitThreads)))
+	return runtime.Launch(b.rt, "candidates", blocks, 1, 1, bitThreads, shared, &candidateParams{
+		codes: t.p.codes.Ptr, tileDoc: t.p.tileDoc.Ptr, marks: b.tmpAt(m.marks), bits: b.bitsAt(b.queries), hits: b.tmpAt(m.hits),
+		tiles: uint32(t.tiles), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
 	})
 }
 
+// bestCentroids picks the n best centroids of each column, in order.
+func (b *batch) bestCentroids(n int) error {
+	s, m, rows := b.shape, &b.tmp, b.groups*columns
+	if b.picksFew() {
+		return runtime.Launch(b.rt, "probe_pick", rows, 1, 1, 32, 0, &probePickParams{
+			scores: b.tmpAt(m.sFloat), maxima: b.tmpAt(m.maxima), ids: b.tmpAt(m.probes), outScores: b.tmpAt(m.probeScores),
+			clock: b.clock(atCentroids), k: uint32(s.k), picked: uint32(n),
+		})
+	}
+	gx := runtime.CeilDiv(s.k, topkBlock)
+	err := runtime.Launch(b.rt, "topk_first", gx, rows, 1, 1024, 0, &topkFirstParams{
+		scores: b.tmpAt(m.sFloat), keys: b.tmpAt(m.probeKeys), clock: b.clock(atCentroids), stride: uint64(s.k), n: uint32(s.k), k: uint32(n),
+	})
+	if err != nil {
+		return err
+	}
+	return b.merge(b.tmpAt(m.probeKeys), b.tmpAt(m.probeKeys2), gx*n, rows, n, b.tmpAt(m.probes), b.tmpAt(m.probeScores))
+}
+
+// Where few of not too many centroids are picked, the largest scores of maximumOf of them tell
+// which need to be looked at.
+const mostPicked, mostMaxima, maximumOf = 64, 2048, 128
+
+func (b *batch) picksFew() bool { return b.picked() <= mostPicked && b.shape.k <= maximumOf*mostMaxima }
+
+// bitThreads is the block of the kernels that look for codes of probed centroids.
+const bitThreads = 512
+
+// bitWords is how many words have a bit for each centroid, and stagedBits whether they fit
+// into so much shared memory, of which they take so many bytes.
+func (s *shape) bitWords() int { return runtime.CeilDiv(s.k, 32) }
+
+func (s *shape) stagedBits(most int) (staged uint32, shared int) {
+	if shared = 4 * s.bitWords(); shared > most {
+		return 0, 0
+	}
+	return 1, shared
+}
+
+// bitsAt is the bits of a query; behind those of the last are those of all together.
+func (b *batch) bitsAt(query int) driver.Ptr {
+	return b.tmpAt(b.tmp.bits + 4*int64(query)*int64(b.shape.bitWords()))
+}
+
 // probes is how many centroids a query token probes; at most, where several queries
-// share launches, which then probe the same number.
+// share launches, which then probe the same number. picked has the next one too.
 func (b *batch) probes() int { return min(b.requests[0].query.Probes, b.shape.k, maxTopK) }
+func (b *batch) picked() int { return min(b.requests[0].query.Probes+1, b.shape.k, maxTopK) }
+
+// keep is how many documents of a target that is probed get scores, 0: all that are found.
+func (b *batch) keep(docs int64) int64 {
+	if keep := int64(b.requests[0].query.Keep); keep < docs {
+		return keep
+	}
+	return 0
+}
 
 // listFound makes a list of what probing has found for a query, and makes it the target.
 func (b *batch) listFound(t target, query int) (target, error) {
@@ -75,6 +138,39 @@ func (b *batch) listFound(t target, query int) (target, error) {
 	return t, runtime.Launch(b.rt, "compact", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &compactParams{
 		hits: b.tmpAt(b.tmp.hits), allowed: t.allowed, list: t.ids, n: t.listLen, docs: uint32(t.docs), query: uint32(query),
 	})
+}
+
+// cutFound makes a walk of those documents of a list that gain most, for a query that
+// is alone in its batch, and makes them the target.
+func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
+	s, m := b.shape, &b.tmp
+	staged, shared := s.stagedBits(mostStaged / 2) // gains has room for codes beside them
+	blocks, err := b.rt.FillingBlocks("gains", bitThreads, shared)
+	if err != nil {
+		return t, err
+	}
+	blocks = min(blocks, int(runtime.CeilDiv(t.docs, bitThreads/32)))
+	g, levels := int64(b.group), b.tmpAt(m.levels+4*gainLevels*int64(query))
+	p := &gainParams{
+		docs: t.ids, nDev: t.listLen, firstTile: t.p.firstTile.Ptr, codes: t.p.codes.Ptr, bits: b.bitsAt(query),
+		sRows: b.tmpAt(m.sRows + 64*g*int64(s.k)), invScale: b.attachment.array(b.attachment.at.invScale),
+		gainCols: b.tmpAt(m.gainCols + 16*g*columns), gap: b.tmpAt(m.gaps + 4*int64(query)), gains: b.tmpAt(m.gains), levels: levels,
+		n: uint32(t.docs), groups: uint32(b.groups), k: uint32(s.k), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
+	}
+	if s.mode > halfMode {
+		p.halfRows = 1
+	}
+	if err := runtime.Launch(b.rt, "gains", blocks, 1, 1, bitThreads, shared, p); err != nil {
+		return t, err
+	}
+	kept := b.outAt(b.out.kept + 4*int64(query))
+	err = runtime.Launch(b.rt, "cut", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &cutParams{
+		docs: t.ids, nDev: t.listLen, gains: p.gains, levels: levels, firstTile: p.firstTile, list: b.tmpAt(m.kept), kept: kept,
+		walk: b.tmpAt(m.walk), posFirst: b.tmpAt(m.posFirst), posEnd: b.tmpAt(m.posEnd), tilesTotal: b.outAt(b.out.tiles),
+		n: uint32(t.docs), most: uint32(keep), walkCapacity: uint32(t.tiles),
+	})
+	t.ids, t.listLen, t.docs, t.walked = b.tmpAt(m.kept), kept, keep, true
+	return t, err
 }
 
 // alone is the batch as far as a query of it is concerned, which is scanned and
@@ -85,6 +181,7 @@ func (b *batch) alone(query int) *batch {
 	one.queries, one.group, one.groups = 1, int(b.begin[query]), int(b.begin[query+1]-b.begin[query])
 	one.in.begin += 4 * q
 	one.out.found += 16 * q
+	one.out.tiles += 4 * q
 	one.out.ids += 4 * q * room
 	one.out.fine += 4 * q * room
 	one.out.coarse += 8 * q * room
@@ -102,7 +199,13 @@ func (b *batch) probed(t target, wide bool) error {
 		if err != nil {
 			return err
 		}
-		if err := b.alone(i).best(found, wide); err != nil {
+		one := b.alone(i)
+		if keep := b.keep(t.docs); keep > 0 {
+			if found, err = one.cutFound(found, i, keep); err != nil {
+				return err
+			}
+		}
+		if err := one.best(found, wide); err != nil {
 			return err
 		}
 	}
@@ -138,21 +241,24 @@ func (b *batch) scan(t target) error {
 		laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride), dim: uint32(s.dim), nbits: uint32(s.nbits), groups: uint32(b.groups),
 	}
 	if t.list {
-		total := b.tmpAt(b.tmp.total)
-		if err := b.rt.Driver.Set(total, 0, 4, b.rt.Stream); err != nil {
+		if err := b.walk(t); err != nil {
 			return err
 		}
-		err := runtime.Launch(b.rt, "list_tiles", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &listParams{
-			docs: t.ids, nDev: t.listLen, firstTile: first, walk: b.tmpAt(b.tmp.walk),
-			posFirst: b.tmpAt(b.tmp.posFirst), posEnd: b.tmpAt(b.tmp.posEnd), tilesTotal: total,
-			n: uint32(t.docs), walkCapacity: uint32(t.tiles),
-		})
-		if err != nil {
-			return err
-		}
-		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.tmpAt(b.tmp.walk), total, b.tmpAt(b.tmp.posFirst), b.tmpAt(b.tmp.posEnd)
+		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.tmpAt(b.tmp.walk), b.outAt(b.out.tiles), b.tmpAt(b.tmp.posFirst), b.tmpAt(b.tmp.posEnd)
 	}
 	return follow(b, k.name, blocks, runtime.CeilDiv(b.groups, k.side), 1, k.threads, k.shared, p)
+}
+
+// walk makes the walk of a list, where there is none.
+func (b *batch) walk(t target) error {
+	if t.walked {
+		return nil
+	}
+	return runtime.Launch(b.rt, "list_tiles", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &listParams{
+		docs: t.ids, nDev: t.listLen, firstTile: t.p.firstTile.Ptr, walk: b.tmpAt(b.tmp.walk),
+		posFirst: b.tmpAt(b.tmp.posFirst), posEnd: b.tmpAt(b.tmp.posEnd), tilesTotal: b.outAt(b.out.tiles),
+		n: uint32(t.docs), walkCapacity: uint32(t.tiles),
+	})
 }
 
 // scanner is a scan for a shape: its name, block and shared memory, and how many groups

@@ -26,12 +26,16 @@ func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.
 		pending = append(pending, newRequest(a, c, q, groups, a.roomFor(q.K), firstSlack))
 		index = append(index, i)
 	}
+	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error { // fewer do not pay
+		pending[i].compare()
+		return nil
+	})
 	for len(pending) > 0 {
 		if err := runtime.Do(ctx, a.dev, pending); err != nil {
 			return nil, err
 		}
 		next := make([]*request, len(pending))
-		_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error { // fewer do not pay
+		_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error {
 			next[i] = pending[i].finish(&answers[index[i]])
 			return nil
 		})
@@ -62,7 +66,7 @@ func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
 	to.Docs, to.Scores = docs, scores
 	again := func() *request {
 		next := newRequest(t.attachment, t.corpus, t.query, t.groups, t.room, t.slack)
-		next.worst = t.worst
+		next.worst, next.alike, next.alikeOf = t.worst, t.alike, t.alikeOf
 		return next
 	}
 	switch {

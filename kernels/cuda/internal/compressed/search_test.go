@@ -209,7 +209,7 @@ func TestWaitingSearchesShareLaunches(t *testing.T) {
 	got, err = a.Search(ctx, c, qs)
 	require.NoError(t, err)
 	f.Fail = nil
-	require.Equal(t, 6+5*len(qs), launches, "one look at the documents for all")
+	require.Equal(t, 5+5*len(qs), launches, "one look at the documents for all")
 	for i := range qs {
 		one, err := a.Search(ctx, c, qs[i:i+1])
 		require.NoError(t, err)

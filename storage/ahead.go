@@ -1,0 +1,184 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+)
+
+// The file is mapped, and a page that is not in memory is read when it is touched: one page, while the reader
+// waits. So a stage of a search asks for all that it will read, and the disk has hundreds of requests at once.
+//
+// Asking costs about a microsecond a range where all is in memory, which a search that finds it so is not to pay.
+// It asks for what nobody has read since the file was opened: what has not passed its checksum. What was read once
+// may be gone where memory is short. Then readers wait for the disk, and the system counts that: while it does, all
+// is asked for.
+
+// ahead is the pages that are asked for together.
+type ahead struct {
+	spans []memorySpan
+}
+
+// memorySpan is mapped memory from lo to hi.
+type memorySpan struct{ lo, hi uintptr }
+
+const (
+	aheadGap  = 8 << 10 // bytes between two spans that are read with them
+	pageBytes = 4 << 10 // the least page of any system
+)
+
+// add asks for a value, or a part of one.
+func (a *ahead) add(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	a.spans = append(a.spans, memorySpan{at &^ (pageBytes - 1), at + uintptr(len(b))})
+}
+
+// ask begins to read what was added. With again it notes whether any of it was not in memory.
+func (a *ahead) ask(again bool) {
+	if len(a.spans) == 0 {
+		return
+	}
+	slices.SortFunc(a.spans, func(x, y memorySpan) int { return cmp.Compare(x.lo, y.lo) })
+	look := again
+	request := func(s memorySpan) {
+		if look && isMissing(s) {
+			look = false
+			shortage.extend()
+		}
+		willNeed(s)
+	}
+	last := a.spans[0]
+	for _, s := range a.spans[1:] {
+		if s.lo <= last.hi+aheadGap {
+			last.hi = max(last.hi, s.hi)
+			continue
+		}
+		request(last)
+		last = s
+	}
+	request(last)
+	a.spans = a.spans[:0]
+}
+
+// askNow begins to read values.
+func askNow(values ...[]byte) {
+	var a ahead
+	for _, b := range values {
+		a.add(b)
+	}
+	a.ask(false)
+}
+
+// shortage tells whether this process waits for pages that it has read before.
+var shortage shortages
+
+type shortages struct {
+	looked, until, faults atomic.Int64
+}
+
+const (
+	shortageLook  = 10 * time.Millisecond // between two looks at what the system counts
+	shortageLeast = 16                    // reads of the disk in between that are taken for a shortage,
+	shortageTime  = 10 * time.Second      // which is believed to last so long
+)
+
+var processStart = time.Now()
+
+// is reports whether memory is short. It costs a look at the clock, and now and then a system call.
+func (s *shortages) is() bool {
+	now := int64(time.Since(processStart))
+	if last := s.looked.Load(); now-last > int64(shortageLook) && s.looked.CompareAndSwap(last, now) {
+		faults := majorFaults()
+		if before := s.faults.Swap(faults); last > 0 && faults-before >= shortageLeast {
+			s.extend()
+		}
+	}
+	return now < s.until.Load()
+}
+
+func (s *shortages) extend() { s.until.Store(int64(time.Since(processStart) + shortageTime)) }
+
+// Prefetch begins to read what readers of a part of some documents will ask [View.ChunkFor] for. While the file is
+// fetched, it waits until all of that is there.
+func (v *View) Prefetch(ctx context.Context, part Part, ordinals []uint32) error {
+	p, again := v.handle.partial, false
+	whole := p.isWhole()
+	if whole {
+		again = shortage.is()
+	} else if part == Codes {
+		return nil // they were fetched when the file was opened
+	}
+	var (
+		c          *chunkView
+		first, end uint32
+		a          ahead
+		spans      []boltfile.Span
+	)
+	for _, ordinal := range ordinals {
+		if c == nil || ordinal < first || ordinal >= end {
+			chunk, _, ok := v.Locate(ordinal)
+			if !ok {
+				continue
+			}
+			c = v.chunks[chunk]
+			first, end = c.Table.First, c.Table.First+uint32(c.Table.Count)
+		}
+		doc := ordinal - first
+		switch {
+		case !again && hasBit(c.passed(part), doc):
+		case !whole:
+			spans = v.rows(spans, c, doc)
+		case part == Codes:
+			a.add(c.codesOf(doc))
+		default:
+			factors, residuals := c.rowsOf(doc)
+			a.add(factors)
+			a.add(residuals)
+		}
+	}
+	a.ask(again)
+	if len(spans) == 0 {
+		return nil
+	}
+	return p.fetch(ctx, spans...)
+}
+
+// PrefetchPostings begins to read the lists of some centroids.
+func (v *View) PrefetchPostings(centroids []uint32) {
+	if !v.handle.partial.isWhole() {
+		return // they were fetched when the file was opened
+	}
+	again := shortage.is()
+	var a ahead
+	for _, p := range v.postings {
+		for _, c := range centroids {
+			block := p.blocks[c/PostingBlock]
+			switch {
+			case block == nil:
+			case !hasBit(p.checked.first, c/PostingBlock):
+				a.add(block)
+			case again:
+				a.add(postingOf(block, c))
+			}
+		}
+	}
+	a.ask(again)
+}
+
+// codesOf and rowsOf are the arrays of a document.
+func (c *chunkView) codesOf(doc uint32) []byte {
+	return c.Codes[int(c.Offsets[doc])*c.CodeBytes : int(c.Offsets[doc+1])*c.CodeBytes]
+}
+
+func (c *chunkView) rowsOf(doc uint32) (factors, residuals []byte) {
+	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
+	return c.Factors[2*lo : 2*hi], c.Residuals[c.RowBytes*lo : c.RowBytes*hi]
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package storage
+
+// Other systems read a page when it is touched.
+
+func willNeed(memorySpan) {}
+
+func isMissing(memorySpan) bool { return false }
+
+func majorFaults() int64 { return 0 }
