@@ -113,8 +113,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	}
 	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
-	n := min(leading(k, r.plan.share), len(pool))
-	if err := r.lead(topk.Best(pool, n)); err != nil {
+	n := bestAndEqual(pool, leading(k, r.plan.share))
+	if err := r.lead(pool[:n]); err != nil {
 		return nil, err
 	}
 	g := gapsOf(pool[:n], r.leaders, false)
@@ -140,7 +140,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		r.trace.ranked(r.leaders, StageOutranked, k)
 	}
 	for size := following(k, r.plan.share); len(rest) > 2*size && limit > math.Inf(-1); size *= 2 {
-		next := topk.Best(rest, size)
+		size := bestAndEqual(rest, size)
+		next := rest[:size]
 		rest = rest[size:]
 		best, err := r.rank(r.list(next), r.leaders, r.level(next, g))
 		if err != nil {
@@ -171,6 +172,28 @@ func (r *run) level(docs []topk.Scored, g gaps) kernels.Level {
 		return kernels.Fine
 	}
 	return kernels.Fast
+}
+
+// bestAndEqual moves the n best documents to the front, with those that score the same as the
+// last of them, unless these are more than n. Approximate scores are sums of small integers,
+// and many the same: which documents are scored must not depend on how they are numbered.
+func bestAndEqual(s []topk.Scored, n int) int {
+	if n >= len(s) {
+		return len(s)
+	}
+	last := lowest(topk.Best(s, n))
+	rest := s[n:]
+	same := 0
+	for i := range rest {
+		if float64(rest[i].Score) == last {
+			rest[same], rest[i] = rest[i], rest[same]
+			same++
+		}
+	}
+	if same > n {
+		same = 0
+	}
+	return n + same
 }
 
 // above moves the documents whose scores exceed limit to the front, and returns
