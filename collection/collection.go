@@ -216,6 +216,8 @@ type Stats struct {
 	Growth     GrowthStats    `json:"growth"`          // from one codec to the next
 	Queue      QueueStats     `json:"queue"`           // what waits to be written
 	Counts     Counts         `json:"counts"`          // since the collection was opened
+	// Sampled is what searches have found by questions that were sampled; nil: none were.
+	Sampled *Sampled `json:"sampled,omitempty"`
 }
 
 // GrowthStats say how a collection is kept.

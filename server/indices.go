@@ -37,16 +37,17 @@ type deletedOut struct {
 
 // infoOut is what clients ask of an index.
 type infoOut struct {
-	Name          string  `json:"name"`
-	Documents     int64   `json:"num_documents" doc:"all passages of one count as one"`
-	Passages      int64   `json:"num_passages" doc:"in which some of them are stored"`
-	Embeddings    uint64  `json:"num_embeddings" doc:"token vectors of all documents"`
-	Partitions    int     `json:"num_partitions" doc:"centroids"`
-	AverageLength float64 `json:"avg_doclen" doc:"token vectors a document"`
-	Dimension     int     `json:"dimension"`
-	HasMetadata   bool    `json:"has_metadata"`
-	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
-	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
+	Name          string              `json:"name"`
+	Documents     int64               `json:"num_documents" doc:"all passages of one count as one"`
+	Passages      int64               `json:"num_passages" doc:"in which some of them are stored"`
+	Embeddings    uint64              `json:"num_embeddings" doc:"token vectors of all documents"`
+	Partitions    int                 `json:"num_partitions" doc:"centroids"`
+	AverageLength float64             `json:"avg_doclen" doc:"token vectors a document"`
+	Dimension     int                 `json:"dimension"`
+	HasMetadata   bool                `json:"has_metadata"`
+	MetadataCount *uint64             `json:"metadata_count" doc:"documents that have metadata; null if none has"`
+	MaxDocuments  *uint64             `json:"max_documents,omitempty"`
+	Sampled       *collection.Sampled `json:"sampled,omitempty" doc:"what searches have found by questions that the service has sampled"`
 }
 
 func indexRoutes() []route {
@@ -114,7 +115,7 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 	out := infoOut{
 		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids,
 		Dimension:    d.Dim,
-		MaxDocuments: c.Config().MaxDocuments,
+		MaxDocuments: c.Config().MaxDocuments, Sampled: st.Sampled,
 	}
 	if d.Docs > 0 {
 		out.AverageLength = float64(d.Tokens) / float64(d.Docs)
