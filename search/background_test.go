@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
@@ -164,6 +165,21 @@ func TestSearchInTheMiddleOfBackground(t *testing.T) {
 	require.EqualValues(t, 11, before.Load(), "pieces before the answer")
 	slow.turn.release(0)
 	requireIdle(t, s)
+}
+
+// On a device they are answered there.
+func TestBackgroundOnDevice(t *testing.T) {
+	m := newMaker(5, 16, 20)
+	ix := searchtest.Build(t, 16, m.Docs("d", 200, 5), &index.BuildOptions{Centroids: 64})
+	e := onDeviceOf(t, ix, &kerneltest.Device{})
+	q := m.query(5)
+	for _, o := range []Options{{K: 10}, {K: 100, Mode: Exhaustive}} {
+		want := search(t, e, q, o)
+		got, err := e.Search(InBackground(t.Context()), q, o)
+		require.NoError(t, err)
+		require.Equal(t, want.Hits, got.Hits)
+		require.Equal(t, want.Stats.Plans, got.Stats.Plans)
+	}
 }
 
 // Searches in the background, beside many others, find what they find alone.
