@@ -209,8 +209,9 @@ func TestBackgroundFindsTheSame(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				same := func(a, b Hit) bool { return a.ID == b.ID && a.Score == b.Score }
 				for j := range got {
-					if !slices.EqualFunc(got[j].Hits, want[j].Hits, func(a, b Hit) bool { return a.ID == b.ID && a.Score == b.Score }) {
+					if !slices.EqualFunc(got[j].Hits, want[j].Hits, same) {
 						t.Errorf("query %d: %v, want %v", j, got[j].Hits, want[j].Hits)
 					}
 				}

@@ -38,9 +38,12 @@ func TestSampled(t *testing.T) {
 	}
 	page := s.send(t, "GET", "/metrics", nil).body
 	for _, line := range []string{
-		`plaid_index_sampled_questions{index="pets",k="10"} 3`, `plaid_index_sampled_recall{index="pets",k="100"} 1`,
-		`plaid_index_sampled_recall_worst{index="pets",k="10"} 1`, `plaid_index_sampled_recall_error{index="pets",k="10"} 0.0`,
-		`plaid_index_sampled_total{index="pets",result="measured"} 3`, `plaid_index_sampled_total{index="pets",result="failed"} 0`,
+		`plaid_index_sampled_questions{index="pets",k="10"} 3`,
+		`plaid_index_sampled_recall{index="pets",k="100"} 1`,
+		`plaid_index_sampled_recall_worst{index="pets",k="10"} 1`,
+		`plaid_index_sampled_recall_error{index="pets",k="10"} 0.0`,
+		`plaid_index_sampled_total{index="pets",result="measured"} 3`,
+		`plaid_index_sampled_total{index="pets",result="failed"} 0`,
 	} {
 		require.Contains(t, page, "\n"+line)
 	}

@@ -66,14 +66,17 @@ func measured(t *testing.T, c *Collection) *collection.Sampled {
 // A collection whose searches miss much, since what is stored with its index has them look at little,
 // reports what they miss, beside what was promised.
 func TestSampledRecall(t *testing.T) {
-	s := openStore(t, testenv.RAMDir(t), &Options{Growth: collection.Growth{Flat: -1, Until: -1}, Threads: 1, Sampling: every})
+	s := openStore(t, testenv.RAMDir(t), &Options{
+		Growth: collection.Growth{Flat: -1, Until: -1}, Threads: 1, Sampling: every,
+	})
 	c := sampledCollection(t, s, "docs")
 	ix, err := c.Index(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, ix.SetDefaults(&storage.Defaults{Docs: 600, Tokens: 2000, Time: time.Now(), Classes: []storage.DefaultClass{
+	classes := []storage.DefaultClass{
 		{K: 10, Probes: 1, Approx: 20, Exact: 10, Target: .99, Recall: .99, HeldOut: .98, Queries: 9},
 		{K: 100, Probes: 1, Approx: 150, Exact: 100, Target: .99, Recall: .99, HeldOut: .97, Queries: 9},
-	}}))
+	}
+	require.NoError(t, ix.SetDefaults(&storage.Defaults{Docs: 600, Tokens: 2000, Time: time.Now(), Classes: classes}))
 	qs := randomQuestions(40)
 	require.Nil(t, measured(t, c), "nothing was asked")
 	ask(t, c, qs[:20], search.Options{K: 3})
@@ -102,7 +105,7 @@ func TestSampledRecall(t *testing.T) {
 	require.Equal(t, 7, measured(t, c).Classes[0].Questions)
 }
 
-// Filters, and searches that score everything, are left out; passages are documents here.
+// Searches with a filter, and those that score everything, are left out.
 func TestWhatIsNotSampled(t *testing.T) {
 	s := openStore(t, testenv.RAMDir(t), &Options{Threads: 1, Sampling: every})
 	c := sampledCollection(t, s, "docs")
@@ -191,7 +194,8 @@ func TestSamplingBesideEverything(t *testing.T) {
 	}
 	for i := range 5 {
 		require.NoError(t, update(a, collection.UpdateOptions{}, randomDoc("n"+strconv.Itoa(i), 1))().err)
-		require.NoError(t, a.do(t.Context(), &request{kind: acting, act: func(ctx context.Context) error { return a.work.reopen(ctx) }}))
+		reopen := func(ctx context.Context) error { return a.work.reopen(ctx) }
+		require.NoError(t, a.do(t.Context(), &request{kind: acting, act: reopen}))
 		_, err := a.Retrain(t.Context())
 		require.NoError(t, err)
 	}

@@ -24,7 +24,9 @@ func TestSampling(t *testing.T) {
 	c, err = config(t, []string{"PLAID_SERVE_SAMPLE_BUSY=0.25"}, "--config", file)
 	require.NoError(t, err)
 	require.Equal(t, []float64{.5, .25}, []float64{c.Sampling.Rate, c.Sampling.Busy})
-	for _, bad := range []string{"--sample-rate=-1", "--sample-rate=1.5", "--sample-rate=x", "--sample-busy=0", "--sample-busy=2"} {
+	for _, bad := range []string{
+		"--sample-rate=-1", "--sample-rate=1.5", "--sample-rate=x", "--sample-busy=0", "--sample-busy=2",
+	} {
 		_, err := config(t, nil, bad)
 		require.Error(t, err, bad)
 	}
