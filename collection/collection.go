@@ -214,8 +214,11 @@ type Stats struct {
 	Model      *storage.Model `json:"model,omitempty"` // what made the vectors; nil: nobody said
 	FileBytes  int64          `json:"file_bytes"`      // of the index
 	Growth     GrowthStats    `json:"growth"`          // from one codec to the next
-	Queue      QueueStats     `json:"queue"`           // what waits to be written
-	Counts     Counts         `json:"counts"`          // since the collection was opened
+	// Defaults are the parameters of searches that name none, and what these were seen to find;
+	// nil: none are stored, or those of parts differ.
+	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
+	Queue    QueueStats        `json:"queue"`  // what waits to be written
+	Counts   Counts            `json:"counts"` // since the collection was opened
 	// Sampled is what searches have found by questions that were sampled; nil: none were.
 	Sampled *Sampled `json:"sampled,omitempty"`
 }

@@ -142,7 +142,7 @@ func TestPlan(t *testing.T) {
 			p := r.plan(c.allowed, docs, tokens, lq, lists)
 			want := plan{how: c.plan, k: c.o.K, of: c.o.K, share: 1, probes: c.probes, approx: c.approx, exact: c.exact}
 			if c.o.Mode == Pruned {
-				want.confidence, want.first = confidence(c.o.K, 1), p.approx
+				want.confidence, want.first = confidence(c.o.K, float64(c.allowed), 1), p.approx
 				if p.exact == 0 {
 					want.first = min(firstScored*leading(min(c.o.K, 1<<40), 1), p.approx)
 				}

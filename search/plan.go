@@ -145,9 +145,9 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 	}
 	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
 	probes, approxTokens := derived(p.of, q.effort)
-	p.confidence = confidence(p.of, q.effort)
+	p.confidence = confidence(p.of, float64(float64(allowed)/p.share), q.effort)
 	if q.approx == 0 {
-		p.approx = max(2*mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
+		p.approx = max(mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
 	}
 	p.approx = max(p.approx, exact)
 	if p.first = p.approx; p.exact == 0 {

@@ -24,10 +24,9 @@ func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, erro
 // approximateMore adds to approx, which has the scores of the best candidates by their gains,
 // those of as many again, and so on, until few of the last ones score so much that they may be
 // among the K best.
-func (r *run) approximateMore(approx []topk.Scored, limit, even float64) ([]topk.Scored, error) {
+func (r *run) approximateMore(approx []topk.Scored, limit float64) ([]topk.Scored, error) {
 	p, last := &r.prober, approx
-	level := even - float64((even-limit)*unlikely)
-	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, level) > max(r.plan.expected()/20, 1) {
+	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, limit) > max(r.plan.expected()/20, 1) {
 		stop := timed(&r.stats.Times.Probe)
 		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
 		stop()
@@ -41,10 +40,6 @@ func (r *run) approximateMore(approx []topk.Scored, limit, even float64) ([]topk
 	r.approx = approx
 	return approx, nil
 }
-
-// unlikely is how far below the score of a document as good as the K-th best, as a part of
-// what exact scores take, documents are few enough to stop (docs/lab/search-quality.md).
-const unlikely = 2.0 / 3
 
 // scoreAbove counts the documents whose scores exceed a level.
 func scoreAbove(s []topk.Scored, level float64) int {
@@ -74,12 +69,15 @@ const leastLine = 32
 func following(k int, share float64) int { return k + shareOf(32, share) }
 
 // mostExact bounds how many documents a query may decide to score.
-func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
+func mostExact(k int, share float64) int { return 64*k + shareOf(1024, share) }
 
-// confidence is how many standard deviations a document may lie below the k-th
-// best and still be scored. Each doubling of effort adds half a deviation.
-func confidence(k int, effort float64) float64 {
-	of := deviations(k, 3.75, 2.9)
+// confidence is how many standard deviations a document may lie below the k-th best and still
+// be scored. The more documents there are, the more lie near a limit: a doubling adds a tenth
+// of a deviation for the best ten, a sixth for a hundred (docs/lab/search-quality.md). A
+// doubling of effort adds half a one.
+func confidence(k int, docs, effort float64) float64 {
+	doublings := math.Log2(max(docs/5000, 1))
+	of := deviations(k, 3.5+float64(doublings*0.105), 2.25+float64(doublings*0.16))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
@@ -123,7 +121,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	limit := g.limit(r.leaders, &r.plan)
 	if r.prober.kept < r.prober.found {
 		var err error
-		if approx, err = r.approximateMore(approx, limit, g.even(r.leaders, &r.plan)); err != nil {
+		if approx, err = r.approximateMore(approx, limit); err != nil {
 			return nil, err
 		}
 		pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
@@ -443,6 +441,7 @@ func (r *run) list(s []topk.Scored) []uint32 {
 
 func (r *run) maxSim(level kernels.Level) kernel {
 	return kernel{
+		rows: level == kernels.Fine,
 		docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 			r.query.MaxSim(dst, ch, docs, level)
 		},

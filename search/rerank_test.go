@@ -26,12 +26,14 @@ import (
 )
 
 func TestConfidence(t *testing.T) {
-	require.InDelta(t, 3.75, confidence(1, 1), 1e-9)
-	require.InDelta(t, 3.75, confidence(10, 1), 1e-9)
-	require.InDelta(t, 2.9, confidence(100, 1), 1e-9)
-	require.InDelta(t, 2.9, confidence(5000, 1), 1e-9)
+	require.InDelta(t, 3.5, confidence(1, 100, 1), 1e-9)
+	require.InDelta(t, 3.5, confidence(10, 5000, 1), 1e-9)
+	require.InDelta(t, 2.25, confidence(100, 5000, 1), 1e-9)
+	require.InDelta(t, 2.25, confidence(5000, 0, 1), 1e-9)
+	require.InDelta(t, 3.5+6*.105, confidence(10, 320_000, 1), 1e-9)
+	require.InDelta(t, 2.25+6*.16, confidence(100, 320_000, 1), 1e-9)
 	for k := 11; k < 100; k++ {
-		require.Less(t, confidence(k, 1), confidence(k-1, 1))
+		require.Less(t, confidence(k, 5000, 1), confidence(k-1, 5000, 1))
 	}
 }
 
@@ -78,8 +80,8 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 
 // TestEffort: more effort is more of everything, and that of 1 is what is derived.
 func TestEffort(t *testing.T) {
-	require.InDelta(t, 4.25, confidence(10, 2), 1e-9)
-	require.InDelta(t, 0.5, confidence(100, LeastEffort/8), 1e-9)
+	require.InDelta(t, 4, confidence(10, 5000, 2), 1e-9)
+	require.InDelta(t, 0.5, confidence(100, 5000, LeastEffort/8), 1e-9)
 	for _, k := range []int{10, 100, 1000} {
 		probes, tokens := 0, 0.0
 		for _, effort := range []float64{LeastEffort, 0.5, 1, 2, MostEffort} {

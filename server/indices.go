@@ -2,8 +2,10 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
 // declareIn asks for a new index.
@@ -37,17 +39,19 @@ type deletedOut struct {
 
 // infoOut is what clients ask of an index.
 type infoOut struct {
-	Name          string              `json:"name"`
-	Documents     int64               `json:"num_documents" doc:"all passages of one count as one"`
-	Passages      int64               `json:"num_passages" doc:"in which some of them are stored"`
-	Embeddings    uint64              `json:"num_embeddings" doc:"token vectors of all documents"`
-	Partitions    int                 `json:"num_partitions" doc:"centroids"`
-	AverageLength float64             `json:"avg_doclen" doc:"token vectors a document"`
-	Dimension     int                 `json:"dimension"`
-	HasMetadata   bool                `json:"has_metadata"`
-	MetadataCount *uint64             `json:"metadata_count" doc:"documents that have metadata; null if none has"`
-	MaxDocuments  *uint64             `json:"max_documents,omitempty"`
-	Sampled       *collection.Sampled `json:"sampled,omitempty" doc:"what searches have found by questions that the service has sampled"`
+	Name          string  `json:"name"`
+	Documents     int64   `json:"num_documents" doc:"all passages of one count as one"`
+	Passages      int64   `json:"num_passages" doc:"in which some of them are stored"`
+	Embeddings    uint64  `json:"num_embeddings" doc:"token vectors of all documents"`
+	Partitions    int     `json:"num_partitions" doc:"centroids"`
+	AverageLength float64 `json:"avg_doclen" doc:"token vectors a document"`
+	Dimension     int     `json:"dimension"`
+	HasMetadata   bool    `json:"has_metadata"`
+	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
+	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
+	// Found says by classes of k what searches were seen to find.
+	Found   []string            `json:"found,omitempty" doc:"what searches find of the exhaustive result, by k, as was measured"`
+	Sampled *collection.Sampled `json:"sampled,omitempty" doc:"what searches have found by questions that the service has sampled"`
 }
 
 func indexRoutes() []route {
@@ -122,6 +126,11 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 	}
 	if out.HasMetadata = st.Metadata > 0; out.HasMetadata {
 		out.MetadataCount = &st.Metadata
+	}
+	if st.Defaults != nil {
+		for _, c := range st.Defaults.Classes {
+			out.Found = append(out.Found, fmt.Sprintf("k ≤ %d: %s", c.K, quality.InWords(c, st.Defaults.Passages)))
+		}
 	}
 	return out, nil
 }

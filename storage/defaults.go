@@ -39,20 +39,22 @@ type DefaultClass struct {
 	Effort float64 `json:"effort,omitempty"`
 	// Scan says that nothing is probed; Probes is 0 then.
 	Scan bool `json:"scan,omitempty"`
-	// Target is the recall of exhaustive search that was asked for; Recall and
-	// HeldOut what the queries tuned on, and those held out, gave.
-	//
-	// With Passages, Recall is what those questions gave, and HeldOut what real ones are
-	// expected to give.
-	Target  float64 `json:"target"`
-	Recall  float64 `json:"recall"`
-	HeldOut float64 `json:"held_out"`
+	// Target is the recall of exhaustive search that was asked for, WorstTarget that of the
+	// worst query; Recall and HeldOut what the queries tuned on, and those held out, gave.
+	// With Passages both are what the questions gave.
+	Target      float64 `json:"target"`
+	WorstTarget float64 `json:"worst_target,omitempty"`
+	Recall      float64 `json:"recall"`
+	HeldOut     float64 `json:"held_out"`
+	// Worst is the recall of the worst query held out, Error the standard error of HeldOut.
+	Worst float64 `json:"worst"`
+	Error float64 `json:"standard_error"`
 	// Queries is how many were held out, or made.
 	Queries int `json:"held_out_queries"`
 }
 
-// Confirmed says whether the held-out queries reach the target too.
-func (c DefaultClass) Confirmed() bool { return c.HeldOut >= c.Target }
+// Confirmed says whether the held-out queries reach the targets too.
+func (c DefaultClass) Confirmed() bool { return c.HeldOut >= c.Target && c.Worst >= c.WorstTarget }
 
 // For is the class of a search for k documents.
 func (d *Defaults) For(k int) (c DefaultClass, ok bool) {
@@ -97,7 +99,7 @@ func CommonDefaults(parts []*Defaults) *Defaults {
 		return common
 	}
 	for i := range common.Classes {
-		if !common.Classes[i].join(DefaultClass{K: common.Classes[i].K, Recall: 1, HeldOut: 1}) {
+		if !common.Classes[i].join(DefaultClass{K: common.Classes[i].K, Recall: 1, HeldOut: 1, Worst: 1}) {
 			return nil
 		}
 	}
@@ -117,8 +119,9 @@ func (c *DefaultClass) join(d DefaultClass) bool {
 	if !c.chosen() {
 		c.Effort = max(cmp.Or(c.Effort, 1), cmp.Or(d.Effort, 1))
 	}
-	c.Target = max(c.Target, d.Target)
+	c.Target, c.WorstTarget = max(c.Target, d.Target), max(c.WorstTarget, d.WorstTarget)
 	c.Recall, c.HeldOut = min(c.Recall, d.Recall), min(c.HeldOut, d.HeldOut)
+	c.Worst, c.Error = min(c.Worst, d.Worst), max(c.Error, d.Error)
 	c.Queries += d.Queries
 	return true
 }
@@ -150,7 +153,7 @@ func (d *Defaults) Validate() error {
 		if c.Scan && c.Probes != 0 {
 			return fmt.Errorf("k = %d: a scan with %d probes", c.K, c.Probes)
 		}
-		for _, share := range []float64{c.Target, c.Recall, c.HeldOut} {
+		for _, share := range []float64{c.Target, c.WorstTarget, c.Recall, c.HeldOut, c.Worst, c.Error} {
 			if !(share >= 0 && share <= 1) {
 				return fmt.Errorf("k = %d: a recall of %g", c.K, share)
 			}

@@ -98,6 +98,8 @@ func TestDefaultsOutOfRange(t *testing.T) {
 		"k = 0 after 0": func(d *Defaults) { d.Classes[0].K = 0 },
 		"exact budget":  func(d *Defaults) { d.Classes[0].Exact = -1 },
 		"recall of 1.5": func(d *Defaults) { d.Classes[0].HeldOut = 1.5 },
+		"recall of -1":  func(d *Defaults) { d.Classes[0].Worst = -1 },
+		"recall of 2":   func(d *Defaults) { d.Classes[0].Error = 2 },
 	} {
 		d := testDefaults()
 		change(d)
@@ -127,6 +129,8 @@ func TestDefaultsFor(t *testing.T) {
 		}
 	})
 	require.False(t, DefaultClass{Target: 0.99, HeldOut: 0.98}.Confirmed())
+	require.False(t, DefaultClass{Target: 0.99, HeldOut: 0.99, WorstTarget: 0.7, Worst: 0.6}.Confirmed())
+	require.True(t, DefaultClass{Target: 0.99, HeldOut: 0.99, WorstTarget: 0.7, Worst: 0.7}.Confirmed())
 }
 
 // A name that was damaged is not "there are none"; and what is wrong with other
@@ -155,6 +159,14 @@ func TestDamagedNameOfDefaults(t *testing.T) {
 			require.NoError(t, err, name)
 		}
 	}
+}
+
+// The least of what several indexes were seen to find holds for all.
+func TestCommonDefaultsFindTheLeast(t *testing.T) {
+	a := &Defaults{Classes: []DefaultClass{{K: 10, Effort: 1, Recall: 1, HeldOut: 1, Worst: 0.9, WorstTarget: 0.7, Error: 0.001}}}
+	b := &Defaults{Classes: []DefaultClass{{K: 10, Effort: 2, Recall: 0.99, HeldOut: 0.99, Worst: 0.8, Error: 0.003}}}
+	got := CommonDefaults([]*Defaults{a, b, nil}).Classes[0]
+	require.Equal(t, DefaultClass{K: 10, Effort: 2, Recall: 0.99, HeldOut: 0.99, Worst: 0.8, WorstTarget: 0.7, Error: 0.003}, got)
 }
 
 // What several indexes have stored holds for all where they do not contradict each other.

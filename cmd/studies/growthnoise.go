@@ -6,8 +6,10 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -55,25 +57,38 @@ func (g *noisy) Rows(i int) int  { return g.real.Rows(int(g.from[i])) }
 func (g *noisy) ID(i int) string { return strconv.Itoa(i) }
 func (g *noisy) Close() error    { return g.real.Close() }
 
+// Docs has noise added on all processors, since that takes longer than to encode the result.
 func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return func(yield func(vectors.Document, error) bool) {
-		if from < 0 || from > to || to > len(g.from) {
+	if from < 0 || from > to || to > len(g.from) {
+		return func(yield func(vectors.Document, error) bool) {
 			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, len(g.from)))
-			return
 		}
-		var tokens []float32
+	}
+	size := func(d noiseless) int { return 4 * len(d.tokens) }
+	return parallel.Map(ctx, g.noiseless(ctx, from, to), 0, size, func(d noiseless) (vectors.Document, error) {
+		g.disturb(d.tokens, uint64(d.number))
+		return vectors.Document{ID: g.ID(d.number), Tokens: d.tokens}, nil
+	})
+}
+
+// noiseless is the real document that a document is made from.
+type noiseless struct {
+	number int // of the document that is made
+	tokens []float32
+}
+
+func (g *noisy) noiseless(ctx context.Context, from, to int) iter.Seq2[noiseless, error] {
+	return func(yield func(noiseless, error) bool) {
 		for i := from; i < to; i++ {
 			at := int(g.from[i])
 			for d, err := range g.real.Docs(ctx, at, at+1) {
 				if err != nil {
-					yield(vectors.Document{}, err)
+					yield(noiseless{}, err)
 					return
 				}
-				tokens = append(tokens[:0], d.Tokens...)
-			}
-			g.disturb(tokens, uint64(i))
-			if !yield(vectors.Document{ID: g.ID(i), Tokens: tokens}, nil) {
-				return
+				if !yield(noiseless{i, slices.Clone(d.Tokens)}, nil) {
+					return
+				}
 			}
 		}
 	}

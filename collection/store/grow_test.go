@@ -138,6 +138,7 @@ func TestTrainingsMeasureRecall(t *testing.T) {
 	require.True(t, before.Passages)
 	require.Len(t, before.Classes, 2)
 	require.Equal(t, 20, before.Classes[0].Queries)
+	require.Equal(t, before.Classes, settled(t, c).Defaults.Classes)
 
 	_, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"1", "2", "3"}})
 	require.NoError(t, err)

@@ -54,7 +54,10 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = v.Dim(), h.Nbits, h.Centroids, v.snap.Generation(), h.Model
 	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.CodedBy(&h).Stage, Drift: v.snap.Drift()}
 	st.Growth.Advice = c.s.o.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
-	st.Sampled = v.sampled()
+	if st.Defaults, err = v.snap.Defaults(); err != nil { // searches do without a damaged record
+		c.log.Warn("what searches were seen to find could not be read", "error", err)
+	}
+	st.Sampled = v.sampled(st.Defaults)
 	c.mu.Lock()
 	st.Growth.Training = c.growth.running != nil
 	if c.growth.err != nil {

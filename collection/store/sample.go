@@ -7,6 +7,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // sampledMemory bounds the bytes of the sampled questions of a store that wait.
@@ -103,17 +104,14 @@ func (s *sampledView) Search(_ context.Context, q search.Query, o search.Options
 	return r, err
 }
 
-// sampled is what sampled questions have found; nil: none has been offered.
-func (v *View) sampled() *collection.Sampled {
+// sampled is what sampled questions have found, beside what is stored with the index; nil: none has been
+// offered.
+func (v *View) sampled(d *storage.Defaults) *collection.Sampled {
 	v.c.mu.Lock()
 	s := v.c.sampler
 	v.c.mu.Unlock()
 	if s == nil {
 		return nil
-	}
-	d, err := v.snap.Defaults()
-	if err != nil {
-		d = nil // a search reports that
 	}
 	return collection.SampledOf(s.Sampled(), d)
 }

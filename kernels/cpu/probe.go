@@ -61,26 +61,37 @@ func insertScore(top []kernels.CentroidScore, s kernels.CentroidScore) float32 {
 	return top[len(top)-1].Score
 }
 
-// below is the largest number less than v: what equals v exceeds it.
-func below(v float32) float32 { return math.Nextafter32(v, float32(math.Inf(-1))) }
+// ranked is a centroid with a score as one number: the order of scores and, of equal ones,
+// the lower centroid first. 0 is behind all.
+type ranked uint64
 
-// insertCentroid puts c in its place in top, by score and then number, unless it is
-// behind all of them.
-func insertCentroid(top []kernels.CentroidScore, c kernels.CentroidScore) {
-	i := len(top)
-	for ; i > 0 && (top[i-1].Score < c.Score || top[i-1].Score == c.Score && top[i-1].Centroid > c.Centroid); i-- {
-		if i < len(top) {
-			top[i] = top[i-1]
-		}
+func rankedOf(centroid uint32, score float32) ranked {
+	b := math.Float32bits(score + 0) // not −0
+	return ranked(b^(uint32(int32(b)>>31)|1<<31))<<32 | ranked(^centroid)
+}
+
+func (r ranked) centroid() uint32 { return ^uint32(r) }
+
+func (r ranked) score() float32 {
+	b := uint32(r >> 32)
+	return math.Float32frombits(b ^ (uint32(int32(^b)>>31) | 1<<31))
+}
+
+// insertRanked puts r in its place in top, unless it is behind all of them.
+func insertRanked(top []ranked, r ranked) {
+	i := len(top) - 1
+	if top[i] >= r {
+		return
 	}
-	if i < len(top) {
-		top[i] = c
+	for ; i > 0 && top[i-1] < r; i-- {
+		top[i] = top[i-1]
 	}
+	top[i] = r
 }
 
 // takeBest returns the best centroids that an earlier range has found and nobody adds to,
 // or none: as many lists are made as ranges are screened at a time.
-func (q *query) takeBest() []kernels.CentroidScore {
+func (q *query) takeBest() []ranked {
 	x := &q.screen
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,17 +104,10 @@ func (q *query) takeBest() []kernels.CentroidScore {
 		x.best = append(x.best, nil)
 	}
 	best := resize(x.best[x.filled], q.N*x.keep)
-	noCentroids(best)
+	clear(best)
 	x.best[x.filled] = best
 	x.filled++
 	return best
-}
-
-// noCentroids fills a list with what any centroid is before.
-func noCentroids(list []kernels.CentroidScore) {
-	for i := range list {
-		list[i] = kernels.CentroidScore{Centroid: math.MaxUint32, Score: float32(math.Inf(-1))}
-	}
 }
 
 // topScreened is Top where S is screened: of the best by products of bytes, those that
@@ -117,20 +121,29 @@ func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
 	for _, other := range x.best[1:x.filled] {
 		for i, c := range other {
 			t := i / x.keep
-			insertCentroid(best[t*x.keep:(t+1)*x.keep], c)
+			insertRanked(best[t*x.keep:(t+1)*x.keep], c)
 		}
 	}
 	for _, c := range best {
-		if c.Centroid != math.MaxUint32 {
-			q.require(c.Centroid)
+		if c != 0 {
+			q.require(c.centroid())
 		}
 	}
 	q.Fill(0, q.s.codec.Centroids.K)
-	noCentroids(dst[:q.N*n])
-	for i, c := range best {
-		if t := i / x.keep; c.Centroid != math.MaxUint32 {
-			c.Score = q.scores[int(c.Centroid)*q.Stride+t]
-			insertCentroid(dst[t*n:(t+1)*n], c)
+	for t := range q.N {
+		top := best[t*x.keep : (t+1)*x.keep]
+		for i, c := range top {
+			if c != 0 {
+				c = rankedOf(c.centroid(), q.scores[int(c.centroid())*q.Stride+t])
+				top[i] = 0
+				insertRanked(top[:i+1], c)
+			}
+		}
+		for i, c := range top[:n] {
+			dst[t*n+i] = kernels.CentroidScore{Centroid: c.centroid(), Score: float32(math.Inf(-1))}
+			if c != 0 {
+				dst[t*n+i].Score = c.score()
+			}
 		}
 	}
 	x.filled, x.free = 1, append(x.free[:0], best)

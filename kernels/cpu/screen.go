@@ -124,11 +124,11 @@ type screenQuery struct {
 	tokens   []screenToken
 	units    []tier.CoarseUnits // [groups]
 
-	best   [][]kernels.CentroidScore // lists [query tokens, keep] of the best by bytes; by mu
-	filled int                       // of the lists
-	free   [][]kernels.CentroidScore // those that nobody adds to
-	need   []uint64                  // rows of S that were asked for
-	have   []uint64                  // those that are there
+	best   [][]ranked // lists [query tokens, keep] of the best by bytes; by mu
+	filled int        // of the lists
+	free   [][]ranked // those that nobody adds to
+	need   []uint64   // rows of S that were asked for
+	have   []uint64   // those that are there
 }
 
 // screenToken is how a query token is rounded.
@@ -145,7 +145,7 @@ type screenScratch struct {
 	products [screenRows][32]float32
 	plain    []float32 // where bytes are not multiplied
 	units    []tier.CoarseUnits
-	found    [screenRows]uint32
+	found    [screenRows]uint64
 }
 
 // Screen implements [kernels.Query].
@@ -345,7 +345,7 @@ func (q *query) screenScores(lo, hi int) {
 	best := q.takeBest()
 	sc.units = append(sc.units[:0], x.units...)
 	for t := range q.N {
-		sc.units[t/32].Limits[t%32] = below(best[(t+1)*x.keep-1].Score)
+		sc.units[t/32].Limits[t%32] = limitOf(best[(t+1)*x.keep-1])
 	}
 	for c0 := lo; c0 < hi; c0 += screenRows {
 		c1 := min(c0+screenRows, hi)
@@ -356,12 +356,14 @@ func (q *query) screenScores(lo, hi int) {
 		for g := range groups {
 			sums, units := q.products(sc, g, c0, c1), &sc.units[g]
 			n := s.loops.Coarse(q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1], sc.found[:c1-c0], sums, units, scales)
-			for _, r := range sc.found[:n] {
-				for i, v := range sums[r][:min(32, q.N-32*g)] {
-					if v > units.Limits[i] {
+			for _, f := range sc.found[:n] {
+				row, r := &sums[f>>32], uint32(c0)+uint32(f>>32)
+				for columns := uint32(f); columns != 0; columns &= columns - 1 {
+					i := bits.TrailingZeros32(columns)
+					if v := row[i]; v > units.Limits[i] { // which an earlier row has raised
 						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
-						insertCentroid(top, kernels.CentroidScore{Centroid: uint32(c0) + r, Score: v})
-						units.Limits[i] = below(top[len(top)-1].Score)
+						insertRanked(top, rankedOf(r, v))
+						units.Limits[i] = limitOf(top[len(top)-1])
 					}
 				}
 			}
@@ -371,6 +373,14 @@ func (q *query) screenScores(lo, hi int) {
 	q.mu.Lock()
 	x.free = append(x.free, best)
 	q.mu.Unlock()
+}
+
+// limitOf is what a sum has to exceed to be before the last of a list, or equal to it.
+func limitOf(last ranked) float32 {
+	if last == 0 {
+		return float32(math.Inf(-1))
+	}
+	return last.score() - 1 // sums are integers
 }
 
 // Require implements [kernels.Query].

@@ -1,9 +1,11 @@
 package quality
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Found is how much of the exhaustive results of some questions searches for K documents return.
@@ -47,4 +49,20 @@ func sharesOf(results []search.Result, reference [][]search.Hit, k int) []float6
 		shares[i] = found(results[i].Hits, reference[i][:min(k, len(reference[i]))])
 	}
 	return shares
+}
+
+// InWords says what searches of a class were seen to find; passages is that of its
+// [storage.Defaults].
+func InWords(c storage.DefaultClass, passages bool) string {
+	questions := "held-out queries"
+	if passages {
+		questions = "test questions"
+	}
+	text := fmt.Sprintf("finds %.2f %% (± %.2f) of the exhaustive result, %.0f %% for the worst of %d %s; "+
+		"wanted %.4g and %.3g %%", 100*c.HeldOut, 100*c.Error, 100*c.Worst, c.Queries, questions,
+		100*c.Target, 100*c.WorstTarget)
+	if !c.Confirmed() {
+		text += ", NOT REACHED"
+	}
+	return text
 }

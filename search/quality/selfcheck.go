@@ -2,10 +2,8 @@ package quality
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -16,100 +14,172 @@ import (
 
 // SelfCheckOptions of [SelfCheck].
 type SelfCheckOptions struct {
-	// Questions is how many are made; 0: 64, or fewer where these would take more than a
-	// twenty-fifth of what a build takes one processor.
+	// Questions is how many are made; 0: as many as tell the recall to 0.001, up to 512, or fewer
+	// where these would take more than a tenth of what a build takes one processor.
 	Questions int
 	// OnDevice says that a device has built the index, in so little time that a quarter of the
-	// questions are made, 16 or more.
+	// questions are made, 64 or more.
 	OnDevice bool
-	// Seed decides of which passages they are.
+	// Seed decides of which documents they are.
 	Seed uint64
 	// Progress, where set, hears how far the check is.
 	Progress Progress
 }
 
 const (
-	// questionTokens is how many tokens a question has.
-	questionTokens = 32
-	// questionCosine is that between a token of a question and the one it is made of.
-	questionCosine = 0.8
-	// realLoss is how many times as much real questions lose as those of passages: 1.5 to
-	// 3.1 were measured (docs/lab/search-quality.md).
-	realLoss = 3
-	// mostQuestions and leastQuestions bound how many there are.
-	mostQuestions, leastQuestions = 64, 16
+	// wantedError is the standard error of a recall from which on no more questions are made.
+	wantedError = 0.001
+	// questionBlock is how many questions are made before it is decided whether they are enough.
+	questionBlock = 64
+	// mostQuestions and leastQuestions bound how many there are; leastOnDevice is for a check after
+	// a build by a device.
+	mostQuestions, leastQuestions, leastOnDevice = 512, 20, 64
 	// referenceDocs is how many documents, best by centroids, the reference scores.
 	referenceDocs = 8192
+	// checkShare is the part of the time of a build that its check may take.
+	checkShare = 0.1
 )
 
 // effortLadder is tried from the first on.
 var effortLadder = []float64{1, math.Sqrt2, 2, 2 * math.Sqrt2, 4}
 
 // SelfCheck measures what searches with derived budgets find, by questions made from the
-// documents of the index itself: tokens of one document, drawn at random and turned
-// towards random directions. Where that is too little it multiplies the budgets
-// ([search.Options.Effort]) until it is enough. The result is for
+// documents of the index itself: each of a few words that a document shares with others that are
+// like it, with noise, and of tokens that repeat these. Where searches find too little of
+// the exhaustive result (0.995 of it less a standard error, or 0.7 for one question) it multiplies
+// the budgets ([search.Options.Effort]) until it is enough. The result is for
 // [index.Index.SetDefaults], with [storage.Defaults.Passages] set; it is nil for an index
 // so small that the check would not pay.
 //
-// Such questions are easier than real ones: they ask for what is there. So a real
-// question is taken to lose three times as much, which is the HeldOut of a class, and the
-// effort is one with which that reaches the target. It is an estimate from few questions,
-// and says nothing of judgements; [Tune] with real queries tells more, and also finds what
-// is cheaper. The reference is exhaustive up to 8,192 documents; of more, it is a scan
-// whose best 8,192 are scored exactly.
+// Real questions were found to lose as much, within 0.002 (docs/lab/search-quality.md). It is an
+// estimate nevertheless, and says nothing of judgements; [Tune] with real queries tells more, and
+// also finds what is cheaper. The reference is exhaustive up to 8,192 documents; of more, it is a
+// scan whose best 8,192 are scored exactly.
 //
 // Errors: [search.ErrOption], those of Search.
 func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions) (*storage.Defaults, error) {
 	if o.Questions < 0 {
 		return nil, fmt.Errorf("%w: %d questions", search.ErrOption, o.Questions)
 	}
-	n := o.Questions
-	if n == 0 {
-		if n = affordable(snap); n < leastQuestions {
+	most := o.Questions
+	if most == 0 {
+		if most = affordable(snap); most < leastQuestions {
 			return nil, nil
 		}
 		if o.OnDevice {
-			n = max(n/4, leastQuestions)
+			most = min(most, max(most/4, leastOnDevice))
 		}
 	}
-	qs, err := questions(ctx, snap, n, o.Seed)
-	if err != nil || len(qs) < min(n, leastQuestions) {
-		return nil, err
-	}
 	at := e.At(snap)
-	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(usualK))
-	reference, err := exhaustive(ctx, at, qs, wide, o.Progress)
+	c := &selfCheck{at: at, o: &o, shares: make([][]float64, len(usualK))}
+	threads, err := threadsOf(ctx, e)
 	if err != nil {
 		return nil, err
+	}
+	a := &asker{at: at, snap: snap, dim: snap.Dim(), seed: o.Seed, threads: threads}
+	for made := 0; made < most; made += questionBlock {
+		qs, err := a.make(ctx, made, min(made+questionBlock, most))
+		if err != nil {
+			return nil, err
+		}
+		if err := c.ask(ctx, qs); err != nil {
+			return nil, err
+		}
+		report(o.Progress, "self-check", len(c.qs), most, "questions")
+		if o.Questions == 0 && c.sure() {
+			break
+		}
+	}
+	if len(c.qs) < min(most, leastQuestions) {
+		return nil, nil
 	}
 	state := snap.State()
 	d := &storage.Defaults{Docs: state.Documents(), Tokens: state.LiveTokens,
 		Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(), Passages: true}
-	for _, k := range usualK {
-		u := newTuner(at, snap, k, usualRecall, o.Progress)
-		u.useQueries(qs, reference, nil)
-		c := storage.DefaultClass{K: k, Target: usualRecall, Queries: len(qs)}
-		for _, effort := range effortLadder {
-			t, err := u.try(ctx, Setting{Effort: effort})
-			if err != nil {
-				return nil, err
-			}
-			c.Effort, c.Recall = effort, t.Recall
-			if c.HeldOut = max(1-realLoss*(1-t.Recall), 0); c.Confirmed() {
-				break
-			}
+	for i := range usualK {
+		class, err := c.class(ctx, i)
+		if err != nil {
+			return nil, err
 		}
-		d.Classes = append(d.Classes, c)
+		d.Classes = append(d.Classes, class)
 	}
 	return d, nil
 }
 
-// affordable is how many questions take no more than a twenty-fifth of the build, on one
+// selfCheck has the questions that were asked, and what was found.
+type selfCheck struct {
+	at        search.Searcher
+	o         *SelfCheckOptions
+	qs        []search.Query
+	reference [][]search.Hit
+	shares    [][]float64 // of each class, with the first effort
+}
+
+// ask adds questions.
+func (c *selfCheck) ask(ctx context.Context, qs []search.Query) error {
+	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(usualK))
+	reference, err := exhaustive(ctx, c.at, qs, wide, nil)
+	if err != nil {
+		return err
+	}
+	for i, k := range usualK {
+		shares, err := c.search(ctx, qs, reference, k, effortLadder[0])
+		if err != nil {
+			return err
+		}
+		c.shares[i] = append(c.shares[i], shares...)
+	}
+	c.qs, c.reference = append(c.qs, qs...), append(c.reference, reference...)
+	return nil
+}
+
+// search is the share of each question that searches of an effort find.
+func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][]search.Hit, k int, effort float64) (
+	[]float64, error,
+) {
+	results, err := c.at.SearchBatch(ctx, qs, Setting{Effort: effort}.Options(k))
+	if err != nil {
+		return nil, err
+	}
+	return sharesOf(results, reference, k), nil
+}
+
+// sure reports whether the recall of every class is known as well as is wanted.
+func (c *selfCheck) sure() bool {
+	for i, k := range usualK {
+		if foundOf(k, c.shares[i]).Error > wantedError {
+			return false
+		}
+	}
+	return true
+}
+
+// class finds the effort of one class.
+func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, error) {
+	k, shares := usualK[i], c.shares[i]
+	class := storage.DefaultClass{K: k, Target: usualRecall, WorstTarget: worstFor(usualRecall), Queries: len(c.qs)}
+	for step, effort := range effortLadder {
+		if step > 0 {
+			var err error
+			if shares, err = c.search(ctx, c.qs, c.reference, k, effort); err != nil {
+				return class, err
+			}
+		}
+		f := foundOf(k, shares)
+		class.Effort, class.Recall, class.HeldOut, class.Worst, class.Error = effort, f.Recall, f.Recall, f.Worst, f.Error
+		report(c.o.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
+		if f.Recall-f.Error >= class.Target && f.Worst >= class.WorstTarget {
+			break
+		}
+	}
+	return class, nil
+}
+
+// affordable is how many questions take no more than their share of the build, on one
 // processor: a build compares each of its tokens, and five times those of the sample, with
 // all centroids, at 0.5·10¹² operations a second; a question scores tokens by centroids in
-// 0.5 ns, exactly in 16, and costs about half of that again for the searches that are
-// measured.
+// 0.5 ns, exactly in 16, and costs about 2.5 times as much again for the searches that make it and
+// those that are measured.
 func affordable(snap *index.Snapshot) int {
 	h, state := snap.Header(), snap.State()
 	if state.Live == 0 {
@@ -118,47 +188,6 @@ func affordable(snap *index.Snapshot) int {
 	tokens := float64(state.LiveTokens)
 	exact := tokens * min(referenceDocs/float64(state.Live), 1)
 	build := 2 * float64(h.Centroids) * float64(h.Dim) * (tokens + 5*float64(h.Build.SampleRows)) / 0.5e12
-	question := 1.5 * (0.5e-9*tokens + 16e-9*exact)
-	return int(min(build/25/max(question, 1e-9), mostQuestions))
-}
-
-// questions makes queries of documents drawn at random. Documents of fewer than 8 tokens
-// are passed over; so there may be fewer than n.
-func questions(ctx context.Context, snap *index.Snapshot, n int, seed uint64) (qs []search.Query, err error) {
-	docs, dim := snap.State().Docs, snap.Dim()
-	rng := rand.New(rand.NewPCG(seed, 0x73656c66))
-	side := math.Sqrt(1 - questionCosine*questionCosine)
-	noise := make([]float64, dim)
-	for tries := 0; len(qs) < n && docs > 0 && tries < 16*n; tries++ {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		v, err := snap.Vectors(rng.Uint32N(docs))
-		if errors.Is(err, index.ErrNotFound) {
-			continue // deleted
-		}
-		if err != nil {
-			return nil, err
-		}
-		rows := len(v) / dim
-		if rows < 8 {
-			continue
-		}
-		q := search.Query{Vectors: make([]float32, 0, questionTokens*dim), Dim: dim}
-		for range questionTokens {
-			token := v[rng.IntN(rows)*dim:][:dim]
-			var own, other float64
-			for j, x := range token {
-				noise[j] = rng.NormFloat64()
-				own += float64(float64(x) * float64(x))
-				other += float64(noise[j] * noise[j])
-			}
-			turn := float64(side * math.Sqrt(own/max(other, 1e-30)))
-			for j, x := range token {
-				q.Vectors = append(q.Vectors, float32(float64(questionCosine*float64(x))+float64(turn*noise[j])))
-			}
-		}
-		qs = append(qs, q)
-	}
-	return qs, nil
+	question := 3.5 * (0.5e-9*tokens + 16e-9*exact)
+	return int(min(checkShare*build/max(question, 1e-9), mostQuestions))
 }

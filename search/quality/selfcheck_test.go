@@ -29,7 +29,9 @@ func TestSelfCheck(t *testing.T) {
 		c := d.Classes[i]
 		require.Equal(t, k, c.K)
 		require.Equal(t, 20, c.Queries)
-		require.InDelta(t, 1-realLoss*(1-c.Recall), c.HeldOut, 1e-12)
+		require.Equal(t, c.Recall, c.HeldOut)
+		require.InDelta(t, 0.7, c.WorstTarget, 1e-12)
+		require.Positive(t, c.Error)
 		require.True(t, c.Confirmed() || c.Effort == effortLadder[len(effortLadder)-1])
 	}
 	require.NoError(t, d.Validate())
@@ -51,6 +53,75 @@ func TestSelfCheck(t *testing.T) {
 	require.Equal(t, exact(search.Options{Effort: 4}), exact(search.Options{}))
 	require.Greater(t, exact(search.Options{}), exact(search.Options{Effort: 0.25}))
 	require.Equal(t, exact(search.Options{Effort: 1}), exact(search.Options{Derive: true}))
+}
+
+// What searches miss is told within the error that is told beside it, and the least effort that
+// is enough is chosen.
+func TestSelfCheckFindsWhatIsMissing(t *testing.T) {
+	for _, c := range []struct {
+		miss    float64
+		helps   bool
+		efforts []float64 // of k = 10 and 100
+	}{
+		{0, false, []float64{1, 1}},
+		{0.015, true, []float64{2, 2}}, // to 0.0075 with √2, 0.00375 with 2
+		{0.2, true, []float64{4, 4}},   // to 0.0125, which is not enough
+		{0.02, false, []float64{4, 4}},
+	} {
+		check := &selfCheck{at: &planted{miss: c.miss, helps: c.helps}, o: &SelfCheckOptions{}, shares: make([][]float64, 2)}
+		for block := range 8 {
+			var qs []search.Query
+			for i := range questionBlock {
+				qs = append(qs, search.Query{Vectors: []float32{float32(block), float32(i)}})
+			}
+			require.NoError(t, check.ask(t.Context(), qs))
+		}
+		require.Equal(t, c.miss == 0, check.sure(), "10 documents a question tell little")
+		for i, k := range usualK {
+			f := foundOf(k, check.shares[i])
+			require.InDelta(t, 1-c.miss, f.Recall, 4*f.Error)
+			got, err := check.class(t.Context(), i)
+			require.NoError(t, err)
+			miss := c.miss
+			if c.helps {
+				miss /= got.Effort * got.Effort
+			}
+			require.InDelta(t, 1-miss, got.Recall, 4*got.Error)
+			require.LessOrEqual(t, got.Worst, got.Recall)
+			require.Equal(t, c.efforts[i], got.Effort)
+			require.Equal(t, 512, got.Queries)
+			require.Equal(t, miss < 0.005, got.Confirmed())
+		}
+	}
+}
+
+// Questions depend on seed and number alone, are of unit vectors, and are more like each other
+// inside than documents are.
+func TestQuestions(t *testing.T) {
+	e, snap, _, _ := recallIndex(t)
+	a := &asker{at: e.At(snap), snap: snap, dim: snap.Dim(), seed: 3, threads: 2}
+	qs, err := a.make(t.Context(), 0, 20)
+	require.NoError(t, err)
+	require.Len(t, qs, 20)
+	for _, threads := range []int{1, 3} {
+		again := &asker{at: e.At(snap), snap: snap, dim: snap.Dim(), seed: 3, threads: threads}
+		first, err := again.make(t.Context(), 0, 7)
+		require.NoError(t, err)
+		rest, err := again.make(t.Context(), 7, 20)
+		require.NoError(t, err)
+		require.Equal(t, qs, append(first, rest...))
+	}
+	other := &asker{at: e.At(snap), snap: snap, dim: snap.Dim(), seed: 4, threads: 1}
+	different, err := other.make(t.Context(), 0, 1)
+	require.NoError(t, err)
+	require.NotEqual(t, qs[0], different[0])
+	for _, q := range qs {
+		require.Len(t, q.Vectors, questionTokens*snap.Dim())
+		for i := range questionTokens {
+			v := q.Vectors[i*snap.Dim():][:snap.Dim()]
+			require.InDelta(t, 1, product(v, v), 1e-5)
+		}
+	}
 }
 
 func TestSelfCheckRefuses(t *testing.T) {

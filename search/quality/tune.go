@@ -17,6 +17,9 @@ import (
 type TuneOptions struct {
 	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.995.
 	Recall float64
+	// Worst is the recall that is wanted for each query, at most 1; 0: what goes with Recall, 0.7
+	// with 0.995.
+	Worst float64
 	// K are the classes of k to tune for; none: 10 and 100.
 	K []int
 	// Progress, where set, hears how many settings were tried.
@@ -28,9 +31,13 @@ const usualRecall = 0.995
 
 var usualK = []int{10, 100}
 
+// worstFor is the recall of the worst query that goes with a mean.
+func worstFor(recall float64) float64 { return max(1-float64(60*(1-recall)), 0) }
+
 // Tuning is the outcome of [Tune].
 type Tuning struct {
-	Target float64 `json:"target"` // the recall that was wanted
+	Target      float64 `json:"target"`       // the recall that was wanted
+	WorstTarget float64 `json:"worst_target"` // and that of the worst query
 	// TunedOn and HeldOut are the numbers of the queries of either half.
 	TunedOn []int   `json:"-"`
 	HeldOut []int   `json:"-"`
@@ -49,7 +56,7 @@ type Tuned struct {
 	// Margin is by how much Tuned.Recall had to exceed the target: the standard
 	// error of the difference of the halves.
 	Margin float64 `json:"margin"`
-	// Confirmed: the queries held out reach the target.
+	// Confirmed: the queries held out reach the target, and the worst of them its own.
 	Confirmed bool `json:"confirmed"`
 	// Trials are all that were tried, in order.
 	Trials []Trial `json:"trials"`
@@ -83,14 +90,15 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 	for _, c := range t.Classes {
 		d.Classes = append(d.Classes, storage.DefaultClass{
 			K: c.K, Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan,
-			Target: t.Target, Recall: c.Tuned.Recall, HeldOut: c.HeldOut.Recall, Queries: len(t.HeldOut),
+			Target: t.Target, WorstTarget: t.WorstTarget, Recall: c.Tuned.Recall, HeldOut: c.HeldOut.Recall,
+			Worst: c.HeldOut.Worst, Error: c.HeldOut.Error, Queries: len(t.HeldOut),
 		})
 	}
 	return d
 }
 
 // Tune looks for the cheapest setting that reaches a recall of exhaustive
-// search on one half of the queries, drawn by the seed, and measures it on the
+// search, in the mean and for the worst query, on one half of the queries, drawn by the seed, and measures it on the
 // other half. What a setting costs is counted, so that a busy machine changes nothing.
 // Among settings that cost about the same the one that finds most is taken, and what
 // is derived for each query stays unless something is clearly cheaper.
@@ -111,6 +119,12 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	if !(o.Recall > 0 && o.Recall <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", search.ErrOption, o.Recall)
 	}
+	if o.Worst == 0 {
+		o.Worst = worstFor(o.Recall)
+	}
+	if !(o.Worst >= 0 && o.Worst <= 1) {
+		return nil, fmt.Errorf("%w: a recall of %g for the worst query; 0 to 1 is possible", search.ErrOption, o.Worst)
+	}
 	if len(o.K) == 0 {
 		o.K = usualK
 	}
@@ -126,13 +140,13 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	if err != nil {
 		return nil, err
 	}
-	t := &Tuning{Target: o.Recall}
+	t := &Tuning{Target: o.Recall, WorstTarget: o.Worst}
 	order := rand.New(rand.NewPCG(0, 0)).Perm(len(qs))
 	t.TunedOn, t.HeldOut = order[:(len(qs)+1)/2], order[(len(qs)+1)/2:]
 	slices.Sort(t.TunedOn)
 	slices.Sort(t.HeldOut)
 	for _, k := range ks {
-		u := newTuner(at, snap, k, o.Recall, o.Progress)
+		u := newTuner(at, snap, k, o.Recall, o.Worst, o.Progress)
 		u.useQueries(qs, reference, t.TunedOn)
 		c, err := u.tune(ctx)
 		if err != nil {
@@ -145,7 +159,7 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 		if c.Derived, err = u.measure(ctx, Setting{}, finalRepeats); err != nil {
 			return nil, err
 		}
-		c.Confirmed = c.HeldOut.Recall >= o.Recall
+		c.Confirmed = c.HeldOut.Recall >= o.Recall && c.HeldOut.Worst >= o.Worst
 		t.Classes = append(t.Classes, *c)
 	}
 	return t, nil
@@ -157,6 +171,7 @@ type tuner struct {
 	snap     *index.Snapshot
 	k        int
 	target   float64
+	worst    float64
 	progress Progress
 
 	qs        []search.Query
@@ -167,8 +182,8 @@ type tuner struct {
 	before    float64      // work before exact scores in the last number of probes
 }
 
-func newTuner(at *search.Engine, snap *index.Snapshot, k int, target float64, progress Progress) *tuner {
-	return &tuner{at: at, snap: snap, k: k, target: target, progress: progress, tried: map[Setting]Trial{}}
+func newTuner(at *search.Engine, snap *index.Snapshot, k int, target, worst float64, progress Progress) *tuner {
+	return &tuner{at: at, snap: snap, k: k, target: target, worst: worst, progress: progress, tried: map[Setting]Trial{}}
 }
 
 // useQueries measures with the queries of some numbers from now on; nil: with all.
@@ -237,7 +252,7 @@ func (u *tuner) margin(t Trial) float64 {
 	return math.Sqrt2 * t.Error
 }
 
-func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target }
+func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target && t.Worst >= u.worst }
 
 const (
 	finalRepeats = 3    // passes for the times that are told

@@ -183,7 +183,8 @@ Memory, --memory, is one of the options that must be the same.
 
 At the end some questions are made from the documents, to see what searches for 10
 and 100 documents find of what all scores would, and how much they have to look at; that
-is stored, and plaid info shows it. Real questions are harder: plaid tune is for those.
+is stored, and plaid info shows it. They are about as hard as real ones; plaid tune is for
+those of your users.
 A small index is not checked, nor with --no-check.
 
 An index that is there is replaced only with --force, and stays as it is, and

@@ -98,7 +98,7 @@ func TestTuneVerdict(t *testing.T) {
 		}
 	}
 	r := tuneReport{Target: 0.99, Classes: []quality.Tuned{{K: 10, Setting: quality.Setting{Probes: 4}, HeldOut: quality.Trial{Recall: 0.98, Cost: time.Millisecond}}}}
-	require.Regexp(t, `(?m)^ *10 +4 +· +· +0\.0000 +0\.9800 +0 +1\.000 .* NOT CONFIRMED$`, string(r.table()))
+	require.Regexp(t, `(?m)^ *10 +4 +· +· +0\.0000 +0\.9800 +0\.00 +0 +1\.000 .* NOT CONFIRMED$`, string(r.table()))
 	require.NotContains(t, string(r.table()), "stored")
 	r.Stored = true
 	require.Contains(t, string(r.table()), "stored as the defaults")

@@ -33,6 +33,8 @@ type tuneFlags struct {
 func (t *tuneFlags) register(f *pflag.FlagSet) {
 	t.queries.Register(f)
 	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
+	f.Var(flags.Weight(&t.o.Worst, 0), "worst",
+		"share of it to find for the worst query (0: what goes with --recall, 0.7 with 0.995)")
 	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	t.device.RegisterEncoding(f)
@@ -48,7 +50,7 @@ func (a *app) tuneCommand() *cobra.Command {
 		Short: "Find the cheapest search parameters and store them",
 		Long: `
 Find, for each k, the cheapest parameters whose searches reach a recall of the
-exhaustive result. They are chosen on one half of the queries, where they must
+exhaustive result, in the mean and for the worst query. They are chosen on one half of the queries, where they must
 exceed the target by a standard error, and measured on the other half. If that
 reaches the target too they are stored in the index, as its defaults: searches
 without a filter that name no parameters use them. If it does not, that is said,
@@ -112,6 +114,7 @@ type tuneReport struct {
 	Queries int             `json:"queries"`
 	HeldOut int             `json:"held_out_queries"`
 	Target  float64         `json:"target"`
+	Worst   float64         `json:"worst_target"`
 	Classes []quality.Tuned `json:"classes"`
 	Stored  bool            `json:"stored"`
 }
@@ -139,7 +142,8 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	if err != nil {
 		return err
 	}
-	rep.HeldOut, rep.Target, rep.Classes = len(tuning.HeldOut), tuning.Target, tuning.Classes
+	rep.HeldOut, rep.Classes = len(tuning.HeldOut), tuning.Classes
+	rep.Target, rep.Worst = tuning.Target, tuning.WorstTarget
 	keep, verdict := t.verdict(tuning.Confirmed())
 	if keep {
 		err := a.open(ctx, path, true, func(ix *index.Index) error {
@@ -161,7 +165,7 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	case t.dryRun:
 		return false, errUnconfirmed
 	}
-	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim lower (--recall %s), "+
+	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim lower (--recall %s, --worst), "+
 		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters meanwhile",
 		errUnconfirmed, out.Float(lower(t.o.Recall)))
 }
@@ -191,10 +195,11 @@ func store(ix *index.Index, d *storage.Defaults, state storage.State, generation
 
 func (r *tuneReport) table() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, tuned on %s, checked on %d held out\n\n", r.Index, out.Float(r.Target),
-		out.Queries(r.Queries-r.HeldOut), r.HeldOut)
+	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d held out\n\n",
+		r.Index, out.Float(r.Target), r.Worst, out.Queries(r.Queries-r.HeldOut), r.HeldOut)
 	t := out.Table{Indent: 2}
-	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "work", "ms", "untuned: held out", "work", "ms", "tried")
+	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "worst", "work", "ms", "untuned: held out",
+		"work", "ms", "tried")
 	for _, c := range r.Classes {
 		verdict := "confirmed"
 		if !c.Confirmed {
@@ -202,7 +207,9 @@ func (r *tuneReport) table() []byte {
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
 		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
-			out.Fixed(c.HeldOut.Recall), out.Rate(c.HeldOut.Work), ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost), strconv.Itoa(len(c.Trials)))
+			out.Fixed(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
+			ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
+			strconv.Itoa(len(c.Trials)))
 		t.Remark(verdict)
 	}
 	t.Print(&b)
@@ -244,16 +251,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	}
 	line(how, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
-		not := ""
-		if !c.Confirmed() {
-			not = ", NOT CONFIRMED"
-		}
-		setting := settingOf(c)
-		if d.Passages {
-			line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", setting, checkedText(c))
-			continue
-		}
-		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, out.Queries(c.Queries), out.Float(c.Target), not)
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingOf(c), quality.InWords(c, d.Passages))
 	}
 }
 
@@ -303,16 +301,6 @@ func checkedLines(b *bytes.Buffer, d *storage.Defaults) {
 		if c.Effort != 0 && c.Effort != 1 {
 			setting = quality.Setting{Effort: c.Effort}.String() + "; "
 		}
-		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, checkedText(c))
+		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, quality.InWords(c, d.Passages))
 	}
-}
-
-// checkedText is what questions made from passages have shown of a class.
-func checkedText(c storage.DefaultClass) string {
-	text := fmt.Sprintf("recall %.3f on %s (target %s; expect about %.3f on real ones)", c.Recall,
-		out.Plural(c.Queries, "test question"), out.Float(c.Target), c.HeldOut)
-	if !c.Confirmed() {
-		text += ", NOT REACHED"
-	}
-	return text
 }

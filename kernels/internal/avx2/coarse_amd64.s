@@ -5,9 +5,9 @@
 //	SI  products              R10  the row
 //	DI  words                 R8   bytes
 //	R9  rows found            R11  how many
-//	DX  scales, or 0          CX   rows
+//	DX  scales, or 0          CX   columns that are above, of which R15 has 8
 //	AX  limits                BX, R12, R13, R14  units of the bytes and of the words
-//	Y1  what is above         Y4 to Y7  bytes, in 32 bits
+//	Y4 to Y7  bytes, in 32 bits
 //	Y10 bias                  Y11  0
 //	Y12 order of the bytes after packing         Y13  scale of the row
 
@@ -15,7 +15,9 @@
 #define STRIP(col, bytes, words) \
 	VMOVUPS (col*4)(SI), Y0             \
 	VCMPPS  $0x1e, (col*4)(AX), Y0, Y2  \
-	VORPS   Y2, Y1, Y1                  \
+	VMOVMSKPS Y2, R15                   \
+	SHLL    $col, R15                   \
+	ORL     R15, CX                     \
 	VMULPS  (col*4)(BX), Y0, bytes      \
 	VADDPS  (col*4)(R12), bytes, bytes  \
 	VCVTTPS2DQ bytes, bytes             \
@@ -31,13 +33,12 @@ DATA order<>+16(SB)/8, $0x0000000600000002
 DATA order<>+24(SB)/8, $0x0000000700000003
 GLOBL order<>(SB), RODATA|NOPTR, $32
 
-// func Coarse(words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32, mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32) int
+// func Coarse(words [][8]uint64, bytes [][4]uint64, found []uint64, products [][32]float32, mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32) int
 TEXT ·Coarse(SB), NOSPLIT, $0-176
 	MOVQ words_base+0(FP), DI
 	MOVQ bytes_base+24(FP), R8
 	MOVQ found_base+48(FP), R9
 	MOVQ products_base+72(FP), SI
-	MOVQ products_len+80(FP), CX
 	MOVQ mulBytes+96(FP), BX
 	MOVQ addBytes+104(FP), R12
 	MOVQ mulWords+112(FP), R13
@@ -54,14 +55,14 @@ TEXT ·Coarse(SB), NOSPLIT, $0-176
 	XORL R11, R11
 
 row:
-	CMPQ R10, CX
+	CMPQ R10, products_len+80(FP)
 	JGE  return
 	TESTQ DX, DX
 	JEQ  unscaled
 	VBROADCASTSS (DX)(R10*4), Y13
 
 unscaled:
-	VXORPS Y1, Y1, Y1
+	XORL CX, CX
 	STRIP(0, Y4, Y8)
 	STRIP(8, Y5, Y9)
 	VPACKUSDW Y9, Y8, Y8
@@ -80,9 +81,9 @@ unscaled:
 	VPERMD Y4, Y12, Y4
 	VMOVDQU Y4, (R8)
 
-	VMOVMSKPS Y1, R15
-	MOVL R10, (R9)(R11*4) // to stay, or to be overwritten
-	NEGL R15              // carry: not 0
+	MOVL CX, (R9)(R11*8) // to stay, or to be overwritten
+	MOVL R10, 4(R9)(R11*8)
+	NEGL CX              // carry: not 0
 	ADCQ $0, R11
 	ADDQ $128, SI
 	ADDQ $64, DI

@@ -67,7 +67,7 @@ func Pack(dst *byte, x, step []float32) (unit, err, norm float32)
 //
 //go:noescape
 func Coarse(
-	words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32,
+	words [][8]uint64, bytes [][4]uint64, found []uint64, products [][32]float32,
 	mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32,
 ) int
 

@@ -4,7 +4,7 @@
 
 //	SI  products              R10  the row
 //	DI  words                 R8   bytes
-//	R9  rows found            R11  how many
+//	R9  rows found            R11  how many       AX  columns that are above
 //	DX  scales, or 0          CX   rows
 //	Z16 to Z19  units of the bytes    Z20 to Z23  of the words
 //	Z24, Z25    limits                Z26         bias
@@ -22,11 +22,13 @@
 	VMOVUPS (u*128+64)(SI), y       \
 	VCMPPS $30, Z24, x, K1          \
 	VCMPPS $30, Z25, y, K2          \
-	LEAQ 1(R11), BX                 \
-	MOVL R10, (R9)(R11*4)           \
+	KUNPCKWD K1, K2, K1             \
+	KMOVD K1, AX                    \
+	MOVL AX, (R9)(R11*8)            \
+	MOVL R10, 4(R9)(R11*8)          \
 	INCQ R10                        \
-	KORTESTW K1, K2                 \
-	CMOVQNE BX, R11                 \
+	NEGL AX                         \
+	ADCQ $0, R11                    \
 	TESTQ DX, DX                    \
 	JEQ  unscaled                   \
 	VMULPS.BCST (DX)(R10*4), Z22, Z6 \
@@ -68,7 +70,7 @@ DATA order<>+112(SB)/8, $0x0036003400320030
 DATA order<>+120(SB)/8, $0x003e003c003a0038
 GLOBL order<>(SB), RODATA|NOPTR, $128
 
-// func Coarse(words [][8]uint64, bytes [][4]uint64, found []uint32, products [][32]float32, mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32) int
+// func Coarse(words [][8]uint64, bytes [][4]uint64, found []uint64, products [][32]float32, mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32) int
 TEXT ·Coarse(SB), NOSPLIT, $0-176
 	MOVQ words_base+0(FP), DI
 	MOVQ bytes_base+24(FP), R8

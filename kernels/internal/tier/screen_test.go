@@ -70,12 +70,12 @@ func BenchmarkCoarse(b *testing.B) {
 		parts := inParts(l.Bytes, l.Words, l.Above)
 		for _, loop := range []struct {
 			name   string
-			coarse func([]Row, []Row4, []uint32, [][32]float32, *CoarseUnits, []float32) int
+			coarse func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int
 		}{{"one", l.Coarse}, {"parts", parts}} {
 			b.Run(tier.Name+"/"+loop.name, func(b *testing.B) {
 				eachBlock(b, nil, func(k int) func(lo, hi int) {
 					words, bytes := make([]Row, k), make([]Row4, k)
-					found, products := make([]uint32, screenBlock), make([][32]float32, screenBlock)
+					found, products := make([]uint64, screenBlock), make([][32]float32, screenBlock)
 					c := &CoarseUnits{Bias: 32768.5}
 					for i := range c.Limits {
 						c.Limits[i] = 1

@@ -108,10 +108,10 @@ type Tokens struct {
 	// tiles the results may exceed 16 bits, of which the lowest are kept.
 	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
 	// Coarse makes of a block of products what Bytes, Words and Above make of rows of S:
-	// bytes, words and the numbers of the rows that exceed the limits, of which it
-	// returns how many there are. All are as long as products, of which all 32 columns are
+	// bytes, words and the rows that exceed the limits, of which it returns how many there
+	// are: above the number of the row, below a bit for each column that does. All are as long as products, of which all 32 columns are
 	// there; scales, of as many rows, may be nil. Words exceed 16 bits where those of Words may.
-	Coarse func(words []Row, bytes []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int
+	Coarse func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int
 
 	// Filter has the loops of the nearest centroid by products of bytes, nil
 	// where there are none.
@@ -193,15 +193,26 @@ func inParts(
 	bytes func([]Row4, []float32, int, int, *[32]float32, *[32]float32),
 	words func([]Row, []float32, int, int, *[32]float32, *[32]float32, float32, []float32),
 	above func([]uint32, []float32, int, int, *[32]float32) int,
-) func([]Row, []Row4, []uint32, [][32]float32, *CoarseUnits, []float32) int {
-	return func(w []Row, b []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int {
+) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
+	return func(w []Row, b []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
 		if len(products) == 0 {
 			return 0
 		}
 		s := unsafe.Slice(&products[0][0], 32*len(products))
 		bytes(b, s, 32, 32, &c.MulBytes, &c.AddBytes)
 		words(w, s, 32, 32, &c.MulWords, &c.LowWords, c.Bias, scales)
-		return above(found, s, 32, 32, &c.Limits)
+		rows := unsafe.Slice((*uint32)(unsafe.Pointer(&found[0])), 2*len(found))[len(found):] // the rear half
+		n := above(rows, s, 32, 32, &c.Limits)
+		for i, r := range rows[:n] {
+			var columns uint32
+			for j, v := range &products[r] {
+				if v > c.Limits[j] {
+					columns |= 1 << j
+				}
+			}
+			found[i] = uint64(r)<<32 | uint64(columns)
+		}
+		return n
 	}
 }
 

@@ -106,10 +106,10 @@ func avx512Tokens() Tokens {
 
 // oneByOne calls a loop that takes units one by one.
 func oneByOne(
-	coarse func([]Row, []Row4, []uint32, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
+	coarse func([]Row, []Row4, []uint64, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
 		float32, []float32) int,
-) func([]Row, []Row4, []uint32, [][32]float32, *CoarseUnits, []float32) int {
-	return func(words []Row, bytes []Row4, found []uint32, products [][32]float32, c *CoarseUnits, scales []float32) int {
+) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
+	return func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
 		return coarse(words, bytes, found, products,
 			&c.MulBytes, &c.AddBytes, &c.MulWords, &c.LowWords, &c.Limits, c.Bias, scales)
 	}

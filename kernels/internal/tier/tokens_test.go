@@ -501,11 +501,24 @@ func testCoarse(t *testing.T, l Tokens, rng *rand.Rand) {
 		if i%3 > 0 {
 			scales = randomFloats(t, rng, m)
 		}
-		words, rows, found := fenced.Slice[[8]uint64](t, m), fenced.Slice[[4]uint64](t, m), fenced.Slice[uint32](t, m)
-		wantWords, wantRows, wantFound := make([][8]uint64, m), make([][4]uint64, m), make([]uint32, m)
+		words, rows, found := fenced.Slice[[8]uint64](t, m), fenced.Slice[[4]uint64](t, m), fenced.Slice[uint64](t, m)
+		wantWords, wantRows, wantFound := make([][8]uint64, m), make([][4]uint64, m), make([]uint64, m)
 		want := portableTokens.Coarse(wantWords, wantRows, wantFound, products, c, scales)
 		got := l.Coarse(words, rows, found, products, c, scales)
-		require.Equal(t, wantFound[:want], append([]uint32{}, found[:got]...), "%d rows, %d columns", m, n)
+		require.Equal(t, wantFound[:want], append([]uint64{}, found[:got]...), "%d rows, %d columns", m, n)
+		above := []uint64{}
+		for r := range products {
+			var columns uint64
+			for s, v := range products[r] {
+				if v > c.Limits[s] {
+					columns |= 1 << s
+				}
+			}
+			if columns != 0 {
+				above = append(above, uint64(r)<<32|columns)
+			}
+		}
+		require.Equal(t, above, wantFound[:want])
 		require.Equal(t, wantRows, append([][4]uint64{}, rows...), "%d rows, %d columns", m, n)
 		require.Equal(t, wantWords, append([][8]uint64{}, words...), "%d rows, %d columns", m, n)
 		for r := range products {
