@@ -65,6 +65,9 @@ type Options struct {
 	AnyModel bool
 	// Growth says when the collection is trained; the zero value is a good choice.
 	Growth collection.Growth
+	// Sampling says which questions are measured in the background, for [Collection.Stats]; the zero
+	// value means none.
+	Sampling collection.Sampling
 	// LockTimeout is how long to wait for another program that has the index; 0: not at
 	// all.
 	LockTimeout time.Duration
@@ -219,6 +222,9 @@ func (c *Collection) check() error {
 	if err == nil {
 		_, err = c.o.Growth.Completed()
 	}
+	if err == nil {
+		_, err = c.o.Sampling.Completed()
+	}
 	if err == nil && c.o.Keywords != nil {
 		if _, err = c.o.Keywords.Check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOption, err)
@@ -229,7 +235,7 @@ func (c *Collection) check() error {
 
 func (c *Collection) open(ctx context.Context) error {
 	o := &store.Options{
-		Growth: c.o.Growth, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+		Growth: c.o.Growth, Sampling: c.o.Sampling, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
 		Derive: func(ctx context.Context, path string, write bool, _ collection.Config) (store.Derived, error) {
 			kw, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{
 				Settings: c.o.Keywords, Write: write, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
@@ -293,6 +299,12 @@ func (c *Collection) closeEncoder() error {
 		return nil
 	}
 	return c.encoder.Close()
+}
+
+// Stats describes the collection, at little cost. The error is [ErrClosed].
+func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
+	st, err := c.docs.Stats(ctx)
+	return st, c.fault(err)
 }
 
 // Index is the index file, for what this type does not do: facets, exports, checks, a

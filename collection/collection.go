@@ -219,6 +219,8 @@ type Stats struct {
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	Queue    QueueStats        `json:"queue"`  // what waits to be written
 	Counts   Counts            `json:"counts"` // since the collection was opened
+	// Sampled is what searches have found by questions that were sampled; nil: none were.
+	Sampled *Sampled `json:"sampled,omitempty"`
 }
 
 // GrowthStats say how a collection is kept.

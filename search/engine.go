@@ -223,10 +223,19 @@ func (c *core) call(ctx context.Context, all *collection, qs []Query, o *Options
 	if err != nil {
 		return nil, err
 	}
-	return &call{
+	call := &call{
 		coll: all, queries: qs, request: r, filtered: filtered, threads: c.threads, allowed: o.selecting(ctx, all, qs),
-		turn: turn{s: c.scheduler, end: c.end},
-	}, nil
+		turn: c.turnOf(ctx),
+	}
+	if call.turn.aside {
+		call.threads = 1
+	}
+	return call, nil
+}
+
+// turnOf returns the turn of a call.
+func (c *core) turnOf(ctx context.Context) turn {
+	return turn{s: c.scheduler, end: c.end, aside: ctx.Value(background{}) != nil}
 }
 
 // requestOf is what query i asks for.
@@ -326,7 +335,7 @@ func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
 		return nil, err
 	}
 	again := *of
-	again.turn = turn{s: of.turn.s, end: of.turn.end}
+	again.turn = of.turn.fresh()
 	for _, r := range []*request{&again.request, &again.filtered} {
 		r.mode, r.k, r.payload, r.share = Exhaustive, 1, false, 1
 		for i := range results {

@@ -123,7 +123,7 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
 	f := o.Feedback
 	var liked, unliked []Place
-	turn := turn{s: c.scheduler, end: c.end} // the index is read in turn, as by searches
+	turn := c.turnOf(ctx) // the index is read in turn, as by searches
 	waited, err := turn.inTurn(ctx, f.bytes(all, 0), func() (err error) {
 		if liked, err = namedDocs(ctx, all, "like", f.Like); err == nil {
 			unliked, err = namedDocs(ctx, all, "unlike", f.Unlike)

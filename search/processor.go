@@ -104,6 +104,8 @@ type workers struct {
 	pool parallel.Pool
 	path string
 	fn   func(i int) error
+	// giveWay is called before each piece, where the search is in the background.
+	giveWay func() error
 }
 
 // forEach calls fn for 0 to n−1 on the caller's goroutine, which storage.Guard
@@ -113,12 +115,20 @@ func (w *workers) forEach(ctx context.Context, c *call, threads, n int, fn func(
 	extra := c.turn.borrow(min(threads, n) - 1)
 	defer c.turn.giveBack(extra)
 	w.path, w.fn = c.coll.first().Path(), fn
-	defer func() { w.fn = nil }()
+	if c.turn.aside {
+		w.giveWay = func() error { return c.turn.giveWay(ctx) }
+	}
+	defer func() { w.fn, w.giveWay = nil, nil }()
 	return w.pool.Run(ctx, n, 1+extra, w)
 }
 
 // Run implements [parallel.Runner].
 func (w *workers) Run(worker, i int) error {
+	if w.giveWay != nil {
+		if err := w.giveWay(); err != nil {
+			return err
+		}
+	}
 	if worker == 0 {
 		return w.fn(i)
 	}

@@ -21,8 +21,7 @@ import (
 //     allows.
 //
 // It does not limit the number of calls, which cost little while they wait, nor what a
-// device does, and knows no priorities: searches of less importance get engines with a
-// scheduler of their own.
+// device does. Searches of less importance give way to all others ([InBackground]).
 type Scheduler struct {
 	workers int
 	bytes   int64
@@ -31,6 +30,10 @@ type Scheduler struct {
 	idle  int     // workers
 	free  int64   // bytes
 	turns []*turn // calls with queries that wait, the next one first
+	// Of queries in the background behind has those that wait for a worker, one that gave its own
+	// away first, and aside counts those that have one.
+	behind []*waiter
+	aside  int
 }
 
 // bytesOfWorker is the budget of a scheduler for each worker, where none is given.
@@ -60,7 +63,11 @@ type turn struct {
 	s       *Scheduler
 	end     context.Context // of the engine; ends all waiting, with ErrClosed
 	waiting []*waiter
+	aside   bool // the call is in the background
 }
+
+// fresh returns a turn of the same call for other queries.
+func (t *turn) fresh() turn { return turn{s: t.s, end: t.end, aside: t.aside} }
 
 // waiter is a query that waits.
 type waiter struct {
@@ -72,6 +79,9 @@ type waiter struct {
 // it waited. What it takes is given back with release.
 func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, err error) {
 	s := t.s
+	if t.aside {
+		return t.acquireAside(ctx, false)
+	}
 	bytes = min(bytes, s.bytes)
 	s.mu.Lock()
 	if len(s.turns) == 0 && s.idle > 0 && bytes <= s.free {
@@ -122,7 +132,11 @@ func (t *turn) release(bytes int64) {
 	s := t.s
 	s.mu.Lock()
 	s.idle++
-	s.free += min(bytes, s.bytes)
+	if t.aside {
+		s.aside--
+	} else {
+		s.free += min(bytes, s.bytes)
+	}
 	s.admit()
 	s.mu.Unlock()
 }
@@ -130,7 +144,7 @@ func (t *turn) release(bytes int64) {
 // borrow takes up to n idle workers, none while a query waits for one. They are
 // given back with giveBack.
 func (t *turn) borrow(n int) int {
-	if n <= 0 {
+	if n <= 0 || t.aside {
 		return 0
 	}
 	s := t.s
@@ -139,7 +153,7 @@ func (t *turn) borrow(n int) int {
 	if len(s.turns) > 0 {
 		return 0
 	}
-	n = min(n, s.idle)
+	n = max(min(n, s.idle), 0)
 	s.idle -= n
 	return n
 }
@@ -172,5 +186,11 @@ func (s *Scheduler) admit() {
 		if len(t.waiting) > 0 {
 			s.turns = append(s.turns, t)
 		}
+	}
+	if len(s.turns) == 0 && s.idle > 0 && s.aside == 0 && len(s.behind) > 0 {
+		s.idle--
+		s.aside++
+		close(s.behind[0].ready)
+		s.behind = slices.Delete(s.behind, 0, 1)
 	}
 }

@@ -73,7 +73,7 @@ func (s *spread) describe(to *Description) {
 func (s *spread) callOf(c *call, part int) *call {
 	sub := *c
 	sub.coll = collectionOf(c.coll.parts[part].snap)
-	sub.turn = turn{s: c.turn.s, end: c.turn.end}
+	sub.turn = c.turn.fresh()
 	sub.request.payload, sub.filtered.payload = false, false // of those that stay, later
 	sub.allowed = func(i int) (*allowance, error) {
 		all, err := c.allowed(i)
@@ -92,7 +92,7 @@ func remembering(c *call) *call {
 		found[i] = sync.OnceValues(func() (*allowance, error) { return c.allowed(i) })
 	}
 	r := *c
-	r.turn = turn{s: c.turn.s, end: c.turn.end}
+	r.turn = c.turn.fresh()
 	r.allowed = func(i int) (*allowance, error) { return found[i]() }
 	return &r
 }

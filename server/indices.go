@@ -50,7 +50,8 @@ type infoOut struct {
 	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
 	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
 	// Found says by classes of k what searches were seen to find.
-	Found []string `json:"found,omitempty" doc:"what searches find of the exhaustive result, by k, as was measured"`
+	Found   []string            `json:"found,omitempty" doc:"what searches find of the exhaustive result, by k, as was measured"`
+	Sampled *collection.Sampled `json:"sampled,omitempty" doc:"what searches have found by questions that the service has sampled"`
 }
 
 func indexRoutes() []route {
@@ -118,7 +119,7 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 	out := infoOut{
 		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids,
 		Dimension:    d.Dim,
-		MaxDocuments: c.Config().MaxDocuments,
+		MaxDocuments: c.Config().MaxDocuments, Sampled: st.Sampled,
 	}
 	if d.Docs > 0 {
 		out.AverageLength = float64(d.Tokens) / float64(d.Docs)

@@ -160,6 +160,52 @@ var indexGauges = []struct {
 	{desc("queue_requests", "Changes that wait or are being written."), func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
 }
 
+// sampledGauges are those of a class of k of an index whose questions are sampled.
+var sampledGauges = []struct {
+	*prometheus.Desc
+	of func(c *collection.SampledClass) (x float64, known bool)
+}{
+	{classDesc("questions", "Sampled questions that the other figures are about."),
+		func(c *collection.SampledClass) (float64, bool) { return float64(c.Questions), true }},
+	{classDesc("recall", "Share of the exhaustive results that searches have found, in the mean of sampled questions."),
+		func(c *collection.SampledClass) (float64, bool) { return c.Recall, c.Questions > 0 }},
+	{classDesc("recall_worst", "The same of the worst sampled question."),
+		func(c *collection.SampledClass) (float64, bool) { return c.Worst, c.Questions > 0 }},
+	{classDesc("recall_error", "Standard error of the mean."),
+		func(c *collection.SampledClass) (float64, bool) { return c.Error, c.Questions > 0 }},
+	{classDesc("recall_promised", "What the index expects the mean to be, by its self-check or its tuning."),
+		func(c *collection.SampledClass) (float64, bool) {
+			if c.Promised == nil {
+				return 0, false
+			}
+			return *c.Promised, true
+		}},
+}
+
+func classDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("plaid_index_sampled_"+name, help, []string{"index", "k"}, nil)
+}
+
+var descSampled = prometheus.NewDesc("plaid_index_sampled_total",
+	"Sampled questions by what became of them: measured, dropped (too many waited), failed.", []string{"index", "result"}, nil)
+
+// collectSampled sends what sampled questions of an index have found.
+func collectSampled(to chan<- prometheus.Metric, index string, s *collection.Sampled) {
+	for i := range s.Classes {
+		for _, g := range sampledGauges {
+			if x, known := g.of(&s.Classes[i]); known {
+				to <- prometheus.MustNewConstMetric(g.Desc, prometheus.GaugeValue, x, index, strconv.Itoa(s.Classes[i].K))
+			}
+		}
+	}
+	for _, n := range []struct {
+		result string
+		count  int64
+	}{{"measured", s.Measured}, {"dropped", s.Dropped}, {"failed", s.Failed}} {
+		to <- prometheus.MustNewConstMetric(descSampled, prometheus.CounterValue, float64(n.count), index, n.result)
+	}
+}
+
 var (
 	descUp       = desc("up", "1 if the index can be used, 0 if it is damaged.")
 	descPanics   = prometheus.NewDesc("plaid_store_panics_total", "Panics in writers, trainings and other work beside requests.", nil, nil)
@@ -169,10 +215,13 @@ var (
 
 // Describe implements prometheus.Collector.
 func (collections) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descPanics, descDiskFull, descDiskFree} {
+	for _, d := range []*prometheus.Desc{descUp, descPanics, descDiskFull, descDiskFree, descSampled} {
 		to <- d
 	}
 	for _, g := range indexGauges {
+		to <- g.Desc
+	}
+	for _, g := range sampledGauges {
 		to <- g.Desc
 	}
 }
@@ -198,6 +247,9 @@ func (c collections) Collect(to chan<- prometheus.Metric) {
 			if one.err == nil {
 				gauge(g.Desc, g.of(&one.stats))
 			}
+		}
+		if one.err == nil && one.stats.Sampled != nil {
+			collectSampled(to, one.Name(), one.stats.Sampled)
 		}
 	}
 }

@@ -242,6 +242,7 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 		st.Queue.Documents += p.Queue.Documents
 		st.Queue.Bytes += p.Queue.Bytes
 		st.Counts.Add(p.Counts)
+		st.Sampled = st.Sampled.Join(p.Sampled)
 		st.Nbits, st.Centroids = p.Nbits, p.Centroids
 	}
 	st.Dim, st.Generation, st.Model = m.Current.Dim, m.Current.Number, m.Current.Model

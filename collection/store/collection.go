@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -47,7 +48,10 @@ type Collection struct {
 	stale  context.CancelCauseFunc
 	closed error
 	growth growthState
-	counts collection.Counts
+	// sampler begins with the first question; unsampled says that none begins any more.
+	sampler   *quality.Sampler
+	unsampled bool
+	counts    collection.Counts
 }
 
 // opened is the index file of a collection, and its searcher.
@@ -170,6 +174,7 @@ func (c *Collection) end(why error) {
 }
 
 func (c *Collection) stopBeside(why error) {
+	c.stopSampling()
 	c.mu.Lock() // nothing begins any more
 	defer c.mu.Unlock()
 	c.kill(why)

@@ -57,6 +57,7 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	if st.Defaults, err = v.snap.Defaults(); err != nil { // searches do without a damaged record
 		c.log.Warn("what searches were seen to find could not be read", "error", err)
 	}
+	st.Sampled = v.sampled(st.Defaults)
 	c.mu.Lock()
 	st.Growth.Training = c.growth.running != nil
 	if c.growth.err != nil {

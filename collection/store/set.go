@@ -115,7 +115,11 @@ func (v *View) Search(ctx context.Context, qs []search.Query, o search.Options) 
 			qs[i] = v.asked(qs[i])
 		}
 	}
-	return v.engine.SearchBatch(ctx, qs, o)
+	results, err := v.engine.SearchBatch(ctx, qs, o)
+	if err == nil {
+		v.sample(qs, &o)
+	}
+	return results, err
 }
 
 // Check finds what is wrong with a query, without searching.

@@ -33,7 +33,7 @@ const (
 // file is open, and so locked for them, only while something is asked of the collection, and
 // for a moment after. They are not changed here ([storage.ErrReadOnly]). A file that is
 // changed just now is waited for, for ten seconds or what Options.LockTimeout says if that
-// is longer; then the error is [storage.ErrLocked]. end closes all of them.
+// is longer; then the error is [storage.ErrLocked]. No questions are sampled. end closes all of them.
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], but for
 // a file that somebody has locked.
@@ -42,6 +42,7 @@ func Shared(ctx context.Context, paths map[string]string, o *Options) (set colle
 	if err != nil {
 		return nil, nil, err
 	}
+	checked.o.Sampling.Rate = 0 // a file is open for moments only
 	all := sharedSet{}
 	for _, name := range slices.Sorted(maps.Keys(paths)) {
 		if err := collection.CheckName(name); err != nil {

@@ -54,6 +54,8 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says how collections grow.
 	Growth collection.Growth
+	// Sampling says which questions are measured for what searches find.
+	Sampling collection.Sampling
 	// Derive, where set, opens the derived data of the collection whose index file is at a path;
 	// see [Collection.Derived]. Nothing may be written next to the file unless write is set, which
 	// it is not for a read-only collection.
@@ -97,6 +99,9 @@ func (o *Options) complete() error {
 		return err
 	}
 	var err error
+	if o.Sampling, err = o.Sampling.Completed(); err != nil {
+		return err
+	}
 	o.Growth, err = o.Growth.Completed()
 	return err
 }
@@ -110,7 +115,11 @@ type Store struct {
 	training  chan struct{}
 	questions int // of the check after a training: 0, as many as are worth their time
 	panics    atomic.Uint64
-	disk      disk
+	// measuring lets one collection at a time measure a sampled question; sampledBytes are those of
+	// the questions that wait.
+	measuring    chan struct{}
+	sampledBytes atomic.Int64
+	disk         disk
 
 	mu          sync.Mutex
 	closed      bool
@@ -130,7 +139,7 @@ const (
 func newStore(dir string, o *Options) (*Store, error) {
 	s := &Store{
 		dir: dir, collections: map[string]*Collection{}, making: map[string]chan struct{}{},
-		training: make(chan struct{}, 1),
+		training: make(chan struct{}, 1), measuring: make(chan struct{}, 1),
 	}
 	if o != nil {
 		s.o = *o

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/plaid-ir/plaid/search"
@@ -36,6 +37,8 @@ type SamplerOptions struct {
 	Busy float64
 	// Memory bounds the bytes of questions that wait; 0: 4 MiB.
 	Memory int
+	// Together, where set, counts these bytes for several samplers, whose bound Memory is then.
+	Together *atomic.Int64
 	// Keep is how many questions, the last ones, the figures are about; 0: 1,000.
 	Keep int
 	// Logger hears of questions that could not be measured; nil: silence.
@@ -80,6 +83,9 @@ func (o *SamplerOptions) complete() error {
 		return fmt.Errorf("%w: memory of %d bytes, %d questions kept; 1 to %d can be kept", search.ErrOption,
 			o.Memory, o.Keep, mostKept)
 	}
+	if o.Together == nil {
+		o.Together = new(atomic.Int64)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -114,7 +120,6 @@ type Sampler struct {
 	mu      sync.Mutex
 	draw    *rand.Rand
 	queue   []search.Query
-	bytes   int           // of queue
 	work    chan struct{} // has room for one word that queue is not empty
 	busy    bool          // the worker has a question
 	idle    []chan struct{}
@@ -155,13 +160,13 @@ func (s *Sampler) Offer(q search.Query) bool {
 		return false
 	}
 	size := questionBytes(&q)
-	if size > s.o.Memory-s.bytes {
+	if s.o.Together.Add(int64(size)) > int64(s.o.Memory) {
+		s.o.Together.Add(-int64(size))
 		s.sampled.Dropped++
 		return false
 	}
 	q.Vectors, q.Mask, q.Weights = slices.Clone(q.Vectors), slices.Clone(q.Mask), slices.Clone(q.Weights)
 	s.queue = append(s.queue, q)
-	s.bytes += size
 	select {
 	case s.work <- struct{}{}:
 	default:
@@ -221,7 +226,10 @@ func (s *Sampler) Close() error {
 	if !s.closed {
 		s.closed = true
 		s.sampled.Dropped += int64(len(s.queue))
-		s.queue, s.bytes = nil, 0
+		for i := range s.queue {
+			s.o.Together.Add(-int64(questionBytes(&s.queue[i])))
+		}
+		s.queue = nil
 		s.stop()
 	}
 	s.mu.Unlock()
@@ -242,9 +250,7 @@ func (s *Sampler) run(ctx context.Context) {
 				return
 			}
 		}
-		start := time.Now()
-		shares, generation, err := s.measure(ctx, q)
-		took := time.Since(start)
+		shares, generation, took, err := s.measure(ctx, q)
 		s.settle(shares, generation, took, err)
 		if err != nil && ctx.Err() == nil {
 			s.o.Logger.Warn("the recall of a sampled question was not measured", "error", err)
@@ -268,23 +274,26 @@ func (s *Sampler) take() (q search.Query, ok bool) {
 	}
 	q = s.queue[0]
 	s.queue = slices.Delete(s.queue, 0, 1) // clears the vectors that it leaves
-	s.bytes -= questionBytes(&q)
+	s.o.Together.Add(-int64(questionBytes(&q)))
 	s.busy = true
 	return q, true
 }
 
 // measure is the share that each class finds of the exhaustive result of a question.
-func (s *Sampler) measure(ctx context.Context, q search.Query) (shares []float64, generation uint64, err error) {
+func (s *Sampler) measure(ctx context.Context, q search.Query) (
+	shares []float64, generation uint64, took time.Duration, err error) {
 	p, err := s.pin(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
+	start := time.Now()
+	defer func() { took = time.Since(start) }()
 	if p.Release != nil {
 		defer func() { err = errors.Join(err, p.Release()) }()
 	}
 	d, err := p.Searcher.Describe(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	all := p.Exhaustive
 	if all == nil {
@@ -292,16 +301,16 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (shares []float64
 	}
 	want, err := all.Search(ctx, q, search.Options{K: s.o.K[len(s.o.K)-1], Mode: search.Exhaustive})
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	for _, k := range s.o.K {
 		got, err := p.Searcher.Search(ctx, q, search.Options{K: k})
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
 		shares = append(shares, found(got.Hits, want.Hits[:min(k, len(want.Hits))]))
 	}
-	return shares, d.Generation, nil
+	return shares, d.Generation, 0, nil
 }
 
 // settle keeps the shares of a question, or counts it as failed.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // Config is the configuration. [NewConfig] makes one with the defaults.
@@ -50,6 +51,9 @@ type Config struct {
 	Rate                      float64
 	IndexRates                []string
 	MaxIndexes                int
+
+	// Sampling is of questions that are measured for what searches find.
+	Sampling collection.Sampling
 
 	LogFormat, LogLevel string
 
@@ -142,6 +146,11 @@ func NewConfig() *Config {
 		"requests a second of indexes, as PATTERN=N for each index whose name matches")
 	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
 		"how many indexes there may be; requests make no more. The limit of a token may be lower (0: no limit)")
+
+	add("sample-rate", shareValue(&c.Sampling.Rate, 0), false, "share of the questions without a filter, 0 to 1, "+
+		"that are answered exhaustively too, in the background, for the recall in metrics and statistics (0: none)")
+	add("sample-busy", shareValue(&c.Sampling.Busy, 0.05), false,
+		"share of the time of one processor that this may take, above 0 and at most 1")
 
 	text("store", &c.Store, "", StoreUsage+", which keeps the indexes for all services that have it: a cluster")
 	text("node", &c.Node, "", "`NAME` of this service among those of the store, the same after a restart (default: host and port)")
@@ -272,6 +281,8 @@ func (c *Config) check() error {
 		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
 	case c.MaxMemory > 0 && c.MaxMemory < leastMemory:
 		return wrong("max-memory is %d bytes; %d are the least", c.MaxMemory, leastMemory)
+	case c.Sampling.Busy == 0:
+		return wrong("sample-busy is 0; with sample-rate 0 nothing is sampled")
 	case c.Listen == "":
 		return wrong("listen is empty")
 	case !isAddress(c.Listen):

@@ -221,6 +221,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	so := &store.Options{
 		Threads: c.Threads, Memory: c.MaxMemory / 2, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout,
 		Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Bytes: c.MaxMemory / 4},
+		Sampling: c.Sampling,
 	}
 	if device != nil {
 		closing.add(device.Close)

@@ -192,6 +192,17 @@ func rateValue(p *float64) pflag.Value {
 	}, out.Float)
 }
 
+// shareValue is a share, 0 to 1.
+func shareValue(p *float64, def float64) pflag.Value {
+	return flags.Value(p, def, "SHARE", func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(x >= 0 && x <= 1) {
+			return 0, errors.New("want a number from 0 to 1")
+		}
+		return x, nil
+	}, out.Float)
+}
+
 // listValue is values with commas between them.
 func listValue(p *[]string, check func(string) error) pflag.Value {
 	return flags.Value(p, nil, "LIST", func(s string) (all []string, err error) {

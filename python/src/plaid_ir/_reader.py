@@ -471,7 +471,8 @@ class IndexReader:
         -------
         dict
             ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes, growth
-            and configuration, as the service has them (docs/service.md).
+            and configuration, as the service has them (docs/service.md); ``sampled`` has the recall of the questions
+            that a service samples.
         """
         return self._connection.stats()
 

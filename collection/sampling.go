@@ -1,0 +1,107 @@
+package collection
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Sampling says how collections measure what their searches find. In the background, some of the
+// questions that are asked are answered once more, as a search for 10 and for 100 documents (or
+// passages, where these are stored), and exhaustively. Searches with a filter are left out, since
+// what they find depends on it, and those that do not prune, which lose nothing. Vectors of a
+// question stay in memory until it is measured, and are neither stored nor logged.
+type Sampling struct {
+	// Rate is the share of the questions that is measured; 0: none.
+	Rate float64
+	// Busy is the share of the time of one processor that measuring may take, for all collections
+	// of a store; 0: 0.05.
+	Busy float64
+}
+
+// Completed is a Sampling with a Busy of 0 filled in. The error is [ErrConfig].
+func (s Sampling) Completed() (Sampling, error) {
+	if s.Busy == 0 {
+		s.Busy = 0.05
+	}
+	if !(s.Rate >= 0 && s.Rate <= 1) || !(s.Busy > 0 && s.Busy <= 1) {
+		return Sampling{}, fmt.Errorf("%w: a rate of %g and %g of the time for sampled questions; 0 to 1 is possible",
+			ErrConfig, s.Rate, s.Busy)
+	}
+	return s, nil
+}
+
+// Sampled is what sampled questions of a collection have found since it was opened.
+type Sampled struct {
+	// Classes are about the last 1,000 questions at most, and the codec that is used now.
+	Classes []SampledClass `json:"classes"`
+	// Offered counts the questions that could have been chosen. Of those that were, Measured,
+	// Dropped (too many waited) and Failed are the parts, and Waiting.
+	Offered  int64         `json:"offered"`
+	Measured int64         `json:"measured"`
+	Dropped  int64         `json:"dropped"`
+	Failed   int64         `json:"failed"`
+	Waiting  int           `json:"waiting"`
+	Time     time.Duration `json:"time_ns"` // of measuring
+}
+
+// SampledClass is what searches for K documents have found.
+type SampledClass struct {
+	quality.Found
+	// Promised is the recall that the index expects of real questions, by its self-check or its
+	// tuning; nil: neither has been made.
+	Promised *float64 `json:"promised,omitempty"`
+}
+
+// SampledOf is what a sampler has found, with what the index has promised; d may be nil.
+func SampledOf(s quality.Sampled, d *storage.Defaults) *Sampled {
+	r := &Sampled{
+		Offered: s.Offered, Measured: s.Measured, Dropped: s.Dropped, Failed: s.Failed, Waiting: s.Waiting, Time: s.Time,
+	}
+	for _, f := range s.Classes {
+		class := SampledClass{Found: f}
+		if d != nil {
+			if c, ok := d.For(f.K); ok {
+				class.Promised = &c.HeldOut
+			}
+		}
+		r.Classes = append(r.Classes, class)
+	}
+	return r
+}
+
+// Join returns what two parts of a collection have found together; either may be nil. Each has
+// measured its own searches, with questions of its own choice.
+func (s *Sampled) Join(o *Sampled) *Sampled {
+	if s == nil || o == nil {
+		if s == nil {
+			return o
+		}
+		return s
+	}
+	r := &Sampled{
+		Classes: slices.Clone(s.Classes), Offered: s.Offered + o.Offered, Measured: s.Measured + o.Measured,
+		Dropped: s.Dropped + o.Dropped, Failed: s.Failed + o.Failed, Waiting: s.Waiting + o.Waiting, Time: s.Time + o.Time,
+	}
+	for _, b := range o.Classes {
+		i := slices.IndexFunc(r.Classes, func(a SampledClass) bool { return a.K == b.K })
+		if i < 0 {
+			r.Classes = append(r.Classes, b)
+			continue
+		}
+		a := &r.Classes[i]
+		if n := float64(a.Questions + b.Questions); n > 0 {
+			p, q := float64(a.Questions)/n, float64(b.Questions)/n
+			a.Recall, a.Error = p*a.Recall+q*b.Recall, math.Hypot(p*a.Error, q*b.Error)
+		}
+		a.Questions, a.Worst = a.Questions+b.Questions, min(a.Worst, b.Worst)
+		if a.Promised == nil || b.Promised != nil && *b.Promised < *a.Promised {
+			a.Promised = b.Promised
+		}
+	}
+	return r
+}
