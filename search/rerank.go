@@ -73,11 +73,11 @@ func mostExact(k int, share float64) int { return 64*k + shareOf(1024, share) }
 
 // confidence is how many standard deviations a document may lie below the k-th best and still
 // be scored. The more documents there are, the more lie near a limit: a doubling adds a tenth
-// of a deviation for the best ten, a sixth for a hundred (docs/lab/search-quality.md). A
+// of a deviation for the best ten, a fifth for a hundred (docs/lab/search-quality.md). A
 // doubling of effort adds half a one.
 func confidence(k int, docs, effort float64) float64 {
 	doublings := math.Log2(max(docs/5000, 1))
-	of := deviations(k, 3.5+float64(doublings*0.105), 2.25+float64(doublings*0.16))
+	of := deviations(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 

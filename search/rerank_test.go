@@ -30,8 +30,8 @@ func TestConfidence(t *testing.T) {
 	require.InDelta(t, 3.5, confidence(10, 5000, 1), 1e-9)
 	require.InDelta(t, 2.25, confidence(100, 5000, 1), 1e-9)
 	require.InDelta(t, 2.25, confidence(5000, 0, 1), 1e-9)
-	require.InDelta(t, 3.5+6*.105, confidence(10, 320_000, 1), 1e-9)
-	require.InDelta(t, 2.25+6*.16, confidence(100, 320_000, 1), 1e-9)
+	require.InDelta(t, 3.5+6*.11, confidence(10, 320_000, 1), 1e-9)
+	require.InDelta(t, 2.25+6*.18, confidence(100, 320_000, 1), 1e-9)
 	for k := 11; k < 100; k++ {
 		require.Less(t, confidence(k, 5000, 1), confidence(k-1, 5000, 1))
 	}

@@ -154,6 +154,10 @@ func (c *selfCheck) sure() bool {
 	return true
 }
 
+// mostLeft is the share of the missing documents that may be missing after a step of effort that
+// is worth its time.
+const mostLeft = 0.8
+
 // class finds the effort of one class.
 func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, error) {
 	k, shares := usualK[i], c.shares[i]
@@ -166,6 +170,9 @@ func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, err
 			}
 		}
 		f := foundOf(k, shares)
+		if step > 0 && 1-f.Recall > mostLeft*(1-class.Recall) && f.Worst <= class.Worst {
+			break // what is missing is not found by looking at more
+		}
 		class.Effort, class.Recall, class.HeldOut, class.Worst, class.Error = effort, f.Recall, f.Recall, f.Worst, f.Error
 		report(c.o.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
 		if f.Recall-f.Error >= class.Target && f.Worst >= class.WorstTarget {

@@ -66,7 +66,7 @@ func TestSelfCheckFindsWhatIsMissing(t *testing.T) {
 		{0, false, []float64{1, 1}},
 		{0.015, true, []float64{2, 2}}, // to 0.0075 with √2, 0.00375 with 2
 		{0.2, true, []float64{4, 4}},   // to 0.0125, which is not enough
-		{0.02, false, []float64{4, 4}},
+		{0.02, false, []float64{1, 1}}, // more effort finds no more, and is not spent
 	} {
 		check := &selfCheck{at: &planted{miss: c.miss, helps: c.helps}, o: &SelfCheckOptions{}, shares: make([][]float64, 2)}
 		for block := range 8 {

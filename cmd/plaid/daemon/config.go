@@ -149,8 +149,6 @@ func NewConfig() *Config {
 
 	add("sample-rate", shareValue(&c.Sampling.Rate, 0), false, "share of the questions without a filter, 0 to 1, "+
 		"that are answered exhaustively too, in the background, for the recall in metrics and statistics (0: none)")
-	add("sample-busy", shareValue(&c.Sampling.Busy, 0.05), false,
-		"share of the time of one processor that this may take, above 0 and at most 1")
 
 	text("store", &c.Store, "", StoreUsage+", which keeps the indexes for all services that have it: a cluster")
 	text("node", &c.Node, "", "`NAME` of this service among those of the store, the same after a restart (default: host and port)")
@@ -281,8 +279,6 @@ func (c *Config) check() error {
 		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
 	case c.MaxMemory > 0 && c.MaxMemory < leastMemory:
 		return wrong("max-memory is %d bytes; %d are the least", c.MaxMemory, leastMemory)
-	case c.Sampling.Busy == 0:
-		return wrong("sample-busy is 0; with sample-rate 0 nothing is sampled")
 	case c.Listen == "":
 		return wrong("listen is empty")
 	case !isAddress(c.Listen):

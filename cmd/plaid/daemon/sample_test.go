@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 )
 
 // Flags, environment and file say which questions are sampled, and the service does it.
@@ -20,20 +18,19 @@ func TestSampling(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, c.Sampling.Rate, "it is off")
 	file := filepath.Join(t.TempDir(), "plaid.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("sample-rate: 0.5\nsample-busy: 0.5\n"), 0o600))
-	c, err = config(t, []string{"PLAID_SERVE_SAMPLE_BUSY=0.25"}, "--config", file)
+	require.NoError(t, os.WriteFile(file, []byte("sample-rate: 0.5\n"), 0o600))
+	c, err = config(t, nil, "--config", file)
 	require.NoError(t, err)
-	require.Equal(t, []float64{.5, .25}, []float64{c.Sampling.Rate, c.Sampling.Busy})
-	for _, bad := range []string{
-		"--sample-rate=-1", "--sample-rate=1.5", "--sample-rate=x", "--sample-busy=0", "--sample-busy=2",
-	} {
+	require.InDelta(t, .5, c.Sampling.Rate, 0)
+	c, err = config(t, []string{"PLAID_SERVE_SAMPLE_RATE=0.25"}, "--config", file)
+	require.NoError(t, err)
+	require.InDelta(t, .25, c.Sampling.Rate, 0)
+	for _, bad := range []string{"--sample-rate=-1", "--sample-rate=1.5", "--sample-rate=x"} {
 		_, err := config(t, nil, bad)
 		require.Error(t, err, bad)
 	}
-	_, err = config(t, nil, "--sample-busy=0")
-	require.ErrorIs(t, err, daemon.ErrConfig)
 
-	address, _, _ := run(t, nil, "--sample-rate", "1", "--sample-busy", "1")
+	address, _, _ := run(t, nil, "--sample-rate", "1")
 	send := func(method, path, body string) string {
 		r, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(body))
 		require.NoError(t, err)
