@@ -244,7 +244,7 @@ const doubtfulShare = 40
 func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
 	m := above(s, limit)
 	if m <= n {
-		return topk.Best(s, min(n, len(s)))
+		return s[:bestAndEqual(s, n)]
 	}
 	ranked := make([]uint64, m) // scores, and places
 	for i, d := range s[:m] {

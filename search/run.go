@@ -308,7 +308,7 @@ func (p *plan) wanted(n int, tokens float64, lists int) table {
 	}
 	fine, best := p.k+p.k/4, 1
 	if p.how != PlanExact && p.exact == 0 {
-		fine = 2 * leading(p.k, p.share)
+		fine = leading(p.k, p.share) + sampled(p.share)
 	}
 	if p.how == PlanProbe {
 		best = min(p.probes+1, lists)
