@@ -223,8 +223,8 @@ type DeviceQuery struct {
 	// in one of that many best centroids of a query token; if they are fewer
 	// than K, all are searched.
 	Probes int
-	// Keep, where not 0, leaves about so many of these documents, and no more: those that have
-	// the best centroids of the most query tokens.
+	// Keep bounds how many of these documents get a score: those that gain most by probed
+	// centroids. 0 means no bound.
 	Keep int
 }
 

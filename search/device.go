@@ -125,7 +125,7 @@ func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) (
 }
 
 // devicePlan is how a device answers a query of so many tokens, how many centroids a
-// query token probes, and how many of the documents found keep a place, 0: all.
+// query token probes, and how many of the documents found get a score; 0 means all.
 func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
 	r, snap := &c.request, c.coll.first()
 	if r.mode != Pruned || asList(snap, allowed) {
@@ -273,7 +273,7 @@ func resultOf(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool)
 }
 
 // deviceProbes is how many centroids a query token probes on a device, and how many of the
-// documents that have them keep a place, 0: all. Those get exact scores (docs/lab/kernels.md).
+// documents that have them get an exact score; 0 means all (docs/lab/kernels.md).
 func deviceProbes(k int) (probes, keep int) {
 	switch {
 	case k <= 10:

@@ -17,8 +17,8 @@ const (
 	PlanExact
 	// PlanDevice: exact scores of all allowed documents, on a device.
 	PlanDevice
-	// PlanDeviceProbe: exact scores of those that have a token in a probed
-	// centroid, or of those of them that gain most by these, on a device.
+	// PlanDeviceProbe: exact scores of the documents that have a token in a probed
+	// centroid, or only of those that gain most by such centroids, on a device.
 	PlanDeviceProbe
 )
 

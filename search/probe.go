@@ -22,7 +22,7 @@ type prober struct {
 	weights []float32               // of those tokens
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
 	lists   []uint64                // centroids probed by some token
-	asked   []uint32                // those of all tokens, for what reads their lists ahead
+	asked   []uint32                // centroids whose lists are read ahead
 	cursors []cursor                // in their lists, best first
 	room    []byte                  // of lists that are decoded
 	gains   []uint32                // of each document of a block: stamp, gain
@@ -106,8 +106,8 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 	return nil
 }
 
-// What probing knows of a document are two numbers in one of 32 bits: a stamp that tells
-// which query token reached it last, and its gain, what it scores by probed centroids above
+// Probing keeps two numbers of a document in 32 bits: a stamp, which tells the query token
+// that reached it last, and its gain, by which its score by probed centroids exceeds that of
 // a document that has none. Gains are integers, so that they add up without a branch and
 // alike on every processor. Lists are read a block of documents after the other, so that
 // the numbers of a block stay in the cache and those of the collection are never all there.
@@ -171,7 +171,7 @@ func bucketOf(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 // counts most is how many query tokens found the document at all (as in EMVB, arXiv
 // 2404.02805, section 4.1), so it is put far below, and as far for each query token.
 //
-// Of more than the approximate budget, those may be missing that are not to be kept.
+// If more are found than the approximate budget allows, some that would be cut may be missing.
 func (r *run) reach(allowed *allowance) error {
 	p := &r.prober
 	r.reached = r.reached[:0]
@@ -218,8 +218,8 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	return r.readLists(of.snap.Path(), docs, of.base, set)
 }
 
-// readLists reads the lists of the cursors, which are of a part with so many documents, of
-// which those of a set are allowed.
+// readLists reads the lists of the cursors, block by block. docs is the number of documents of
+// the part, and allowed the set of those that may be found.
 func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
 	p := &r.prober
 	pairs := 0 // of lists and documents since the last look
@@ -308,8 +308,8 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	return nil
 }
 
-// raise adds a gain to those of documents, of which it has the lower 16 bits, that the query
-// token of this stamp has not reached yet.
+// raise adds a gain to the documents that the query token of this stamp has not reached yet.
+// docs has the lower 16 bits of their numbers.
 func (p *prober) raise(docs []byte, stamp, gain uint32) {
 	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.seen)
 	again := stamp << gainBits

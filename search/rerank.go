@@ -14,9 +14,7 @@ import (
 func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, error) {
 	defer timed(&r.stats.Times.Approx)()
 	r.stats.ApproxDocs += int64(len(docs))
-	dst, tokens, err := r.score(dst, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-		r.query.Approx(dst, ch, docs)
-	}})
+	dst, tokens, err := r.score(dst, docs, approxJob, storage.Codes, kernel{docs: r.query.Approx})
 	r.stats.ApproxTokens += tokens
 	return dst, err
 }

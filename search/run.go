@@ -36,11 +36,11 @@ type run struct {
 	prober  prober
 	set     []uint64      // allowed documents, if they are a list; candidates that are kept
 	docs    []uint32      // of the stage that runs
-	own     []uint32      // those of one part
 	scores  []float32     // of the same
+	own     []uint32      // documents of one part
 	reached []candidate   // by what probing knows of them
 	approx  []topk.Scored // by centroids
-	more    []topk.Scored // by centroids too, later
+	more    []topk.Scored // by centroids, of candidates that follow
 	leaders []topk.Scored // scored before the query decides how many more are
 	exact   []topk.Scored // the others
 	merged  []topk.Scored // both
@@ -69,7 +69,7 @@ func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
 // kernel scores documents of a chunk and, where it has the two others, parts of
 // a document, of whose maxima it makes the score.
 type kernel struct {
-	rows   bool // of S are needed
+	rows   bool // whether it needs float32 rows of S
 	docs   func(dst []float32, ch *kernels.Chunk, docs []uint32)
 	maxima func(dst []float64, ch *kernels.Chunk, lo, hi int)
 	total  func(maxima []float64) float32

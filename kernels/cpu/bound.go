@@ -26,9 +26,10 @@ func (q *query) ErrorBound(level kernels.Level) float32 {
 }
 
 // levelError bounds the error of the product of query token i with a decoded
-// token at a level, that of S in float32 left out: factor times the factor of the token, and
-// fixed times the largest factor. S by products of bytes is off by what screenToken says. The residual part is wrong, at level Fast, by a
-// unit for each residual byte (two nibbles rounded to half a unit) and three for
+// token at a level, without that of S in float32: factor times the factor of the token, and
+// fixed times the largest factor. The error of S by products of bytes is that of its
+// screenToken. The residual part is wrong, at level Fast, by a unit for each residual byte
+// (two nibbles rounded to half a unit) and three for
 // the roundings of S, scale and result, a unit being (max|S| + max a·max|⟨g ⊙ q,
 // w⟩|) / (32764 − residual bytes); at level Fine by the same with units of 2⁻³² of
 // the range of ⟨g ⊙ q, w⟩ and the rounding of float32 arithmetic; with products of

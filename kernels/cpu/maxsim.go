@@ -362,7 +362,7 @@ func (p *floatPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 	}
 }
 
-// row is the row of S that words stand for.
+// row computes a row of S from its words.
 func (p *floatPath) row(code int) []float32 {
 	q, sc := p.q, p.sc
 	w, k := &q.words, q.s.codec.Centroids.K

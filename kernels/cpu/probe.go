@@ -61,8 +61,8 @@ func insertScore(top []kernels.CentroidScore, s kernels.CentroidScore) float32 {
 	return top[len(top)-1].Score
 }
 
-// ranked is a centroid with a score as one number: the order of scores and, of equal ones,
-// the lower centroid first. 0 is behind all.
+// ranked is a centroid and its score in one number. A larger number has a higher score or,
+// at equal scores, a lower centroid. 0 stands for no centroid.
 type ranked uint64
 
 func rankedOf(centroid uint32, score float32) ranked {

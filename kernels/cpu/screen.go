@@ -52,7 +52,13 @@ type screening struct {
 // newScreening rounds the centroids: some 30 ms for 65,536, once.
 func (s *scorer) newScreening() *screening {
 	k, dim := s.codec.Centroids.K, s.dim
-	c := &screening{stride: (dim + 3) &^ 3, step: make([]float32, dim), middle: make([]float32, dim), most: make([]float64, dim), mean: make([]float32, dim)}
+	c := &screening{
+		stride: (dim + 3) &^ 3,
+		step:   make([]float32, dim),
+		middle: make([]float32, dim),
+		most:   make([]float64, dim),
+		mean:   make([]float32, dim),
+	}
 	lo, hi := make([]float32, dim), make([]float32, dim)
 	resetRange(lo, hi)
 	block, sums := make([]float32, screenRows*dim), make([]float64, dim)
@@ -131,13 +137,13 @@ type screenQuery struct {
 	have   []uint64   // those that are there
 }
 
-// screenToken is how a query token is rounded.
+// screenToken has the unit of a rounded query token, and bounds of its errors.
 type screenToken struct {
 	unit   float64 // S ≈ unit·sum
-	z      float32 // of the sum
-	error  float64 // bounds what the sum is off
+	z      float32 // added to the sum
+	error  float64 // bounds the error of unit·sum
 	spread float64 // √Σh² of the roundings ±h of the query that are part of it
-	rest   float64 // what neither these nor those of centroids are
+	rest   float64 // bounds the errors that are roundings of neither query nor centroids
 }
 
 // screenScratch is the work space of one call.
@@ -193,7 +199,7 @@ func (q *query) Screen(n int) bool {
 	return true
 }
 
-// unit is that of a query token's sums, 0 where S is not made of them.
+// unit returns the unit of the sums of a query token; 0 means that S is not made of sums.
 func (x *screenQuery) unit(i int) float64 {
 	if !x.on || x.keep == 0 {
 		return 0
@@ -201,7 +207,7 @@ func (x *screenQuery) unit(i int) float64 {
 	return x.tokens[i].unit
 }
 
-// coarse reports whether level Fast has S by products of bytes.
+// coarse reports whether level Fast takes S from products of bytes.
 func (q *query) coarse() bool { return q.screen.on && q.screen.keep > 0 }
 
 // roundVectors rounds the query.
@@ -259,7 +265,7 @@ func (q *query) roundVectors() {
 	}
 }
 
-// screenMeans settles the units of the bytes of Approx: the mean of a column of S is the product
+// screenMeans computes the units of the bytes of Approx. The mean of a column of S is the product
 // with the mean of the centroids.
 func (q *query) screenMeans() {
 	s, a := q.s, &q.approx
@@ -275,7 +281,7 @@ func (q *query) screenMeans() {
 	q.approxUnits()
 }
 
-// coarseUnits settles what makes bytes of Approx and words of level Fast of sums.
+// coarseUnits computes the factors that turn sums into bytes of Approx and words of level Fast.
 func (q *query) coarseUnits() {
 	x, a := &q.screen, &q.approx
 	if q.way(kernels.Fast) == byTiles {
@@ -306,7 +312,8 @@ func (q *query) products(sc *screenScratch, g, lo, hi int) [][32]float32 {
 	if c.levels != nil {
 		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
 		n := max(n, tier.ScreenRows) // at the end of all, some before lo
-		s.loops.Screen(sc.products[:n], c.levels[first*c.stride:(first+n)*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g])
+		levels, panel := c.levels[first*c.stride:(first+n)*c.stride], x.panel[g*size:(g+1)*size]
+		s.loops.Screen(sc.products[:n], levels, c.stride, panel, &x.start[g])
 		return sc.products[lo-first : hi-first]
 	}
 	stride := x.vectors.Stride
@@ -360,7 +367,7 @@ func (q *query) screenScores(lo, hi int) {
 				row, r := &sums[f>>32], uint32(c0)+uint32(f>>32)
 				for columns := uint32(f); columns != 0; columns &= columns - 1 {
 					i := bits.TrailingZeros32(columns)
-					if v := row[i]; v > units.Limits[i] { // which an earlier row has raised
+					if v := row[i]; v > units.Limits[i] { // an earlier row may have raised it
 						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
 						insertRanked(top, rankedOf(r, v))
 						units.Limits[i] = limitOf(top[len(top)-1])
@@ -375,7 +382,7 @@ func (q *query) screenScores(lo, hi int) {
 	q.mu.Unlock()
 }
 
-// limitOf is what a sum has to exceed to be before the last of a list, or equal to it.
+// limitOf returns the limit that a sum exceeds if it belongs before the last of a list or ties with it.
 func limitOf(last ranked) float32 {
 	if last == 0 {
 		return float32(math.Inf(-1))

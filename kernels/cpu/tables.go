@@ -174,15 +174,15 @@ func (q *query) buildFast() {
 	}
 }
 
-// rowWords is S in words of 16 bits, as level Fast reads it, and how they are made.
+// rowWords has S in words of 16 bits, which level Fast reads, and the factors that make them.
 type rowWords struct {
 	rows     []row // [groups, K]: (mul·S + a·low) + bias, rounded down
 	mul, low [][fastGroup]float32
 	bias     float32
-	scales   []float32 // a, of the centroids; nil: all 1
+	scales   []float32 // a of each centroid; nil means that all are 1
 }
 
-// startWords settles how S becomes words: with tables, 32768 + (S + a·lo)/unit; with tiles
+// startWords computes the factors that turn S into words: with tables, 32768 + (S + a·lo)/unit; with tiles
 // the same but for the 32768, signed; where level Fast reads S alone, 32768 + S/unit.
 func (q *query) startWords() {
 	s, w, way := q.s, &q.words, q.way(kernels.Fast)
@@ -220,7 +220,7 @@ func (q *query) startWords() {
 	}
 }
 
-// wordUnit is that of words of S alone.
+// wordUnit returns the unit of words that hold S alone.
 func (q *query) wordUnit(i int) float64 {
 	if unit := float64(max(q.hi[i], -q.lo[i])) / 32766; unit > 0 {
 		return unit
@@ -243,7 +243,9 @@ func (q *query) buildWords() {
 			if q.over(first + fastGroup - 1) {
 				return
 			}
-			q.s.loops.Words(w.rows[g*k+lo:g*k+hi], q.scores[lo*q.Stride+first:], q.Stride, min(fastGroup, q.N-first), &w.mul[g], &w.low[g], w.bias, a)
+			n := min(fastGroup, q.N-first)
+			rows, scores := w.rows[g*k+lo:g*k+hi], q.scores[lo*q.Stride+first:]
+			q.s.loops.Words(rows, scores, q.Stride, n, &w.mul[g], &w.low[g], w.bias, a)
 		}
 	}
 }

@@ -107,10 +107,11 @@ type Tokens struct {
 	// for the row, or 1. Columns up to the next multiple of 8 are there. Where there are
 	// tiles the results may exceed 16 bits, of which the lowest are kept.
 	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
-	// Coarse makes of a block of products what Bytes, Words and Above make of rows of S:
-	// bytes, words and the rows that exceed the limits, of which it returns how many there
-	// are: above the number of the row, below a bit for each column that does. All are as long as products, of which all 32 columns are
-	// there; scales, of as many rows, may be nil. Words exceed 16 bits where those of Words may.
+	// Coarse does the work of Bytes, Words and Above on a block of products: it writes bytes and
+	// words, and to found the rows that exceed a limit, and returns their number. An entry of
+	// found has the number of the row in its upper 32 bits, and in the lower ones a bit for each
+	// column that exceeds its limit. All slices have the length of products, which have all 32
+	// columns; scales may be nil. Words exceed 16 bits where those of Words may.
 	Coarse func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int
 
 	// Filter has the loops of the nearest centroid by products of bytes, nil
@@ -188,7 +189,7 @@ var portableTokens = Tokens{
 	Coarse: inParts(portable.Bytes, portable.Words, portable.Above),
 }
 
-// inParts is Coarse by one loop after the other.
+// inParts makes a Coarse of three loops, which run one after the other.
 func inParts(
 	bytes func([]Row4, []float32, int, int, *[32]float32, *[32]float32),
 	words func([]Row, []float32, int, int, *[32]float32, *[32]float32, float32, []float32),
