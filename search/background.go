@@ -18,8 +18,8 @@ func InBackground(ctx context.Context) context.Context {
 	return context.WithValue(ctx, background{}, true)
 }
 
-// acquireAside waits for a worker for a query in the background; first says that the query had one
-// already.
+// acquireAside waits for a worker for a query in the background. first reports whether the query
+// had one, and comes before the others that wait.
 func (t *turn) acquireAside(ctx context.Context, first bool) (waited time.Duration, err error) {
 	s := t.s
 	w := &waiter{ready: make(chan struct{})}
@@ -33,14 +33,8 @@ func (t *turn) acquireAside(ctx context.Context, first bool) (waited time.Durati
 	s.behind = slices.Insert(s.behind, place, w)
 	s.admit()
 	s.mu.Unlock()
-	start := time.Now()
-	select {
-	case <-w.ready:
-		return time.Since(start), nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-t.end.Done():
-		err = ErrClosed
+	if waited, err = t.await(ctx, w); err == nil {
+		return waited, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +43,7 @@ func (t *turn) acquireAside(ctx context.Context, first bool) (waited time.Durati
 		s.behind = slices.Delete(s.behind, i, i+1)
 	}
 	switch had := i < 0; {
-	case first && !had: // whoever fails to get it back releases it all the same
+	case first && !had: // the query releases it although it did not get it back
 		s.idle--
 		s.aside++
 	case !first && had:
@@ -57,7 +51,7 @@ func (t *turn) acquireAside(ctx context.Context, first bool) (waited time.Durati
 		s.aside--
 	}
 	s.admit()
-	return time.Since(start), err
+	return waited, err
 }
 
 // giveWay lets queries that wait have the worker of one in the background, which waits until there is

@@ -95,14 +95,8 @@ func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, 
 		s.turns = append(s.turns, t)
 	}
 	s.mu.Unlock()
-	start := time.Now()
-	select {
-	case <-w.ready:
-		return time.Since(start), nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-t.end.Done():
-		err = ErrClosed
+	if waited, err = t.await(ctx, w); err == nil {
+		return waited, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,6 +109,19 @@ func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, 
 		s.free += bytes
 	}
 	s.admit() // those behind it may need less
+	return waited, err
+}
+
+// await waits until a waiter is let through, or the search or the engine ends.
+func (t *turn) await(ctx context.Context, w *waiter) (waited time.Duration, err error) {
+	start := time.Now()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.end.Done():
+		err = ErrClosed
+	}
 	return time.Since(start), err
 }
 

@@ -14,10 +14,10 @@ import (
 // The file is mapped, and a page that is not in memory is read when it is touched: one page, while the reader
 // waits. So a stage of a search asks for all that it will read, and the disk has hundreds of requests at once.
 //
-// Asking costs about a microsecond a range where all is in memory, which a search that finds it so is not to pay.
-// It asks for what nobody has read since the file was opened: what has not passed its checksum. What was read once
-// may be gone where memory is short. Then readers wait for the disk, and the system counts that: while it does, all
-// is asked for.
+// Asking costs about a microsecond a range, also for a range in memory. So a search asks only for documents that
+// have not passed their checksums, which were not read since the file was opened. If memory is short, pages that
+// were read may be gone. Then readers wait for the disk, and the system counts that: while it does, a search asks
+// for everything.
 
 // ahead is the pages that are asked for together.
 type ahead struct {
@@ -32,7 +32,7 @@ const (
 	pageBytes = 4 << 10 // the least page of any system
 )
 
-// add asks for a value, or a part of one.
+// add notes a value, or a part of one, that ask will ask for.
 func (a *ahead) add(b []byte) {
 	if len(b) == 0 {
 		return
@@ -77,7 +77,7 @@ func askNow(values ...[]byte) {
 	a.ask(false)
 }
 
-// shortage tells whether this process waits for pages that it has read before.
+// shortage reports whether this process waits for pages that it has read before.
 var shortage shortages
 
 type shortages struct {

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// willNeed begins to read the pages of a mapping that are not in memory. It is advice: what comes of it does not
-// matter to the reader.
+// willNeed begins to read the pages of a mapping that are not in memory. It is advice: a reader gets the same bytes
+// if the system ignores it.
 func willNeed(s memorySpan) {
 	s = s.inPages()
 	for ; s.lo < s.hi; s.lo += willNeedMost {
@@ -15,11 +15,11 @@ func willNeed(s memorySpan) {
 	}
 }
 
-// willNeedMost is how much the system reads of a larger range, unless its disk is set up for more.
+// willNeedMost bounds a range: of a larger one most systems read only this much.
 const willNeedMost = 128 << 10
 
-// isMissing reports whether a page of a mapping is not in memory. Of files of others, which the process may not
-// write, the system does not tell.
+// isMissing reports whether a page of a mapping is not in memory. It reports false for a file that the process may
+// not write, since the system does not tell.
 func isMissing(s memorySpan) bool {
 	s = s.inPages()
 	var pages [256]byte
@@ -43,7 +43,7 @@ func (s memorySpan) inPages() memorySpan {
 	return memorySpan{s.lo &^ (uintptr(os.Getpagesize()) - 1), s.hi}
 }
 
-// majorFaults is how often threads of this process have waited for a page of a file.
+// majorFaults counts how often threads of this process have waited for a page of a file.
 func majorFaults() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -28,7 +28,7 @@ func (v *View) sample(qs []search.Query, o *search.Options) {
 	}
 }
 
-// sampling returns the sampler, which begins with the first question; nil if the collection ends.
+// sampling returns the sampler, and makes it for the first question; nil means that the collection ends.
 func (c *Collection) sampling() *quality.Sampler {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,8 @@ func (s *sampledView) Search(_ context.Context, q search.Query, o search.Options
 	return r, err
 }
 
-// sampled is what sampled questions have found, beside what is stored with the index; nil: none has been
-// offered.
+// sampled returns the recall of sampled questions together with the one stored with the index; nil means that no
+// question has been offered.
 func (v *View) sampled(d *storage.Defaults) *collection.Sampled {
 	v.c.mu.Lock()
 	s := v.c.sampler
