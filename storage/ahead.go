@@ -14,10 +14,10 @@ import (
 // The file is mapped, and a page that is not in memory is read when it is touched: one page, while the reader
 // waits. So a stage of a search asks for all that it will read, and the disk has hundreds of requests at once.
 //
-// Asking costs about a microsecond a range, also for a range in memory. So a search asks only for documents that
-// have not passed their checksums, which were not read since the file was opened. If memory is short, pages that
-// were read may be gone. Then readers wait for the disk, and the system counts that: while it does, a search asks
-// for everything.
+// Asking costs about a microsecond a range even where all is in memory. So a search asks only for documents and
+// blocks that have not passed their checksums: they have not been read since the file was opened. Pages that were
+// read may be gone where memory is short. Then readers wait for the disk, and the system counts such waits: while
+// there are many, a search asks for everything that it will read.
 
 // ahead is the pages that are asked for together.
 type ahead struct {
@@ -32,7 +32,7 @@ const (
 	pageBytes = 4 << 10 // the least page of any system
 )
 
-// add notes a value, or a part of one, that ask will ask for.
+// add asks for a value, or a part of one.
 func (a *ahead) add(b []byte) {
 	if len(b) == 0 {
 		return
@@ -43,29 +43,30 @@ func (a *ahead) add(b []byte) {
 
 // ask begins to read what was added. With again it notes whether any of it was not in memory.
 func (a *ahead) ask(again bool) {
-	if len(a.spans) == 0 {
-		return
-	}
-	slices.SortFunc(a.spans, func(x, y memorySpan) int { return cmp.Compare(x.lo, y.lo) })
+	a.merge()
 	look := again
-	request := func(s memorySpan) {
+	for _, s := range a.spans {
 		if look && isMissing(s) {
 			look = false
 			shortage.extend()
 		}
 		willNeed(s)
 	}
-	last := a.spans[0]
-	for _, s := range a.spans[1:] {
-		if s.lo <= last.hi+aheadGap {
-			last.hi = max(last.hi, s.hi)
+	a.spans = a.spans[:0]
+}
+
+// merge sorts the spans and joins those with small gaps between them.
+func (a *ahead) merge() {
+	slices.SortFunc(a.spans, func(x, y memorySpan) int { return cmp.Compare(x.lo, y.lo) })
+	merged := a.spans[:0]
+	for _, s := range a.spans {
+		if n := len(merged); n > 0 && s.lo <= merged[n-1].hi+aheadGap {
+			merged[n-1].hi = max(merged[n-1].hi, s.hi)
 			continue
 		}
-		request(last)
-		last = s
+		merged = append(merged, s)
 	}
-	request(last)
-	a.spans = a.spans[:0]
+	a.spans = merged
 }
 
 // askNow begins to read values.
@@ -77,7 +78,7 @@ func askNow(values ...[]byte) {
 	a.ask(false)
 }
 
-// shortage reports whether this process waits for pages that it has read before.
+// shortage tells whether this process waits for pages that it has read before.
 var shortage shortages
 
 type shortages struct {
@@ -85,9 +86,9 @@ type shortages struct {
 }
 
 const (
-	shortageLook  = 10 * time.Millisecond // between two looks at what the system counts
-	shortageLeast = 16                    // reads of the disk in between that are taken for a shortage,
-	shortageTime  = 10 * time.Second      // which is believed to last so long
+	shortageLook  = 10 * time.Millisecond // the least time between two looks at the count of the system
+	shortageLeast = 16                    // waits for the disk between two looks that mean a shortage
+	shortageTime  = 10 * time.Second      // how long a shortage is taken to last
 )
 
 var processStart = time.Now()
@@ -116,11 +117,20 @@ func (v *View) Prefetch(ctx context.Context, part Part, ordinals []uint32) error
 	} else if part == Codes {
 		return nil // they were fetched when the file was opened
 	}
+	a, spans := v.unread(part, ordinals, whole, again)
+	a.ask(again)
+	if len(spans) == 0 {
+		return nil
+	}
+	return p.fetch(ctx, spans...)
+}
+
+// unread returns the memory that [View.Prefetch] asks for where the file is whole, and else the spans that it
+// fetches. With again, documents that have passed their checksums are among them.
+func (v *View) unread(part Part, ordinals []uint32, whole, again bool) (a ahead, spans []boltfile.Span) {
 	var (
 		c          *chunkView
 		first, end uint32
-		a          ahead
-		spans      []boltfile.Span
 	)
 	for _, ordinal := range ordinals {
 		if c == nil || ordinal < first || ordinal >= end {
@@ -144,11 +154,7 @@ func (v *View) Prefetch(ctx context.Context, part Part, ordinals []uint32) error
 			a.add(residuals)
 		}
 	}
-	a.ask(again)
-	if len(spans) == 0 {
-		return nil
-	}
-	return p.fetch(ctx, spans...)
+	return a, spans
 }
 
 // PrefetchPostings begins to read the lists of some centroids.
@@ -157,7 +163,13 @@ func (v *View) PrefetchPostings(centroids []uint32) {
 		return // they were fetched when the file was opened
 	}
 	again := shortage.is()
-	var a ahead
+	a := v.unreadPostings(centroids, again)
+	a.ask(again)
+}
+
+// unreadPostings returns the memory that [View.PrefetchPostings] asks for: whole blocks that have not passed
+// their checksums, and, with again, lists of those that have.
+func (v *View) unreadPostings(centroids []uint32, again bool) (a ahead) {
 	for _, p := range v.postings {
 		for _, c := range centroids {
 			block := p.blocks[c/PostingBlock]
@@ -170,7 +182,7 @@ func (v *View) PrefetchPostings(centroids []uint32) {
 			}
 		}
 	}
-	a.ask(again)
+	return a
 }
 
 // codesOf and rowsOf are the arrays of a document.

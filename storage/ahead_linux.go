@@ -6,20 +6,28 @@ import (
 	"unsafe"
 )
 
-// willNeed begins to read the pages of a mapping that are not in memory. It is advice: a reader gets the same bytes
-// if the system ignores it.
+// willNeed begins to read the pages of a mapping that are not in memory. It is advice:
+// a reader does not depend on its success.
 func willNeed(s memorySpan) {
-	s = s.inPages()
-	for ; s.lo < s.hi; s.lo += willNeedMost {
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, s.lo, min(s.hi-s.lo, willNeedMost), syscall.MADV_WILLNEED)
+	for p := range s.inPages().pieces {
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, p.lo, p.hi-p.lo, syscall.MADV_WILLNEED)
 	}
 }
 
-// willNeedMost bounds a range: of a larger one most systems read only this much.
+// pieces cuts a span into those of at most willNeedMost.
+func (s memorySpan) pieces(yield func(memorySpan) bool) {
+	for ; s.lo < s.hi; s.lo += willNeedMost {
+		if !yield(memorySpan{s.lo, min(s.hi, s.lo+willNeedMost)}) {
+			return
+		}
+	}
+}
+
+// willNeedMost is how much the system reads of a larger range, unless its disk is set up for more.
 const willNeedMost = 128 << 10
 
-// isMissing reports whether a page of a mapping is not in memory. It reports false for a file that the process may
-// not write, since the system does not tell.
+// isMissing reports whether a page of a mapping is not in memory. The system does not tell it of a file that the
+// process neither owns nor may write; then it is false.
 func isMissing(s memorySpan) bool {
 	s = s.inPages()
 	var pages [256]byte
@@ -43,7 +51,7 @@ func (s memorySpan) inPages() memorySpan {
 	return memorySpan{s.lo &^ (uintptr(os.Getpagesize()) - 1), s.hi}
 }
 
-// majorFaults counts how often threads of this process have waited for a page of a file.
+// majorFaults is how often threads of this process have waited for a page of a file.
 func majorFaults() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

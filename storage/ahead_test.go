@@ -1,0 +1,74 @@
+package storage
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSpansAreMergedOverGaps(t *testing.T) {
+	a := ahead{spans: []memorySpan{
+		{200 << 10, 201 << 10},
+		{0, 100},
+		{100 + aheadGap, 50 << 10}, // the largest gap that is read
+		{40 << 10, 41 << 10},       // inside of another
+		{50<<10 + aheadGap + 1, 60 << 10},
+	}}
+	a.merge()
+	require.Equal(t, []memorySpan{
+		{0, 50 << 10}, {50<<10 + aheadGap + 1, 60 << 10}, {200 << 10, 201 << 10},
+	}, a.spans)
+	a.ask(false) // of nothing that is mapped: the system refuses
+	require.Empty(t, a.spans)
+	a.ask(true)
+	a.add(nil)
+	require.Empty(t, a.spans)
+}
+
+// What has passed its checksum is asked for again only where memory is short.
+func TestPassedIsNotAskedForAgain(t *testing.T) {
+	f, err := Open(context.Background(), writeManyDocs(t, 70), Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	v, err := f.View()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, v.Close()) }()
+
+	asked := func(part Part, ordinals []uint32, again bool) int {
+		a, spans := v.unread(part, ordinals, true, again)
+		require.Empty(t, spans)
+		return len(a.spans)
+	}
+	last := v.state.Docs - 1
+	ordinals := []uint32{last, 3, last + 1} // the last does not exist
+	chunk, doc, _ := v.Locate(3)
+	require.Equal(t, 2, asked(Codes, ordinals, false))
+	require.Equal(t, 4, asked(All, ordinals, false), "factors and residuals")
+	_, err = v.ChunkFor(chunk, Codes, uint32(doc))
+	require.NoError(t, err)
+	require.Equal(t, 1, asked(Codes, ordinals, false))
+	require.Equal(t, 4, asked(All, ordinals, false))
+	_, err = v.ChunkFor(chunk, All, uint32(doc))
+	require.NoError(t, err)
+	require.Equal(t, 2, asked(All, ordinals, false))
+	require.Equal(t, 4, asked(All, ordinals, true))
+
+	lists := func(again bool) int { return len(v.unreadPostings([]uint32{0}, again).spans) }
+	require.Equal(t, v.Segments(), lists(false))
+	list, err := v.Postings(v.Segments()-1, 0)
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+	require.Equal(t, v.Segments()-1, lists(false))
+	require.Equal(t, v.Segments(), lists(true))
+}
+
+func TestShortageEnds(t *testing.T) {
+	var s shortages
+	require.False(t, s.is())
+	s.extend()
+	require.True(t, s.is())
+	s.until.Store(int64(time.Since(processStart)) - 1)
+	require.False(t, s.is())
+}
