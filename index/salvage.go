@@ -324,7 +324,7 @@ func (s *salvage) resolveDocuments(ctx context.Context) error {
 	return err
 }
 
-// each visits the chunks of which something can be copied.
+// each visits the chunks that have something to copy.
 func (s *salvage) each(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
 	for i := range s.damaged.Chunks() {
 		if err := ctx.Err(); err != nil {

@@ -149,6 +149,9 @@ func (v *View) unread(part Part, ordinals []uint32, whole, again bool) (a ahead,
 		case part == Codes:
 			a.add(c.codesOf(doc))
 		default:
+			if !hasBit(c.checked.first, doc) {
+				a.add(c.codesOf(doc)) // the check of all reads them too
+			}
 			factors, residuals := c.rowsOf(doc)
 			a.add(factors)
 			a.add(residuals)

@@ -10,9 +10,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// A reader checks what it reads: the documents of a chunk and the blocks of a segment have checksums of their
-// own. What has passed is remembered as long as the file is open, over all of its views, since nothing of
-// committed chunks and segments changes.
+// A reader checks the documents of a chunk and the blocks of a segment that it reads: each has a checksum of its
+// own. Those that have passed are remembered as long as the file is open, over all of its views, since committed
+// chunks and segments do not change.
 
 // checks has what was checked of each chunk and segment.
 type checks struct {
@@ -87,7 +87,7 @@ const (
 	All
 )
 
-// passed are the documents of a chunk of which a part has passed.
+// passed returns the documents of a chunk whose codes, or all of whose arrays, have passed.
 func (c *chunkView) passed(part Part) []atomic.Uint64 {
 	if part == All {
 		return c.checked.second
@@ -138,15 +138,16 @@ func (v *View) askArrays(c *chunkView, part Part) {
 // other documents nothing is checked, and, while the file is fetched, factors and residuals may be missing.
 func (v *View) ChunkFor(i int, part Part, docs ...uint32) (*kernels.Chunk, error) {
 	c := v.chunks[i]
-	passed := c.passed(part)
+	passed, fetched := c.passed(part), false
 	for n, doc := range docs {
 		if hasBit(passed, doc) {
 			continue
 		}
-		if part == All && v.Partial() {
+		if part == All && !fetched && v.Partial() {
 			if err := v.fetchRows(c, docs[n:]); err != nil {
 				return nil, err
 			}
+			fetched = true
 		}
 		if err := v.check(c, doc, part); err != nil {
 			return nil, err

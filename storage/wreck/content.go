@@ -177,7 +177,7 @@ func (w *Reader) Chunks() int { return len(w.chunks) }
 // Chunk is what is left of a chunk.
 type Chunk struct {
 	Table  *storage.DocTable
-	Arrays *kernels.Chunk // nil if all documents are lost
+	Arrays *kernels.Chunk // nil if the arrays do not fit the table or the codec
 	Lost   map[int]error  // documents whose arrays are damaged, by their places in the table
 }
 

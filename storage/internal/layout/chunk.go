@@ -20,7 +20,7 @@ var ChunkTail [TailBytes]byte
 
 var errDocTable = errors.New("document table does not fit its counts")
 
-// docEntry is what a document takes in the table of its chunk, beside its id.
+// docEntry is the size of the entry of a document in the table of its chunk, without its id.
 const docEntry = 16
 
 // EncodedDocTable is the document table of a chunk as it is stored, read in place.
