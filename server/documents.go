@@ -22,6 +22,7 @@ type documentIn struct{ vectorsJSON }
 type updateIn struct {
 	Documents []documentIn      `json:"documents"`
 	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+	poolIn
 	keepIn
 }
 
@@ -133,7 +134,11 @@ func update(q *request, in *updateIn) (change, error) {
 			return change{}, badDocument(i, err)
 		}
 	}
-	return q.update(matrices, in.Metadata, nil, nil, in.Keep)
+	metadata, err := q.pool(matrices, in)
+	if err != nil {
+		return change{}, err
+	}
+	return q.update(matrices, metadata, nil, nil, in.Keep)
 }
 
 func badDocument(i int, err error) *Problem {
