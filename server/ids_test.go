@@ -3,7 +3,9 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -187,5 +189,28 @@ func TestUpdatePools(t *testing.T) {
 		put(4, "tiles", object{"image": "a", "grid": list{4, 4}}, 15), {"documents": list{query("a")}, "pool_by": "tiles"},
 	} {
 		s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pages/update", no)
+	}
+}
+
+// A message shows the beginning of an id, however long that is.
+func TestMessagesShortenIDs(t *testing.T) {
+	s := startPets(t)
+	long := strings.Repeat("é", 50_000)
+	for _, ask := range []struct {
+		status       int
+		method, path string
+		body         any
+	}{
+		{400, "POST", "/indices/pets/update", object{"documents": list{query("a")}, "metadata": list{object{"_id": long}}}},
+		{400, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a"}, "metadata": list{object{"_id": long}}}},
+		{404, "GET", "/indices/pets/documents?id=" + url.QueryEscape(long[:4000]), nil},
+		{404, "POST", "/indices/pets/explain", object{"text": "cats", "id": long}},
+		{404, "POST", "/indices/pets/search", object{"queries": list{query("a")}, "feedback": object{"like": list{long}}}},
+	} {
+		r := s.send(t, ask.method, ask.path, ask.body)
+		require.Equal(t, ask.status, r.status, "%s %.300s", ask.path, r.body)
+		var p server.Problem
+		r.json(t, &p)
+		require.Less(t, len(p.Message), 600, "%.100s", ask.path)
 	}
 }
