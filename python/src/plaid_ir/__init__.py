@@ -24,12 +24,15 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
     from ._index import Index
-    from ._results import Explanation, Hit, Hits, Passage, Results, Span
+    from ._indexes import delete_index, list_indexes
+    from ._results import Documents, Explanation, Facets, Hit, Hits, Passage, Results, Span
 
 __all__ = [
-    "EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "Passage", "PlaidError", "RequestError", "Results",
-    "ServiceError", "Span", "__version__",
+    "Documents", "EmptyIndexError", "Explanation", "Facets", "Hit", "Hits", "Index", "Passage", "PlaidError",
+    "RequestError", "Results", "ServiceError", "Span", "__version__", "delete_index", "list_indexes",
 ]  # fmt: skip
+#: Modules of the names that are neither errors nor results.
+_MODULES = {"Index": "_index", "delete_index": "_indexes", "list_indexes": "_indexes"}
 
 
 def __getattr__(name: str) -> Any:
@@ -38,7 +41,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = "_errors" if name.endswith("Error") else "_index" if name == "Index" else "_results"
+    module = "_errors" if name.endswith("Error") else _MODULES.get(name, "_results")
     return getattr(import_module(f".{module}", __name__), name)
 
 
