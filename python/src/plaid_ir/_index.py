@@ -8,10 +8,10 @@ import functools
 import os
 from html import escape
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union
+from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar
 
 from ._arrays import Embeddings, to_matrices
-from ._checks import choice, flag, several, whole
+from ._checks import choice, flag, whole
 from ._connection import Connection
 from ._errors import PlaidError, add_remark
 from ._progress import Progress
