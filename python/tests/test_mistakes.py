@@ -24,8 +24,8 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "search": (
         {"query": EYE},
         {
-            "query": "'x'", "k": "5", "where": "None {}", "parameters": "[]", "subset": "None 'x' [] {}", "metadata": "True",
-            "keywords": "'x' True", "hybrid": "True", "fusion": "", "expression": "True", "group": "None",
+            "query": "'x'", "k": "5", "where": "None {}", "parameters": "[]", "subset": "None 'x' [] {}",
+            "metadata": "True", "keywords": "'x' True", "hybrid": "True", "fusion": "", "expression": "True", "group": "None",
             "passages": "None 5", "highlight": "True", "feedback": "5", "like": "[] {}", "unlike": "[] {}",
             "mode": "None", "offset": "5", "min_score": "None 5 1.5",
         },
@@ -42,8 +42,8 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "search_token_scores": ({"queries": EYE}, {"queries": "[]", "k": "5", "subset": "None 'x' [] {}"}),
     "__call__": ({"queries_embeddings": EYE}, {"queries_embeddings": "'x' []", "k": "5", "subset": "None 'x' [] {}"}),
     "similar": ({"id": "a"}, {"id": "'x'", "k": "5"}),
-    "explain": ({"id": "a", "query": EYE}, {"id": "'x'", "query": "'x'", "k": "5", "where": "None {}", "parameters": "[]",
-                                            "mode": "None"}),
+    "explain": ({"id": "a", "query": EYE}, {"id": "'x'", "query": "'x'", "k": "5", "where": "None {}",
+                                            "parameters": "[]", "mode": "None"}),
     "rerank": ({"query": EYE, "documents": [EYE]}, {"query": "", "documents": "[]"}),
     "encode": ({"texts": []}, {"texts": "[]", "is_query": "True"}),
     "get_documents_embeddings": ({"documents_ids": ["a"]}, {"documents_ids": "[] {}"}),

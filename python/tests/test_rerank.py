@@ -67,7 +67,7 @@ class Rerank(unittest.TestCase):
     def test_errors(self) -> None:
         with self.assertRaisesRegex(ValueError, "have no vectors"):
             self.index.rerank(self.query, [[], []])
-        with self.assertRaisesRegex(ValueError, "there are 2 queries; want one"):
+        with self.assertRaisesRegex(ValueError, "query has 2 matrices; want one"):
             self.index.rerank(np.ones((2, 3, DIM), np.float32), self.docs)
         with self.assertRaisesRegex(ValueError, "document 0 has vectors of dimension 0"):
             self.index.rerank(self.query, [np.ones((2, 0), np.float32)])

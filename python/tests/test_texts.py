@@ -151,7 +151,7 @@ class Texts(unittest.TestCase):
         self.assertEqual([h["id"] for h in both], [h["id"] for h in self.index.search("who barks?", k=2, hybrid=0.5)])
         self.assertEqual(both[0]["token_scores"].shape, hits[0]["token_scores"].shape)
         self.assertEqual([h["id"] for h in self.index.search_token_scores(["bark"], keywords=True)[0]], ["dogs"])
-        with self.assertRaisesRegex(ValueError, "no queries"):
+        with self.assertRaisesRegex(ValueError, "queries is None"):
             self.index.search_token_scores(None, keywords=["bark"])
         self.assertEqual({h["id"] for h in self.index.search("who barks?", 4, subset=["fish", "cells"], mode="candidates")}, {"fish", "cells"})
 

@@ -60,7 +60,8 @@ class Connection:
             raise ValueError(f"timeout is {timeout}; want seconds, more than 0")
         if not _NAME.fullmatch(text(index_name, "index_name")):
             raise ValueError(
-                f"index_name is {shown(index_name)}; want 1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"
+                f"index_name is {shown(index_name)}; want 1 to 128 of A-Z a-z 0-9 . _ -, "
+                "not beginning or ending with a dot"
             )
         if url is not None and index_folder not in ("indexes", None):
             raise ValueError("index_folder is for an index served here; the service at a url has its own folder")

@@ -61,7 +61,8 @@ class Stored:
         if isinstance(error, PlaidError):
             error.stored = self.count
         if self.count:
-            add_remark(error, f"{self.count} of the documents of this call are stored, the last of them {shown(self._last)}")
+            remark = f"{self.count} of the documents of this call are stored, the last of them {shown(self._last)}"
+            add_remark(error, remark)
 
 
 class Run:
@@ -90,8 +91,8 @@ class Run:
                 self._complete.add(before)
             if document is not None and document in self._complete:
                 raise ValueError(
-                    f"passages of document {shown(document)} are not in a row: {shown(row['_id'])} comes after others. Give all "
-                    "passages of a document one after another, since a document is replaced as a whole"
+                    f"passages of document {shown(document)} are not in a row: {shown(row['_id'])} comes after others. "
+                    "Give all passages of a document one after another, since a document is replaced as a whole"
                 )
             before = document
         while last is not None and end > 0 and passage_of(rows[end - 1]) == last:
@@ -118,8 +119,8 @@ def document_batches(
         # The limits of other services are not known: they refuse the request.
         if connection.service is not None and size > MAX_BODY_BYTES and part.stop - part.start > 1:
             raise ValueError(
-                f"the passages of document {shown(together[part.start])} have {size} bytes, and one request has at most "
-                f"{MAX_BODY_BYTES}: make several documents of it, since a document comes as a whole"
+                f"the passages of document {shown(together[part.start])} have {size} bytes, and one request has "
+                f"at most {MAX_BODY_BYTES}: make several documents of it, since a document comes as a whole"
             )
     return parts
 
@@ -153,8 +154,8 @@ def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], ke
         for document, ids in lost.items():
             first = ", ".join(map(shown, ids[:_MAX_SHOWN])) + (", …" if len(ids) > _MAX_SHOWN else "")
             raise ValueError(
-                f"document {shown(document)} is stored as passages, and would lose those that are not given ({len(ids)}): "
-                f"{first}. Give all of its passages at once, or delete([{shown(document)}]) before"
+                f"document {shown(document)} is stored as passages, and would lose those that are not given "
+                f"({len(ids)}): {first}. Give all of its passages at once, or delete([{shown(document)}]) before"
             )
 
 
@@ -291,8 +292,8 @@ def encode(
 def fetch_documents(
     connection: Connection, names: Sequence[str], *, vectors: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
-    """For each id the document, or the passages that it is stored as, in their order, with their ``vectors`` if they are
-    wanted. An id that is not there is a KeyError."""
+    """For each id the document, or the passages that it is stored as, in their order, with their ``vectors`` if they
+    are wanted. An id that is not there is a KeyError."""
     too_long = next((i for i in names if len(i.encode()) > MAX_ID), None)
     if too_long is not None:
         raise KeyError(shown(too_long))

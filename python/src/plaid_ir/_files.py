@@ -60,7 +60,8 @@ def load(
                 names = connection.to_names(documents_ids, "documents_ids")
                 for n in names:
                     if "\n" in n or "\r" in n or n.startswith("\ufeff"):  # which lines of text would lose
-                        raise ValueError(f"id {shown(n)} has a line break or begins with a byte order mark: leave it out")
+                        said = f"id {shown(n)} has a line break or begins with a byte order mark: leave it out"
+                        raise ValueError(said)
                 text = "".join(n + "\n" for n in names).encode()
                 member = tarfile.TarInfo("index/ids.txt")
                 member.size = len(text)

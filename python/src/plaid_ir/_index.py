@@ -291,7 +291,8 @@ class Index(IndexWriter):
             stats = self.stats()
         except PlaidError as e:
             return f"{title}: {escape(str(e))}</p>"
-        rows = [(key, stats[key]) for key in ("documents", "passages", "tokens", "dim", "nbits", "file_bytes") if key in stats]
+        keys = ("documents", "passages", "tokens", "dim", "nbits", "file_bytes")
+        rows = [(key, stats[key]) for key in keys if key in stats]
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
         return f"{title}</p><table>{cells}</table>"
 

@@ -202,9 +202,9 @@ class StoredDocuments:
         Returns
         -------
         dict
-            ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes, growth
-            and configuration, as the service has them (docs/service.md); ``sampled`` has the recall of the questions
-            that a service samples.
+            ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes,
+            growth and configuration, as the service has them (docs/service.md); ``sampled`` has the recall of the
+            questions that a service samples.
         """
         return self._connection.stats()
 

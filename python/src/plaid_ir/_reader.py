@@ -251,6 +251,8 @@ class IndexReader(StoredDocuments):
         Results
             Hits with ``token_scores``, [query tokens, document tokens] in float32, of vectors of unit length.
         """
+        if queries is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise ValueError("queries is None: there are no tokens that could be scored")
         texts, matrices = _search.texts_or_matrices(several(queries, "queries", "texts or matrices"))
         # Texts stay texts: a search by keywords needs their words.
         results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)

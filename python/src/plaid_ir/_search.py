@@ -87,7 +87,8 @@ def search(
     """Sends queries in batches; ``request`` is the part that all share."""
     subsets: list[list[str]] | None = None
     if subset is not None:
-        subset = [subset] if isinstance(subset, (str, int)) else list(several(items_of(subset, "subset"), "subset", "ids"))
+        given: Any = items_of(subset, "subset")
+        subset = [given] if isinstance(given, (str, int)) else list(several(given, "subset", "ids"))
         if len(subset) and isinstance(subset[0], (list, tuple, set, frozenset, np.ndarray)):
             subsets = [connection.to_names(s, "subset") for s in subset]
             if len(subsets) != len(queries):
@@ -182,10 +183,10 @@ def explain(
 def one_query(query: Any) -> Matrix:
     """The matrix of one query."""
     if isinstance(query, (list, tuple)) and query and isinstance(query[0], str):
-        raise TypeError("query is a list of texts; want one text, or a matrix [tokens, dim] (search_batch takes several)")
-    matrices = to_matrices(several(query, "query", "vectors, a matrix [tokens, dim], or a text"), "query")
+        raise TypeError("query is a list of texts; want one text, or a matrix (search_batch takes several)")
+    matrices = to_matrices(cast("Any", query), "query")
     if len(matrices) != 1:
-        raise ValueError(f"query has {len(matrices)} queries; want one, a matrix [tokens, dim] (search_batch takes several)")
+        raise ValueError(f"query has {len(matrices)} matrices; want one, [tokens, dim] (search_batch takes several)")
     return matrices[0]
 
 

@@ -78,9 +78,9 @@ class IndexWriter(IndexReader):
             of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries;
             those that are missing (NaN, NaT, NA) are null.
         pool_factor, pool_by
-            Join vectors of a document, this many into one: ``"similar"`` ones, or of page images (``image`` and ``grid``
-            in the metadata) ``"tiles"`` of so many cells, or ``"neighbours"``, similar cells that touch. The page is
-            stored with the grid of its tiles, or with none.
+            Join vectors of a document, this many into one: ``"similar"`` ones, or of page images (``image`` and
+            ``grid`` in the metadata) ``"tiles"`` of so many cells, or ``"neighbours"``, similar cells that touch. The
+            page is stored with the grid of its tiles, or with none.
         keep_metadata
             Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
             more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
