@@ -80,7 +80,7 @@ def several(value: Any, name: str, items: str) -> Any:
         raise TypeError(f"{name} is one text; want a list of {items}")
     if isinstance(cast("object", value), Mapping) and items != "ids":
         raise TypeError(f"{name} is a dictionary; want a list of {items}")
-    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+    if not any(hasattr(value, name) for name in ("__iter__", "__getitem__", "__array__", "detach")):
         raise wrong(name, value, f"a list of {items}")
     return value
 
