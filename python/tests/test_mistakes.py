@@ -115,6 +115,22 @@ class Mistakes(unittest.TestCase):
                         self.assertNotRegex(said, r"object (is not|has no|of type)|'\w+' object")
         self.assertEqual((self.index.get(where={}), self.index.stats()["tokens"]), before)
 
+    def test_opening(self) -> None:
+        """The parameters of an index are looked at before anything is started."""
+        takes = {
+            "index_folder": "None 'x'", "index_name": "'x'", "override": "True", "nbits": "None", "seed": "None 5",
+            "id_type": "", "mode": "", "model": "None 'x'", "read_only": "True", "url": "None 'x'", "token": "None 'x'",
+            "device": "None 'x' {} object() 5 1.5 True", "threads": "None 5", "timeout": "5 1.5", "binary": "None 'x'",
+        }  # fmt: skip
+        named = [p.name for p in inspect.signature(Index).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        self.assertEqual(sorted(takes), sorted(named))
+        for parameter, right in takes.items():
+            for label, value in BAD.items():
+                if label not in right.split():
+                    with self.subTest(f"{parameter}={label}"):
+                        with self.assertRaisesRegex((TypeError, ValueError), rf"\b{parameter}\b"):
+                            Index(**{"index_folder": None, parameter: value}).close()
+
     def test_table_is_complete(self) -> None:
         """Every public method of an index is in the table, or has no parameters."""
         for name, method in inspect.getmembers(Index, inspect.isfunction):
