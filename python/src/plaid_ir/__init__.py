@@ -23,12 +23,14 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
+    from ._heatmap import Region
     from ._index import Index
+    from ._page_model import PageModel
     from ._results import Explanation, Hit, Hits, Passage, Results, Span
 
 __all__ = [
-    "EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "Passage", "PlaidError", "RequestError", "Results",
-    "ServiceError", "Span", "__version__",
+    "EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "PageModel", "Passage", "PlaidError", "Region",
+    "RequestError", "Results", "ServiceError", "Span", "__version__",
 ]  # fmt: skip
 
 
@@ -38,7 +40,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = "_errors" if name.endswith("Error") else "_index" if name == "Index" else "_results"
+    modules = {"Index": "_index", "PageModel": "_page_model", "Region": "_heatmap"}
+    module = "_errors" if name.endswith("Error") else modules.get(name, "_results")
     return getattr(import_module(f".{module}", __name__), name)
 
 

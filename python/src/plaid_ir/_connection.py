@@ -16,7 +16,9 @@ import numpy as np
 from ._arrays import Body
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
+from ._images import PICTURES_FOLDER, Pictures
 from ._model import find_model
+from ._page_model import PageModel
 from ._service import Service, cache_of, is_store
 from ._tables import items_of
 
@@ -77,6 +79,10 @@ class Connection:
         self.closed = False
         #: Whether the service knows the index.
         self.declared = False
+        #: The model of this process that encodes pages, and questions about them.
+        self.page_model: PageModel | None = None
+        #: Where the pictures of pages are; None: nowhere.
+        self.pictures: Pictures | None = None
         self._token, self._timeout = token, timeout
         temporary: str | None = None
         address = url
@@ -122,6 +128,41 @@ class Connection:
                 raise ValueError(
                     f"index {self.index_name!r} has {key} {stored[key]}, not {value}; override=True replaces the index"
                 )
+
+    def use_pictures(self, folder: str | os.PathLike[str] | None) -> None:
+        """Sets the folder of pictures; None: that in the folder of the indexes, if they are in one."""
+        if folder is not None:
+            self.pictures = Pictures(os.fspath(folder), self.index_name)
+        elif self.service is not None and "store" not in self.service.options:
+            self.pictures = Pictures(os.path.join(self.service.folder, PICTURES_FOLDER), self.index_name)
+
+    def forget_pictures(self) -> None:
+        """Removes the pictures of the index."""
+        if self.pictures is not None:
+            self.pictures.remove()
+
+    def use_page_model(self, model: PageModel) -> None:
+        """Lets a model of this process encode pages and questions. An index whose vectors are of another one is a
+        ValueError."""
+        stored = self.made_by()
+        for key in ("fingerprint", "name"):
+            own, other = model.identity.get(key), stored.get(key)
+            if own is not None and other is not None:
+                if own != other:
+                    raise ValueError(
+                        f"the vectors of index {self.index_name!r} are of the model {stored.get('name') or other!r}, and "
+                        f"this is {model.identity['name']!r}: PageModel(…, name=…) gives the same model that name"
+                    )
+                break
+        self.page_model = model
+
+    def made_by(self) -> Mapping[str, str]:
+        """The model that the vectors of the index are of, as far as it is known."""
+        try:
+            stats = self.stats() if self.declared else {}
+        except EmptyIndexError:
+            return {}
+        return cast("Mapping[str, str]", stats.get("model") or {})
 
     def close(self) -> None:
         if not self.closed:

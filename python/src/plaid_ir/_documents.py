@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import warnings
 from types import TracebackType
@@ -11,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
 from ._connection import Connection
-from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position
+from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position, caller_level
 from ._metadata import cells_of, is_missing, passage_of
 from ._tables import items_of
 
@@ -203,14 +202,11 @@ class Cut:
         """Warns the caller of this package, if there were any."""
         if not self._texts:
             return
-        level, frame = 1, inspect.currentframe()
-        while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __name__.split(".")[0]:
-            level, frame = level + 1, frame.f_back
         warnings.warn(
             f"texts that were cut, since the model does not read all of them: {self._texts}. {self._tokens} tokens "
             f"have no vectors{advice}",
             UserWarning,
-            stacklevel=level,
+            stacklevel=caller_level(),
         )
 
 
@@ -224,7 +220,10 @@ def send_vectors(
     """Stores one batch of documents; ``fields`` have their ids and metadata. ``start`` is the position of the first
     among all that were given: errors count from there."""
     connection.declare()
-    _send(connection, "/update", documents_body(matrices, {"metadata": fields}), start)
+    request: dict[str, Any] = {"metadata": fields}
+    if connection.page_model is not None:
+        request["model"] = connection.page_model.identity
+    _send(connection, "/update", documents_body(matrices, request), start)
     stored.add([connection.to_id(row["_id"]) for row in fields])
 
 
@@ -264,6 +263,8 @@ def encode(
     if isinstance(texts, str):
         raise TypeError("texts is one text; want a list of texts")
     texts = items_of(texts, "texts")
+    if connection.page_model is not None and is_query:
+        return connection.page_model.encode_queries(texts)
     vectors: list[Vectors] = []
     left = list(batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
     while left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any, Mapping
 
@@ -77,3 +78,11 @@ def add_remark(e: BaseException, remark: str) -> None:
         e.args = (f"{e.args[0]} ({remark})",)
     elif hasattr(e, "add_note"):  # from Python 3.11 on
         e.add_note(remark)
+
+
+def caller_level() -> int:
+    """The level of the stack at which a warning names the caller of this package."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __name__.split(".")[0]:
+        level, frame = level + 1, frame.f_back
+    return level

@@ -8,15 +8,16 @@ import functools
 import os
 from html import escape
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union
+from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
-from . import _files, _ingest
+from . import _files, _images, _ingest
 from ._arrays import Embeddings, to_matrices
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_TEXTS, id_batches
 from ._errors import EmptyIndexError, PlaidError, add_remark
 from ._metadata import to_json_value
+from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import IndexReader, ignore_pylate_options
 from ._tables import items_of
@@ -24,6 +25,8 @@ from ._tables import items_of
 Ids = Union[str, int, Iterable[str], Iterable[int]]
 #: Dictionaries, or a table of pandas, polars or pyarrow.
 Metadata = Union[Sequence[Mapping[str, Any]], Any]
+#: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
+Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -70,7 +73,10 @@ class Index(IndexReader):
     model
         The folder of a late-interaction model, which encodes texts, or the name of one at the Hugging Face hub,
         ``"ORG/NAME"`` or ``"ORG/NAME@REVISION"``, which is fetched unless the hub's cache has it. Where the folder of
-        the indexes is open already, leave it out or name the same.
+        the indexes is open already, leave it out or name the same. Or a model of page images, which encodes in this
+        process (`from_images`).
+    pictures
+        The folder with pictures of pages; default: ``.images`` in the folder of the indexes.
     read_only
         Change nothing. This also opens a folder that cannot be written to; then no other process may change the index
         meanwhile.
@@ -114,7 +120,8 @@ class Index(IndexReader):
         seed: int | None = None,
         id_type: type[str] | type[int] = str,
         mode: Literal["pruned", "exhaustive"] = "pruned",
-        model: str | os.PathLike[str] | None = None,
+        model: Model | None = None,
+        pictures: str | os.PathLike[str] | None = None,
         read_only: bool = False,
         url: str | None = None,
         token: str | None = None,
@@ -128,10 +135,19 @@ class Index(IndexReader):
         if mode not in ("pruned", "exhaustive"):
             raise ValueError(f"mode is {mode!r}; want 'pruned' or 'exhaustive'")
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
+        page_model = to_page_model(model)
+        text_model = None if page_model is not None else cast("Union[str, os.PathLike[str], None]", model)
         self._connection = Connection(
-            index_folder, index_name, override=override, config=config, id_type=id_type, model=model,
+            index_folder, index_name, override=override, config=config, id_type=id_type, model=text_model,
             read_only=read_only, url=url, token=token, device=device, threads=threads, timeout=timeout, binary=binary,
         )  # fmt: skip
+        self._connection.use_pictures(pictures)
+        if page_model is not None:
+            try:
+                self._connection.use_page_model(page_model)
+            except BaseException:
+                self._connection.close()
+                raise
         self.index_folder = self._connection.index_folder
         self.index_name, self.id_type, self.mode, self.read_only = index_name, id_type, mode, read_only
 
@@ -236,6 +252,56 @@ class Index(IndexReader):
         index = cls._open_empty(ids, {"model": model, **options})
         try:
             return index.add_texts(texts, ids, metadata, text_field=text_field, progress=progress)
+        except BaseException as e:
+            index._abandon(e)
+            raise
+
+    @classmethod
+    def from_images(
+        cls,
+        images: Any,
+        ids: str | Iterable[str] | None = None,
+        metadata: Any = None,
+        *,
+        model: Model,
+        batch_size: int = 4,
+        dpi: int = 150,
+        keep_pictures: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        progress: Progress = None,
+        **options: Any,
+    ) -> Index:
+        """An index of page images, which a model of colpali-engine encodes in this process. Questions as texts are
+        encoded by the same model.
+
+        Parameters
+        ----------
+        images, ids, metadata, batch_size, dpi, keep_pictures, on_error, progress
+            As for `add_images`.
+        model
+            The name of a model at the Hugging Face hub or its folder, a pair (model, processor), or a `PageModel`.
+        **options
+            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+
+        Returns
+        -------
+        Index
+            The index, to be closed.
+
+        Examples
+        --------
+        >>> index = Index.from_images("reports", model="vidore/colqwen2-v1.0")  # doctest: +SKIP
+        >>> hit = index.search("revenue by region", k=1)[0]                     # doctest: +SKIP
+        >>> index.explain(hit["id"], "revenue by region").region                # doctest: +SKIP
+        """
+        index = cls._open_empty(ids, {"id_type": str, **options, "model": model})
+        if options.get("override"):
+            index._connection.forget_pictures()
+        try:
+            return index.add_images(
+                images, ids, metadata, batch_size=batch_size, dpi=dpi, keep_pictures=keep_pictures, on_error=on_error,
+                progress=progress,
+            )  # fmt: skip
         except BaseException as e:
             index._abandon(e)
             raise
@@ -440,6 +506,58 @@ class Index(IndexReader):
         )
         return self
 
+    def add_images(
+        self,
+        images: Any,
+        ids: str | Iterable[str] | None = None,
+        metadata: Any = None,
+        *,
+        batch_size: int = 4,
+        dpi: int = 150,
+        keep_pictures: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        progress: Progress = None,
+        wait: bool = True,
+    ) -> Index:
+        """Adds page images, which the model of this index encodes: each page is a document. A page whose id is there
+        replaces that one. Inputs are read one after another, and pages encoded in batches.
+
+        Parameters
+        ----------
+        images
+            An input or several: paths of pictures, PDFs and folders (with all of their folders), patterns such as
+            ``"scans/**/*.pdf"``, bytes of files, pictures of Pillow, arrays [rows, columns, channels]. May be a
+            generator.
+        ids
+            An id for each input that is one file. Default: its path as given; its number for one without a path. The
+            pages of a PDF, and of a TIFF file of several, add their numbers: ``"report.pdf#1"`` is the first.
+        metadata
+            A dictionary for each input, for all of its pages, or a table. To it come ``source`` (the path), ``page``
+            (from 1, of PDFs and TIFF files), ``image`` and ``grid`` (docs/page-images.md).
+        batch_size
+            Pages that the model gets at a time.
+        dpi
+            Dots an inch at which pages of PDFs are drawn, less for those that would have more than 4,096 on a side.
+        keep_pictures
+            Keep a picture of each page, which `explain` shows: a JPEG file of up to 1,600 pixels a side, in the folder
+            ``pictures`` of `Index`. An index at a ``url`` keeps them only if that is given.
+        on_error
+            What becomes of files and pages that cannot be read: ``"raise"`` an error, or ``"skip"`` them with a warning.
+        progress
+            As for `add_documents`.
+        wait
+            As for `add_batches`.
+        """
+        connection = self._connection
+        if connection.page_model is None:
+            raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
+        problems = _images.Problems(on_error)
+        pages = _images.read_pages(images, ids, metadata, dpi, problems)
+        pictures = connection.pictures if keep_pictures else None
+        batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
+        _ingest.add_batches(connection, batches, None, progress, wait)
+        return self
+
     def remove_documents(self, documents_ids: Ids) -> Index:
         """PyLate's name for `delete` by ids.
 
@@ -559,6 +677,7 @@ class Index(IndexReader):
     aupdate_documents = _coroutine(update_documents)
     aadd_batches = _coroutine(add_batches)
     aadd_texts = _coroutine(add_texts)
+    aadd_images = _coroutine(add_images)
     aremove_documents = _coroutine(remove_documents)
     aupdate = _coroutine(update)
     adelete = _coroutine(delete)

@@ -104,6 +104,8 @@ def search(
                 raise ValueError("keywords without vectors take one subset for all queries")
         else:
             request["ids"] = connection.to_names(subset)
+    if queries.texts is not None and connection.page_model is not None:
+        queries.matrices, queries.texts = to_matrices(connection.page_model.encode_queries(queries.texts), "query"), None
     results = Results()
     cut = Cut()
     for part in batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
@@ -170,6 +172,9 @@ def explain(
     body = {**base_request(k, mode), "id": connection.to_names([id])[0], "similarities": True}
     body |= filter_fields(where, parameters)
     asked: Mapping[str, Any] | Body
+    pieces: list[str] | None = None
+    if isinstance(query, str) and connection.page_model is not None:
+        ((query, pieces),) = connection.page_model.encode_questions([query])
     if isinstance(query, str):
         asked = {**body, "text": query}
     else:
@@ -182,7 +187,11 @@ def explain(
             raise KeyError(id) from e
         raise
     answer["metadata"] = own_fields(answer["metadata"])
-    return Explanation(answer)
+    if pieces is not None:
+        answer["query_tokens"] = [{"piece": piece} for piece in pieces]
+    explanation = Explanation(answer)
+    explanation._pictures = connection.pictures
+    return explanation
 
 
 def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
