@@ -150,8 +150,8 @@ class Connection:
             if own is not None and other is not None:
                 if own != other:
                     raise ValueError(
-                        f"the vectors of index {self.index_name!r} are of the model {stored.get('name') or other!r}, and "
-                        f"this is {model.identity['name']!r}: PageModel(…, name=…) gives the same model that name"
+                        f"the vectors of index {self.index_name!r} are of the model {stored.get('name') or other!r}, "
+                        f"and this is {model.identity['name']!r}: PageModel(…, name=…) gives the same model that name"
                     )
                 break
         self.page_model = model

@@ -93,7 +93,8 @@ def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
         f'viewBox="0 0 {_WIDTH} {depth:.2f}" role="img" aria-label="heat map of the page">'
     ]
     if address is not None:
-        parts.append(f'<image href="{escape(address)}" width="{_WIDTH}" height="{depth:.2f}" preserveAspectRatio="none"/>')
+        size = f'width="{_WIDTH}" height="{depth:.2f}" preserveAspectRatio="none"'
+        parts.append(f'<image href="{escape(address)}" {size}/>')
     for (r, c), h in np.ndenumerate(heat):
         if h >= 0.005:
             place = f'x="{c * x:.2f}" y="{r * y:.2f}" width="{x:.2f}" height="{y:.2f}"'

@@ -91,7 +91,9 @@ def read_pages(images: Any, ids: Any, metadata: Any, dpi: int, problems: Problem
     inputs = [images] if _is_one(images) else items_of(images, "images")
     names = None if ids is None else iter([ids] if isinstance(ids, (str, int)) else items_of(ids, "ids"))
     one_row = isinstance(metadata, Mapping) and _is_one(images)
-    rows = None if metadata is None else iter([metadata] if one_row else rows_of(metadata))
+    rows: Iterator[Any] | None = None
+    if metadata is not None:
+        rows = iter(cast("Any", [metadata] if one_row else rows_of(metadata)))
     nothing = object()
     for n, given in enumerate(inputs):
         name, row = (None if more is None else next(more, nothing) for more in (names, rows))
@@ -102,7 +104,8 @@ def read_pages(images: Any, ids: Any, metadata: Any, dpi: int, problems: Problem
         if isinstance(given, (str, os.PathLike)):
             files, several = _files_of(os.fspath(cast("str", given)), n)
             if several and name is not None:
-                raise ValueError(f"input {n}, {os.fspath(cast('str', given))!r}, is several files: ids are for single ones")
+                path = os.fspath(cast("str", given))
+                raise ValueError(f"input {n}, {path!r}, is several files, and ids are for single ones")
         else:
             files = [given]
         for file in files:
@@ -175,7 +178,7 @@ def _pages_of(
         if getattr(given, "filename", ""):
             source = str(given.filename).replace(os.sep, "/")
     elif isinstance(given, (bytes, bytearray, memoryview)):
-        data = bytes(given)
+        data = bytes(cast("bytes", given))
     elif not isinstance(given, np.ndarray):
         kind = type(given).__name__
         raise TypeError(f"input {n} is a {kind}; want a path, bytes, an array, or a picture of Pillow")
@@ -295,7 +298,8 @@ def _from_array(a: Any, place: str) -> Any:
     if a.ndim not in (2, 3) or 0 in a.shape or a.ndim == 3 and a.shape[2] not in (1, 3, 4):
         raise ValueError(f"{place}: the array is {list(a.shape)}; want [rows, columns] or [rows, columns, 3 or 4]")
     if a.shape[0] * a.shape[1] > MAX_PIXELS:
-        raise ValueError(f"{place}: the array has {a.shape[0]} × {a.shape[1]} pixels; at most {MAX_PIXELS} are possible")
+        shape = f"{a.shape[0]} × {a.shape[1]}"
+        raise ValueError(f"{place}: the array has {shape} pixels; at most {MAX_PIXELS} are possible")
     if a.dtype == bool:
         a = a.astype("u1") * np.uint8(255)
     elif a.dtype.kind == "f":

@@ -542,7 +542,8 @@ class Index(IndexReader):
             Keep a picture of each page, which `explain` shows: a JPEG file of up to 1,600 pixels a side, in the folder
             ``pictures`` of `Index`. An index at a ``url`` keeps them only if that is given.
         on_error
-            What becomes of files and pages that cannot be read: ``"raise"`` an error, or ``"skip"`` them with a warning.
+            What becomes of files and pages that cannot be read: ``"raise"`` an error, or ``"skip"`` them with a
+            warning.
         progress
             As for `add_documents`.
         wait

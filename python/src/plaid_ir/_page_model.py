@@ -45,8 +45,8 @@ class PageModel:
     processor
         The processor of the model; left out with a name or a folder.
     name
-        What an index is told of the model. An index refuses vectors and questions of a model with another name. Default:
-        the name at the hub; for a folder its last part, with a fingerprint of the weights.
+        What an index is told of the model. An index refuses vectors and questions of a model with another name.
+        Default: the name at the hub; for a folder its last part, with a fingerprint of the weights.
     device
         For a model that is loaded here: a device of torch. Default: the first accelerator, or the processor.
 
@@ -71,9 +71,10 @@ class PageModel:
             path = str(getattr(model, "name_or_path", "") or "")
             # With an adapter the name is that of the model beneath.
             local = not path or os.path.isdir(path) or bool(getattr(model, "_hf_peft_config_loaded", False))
-        for what, one, method in (("model", model, "forward"), ("processor", processor, "process_images")):
-            if not callable(getattr(one, method, None)):
-                raise TypeError(f"{what} is a {type(one).__name__}, which has no {method}(): want one of colpali-engine")
+        for what, given, method in (("model", model, "forward"), ("processor", processor, "process_images")):
+            if not callable(getattr(given, method, None)):
+                kind = type(given).__name__
+                raise TypeError(f"{what} is a {kind}, which has no {method}(): want one of colpali-engine")
         if name is None:
             name = os.path.basename(os.path.abspath(path)) if path and local else path or type(model).__name__
             fingerprint = _fingerprint(model) if local else None
@@ -93,8 +94,8 @@ class PageModel:
         Returns
         -------
         list of EncodedPage
-            For each page ``vectors`` [tokens, dim] and ``grid``, or None where it is not known which tokens are parts of
-            the picture. All vectors of the model are kept, but for padding. Cells are in a row, row after row from
+            For each page ``vectors`` [tokens, dim] and ``grid``, or None where it is not known which tokens are parts
+            of the picture. All vectors of the model are kept, but for padding. Cells are in a row, row after row from
             the top left; other tokens come before and after them.
         """
         with self._lock:
@@ -156,7 +157,8 @@ class PageModel:
                 attention = batch["attention_mask"].bool().cpu()
                 for i in range(len(part)):
                     used = attention[i] & (vectors[i] != 0).any(dim=1)
-                    done.append((to_float32(to_array(vectors[i][used])), self._pieces(batch["input_ids"][i].cpu()[used])))
+                    pieces = self._pieces(batch["input_ids"][i].cpu()[used])
+                    done.append((to_float32(to_array(vectors[i][used])), pieces))
         return done
 
     def _forward(self, batch: Any) -> Any:
@@ -165,8 +167,8 @@ class PageModel:
         device = getattr(self.model, "device", None) or next(self.model.parameters()).device
         with torch.inference_mode():
             out = self.model(**batch.to(device))
-        # Models of transformers return an object with embeddings.
-        return (getattr(out, "embeddings", None) if not hasattr(out, "detach") else out).detach().cpu()
+        vectors: Any = out if hasattr(out, "detach") else out.embeddings  # as models of transformers return them
+        return vectors.detach().cpu()
 
     def _pieces(self, ids: Any) -> list[str]:
         tokenizer = getattr(self.processor, "tokenizer", None)
@@ -177,7 +179,8 @@ class PageModel:
         """Which tokens of a batch are parts of pictures; None: it is not known."""
         if hasattr(self.processor, "get_image_mask"):
             return self.processor.get_image_mask(batch).cpu()
-        ids = (getattr(owner, "image_token_id", None) for owner in (self.processor, getattr(self.model, "config", None)))
+        owners = self.processor, getattr(self.model, "config", None)
+        ids = (getattr(owner, "image_token_id", None) for owner in owners)
         token = next((t for t in ids if t is not None), None)
         return None if token is None else (batch["input_ids"] == token).cpu()
 
@@ -196,8 +199,8 @@ class PageModel:
     def _tiles(self, ids: list[int], cells: list[int]) -> tuple[list[int], list[int]] | None:
         """Cells of a picture that is cut into square tiles, each of which comes as a whole, and last the whole picture:
         its cells are among the other tokens. None: the model makes no tiles."""
-        size = getattr(self.processor, "image_seq_len", None)
-        side = math.isqrt(size) if isinstance(size, int) else 0
+        size = int(getattr(self.processor, "image_seq_len", None) or 0)
+        side = math.isqrt(size)
         if side == 0 or side * side != size or len(cells) % size:
             return None
         if len(cells) == size:  # the picture is one tile
@@ -260,7 +263,8 @@ def to_page_model(model: Any) -> PageModel | None:
         return PageModel(*pair)
     if isinstance(model, (str, os.PathLike)):
         return PageModel(model) if _processor_class(os.fspath(cast("str", model)), fetch=False) else None
-    raise TypeError(f"model is a {type(model).__name__}; want a name, a folder, a PageModel, or a pair (model, processor)")
+    kind = type(model).__name__
+    raise TypeError(f"model is a {kind}; want a name, a folder, a PageModel, or a pair (model, processor)")
 
 
 def _processor_class(name: str, *, fetch: bool) -> str | None:
@@ -269,9 +273,8 @@ def _processor_class(name: str, *, fetch: bool) -> str | None:
     if importlib.util.find_spec("colpali_engine") is None:
         return None
     for path in _files(name, fetch):
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as f:
-            given: Any = json.load(f)
-            kind = str(given.get("processor_class")) if isinstance(given, dict) else ""
+        with contextlib.suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as f:
+            kind = str(cast("dict[str, Any]", json.load(f)).get("processor_class"))
             if kind.startswith("Col") and _model_class(kind):
                 return kind
     return None
@@ -314,7 +317,7 @@ def _model_class(processor_class: str) -> str | None:
 def _load(name: str, device: Any) -> tuple[Any, Any]:
     """A model and its processor, by name."""
     if importlib.util.find_spec("colpali_engine") is None:
-        raise ImportError('models of pages by name need colpali-engine: pip install colpali-engine (or "plaid-ir[images]")')
+        raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
     kind = _processor_class(name, fetch=True)
     if kind is None:
         raise ValueError(

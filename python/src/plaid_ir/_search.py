@@ -105,7 +105,8 @@ def search(
         else:
             request["ids"] = connection.to_names(subset)
     if queries.texts is not None and connection.page_model is not None:
-        queries.matrices, queries.texts = to_matrices(connection.page_model.encode_queries(queries.texts), "query"), None
+        queries.matrices = to_matrices(connection.page_model.encode_queries(queries.texts), "query")
+        queries.texts = None
     results = Results()
     cut = Cut()
     for part in batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
