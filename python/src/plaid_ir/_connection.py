@@ -270,7 +270,9 @@ class Connection:
             return self.repeat(lambda: self.client.request(method, path, body, sent))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
-                e.args = ("texts need a model: Index(..., model=FOLDER), or a service started with --model",)
+                name = self.made_by().get("name")
+                of = "" if name is None else f" (the vectors of this index are of {name!r})"
+                e.args = (f"texts need a model{of}: Index(..., model=FOLDER), or a service started with --model",)
             raise
 
     def repeat(self, call: Callable[[], T]) -> T:

@@ -84,8 +84,11 @@ def pillow(part: str) -> Any:
         raise ImportError("page images need Pillow: pip install pillow") from e
 
 
-def read_pages(images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems) -> Iterator[Page]:
-    """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none."""
+def read_pages(
+    images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems, numbered: bool
+) -> Iterator[Page]:
+    """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none. Inputs
+    without a path are ``numbered``, or it is an error that they have no id."""
     if not 1 <= dpi <= 2400:
         raise ValueError(f"dpi is {dpi}; want 1 to 2400")
     inputs = [images] if _is_one(images) else items_of(images, "images")
@@ -109,7 +112,7 @@ def read_pages(images: Any, ids: Any, metadata: Any, dpi: int, problems: Problem
         else:
             files = [given]
         for file in files:
-            yield from _pages_of(file, n, None if name is None else str(name), fields, dpi, problems)
+            yield from _pages_of(file, n, None if name is None else str(name), fields, dpi, problems, numbered)
     for what, more in (("ids", names), ("metadata", rows)):
         if more is not None and next(more, nothing) is not nothing:
             raise ValueError(f"there are more {what} than images: want one for each input")
@@ -167,9 +170,9 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _pages_of(
-    given: Any, n: int, name: str | None, fields: dict[str, Any], dpi: int, problems: Problems
+    given: Any, n: int, name: str | None, fields: dict[str, Any], dpi: int, problems: Problems, numbered: bool
 ) -> Iterator[Page]:
-    """The pages of one file, picture, array or text of bytes, which is input number ``n``."""
+    """The pages of a file, a picture, an array or the bytes of a file, which is input number ``n``."""
     source: str | None = None
     data: Any = given
     if isinstance(given, str):
@@ -182,6 +185,8 @@ def _pages_of(
     elif not isinstance(given, np.ndarray):
         kind = type(given).__name__
         raise TypeError(f"input {n} is a {kind}; want a path, bytes, an array, or a picture of Pillow")
+    if not (name or source or numbered):
+        raise ValueError(f"input {n} has no path, and the index has documents already: name it by ids")
     name = name or source or str(n)
     place = source or f"input {n}"
     fields = {"source": source, **fields} if source is not None else fields
@@ -286,6 +291,9 @@ def _frames(data: Any, place: str) -> Iterator[tuple[int | None, Any]]:
     with opened:
         several = opened.format == "TIFF" and getattr(opened, "n_frames", 1) > 1
         if not several:
+            if opened.format == "JPEG" and max(opened.size) > MAX_SIDE:
+                _check_size(opened.size, place)
+                opened.draft("RGB", (MAX_SIDE, MAX_SIDE))  # decodes fewer pixels
             yield None, to_rgb(opened, place)
             return
         for i in range(min(opened.n_frames, MAX_PAGES)):
@@ -319,16 +327,8 @@ def _from_array(a: Any, place: str) -> Any:
 
 def to_rgb(picture: Any, place: str) -> Any:
     """A picture as a model gets it: upright, in RGB, on white where it is transparent, and not too large."""
-    width, height = picture.size
-    if width < 1 or height < 1:
-        raise ValueError(f"{place}: the picture has {width} × {height} pixels")
-    if width * height > MAX_PIXELS:
-        raise ValueError(
-            f"{place}: the picture has {width} × {height} pixels; at most {MAX_PIXELS} are possible: make it smaller"
-        )
+    _check_size(picture.size, place)
     try:
-        if getattr(picture, "format", None) == "JPEG" and max(width, height) > MAX_SIDE:
-            picture.draft("RGB", (MAX_SIDE, MAX_SIDE))  # decodes fewer pixels
         picture = pillow("ImageOps").exif_transpose(picture)
     except Exception as e:  # Pillow raises what its decoders do
         raise ValueError(f"{place}: the picture is damaged: {e}") from e
@@ -350,6 +350,12 @@ def to_rgb(picture: Any, place: str) -> Any:
         white.alpha_composite(picture)
         picture = white
     return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+def _check_size(size: tuple[int, int], place: str) -> None:
+    width, height = size
+    if not 1 <= width * height <= MAX_PIXELS:
+        raise ValueError(f"{place}: the picture has {width} × {height} pixels; 1 to {MAX_PIXELS} are possible")
 
 
 class Pictures:
@@ -387,9 +393,11 @@ class Pictures:
 
     def find(self, name: str) -> str | None:
         """The file of a picture that metadata name. No name leads out of the folder, and no link in it."""
+        if "\0" in name:
+            return None
         root = os.path.realpath(self._own)
         path = os.path.realpath(os.path.join(root, name))
-        return path if "\0" not in name and path.startswith(root + os.sep) and os.path.isfile(path) else None
+        return path if path.startswith(root + os.sep) and os.path.isfile(path) else None
 
 
 def batches_of(

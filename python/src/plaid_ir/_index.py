@@ -294,7 +294,7 @@ class Index(IndexReader):
         >>> hit = index.search("revenue by region", k=1)[0]                     # doctest: +SKIP
         >>> index.explain(hit["id"], "revenue by region").region                # doctest: +SKIP
         """
-        index = cls._open_empty(ids, {"id_type": str, **options, "model": model})
+        index = cls._open_empty(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)})
         if options.get("override"):
             index._connection.forget_pictures()
         try:
@@ -553,7 +553,7 @@ class Index(IndexReader):
         if connection.page_model is None:
             raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
         problems = _images.Problems(on_error)
-        pages = _images.read_pages(images, ids, metadata, dpi, problems)
+        pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
         pictures = connection.pictures if keep_pictures else None
         batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
         _ingest.add_batches(connection, batches, None, progress, wait)

@@ -148,18 +148,29 @@ class PageModel:
         list of tuple
             A matrix [tokens, dim] and its tokens for each.
         """
-        done: list[tuple[Matrix, list[str]]] = []
+        done: dict[int, tuple[Matrix, list[str]]] = {}
         with self._lock:
-            for begin in range(0, len(texts), _QUERIES):
-                part = list(texts[begin : begin + _QUERIES])
-                batch = self.processor.process_queries(part)
-                vectors = self._forward(batch)
-                attention = batch["attention_mask"].bool().cpu()
-                for i in range(len(part)):
-                    used = attention[i] & (vectors[i] != 0).any(dim=1)
-                    pieces = self._pieces(batch["input_ids"][i].cpu()[used])
-                    done.append((to_float32(to_array(vectors[i][used])), pieces))
-        return done
+            # Only questions of one length go together, without padding: some models make other vectors of padded ones.
+            alike: dict[int, list[tuple[int, Any]]] = {}
+            for i, text in enumerate(texts):
+                batch = self.processor.process_queries([text])
+                alike.setdefault(batch["input_ids"].shape[1], []).append((i, batch))
+            for items in alike.values():
+                for begin in range(0, len(items), _QUERIES):
+                    done.update(self._questions(items[begin : begin + _QUERIES]))
+        return [done[i] for i in range(len(texts))]
+
+    def _questions(self, items: list[tuple[int, Any]]) -> Iterator[tuple[int, tuple[Matrix, list[str]]]]:
+        """The vectors and tokens of questions of one length, each of which comes with its number."""
+        torch = importlib.import_module("torch")
+        batch = items[0][1]
+        for name in list(batch.keys()):
+            batch[name] = torch.cat([one[name] for _, one in items])
+        vectors = self._forward(batch)
+        masks = batch["attention_mask"].bool().cpu()
+        for (number, _), rows, ids, mask in zip(items, vectors, batch["input_ids"].cpu(), masks):
+            used = mask & (rows != 0).any(dim=1)
+            yield number, (to_float32(to_array(rows[used])), self._pieces(ids[used]))
 
     def _forward(self, batch: Any) -> Any:
         """The vectors of a batch, [texts or pages, tokens, dim], in the memory of the processor."""
@@ -248,13 +259,17 @@ class PageModel:
                     options[name] = getattr(self.model, name)
         if None in options.values():
             return 0, 0
-        columns, rows = count(picture.size, **options)
+        try:
+            columns, rows = count(picture.size, **options)
+        except NotImplementedError:
+            return 0, 0
         return int(rows), int(columns)
 
 
-def to_page_model(model: Any) -> PageModel | None:
-    """The model of pages that is given, named or meant; None for a model of texts, and for none."""
-    if model is None or isinstance(model, PageModel):
+def to_page_model(model: Any, *, text: bool = True) -> PageModel | None:
+    """The model of pages that is given or named; None for none and, if ``text`` may be meant, for the name of what is
+    not known to be a model of pages."""
+    if model is None and text or isinstance(model, PageModel):
         return model
     if isinstance(model, (tuple, list)):
         pair: Sequence[Any] = cast("Any", model)
@@ -262,7 +277,8 @@ def to_page_model(model: Any) -> PageModel | None:
             raise TypeError(f"model has {len(pair)} parts; want a pair (model, processor)")
         return PageModel(*pair)
     if isinstance(model, (str, os.PathLike)):
-        return PageModel(model) if _processor_class(os.fspath(cast("str", model)), fetch=False) else None
+        is_page_model = not text or _processor_class(os.fspath(cast("str", model)), fetch=False) is not None
+        return PageModel(model) if is_page_model else None
     kind = type(model).__name__
     raise TypeError(f"model is a {kind}; want a name, a folder, a PageModel, or a pair (model, processor)")
 
