@@ -29,7 +29,7 @@ MAX_PIXELS = 178_956_970
 #: Pixels of a side of a page that a model gets. Larger ones are made smaller.
 MAX_SIDE = 4096
 #: Pixels of a side of a picture that is kept, and its quality as JPEG.
-KEPT_SIDE, KEPT_QUALITY = 1600, 80
+KEPT_SIDE, KEPT_QUALITY = 1600, 75
 #: The folder of pictures in that of the indexes. A name that begins with a dot is none of an index.
 PICTURES_FOLDER = ".images"
 #: Pages of a file.
