@@ -39,7 +39,7 @@ func (in *modelIn) model() (*storage.Model, error) {
 	}
 	m := &storage.Model{Name: in.Name, Fingerprint: in.Fingerprint}
 	if err := m.Validate(); err != nil {
-		return nil, bad("model: %w", err)
+		return nil, fmt.Errorf("model: %w", err)
 	}
 	return m, nil
 }
@@ -154,7 +154,7 @@ func update(q *request, in *updateIn) (change, error) {
 	}
 	by, err := in.Model.model()
 	if err != nil {
-		return change{}, err
+		return change{}, bad("%w", err)
 	}
 	return q.update(matrices, in.Metadata, by, nil, in.Keep)
 }

@@ -169,7 +169,7 @@ class Documentation(unittest.TestCase):
 #: Names with docstrings for users.
 DOCUMENTED = [
     ("plaid_ir", "Index"), ("plaid_ir", "Hits"), ("plaid_ir", "Results"), ("plaid_ir", "Explanation"),
-    ("plaid_ir", "PlaidError"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
+    ("plaid_ir", "PlaidError"), ("plaid_ir", "PageModel"), ("plaid_ir", "Region"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
     ("plaid_ir.evaluation", "ranx_run"), ("plaid_ir.evaluation", "scored_docs"),
 ]  # fmt: skip
 

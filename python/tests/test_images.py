@@ -472,6 +472,11 @@ class Engine(Folder):
             index.add_images(noise(60, 80, 3), "c", keep_pictures=False)
             self.assertEqual((index.get("c")[0]["image"], index.explain("c", "owl").picture), ("c", None))
             self.assertIsNotNone(index.explain("c", "owl").region)
+        os.makedirs("mine/docs")
+        own_file = self.write("mine/docs/a.jpg", b"")
+        with Index.from_images(noise(60, 80, 2), "b", model=own, index_name="docs", pictures="mine", override=True) as index:
+            self.assertTrue(str(index.explain("b", "owl").picture).startswith(os.path.realpath("mine/docs")))
+        self.assertTrue(os.path.exists(own_file), "a folder that the caller named")
 
 
 @needs_engine

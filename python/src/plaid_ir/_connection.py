@@ -129,17 +129,15 @@ class Connection:
                     f"index {self.index_name!r} has {key} {stored[key]}, not {value}; override=True replaces the index"
                 )
 
-    def use_pictures(self, folder: str | os.PathLike[str] | None) -> None:
-        """Sets the folder of pictures; None: that in the folder of the indexes, if they are in one."""
+    def use_pictures(self, folder: str | os.PathLike[str] | None, override: bool) -> None:
+        """Sets the folder of pictures; None: that in the folder of the indexes, if they are in one. There ``override``
+        removes those of the index that was replaced: what is in a folder of the user's stays."""
         if folder is not None:
             self.pictures = Pictures(os.fspath(folder), self.index_name)
         elif self.service is not None and "store" not in self.service.options:
             self.pictures = Pictures(os.path.join(self.service.folder, PICTURES_FOLDER), self.index_name)
-
-    def forget_pictures(self) -> None:
-        """Removes the pictures of the index."""
-        if self.pictures is not None:
-            self.pictures.remove()
+            if override:
+                self.pictures.remove()
 
     def use_page_model(self, model: PageModel) -> None:
         """Lets a model of this process encode pages and questions. An index whose vectors are of another one is a

@@ -24,16 +24,22 @@ _TYPES = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "g
 class Region:
     """A rectangle of cells of a page, where the query matches best.
 
-    It encloses the cells around the best one that are connected with it and stand out from the page at least half as
-    much.
+    It encloses the cells around the best one that are connected with it and at least half as far above the median of
+    the page.
+
+    Parameters
+    ----------
+    rows, columns
+        The first one, and the one after the last.
+    box
+        Left, top, right and bottom as fractions of the page.
+    score
+        The mean similarity of the best cell to the tokens of the query.
     """
 
-    #: The first row and the one after the last, and the columns likewise.
     rows: tuple[int, int]
     columns: tuple[int, int]
-    #: Left, top, right and bottom as fractions of the page.
     box: tuple[float, float, float, float]
-    #: The mean similarity of the best cell.
     score: float
 
     def to_pixels(self, width: int, height: int) -> tuple[int, int, int, int]:

@@ -141,7 +141,7 @@ class Index(IndexReader):
             index_folder, index_name, override=override, config=config, id_type=id_type, model=text_model,
             read_only=read_only, url=url, token=token, device=device, threads=threads, timeout=timeout, binary=binary,
         )  # fmt: skip
-        self._connection.use_pictures(pictures)
+        self._connection.use_pictures(pictures, override)
         if page_model is not None:
             try:
                 self._connection.use_page_model(page_model)
@@ -295,8 +295,6 @@ class Index(IndexReader):
         >>> index.explain(hit["id"], "revenue by region").region                # doctest: +SKIP
         """
         index = cls._open_empty(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)})
-        if options.get("override"):
-            index._connection.forget_pictures()
         try:
             return index.add_images(
                 images, ids, metadata, batch_size=batch_size, dpi=dpi, keep_pictures=keep_pictures, on_error=on_error,
