@@ -101,7 +101,7 @@ func (e *DocumentError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "document %d", e.Document)
 	if e.ID != "" {
-		fmt.Fprintf(&b, " (id %q)", e.ID)
+		fmt.Fprintf(&b, " (id %.80q)", e.ID)
 	}
 	if e.Token >= 0 {
 		fmt.Fprintf(&b, ", token %d", e.Token)

@@ -87,6 +87,13 @@ type Retrainer interface {
 	Retrain(ctx context.Context) (*index.RetrainReport, error)
 }
 
+// Compacter is a [Collection] that writes itself without what was deleted, with its segments merged into
+// one, and gives the space back. Searches go on; changes wait.
+type Compacter interface {
+	// Compact returns the bytes of the collection before and after.
+	Compact(ctx context.Context) (before, after int64, err error)
+}
+
 // Verifier is a [Collection] that looks at every byte of itself; the error wraps
 // [storage.ErrCorrupt].
 type Verifier interface {

@@ -63,15 +63,7 @@ func (p pooling) checkAdded(payload []byte, tokens int) error {
 	if err != nil {
 		return err
 	}
-	return p.checkGrid(page, tokens)
-}
-
-// checkGrid refuses a document that cannot be pooled as pages are.
-func (p pooling) checkGrid(page *vectors.Page, tokens int) error {
-	if page == nil || page.Grid == nil {
-		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, p.by, vectors.ImageField, vectors.GridField)
-	}
-	return page.Grid.Check(tokens)
+	return p.by.CheckPage(page, tokens)
 }
 
 // CheckPage returns the error with which [Index.Add] would refuse a document, given its payload and number of tokens,
@@ -138,7 +130,7 @@ func (p *pooledSource) findGrids(ctx context.Context) error {
 		}
 		page, err := vectors.PageOf(payload)
 		if err == nil {
-			err = p.checkGrid(page, p.Source.Rows(i))
+			err = p.by.CheckPage(page, p.Source.Rows(i))
 		}
 		if err != nil {
 			return ofDocument(i, d.ID, err)

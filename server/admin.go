@@ -38,6 +38,12 @@ type importedOut struct {
 	Warnings  []string `json:"warnings"`
 }
 
+type compactedOut struct {
+	Name   string `json:"name"`
+	Before int64  `json:"bytes_before" doc:"of the index file"`
+	After  int64  `json:"bytes_after"`
+}
+
 type verifiedOut struct {
 	Name  string `json:"name"`
 	Sound bool   `json:"sound"`
@@ -81,6 +87,9 @@ func adminRoutes() []route {
 		typed(route{method: "POST", pattern: "/indices/{name}/retrain", id: "retrain_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Train an index anew on what it holds", fails: []Code{CodeNotSupported},
 			doc: "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
+		typed(route{method: "POST", pattern: "/indices/{name}/compact", id: "compact_index", tag: tag, need: Admin, group: writing, stream: true,
+			summary: "Rewrite an index without what was deleted", fails: []Code{CodeNotSupported},
+			doc: "Searches go on, and changes wait. Until the new file is complete it needs as much free space as the old one takes. A service compacts by itself where more is deleted than there is."}, compact),
 		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Read and check every byte of an index", fails: []Code{CodeNotSupported}}, verify),
 		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching,
@@ -236,6 +245,15 @@ func retrain(q *request, _ *nothing) (index.RetrainReport, error) {
 		return index.RetrainReport{}, err
 	}
 	return *r, nil
+}
+
+func compact(q *request, _ *nothing) (compactedOut, error) {
+	c, compacts, err := able[collection.Compacter](q, "compaction")
+	if err != nil {
+		return compactedOut{}, err
+	}
+	before, after, err := compacts.Compact(q.ctx)
+	return compactedOut{c.Name(), before, after}, err
 }
 
 func verify(q *request, _ *nothing) (verifiedOut, error) {

@@ -23,6 +23,7 @@ type updateIn struct {
 	Documents []documentIn      `json:"documents"`
 	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
 	Model     *modelIn          `json:"model,omitempty" doc:"what made the vectors; the index keeps the first one that is named, and refuses vectors and queries that name another"`
+	poolIn
 	keepIn
 }
 
@@ -156,7 +157,11 @@ func update(q *request, in *updateIn) (change, error) {
 	if err != nil {
 		return change{}, bad("%w", err)
 	}
-	return q.update(matrices, in.Metadata, by, nil, in.Keep)
+	metadata, err := q.pool(matrices, in)
+	if err != nil {
+		return change{}, err
+	}
+	return q.update(matrices, metadata, by, nil, in.Keep)
 }
 
 func badDocument(i int, err error) *Problem {

@@ -158,7 +158,7 @@ func (q *request) explainTexts(v collection.View, explainer collection.Explainer
 		return err
 	}
 	if d == nil { // deleted meanwhile
-		return problem(CodeDocumentNotFound, "there is no document with _id %q", out.ID).at(Where{ID: out.ID})
+		return problem(CodeDocumentNotFound, "there is no document with _id %.80q", out.ID).at(Where{ID: out.ID})
 	}
 	if out.Metadata, err = q.metadataOf(d); err != nil {
 		return err

@@ -210,7 +210,7 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 			return nil, problem(CodeDocumentNotFound, "there is no document %d", l.numbers[i])
 		default:
 			id := l.ids[i-len(l.numbers)]
-			return nil, problem(CodeDocumentNotFound, "there is no document with _id %q", id).at(Where{ID: id})
+			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).at(Where{ID: id})
 		}
 	}
 	return all, nil

@@ -162,7 +162,7 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		return nil, err
 	}
 	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(),
-		metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
+		metadataRoutes(), facetRoutes(), idRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
 		s.agentRoutes(), page)
 	if s.routes, err = newRouter(routes); err != nil {
 		return nil, err

@@ -286,6 +286,7 @@ func TestCollectionsElsewhere(t *testing.T) {
 		{"POST", "/indices/pets/recall", object{"queries": list{query("cats")}}},
 		{"GET", "/indices/pets/backup", nil},
 		{"POST", "/indices/pets/retrain", nil},
+		{"POST", "/indices/pets/compact", nil},
 		{"POST", "/indices/pets/verify", nil},
 	} {
 		r := s.send(t, no.method, no.path, no.body)

@@ -115,7 +115,7 @@ func checkPayload(id string, payload []byte) error {
 			return reserved(name)
 		}
 		if said, err := ParseID(value); err != nil || said != id {
-			return fmt.Errorf("%s is %.60s, and the document's id %q: leave it out, or rename it", IDField, value, id)
+			return fmt.Errorf("%s is %.60s, and the document's id %.80q: leave it out, or rename it", IDField, value, id)
 		}
 		return nil
 	})

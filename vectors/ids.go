@@ -50,7 +50,7 @@ func (s idSet) note(id string, place int) (first int, duplicate bool) {
 
 // duplicateID is the fault of an id seen twice; unit is line or document.
 func duplicateID(id, unit string, first, second int) error {
-	return fmt.Errorf("%w: %q is the id of %s %d and %s %d", ErrID, id, unit, first, unit, second)
+	return fmt.Errorf("%w: %.80q is the id of %s %d and %s %d", ErrID, id, unit, first, unit, second)
 }
 
 // wantedIDs says what a list of ids must be.

@@ -86,9 +86,9 @@ func (e *FileError) Error() string {
 	add(noun, e.Doc)
 	if e.ID != "" {
 		if e.Doc >= 0 {
-			place[len(place)-1] += fmt.Sprintf(" (id %q)", e.ID)
+			place[len(place)-1] += fmt.Sprintf(" (id %.80q)", e.ID)
 		} else {
-			place = append(place, fmt.Sprintf("%s with id %q", noun, e.ID))
+			place = append(place, fmt.Sprintf("%s with id %.80q", noun, e.ID))
 		}
 	}
 	add("token", e.Token)

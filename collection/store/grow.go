@@ -305,6 +305,28 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 	return c.queue.put(r)
 }
 
+// Compact writes the index without what was deleted, with its segments merged into one. Searches go on, and
+// changes wait for it. It returns the bytes of the file before and after.
+//
+// Errors: those of [Collection.View] and of [index.Index.Compact].
+func (c *Collection) Compact(ctx context.Context) (before, after int64, err error) {
+	r := &request{kind: acting}
+	r.act = func(ctx context.Context) error {
+		o, err := c.work.nonEmpty()
+		if err != nil {
+			return err
+		}
+		before = c.size()
+		err = c.work.settle(ctx, o.ix.Compact(ctx, nil), nil)
+		after = c.size()
+		return err
+	}
+	if err := c.do(ctx, r); err != nil {
+		return 0, 0, err
+	}
+	return before, after, nil
+}
+
 // Deleted documents take space until segments are merged or the file is compacted. The
 // writer does that where they are more than what lives, and worth it.
 const leastGarbage = 1 << 20 // tokens

@@ -180,7 +180,7 @@ class Reading(Folder):
             (([self.folder], ["a"]), "is several files"),
             ((["https://example.org/a.png"],), "is an address"),
             (([3],), "input 0 is a int; want a path"),
-            ((None,), "not iterable"),
+            ((None,), "images is None; want paths"),
         ):
             with self.subTest(said), self.assertRaisesRegex((ValueError, TypeError), said):
                 read(*arguments)
@@ -452,6 +452,17 @@ class Engine(Folder):
             index.add_images(source(), batch_size=2, wait=False, progress=progress)
             self.assertEqual(len(index), 7)
         self.assertEqual(seen, [(2, 2), (4, 4), (6, 6), (7, 7)])
+
+    def test_pooled_cells(self) -> None:
+        for by, grid in (("tiles", [4, 3, 3]), ("neighbours", None)):
+            with Index.from_images(noise(150, 200, 1), "a", model=self.models["colqwen2"], pool_factor=4, pool_by=by) as index:
+                self.assertEqual(index.get("a")[0].get("grid"), grid)
+                self.assertEqual(index.stats()["tokens"], 10 + (12 if grid else 9))
+                self.assertEqual(index.explain("a", "owl").region is None, grid is None)
+        with Index(None, model=self.models["colqwen2"]) as index:
+            for wrong in ({"batch_size": 0}, {"dpi": "x"}, {"keep_pictures": 1}, {"on_error": "ignore"}, {"pool_factor": 0}, {"pool_factor": 2, "pool_by": "x"}):
+                with self.assertRaisesRegex((TypeError, ValueError), f"{list(wrong)[-1]} is"):
+                    index.add_images(noise(60, 60, 1), **wrong)
 
     def test_many_pages_are_built(self) -> None:
         with mock.patch.object(_build, "MIN_TOKENS", 50):

@@ -125,7 +125,7 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 			}
 			doc, err := piece(d.Metadata, int(in.Start), &room)
 			if err != nil {
-				return out, fmt.Errorf("document %q: %w", id, err)
+				return out, fmt.Errorf("document %.80q: %w", id, err)
 			}
 			room -= len(doc.ID) + documentBytes
 			out.Documents = append(out.Documents, doc)
@@ -177,7 +177,7 @@ func (t tools) document(ctx context.Context, from http.Header, index, id string,
 	err = t.service.ask(ctx, from, "GET", index+"/documents?"+w.query(id), nil, &found)
 	found.Total = max(found.Total, len(found.Documents))
 	if err == nil && found.Total == 0 {
-		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %q", id)}
+		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %.80q", id)}
 	}
 	return found, err
 }
@@ -222,7 +222,7 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 		text := string(d.Metadata)
 		if i == 0 && (start > 0 || len(text) > ResourceBytes) {
 			if text, nextStart, err = part(d.Metadata, start); err != nil {
-				return nil, fmt.Errorf("document %q: %w", id, err)
+				return nil, fmt.Errorf("document %.80q: %w", id, err)
 			}
 		}
 		texts = append(texts, text)

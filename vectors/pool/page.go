@@ -42,6 +42,15 @@ func (m Method) Check(n int) error {
 	return nil
 }
 
+// CheckPage refuses a document that cannot be pooled as pages are: page is nil if it is none.
+func (m Method) CheckPage(page *vectors.Page, tokens int) error {
+	if page == nil || page.Grid == nil {
+		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, m, vectors.ImageField,
+			vectors.GridField)
+	}
+	return page.Grid.Check(tokens)
+}
+
 // Side is how many rows and columns a tile of n cells has; 0: it is no square.
 func Side(n int) int {
 	side := int(math.Sqrt(float64(n)) + 0.5)

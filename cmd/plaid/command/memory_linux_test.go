@@ -169,6 +169,8 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"GET /indices/{name}/image":            get("/indices/a/image?id=d1"),
 		"POST /indices/{name}/verify":          get("/indices/a/verify"),
 		"POST /indices/{name}/retrain":         get("/indices/t/retrain"),
+		"POST /indices/{name}/compact":         get("/indices/t/compact"),
+		"POST /indices/{name}/ids":             post("/indices/a/ids", `{"limit":100000}`, condition),
 		"GET /indices/{name}/backup":           get("/indices/a/backup"),
 		"PUT /indices/{name}/backup":           {{path: "/indices/copy{n}/backup", body: backup, media: "application/octet-stream"}},
 		"PUT /indices/{name}/import":           {{path: "/indices/new{n}/import", body: strings.Repeat("no archive", size/10), media: "application/x-tar"}},

@@ -25,13 +25,20 @@ if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
     from ._heatmap import Region
     from ._index import Index
+    from ._indexes import delete_index, list_indexes
     from ._page_model import PageModel
-    from ._results import Explanation, Hit, Hits, Passage, Results, Span
+    from ._results import Documents, Explanation, Facets, Hit, Hits, Passage, Results, Span
 
 __all__ = [
-    "EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "PageModel", "Passage", "PlaidError", "Region",
-    "RequestError", "Results", "ServiceError", "Span", "__version__",
+    "Documents", "EmptyIndexError", "Explanation", "Facets", "Hit", "Hits", "Index", "PageModel", "Passage",
+    "PlaidError", "Region", "RequestError", "Results", "ServiceError", "Span", "__version__", "delete_index",
+    "list_indexes",
 ]  # fmt: skip
+#: Modules of the names that are neither errors nor results.
+_MODULES = {
+    "Index": "_index", "PageModel": "_page_model", "Region": "_heatmap", "delete_index": "_indexes",
+    "list_indexes": "_indexes",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -40,8 +47,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    modules = {"Index": "_index", "PageModel": "_page_model", "Region": "_heatmap"}
-    module = "_errors" if name.endswith("Error") else modules.get(name, "_results")
+    module = "_errors" if name.endswith("Error") else _MODULES.get(name, "_results")
     return getattr(import_module(f".{module}", __name__), name)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from ._arrays import Body
+from ._checks import number, path_of, several, shown, text, whole, wrong
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
 from ._images import PICTURES_FOLDER, Pictures
@@ -48,11 +49,23 @@ class Connection:
         timeout: float,
         binary: str | os.PathLike[str] | None,
     ) -> None:
-        if id_type not in (str, int):
-            raise TypeError(f"id_type is {id_type!r}; want str or int")
-        if not _NAME.fullmatch(index_name):
+        if id_type is not str and id_type is not int:
+            raise wrong("id_type", id_type, "str or int")
+        if index_folder is not None:
+            path_of(index_folder, "index_folder")
+        for name, value in (("url", url), ("token", token)):
+            if value is not None:
+                text(value, name)
+        for name, value in (("model", model), ("binary", binary)):
+            if value is not None:
+                path_of(value, name)
+        if threads is not None:
+            whole(threads, "threads", 1)
+        if number(timeout, "timeout") <= 0:
+            raise ValueError(f"timeout is {timeout}; want seconds, more than 0")
+        if not _NAME.fullmatch(text(index_name, "index_name")):
             raise ValueError(
-                f"index_name is {index_name!r}; want 1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"
+                f"index_name is {shown(index_name)}; want 1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"
             )
         if url is not None and index_folder not in ("indexes", None):
             raise ValueError("index_folder is for an index served here; the service at a url has its own folder")
@@ -191,12 +204,12 @@ class Connection:
 
     # Ids
 
-    def to_names(self, ids: Any) -> list[str]:
-        """Ids as the service has them, which are strings."""
-        if isinstance(ids, (str, int, np.integer)):
+    def to_names(self, ids: Any, what: str = "ids") -> list[str]:
+        """Ids as the service has them, which are strings; ``what`` names them in errors."""
+        if isinstance(ids, (str, int, np.integer)) and not isinstance(ids, bool):
             ids = [ids]
         names: list[str] = []
-        for i in items_of(ids, "ids"):
+        for i in several(items_of(ids, what), what, "ids"):
             if self.id_type is str and isinstance(i, str):
                 names.append(str(i))
             elif self.id_type is int and isinstance(i, (int, np.integer)) and not isinstance(i, bool):
@@ -204,10 +217,10 @@ class Connection:
             else:
                 hint = "; Index(id_type=int) is for whole numbers" if isinstance(i, (int, np.integer)) else ""
                 kind = type(cast("object", i)).__name__
-                raise TypeError(f"id {i!r} is a {kind}, and the ids of this index are {self.id_type.__name__}{hint}")
+                raise TypeError(f"{what}: id {shown(i)} is a {kind}, and the ids of this index are {self.id_type.__name__}{hint}")
         for name in names:
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
-                raise ValueError(f"id {name!r} has half of a character: write both halves, or \\ufffd")
+                raise ValueError(f"{what}: id {shown(name)} has half of a character: write both halves, or \\ufffd")
         return names
 
     def to_id(self, name: str) -> Any:
@@ -218,7 +231,7 @@ class Connection:
             return int(name)
         except ValueError:
             raise TypeError(
-                f"the index has the id {name!r}, which is no whole number: open it without id_type=int"
+                f"the index has the id {shown(name)}, which is no whole number: open it without id_type=int"
             ) from None
 
     # Requests

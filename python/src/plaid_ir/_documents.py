@@ -9,6 +9,7 @@ from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
+from ._checks import several, shown
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position, caller_level
 from ._metadata import cells_of, is_missing, passage_of
@@ -28,6 +29,10 @@ MAX_TEXTS = 128
 MAX_BODY_BYTES = 100 << 20
 #: Bytes of all ids of one request.
 _MAX_ID_BYTES = 1 << 20
+#: Ids of one page of a listing.
+_MAX_IDS = 100_000
+#: Ids that a message names.
+_MAX_SHOWN = 5
 #: Bytes of an address with ids in it: proxies often refuse more than 8 KiB.
 _MAX_ADDRESS = 6000
 
@@ -54,7 +59,7 @@ class Stored:
         if isinstance(error, PlaidError):
             error.stored = self.count
         if self.count:
-            add_remark(error, f"{self.count} of the documents of this call are stored, the last of them {self._last!r}")
+            add_remark(error, f"{self.count} of the documents of this call are stored, the last of them {shown(self._last)}")
 
 
 class Run:
@@ -83,7 +88,7 @@ class Run:
                 self._complete.add(before)
             if document is not None and document in self._complete:
                 raise ValueError(
-                    f"passages of document {document!r} are not in a row: {row['_id']!r} comes after others. Give all "
+                    f"passages of document {shown(document)} are not in a row: {shown(row['_id'])} comes after others. Give all "
                     "passages of a document one after another, since a document is replaced as a whole"
                 )
             before = document
@@ -111,7 +116,7 @@ def document_batches(
         # The limits of other services are not known: they refuse the request.
         if connection.service is not None and size > MAX_BODY_BYTES and part.stop - part.start > 1:
             raise ValueError(
-                f"the passages of document {together[part.start]!r} have {size} bytes, and one request has at most "
+                f"the passages of document {shown(together[part.start])} have {size} bytes, and one request has at most "
                 f"{MAX_BODY_BYTES}: make several documents of it, since a document comes as a whole"
             )
     return parts
@@ -144,10 +149,10 @@ def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], ke
             if row["_id"] not in given[document]:
                 lost.setdefault(document, []).append(row["_id"])
         for document, ids in lost.items():
-            shown = ", ".join(map(repr, ids[:5])) + (", …" if len(ids) > 5 else "")
+            first = ", ".join(map(shown, ids[:_MAX_SHOWN])) + (", …" if len(ids) > _MAX_SHOWN else "")
             raise ValueError(
-                f"document {document!r} is stored as passages, and would lose those that are not given ({len(ids)}): "
-                f"{shown}. Give all of its passages at once, or delete([{document!r}]) before"
+                f"document {shown(document)} is stored as passages, and would lose those that are not given ({len(ids)}): "
+                f"{first}. Give all of its passages at once, or delete([{shown(document)}]) before"
             )
 
 
@@ -214,13 +219,15 @@ def send_vectors(
     connection: Connection,
     matrices: Sequence[Matrix],
     fields: Sequence[Mapping[str, Any]],
+    pooling: Mapping[str, Any],
     start: int,
     stored: Stored,
 ) -> None:
-    """Stores one batch of documents; ``fields`` have their ids and metadata. ``start`` is the position of the first
+    """Stores one batch of documents; ``fields`` have their ids and metadata, ``pooling`` further fields of the request.
+    ``start`` is the position of the first
     among all that were given: errors count from there."""
     connection.declare()
-    request: dict[str, Any] = {"metadata": fields}
+    request: dict[str, Any] = {"metadata": fields, **pooling}
     if connection.page_model is not None:
         request["model"] = connection.page_model.identity
     _send(connection, "/update", documents_body(matrices, request), start)
@@ -260,9 +267,7 @@ def encode(
     start: int = 0,
 ) -> list[Vectors]:
     """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
-    if isinstance(texts, str):
-        raise TypeError("texts is one text; want a list of texts")
-    texts = items_of(texts, "texts")
+    texts = list(checked_texts(several(items_of(texts, "texts"), "texts", "texts")))
     if connection.page_model is not None and is_query:
         return connection.page_model.encode_queries(texts)
     vectors: list[Vectors] = []
@@ -315,30 +320,84 @@ def fetch_documents(
     return {i: [found[i]] if i in found else [found[p] for p in passages[i]] for i in names}
 
 
+def fetch_ids(connection: Connection, chosen: tuple[str, list[Any]] | None) -> Iterator[str]:
+    """The ids of the documents that a condition is true of, or of all, each once. They come in pages, between which
+    documents may change: one that is replaced is in a later page again."""
+    body: dict[str, Any] = {"limit": _MAX_IDS}
+    if chosen is not None:
+        body |= {"condition": chosen[0], "parameters": chosen[1]}
+    seen: set[str] = set()
+    while True:
+        try:
+            answer = connection.request("POST", connection.path + "/ids", body)
+        except EmptyIndexError:
+            return
+        names: list[str] = answer["ids"]
+        yield from (name for name in names if name not in seen)
+        if "next" not in answer:
+            return
+        seen.update(names)
+        body["from"] = answer["next"]
+
+
 def fetch_metadata(connection: Connection, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The metadata of the documents that are there, with their ids."""
-    for some in id_batches(names):
+    left = list(id_batches(names))
+    while left:
+        some = left.pop(0)
         body = {"condition": f"_id IN ({', '.join('?' * len(some))})", "parameters": list(some)}
         try:
             answer = connection.request("POST", connection.path + "/metadata/get", body)
         except EmptyIndexError:
             return
+        except RequestError as e:
+            if e.code == "PAYLOAD_TOO_LARGE" and len(some) > 1:  # long metadata
+                left[:0] = some[: len(some) // 2], some[len(some) // 2 :]
+                continue
+            raise
         yield from answer["metadata"]
+
+
+class Kept:
+    """Collects the documents that keep their metadata, for one warning after they are stored."""
+
+    def __init__(self, keep: bool | None) -> None:
+        #: True keeps all metadata, None all but what described the old vectors, False none.
+        self.keep = keep
+        self._ids: list[Any] = []
+        self._count = 0
+        self._dropped: set[str] = set()
+
+    def add(self, ids: Sequence[Any], dropped: set[str]) -> None:
+        """Takes documents, and the keys that one or another loses."""
+        self._ids += ids[: _MAX_SHOWN - len(self._ids)]
+        self._count += len(ids)
+        self._dropped |= dropped
+
+    def warn(self) -> None:
+        """Warns the caller of this package, unless they asked for it."""
+        if not self._count or self.keep is not None:
+            return
+        names = ", ".join(map(shown, self._ids)) + (", …" if self._count > len(self._ids) else "")
+        without = " without " + " and ".join(sorted(self._dropped)) if self._dropped else ""
+        warnings.warn(
+            f"documents that were there keep their metadata{without} ({self._count}): {names}. "
+            "keep_metadata=True keeps all of it, False empties it",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
 
 
 def with_stored_metadata(
     connection: Connection,
     fields: list[dict[str, Any]],
-    keep: bool | None,
+    kept: Kept,
     matrices: Sequence[Matrix] | None,
     text_field: str = "",
-    *,
-    stacklevel: int,
 ) -> list[dict[str, Any]]:
-    """Adds the stored metadata of documents that are given again without any. Unless ``keep`` is True, ``text`` and
-    ``grid`` are not added, since they described the old vectors; ``text_field`` is in ``fields`` already. A warning
-    names the documents to the caller at ``stacklevel``."""
-    if keep is False or not connection.count():
+    """Adds the stored metadata of documents that are given again without any. Unless ``kept`` keeps all, ``text`` and
+    ``grid`` are not added, since they described the old vectors; ``text_field`` is in ``fields`` already."""
+    if kept.keep is False or not connection.count():
         return fields
     names = [f["_id"] for f in fields]
     stored: dict[str, dict[str, Any]] = {}
@@ -347,7 +406,7 @@ def with_stored_metadata(
     lengths = dict.fromkeys(names, 0) if matrices is None else {i: len(m) for i, m in zip(names, matrices)}
     for row in fetch_metadata(connection, names):
         name = row["_id"]
-        stale = {"text", "grid"} if keep is None else set[str]()
+        stale = {"text", "grid"} if kept.keep is None else set[str]()
         if cells_of(row.get("grid")) > lengths[name]:
             stale.add("grid")
         gone = stale & row.keys() - {text_field}
@@ -355,14 +414,5 @@ def with_stored_metadata(
         stored[name] = {k: v for k, v in row.items() if k not in {"_id", "_subset_", text_field, *stale}}
         if stored[name] or gone:
             touched.add(name)
-    kept = [connection.to_id(i) for i in names if i in touched]
-    if kept and keep is None:
-        shown = ", ".join(repr(i) for i in kept[:5]) + (", …" if len(kept) > 5 else "")
-        without = " without " + " and ".join(sorted(dropped)) if dropped else ""
-        warnings.warn(
-            f"documents that were there keep their metadata{without} ({len(kept)}): {shown}. "
-            "keep_metadata=True keeps all of it, False empties it",
-            UserWarning,
-            stacklevel=stacklevel,
-        )
+    kept.add([connection.to_id(i) for i in names if i in touched], dropped)
     return [{**f, **stored.get(f["_id"], {})} for f in fields]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import secrets
 import subprocess
 import tarfile
 import tempfile
 from typing import IO, Callable, Sequence
 
 from ._arrays import Body
+from ._checks import path_of, shown
 from ._connection import Connection
 from ._http import FilePieces
 
 
 def save(connection: Connection, path: str | os.PathLike[str]) -> None:
-    path = os.fspath(path)
-    with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=".plaid-save-", delete=False) as file:
+    path = path_of(path, "path")
+    unfinished = os.path.join(os.path.dirname(path), f".plaid-save-{secrets.token_hex(8)}")
+    with open(unfinished, "x+b") as file:
 
         def download() -> None:
             file.seek(0)
@@ -29,10 +32,10 @@ def save(connection: Connection, path: str | os.PathLike[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
             file.close()
-            os.replace(file.name, path)
+            os.replace(unfinished, path)
         except BaseException:
             file.close()
-            os.unlink(file.name)
+            os.unlink(unfinished)
             raise
 
 
@@ -41,6 +44,7 @@ def load(
     path: str | os.PathLike[str],
     documents_ids: Sequence[str] | Sequence[int] | None,
 ) -> None:
+    path = path_of(path, "path")
     if not os.path.isdir(path):
         if documents_ids is not None:
             raise ValueError("an index file has ids: documents_ids is for the folder of another engine")
@@ -53,10 +57,10 @@ def load(
                 _add_folder(archive, os.fspath(path), _add_ids_of_pylate(archive, os.path.abspath(path)), None)
             else:
                 _add_folder(archive, os.fspath(path), "index", "index/ids.txt")
-                names = connection.to_names(documents_ids)
+                names = connection.to_names(documents_ids, "documents_ids")
                 for n in names:
                     if "\n" in n or "\r" in n or n.startswith("\ufeff"):  # which lines of text would lose
-                        raise ValueError(f"id {n!r} has a line break or begins with a byte order mark: leave it out")
+                        raise ValueError(f"id {shown(n)} has a line break or begins with a byte order mark: leave it out")
                 text = "".join(n + "\n" for n in names).encode()
                 member = tarfile.TarInfo("index/ids.txt")
                 member.size = len(text)

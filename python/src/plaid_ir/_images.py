@@ -19,6 +19,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
 
 import numpy as np
 
+from ._checks import choice, wrong
 from ._errors import add_remark, caller_level
 from ._tables import items_of, rows_of
 
@@ -53,9 +54,7 @@ class Problems:
     """Says what becomes of a page that cannot be read: an error, or a warning at the end about all of them."""
 
     def __init__(self, on_error: str) -> None:
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error is {on_error!r}; want 'raise' or 'skip'")
-        self._skips = on_error == "skip"
+        self._skips = choice(on_error, "on_error", ("raise", "skip")) == "skip"
         self._said: list[str] = []
         self._count = 0
 
@@ -89,8 +88,8 @@ def read_pages(
 ) -> Iterator[Page]:
     """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none. Inputs
     without a path are ``numbered``, or it is an error that they have no id."""
-    if not 1 <= dpi <= 2400:
-        raise ValueError(f"dpi is {dpi}; want 1 to 2400")
+    if images is None:
+        raise wrong("images", images, "paths, pictures, arrays or bytes")
     inputs = [images] if _is_one(images) else items_of(images, "images")
     names = None if ids is None else iter([ids] if isinstance(ids, (str, int)) else items_of(ids, "ids"))
     one_row = isinstance(metadata, Mapping) and _is_one(images)
@@ -404,8 +403,6 @@ def batches_of(
     model: Any, pages: Iterable[Page], pictures: Pictures | None, batch_size: int, problems: Problems
 ) -> Iterator[tuple[list[str], Sequence[Any], list[dict[str, Any]]]]:
     """The ids, vectors and metadata of pages, which a model encodes in batches."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; want 1 or more")
     source = iter(pages)
     try:
         while batch := list(itertools.islice(source, batch_size)):

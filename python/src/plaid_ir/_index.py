@@ -10,21 +10,16 @@ from html import escape
 from types import TracebackType
 from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
-from . import _files, _images, _ingest
 from ._arrays import Embeddings, to_matrices
-from ._conditions import Where, condition
+from ._checks import choice, flag, several, whole
 from ._connection import Connection
-from ._documents import MAX_TEXTS, id_batches
-from ._errors import EmptyIndexError, PlaidError, add_remark
-from ._metadata import to_json_value
+from ._errors import PlaidError, add_remark
 from ._page_model import PageModel, to_page_model
 from ._progress import Progress
-from ._reader import IndexReader, ignore_pylate_options
+from ._reader import ignore_pylate_options
 from ._tables import items_of
+from ._writer import IndexWriter, Metadata, PoolBy, WindowBy
 
-Ids = Union[str, int, Iterable[str], Iterable[int]]
-#: Dictionaries, or a table of pandas, polars or pyarrow.
-Metadata = Union[Sequence[Mapping[str, Any]], Any]
 #: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
 Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
 P = ParamSpec("P")
@@ -43,7 +38,7 @@ def _coroutine(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     return run
 
 
-class Index(IndexReader):
+class Index(IndexWriter):
     """An index of documents that are matrices of token vectors.
 
     It has the interface of PyLate's indexes, and `search`, `add_texts` and more. When a method that changes
@@ -132,8 +127,13 @@ class Index(IndexReader):
         **ignored: Any,
     ) -> None:
         ignore_pylate_options(ignored, "Index()")
-        if mode not in ("pruned", "exhaustive"):
-            raise ValueError(f"mode is {mode!r}; want 'pruned' or 'exhaustive'")
+        choice(mode, "mode", ("pruned", "exhaustive"))
+        for name, value in (("override", override), ("read_only", read_only)):
+            flag(value, name)
+        if nbits is not None and whole(nbits, "nbits") not in (1, 2, 4, 8):
+            raise ValueError(f"nbits is {nbits}; want 1, 2, 4 or 8")
+        if seed is not None:
+            whole(seed, "seed", 0)
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
         page_model = to_page_model(model)
         text_model = None if page_model is not None else cast("Union[str, os.PathLike[str], None]", model)
@@ -172,6 +172,8 @@ class Index(IndexReader):
         documents_ids: Sequence[str] | Sequence[int] | None = None,
         metadata: Metadata | None = None,
         *,
+        pool_factor: int | None = None,
+        pool_by: PoolBy = "similar",
         progress: Progress = None,
         **options: Any,
     ) -> Index:
@@ -184,7 +186,7 @@ class Index(IndexReader):
             Matrices [tokens, dim], or a padded array [documents, tokens, dim].
         documents_ids
             An id for each. Without them documents are numbered from 0.
-        metadata, progress
+        metadata, pool_factor, pool_by, progress
             As for `add_documents`.
         **options
             Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
@@ -207,7 +209,9 @@ class Index(IndexReader):
             ids = range(len(documents_embeddings))
         index = cls._open_empty(documents_ids, options)
         try:
-            return index.add_documents(ids, documents_embeddings, metadata, progress=progress)
+            return index.add_documents(
+                ids, documents_embeddings, metadata, pool_factor=pool_factor, pool_by=pool_by, progress=progress
+            )
         except BaseException as e:
             index._abandon(e)
             raise
@@ -221,6 +225,10 @@ class Index(IndexReader):
         *,
         model: str | os.PathLike[str] | None = None,
         text_field: str = "text",
+        pool_factor: int | None = None,
+        window: int | None = None,
+        overlap: int = 0,
+        window_by: WindowBy = "words",
         progress: Progress = None,
         **options: Any,
     ) -> Index:
@@ -228,7 +236,7 @@ class Index(IndexReader):
 
         Parameters
         ----------
-        texts, ids, metadata, text_field, progress
+        texts, ids, metadata, text_field, pool_factor, window, overlap, window_by, progress
             As for `add_texts`. Without ids texts are numbered from 0.
         model
             The folder of a late-interaction model, or its name at the Hugging Face hub; left out with ``url``, whose
@@ -251,7 +259,10 @@ class Index(IndexReader):
         ids = items_of(ids, "ids")
         index = cls._open_empty(ids, {"model": model, **options})
         try:
-            return index.add_texts(texts, ids, metadata, text_field=text_field, progress=progress)
+            return index.add_texts(
+                texts, ids, metadata, text_field=text_field, pool_factor=pool_factor, window=window, overlap=overlap,
+                window_by=window_by, progress=progress,
+            )  # fmt: skip
         except BaseException as e:
             index._abandon(e)
             raise
@@ -264,6 +275,8 @@ class Index(IndexReader):
         metadata: Any = None,
         *,
         model: Model,
+        pool_factor: int | None = None,
+        pool_by: PoolBy = "tiles",
         batch_size: int = 4,
         dpi: int = 150,
         keep_pictures: bool = True,
@@ -276,7 +289,7 @@ class Index(IndexReader):
 
         Parameters
         ----------
-        images, ids, metadata, batch_size, dpi, keep_pictures, on_error, progress
+        images, ids, metadata, pool_factor, pool_by, batch_size, dpi, keep_pictures, on_error, progress
             As for `add_images`.
         model
             The name of a model at the Hugging Face hub or its folder, a pair (model, processor), or a `PageModel`.
@@ -297,8 +310,8 @@ class Index(IndexReader):
         index = cls._open_empty(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)})
         try:
             return index.add_images(
-                images, ids, metadata, batch_size=batch_size, dpi=dpi, keep_pictures=keep_pictures, on_error=on_error,
-                progress=progress,
+                images, ids, metadata, pool_factor=pool_factor, pool_by=pool_by, batch_size=batch_size, dpi=dpi,
+                keep_pictures=keep_pictures, on_error=on_error, progress=progress,
             )  # fmt: skip
         except BaseException as e:
             index._abandon(e)
@@ -327,318 +340,6 @@ class Index(IndexReader):
     ) -> None:
         self.close()
 
-    def add_documents(
-        self,
-        documents_ids: Ids,
-        documents_embeddings: Embeddings | None,
-        metadata: Metadata | None = None,
-        *,
-        keep_metadata: bool | None = None,
-        batch_size: int | None = None,
-        progress: Progress = None,
-        **ignored: Any,
-    ) -> Index:
-        """Adds documents. A document whose id is there replaces that one.
-
-        Passages (``_passage`` in the metadata) replace their document as a whole, so that all of them have to be given,
-        one after another; an error names a document that would lose some.
-
-        Documents go in batches, each of which is stored as a whole or not at all. If a batch is refused, those before
-        it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
-        them or none.
-
-        Parameters
-        ----------
-        documents_ids
-            An id for each document.
-        documents_embeddings
-            A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array [documents, tokens,
-            dim], whose zeros at the end of a document are left out. None, or None in the list, is a document without
-            vectors, which words, conditions and ids find. They may come later: add it again, with ``keep_metadata``.
-        metadata
-            A dictionary for each document, or a table with a row for each: a data frame of pandas or polars, or a table
-            of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries;
-            those that are missing (NaN, NaT, NA) are null.
-        keep_metadata
-            Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
-            more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
-            which described the old vectors, and a warning names the documents.
-        batch_size
-            Documents of a batch, default: 32 MiB of vectors. Passages of a document stay together, even if they are
-            more.
-        progress
-            True shows a bar if tqdm is installed; or a function of the number of documents stored and of all.
-        **ignored
-            Keywords of PyLate's index that have no counterpart.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from plaid_ir import Index
-        >>> with Index(None) as index:
-        ...     print(len(index.add_documents(["a", "b"], np.ones((2, 3, 4)), [{"n": 1}, {}])))
-        2
-        """
-        if ignored.pop("show_progress", False) and progress is None:
-            progress = True
-        ignore_pylate_options(ignored, "add_documents()")
-        _ingest.add_documents(
-            self._connection, documents_ids, documents_embeddings, metadata, keep_metadata, batch_size, progress
-        )
-        return self
-
-    def update_documents(
-        self,
-        documents_ids: Ids,
-        documents_embeddings: Embeddings | None,
-        metadata: Metadata | None = None,
-        **options: Any,
-    ) -> Index:
-        """Another name for `add_documents`, since PyLate has both.
-
-        Parameters
-        ----------
-        documents_ids, documents_embeddings, metadata, **options
-            Those of `add_documents`.
-        """
-        return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
-
-    def add_batches(
-        self,
-        batches: Iterable[Sequence[Any]],
-        *,
-        total: int | None = None,
-        progress: Progress = None,
-        wait: bool = True,
-    ) -> Index:
-        """Adds documents of a source that does not fit in memory.
-
-        The first documents of an index wait in a file, until the source ends or there are some gigabytes of them: if
-        they are many they are built as ``plaid index`` does it. They are also stored if the source raises an error; a
-        process that is killed loses them.
-
-        Parameters
-        ----------
-        batches
-            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes them. The passages
-            of a document may go on from one batch to the next: those at the end of a batch wait for the next one, and
-            are not stored if the source raises an error instead. A document whose passages return later is an error.
-        total
-            The number of documents, for ``progress``.
-        progress
-            As for `add_documents`.
-        wait
-            False stores each batch, but for passages that may go on, before the next one is asked for, which is right
-            for a source that goes on for long. An index that has documents already does so, too.
-        """
-        _ingest.add_batches(self._connection, batches, total, progress, wait)
-        return self
-
-    def add_texts(
-        self,
-        texts: Iterable[str],
-        ids: Iterable[str] | Iterable[int] | None = None,
-        metadata: Iterable[Mapping[str, Any]] | Any = None,
-        *,
-        text_field: str = "text",
-        pool_factor: int | None = None,
-        window: int | None = None,
-        overlap: int = 0,
-        window_by: str = "words",
-        keep_metadata: bool | None = None,
-        batch_size: int = MAX_TEXTS,
-        progress: Progress = None,
-        wait: bool = True,
-    ) -> Index:
-        """Adds texts, which the model of the service encodes. Texts, ids and metadata may be generators: they are taken
-        batch by batch. The first documents of an index wait, as in `add_batches`, unless they are known to be few.
-
-        Parameters
-        ----------
-        texts
-            The documents. A text that is longer than the model reads is cut off, and a warning counts such texts,
-            unless ``window`` is given. An empty one, or one that is missing (None, NaN), is a document without tokens.
-        ids
-            An id for each; without them texts are numbered from 0, if the index is empty.
-        metadata
-            As for `add_documents`.
-        text_field
-            The key of the metadata that keeps the text; "" does not keep it, and then neither highlights nor
-            explanations can show it.
-        pool_factor
-            Join similar vectors of a document, this many into one.
-        window
-            Split texts into passages of at most this many tokens of the model, with ids like ``"doc#0"``. A search with
-            ``group`` finds documents. Texts that fit stay whole.
-        overlap
-            How many tokens a passage repeats of the one before.
-        window_by
-            What is kept whole where it is no longer than a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
-            Markdown) or ``"blocks"`` (of source code).
-        keep_metadata, progress
-            As for `add_documents`.
-        batch_size
-            Texts of a batch. Passages of a document stay together, even if they are more.
-        wait
-            False stores each batch before the next one is asked for.
-        """
-        parting = None
-        if window is not None:
-            parting = {"window": window, "overlap": overlap, "window_by": window_by, "text_field": text_field}
-        if window is None and (overlap or window_by != "words"):
-            raise ValueError("overlap and window_by go with window")
-        if window is not None and not text_field:
-            raise ValueError("passages keep their texts: text_field is empty")
-        _ingest.add_texts(
-            self._connection,
-            texts,
-            ids,
-            metadata,
-            text_field,
-            pool_factor,
-            parting,
-            keep_metadata,
-            batch_size,
-            progress,
-            wait,
-        )
-        return self
-
-    def add_images(
-        self,
-        images: Any,
-        ids: str | Iterable[str] | None = None,
-        metadata: Any = None,
-        *,
-        batch_size: int = 4,
-        dpi: int = 150,
-        keep_pictures: bool = True,
-        on_error: Literal["raise", "skip"] = "raise",
-        progress: Progress = None,
-        wait: bool = True,
-    ) -> Index:
-        """Adds page images, which the model of this index encodes: each page is a document. A page whose id is there
-        replaces that one. Inputs are read one after another, and pages encoded in batches.
-
-        Parameters
-        ----------
-        images
-            An input or several: paths of pictures, PDFs and folders (with all of their folders), patterns such as
-            ``"scans/**/*.pdf"``, bytes of files, pictures of Pillow, arrays [rows, columns, channels]. May be a
-            generator.
-        ids
-            An id for each input that is one file. Default: its path as given; its number for one without a path. The
-            pages of a PDF, and of a TIFF file of several, add their numbers: ``"report.pdf#1"`` is the first.
-        metadata
-            A dictionary for each input, for all of its pages, or a table. To it come ``source`` (the path), ``page``
-            (from 1, of PDFs and TIFF files), ``image`` and ``grid`` (docs/page-images.md).
-        batch_size
-            Pages that the model gets at a time.
-        dpi
-            Dots an inch at which pages of PDFs are drawn, less for those that would have more than 4,096 on a side.
-        keep_pictures
-            Keep a picture of each page, which `explain` shows: a JPEG file of up to 1,600 pixels a side, in the folder
-            ``pictures`` of `Index`. An index at a ``url`` keeps them only if that is given.
-        on_error
-            What becomes of files and pages that cannot be read: ``"raise"`` an error, or ``"skip"`` them with a
-            warning.
-        progress
-            As for `add_documents`.
-        wait
-            As for `add_batches`.
-        """
-        connection = self._connection
-        if connection.page_model is None:
-            raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
-        problems = _images.Problems(on_error)
-        pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
-        pictures = connection.pictures if keep_pictures else None
-        batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
-        _ingest.add_batches(connection, batches, None, progress, wait)
-        return self
-
-    def remove_documents(self, documents_ids: Ids) -> Index:
-        """PyLate's name for `delete` by ids.
-
-        Parameters
-        ----------
-        documents_ids
-            Those of `delete`.
-        """
-        self.delete(documents_ids)
-        return self
-
-    def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
-        """Sets keys of the metadata of documents. Vectors stay as they are.
-
-        Parameters
-        ----------
-        where, parameters
-            The documents: a condition, as for `search`. An empty one is an error.
-        values
-            Keys and their new values; None removes a key.
-
-        Returns
-        -------
-        int
-            The number of documents that were changed.
-        """
-        chosen = condition(where, parameters)
-        if chosen is None:
-            raise TypeError("update() takes a condition (where): '1=1' is true of every document")
-        text, given = chosen
-        updates = {k: to_json_value(v, f"values, key {k!r}") for k, v in values.items()}
-        body = {"condition": text, "parameters": given, "updates": updates}
-        return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
-
-    def delete(self, ids: Ids | None = None, *, where: Where | None = None, parameters: Sequence[Any] = ()) -> int:
-        """Removes documents: those of ids, or those that meet a condition.
-
-        Parameters
-        ----------
-        ids
-            An id that is not there is ignored; that of a document that is stored as passages removes them.
-        where, parameters
-            A condition, as for `search`. An empty one is an error.
-
-        Returns
-        -------
-        int
-            The number of documents that are gone. One of which other passages stay does not count.
-        """
-        chosen = condition(where, parameters)
-        if (ids is None) == (chosen is None):
-            raise TypeError("delete() takes ids or a condition (where), one of the two")
-        path = self._connection.path + "/documents"
-        if chosen is not None:
-            body = {"condition": chosen[0], "parameters": chosen[1]}
-            return int(self._connection.change("DELETE", path, body)["deleted"])
-        removed = 0
-        for names in id_batches(self._connection.to_names(ids)):
-            try:
-                removed += int(self._connection.change("DELETE", path, {"ids": names})["deleted"])
-            except EmptyIndexError:
-                break
-        return removed
-
-    def load(
-        self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
-    ) -> Index:
-        """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
-        from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed,
-        such as those of the Hugging Face cache.
-
-        Parameters
-        ----------
-        path
-            The file or the folder.
-        documents_ids
-            The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
-            what PyLate keeps beside its index, or they are numbered from 0.
-        """
-        _files.load(self._connection, path, documents_ids)
-        return self
-
     def __reduce__(self) -> Any:
         raise TypeError("an Index cannot be pickled: open one in each process, with the same folder or url")
 
@@ -660,24 +361,26 @@ class Index(IndexReader):
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
         return f"{title}</p><table>{cells}</table>"
 
-    asearch = _coroutine(IndexReader.search)
-    asearch_batch = _coroutine(IndexReader.search_batch)
-    asearch_token_scores = _coroutine(IndexReader.search_token_scores)
-    asimilar = _coroutine(IndexReader.similar)
-    aexplain = _coroutine(IndexReader.explain)
-    arerank = _coroutine(IndexReader.rerank)
-    aencode = _coroutine(IndexReader.encode)
-    aget = _coroutine(IndexReader.get)
-    aget_documents_embeddings = _coroutine(IndexReader.get_documents_embeddings)
-    aids = _coroutine(IndexReader.ids)
-    astats = _coroutine(IndexReader.stats)
-    asave = _coroutine(IndexReader.save)
-    aadd_documents = _coroutine(add_documents)
-    aupdate_documents = _coroutine(update_documents)
-    aadd_batches = _coroutine(add_batches)
-    aadd_texts = _coroutine(add_texts)
-    aadd_images = _coroutine(add_images)
-    aremove_documents = _coroutine(remove_documents)
-    aupdate = _coroutine(update)
-    adelete = _coroutine(delete)
-    aload = _coroutine(load)
+    asearch = _coroutine(IndexWriter.search)
+    asearch_batch = _coroutine(IndexWriter.search_batch)
+    asearch_token_scores = _coroutine(IndexWriter.search_token_scores)
+    asimilar = _coroutine(IndexWriter.similar)
+    aexplain = _coroutine(IndexWriter.explain)
+    arerank = _coroutine(IndexWriter.rerank)
+    aencode = _coroutine(IndexWriter.encode)
+    aget = _coroutine(IndexWriter.get)
+    aget_documents_embeddings = _coroutine(IndexWriter.get_documents_embeddings)
+    aids = _coroutine(IndexWriter.ids)
+    afacets = _coroutine(IndexWriter.facets)
+    astats = _coroutine(IndexWriter.stats)
+    asave = _coroutine(IndexWriter.save)
+    aadd_documents = _coroutine(IndexWriter.add_documents)
+    aupdate_documents = _coroutine(IndexWriter.update_documents)
+    aadd_batches = _coroutine(IndexWriter.add_batches)
+    aadd_texts = _coroutine(IndexWriter.add_texts)
+    aadd_images = _coroutine(IndexWriter.add_images)
+    aremove_documents = _coroutine(IndexWriter.remove_documents)
+    aupdate = _coroutine(IndexWriter.update)
+    adelete = _coroutine(IndexWriter.delete)
+    acompact = _coroutine(IndexWriter.compact)
+    aload = _coroutine(IndexWriter.load)

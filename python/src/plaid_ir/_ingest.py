@@ -14,24 +14,27 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
 
 from . import _build
 from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
+from ._checks import choice, several, shown, whole, wrong
 from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
     MAX_TEXT_BYTES,
     MAX_VECTOR_BYTES,
     Cut,
+    Kept,
     Run,
     Stored,
     check_complete,
     checked_texts,
     document_batches,
     encode,
+    id_batches,
     send_texts,
     send_vectors,
     text_batches,
     with_stored_metadata,
 )
-from ._errors import PlaidError, RequestError, add_to_position
+from ._errors import EmptyIndexError, PlaidError, RequestError, add_to_position
 from ._files import load
 from ._locks import temporary_build_folder
 from ._metadata import check_metadata, metadata_rows, passage_of
@@ -47,34 +50,35 @@ def add_documents(
     ids: Any,
     embeddings: Embeddings | None,
     metadata: Any,
+    pooling: Mapping[str, Any],
     keep_metadata: bool | None,
     batch_size: int | None,
     progress: Progress,
 ) -> None:
     matrices, fields = _documents_of(connection, ids, embeddings, metadata, "there are")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; want 1 or more")
+    kept = Kept(False if metadata is not None else keep_metadata)
     with Stored() as stored, Meter(progress, len(fields)) as meter:
-        keep = False if metadata is not None else keep_metadata
-        _add(connection, matrices, fields, keep, set(), batch_size, meter, stored)
+        _add(connection, matrices, fields, pooling, kept, set(), batch_size, meter, stored)
+    kept.warn()
 
 
 def _add(
     connection: Connection,
     matrices: list[Matrix],
     fields: list[dict[str, Any]],
-    keep_metadata: bool | None,
-    kept: set[str],
+    pooling: Mapping[str, Any],
+    kept: Kept,
+    with_kept: set[str],
     batch_size: int | None,
     meter: Meter,
     stored: Stored,
 ) -> None:
-    """Adds documents. ``kept`` are those whose passages have the metadata that are stored."""
+    """Adds documents. ``with_kept`` are those whose passages have the metadata that are stored."""
     if not fields:
         return
     total = len(fields)
     many = sum(len(m) for m in matrices) >= _build.MIN_TOKENS
-    if batch_size is None and many and _can_build(connection):
+    if batch_size is None and many and not pooling and _can_build(connection):
         with contextlib.ExitStack() as stack:
             spool = _open_spool(connection, stack)
             spool.add(matrices, fields)
@@ -86,25 +90,32 @@ def _add(
                 meter.raise_to(total)
                 return
     connection.declare()
-    if keep_metadata is not False:
-        fields = with_stored_metadata(connection, fields, keep_metadata, matrices, stacklevel=5)
-        kept = _documents_in(fields)
+    if kept.keep is not False:
+        fields = with_stored_metadata(connection, fields, kept, matrices)
+        with_kept = _documents_in(fields)
     Run().push(matrices, fields)  # refuses passages that are not in a row
-    check_complete(connection, fields, kept)
+    check_complete(connection, fields, with_kept)
     sizes = [m.nbytes for m in matrices]
     if any(len(f) > 1 for f in fields):
         sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
     for part in document_batches(connection, sizes, fields, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
-        send_vectors(connection, matrices[part], fields[part], part.start, stored)
+        send_vectors(connection, matrices[part], fields[part], pooling, part.start, stored)
         meter.add(part.stop - part.start)
 
 
 def add_batches(
-    connection: Connection, source: Iterable[Sequence[Any]], total: int | None, progress: Progress, hold: bool
+    connection: Connection,
+    source: Iterable[Sequence[Any]],
+    pooling: Mapping[str, Any],
+    total: int | None,
+    progress: Progress,
+    hold: bool,
 ) -> None:
     count = 0
     run = Run()
-    kept: set[str] = set()  # documents whose passages came without metadata
+    kept = Kept(None)
+    with_kept: set[str] = set()  # documents whose passages came without metadata
+    hold = hold and not pooling
     with Stored() as stored, Meter(progress, total) as meter, FirstDocuments(connection, meter, hold, stored) as first:
 
         def store(matrices: list[Matrix], fields: list[dict[str, Any]]) -> None:
@@ -112,7 +123,7 @@ def add_batches(
             matrices = alike(matrices, "document")
             if fields and not first.hold_vectors(matrices, fields):
                 try:
-                    _add(connection, matrices, fields, False, kept, None, Meter(None, None), stored)
+                    _add(connection, matrices, fields, pooling, Kept(False), with_kept, None, Meter(None, None), stored)
                 except PlaidError as e:
                     add_to_position(e, "document", count)
                     raise
@@ -120,6 +131,8 @@ def add_batches(
             count += len(fields)
 
         for i, batch in enumerate(source):
+            if not isinstance(batch, (tuple, list)):
+                raise wrong(f"batches, item {i},", batch, "(ids, embeddings) or (ids, embeddings, metadata)")
             if len(batch) not in (2, 3):
                 raise ValueError(
                     f"batch {i} has {len(batch)} parts; want (ids, embeddings) or (ids, embeddings, metadata)"
@@ -127,10 +140,11 @@ def add_batches(
             metadata = batch[2] if len(batch) == 3 else None
             matrices, fields = _documents_of(connection, batch[0], batch[1], metadata, f"batch {i} has")
             if not first.accept(fields, run.document) and metadata is None:
-                fields = with_stored_metadata(connection, fields, None, matrices, stacklevel=4)
-                kept |= _documents_in(fields)
+                fields = with_stored_metadata(connection, fields, kept, matrices)
+                with_kept |= _documents_in(fields)
             store(*run.push(matrices, fields))
         store(*run.end())
+    kept.warn()
 
 
 def add_texts(
@@ -146,24 +160,15 @@ def add_texts(
     progress: Progress,
     hold: bool,
 ) -> None:
-    if isinstance(texts, (str, bytes)):
-        raise TypeError("texts is one text; want a list of texts")
-    if isinstance(texts, Mapping):
-        raise TypeError("texts is a dictionary; want a list of texts, such as its values()")
-    if isinstance(texts, (set, frozenset)):
-        raise TypeError("texts is a set, which has no order for ids and metadata; want a list of texts")
-    texts = items_of(texts, "texts")
+    texts = _in_order(texts, "texts", "texts")
     numbered = ids is None
     if ids is None:
         if connection.count():
             raise ValueError("the index has documents already: name the new ones by ids")
         ids = cast("Iterable[int]", itertools.count())
-    elif isinstance(ids, (str, bytes)):
-        raise TypeError("ids is one text; want a list of ids")
-    ids = cast("Iterable[Any]", items_of(ids, "ids"))
-    metadata = None if metadata is None else rows_of(metadata)
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; want 1 or more")
+    else:
+        ids = _in_order(ids, "ids", "ids")
+    metadata = None if metadata is None else several(rows_of(metadata), "metadata", "dictionaries")
     total = _length(texts)
     for what, other in (("ids", ids), ("metadata", metadata)):
         length = _length(other)
@@ -185,7 +190,8 @@ def add_texts(
     all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
     start = sent = 0
     run = Run()
-    kept: set[str] = set()  # documents whose passages came without metadata
+    kept = Kept(keep_metadata)
+    with_kept: set[str] = set()  # documents whose passages came without metadata
     with Stored() as stored, Meter(progress, total) as meter, FirstDocuments(
         connection, meter, hold, stored, cut
     ) as first:
@@ -193,7 +199,7 @@ def add_texts(
         def store(some: list[str], rows: list[dict[str, Any]]) -> None:
             nonlocal sent
             if some and not first.hold_texts(some, rows, pool_factor):
-                check_complete(connection, rows, kept)
+                check_complete(connection, rows, with_kept)
                 sizes = [len(text) for text in some]
                 for part in document_batches(connection, sizes, rows, MAX_TEXT_BYTES, batch_size):
                     send_texts(connection, some[part], rows[part], options, sent + part.start, cut, stored)
@@ -212,16 +218,46 @@ def add_texts(
             if text_field:
                 fields = [{text_field: t, **f} for f, t in zip(fields, batch)]
             if not first.accept(fields, run.document) and all_metadata is None:
-                fields = with_stored_metadata(connection, fields, keep_metadata, None, text_field, stacklevel=4)
-                kept |= _documents_in(fields)
+                fields = with_stored_metadata(connection, fields, kept, None, text_field)
+                with_kept |= _documents_in(fields)
             store(*run.push(batch, fields))
             start += len(batch)
         store(*run.end())
+    kept.warn()
     cut.warn("; window=N splits long texts into passages" if window is None else "")
     endless = isinstance(all_ids, itertools.count)
     for what, rest in (("ids", iter(()) if endless else all_ids), ("metadata", all_metadata or iter(()))):
         for _ in rest:
             raise ValueError(f"there are {start} texts, which are stored, and more {what}: want one for each")
+
+
+def parting(window: int | None, overlap: int, by: str, text_field: str) -> dict[str, Any] | None:
+    """The part of a request about passages of texts; None without ``window``."""
+    whole(overlap, "overlap", 0)
+    choice(by, "window_by", ("words", "sentences", "headings", "blocks"))
+    if window is None:
+        if overlap or by != "words":
+            raise ValueError("overlap and window_by go with window")
+        return None
+    if not text_field:
+        raise ValueError("passages keep their texts: text_field is empty, and window is given")
+    if overlap >= whole(window, "window", 1):
+        raise ValueError(f"overlap is {overlap}, and window {window}: a passage would repeat all of the one before")
+    return {"window": int(window), "overlap": int(overlap), "window_by": by, "text_field": text_field}
+
+
+def delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
+    """Removes the documents of ids, or those that a condition and its parameters choose. Returns their number."""
+    path = connection.path + "/documents"
+    if isinstance(chosen, tuple):
+        return int(connection.change("DELETE", path, {"condition": chosen[0], "parameters": chosen[1]})["deleted"])
+    removed = 0
+    for names in id_batches(chosen):
+        try:
+            removed += int(connection.change("DELETE", path, {"ids": names})["deleted"])
+        except EmptyIndexError:
+            break
+    return removed
 
 
 class FirstDocuments:
@@ -321,7 +357,7 @@ class FirstDocuments:
             return
         start = 0
         for matrices, fields in spool.batches(MAX_VECTOR_BYTES, MAX_DOCUMENTS):
-            send_vectors(self._connection, matrices, fields, start, self._stored)
+            send_vectors(self._connection, matrices, fields, {}, start, self._stored)
             start += len(fields)
 
 
@@ -359,6 +395,13 @@ def _build_and_load(
         return False
 
 
+def _in_order(given: Any, name: str, items: str) -> Iterable[Any]:
+    """Texts or ids that have an order."""
+    if isinstance(given, (set, frozenset)):
+        raise TypeError(f"{name} is a set, which has no order; want a list of {items}")
+    return several(items_of(given, name), name, items)  # type: ignore[no-any-return,unused-ignore]
+
+
 def _length(given: Any) -> int | None:
     """The number of items of anything that can be gone through more than once; None of an iterator."""
     return None if isinstance(given, Iterator) or not hasattr(given, "__len__") else len(given)
@@ -376,7 +419,7 @@ def _documents_of(
     connection: Connection, ids: Any, embeddings: Embeddings | None, metadata: Any, subject: str
 ) -> tuple[list[Matrix], list[dict[str, Any]]]:
     """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
-    names = connection.to_names(ids)
+    names = connection.to_names(ids, "documents_ids")
     if embeddings is None:
         matrices = without_vectors(len(names))
     else:
@@ -396,4 +439,4 @@ def _refuse_duplicates(names: Sequence[str]) -> None:
     if len(set(names)) != len(names):
         seen: set[str] = set()
         twice = next(i for i in names if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise ValueError(f"id {twice!r} is there twice")
+        raise ValueError(f"id {shown(twice)} is there twice")

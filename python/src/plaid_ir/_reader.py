@@ -1,27 +1,21 @@
-"""The methods of an index that change nothing."""
+"""The methods of an index that search."""
 
 from __future__ import annotations
 
-import operator
-import os
 import warnings
-from typing import Any, Iterable, Mapping, Sequence, TypeAlias, Union, cast, overload
+from typing import Any, Iterable, Sequence, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from . import _files, _search
+from . import _search
 from ._arrays import Embeddings, Matrix, Vectors, to_float32, to_matrices
+from ._checks import choice, flag, whole, wrong
 from ._conditions import Where, condition
-from ._connection import Connection
-from ._documents import Cut, encode, fetch_documents, fetch_metadata
-from ._errors import EmptyIndexError
-from ._metadata import own_fields
+from ._documents import Cut, encode, fetch_documents
+from ._errors import caller_level
+from ._lookup import StoredDocuments
 from ._results import Explanation, Hits, Results
 from ._search import Fusion, Group, Mode, Queries, Query
-
-IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
-IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
 
 #: Parameters of PyLate's PLAID that have no counterpart: the engine derives what they tune.
 _PYLATE_OPTIONS = frozenset(
@@ -45,13 +39,12 @@ def ignore_pylate_options(given: Iterable[str], what: str) -> None:
         if name not in _warned_options:
             _warned_options.add(name)
             text = f"{name} is a parameter of PyLate's index that plaid does not need; it is ignored"
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, UserWarning, stacklevel=caller_level())
 
 
-class IndexReader:
-    """The part of an `Index` that changes nothing: searches, documents, metadata."""
+class IndexReader(StoredDocuments):
+    """The part of an `Index` that changes nothing: searches beside what `StoredDocuments` has."""
 
-    _connection: Connection
     mode: str
 
     def search(
@@ -197,16 +190,18 @@ class IndexReader:
             The hits of each query, in the order of the queries.
         """
         to_names = self._connection.to_names
-        request = _search.base_request(k, mode or self.mode, offset, min_score)
-        request |= {"metadata": metadata or highlight, **_search.filter_fields(where, parameters)}
+        request = _search.base_request(k, self.mode if mode is None else mode, offset, min_score)
+        highlight = flag(highlight, "highlight")
+        request |= {"metadata": flag(metadata, "metadata") or highlight, **_search.filter_fields(where, parameters)}
         if highlight:
             request["highlight"] = True
         if group is not None:
-            request["group"] = group
+            request["group"] = choice(group, "group", ("best", "sum", "maxsim"))
         if passages is not None:
-            request["passages"] = operator.index(passages)
-        if feedback or len(like) or len(unlike):
-            request["feedback"] = {"documents": feedback, "like": to_names(like), "unlike": to_names(unlike)}
+            request["passages"] = whole(passages, "passages", 0)
+        feedback, liked, unliked = whole(feedback, "feedback", 0), to_names(like, "like"), to_names(unlike, "unlike")
+        if feedback or liked or unliked:
+            request["feedback"] = {"documents": feedback, "like": liked, "unlike": unliked}
         asked = Queries(queries, keywords, hybrid, fusion, expression)
         return _search.search(self._connection, asked, request, subset)
 
@@ -294,7 +289,8 @@ class IndexReader:
         Hits
             Best first.
         """
-        (parts,) = fetch_documents(self._connection, self._connection.to_names([id]), vectors=True).values()
+        names = self._connection.to_names([id], "id")
+        (parts,) = fetch_documents(self._connection, names, vectors=True).values()
         text, values = f"_id NOT IN ({', '.join('?' * len(parts))})", [d["id"] for d in parts]
         chosen = condition(options.pop("where", None), options.pop("parameters", ()))
         if chosen is not None:
@@ -327,7 +323,7 @@ class IndexReader:
         Explanation
             A dictionary; a notebook shows a heat map of the tokens.
         """
-        return _search.explain(self._connection, id, query, k, where, parameters, mode or self.mode)
+        return _search.explain(self._connection, id, query, k, where, parameters, self.mode if mode is None else mode)
 
     def rerank(self, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
         """Scores documents, which need not be in the index: texts for a query that is a text, matrices for
@@ -373,136 +369,6 @@ class IndexReader:
             A matrix [tokens, dim] of float32 for each.
         """
         cut = Cut()
-        vectors = encode(self._connection, texts, is_query, cut)
+        vectors = encode(self._connection, texts, flag(is_query, "is_query"), cut)
         cut.warn()
         return vectors
-
-    @overload
-    def get_documents_embeddings(self, documents_ids: IdList) -> list[Vectors]: ...
-
-    @overload
-    def get_documents_embeddings(self, documents_ids: IdLists) -> list[list[Vectors]]: ...
-
-    def get_documents_embeddings(self, documents_ids: IdList | IdLists) -> list[Vectors] | list[list[Vectors]]:
-        """The vectors of documents as they are stored: decoded, of unit length, float32.
-
-        Parameters
-        ----------
-        documents_ids
-            Ids, or lists of them. An id that is not there is a KeyError. That of a document that is stored as passages
-            stands for the vectors of all of them, one after another.
-
-        Returns
-        -------
-        list of numpy.ndarray, or list of list of numpy.ndarray
-            A matrix [tokens, dim] for each id; for lists of ids lists of matrices.
-        """
-        if isinstance(documents_ids, (str, int)):
-            raise TypeError("want a list of ids, or a list of lists of them")
-        nested = len(documents_ids) > 0 and isinstance(documents_ids[0], (list, tuple, set, frozenset, np.ndarray))
-        to_names = self._connection.to_names
-        lists = [to_names(ids) for ids in documents_ids] if nested else [to_names(documents_ids)]
-        names = list(dict.fromkeys(i for ids in lists for i in ids))
-        documents = fetch_documents(self._connection, names, vectors=True)
-        found = {name: np.concatenate([d["vectors"] for d in parts]) for name, parts in documents.items()}
-        matrices = [[found[i] for i in ids] for ids in lists]
-        return matrices if nested else matrices[0]
-
-    def get(self, ids: str | int | Iterable[str] | Iterable[int]) -> list[dict[str, Any]]:
-        """The metadata of documents.
-
-        Parameters
-        ----------
-        ids
-            One id or several. An id that is not there is a KeyError.
-
-        Returns
-        -------
-        list of dict
-            The metadata of each, in the order of the ids. Those of a document that is stored as passages are without
-            their texts and places.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from plaid_ir import Index
-        >>> with Index(None) as index:
-        ...     _ = index.add_documents(["a", "b"], np.ones((2, 3, 4)), [{"n": 1}, {"n": 2}])
-        ...     print(index.get("b"), index.ids("n < 2"), index.update(where={"n": 2}, values={"n": 3}))
-        [{'n': 2}] ['a'] 1
-        """
-        names = self._connection.to_names(ids)
-        found: dict[str, Mapping[str, Any]] = {}
-        for row in fetch_metadata(self._connection, list(dict.fromkeys(names))):
-            found[str(row["_id"])] = own_fields(row)
-        missing = [name for name in dict.fromkeys(names) if name not in found]
-        for name, parts in fetch_documents(self._connection, missing).items():
-            fields = own_fields(parts[0]["metadata"])
-            found[name] = {k: v for k, v in fields.items() if k not in ("_passage", "text")}
-        return [dict(found[name]) for name in names]
-
-    def ids(self, where: Where | None = None, parameters: Sequence[Any] = ()) -> list[Any]:
-        """The ids of documents.
-
-        Parameters
-        ----------
-        where, parameters
-            A condition, as for `search`; None: all documents. One that is stored as passages is there once, if the
-            condition is true of any of them.
-
-        Returns
-        -------
-        list of str or int
-            In the order in which the documents were added.
-        """
-        chosen = condition(where, parameters)
-        body: dict[str, Any] = {} if chosen is None else {"condition": chosen[0], "parameters": chosen[1]}
-        try:
-            answer = self._connection.request("POST", self._connection.path + "/metadata/get", body)
-        except EmptyIndexError:
-            return []
-        names = dict.fromkeys(row.get("_passage", {}).get("of", row["_id"]) for row in answer["metadata"])
-        return [self._connection.to_id(name) for name in names]
-
-    def stats(self) -> dict[str, Any]:
-        """Figures of the index that cost little to find.
-
-        Returns
-        -------
-        dict
-            ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes, growth
-            and configuration, as the service has them (docs/service.md); ``sampled`` has the recall of the questions
-            that a service samples.
-        """
-        return self._connection.stats()
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the index as it is now to a file, which `load` and the command line (``plaid search FILE``) take.
-
-        Parameters
-        ----------
-        path
-            The file. A file that is there is replaced when the new one is complete.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from plaid_ir import Index
-        >>> with Index(None) as index, Index(None) as copy:
-        ...     index.add_documents(["a"], [np.eye(4)]).save("docs.plaid")
-        ...     print(copy.load("docs.plaid").ids())
-        ['a']
-        """
-        _files.save(self._connection, path)
-
-    def __len__(self) -> int:
-        """The number of documents; all passages of one count as one."""
-        return self._connection.count()
-
-    def __contains__(self, id: object) -> bool:
-        """Reports whether a document is there."""
-        try:
-            fetch_documents(self._connection, self._connection.to_names([id]))
-        except (TypeError, KeyError, UnicodeEncodeError):  # half of a character is in no id
-            return False
-        return True

@@ -8,6 +8,7 @@ from typing import Any, Iterable, Sequence, TypedDict, cast
 import numpy as np
 import numpy.typing as npt
 
+from ._explained import as_text
 from ._heatmap import Region, as_html, best_region
 from ._images import Pictures
 
@@ -118,6 +119,19 @@ class Results(list[Hits]):
 
     def _repr_html_(self) -> str:
         return "".join(f"<p>query {i}</p>{_hits_as_html(hits)}" for i, hits in enumerate(self))
+
+
+class Documents(list[dict[str, Any]]):
+    """The metadata of documents, as dictionaries, in their order; ``ids`` has the ids in the same order."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), ids: Iterable[Any] = ()) -> None:
+        super().__init__(rows)
+        self.ids: list[Any] = list(ids)
+
+
+class Facets(list[dict[str, Any]]):
+    """A dictionary for each field: ``field``, ``docs`` that were counted, those where it is ``missing`` or ``null``,
+    the commonest ``values``, each with a ``value`` and its ``docs``, and how many ``others`` there are."""
 
 
 def _flat_rows(hits: Iterable[Hit]) -> list[dict[str, Any]]:
@@ -273,6 +287,13 @@ class Explanation(dict[str, Any]):
             Their texts; their numbers where the text or the model is not known.
         """
         return _token_texts(self.get("document_tokens"), self.similarities.shape[1])
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        rank = f", rank {self['rank']}" if self.get("rank") else ""
+        return f"<Explanation of {self['id']!r}: score {self.score:.4f}, {self.stage}{rank}>"
 
     def _repr_html_(self) -> str:
         table = self.similarities

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, Literal, Mapping, Sequence, Union, cast
 
 import numpy as np
 
 from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
+from ._checks import choice, flag, number, several, text, whole, wrong
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES, Cut
@@ -26,6 +26,7 @@ _LONGER = (
 )
 #: How a search chooses the documents that it scores.
 Mode = Literal["pruned", "exhaustive", "candidates"]
+_MODES = ("pruned", "exhaustive", "candidates")
 Fusion = Literal["relative_score", "rrf"]
 Group = Literal["best", "sum", "maxsim"]
 
@@ -41,6 +42,9 @@ class Queries:
         fusion: Fusion,
         expression: bool,
     ) -> None:
+        choice(fusion, "fusion", ("relative_score", "rrf"))
+        flag(expression, "expression")
+        hybrid = bool(hybrid) if isinstance(hybrid, (bool, np.bool_)) else number(hybrid, "hybrid")
         self.texts, self.matrices = texts_or_matrices(queries)
         self.words = _words(self.texts, self.matrices, keywords, hybrid)
         #: The part of a request about the words.
@@ -64,26 +68,15 @@ class Queries:
 
 def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
-    k = _whole(k, "k")
-    if k < 1:
-        raise ValueError(f"k is {k}; want 1 or more")
-    if mode not in ("pruned", "exhaustive", "candidates"):
-        raise ValueError(f"mode is {mode!r}; want 'pruned', 'exhaustive' or 'candidates'")
-    params: dict[str, Any] = {"top_k": k, "mode": mode}
-    if offset is not None and offset != 0:  # pyright: ignore[reportUnnecessaryComparison]
-        params["offset"] = _whole(offset, "offset")
+    params: dict[str, Any] = {"top_k": whole(k, "k", 1), "mode": choice(mode, "mode", _MODES)}
+    offset = whole(offset, "offset", 0)
+    if offset:
+        params["offset"] = offset
     if min_score is not None:
-        params["min_score"] = float(min_score)
+        params["min_score"] = number(min_score, "min_score")
         if not math.isfinite(params["min_score"]):
             raise ValueError(f"min_score is {min_score}; want a number that is finite, or None")
     return {"params": params}
-
-
-def _whole(value: Any, name: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}; want a whole number") from None
 
 
 def search(
@@ -92,9 +85,9 @@ def search(
     """Sends queries in batches; ``request`` is the part that all share."""
     subsets: list[list[str]] | None = None
     if subset is not None:
-        subset = [subset] if isinstance(subset, (str, int)) else list(items_of(subset, "subset"))
+        subset = [subset] if isinstance(subset, (str, int)) else list(several(items_of(subset, "subset"), "subset", "ids"))
         if len(subset) and isinstance(subset[0], (list, tuple, set, frozenset, np.ndarray)):
-            subsets = [connection.to_names(s) for s in subset]
+            subsets = [connection.to_names(s, "subset") for s in subset]
             if len(subsets) != len(queries):
                 raise ValueError(
                     f"there are {len(queries)} queries and {len(subsets)} subsets: "
@@ -103,7 +96,7 @@ def search(
             if queries.texts is None and queries.matrices is None:
                 raise ValueError("keywords without vectors take one subset for all queries")
         else:
-            request["ids"] = connection.to_names(subset)
+            request["ids"] = connection.to_names(subset, "subset")
     if queries.texts is not None and connection.page_model is not None:
         queries.matrices = to_matrices(connection.page_model.encode_queries(queries.texts), "query")
         queries.texts = None
@@ -170,7 +163,7 @@ def _passage_of(connection: Connection, p: Mapping[str, Any]) -> Passage:
 def explain(
     connection: Connection, id: Any, query: Query, k: int, where: Where | None, parameters: Sequence[Any], mode: str
 ) -> Explanation:
-    body = {**base_request(k, mode), "id": connection.to_names([id])[0], "similarities": True}
+    body = {**base_request(k, mode), "id": connection.to_names([id], "id")[0], "similarities": True}
     body |= filter_fields(where, parameters)
     asked: Mapping[str, Any] | Body
     pieces: list[str] | None = None
@@ -275,7 +268,7 @@ def _words(
         return list(texts)
     if isinstance(keywords, str):
         raise TypeError("keywords is one text; want one for each query")
-    words = list(keywords)
+    words = [text(w, f"keywords, item {i},") for i, w in enumerate(several(keywords, "keywords", "texts"))]
     if queries is None:
         if hybrid is not False:
             raise ValueError("hybrid joins keywords with a query, and there is none")

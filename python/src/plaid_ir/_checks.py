@@ -1,0 +1,92 @@
+"""What parameters may be: an error names the parameter, before anything costs time."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+#: Characters of a value that a message shows.
+_MAX_SHOWN = 80
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: its beginning, if it is long."""
+    if isinstance(value, str) and len(value) > _MAX_SHOWN:
+        return f"{value[:_MAX_SHOWN]!r}… ({len(value)} characters)"
+    text = repr(value)
+    return text if len(text) <= 2 * _MAX_SHOWN else text[: 2 * _MAX_SHOWN] + "…"
+
+
+def wrong(name: str, value: Any, wanted: str) -> TypeError:
+    """The error of a parameter that is of a wrong type."""
+    said = "None" if value is None else f"{shown(value)}, of type {type(value).__name__}"
+    return TypeError(f"{name} is {said}; want {wanted}")
+
+
+def whole(value: Any, name: str, least: int | None = None) -> int:
+    """A whole number, of Python or numpy."""
+    wanted = "a whole number" if least is None else f"a whole number, {least} or more"
+    if isinstance(value, (bool, np.bool_)):
+        raise wrong(name, value, wanted)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong(name, value, wanted) from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} is {number}; want {least} or more")
+    return number
+
+
+def number(value: Any, name: str) -> float:
+    if isinstance(value, (bool, np.bool_, str, bytes)) or not hasattr(value, "__float__") or np.ndim(value) > 0:
+        raise wrong(name, value, "a number")
+    return float(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise wrong(name, value, "True or False")
+    return bool(value)
+
+
+def choice(value: Any, name: str, choices: Sequence[str]) -> str:
+    there = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+    if not isinstance(value, str):
+        raise wrong(name, value, there)
+    if value not in choices:
+        raise ValueError(f"{name} is {shown(value)}; want {there}")
+    return value
+
+
+def text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise wrong(name, value, "a text")
+    return str.__str__(value)
+
+
+def path_of(value: Any, name: str) -> str:
+    """The path of a file or folder."""
+    if isinstance(value, bytes) or not isinstance(value, (str, os.PathLike)):
+        raise wrong(name, value, "a path")
+    return os.fspath(value)  # type: ignore[no-any-return,unused-ignore]
+
+
+def several(value: Any, name: str, items: str) -> Any:
+    """Something that can be gone through: no single value, and no dictionary. ``items`` says what is in it."""
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        raise wrong(name, value, f"a list of {items}")
+    return value
+
+
+def progress(value: Any) -> Any:
+    if value is not None and not isinstance(value, (bool, np.bool_)) and not callable(value):
+        raise wrong("progress", value, "True, False, or a function of (done, all)")
+    return value
+
+
+def optional(check: Callable[..., Any], value: Any, *rest: Any) -> Any:
+    """A value that may be None."""
+    return None if value is None else check(value, *rest)

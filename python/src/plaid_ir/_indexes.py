@@ -1,0 +1,79 @@
+"""The indexes of a folder or a service."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import cast
+
+from ._checks import path_of, text
+from ._connection import Connection
+
+
+def _connect(
+    index_folder: str | os.PathLike[str], url: str | None, token: str | None, name: str, read_only: bool
+) -> Connection:
+    path_of(index_folder, "index_folder")
+    return Connection(
+        index_folder, name, override=False, config={}, id_type=str, model=None, read_only=read_only, url=url,
+        token=token, device=None, threads=None, timeout=300.0, binary=None,
+    )  # fmt: skip
+
+
+def list_indexes(
+    index_folder: str | os.PathLike[str] = "indexes", *, url: str | None = None, token: str | None = None
+) -> list[str]:
+    """The names of the indexes of a folder or a service, also of those without documents.
+
+    Parameters
+    ----------
+    index_folder
+        The folder, or the address of an object store, as for `Index`.
+    url, token
+        The address of a service instead, and the bearer token for it.
+
+    Returns
+    -------
+    list of str
+        In the order of the alphabet.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from plaid_ir import Index, delete_index, list_indexes
+    >>> for name in ("papers", "notes"):
+    ...     with Index("folder", name) as index:
+    ...         _ = index.add_documents(["a"], [np.eye(4)])
+    >>> list_indexes("folder"), delete_index("notes", "folder"), list_indexes("folder")
+    (['notes', 'papers'], True, ['papers'])
+    """
+    with contextlib.closing(_connect(index_folder, url, token, "plaid", True)) as connection:
+        return cast("list[str]", connection.request("GET", "/indices"))
+
+
+def delete_index(
+    index_name: str,
+    index_folder: str | os.PathLike[str] = "indexes",
+    *,
+    url: str | None = None,
+    token: str | None = None,
+) -> bool:
+    """Removes an index and all that is in it.
+
+    Parameters
+    ----------
+    index_name
+        The name. One that is not there is no error.
+    index_folder, url, token
+        As for `list_indexes`.
+
+    Returns
+    -------
+    bool
+        Whether it was there.
+    """
+    text(index_name, "index_name")
+    if url is None and not os.path.isdir(index_folder) and "://" not in os.fspath(path_of(index_folder, "index_folder")):
+        raise FileNotFoundError(f"there is no folder {os.fspath(index_folder)}")
+    with contextlib.closing(_connect(index_folder, url, token, index_name, False)) as connection:
+        return bool(connection.change("DELETE", connection.path)["deleted"])

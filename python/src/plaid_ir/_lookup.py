@@ -1,0 +1,248 @@
+"""The methods of an index that read what is stored."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any, Iterable, Mapping, Sequence, TypeAlias, Union, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _files
+from ._arrays import Vectors
+from ._checks import several, whole, wrong
+from ._conditions import Where, condition
+from ._connection import Connection
+from ._documents import fetch_documents, fetch_ids, fetch_metadata
+from ._errors import EmptyIndexError
+from ._metadata import own_fields
+from ._results import Documents, Facets
+from ._search import filter_fields
+from ._tables import items_of
+
+IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
+IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
+
+
+class StoredDocuments:
+    """The part of an `Index` that reads documents by id or by condition."""
+
+    _connection: Connection
+
+    @overload
+    def get_documents_embeddings(self, documents_ids: IdList) -> list[Vectors]: ...
+
+    @overload
+    def get_documents_embeddings(self, documents_ids: IdLists) -> list[list[Vectors]]: ...
+
+    def get_documents_embeddings(self, documents_ids: IdList | IdLists) -> list[Vectors] | list[list[Vectors]]:
+        """The vectors of documents as they are stored: decoded, of unit length, float32.
+
+        Parameters
+        ----------
+        documents_ids
+            Ids, or lists of them. An id that is not there is a KeyError. That of a document that is stored as passages
+            stands for the vectors of all of them, one after another.
+
+        Returns
+        -------
+        list of numpy.ndarray, or list of list of numpy.ndarray
+            A matrix [tokens, dim] for each id; for lists of ids lists of matrices.
+        """
+        given: Any = several(items_of(documents_ids, "documents_ids"), "documents_ids", "ids, or of lists of ids")
+        given = list(given)
+        nested = len(given) > 0 and isinstance(given[0], (list, tuple, set, frozenset, np.ndarray))
+        to_names = self._connection.to_names
+        lists = [to_names(ids, "documents_ids") for ids in given] if nested else [to_names(given, "documents_ids")]
+        names = list(dict.fromkeys(i for ids in lists for i in ids))
+        documents = fetch_documents(self._connection, names, vectors=True)
+        found = {name: np.concatenate([d["vectors"] for d in parts]) for name, parts in documents.items()}
+        matrices = [[found[i] for i in ids] for ids in lists]
+        return matrices if nested else matrices[0]
+
+    def get(
+        self,
+        ids: str | int | Iterable[str] | Iterable[int] | None = None,
+        *,
+        where: Where | None = None,
+        parameters: Sequence[Any] = (),
+        limit: int | None = None,
+    ) -> Documents:
+        """The metadata of documents: of those of ids, or of those that meet a condition.
+
+        Parameters
+        ----------
+        ids
+            One id or several. An id that is not there is a KeyError.
+        where, parameters
+            A condition, as for `search`; an empty dictionary: all documents.
+        limit
+            The number of documents at most, with ``where``.
+
+        Returns
+        -------
+        Documents
+            A list with the metadata of each, in the order of the ids or of their addition; ``ids`` of it has their ids.
+            The metadata of a document that is stored as passages are without their texts and places.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     _ = index.add_documents(["a", "b"], np.ones((2, 3, 4)), [{"n": 1}, {"n": 2}])
+        ...     print(index.get("b"), index.ids("n < 2"), index.update(where={"n": 2}, values={"n": 3}))
+        ...     print(index.get(where="n > 1").ids)
+        [{'n': 2}] ['a'] 1
+        ['b']
+        """
+        chosen = condition(where, parameters)
+        if (ids is None) == (where is None):
+            raise TypeError("get() takes ids or a condition (where), one of the two; where={} is true of all documents")
+        if limit is not None:
+            limit = whole(limit, "limit", 0)
+            if where is None:
+                raise TypeError("limit goes with a condition (where)")
+        if ids is not None:
+            names = self._connection.to_names(ids)
+        else:
+            names = list(itertools.islice(fetch_ids(self._connection, chosen), limit))
+        found: dict[str, Mapping[str, Any]] = {}
+        for row in fetch_metadata(self._connection, list(dict.fromkeys(names))):
+            found[str(row["_id"])] = own_fields(row)
+        missing = [name for name in dict.fromkeys(names) if name not in found]
+        while True:
+            try:
+                parts = fetch_documents(self._connection, missing)
+                break
+            except KeyError as e:
+                if ids is not None:
+                    raise
+                missing.remove(str(e.args[0]))  # it was deleted meanwhile
+        for name, passages in parts.items():
+            fields = own_fields(passages[0]["metadata"])
+            found[name] = {k: v for k, v in fields.items() if k not in ("_passage", "text")}
+        names = [name for name in names if name in found]
+        return Documents([dict(found[name]) for name in names], [self._connection.to_id(name) for name in names])
+
+    def ids(self, where: Where | None = None, parameters: Sequence[Any] = ()) -> list[Any]:
+        """The ids of documents. They are fetched in pages, and without metadata.
+
+        Parameters
+        ----------
+        where, parameters
+            A condition, as for `search`; None: all documents. One that is stored as passages is there once, if the
+            condition is true of any of them.
+
+        Returns
+        -------
+        list of str or int
+            In the order in which the documents were added. Documents may change meanwhile: those that stay are there,
+            each once.
+        """
+        to_id = self._connection.to_id
+        return [to_id(name) for name in fetch_ids(self._connection, condition(where, parameters))]
+
+    def facets(
+        self,
+        fields: str | Sequence[str],
+        *,
+        where: Where | None = None,
+        parameters: Sequence[Any] = (),
+        values: int = 10,
+        subset: Sequence[Any] | None = None,
+    ) -> Facets:
+        """How many documents have each value of fields of the metadata. Each passage of a document counts by itself.
+
+        Parameters
+        ----------
+        fields
+            One key or several, as conditions name them.
+        where, parameters, subset
+            The documents that are counted, as for `search`. Default: all.
+        values
+            How many values of each field are returned, those of the most documents.
+
+        Returns
+        -------
+        Facets
+            A dictionary for each field, with ``docs``, ``missing``, ``null``, ``values`` and ``others``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     rows = [{"lang": "en"}, {"lang": "de"}, {"lang": "en"}]
+        ...     _ = index.add_documents(["a", "b", "c"], np.ones((3, 2, 4)), rows)
+        ...     print(index.facets("lang")[0]["values"])
+        [{'value': 'en', 'docs': 2}, {'value': 'de', 'docs': 1}]
+        """
+        names = [fields] if isinstance(fields, str) else list(several(fields, "fields", "texts"))
+        for i, name in enumerate(names):
+            if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise wrong(f"fields, item {i},", name, "a text")
+        body: dict[str, Any] = {"fields": names, "values": whole(values, "values", 1)}
+        body |= filter_fields(where, parameters)
+        if subset is not None:
+            body["ids"] = self._connection.to_names(subset, "subset")
+        if not names:
+            return Facets()
+        try:
+            answer = self._connection.request("POST", self._connection.path + "/facets", body)
+        except EmptyIndexError:
+            none = {"docs": 0, "missing": 0, "null": 0, "others": 0}
+            return Facets({"field": name, **none, "values": []} for name in names)
+        return Facets(cast("list[dict[str, Any]]", answer["facets"]))
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the index that cost little to find.
+
+        Returns
+        -------
+        dict
+            ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes, growth
+            and configuration, as the service has them (docs/service.md); ``sampled`` has the recall of the questions
+            that a service samples.
+        """
+        return self._connection.stats()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the index as it is now to a file, which `load` and the command line (``plaid search FILE``) take.
+
+        Parameters
+        ----------
+        path
+            The file. A file that is there is replaced when the new one is complete.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index, Index(None) as copy:
+        ...     index.add_documents(["a"], [np.eye(4)]).save("docs.plaid")
+        ...     print(copy.load("docs.plaid").ids())
+        ['a']
+        """
+        _files.save(self._connection, path)
+
+    def __len__(self) -> int:
+        """The number of documents; all passages of one count as one."""
+        return self._connection.count()
+
+    def __bool__(self) -> bool:
+        """True, also of an index without documents."""
+        return True
+
+    def __contains__(self, id: object) -> bool:
+        """Reports whether a document is there."""
+        try:
+            names = self._connection.to_names([id])
+        except (TypeError, ValueError):  # it can be no id
+            return False
+        try:
+            fetch_documents(self._connection, names)
+        except KeyError:
+            return False
+        return True

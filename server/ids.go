@@ -1,0 +1,75 @@
+package server
+
+import "github.com/plaid-ir/plaid/collection"
+
+// idsIn asks for a page of the ids of documents.
+type idsIn struct {
+	Condition  string         `json:"condition,omitempty" doc:"condition over the metadata; none: all documents"`
+	Parameters parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
+	From       uint64         `json:"from,omitempty" doc:"the document id to begin with: next of the page before"`
+	Limit      *int           `json:"limit,omitempty" doc:"how many ids at most, 1 to 100000; default 10000"`
+}
+
+type idsOut struct {
+	IDs []string `json:"ids" doc:"in the order in which the documents were added; that of a document that is stored as passages is there once"`
+	// Next is 0 at the end: a document of that number would be the first one of all.
+	Next uint64 `json:"next,omitempty" doc:"from of the next page; left out at the end"`
+}
+
+const (
+	defaultIDs  = 10_000  // of a page
+	mostIDs     = 100_000 // that a page may be asked to have
+	mostIDBytes = 8 << 20 // of the ids of a page, after which it ends
+)
+
+func idRoutes() []route {
+	return []route{typed(route{method: "POST", pattern: "/indices/{name}/ids", id: "list_ids", tag: "documents", need: Read,
+		group: looking, params: []param{conditionParam}, summary: "Ids of documents, in pages",
+		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, behind all others, " +
+			"and so may be there again in a later page.",
+		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`}, listIDs)}
+}
+
+func listIDs(q *request, in *idsIn) (idsOut, error) {
+	out := idsOut{IDs: []string{}}
+	limit := defaultIDs
+	if in.Limit != nil {
+		limit = *in.Limit
+	}
+	switch {
+	case limit < 1 || limit > mostIDs:
+		return out, bad("limit is %d; want 1 to %d", limit, mostIDs)
+	case in.Condition == "" && len(in.Parameters) > 0:
+		return out, bad("parameters without a condition")
+	}
+	err := q.view(func(_ collection.Collection, v collection.View) error {
+		chosen, err := q.selected(in.Condition, in.Parameters)
+		if err != nil {
+			return err
+		}
+		size, last := 0, ""
+		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{From: in.From}) {
+			if err != nil {
+				return err
+			}
+			id := d.ID
+			if d.Of != "" {
+				id = d.Of
+			}
+			if id == last { // passages stand one after another
+				continue
+			}
+			if len(out.IDs) == limit || size > mostIDBytes {
+				out.Next = d.Number
+				return nil
+			}
+			const each = 8 // bytes beside the id
+			if err := q.spend(len(id) + each); err != nil {
+				return err
+			}
+			out.IDs, size, last = append(out.IDs, id), size+len(id)+each, id
+		}
+		return nil
+	})
+	return out, err
+}

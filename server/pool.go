@@ -1,0 +1,104 @@
+package server
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/jsontext"
+	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
+)
+
+// poolIn says how the vectors of documents become fewer before they are stored.
+type poolIn struct {
+	Factor *int        `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
+	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours" doc:"what is joined: similar vectors (default); of pages with image and grid tiles, squares of pool_factor cells, or neighbours, similar cells that touch. A grid is stored as that of the tiles; the other ways remove it"`
+}
+
+// mostPooled bounds pool_factor: a document keeps one vector at least.
+const mostPooled = 1 << 20
+
+// pool pools the vectors of documents in place, and returns their metadata with the grids that are left.
+func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
+	n := 1
+	if in.Factor != nil {
+		n = *in.Factor
+	}
+	if n < 1 || n > mostPooled {
+		return nil, bad("pool_factor is %d; want 1 to %d", n, mostPooled)
+	}
+	if err := in.By.Check(n); err != nil {
+		return nil, bad("pool_by: %w", err)
+	}
+	if n == 1 {
+		return in.Metadata, nil
+	}
+	docs := make([]collection.Document, len(matrices))
+	for i, m := range matrices {
+		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
+	}
+	if err := addMetadata(docs, in.Metadata); err != nil {
+		return nil, err
+	}
+	if _, err := collection.CheckDocuments(docs, 0); err != nil { // of the vectors that were sent, not of their means
+		return nil, err
+	}
+	var total int64 // bytes of the vectors that are left, half of all at most
+	for _, m := range matrices {
+		total += int64(len(m.Data)) * 2
+	}
+	if err := q.memory.take(q.ctx, total); err != nil {
+		return nil, err
+	}
+	metadata := slices.Clone(in.Metadata)
+	var p pool.Pooler
+	for i := range matrices {
+		m := &matrices[i]
+		if err := q.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if m.Tokens == 0 {
+			continue
+		}
+		page, err := vectors.PageOf(docs[i].Metadata)
+		if err == nil && in.By.OfPages() {
+			err = in.By.CheckPage(page, m.Tokens)
+		}
+		if err != nil {
+			return nil, badDocument(i, err)
+		}
+		codec.Normalize(m.Data, m.Dim)
+		if in.By.OfPages() {
+			m.Data = p.Page(nil, m.Data, m.Dim, n, in.By, page.Grid)
+		} else {
+			m.Data = p.Pool(nil, m.Data, m.Dim, n)
+		}
+		m.Tokens = len(m.Data) / m.Dim
+		if page != nil && page.Grid != nil {
+			if metadata[i], err = withGrid(metadata[i], page.Grid, in.By, n); err != nil {
+				return nil, badDocument(i, err)
+			}
+		}
+	}
+	return metadata, nil
+}
+
+// withGrid is metadata with the grid of the vectors that pooling has left: none, unless it was by tiles.
+func withGrid(metadata json.RawMessage, grid *vectors.Grid, by pool.Method, n int) (json.RawMessage, error) {
+	out := []byte{'{'}
+	err := jsontext.Members(metadata, func(key string, value json.RawMessage) (err error) {
+		if key == vectors.GridField {
+			if by != pool.Tiles {
+				return nil
+			}
+			if value, err = json.Marshal(grid.Tiles(pool.Side(n))); err != nil {
+				return err
+			}
+		}
+		out = jsontext.AppendMember(out, key, value)
+		return nil
+	})
+	return append(out, '}'), err
+}
