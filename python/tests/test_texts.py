@@ -369,7 +369,7 @@ class Texts(unittest.TestCase):
         self.assertEqual(self.index(["who sleeps at night?"], 4, offset=1, min_score=every[2]["score"]), [every[1:3]])
         words = self.index.search(keywords="of the", k=9)
         self.assertEqual(self.index.search(keywords="of the", k=9, offset=1), words[1:])
-        with self.assertRaisesRegex(RequestError, "offset"):
+        with self.assertRaisesRegex(ValueError, "offset is -1"):
             self.index.search("a", offset=-1)
 
     def test_queries_that_are_none(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence, cast
 
 import numpy as np
 
@@ -22,8 +22,7 @@ def shown(value: Any) -> str:
 
 def wrong(name: str, value: Any, wanted: str) -> TypeError:
     """The error of a parameter that is of a wrong type."""
-    said = "None" if value is None else f"{shown(value)}, of type {type(value).__name__}"
-    return TypeError(f"{name} is {said}; want {wanted}")
+    return TypeError(f"{name} is {shown(value)}; want {wanted}")
 
 
 def whole(value: Any, name: str, least: int | None = None) -> int:
@@ -49,7 +48,7 @@ def number(value: Any, name: str) -> float:
 def flag(value: Any, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise wrong(name, value, "True or False")
-    return bool(value)
+    return bool(cast("Any", value))
 
 
 def choice(value: Any, name: str, choices: Sequence[str]) -> str:
@@ -75,16 +74,21 @@ def path_of(value: Any, name: str) -> str:
 
 
 def several(value: Any, name: str, items: str) -> Any:
-    """Something that can be gone through: no single value, and no dictionary. ``items`` says what is in it."""
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+    """Something that can be gone through: no single value, and no dictionary but one whose keys are ids. ``items`` says
+    what is in it."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} is one text; want a list of {items}")
+    if isinstance(cast("object", value), Mapping) and items != "ids":
+        raise TypeError(f"{name} is a dictionary; want a list of {items}")
+    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
         raise wrong(name, value, f"a list of {items}")
     return value
 
 
-def progress(value: Any) -> Any:
+def check_progress(value: Any) -> Any:
     if value is not None and not isinstance(value, (bool, np.bool_)) and not callable(value):
         raise wrong("progress", value, "True, False, or a function of (done, all)")
-    return value
+    return cast("Any", value)
 
 
 def optional(check: Callable[..., Any], value: Any, *rest: Any) -> Any:

@@ -307,6 +307,9 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
     condition."""
     if isinstance(parameters, (str, bytes)):
         raise TypeError("parameters is one text; want a list, with a value for each ?")
+    if isinstance(parameters, Mapping) or not hasattr(parameters, "__len__"):
+        kind = type(cast("object", parameters)).__name__
+        raise TypeError(f"parameters is of type {kind}; want a list, with a value for each ?")
     if where is None:
         if len(parameters):
             raise ValueError("there are parameters without a condition (where)")

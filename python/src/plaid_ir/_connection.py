@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from ._arrays import Body
-from ._checks import number, path_of, several, shown, text, whole, wrong
+from ._checks import number, optional, path_of, several, shown, text, whole, wrong
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
 from ._images import PICTURES_FOLDER, Pictures
@@ -53,14 +53,11 @@ class Connection:
             raise wrong("id_type", id_type, "str or int")
         if index_folder is not None:
             path_of(index_folder, "index_folder")
-        for name, value in (("url", url), ("token", token)):
-            if value is not None:
-                text(value, name)
-        for name, value in (("model", model), ("binary", binary)):
-            if value is not None:
-                path_of(value, name)
-        if threads is not None:
-            whole(threads, "threads", 1)
+        optional(text, url, "url")
+        optional(text, token, "token")
+        optional(path_of, model, "model")
+        optional(path_of, binary, "binary")
+        optional(whole, threads, "threads", 1)
         if number(timeout, "timeout") <= 0:
             raise ValueError(f"timeout is {timeout}; want seconds, more than 0")
         if not _NAME.fullmatch(text(index_name, "index_name")):
@@ -217,10 +214,12 @@ class Connection:
             else:
                 hint = "; Index(id_type=int) is for whole numbers" if isinstance(i, (int, np.integer)) else ""
                 kind = type(cast("object", i)).__name__
-                raise TypeError(f"{what}: id {shown(i)} is a {kind}, and the ids of this index are {self.id_type.__name__}{hint}")
+                raise TypeError(
+                    f"id {shown(i)} is a {kind}, and the ids of this index are {self.id_type.__name__}{hint} ({what})"
+                )
         for name in names:
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
-                raise ValueError(f"{what}: id {shown(name)} has half of a character: write both halves, or \\ufffd")
+                raise ValueError(f"id {shown(name)} has half of a character: write both halves, or \\ufffd ({what})")
         return names
 
     def to_id(self, name: str) -> Any:

@@ -44,8 +44,9 @@ def as_text(e: Mapping[str, Any]) -> str:
 
 def _piece(tokens: Any, i: int) -> str:
     """The text of a token; nothing where it is not known."""
-    known = tokens is not None and 0 <= i < len(tokens)
-    return _printable(str(tokens[i]["piece"]), _MAX_PIECE) if known else ""
+    if tokens is None or not 0 <= i < len(tokens):
+        return ""
+    return _printable(str(tokens[i]["piece"]), _MAX_PIECE)
 
 
 def _printable(text: str, most: int) -> str:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
 from ._arrays import Embeddings, to_matrices
-from ._checks import choice, flag, several, whole
+from ._checks import choice, flag, whole
 from ._connection import Connection
 from ._errors import PlaidError, add_remark
 from ._page_model import PageModel, to_page_model

@@ -160,6 +160,8 @@ def add_texts(
     progress: Progress,
     hold: bool,
 ) -> None:
+    if isinstance(texts, Mapping):
+        raise TypeError("texts is a dictionary; want a list of texts, such as its values()")
     texts = _in_order(texts, "texts", "texts")
     numbered = ids is None
     if ids is None:
@@ -423,11 +425,15 @@ def _documents_of(
     if embeddings is None:
         matrices = without_vectors(len(names))
     else:
+        several(embeddings, "documents_embeddings", "matrices")
         matrices = to_matrices(items_of(embeddings, "documents_embeddings"), "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
     _refuse_duplicates(names)
-    return matrices, [{"_id": i} for i in names] if metadata is None else metadata_rows(metadata, names)
+    if metadata is None:
+        return matrices, [{"_id": i} for i in names]
+    several(rows_of(metadata), "metadata", "dictionaries")
+    return matrices, metadata_rows(metadata, names)
 
 
 def _documents_in(fields: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Callable, TypeAlias, Union
 
+from ._checks import check_progress
+
 #: True for a bar of tqdm, or a function of the documents done and of all (None: unknown).
 Progress: TypeAlias = Union[bool, Callable[[int, Union[int, None]], None], None]
 
@@ -13,6 +15,7 @@ class Meter:
     """Reports how many documents are done. Without tqdm there is no bar."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
+        check_progress(progress)
         self._total, self._done = total, 0
         self._callback = progress if callable(progress) else None
         self._bar: Any = None

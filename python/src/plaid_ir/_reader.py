@@ -8,8 +8,8 @@ from typing import Any, Iterable, Sequence, cast
 import numpy as np
 
 from . import _search
-from ._arrays import Embeddings, Matrix, Vectors, to_float32, to_matrices
-from ._checks import choice, flag, whole, wrong
+from ._arrays import Embeddings, Matrix, Vectors, to_float32
+from ._checks import choice, flag, several, whole
 from ._conditions import Where, condition
 from ._documents import Cut, encode, fetch_documents
 from ._errors import caller_level
@@ -132,11 +132,7 @@ class IndexReader(StoredDocuments):
         if isinstance(query, str):
             queries = [query]
         elif query is not None:
-            if isinstance(query, (list, tuple)) and query and isinstance(query[0], str):
-                raise TypeError("search takes one query; search_batch takes a list of texts")
-            queries = to_matrices(query, "query")
-            if len(queries) != 1:
-                raise ValueError(f"search takes one query, and there are {len(queries)}: search_batch takes several")
+            queries = [_search.one_query(query)]
         words: list[str] | bool = [keywords] if isinstance(keywords, str) else keywords
         return self.search_batch(
             queries, k, subset, where=where, parameters=parameters, metadata=metadata, keywords=words, hybrid=hybrid,
@@ -230,6 +226,8 @@ class IndexReader(StoredDocuments):
         known = {name: value for name, value in options.items() if name in _SEARCH_OPTIONS}
         if isinstance(queries_embeddings, str):
             queries_embeddings = [queries_embeddings]
+        if queries_embeddings is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            several(queries_embeddings, "queries_embeddings", "texts or matrices")
         return self.search_batch(queries_embeddings, k, subset, **known)
 
     def search_token_scores(
@@ -253,9 +251,7 @@ class IndexReader(StoredDocuments):
         Results
             Hits with ``token_scores``, [query tokens, document tokens] in float32, of vectors of unit length.
         """
-        texts, matrices = _search.texts_or_matrices(queries)
-        if texts is None and matrices is None:
-            raise ValueError("there are no queries, whose tokens could be scored")
+        texts, matrices = _search.texts_or_matrices(several(queries, "queries", "texts or matrices"))
         # Texts stay texts: a search by keywords needs their words.
         results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         if matrices is None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Mapping, Sequence, Union, cast
 import numpy as np
 
 from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
-from ._checks import choice, flag, number, several, text, whole, wrong
+from ._checks import choice, flag, number, several, text, whole
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES, Cut
@@ -45,6 +45,8 @@ class Queries:
         choice(fusion, "fusion", ("relative_score", "rrf"))
         flag(expression, "expression")
         hybrid = bool(hybrid) if isinstance(hybrid, (bool, np.bool_)) else number(hybrid, "hybrid")
+        if queries is not None:
+            several(queries, "queries", "texts or matrices")
         self.texts, self.matrices = texts_or_matrices(queries)
         self.words = _words(self.texts, self.matrices, keywords, hybrid)
         #: The part of a request about the words.
@@ -172,8 +174,7 @@ def explain(
     if isinstance(query, str):
         asked = {**body, "text": query}
     else:
-        (m,) = to_matrices(query, "query")
-        asked = tensors_body(None, body, m)
+        asked = tensors_body(None, body, one_query(query))
     try:
         answer = connection.request("POST", connection.path + "/explain", asked)
     except PlaidError as e:
@@ -188,9 +189,18 @@ def explain(
     return explanation
 
 
+def one_query(query: Any) -> Matrix:
+    """The matrix of one query."""
+    if isinstance(query, (list, tuple)) and query and isinstance(query[0], str):
+        raise TypeError("query is a list of texts; want one text, or a matrix [tokens, dim] (search_batch takes several)")
+    matrices = to_matrices(several(query, "query", "vectors, a matrix [tokens, dim], or a text"), "query")
+    if len(matrices) != 1:
+        raise ValueError(f"query has {len(matrices)} queries; want one, a matrix [tokens, dim] (search_batch takes several)")
+    return matrices[0]
+
+
 def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-    if documents is None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise TypeError("documents is None; want texts or matrices")
+    several(documents, "documents", "texts or matrices")
     texts, matrices = texts_or_matrices(documents, "document")
     if not texts and not matrices:
         return []
@@ -201,10 +211,7 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
     else:
         if matrices is None:
             raise TypeError("the query is vectors, and the documents are texts")
-        queries = to_matrices(query, "query")
-        if len(queries) != 1:
-            raise ValueError(f"there are {len(queries)} queries; want one, a matrix [tokens, dim]")
-        (q,) = queries
+        q = one_query(query)
         if not any(len(m) for m in matrices):
             raise ValueError("the documents have no vectors")
         body = tensors_body(matrices, None, q)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Literal, Mapping, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Iterable, Literal, Mapping, Sequence, Union, cast
 
 from . import _files, _images, _ingest
 from ._arrays import Embeddings
@@ -15,6 +15,9 @@ from ._metadata import to_json_value
 from ._progress import Progress
 from ._reader import IndexReader, ignore_pylate_options
 
+if TYPE_CHECKING:
+    from ._index import Index
+
 Ids = Union[str, int, Iterable[str], Iterable[int]]
 #: Dictionaries, or a table of pandas, polars or pyarrow.
 Metadata = Union[Sequence[Mapping[str, Any]], Any]
@@ -22,7 +25,6 @@ Metadata = Union[Sequence[Mapping[str, Any]], Any]
 PoolBy = Literal["similar", "tiles", "neighbours"]
 #: What the passages of a text keep whole.
 WindowBy = Literal["words", "sentences", "headings", "blocks"]
-Self = TypeVar("Self", bound="IndexWriter")
 
 
 def _pooling(factor: int | None, by: str) -> dict[str, Any]:
@@ -37,8 +39,12 @@ def _pooling(factor: int | None, by: str) -> dict[str, Any]:
 class IndexWriter(IndexReader):
     """The part of an `Index` that changes it. When a method returns, the change is on the disk."""
 
+    @property
+    def _self(self) -> Index:
+        return cast("Index", self)
+
     def add_documents(
-        self: Self,
+        self,
         documents_ids: Ids,
         documents_embeddings: Embeddings | None,
         metadata: Metadata | None = None,
@@ -49,7 +55,7 @@ class IndexWriter(IndexReader):
         batch_size: int | None = None,
         progress: Progress = None,
         **ignored: Any,
-    ) -> Self:
+    ) -> Index:
         """Adds documents. A document whose id is there replaces that one.
 
         Passages (``_passage`` in the metadata, docs/python.md) replace their document as a whole, so that all of them
@@ -102,15 +108,15 @@ class IndexWriter(IndexReader):
             self._connection, documents_ids, documents_embeddings, metadata, _pooling(pool_factor, pool_by),
             optional(flag, keep_metadata, "keep_metadata"), optional(whole, batch_size, "batch_size", 1), progress,
         )  # fmt: skip
-        return self
+        return self._self
 
     def update_documents(
-        self: Self,
+        self,
         documents_ids: Ids,
         documents_embeddings: Embeddings | None,
         metadata: Metadata | None = None,
         **options: Any,
-    ) -> Self:
+    ) -> Index:
         """Another name for `add_documents`, since PyLate has both.
 
         Parameters
@@ -121,7 +127,7 @@ class IndexWriter(IndexReader):
         return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
 
     def add_batches(
-        self: Self,
+        self,
         batches: Iterable[Sequence[Any]],
         *,
         total: int | None = None,
@@ -129,7 +135,7 @@ class IndexWriter(IndexReader):
         pool_by: PoolBy = "similar",
         progress: Progress = None,
         wait: bool = True,
-    ) -> Self:
+    ) -> Index:
         """Adds documents of a source that does not fit in memory.
 
         The first documents of an index wait in a file, until the source ends or there are some gigabytes of them: if
@@ -153,10 +159,10 @@ class IndexWriter(IndexReader):
         several(batches, "batches", "(ids, embeddings)")
         total, wait = optional(whole, total, "total", 0), flag(wait, "wait")
         _ingest.add_batches(self._connection, batches, _pooling(pool_factor, pool_by), total, progress, wait)
-        return self
+        return self._self
 
     def add_texts(
-        self: Self,
+        self,
         texts: Iterable[str],
         ids: Iterable[str] | Iterable[int] | None = None,
         metadata: Iterable[Mapping[str, Any]] | Any = None,
@@ -170,7 +176,7 @@ class IndexWriter(IndexReader):
         batch_size: int = MAX_TEXTS,
         progress: Progress = None,
         wait: bool = True,
-    ) -> Self:
+    ) -> Index:
         """Adds texts, which the model of the service encodes. Texts, ids and metadata may be generators: they are taken
         batch by batch. The first documents of an index wait, as in `add_batches`, unless they are known to be few.
 
@@ -210,10 +216,10 @@ class IndexWriter(IndexReader):
             optional(flag, keep_metadata, "keep_metadata"), whole(batch_size, "batch_size", 1), progress,
             flag(wait, "wait"),
         )  # fmt: skip
-        return self
+        return self._self
 
     def add_images(
-        self: Self,
+        self,
         images: Any,
         ids: str | Iterable[str] | None = None,
         metadata: Any = None,
@@ -226,7 +232,7 @@ class IndexWriter(IndexReader):
         on_error: Literal["raise", "skip"] = "raise",
         progress: Progress = None,
         wait: bool = True,
-    ) -> Self:
+    ) -> Index:
         """Adds page images, which the model of this index encodes: each page is a document. A page whose id is there
         replaces that one. Inputs are read one after another, and pages encoded in batches.
 
@@ -269,9 +275,9 @@ class IndexWriter(IndexReader):
         pictures = connection.pictures if flag(keep_pictures, "keep_pictures") else None
         batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
         _ingest.add_batches(connection, batches, pooling, None, progress, flag(wait, "wait"))
-        return self
+        return self._self
 
-    def remove_documents(self: Self, documents_ids: Ids) -> Self:
+    def remove_documents(self, documents_ids: Ids) -> Index:
         """Removes documents by their ids, as in PyLate. `delete` also takes a condition, and counts.
 
         Parameters
@@ -280,7 +286,7 @@ class IndexWriter(IndexReader):
             Those of `delete`.
         """
         _ingest.delete(self._connection, self._connection.to_names(documents_ids, "documents_ids"))
-        return self
+        return self._self
 
     def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
         """Sets keys of the metadata of documents. Vectors stay as they are.
@@ -342,8 +348,8 @@ class IndexWriter(IndexReader):
         return int(done["bytes_before"] - done["bytes_after"])
 
     def load(
-        self: Self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
-    ) -> Self:
+        self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
+    ) -> Index:
         """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
         from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed,
         such as those of the Hugging Face cache.
@@ -357,4 +363,4 @@ class IndexWriter(IndexReader):
             what PyLate keeps beside its index, or they are numbered from 0.
         """
         _files.load(self._connection, path, documents_ids)
-        return self
+        return self._self
