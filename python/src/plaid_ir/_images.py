@@ -293,7 +293,7 @@ def _frames(data: Any, place: str) -> Iterator[tuple[int | None, Any]]:
             if opened.format == "JPEG" and max(opened.size) > MAX_SIDE:
                 _check_size(opened.size, place)
                 opened.draft("RGB", (MAX_SIDE, MAX_SIDE))  # decodes fewer pixels
-            yield None, to_rgb(opened, place)
+            yield None, to_rgb(opened, place, own=True)
             return
         for i in range(min(opened.n_frames, MAX_PAGES)):
             opened.seek(i)
@@ -324,11 +324,14 @@ def _from_array(a: Any, place: str) -> Any:
     return pillow("Image").fromarray(np.ascontiguousarray(a[:, :, 0] if a.ndim == 3 and a.shape[2] == 1 else a))
 
 
-def to_rgb(picture: Any, place: str) -> Any:
-    """A picture as a model gets it: upright, in RGB, on white where it is transparent, and not too large."""
+def to_rgb(picture: Any, place: str, own: bool = False) -> Any:
+    """A picture as a model gets it: upright, in RGB, on white where it is transparent, and not too large. One that is
+    not ``own`` stays as it is."""
     _check_size(picture.size, place)
     try:
-        picture = pillow("ImageOps").exif_transpose(picture)
+        turned = pillow("ImageOps").exif_transpose(picture, in_place=own)
+        picture = picture if own else turned
+        picture.load()
     except Exception as e:  # Pillow raises what its decoders do
         raise ValueError(f"{place}: the picture is damaged: {e}") from e
     if picture.mode.startswith("I;16"):
@@ -341,7 +344,6 @@ def to_rgb(picture: Any, place: str) -> Any:
     if max(picture.size) > MAX_SIDE:
         if picture.mode in ("1", "P"):
             picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
-        picture = picture.copy()
         picture.thumbnail((MAX_SIDE, MAX_SIDE), reducing_gap=2.0)
     if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
         picture = picture.convert("RGBA")
