@@ -168,7 +168,7 @@ class Documentation(unittest.TestCase):
 
 #: Names with docstrings for users.
 DOCUMENTED = [
-    ("plaid_ir", "Index"), ("plaid_ir", "Hits"), ("plaid_ir", "Results"), ("plaid_ir", "Explanation"),
+    ("plaid_ir", "Index"), ("plaid_ir", "list_indexes"), ("plaid_ir", "delete_index"), ("plaid_ir", "Hits"), ("plaid_ir", "Results"), ("plaid_ir", "Explanation"),
     ("plaid_ir", "PlaidError"), ("plaid_ir", "PageModel"), ("plaid_ir", "Region"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
     ("plaid_ir.evaluation", "ranx_run"), ("plaid_ir.evaluation", "scored_docs"),
 ]  # fmt: skip
@@ -202,8 +202,9 @@ class Docstrings(unittest.TestCase):
         """Docstrings describe every parameter and no other, and the result unless it is the index."""
         seen = 0
         for module, name in DOCUMENTED:
-            properties = [v.fget for v in vars(getattr(importlib.import_module(module), name)).values() if isinstance(v, property)]
-            for where, f, text in callables(getattr(importlib.import_module(module), name)):
+            named = getattr(importlib.import_module(module), name)
+            properties = [v.fget for cls in getattr(named, "__mro__", ()) for v in vars(cls).values() if isinstance(v, property)]
+            for where, f, text in callables(named):
                 signature = inspect.signature(f)
                 names = [p for p in signature.parameters if p not in ("self", "cls")]
                 kinds = {p: {inspect.Parameter.VAR_KEYWORD: "**"}.get(signature.parameters[p].kind, "") + p for p in names}
@@ -233,7 +234,7 @@ class Examples(unittest.TestCase):
             os.symlink(ROOT / "docs", Path(folder) / "docs")
             os.chdir(folder)
             try:
-                for name in ("_index", "_reader", "_results", "mteb"):
+                for name in ("_index", "_indexes", "_lookup", "_reader", "_results", "_writer", "mteb"):
                     result = doctest.testmod(importlib.import_module(f"plaid_ir.{name}"))
                     self.assertEqual(result.failed, 0, name)
                     self.assertGreater(result.attempted, 0, name)

@@ -27,6 +27,8 @@ MAX_DOCUMENTS = 10 * MAX_QUERIES
 MAX_TEXTS = 128
 #: Bytes of a request that a service takes which is started here.
 MAX_BODY_BYTES = 100 << 20
+#: Bytes of an id.
+MAX_ID = 4096
 #: Bytes of all ids of one request.
 _MAX_ID_BYTES = 1 << 20
 #: Ids of one page of a listing.
@@ -296,6 +298,9 @@ def fetch_documents(
 ) -> dict[str, list[dict[str, Any]]]:
     """For each id the document, or the passages that it is stored as, in their order, with their ``vectors`` if they are
     wanted. An id that is not there is a KeyError."""
+    too_long = next((i for i in names if len(i.encode()) > MAX_ID), None)
+    if too_long is not None:
+        raise KeyError(shown(too_long))
     headers = {"Accept": TENSORS} if vectors else None
     found: dict[str, dict[str, Any]] = {}
     passages: dict[str, list[str]] = {}

@@ -6,14 +6,17 @@ import contextlib
 import os
 from typing import cast
 
-from ._checks import path_of, text
+from ._checks import path_of, shown, text
 from ._connection import Connection
+from ._service import is_store
 
 
 def _connect(
     index_folder: str | os.PathLike[str], url: str | None, token: str | None, name: str, read_only: bool
 ) -> Connection:
-    path_of(index_folder, "index_folder")
+    folder = path_of(index_folder, "index_folder")
+    if url is None and not is_store(folder) and not os.path.isdir(folder):
+        raise FileNotFoundError(f"there is no folder {shown(folder)}")
     return Connection(
         index_folder, name, override=False, config={}, id_type=str, model=None, read_only=read_only, url=url,
         token=token, device=None, threads=None, timeout=300.0, binary=None,
@@ -73,7 +76,5 @@ def delete_index(
         Whether it was there.
     """
     text(index_name, "index_name")
-    if url is None and not os.path.isdir(index_folder) and "://" not in os.fspath(path_of(index_folder, "index_folder")):
-        raise FileNotFoundError(f"there is no folder {os.fspath(index_folder)}")
     with contextlib.closing(_connect(index_folder, url, token, index_name, False)) as connection:
         return bool(connection.change("DELETE", connection.path)["deleted"])

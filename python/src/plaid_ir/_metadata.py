@@ -10,6 +10,7 @@ from typing import Any, Iterable, Mapping, Sequence, cast
 
 import numpy as np
 
+from ._checks import shown
 from ._tables import rows_of
 
 #: Keys that the engine keeps for itself, in any case.
@@ -59,7 +60,7 @@ def to_json_value(value: Any, place: str) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         fields = cast("Mapping[Any, Any]", cast("object", value))
-        return {json_key(k, place): to_json_value(v, f"{place}, key {k!r}") for k, v in fields.items()}
+        return {json_key(k, place): to_json_value(v, f"{place}, key {shown(k)}") for k, v in fields.items()}
     if isinstance(value, np.ndarray):
         array: Any = cast("Any", value)
         # Times as a list would be whole numbers.
@@ -114,7 +115,7 @@ def check_metadata(metadata: Iterable[Any], ids: Iterable[str]) -> None:
 
 
 def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
-    place = f"row {position}: metadata of document {id!r}"
+    place = f"row {position}: metadata of document {shown(id)}"
     if is_missing(given):
         return {}
     if not isinstance(given, Mapping):

@@ -8,10 +8,10 @@ from typing import Any, Literal, Mapping, Sequence, Union, cast
 import numpy as np
 
 from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
-from ._checks import choice, flag, number, several, text, whole
+from ._checks import choice, flag, number, several, shown, text, whole
 from ._conditions import Where, condition
 from ._connection import Connection
-from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES, Cut
+from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
 from ._metadata import own_fields
 from ._results import Explanation, Hits, Passage, Results, spans_of
@@ -179,7 +179,7 @@ def explain(
         answer = connection.request("POST", connection.path + "/explain", asked)
     except PlaidError as e:
         if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
-            raise KeyError(id) from e
+            raise KeyError(shown(id) if len(str(id)) > MAX_ID else id) from e
         raise
     answer["metadata"] = own_fields(answer["metadata"])
     if pieces is not None:
