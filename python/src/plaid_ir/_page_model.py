@@ -309,8 +309,9 @@ def _files(name: str, fetch: bool) -> Iterator[str]:
             hub = importlib.import_module("transformers.utils")
             path = hub.cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
         else:
-            hub = importlib.import_module("huggingface_hub")
-            path = hub.try_to_load_from_cache(name, file, revision=revision)
+            hub, path = importlib.import_module("huggingface_hub"), None
+            with contextlib.suppress(ValueError):  # of what is no name of a model
+                path = hub.try_to_load_from_cache(name, file, revision=revision)
         if isinstance(path, str):
             yield path
 
