@@ -423,6 +423,8 @@ class Engine(Folder):
             self.assertEqual(index.search("owl")[0]["id"], "a")
         for name in ("lightonai/none", "a..b/c--d", "none/at/all", "x.git", "a@b@c", ""):
             self.assertIsNone(_page_model.to_page_model(name), "a model of texts, or none")
+        with self.assertRaisesRegex(FileNotFoundError, "there is no folder of a model at /none/at/all"):
+            PageModel("/none/at/all")
         with self.assertRaisesRegex(ValueError, "quickstart/colbert-nano: its files name no processor of colpali-engine"):
             PageModel(ROOT / "docs/examples/quickstart/colbert-nano")
 

@@ -336,6 +336,11 @@ def _load(name: str, device: Any) -> tuple[Any, Any]:
     if importlib.util.find_spec("colpali_engine") is None:
         raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
     kind = _processor_class(name, fetch=True)
+    if kind is None and not any(_files(name, fetch=True)):
+        raise FileNotFoundError(
+            f"there is no folder of a model at {name}, the cache of the Hugging Face hub has no model of this name, and "
+            "none can be fetched"
+        )
     if kind is None:
         raise ValueError(
             f"{name}: its files name no processor of colpali-engine (processor_class): load it with its own library, "
