@@ -336,7 +336,7 @@ def _load(name: str, device: Any) -> tuple[Any, Any]:
     if importlib.util.find_spec("colpali_engine") is None:
         raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
     kind = _processor_class(name, fetch=True)
-    if kind is None and not any(_files(name, fetch=True)):
+    if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=True)):
         raise FileNotFoundError(
             f"there is no folder of a model at {name}, the cache of the Hugging Face hub has no model of this name, and "
             "none can be fetched"
