@@ -22,8 +22,27 @@ type documentIn struct{ vectorsJSON }
 type updateIn struct {
 	Documents []documentIn      `json:"documents"`
 	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+	Model     *modelIn          `json:"model,omitempty" doc:"what made the vectors; the index keeps the first one that is named, and refuses vectors and queries that name another"`
 	poolIn
 	keepIn
+}
+
+// modelIn names what made vectors.
+type modelIn struct {
+	Name        string `json:"name,omitempty" doc:"of the model"`
+	Fingerprint string `json:"fingerprint,omitempty" doc:"equal for models that make the same vectors; goes before the name where both sides have one"`
+}
+
+// model is nil if none is named.
+func (in *modelIn) model() (*storage.Model, error) {
+	if in == nil {
+		return nil, nil
+	}
+	m := &storage.Model{Name: in.Name, Fingerprint: in.Fingerprint}
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return m, nil
 }
 
 // keepIn says what becomes of the metadata of a document that is replaced.
@@ -134,11 +153,15 @@ func update(q *request, in *updateIn) (change, error) {
 			return change{}, badDocument(i, err)
 		}
 	}
+	by, err := in.Model.model()
+	if err != nil {
+		return change{}, bad("%w", err)
+	}
 	metadata, err := q.pool(matrices, in)
 	if err != nil {
 		return change{}, err
 	}
-	return q.update(matrices, metadata, nil, nil, in.Keep)
+	return q.update(matrices, metadata, by, nil, in.Keep)
 }
 
 func badDocument(i int, err error) *Problem {

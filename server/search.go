@@ -17,6 +17,7 @@ type queryIn struct {
 	vectorsJSON
 	Weights []float32 `json:"weights,omitempty" doc:"a factor for each token's maximum"`
 	Mask    []bool    `json:"mask,omitempty" doc:"false: the token takes no part"`
+	Model   *modelIn  `json:"model,omitempty" doc:"what made the vectors; an error if the index names another"`
 	restriction
 }
 
@@ -175,7 +176,11 @@ func (in *queryIn) query(i int) (search.Query, error) {
 	if err != nil {
 		return search.Query{}, badQuery(i, err)
 	}
-	return search.Query{Vectors: m.Data, Dim: m.Dim, Mask: in.Mask, Weights: in.Weights}, nil
+	by, err := in.Model.model()
+	if err != nil {
+		return search.Query{}, badQuery(i, err)
+	}
+	return search.Query{Vectors: m.Data, Dim: m.Dim, Mask: in.Mask, Weights: in.Weights, Model: by}, nil
 }
 
 func badQuery(i int, err error) *Problem {

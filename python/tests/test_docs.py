@@ -169,7 +169,7 @@ class Documentation(unittest.TestCase):
 #: Names with docstrings for users.
 DOCUMENTED = [
     ("plaid_ir", "Index"), ("plaid_ir", "list_indexes"), ("plaid_ir", "delete_index"), ("plaid_ir", "Hits"), ("plaid_ir", "Results"), ("plaid_ir", "Explanation"),
-    ("plaid_ir", "PlaidError"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
+    ("plaid_ir", "PlaidError"), ("plaid_ir", "PageModel"), ("plaid_ir", "Region"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
     ("plaid_ir.evaluation", "ranx_run"), ("plaid_ir.evaluation", "scored_docs"),
 ]  # fmt: skip
 
@@ -211,7 +211,7 @@ class Docstrings(unittest.TestCase):
                 described = [n for line in re.findall(r"^(\S.*)$", section(text, "Parameters"), re.MULTILINE) for n in line.split(", ")]
                 with self.subTest(where):
                     self.assertEqual(sorted(described), sorted(kinds.values()))
-                    if signature.return_annotation not in ("None", "Index", inspect.Signature.empty) and f not in properties:
+                    if signature.return_annotation not in (None, "None", "Index", inspect.Signature.empty) and f not in properties:
                         self.assertRegex(section(text, "Returns"), r"\A\S.*\n    \S", "the section Returns")
                     seen += 1
         self.assertGreater(seen, 35)

@@ -34,7 +34,7 @@ index has that of the document, these are the pieces of both, with the bytes of 
 title or the text that each was made of. Of a document that is stored as passages
 the best one is explained.
 
-Where the document is a page of a picture (docs/passages.md), --json has a score for
+Where the document is a page of a picture (docs/page-images.md), --json has a score for
 each cell of its grid.
 
 Give the same search parameters as to plaid search.

@@ -17,7 +17,9 @@ from ._arrays import Body
 from ._checks import number, optional, path_of, several, shown, text, whole, wrong
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
+from ._images import PICTURES_FOLDER, Pictures
 from ._model import find_model
+from ._page_model import PageModel
 from ._service import Service, cache_of, is_store
 from ._tables import items_of
 
@@ -88,6 +90,10 @@ class Connection:
         self.closed = False
         #: Whether the service knows the index.
         self.declared = False
+        #: The model of this process that encodes pages, and questions about them.
+        self.page_model: PageModel | None = None
+        #: Where the pictures of pages are; None: nowhere.
+        self.pictures: Pictures | None = None
         self._token, self._timeout = token, timeout
         temporary: str | None = None
         address = url
@@ -133,6 +139,39 @@ class Connection:
                 raise ValueError(
                     f"index {self.index_name!r} has {key} {stored[key]}, not {value}; override=True replaces the index"
                 )
+
+    def use_pictures(self, folder: str | os.PathLike[str] | None, override: bool) -> None:
+        """Sets the folder of pictures; None: that in the folder of the indexes, if they are in one. There ``override``
+        removes those of the index that was replaced: what is in a folder of the user's stays."""
+        if folder is not None:
+            self.pictures = Pictures(os.fspath(folder), self.index_name)
+        elif self.service is not None and "store" not in self.service.options:
+            self.pictures = Pictures(os.path.join(self.service.folder, PICTURES_FOLDER), self.index_name)
+            if override:
+                self.pictures.remove()
+
+    def use_page_model(self, model: PageModel) -> None:
+        """Lets a model of this process encode pages and questions. An index whose vectors are of another one is a
+        ValueError."""
+        stored = self.made_by()
+        for key in ("fingerprint", "name"):
+            own, other = model.identity.get(key), stored.get(key)
+            if own is not None and other is not None:
+                if own != other:
+                    raise ValueError(
+                        f"the vectors of index {self.index_name!r} are of the model {stored.get('name') or other!r}, "
+                        f"and this is {model.identity['name']!r}: PageModel(…, name=…) gives the same model that name"
+                    )
+                break
+        self.page_model = model
+
+    def made_by(self) -> Mapping[str, str]:
+        """The model that the vectors of the index are of, as far as it is known."""
+        try:
+            stats = self.stats() if self.declared else {}
+        except EmptyIndexError:
+            return {}
+        return cast("Mapping[str, str]", stats.get("model") or {})
 
     def close(self) -> None:
         if not self.closed:
@@ -242,7 +281,9 @@ class Connection:
             return self.repeat(lambda: self.client.request(method, path, body, sent))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
-                e.args = ("texts need a model: Index(..., model=FOLDER), or a service started with --model",)
+                name = self.made_by().get("name")
+                of = "" if name is None else f" (the vectors of this index are of {name!r})"
+                e.args = (f"texts need a model{of}: Index(..., model=FOLDER), or a service started with --model",)
             raise
 
     def repeat(self, call: Callable[[], T]) -> T:

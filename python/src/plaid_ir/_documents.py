@@ -230,7 +230,10 @@ def send_vectors(
     ``start`` is the position of the first
     among all that were given: errors count from there."""
     connection.declare()
-    _send(connection, "/update", documents_body(matrices, {"metadata": fields, **pooling}), start)
+    request: dict[str, Any] = {"metadata": fields, **pooling}
+    if connection.page_model is not None:
+        request["model"] = connection.page_model.identity
+    _send(connection, "/update", documents_body(matrices, request), start)
     stored.add([connection.to_id(row["_id"]) for row in fields])
 
 
@@ -268,6 +271,8 @@ def encode(
 ) -> list[Vectors]:
     """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
     texts = list(checked_texts(several(items_of(texts, "texts"), "texts", "texts")))
+    if connection.page_model is not None and is_query:
+        return connection.page_model.encode_queries(texts)
     vectors: list[Vectors] = []
     left = list(batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
     while left:

@@ -8,17 +8,20 @@ import functools
 import os
 from html import escape
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar
+from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
 from ._arrays import Embeddings, to_matrices
 from ._checks import choice, flag, whole
 from ._connection import Connection
 from ._errors import PlaidError, add_remark
+from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import ignore_pylate_options
 from ._tables import items_of
 from ._writer import IndexWriter, Metadata, PoolBy, WindowBy
 
+#: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
+Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -65,7 +68,10 @@ class Index(IndexWriter):
     model
         The folder of a late-interaction model, which encodes texts, or the name of one at the Hugging Face hub,
         ``"ORG/NAME"`` or ``"ORG/NAME@REVISION"``, which is fetched unless the hub's cache has it. Where the folder of
-        the indexes is open already, leave it out or name the same.
+        the indexes is open already, leave it out or name the same. Or a model of page images, which encodes in this
+        process (`from_images`).
+    pictures
+        The folder with pictures of pages; default: ``.images`` in the folder of the indexes.
     read_only
         Change nothing. This also opens a folder that cannot be written to; then no other process may change the index
         meanwhile.
@@ -109,7 +115,8 @@ class Index(IndexWriter):
         seed: int | None = None,
         id_type: type[str] | type[int] = str,
         mode: Literal["pruned", "exhaustive"] = "pruned",
-        model: str | os.PathLike[str] | None = None,
+        model: Model | None = None,
+        pictures: str | os.PathLike[str] | None = None,
         read_only: bool = False,
         url: str | None = None,
         token: str | None = None,
@@ -128,10 +135,19 @@ class Index(IndexWriter):
         if seed is not None:
             whole(seed, "seed", 0)
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
+        page_model = to_page_model(model)
+        text_model = None if page_model is not None else cast("Union[str, os.PathLike[str], None]", model)
         self._connection = Connection(
-            index_folder, index_name, override=override, config=config, id_type=id_type, model=model,
+            index_folder, index_name, override=override, config=config, id_type=id_type, model=text_model,
             read_only=read_only, url=url, token=token, device=device, threads=threads, timeout=timeout, binary=binary,
         )  # fmt: skip
+        self._connection.use_pictures(pictures, override)
+        if page_model is not None:
+            try:
+                self._connection.use_page_model(page_model)
+            except BaseException:
+                self._connection.close()
+                raise
         self.index_folder = self._connection.index_folder
         self.index_name, self.id_type, self.mode, self.read_only = index_name, id_type, mode, read_only
 
@@ -251,6 +267,56 @@ class Index(IndexWriter):
             index._abandon(e)
             raise
 
+    @classmethod
+    def from_images(
+        cls,
+        images: Any,
+        ids: str | Iterable[str] | None = None,
+        metadata: Any = None,
+        *,
+        model: Model,
+        pool_factor: int | None = None,
+        pool_by: PoolBy = "tiles",
+        batch_size: int = 4,
+        dpi: int = 150,
+        keep_pictures: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        progress: Progress = None,
+        **options: Any,
+    ) -> Index:
+        """An index of page images, which a model of colpali-engine encodes in this process. Questions as texts are
+        encoded by the same model.
+
+        Parameters
+        ----------
+        images, ids, metadata, pool_factor, pool_by, batch_size, dpi, keep_pictures, on_error, progress
+            As for `add_images`.
+        model
+            The name of a model at the Hugging Face hub or its folder, a pair (model, processor), or a `PageModel`.
+        **options
+            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+
+        Returns
+        -------
+        Index
+            The index, to be closed.
+
+        Examples
+        --------
+        >>> index = Index.from_images("reports", model="vidore/colqwen2-v1.0")  # doctest: +SKIP
+        >>> hit = index.search("revenue by region", k=1)[0]                     # doctest: +SKIP
+        >>> index.explain(hit["id"], "revenue by region").region                # doctest: +SKIP
+        """
+        index = cls._open_empty(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)})
+        try:
+            return index.add_images(
+                images, ids, metadata, pool_factor=pool_factor, pool_by=pool_by, batch_size=batch_size, dpi=dpi,
+                keep_pictures=keep_pictures, on_error=on_error, progress=progress,
+            )  # fmt: skip
+        except BaseException as e:
+            index._abandon(e)
+            raise
+
     def _abandon(self, e: BaseException) -> None:
         """Closes an index that could not be filled."""
         gone = False
@@ -313,6 +379,7 @@ class Index(IndexWriter):
     aupdate_documents = _coroutine(IndexWriter.update_documents)
     aadd_batches = _coroutine(IndexWriter.add_batches)
     aadd_texts = _coroutine(IndexWriter.add_texts)
+    aadd_images = _coroutine(IndexWriter.add_images)
     aremove_documents = _coroutine(IndexWriter.remove_documents)
     aupdate = _coroutine(IndexWriter.update)
     adelete = _coroutine(IndexWriter.delete)

@@ -384,6 +384,8 @@ def _build_and_load(
     """Builds an index and gives it to the service. Reports false if another process has added documents meanwhile."""
     assert connection.service is not None
     connection.declare()
+    if connection.page_model is not None:
+        model = connection.page_model.identity
     path = spool.build(connection.service.binary, connection.config, model, show)
     try:
         load(connection, path, None)

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ._explained import as_text
+from ._heatmap import Region, as_html, best_region
+from ._images import Pictures
 
 #: Columns of tables that are not metadata.
 _COLUMNS = ("query", "rank", "id", "score", "spans", "passages", "token_scores")
@@ -224,6 +226,9 @@ class Explanation(dict[str, Any]):
     ('returned', (2, 3))
     """
 
+    #: Where the pictures of pages are.
+    _pictures: Pictures | None = None
+
     @property
     def score(self) -> float:
         """MaxSim, at whatever stage the document left the search."""
@@ -248,6 +253,20 @@ class Explanation(dict[str, Any]):
             return None
         scores = [s["cells"] for s in grid["scores"]]
         return np.asarray(scores, dtype=np.float32).reshape(len(scores), grid["rows"], grid["columns"])
+
+    @property
+    def region(self) -> Region | None:
+        """Where on a page that is a picture the query matches best; None where ``cells`` is."""
+        cells = self.cells
+        return None if cells is None or cells.size == 0 else best_region(cells)
+
+    @property
+    def picture(self) -> str | None:
+        """The file with the picture of the page, or its address; None if there is none here."""
+        image = self.get("image")
+        if not isinstance(image, str) or image.startswith(("http://", "https://")):
+            return image if isinstance(image, str) else None
+        return None if self._pictures is None else self._pictures.find(image)
 
     def query_tokens(self) -> list[str]:
         """The tokens of the query.
@@ -281,7 +300,9 @@ class Explanation(dict[str, Any]):
         asked, there = self.query_tokens(), self.document_tokens()
         rank = f", rank {self['rank']}" if self.get("rank") else ""
         parts = [f"<p><b>{escape(str(self['id']))}</b>: {self.score:.4f}, {escape(self.stage)}{rank}</p>"]
-        parts.append(self._grid_as_html())
+        cells = self.cells
+        if cells is not None:
+            parts.append(as_html(cells, self.picture))
         parts.append('<table style="font-size:small"><tr><th></th><th>best</th>')
         shown = range(min(len(there), 200))
         parts += [f"<th>{escape(there[j])}</th>" for j in shown]
@@ -300,18 +321,6 @@ class Explanation(dict[str, Any]):
         if len(there) > len(shown):
             parts.append(f"<p>{len(there) - len(shown)} more tokens</p>")
         return "".join(parts)
-
-    def _grid_as_html(self) -> str:
-        """The cells of a page that is a picture, coloured by their mean similarity to the tokens of the query."""
-        cells = self.cells
-        if cells is None or not 0 < cells.size <= 1 << 20 or cells[0].size > 1 << 14:
-            return ""
-        mean = cells.mean(axis=0)
-        low, high = float(mean.min()), float(mean.max())
-        heat = ((mean - low) / (high - low or 1)) ** 2 * 0.75
-        size = "padding:0;width:8px;height:8px"
-        rows = ("".join(f'<td style="{size};background:rgba(230,60,0,{h:.2f})"></td>' for h in row) for row in heat)
-        return '<table style="border-spacing:0"><tr>' + "</tr><tr>".join(rows) + "</tr></table>"
 
 
 def _token_texts(tokens: Sequence[dict[str, Any]] | None, count: int) -> list[str]:

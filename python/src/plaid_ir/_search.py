@@ -100,6 +100,9 @@ def search(
                 raise ValueError("keywords without vectors take one subset for all queries")
         else:
             request["ids"] = connection.to_names(subset, "subset")
+    if queries.texts is not None and connection.page_model is not None:
+        queries.matrices = to_matrices(connection.page_model.encode_queries(queries.texts), "query")
+        queries.texts = None
     results = Results()
     cut = Cut()
     for part in batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
@@ -166,6 +169,9 @@ def explain(
     body = {**base_request(k, mode), "id": connection.to_names([id], "id")[0], "similarities": True}
     body |= filter_fields(where, parameters)
     asked: Mapping[str, Any] | Body
+    pieces: list[str] | None = None
+    if isinstance(query, str) and connection.page_model is not None:
+        ((query, pieces),) = connection.page_model.encode_questions([query])
     if isinstance(query, str):
         asked = {**body, "text": query}
     else:
@@ -177,7 +183,11 @@ def explain(
             raise KeyError(shown(id) if len(str(id)) > MAX_ID else id) from e
         raise
     answer["metadata"] = own_fields(answer["metadata"])
-    return Explanation(answer)
+    if pieces is not None:
+        answer["query_tokens"] = [{"piece": piece} for piece in pieces]
+    explanation = Explanation(answer)
+    explanation._pictures = connection.pictures
+    return explanation
 
 
 def one_query(query: Any) -> Matrix:

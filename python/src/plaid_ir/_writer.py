@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Iterable, Literal, Mapping, Sequence, Union, cast
 
-from . import _files, _ingest
+from . import _files, _images, _ingest
 from ._arrays import Embeddings
 from ._checks import choice, flag, optional, several, text, whole, wrong
 from ._conditions import Where, condition
@@ -216,6 +216,65 @@ class IndexWriter(IndexReader):
             optional(flag, keep_metadata, "keep_metadata"), whole(batch_size, "batch_size", 1), progress,
             flag(wait, "wait"),
         )  # fmt: skip
+        return self._self
+
+    def add_images(
+        self,
+        images: Any,
+        ids: str | Iterable[str] | None = None,
+        metadata: Any = None,
+        *,
+        pool_factor: int | None = None,
+        pool_by: PoolBy = "tiles",
+        batch_size: int = 4,
+        dpi: int = 150,
+        keep_pictures: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        progress: Progress = None,
+        wait: bool = True,
+    ) -> Index:
+        """Adds page images, which the model of this index encodes: each page is a document. A page whose id is there
+        replaces that one. Inputs are read one after another, and pages encoded in batches.
+
+        Parameters
+        ----------
+        images
+            An input or several: paths of pictures, PDFs and folders (with all of their folders), patterns such as
+            ``"scans/**/*.pdf"``, bytes of files, pictures of Pillow, arrays [rows, columns, channels]. May be a
+            generator.
+        ids
+            An id for each input that is one file. Default: its path as given; its number for one without a path. The
+            pages of a PDF, and of a TIFF file of several, add their numbers: ``"report.pdf#1"`` is the first.
+        metadata
+            A dictionary for each input, for all of its pages, or a table. To it come ``source`` (the path), ``page``
+            (from 1, of PDFs and TIFF files), ``image`` and ``grid`` (docs/page-images.md).
+        pool_factor, pool_by
+            Join cells of a page, this many into one: ``"tiles"`` or ``"neighbours"``, as for `add_documents`.
+        batch_size
+            Pages that the model gets at a time.
+        dpi
+            Dots an inch at which pages of PDFs are drawn, less for those that would have more than 4,096 on a side.
+        keep_pictures
+            Keep a picture of each page, which `explain` shows: a JPEG file of up to 1,600 pixels a side, in the folder
+            ``pictures`` of `Index`. An index at a ``url`` keeps them only if that is given.
+        on_error
+            What becomes of files and pages that cannot be read: ``"raise"`` an error, or ``"skip"`` them with a
+            warning.
+        progress
+            As for `add_documents`.
+        wait
+            As for `add_batches`.
+        """
+        connection = self._connection
+        if connection.page_model is None:
+            raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
+        pooling = {} if pool_factor is None else _pooling(pool_factor, pool_by)
+        batch_size, dpi = whole(batch_size, "batch_size", 1), whole(dpi, "dpi", 1)
+        problems = _images.Problems(on_error)
+        pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
+        pictures = connection.pictures if flag(keep_pictures, "keep_pictures") else None
+        batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
+        _ingest.add_batches(connection, batches, pooling, None, progress, flag(wait, "wait"))
         return self._self
 
     def remove_documents(self, documents_ids: Ids) -> Index:

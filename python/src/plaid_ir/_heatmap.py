@@ -1,0 +1,146 @@
+"""Where on a page the tokens of a query are: the region of the best cells, and a picture with a heat map."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import numpy.typing as npt
+
+#: Cells that a heat map draws.
+_MAX_CELLS = 1 << 14
+#: Bytes of a picture that goes into a notebook.
+_MAX_BYTES = 8 << 20
+#: Pixels of the width of a heat map.
+_WIDTH = 480
+#: The first bytes of pictures that browsers draw.
+_TYPES = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"), (b"BM", "bmp"))
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangle of cells of a page, where the query matches best.
+
+    It encloses the cells around the best one that are connected with it and at least half as far above the median of
+    the page.
+
+    Parameters
+    ----------
+    rows, columns
+        The first one, and the one after the last.
+    box
+        Left, top, right and bottom as fractions of the page.
+    score
+        The mean similarity of the best cell to the tokens of the query.
+    """
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    box: tuple[float, float, float, float]
+    score: float
+
+    def to_pixels(self, width: int, height: int) -> tuple[int, int, int, int]:
+        """The rectangle in a picture of the page.
+
+        Parameters
+        ----------
+        width, height
+            Those of the picture.
+
+        Returns
+        -------
+        tuple of int
+            Left, top, right and bottom, as ``crop`` of Pillow takes them.
+        """
+        left, top, right, bottom = self.box
+        return round(left * width), round(top * height), round(right * width), round(bottom * height)
+
+
+def best_region(cells: npt.NDArray[np.float32]) -> Region:
+    """The region of similarities [query tokens, rows, columns]."""
+    mean = cells.mean(axis=0)
+    rows, columns = mean.shape
+    best = int(mean.argmax())
+    top = float(mean.flat[best])
+    hot = mean >= (top + float(np.median(mean))) / 2
+    # Connected cells: from the best one to the neighbours, until no more come.
+    reached = np.zeros((rows, columns), dtype=bool)
+    waiting = [divmod(best, columns)]
+    while waiting:
+        r, c = waiting.pop()
+        if not (0 <= r < rows and 0 <= c < columns) or reached[r, c] or not (hot[r, c] or mean[r, c] >= top):
+            continue
+        reached[r, c] = True
+        waiting += [(r + i, c + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    in_rows, in_columns = np.flatnonzero(reached.any(axis=1)), np.flatnonzero(reached.any(axis=0))
+    first, last, left, right = int(in_rows[0]), int(in_rows[-1]) + 1, int(in_columns[0]), int(in_columns[-1]) + 1
+    box = left / columns, first / rows, right / columns, last / rows
+    return Region((first, last), (left, right), box, top)
+
+
+def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
+    """The cells coloured by their mean similarity to the tokens of the query, over the picture of the page (an address
+    or a file) if it is there, with a frame around the region. Empty if there are too many cells."""
+    rows, columns = cells.shape[1:]
+    if not 0 < cells.size <= 1 << 22 or rows * columns > _MAX_CELLS:
+        return ""
+    mean = cells.mean(axis=0)
+    low, high = float(mean.min()), float(mean.max())
+    heat = ((mean - low) / (high - low or 1)) ** 2 * 0.6
+    address, shape = _address(picture)
+    width, height = shape if shape is not None else (columns, rows)
+    depth = _WIDTH * height / width
+    x, y = _WIDTH / columns, depth / rows
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{depth:.0f}" '
+        f'viewBox="0 0 {_WIDTH} {depth:.2f}" role="img" aria-label="heat map of the page">'
+    ]
+    if address is not None:
+        size = f'width="{_WIDTH}" height="{depth:.2f}" preserveAspectRatio="none"'
+        parts.append(f'<image href="{escape(address)}" {size}/>')
+    for (r, c), h in np.ndenumerate(heat):
+        if h >= 0.005:
+            place = f'x="{c * x:.2f}" y="{r * y:.2f}" width="{x:.2f}" height="{y:.2f}"'
+            parts.append(f'<rect {place} fill="#e63c00" fill-opacity="{h:.2f}"><title>{mean[r, c]:.3f}</title></rect>')
+    left, top, right, bottom = best_region(cells).box
+    place = f'x="{left * _WIDTH:.2f}" y="{top * depth:.2f}" width="{(right - left) * _WIDTH:.2f}" '
+    place += f'height="{(bottom - top) * depth:.2f}"'
+    parts.append(f'<rect {place} fill="none" stroke="#0b57d0" stroke-width="2"/></svg>')
+    return "".join(parts)
+
+
+def _address(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
+    """The address of a picture for a page of HTML, with width and height if Pillow can tell them."""
+    if picture is None:
+        return None, None
+    if picture.startswith(("http://", "https://")):
+        return picture, None
+    try:
+        if os.path.getsize(picture) > _MAX_BYTES:
+            return None, None
+        with open(picture, "rb") as f:
+            data = f.read()
+    except OSError:
+        return None, None
+    kind = next((kind for start, kind in _TYPES if data.startswith(start)), None)
+    if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "webp"
+    if kind is None:
+        return None, None
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}", _size_of(picture)
+
+
+def _size_of(picture: str) -> tuple[int, int] | None:
+    try:
+        from PIL import Image  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
+    except ImportError:
+        return None
+    try:
+        with Image.open(picture) as opened:  # pyright: ignore
+            width, height = opened.size  # pyright: ignore
+            return int(width), int(height)  # pyright: ignore
+    except Exception:  # a damaged file is no reason to show no cells
+        return None

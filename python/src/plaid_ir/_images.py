@@ -1,0 +1,435 @@
+"""Pages of documents as pictures: from files, PDFs, arrays and objects of Pillow."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import importlib
+import io
+import itertools
+import os
+import re
+import shutil
+import tempfile
+import threading
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
+
+import numpy as np
+
+from ._checks import choice, wrong
+from ._errors import add_remark, caller_level
+from ._tables import items_of, rows_of
+
+#: Files of a folder that are taken, by the ends of their names.
+SUFFIXES = (".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".jp2")
+#: Pixels of a picture that is decoded: those of ISO A0 at 300 dots an inch, and more.
+MAX_PIXELS = 178_956_970
+#: Pixels of a side of a page that a model gets. Larger ones are made smaller.
+MAX_SIDE = 4096
+#: Pixels of a side of a picture that is kept, and its quality as JPEG.
+KEPT_SIDE, KEPT_QUALITY = 1600, 75
+#: The folder of pictures in that of the indexes. A name that begins with a dot is none of an index.
+PICTURES_FOLDER = ".images"
+#: Pages of a file.
+MAX_PAGES = 1 << 20
+#: Keys of the metadata that say what a page is.
+_OWN_KEYS = ("image", "grid")
+#: The library of PDFs may not be called by two threads at a time.
+_pdf_lock = threading.Lock()
+
+
+@dataclass
+class Page:
+    """A page as a picture in RGB, with the id and the metadata of its document."""
+
+    id: str
+    picture: Any
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Problems:
+    """Says what becomes of a page that cannot be read: an error, or a warning at the end about all of them."""
+
+    def __init__(self, on_error: str) -> None:
+        self._skips = choice(on_error, "on_error", ("raise", "skip")) == "skip"
+        self._said: list[str] = []
+        self._count = 0
+
+    def add(self, error: Exception) -> None:
+        if not self._skips:
+            raise error
+        self._count += 1
+        if len(self._said) < 5:
+            self._said.append(str(error))
+
+    def warn(self) -> None:
+        if self._count:
+            more = "; …" if self._count > len(self._said) else ""
+            warnings.warn(
+                f"pages or files that were skipped ({self._count}): {'; '.join(self._said)}{more}",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
+
+
+def pillow(part: str) -> Any:
+    """A module of Pillow."""
+    try:
+        return importlib.import_module(f"PIL.{part}")
+    except ImportError as e:
+        raise ImportError("page images need Pillow: pip install pillow") from e
+
+
+def read_pages(
+    images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems, numbered: bool
+) -> Iterator[Page]:
+    """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none. Inputs
+    without a path are ``numbered``, or it is an error that they have no id."""
+    if images is None:
+        raise wrong("images", images, "paths, pictures, arrays or bytes")
+    inputs = [images] if _is_one(images) else items_of(images, "images")
+    names = None if ids is None else iter([ids] if isinstance(ids, (str, int)) else items_of(ids, "ids"))
+    one_row = isinstance(metadata, Mapping) and _is_one(images)
+    rows: Iterator[Any] | None = None
+    if metadata is not None:
+        rows = iter(cast("Any", [metadata] if one_row else rows_of(metadata)))
+    nothing = object()
+    for n, given in enumerate(inputs):
+        name, row = (None if more is None else next(more, nothing) for more in (names, rows))
+        for what, value in (("ids", name), ("metadata", row)):
+            if value is nothing:
+                raise ValueError(f"there are {n} {what}, and more images: want one for each input")
+        fields = _fields_of(row, n)
+        if isinstance(given, (str, os.PathLike)):
+            files, several = _files_of(os.fspath(cast("str", given)), n)
+            if several and name is not None:
+                path = os.fspath(cast("str", given))
+                raise ValueError(f"input {n}, {path!r}, is several files, and ids are for single ones")
+        else:
+            files = [given]
+        for file in files:
+            yield from _pages_of(file, n, None if name is None else str(name), fields, dpi, problems, numbered)
+    for what, more in (("ids", names), ("metadata", rows)):
+        if more is not None and next(more, nothing) is not nothing:
+            raise ValueError(f"there are more {what} than images: want one for each input")
+
+
+def _is_one(images: Any) -> bool:
+    """Reports whether something is one input, and not several."""
+    if isinstance(images, np.ndarray):
+        return cast("Any", images).ndim in (2, 3) and cast("Any", images).dtype != object
+    return isinstance(images, (str, bytes, bytearray, memoryview, os.PathLike)) or _is_picture(images)
+
+
+def _is_picture(x: Any) -> bool:
+    return hasattr(x, "convert") and hasattr(x, "getbands")
+
+
+def _fields_of(row: Any, n: int) -> dict[str, Any]:
+    if row is None:
+        return {}
+    if not isinstance(row, Mapping):
+        raise TypeError(f"metadata of input {n} is a {type(row).__name__}; want a dictionary")
+    fields = dict(cast("Mapping[str, Any]", row))
+    for key in _OWN_KEYS:
+        if key in fields:
+            raise ValueError(f"metadata of input {n} has the key {key!r}, which says what the page is: leave it out")
+    return fields
+
+
+def _files_of(path: str, n: int) -> tuple[list[str], bool]:
+    """The files that a path, a folder or a pattern names, and whether it may name several."""
+    if re.match(r"[a-z]+://", path, re.IGNORECASE):
+        raise ValueError(f"input {n}, {path!r}, is an address: fetch the file, and give its path or its bytes")
+    if os.path.isdir(path):
+        files = sorted(_walk(path))
+        if not files:
+            raise FileNotFoundError(f"input {n}: the folder {path} has no files of pages ({' '.join(SUFFIXES)})")
+        return files, True
+    if not os.path.exists(path) and glob.has_magic(path):
+        files = sorted(f for f in glob.glob(path, recursive=True) if os.path.isfile(f))
+        if not files:
+            raise FileNotFoundError(f"input {n}: no file is like {path}")
+        return files, True
+    return [path], False
+
+
+def _walk(folder: str) -> Iterator[str]:
+    def fail(e: OSError) -> None:
+        raise e
+
+    for root, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in names:
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield os.path.join(root, name)
+
+
+def _pages_of(
+    given: Any, n: int, name: str | None, fields: dict[str, Any], dpi: int, problems: Problems, numbered: bool
+) -> Iterator[Page]:
+    """The pages of a file, a picture, an array or the bytes of a file, which is input number ``n``."""
+    source: str | None = None
+    data: Any = given
+    if isinstance(given, str):
+        source = os.path.normpath(given).replace(os.sep, "/")
+    elif _is_picture(given):
+        if getattr(given, "filename", ""):
+            source = str(given.filename).replace(os.sep, "/")
+    elif isinstance(given, (bytes, bytearray, memoryview)):
+        data = bytes(cast("bytes", given))
+    elif not isinstance(given, np.ndarray):
+        kind = type(given).__name__
+        raise TypeError(f"input {n} is a {kind}; want a path, bytes, an array, or a picture of Pillow")
+    if not (name or source or numbered):
+        raise ValueError(f"input {n} has no path, and the index has documents already: name it by ids")
+    name = name or source or str(n)
+    place = source or f"input {n}"
+    fields = {"source": source, **fields} if source is not None else fields
+    pages: Iterator[tuple[int | None, Any]]
+    try:
+        pages = iter(_pdf_pages(data, place, dpi, problems) if _is_pdf(data) else _frames(data, place))
+    except (OSError, ValueError) as e:
+        problems.add(_named(e, place))
+        return
+    while True:
+        try:
+            number, picture = next(pages)
+        except StopIteration:
+            return
+        except (OSError, ValueError) as e:
+            problems.add(_named(e, place))
+            return
+        if number is None:
+            yield Page(name, picture, fields)
+        else:
+            yield Page(f"{name}#{number}", picture, {"page": number, **fields})
+
+
+def _named(e: Exception, place: str) -> Exception:
+    """An error that names its file."""
+    if isinstance(e, OSError) and e.filename is not None or place in str(e):
+        return e
+    named = ValueError(f"{place}: {e}")
+    named.__cause__ = e
+    return named
+
+
+def _is_pdf(data: Any) -> bool:
+    if isinstance(data, str):
+        with open(data, "rb") as f:
+            head = f.read(1024)
+    else:
+        head = data[:1024] if isinstance(data, bytes) else b""
+    return b"%PDF-" in head
+
+
+def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[tuple[int, Any]]:
+    try:
+        pdfium = importlib.import_module("pypdfium2")
+    except ImportError as e:
+        raise ImportError(f"{place} is a PDF, which pypdfium2 reads: pip install pypdfium2") from e
+    try:
+        with _pdf_lock:
+            document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as e:
+        if "password" in str(e).lower():
+            raise ValueError(f"{place}: the PDF is encrypted: store it without a password first") from e
+        raise ValueError(f"{place}: the PDF cannot be read: {e}") from e
+    try:
+        with _pdf_lock:
+            count = len(document)
+            with contextlib.suppress(pdfium.PdfiumError):
+                document.init_forms()  # so that what was filled in is drawn
+        if not 1 <= count <= MAX_PAGES:
+            raise ValueError(f"{place}: the PDF has {count} pages; 1 to {MAX_PAGES} are possible")
+        for i in range(count):
+            try:
+                picture = _render(document, i, dpi)
+            except Exception as e:
+                problems.add(ValueError(f"{place}, page {i + 1}: the page cannot be drawn: {e}"))
+                continue
+            yield i + 1, picture
+    finally:
+        with _pdf_lock:
+            document.close()
+
+
+def _render(document: Any, i: int, dpi: int) -> Any:
+    with _pdf_lock:
+        page = document[i]
+        try:
+            width, height = page.get_size()  # in 72ths of an inch
+            if not (width > 0 and height > 0):
+                raise ValueError(f"it is {width} × {height} points large")
+            scale = min(dpi / 72, MAX_SIDE / max(width, height))
+            return page.render(scale=scale).to_pil().convert("RGB")
+        finally:
+            page.close()
+
+
+def _frames(data: Any, place: str) -> Iterator[tuple[int | None, Any]]:
+    """The pages of a picture: those of a TIFF file, or the first picture of an animation."""
+    image = pillow("Image")
+    if isinstance(data, np.ndarray):
+        data = _from_array(data, place)
+    if _is_picture(data):
+        yield None, to_rgb(data, place)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", image.DecompressionBombWarning)
+        try:
+            opened = image.open(io.BytesIO(data) if isinstance(data, bytes) else data)
+        except image.UnidentifiedImageError as e:
+            raise ValueError(f"{place}: neither a PDF nor a picture that Pillow knows") from e
+        except image.DecompressionBombError as e:
+            raise ValueError(f"{place}: the picture is too large: {e}") from e
+    with opened:
+        several = opened.format == "TIFF" and getattr(opened, "n_frames", 1) > 1
+        if not several:
+            if opened.format == "JPEG" and max(opened.size) > MAX_SIDE:
+                _check_size(opened.size, place)
+                opened.draft("RGB", (MAX_SIDE, MAX_SIDE))  # decodes fewer pixels
+            yield None, to_rgb(opened, place, own=True)
+            return
+        for i in range(min(opened.n_frames, MAX_PAGES)):
+            opened.seek(i)
+            yield i + 1, to_rgb(opened, f"{place}, page {i + 1}")
+
+
+def _from_array(a: Any, place: str) -> Any:
+    """A picture of an array [rows, columns] or [rows, columns, channels]."""
+    if a.ndim not in (2, 3) or 0 in a.shape or a.ndim == 3 and a.shape[2] not in (1, 3, 4):
+        raise ValueError(f"{place}: the array is {list(a.shape)}; want [rows, columns] or [rows, columns, 3 or 4]")
+    if a.shape[0] * a.shape[1] > MAX_PIXELS:
+        shape = f"{a.shape[0]} × {a.shape[1]}"
+        raise ValueError(f"{place}: the array has {shape} pixels; at most {MAX_PIXELS} are possible")
+    if a.dtype == bool:
+        a = a.astype("u1") * np.uint8(255)
+    elif a.dtype.kind == "f":
+        if not np.isfinite(a).all() or a.min() < 0 or a.max() > 1:
+            raise ValueError(f"{place}: numbers of an array of {a.dtype} are 0 to 1, or the array has whole numbers")
+        a = np.rint(a * 255).astype("u1")
+    elif a.dtype == np.uint16:
+        a = (a >> 8).astype("u1")
+    elif a.dtype.kind in "iu":
+        if a.min() < 0 or a.max() > 255:
+            raise ValueError(f"{place}: numbers of an array of {a.dtype} are 0 to 255")
+        a = a.astype("u1")
+    else:
+        raise TypeError(f"{place}: the array has numbers of type {a.dtype}")
+    return pillow("Image").fromarray(np.ascontiguousarray(a[:, :, 0] if a.ndim == 3 and a.shape[2] == 1 else a))
+
+
+def to_rgb(picture: Any, place: str, own: bool = False) -> Any:
+    """A picture as a model gets it: upright, in RGB, on white where it is transparent, and not too large. One that is
+    not ``own`` stays as it is."""
+    _check_size(picture.size, place)
+    try:
+        turned = pillow("ImageOps").exif_transpose(picture, in_place=own)
+        picture = picture if own else turned
+        picture.load()
+    except Exception as e:  # Pillow raises what its decoders do
+        raise ValueError(f"{place}: the picture is damaged: {e}") from e
+    if picture.mode.startswith("I;16"):
+        picture = pillow("Image").fromarray((np.asarray(picture).astype("u2") >> 8).astype("u1"))
+    elif picture.mode in ("I", "F"):
+        numbers = np.asarray(picture, dtype="f8")
+        top = float(numbers.max())
+        most = 1.0 if top <= 1 and picture.mode == "F" else 255.0 if top <= 255 else 65535.0
+        picture = pillow("Image").fromarray((np.clip(numbers / most, 0, 1) * 255).astype("u1"))
+    if max(picture.size) > MAX_SIDE:
+        if picture.mode in ("1", "P"):
+            picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
+        picture.thumbnail((MAX_SIDE, MAX_SIDE), reducing_gap=2.0)
+    if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        white = pillow("Image").new("RGBA", picture.size, "white")
+        white.alpha_composite(picture)
+        picture = white
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+def _check_size(size: tuple[int, int], place: str) -> None:
+    width, height = size
+    if not 1 <= width * height <= MAX_PIXELS:
+        raise ValueError(f"{place}: the picture has {width} × {height} pixels; 1 to {MAX_PIXELS} are possible")
+
+
+class Pictures:
+    """The folder with the pictures of the pages of an index, as ``plaid serve --images`` reads it: in a folder of the
+    name of the index."""
+
+    def __init__(self, folder: str, index_name: str) -> None:
+        self.folder = folder
+        self._own = os.path.join(folder, index_name)
+
+    def keep(self, id: str, picture: Any) -> str:
+        """Stores the picture of a page, and returns the path that its metadata name. A page of the same id loses its
+        own."""
+        code = hashlib.sha256(id.encode(errors="surrogatepass")).hexdigest()[:12]
+        words = re.sub(r"[^A-Za-z0-9._-]+", "-", id).strip("-.")[-60:].strip("-.")
+        name = f"{code[:2]}/{words}-{code}.jpg" if words else f"{code[:2]}/{code}.jpg"
+        path = os.path.join(self._own, *name.split("/"))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        small = picture.copy()
+        small.thumbnail((KEPT_SIDE, KEPT_SIDE), reducing_gap=2.0)
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as f:
+                small.save(f, format="JPEG", quality=KEPT_QUALITY, optimize=True)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return name
+
+    def remove(self) -> None:
+        """Removes the pictures of all pages."""
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def find(self, name: str) -> str | None:
+        """The file of a picture that metadata name. No name leads out of the folder, and no link in it."""
+        if "\0" in name:
+            return None
+        root = os.path.realpath(self._own)
+        path = os.path.realpath(os.path.join(root, name))
+        return path if path.startswith(root + os.sep) and os.path.isfile(path) else None
+
+
+def batches_of(
+    model: Any, pages: Iterable[Page], pictures: Pictures | None, batch_size: int, problems: Problems
+) -> Iterator[tuple[list[str], Sequence[Any], list[dict[str, Any]]]]:
+    """The ids, vectors and metadata of pages, which a model encodes in batches."""
+    source = iter(pages)
+    try:
+        while batch := list(itertools.islice(source, batch_size)):
+            done = _encoded(model, batch, problems)
+            for page, encoded in done:
+                kept = None if pictures is None else pictures.keep(page.id, page.picture)
+                page.fields["image"] = kept or str(page.fields.get("source") or page.id)
+                if encoded.grid is not None:
+                    page.fields["grid"] = encoded.grid
+            if done:
+                yield [page.id for page, _ in done], [e.vectors for _, e in done], [page.fields for page, _ in done]
+    finally:
+        problems.warn()
+
+
+def _encoded(model: Any, batch: list[Page], problems: Problems) -> list[tuple[Page, Any]]:
+    """Pages with what a model makes of them. After an error each is encoded by itself: the one at fault is named."""
+    try:
+        return list(zip(batch, model.encode_pages([page.picture for page in batch])))
+    except Exception as e:
+        if type(e).__name__ == "OutOfMemoryError":  # that of torch
+            add_remark(e, f"with {len(batch)} pages at a time; batch_size sets their number")
+            raise
+        if len(batch) == 1:
+            add_remark(e, f"the page is {batch[0].id!r}")
+            problems.add(e)
+            return []
+    return [pair for page in batch for pair in _encoded(model, [page], problems)]

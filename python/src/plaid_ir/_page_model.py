@@ -1,0 +1,367 @@
+"""Models that make token vectors of pages and of questions about them: those of colpali-engine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import itertools
+import json
+import math
+import os
+import re
+import threading
+from typing import Any, Iterator, NamedTuple, Sequence, cast
+
+from ._arrays import Matrix, to_array, to_float32
+
+#: Files of a model that name the class of its processor.
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+#: Queries that a model gets at a time.
+_QUERIES = 32
+#: Numbers of each tensor that take part in a fingerprint.
+_SAMPLES = 64
+
+
+class EncodedPage(NamedTuple):
+    """The vectors of a page, and which of them are its cells: [rows, columns] or [rows, columns, vectors before]."""
+
+    vectors: Matrix
+    grid: list[int] | None
+
+
+class PageModel:
+    """A model of colpali-engine, or one with the same methods, which encodes pages and questions in this process.
+
+    `Index` takes one as its ``model``, and makes one of a pair ``(model, processor)`` or of a name by itself. Threads
+    take turns.
+
+    Parameters
+    ----------
+    model
+        The model, such as a ColPali, ColQwen2 or ColIdefics3; or its name at the Hugging Face hub, or its folder.
+    processor
+        The processor of the model; left out with a name or a folder.
+    name
+        What an index is told of the model. An index refuses vectors and questions of a model with another name.
+        Default: the name at the hub; for a folder its last part, with a fingerprint of the weights.
+    device
+        For a model that is loaded here: a device of torch. Default: the first accelerator, or the processor.
+
+    Examples
+    --------
+    >>> from plaid_ir import Index, PageModel
+    >>> model = PageModel("vidore/colqwen2-v1.0", device="cuda:1")   # doctest: +SKIP
+    >>> index = Index.from_images("reports", model=model)            # doctest: +SKIP
+    """
+
+    def __init__(self, model: Any, processor: Any = None, *, name: str | None = None, device: Any = None) -> None:
+        fingerprint: str | None = None
+        if isinstance(model, (str, os.PathLike)):
+            path = os.fspath(cast("str", model))
+            if processor is not None:
+                raise TypeError("processor goes with a model that is loaded already, and this is a name")
+            model, processor = _load(path, device)
+            local = os.path.isdir(path)
+        else:
+            if device is not None:
+                raise TypeError("device is for a model that is loaded here; move this one with model.to(device)")
+            path = str(getattr(model, "name_or_path", "") or "")
+            # With an adapter the name is that of the model beneath.
+            local = not path or os.path.isdir(path) or bool(getattr(model, "_hf_peft_config_loaded", False))
+        for what, given, method in (("model", model, "forward"), ("processor", processor, "process_images")):
+            if not callable(getattr(given, method, None)):
+                kind = type(given).__name__
+                raise TypeError(f"{what} is a {kind}, which has no {method}(): want one of colpali-engine")
+        if name is None:
+            name = os.path.basename(os.path.abspath(path)) if path and local else path or type(model).__name__
+            fingerprint = _fingerprint(model) if local else None
+        self.model, self.processor = model, processor
+        #: What an index is told: the name and, of a model that has none at a hub, a fingerprint.
+        self.identity: dict[str, str] = {"name": name, **({"fingerprint": fingerprint} if fingerprint else {})}
+        self._lock = threading.Lock()
+
+    def encode_pages(self, pictures: Sequence[Any]) -> list[EncodedPage]:
+        """The vectors of pages.
+
+        Parameters
+        ----------
+        pictures
+            Pictures of Pillow, in RGB.
+
+        Returns
+        -------
+        list of EncodedPage
+            For each page ``vectors`` [tokens, dim] and ``grid``, or None where it is not known which tokens are parts
+            of the picture. All vectors of the model are kept, but for padding. Cells are in a row, row after row from
+            the top left; other tokens come before and after them.
+        """
+        with self._lock:
+            batch = self.processor.process_images(list(pictures))
+            vectors = self._forward(batch)
+            ids = batch["input_ids"].tolist()
+            attention = batch["attention_mask"].bool().cpu()
+            image_mask = self._image_mask(batch)
+            pages: list[EncodedPage] = []
+            for i, picture in enumerate(pictures):
+                used = attention[i] & (vectors[i] != 0).any(dim=1)
+                cells: list[int] = [] if image_mask is None else (image_mask[i] & used).nonzero().flatten().tolist()
+                shape, cells = self._grid(batch, i, ids[i], cells, picture)
+                there: list[int] = used.nonzero().flatten().tolist()
+                if shape is None:
+                    pages.append(EncodedPage(to_array(vectors[i][there]), None))
+                    continue
+                among = set(cells)
+                before = [t for t in there if t < cells[0] and t not in among]
+                after = [t for t in there if t > cells[0] and t not in among]
+                grid = [*shape, len(before)] if before else shape
+                pages.append(EncodedPage(to_array(vectors[i][[*before, *cells, *after]]), grid))
+            return pages
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Matrix]:
+        """The vectors of questions, with the prompt and the further tokens that the processor adds.
+
+        Parameters
+        ----------
+        texts
+            The questions.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            A matrix [tokens, dim] of float32 for each.
+        """
+        return [matrix for matrix, _ in self.encode_questions(texts)]
+
+    def encode_questions(self, texts: Sequence[str]) -> list[tuple[Matrix, list[str]]]:
+        """Questions as `encode_queries` has them, with the text of each token.
+
+        Parameters
+        ----------
+        texts
+            The questions.
+
+        Returns
+        -------
+        list of tuple
+            A matrix [tokens, dim] and its tokens for each.
+        """
+        done: dict[int, tuple[Matrix, list[str]]] = {}
+        with self._lock:
+            # Only questions of one length go together, without padding: some models make other vectors of padded ones.
+            alike: dict[int, list[tuple[int, Any]]] = {}
+            for i, text in enumerate(texts):
+                batch = self.processor.process_queries([text])
+                alike.setdefault(batch["input_ids"].shape[1], []).append((i, batch))
+            for items in alike.values():
+                for begin in range(0, len(items), _QUERIES):
+                    done.update(self._questions(items[begin : begin + _QUERIES]))
+        return [done[i] for i in range(len(texts))]
+
+    def _questions(self, items: list[tuple[int, Any]]) -> Iterator[tuple[int, tuple[Matrix, list[str]]]]:
+        """The vectors and tokens of questions of one length, each of which comes with its number."""
+        torch = importlib.import_module("torch")
+        batch = items[0][1]
+        for name in list(batch.keys()):
+            batch[name] = torch.cat([one[name] for _, one in items])
+        vectors = self._forward(batch)
+        masks = batch["attention_mask"].bool().cpu()
+        for (number, _), rows, ids, mask in zip(items, vectors, batch["input_ids"].cpu(), masks):
+            used = mask & (rows != 0).any(dim=1)
+            yield number, (to_float32(to_array(rows[used])), self._pieces(ids[used]))
+
+    def _forward(self, batch: Any) -> Any:
+        """The vectors of a batch, [texts or pages, tokens, dim], in the memory of the processor."""
+        torch = importlib.import_module("torch")
+        device = getattr(self.model, "device", None) or next(self.model.parameters()).device
+        with torch.inference_mode():
+            out = self.model(**batch.to(device))
+        vectors: Any = out if hasattr(out, "detach") else out.embeddings  # as models of transformers return them
+        return vectors.detach().cpu()
+
+    def _pieces(self, ids: Any) -> list[str]:
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        names = tokenizer.convert_ids_to_tokens(ids.tolist()) if tokenizer is not None else ids.tolist()
+        return [str(name).replace("\u2581", " ").replace("\u0120", " ").strip() or str(name) for name in names]
+
+    def _image_mask(self, batch: Any) -> Any:
+        """Which tokens of a batch are parts of pictures; None: it is not known."""
+        if hasattr(self.processor, "get_image_mask"):
+            return self.processor.get_image_mask(batch).cpu()
+        owners = getattr(self.model, "config", None), self.processor
+        ids = (getattr(owner, "image_token_id", None) for owner in owners)
+        token = next((t for t in ids if t is not None), None)
+        return None if token is None else (batch["input_ids"] == token).cpu()
+
+    def _grid(
+        self, batch: Any, i: int, ids: list[int], cells: list[int], picture: Any
+    ) -> tuple[list[int] | None, list[int]]:
+        """Rows and columns of page ``i``, and its tokens that are cells, row after row; None: they are not known."""
+        if not cells:
+            return None, []
+        tiles = self._tiles(ids, cells)
+        if tiles is not None:
+            return tiles
+        shape = self._shape(batch, i, len(cells), picture)
+        return (shape, cells) if shape is not None and shape[0] * shape[1] == len(cells) else (None, [])
+
+    def _tiles(self, ids: list[int], cells: list[int]) -> tuple[list[int], list[int]] | None:
+        """Cells of a picture that is cut into square tiles, each of which comes as a whole, and last the whole picture:
+        its cells are among the other tokens. None: the model makes no tiles."""
+        size = int(getattr(self.processor, "image_seq_len", None) or 0)
+        side = math.isqrt(size)
+        if side == 0 or side * side != size or len(cells) % size:
+            return None
+        if len(cells) == size:  # the picture is one tile
+            return [side, side], cells
+        rows = columns = 0
+        for name in self.processor.tokenizer.convert_ids_to_tokens(ids):
+            if mark := re.fullmatch(r"<row_(\d+)_col_(\d+)>", str(name)):
+                rows, columns = max(rows, int(mark[1])), max(columns, int(mark[2]))
+        if rows * columns * size + size != len(cells):
+            return None
+        places = itertools.product(range(rows * side), range(columns * side))
+        return [rows * side, columns * side], [
+            cells[((r // side) * columns + c // side) * size + (r % side) * side + c % side] for r, c in places
+        ]
+
+    def _shape(self, batch: Any, i: int, count: int, picture: Any) -> list[int] | None:
+        """Rows and columns of a picture of which a model makes ``count`` cells."""
+        pixels = getattr(self.processor, "image_processor", None)
+        sizes = batch.get("image_grid_thw")
+        if sizes is not None:  # patches, some of which are merged
+            merge = int(getattr(pixels, "merge_size", 1))
+            return [int(sizes[i][1]) // merge, int(sizes[i][2]) // merge]
+        rows, columns = self._patches(picture)
+        merged = math.isqrt(rows * columns // count) if rows * columns else 0
+        if merged and rows % merged == 0 and columns % merged == 0 and rows * columns == count * merged * merged:
+            return [rows // merged, columns // merged]
+        size: Any = getattr(pixels, "size", None) or {}
+        with contextlib.suppress(TypeError, KeyError, AttributeError):
+            side = math.isqrt(count)
+            if size["height"] == size["width"] and side * side == count:
+                return [side, side]
+        return None
+
+    def _patches(self, picture: Any) -> tuple[int, int]:
+        """Rows and columns of patches by the processor; 0 where it does not say."""
+        count = getattr(self.processor, "get_n_patches", None)
+        if count is None:
+            return 0, 0
+        config = getattr(getattr(self.model, "config", None), "vision_config", None)
+        options: dict[str, Any] = {}
+        for name in ("patch_size", "spatial_merge_size"):
+            if name in inspect.signature(count).parameters:
+                options[name] = getattr(config, name, None)
+                with contextlib.suppress(AttributeError):
+                    options[name] = getattr(self.model, name)
+        if None in options.values():
+            return 0, 0
+        try:
+            columns, rows = count(picture.size, **options)
+        except Exception:  # not every processor can: the cells of the picture are counted then
+            return 0, 0
+        return int(rows), int(columns)
+
+
+def to_page_model(model: Any, *, text: bool = True) -> PageModel | None:
+    """The model of pages that is given or named; None for none and, if ``text`` may be meant, for the name of what is
+    not known to be a model of pages."""
+    if model is None and text or isinstance(model, PageModel):
+        return model
+    if isinstance(model, (tuple, list)):
+        pair: Sequence[Any] = cast("Any", model)
+        if len(pair) != 2:
+            raise TypeError(f"model has {len(pair)} parts; want a pair (model, processor)")
+        return PageModel(*pair)
+    if isinstance(model, (str, os.PathLike)):
+        is_page_model = not text or _processor_class(os.fspath(cast("str", model)), fetch=False) is not None
+        return PageModel(model) if is_page_model else None
+    kind = type(model).__name__
+    raise TypeError(f"model is a {kind}; want a name, a folder, a PageModel, or a pair (model, processor)")
+
+
+def _processor_class(name: str, *, fetch: bool) -> str | None:
+    """The name of the class of colpali-engine that a model's files name for its processor; None: they name no such one.
+    What is not in the hub's cache is fetched or, without ``fetch``, not there."""
+    if importlib.util.find_spec("colpali_engine") is None:
+        return None
+    for path in _files(name, fetch):
+        with contextlib.suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as f:
+            kind = str(cast("dict[str, Any]", json.load(f)).get("processor_class"))
+            if kind.startswith("Col") and _model_class(kind):
+                return kind
+    return None
+
+
+def _files(name: str, fetch: bool) -> Iterator[str]:
+    """The files of a model that may name the class of its processor."""
+    if os.path.isdir(name):
+        yield from (path for path in (os.path.join(name, file) for file in _PROCESSOR_FILES) if os.path.isfile(path))
+        return
+    name, revision = _parts(name)
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is None:
+        return
+    for file in _PROCESSOR_FILES:
+        if fetch:
+            hub = importlib.import_module("transformers.utils")
+            path = hub.cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
+        else:
+            hub, path = importlib.import_module("huggingface_hub"), None
+            with contextlib.suppress(ValueError):  # of what is no name of a model
+                path = hub.try_to_load_from_cache(name, file, revision=revision)
+        if isinstance(path, str):
+            yield path
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    """The name of a model at the hub, and its revision."""
+    name, _, revision = name.partition("@")
+    return name, revision or None
+
+
+def _model_class(processor_class: str) -> str | None:
+    """The class of the model that goes with one of a processor: of ColQwen2_5_Processor it is ColQwen2_5."""
+    name = processor_class.replace("Processor", "").rstrip("_")
+    models = importlib.util.find_spec("colpali_engine.models")
+    if models is None:
+        return None
+    return name if hasattr(importlib.import_module("colpali_engine.models"), name) else None
+
+
+def _load(name: str, device: Any) -> tuple[Any, Any]:
+    """A model and its processor, by name."""
+    if importlib.util.find_spec("colpali_engine") is None:
+        raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
+    kind = _processor_class(name, fetch=True)
+    if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=True)):
+        raise FileNotFoundError(
+            f"there is no folder of a model at {name}, the cache of the Hugging Face hub has no model of this name, and "
+            "none can be fetched"
+        )
+    if kind is None:
+        raise ValueError(
+            f"{name}: its files name no processor of colpali-engine (processor_class): load it with its own library, "
+            "and give the pair (model, processor)"
+        )
+    models, torch = importlib.import_module("colpali_engine.models"), importlib.import_module("torch")
+    if device is None:
+        device = importlib.import_module("colpali_engine.utils.torch_utils").get_torch_device("auto")
+    dtype = torch.float32 if str(device).startswith("cpu") else torch.bfloat16
+    place, revision = (name, None) if os.path.isdir(name) else _parts(name)
+    model = getattr(models, str(_model_class(kind))).from_pretrained(place, revision=revision, dtype=dtype)
+    return model.to(device).eval(), getattr(models, kind).from_pretrained(place, revision=revision)
+
+
+def _fingerprint(model: Any) -> str:
+    """A digest of samples of all tensors of a model, equal for the same weights in float32 and bfloat16."""
+    torch = importlib.import_module("torch")
+    digest = hashlib.sha256(type(model).__name__.encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // _SAMPLES)
+        sample = flat[::step][:_SAMPLES].to(torch.bfloat16).view(torch.int16).cpu().numpy()
+        digest.update(f"{name} {list(tensor.shape)} ".encode() + sample.tobytes())
+    return digest.hexdigest()
