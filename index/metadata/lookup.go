@@ -168,7 +168,11 @@ func (l *lookup) block(i int) (*block, error) {
 // cannot be told.
 func (l *lookup) ask(t *condition.Test, least condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
-	for i := range l.head.blocks {
+	blocks := len(l.head.blocks)
+	if !t.Whole() {
+		blocks = l.head.values
+	}
+	for i := range blocks {
 		bl, err := l.block(i)
 		if err != nil {
 			return err
