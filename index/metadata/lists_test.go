@@ -142,3 +142,17 @@ func fieldsOf(t require.TestingT, payload string) Fields {
 	require.NoError(t, err)
 	return fields
 }
+
+// BenchmarkReadFields reads a payload of scalars, and one of arrays.
+func BenchmarkReadFields(b *testing.B) {
+	for name, payload := range map[string]string{
+		"scalars": `{"percent":17,"price":3.25,"url":"https://example.org/articles/of/the/year/0000777","title":"Number 777 of many","lang":"en","author":{"name":"Ann","born":1970}}`,
+		"arrays":  `{"tags":["red","green","blue"],"authors":[{"name":"Ann","born":1970},{"name":"Bo","born":1980}],"numbers":[1,2,3,4,5,6,7,8,9,10]}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				fieldsOf(b, payload)
+			}
+		})
+	}
+}

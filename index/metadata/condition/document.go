@@ -180,7 +180,7 @@ func (o object) walk(e *Evaluation, within Field, depth int, visit func(Field, V
 		if left < 0 {
 			continue
 		}
-		f := MakeField(m.key)
+		f := MakeField(m.folded)
 		if within != "" {
 			f = within + "." + f
 		}
