@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -14,24 +15,30 @@ import (
 
 // entry is a value as it is kept: whole, or cut to its beginning and a hash.
 type entry struct {
-	condition.Value        // of a text that was cut, the beginning
-	cut             bool   // the text is longer
-	hash            uint64 // of all of it
+	condition.Value      // of a text that was cut, the beginning
+	cut             bool // the text is longer
+	form            condition.Form
+	hash            uint64 // of all of the text
 }
 
-func entryOf(v condition.Value) entry {
+func entryOf(v condition.Value, form condition.Form) entry {
 	if v.Kind != condition.Text || len(v.Text) <= maxText {
-		return entry{Value: v}
+		return entry{Value: v, form: form}
 	}
 	h := fnv.New64a()
 	h.Write([]byte(v.Text))
 	v.Text = strings.Clone(v.Text[:textPrefix])
-	return entry{Value: v, cut: true, hash: h.Sum64()}
+	return entry{Value: v, cut: true, hash: h.Sum64(), form: form}
 }
 
-// compare is the order of entries in a run, which is total: equal numbers of two kinds,
-// and texts with one beginning, are told apart.
+// compare is the order of entries in a run, which is total: equal values of two forms are
+// told apart.
 func (e *entry) compare(o *entry) int {
+	return cmp.Or(e.compareValue(o), cmp.Compare(e.form, o.form))
+}
+
+// compareValue tells equal numbers of two kinds apart, and texts with one beginning.
+func (e *entry) compareValue(o *entry) int {
 	if c := e.Value.Compare(o.Value); c != 0 {
 		return c
 	}
@@ -50,34 +57,39 @@ func (e *entry) compare(o *entry) int {
 	return 0
 }
 
-// Kinds of encoded entries.
+// Kinds of encoded entries, to which the form is added.
 const (
 	tagInteger = 1
 	tagReal    = 2
 	tagText    = 3
 	tagCut     = 4
+	tagForm    = 16 // times the form
 )
 
 // appendEntry encodes: a tag, then i64, f64, or the length (u8) and bytes of a text; of
 // one that was cut, the beginning and the hash (u64). Little-endian.
 func appendEntry(dst []byte, e *entry) []byte {
-	le := binary.LittleEndian
+	le, form := binary.LittleEndian, tagForm*byte(e.form)
 	switch {
 	case e.Kind == condition.Integer:
-		return le.AppendUint64(append(dst, tagInteger), uint64(e.Int))
+		return le.AppendUint64(append(dst, form+tagInteger), uint64(e.Int))
 	case e.Kind == condition.Real:
-		return le.AppendUint64(append(dst, tagReal), math.Float64bits(e.Real))
+		return le.AppendUint64(append(dst, form+tagReal), math.Float64bits(e.Real))
 	case e.cut:
-		return le.AppendUint64(append(append(dst, tagCut), e.Text...), e.hash)
+		return le.AppendUint64(append(append(dst, form+tagCut), e.Text...), e.hash)
 	}
-	return append(append(dst, tagText, byte(len(e.Text))), e.Text...)
+	return append(append(dst, form+tagText, byte(len(e.Text))), e.Text...)
 }
 
 func appendBytes(dst, b []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(b))), b...)
 }
 
+// appendBitmap has no bytes but the length for an empty one.
 func appendBitmap(dst []byte, bm *roaring.Bitmap) ([]byte, error) {
+	if bm.IsEmpty() {
+		return appendBytes(dst, nil), nil
+	}
 	bm = bm.Clone()
 	bm.RunOptimize()
 	b, err := bm.ToBytes()
@@ -127,7 +139,7 @@ func (r *reader) bytes() []byte {
 
 func (r *reader) bitmap(bm *roaring.Bitmap) {
 	b := r.bytes()
-	if r.failed {
+	if r.failed || len(b) == 0 {
 		return
 	}
 	// Into memory of its own: the file may be closed while the bitmap is in use.
@@ -146,15 +158,21 @@ func (r *reader) entry() entry {
 		f := math.Float64frombits(r.u64())
 		r.failed = r.failed || math.IsNaN(f)
 		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
-	case tagText:
+	case tagText, tagText + tagForm*byte(condition.Nested):
 		n := int(r.u8())
 		if n > maxText {
 			break
 		}
-		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}}
-	case tagCut:
+		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}, form: condition.Form(tag / tagForm)}
+	case tagCut, tagCut + tagForm*byte(condition.Nested):
 		text := r.string(textPrefix)
-		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, hash: r.u64()}
+		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, form: condition.Form(tag / tagForm), hash: r.u64()}
+	case tagInteger + tagForm*byte(condition.Boolean):
+		i := int64(r.u64())
+		if i != 0 && i != 1 {
+			break
+		}
+		return entry{Value: condition.Value{Kind: condition.Integer, Int: i}, form: condition.Boolean}
 	}
 	r.failed, r.b = true, nil
 	return entry{}

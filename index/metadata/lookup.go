@@ -29,8 +29,7 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, is condition.Truth) (
 		null := r.docs.Clone()
 		null.AndNot(unknown)
 		if h != nil {
-			null.AndNot(&h.numbers)
-			null.AndNot(&h.texts)
+			null.AndNot(h.given())
 		}
 		l.sure.Or(null)
 	}
@@ -39,8 +38,8 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, is condition.Truth) (
 	return l.sure, l.maybe, nil
 }
 
-// lookup finds documents by the value of a field: those that pass, and those of which it
-// is not known.
+// lookup finds documents by the values of a field: those with one that passes, and those
+// with one of which it is not known.
 type lookup struct {
 	ctx         context.Context
 	run         *Run
@@ -48,54 +47,83 @@ type lookup struct {
 	sure, maybe *roaring.Bitmap
 }
 
-// values adds the documents whose value passes.
-func (l *lookup) values(t *condition.Test, is condition.Truth) error {
-	blocks := l.head.blocks
-	split := sort.Search(len(blocks), func(i int) bool { return blocks[i].first.Kind == condition.Text })
-	if numbers, texts, never, ok := t.Points(); ok {
-		if is == condition.False {
-			if never {
-				return nil
-			}
-			return l.except(func() error { return l.points(numbers, texts, split) })
-		}
-		return l.points(numbers, texts, split)
+// leastFor is what a test must be at least of a value for documents to be found, or, where it
+// is to be False, to be left out.
+func leastFor(is condition.Truth) condition.Truth {
+	if is == condition.False {
+		return condition.Unknown
 	}
-	numbers, texts, ok := t.Spans(is)
-	if !ok {
-		return l.ask(t, is)
-	}
-	if err := l.spans(numbers, &l.head.numbers, 0, split); err != nil {
-		return err
-	}
-	return l.spans(texts, &l.head.texts, split, len(blocks))
+	return is
 }
 
-// except adds the documents with values that find does not find.
-func (l *lookup) except(find func() error) error {
-	err := find()
-	others := roaring.Or(&l.head.numbers, &l.head.texts)
-	others.AndNot(l.sure)
-	others.AndNot(l.maybe) // of these it is not known either way
-	l.sure = others
+// values adds the documents of which the field is not null and the test has a truth: it is
+// False where it is of all values.
+func (l *lookup) values(t *condition.Test, is condition.Truth) error {
+	if is == condition.False && t.Never() {
+		return nil
+	}
+	numbers, texts, ok := t.Spans(leastFor(is))
+	if ok && is == condition.False && !l.head.several && l.head.arrays.IsEmpty() { // one value decides
+		return l.within(condition.Complement(numbers), condition.Complement(texts))
+	}
+	var err error
+	if ok {
+		err = l.within(numbers, texts)
+	} else {
+		err = l.find(t, leastFor(is))
+	}
+	if is == condition.False {
+		others := l.head.given()
+		others.AndNot(l.sure)
+		l.maybe.AndNot(l.sure) // of these it is not known either way
+		others.AndNot(l.maybe)
+		l.sure = others
+	}
 	return err
 }
 
+// split is the first block of texts.
+func (h *fieldHead) split() int {
+	return sort.Search(h.values, func(i int) bool { return h.blocks[i].first.Kind == condition.Text })
+}
+
+// within adds the documents with a value in spans.
+func (l *lookup) within(numbers, texts []condition.Span) error {
+	split := l.head.split()
+	if err := l.spans(numbers, &l.head.numbers, 0, split); err != nil {
+		return err
+	}
+	return l.spans(texts, &l.head.texts, split, l.head.values)
+}
+
+// find adds the documents with a value, or the text of an array, of which a test that has no
+// spans is at least least.
+func (l *lookup) find(t *condition.Test, least condition.Truth) error {
+	if numbers, texts, ok := t.Points(); ok {
+		return l.points(numbers, texts)
+	}
+	return l.ask(t, least)
+}
+
 // points adds the documents with one of some values, which are in order.
-func (l *lookup) points(numbers, texts []condition.Value, split int) error {
+func (l *lookup) points(numbers, texts []condition.Value) error {
+	split := l.head.split()
 	byValue := func(e, o *entry) int { return e.Value.Compare(o.Value) } // 2 is 2.0
 	if err := l.match(entriesOf(numbers), byValue, 0, split); err != nil {
 		return err
 	}
 	entries := entriesOf(texts)
 	slices.SortFunc(entries, func(a, b entry) int { return a.compare(&b) }) // those that were cut are in order of their hash
-	return l.match(entries, (*entry).compare, split, len(l.head.blocks))
+	if err := l.match(entries, (*entry).compareValue, split, l.head.values); err != nil {
+		return err
+	}
+	return l.match(entries, (*entry).compareValue, l.head.values, len(l.head.blocks))
 }
 
 func entriesOf(values []condition.Value) []entry {
 	entries := make([]entry, len(values))
 	for i, v := range values {
-		entries[i] = entryOf(v)
+		entries[i] = entryOf(v, condition.Plain)
 	}
 	return entries
 }
@@ -152,10 +180,15 @@ func (l *lookup) block(i int) (*block, error) {
 	return l.run.block(l.head, i)
 }
 
-// ask asks the test of each value. Of those that were cut it cannot be told.
-func (l *lookup) ask(t *condition.Test, is condition.Truth) error {
+// ask asks the test of each value, and of the text of each array. Of those that were cut it
+// cannot be told.
+func (l *lookup) ask(t *condition.Test, least condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
-	for i := range l.head.blocks {
+	blocks := len(l.head.blocks)
+	if !t.Whole() {
+		blocks = l.head.values
+	}
+	for i := range blocks {
 		bl, err := l.block(i)
 		if err != nil {
 			return err
@@ -170,7 +203,7 @@ func (l *lookup) ask(t *condition.Test, is condition.Truth) error {
 				return err
 			}
 			passes[e] = condition.False
-			if truth == is {
+			if truth >= least {
 				passes[e] = condition.True
 			}
 		}
