@@ -14,7 +14,7 @@ import (
 
 // FormatVersion says which bytes are in the file. A program refuses a file of
 // another version.
-const FormatVersion = 3
+const FormatVersion = 4
 
 // FeatureVersion grows when the bytes stay readable but a rebuild is worth
 // while.

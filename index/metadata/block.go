@@ -12,8 +12,11 @@ import (
 type block struct {
 	entries []entry
 	docs    roaring.Bitmap
-	numbers []byte // u16 a document: which entry it has; none if there is one
+	numbers []byte // u16: which entries each document has, in order; none if there is one entry
 }
+
+// another is set in a number of which the document has another entry.
+const another = 1 << 15
 
 // value is the value of a block.
 func (r *Run) value(h *fieldHead, i int) ([]byte, error) {
@@ -57,37 +60,57 @@ func (r *Run) block(h *fieldHead, i int) (*block, error) {
 		bl.entries = append(bl.entries, in.entry())
 	}
 	if n > 1 && !in.failed {
-		bl.numbers = in.next(2 * int(bl.docs.GetCardinality()))
+		bl.numbers = in.next(len(in.b) &^ 1)
 	}
-	if n == 0 || in.end("") != nil {
+	if n == 0 || in.end("") != nil || !bl.sound() {
 		return nil, badBlock(h, i)
-	}
-	for i := range len(bl.numbers) / 2 {
-		if int(bl.number(i)) >= n {
-			return nil, badBlock(h, i)
-		}
 	}
 	return bl, nil
 }
 
-// number is which entry the i-th document has.
-func (b *block) number(i int) uint16 {
-	if b.numbers == nil {
-		return 0
+// sound reports whether each document has entries, in order.
+func (b *block) sound() bool {
+	if len(b.entries) == 1 {
+		return true
 	}
+	docs, least := uint64(0), 0
+	for i := range len(b.numbers) / 2 {
+		n := b.number(i)
+		entry := int(n &^ another)
+		if entry < least || entry >= len(b.entries) {
+			return false
+		}
+		if least = entry + 1; n&another == 0 {
+			docs, least = docs+1, 0
+		}
+	}
+	return least == 0 && docs == b.docs.GetCardinality()
+}
+
+// number is the i-th number.
+func (b *block) number(i int) uint16 {
 	return uint16(b.numbers[2*i]) | uint16(b.numbers[2*i+1])<<8
 }
 
-// visit visits the documents of the block with the numbers of their entries.
+// visit visits the documents of the block with the numbers of their entries, in order.
 func (b *block) visit(fn func(entry int, ordinal uint32)) {
 	i := 0
-	for it := b.docs.Iterator(); it.HasNext(); i++ {
-		fn(int(b.number(i)), it.Next())
+	for it := b.docs.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		if b.numbers == nil {
+			fn(0, ordinal)
+			continue
+		}
+		for more := true; more; i++ {
+			n := b.number(i)
+			more = n&another != 0
+			fn(int(n&^another), ordinal)
+		}
 	}
 }
 
-// add adds the documents of entries that pass to sure, and those of which it is not
-// known to maybe. There is a truth for each entry.
+// add adds the documents of entries that pass to sure, and those of entries of which it is
+// not known to maybe. There is a truth for each entry.
 func (b *block) add(sure, maybe *roaring.Bitmap, passes []condition.Truth) {
 	alike := true
 	for _, p := range passes {

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -26,8 +27,13 @@ type Builder struct {
 
 // column is a field of the documents of a run.
 type column struct {
-	present roaring.Bitmap // documents that have the field, be it null
-	forms   roaring.Bitmap // documents whose value is a boolean, an array or an object
+	present, nulls, open roaring.Bitmap // see [fieldHead]
+	values               list           // also those in arrays
+	arrays               list           // the texts of arrays
+}
+
+// list has the values of documents.
+type list struct {
 	numbers map[string]uint32
 	entries []entry  // distinct, as they came
 	pairs   []uint32 // the entry of each pair,
@@ -38,9 +44,10 @@ type column struct {
 type Fields []field
 
 type field struct {
-	name  condition.Field
-	value entry
-	form  condition.Form
+	name           condition.Field
+	null           bool // there is one, also in an array
+	open           bool // the values are not all there
+	values, arrays []entry
 }
 
 // ReadFields reads them. A payload that is no JSON object has none. The error is that of the
@@ -50,12 +57,63 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 		return nil, ctx.Err()
 	}
 	var all Fields
+	places := map[condition.Field]int{}
+	more := 0 // values beyond the first ones of fields
 	e := condition.NewEvaluation(ctx)
-	e.Document(payload, "", 0).Fields(maxDepth, func(f condition.Field, v condition.Value, form condition.Form) bool {
-		all = append(all, field{f, entryOf(v), form})
+	e.Document(payload, "", 0).Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
+		place, there := places[name]
+		if !there {
+			place = len(all)
+			places[name] = place
+			all = append(all, field{name: name})
+		}
+		f := &all[place]
+		if there {
+			more++
+			f.open = f.open || more > maxMembers
+		}
+		switch {
+		case f.open:
+			f.values, f.arrays, f.null = nil, nil, false
+		case v.Kind == condition.Null:
+			f.null = true
+		case form == condition.Whole:
+			f.arrays = append(f.arrays, entryOf(v, condition.Nested))
+		default:
+			f.values = append(f.values, entryOf(v, form))
+		}
 		return true
 	})
+	for i := range all {
+		all[i].settle(e)
+	}
 	return all, e.Err()
+}
+
+// settle leaves each value once, in order.
+func (f *field) settle(e *condition.Evaluation) {
+	for _, entries := range []*[]entry{&f.values, &f.arrays} {
+		if len(*entries) < 2 {
+			continue
+		}
+		steps := 0
+		slices.SortFunc(*entries, func(a, b entry) int {
+			if steps++; steps%4096 == 0 && e.Err() != nil {
+				return 0
+			}
+			return a.compare(&b)
+		})
+		*entries = slices.CompactFunc(*entries, func(a, b entry) bool { return a.compare(&b) == 0 })
+	}
+	for i := range max(len(f.values), 1) - 1 {
+		// 1 and 1.0 are one value of facets, which count entries.
+		if a, b := &f.values[i], &f.values[i+1]; a.IsNumber() && b.Kind == condition.Real && a.Compare(b.Value) == 0 {
+			f.open = true
+		}
+	}
+	if f.open {
+		f.values, f.arrays, f.null = nil, nil, false
+	}
 }
 
 // Add covers a document. A payload that is no JSON object has no fields. The error is that
@@ -82,11 +140,17 @@ func (b *Builder) AddFields(ordinal uint32, fields Fields) {
 			continue
 		}
 		c.present.Add(ordinal)
-		if f.value.Kind != condition.Null {
-			b.bytes += c.add(&f.value, ordinal)
+		if f.null {
+			c.nulls.Add(ordinal)
 		}
-		if f.form != condition.Plain {
-			c.forms.Add(ordinal)
+		if f.open {
+			c.open.Add(ordinal)
+		}
+		for i := range f.values {
+			b.bytes += c.values.add(&f.values[i], ordinal)
+		}
+		for i := range f.arrays {
+			b.bytes += c.arrays.add(&f.arrays[i], ordinal)
 		}
 	}
 }
@@ -101,7 +165,7 @@ func (b *Builder) column(f condition.Field) *column {
 		if b.fields == nil {
 			b.fields = map[condition.Field]*column{}
 		}
-		c = &column{numbers: map[string]uint32{}}
+		c = &column{}
 		b.fields[f] = c
 		b.bytes += 1024
 	}
@@ -109,17 +173,20 @@ func (b *Builder) column(f condition.Field) *column {
 }
 
 // add returns about the memory that it needs.
-func (c *column) add(e *entry, ordinal uint32) (bytes int64) {
+func (l *list) add(e *entry, ordinal uint32) (bytes int64) {
+	if l.numbers == nil {
+		l.numbers = map[string]uint32{}
+	}
 	var buf [64]byte
 	key := appendEntry(buf[:0], e)
-	n, there := c.numbers[string(key)]
+	n, there := l.numbers[string(key)]
 	if !there {
-		n = uint32(len(c.entries))
-		c.numbers[string(key)] = n
-		c.entries = append(c.entries, *e)
+		n = uint32(len(l.entries))
+		l.numbers[string(key)] = n
+		l.entries = append(l.entries, *e)
 		bytes = int64(len(key)+len(e.Text)) + 128
 	}
-	c.pairs, c.docs = append(c.pairs, n), append(c.docs, ordinal)
+	l.pairs, l.docs = append(l.pairs, n), append(l.docs, ordinal)
 	return bytes + 10
 }
 
@@ -163,11 +230,8 @@ func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap
 			continue
 		}
 		c.present.Or(present)
-		forms, err := r.forms(h)
-		if err != nil {
-			return err
-		}
-		c.forms.Or(roaring.And(forms, docs))
+		c.nulls.Or(roaring.And(&h.nulls, docs))
+		c.open.Or(roaring.And(&h.open, docs))
 		for i := range h.blocks {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -176,9 +240,13 @@ func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap
 			if err != nil {
 				return err
 			}
+			l := &c.values
+			if i >= h.values {
+				l = &c.arrays
+			}
 			bl.visit(func(n int, ordinal uint32) {
 				if docs.Contains(ordinal) {
-					b.bytes += c.add(&bl.entries[n], ordinal)
+					b.bytes += l.add(&bl.entries[n], ordinal)
 				}
 			})
 		}

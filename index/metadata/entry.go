@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -17,21 +18,27 @@ type entry struct {
 	condition.Value        // of a text that was cut, the beginning
 	cut             bool   // the text is longer
 	hash            uint64 // of all of it
+	form            condition.Form
 }
 
-func entryOf(v condition.Value) entry {
+func entryOf(v condition.Value, form condition.Form) entry {
 	if v.Kind != condition.Text || len(v.Text) <= maxText {
-		return entry{Value: v}
+		return entry{Value: v, form: form}
 	}
 	h := fnv.New64a()
 	h.Write([]byte(v.Text))
 	v.Text = strings.Clone(v.Text[:textPrefix])
-	return entry{Value: v, cut: true, hash: h.Sum64()}
+	return entry{Value: v, cut: true, hash: h.Sum64(), form: form}
 }
 
-// compare is the order of entries in a run, which is total: equal numbers of two kinds,
-// and texts with one beginning, are told apart.
+// compare is the order of entries in a run, which is total: equal values of two forms are
+// told apart.
 func (e *entry) compare(o *entry) int {
+	return cmp.Or(e.compareValue(o), cmp.Compare(e.form, o.form))
+}
+
+// compareValue tells equal numbers of two kinds apart, and texts with one beginning.
+func (e *entry) compareValue(o *entry) int {
 	if c := e.Value.Compare(o.Value); c != 0 {
 		return c
 	}
@@ -50,27 +57,28 @@ func (e *entry) compare(o *entry) int {
 	return 0
 }
 
-// Kinds of encoded entries.
+// Kinds of encoded entries, to which the form is added.
 const (
 	tagInteger = 1
 	tagReal    = 2
 	tagText    = 3
 	tagCut     = 4
+	tagForm    = 16 // times the form
 )
 
 // appendEntry encodes: a tag, then i64, f64, or the length (u8) and bytes of a text; of
 // one that was cut, the beginning and the hash (u64). Little-endian.
 func appendEntry(dst []byte, e *entry) []byte {
-	le := binary.LittleEndian
+	le, form := binary.LittleEndian, tagForm*byte(e.form)
 	switch {
 	case e.Kind == condition.Integer:
-		return le.AppendUint64(append(dst, tagInteger), uint64(e.Int))
+		return le.AppendUint64(append(dst, form+tagInteger), uint64(e.Int))
 	case e.Kind == condition.Real:
-		return le.AppendUint64(append(dst, tagReal), math.Float64bits(e.Real))
+		return le.AppendUint64(append(dst, form+tagReal), math.Float64bits(e.Real))
 	case e.cut:
-		return le.AppendUint64(append(append(dst, tagCut), e.Text...), e.hash)
+		return le.AppendUint64(append(append(dst, form+tagCut), e.Text...), e.hash)
 	}
-	return append(append(dst, tagText, byte(len(e.Text))), e.Text...)
+	return append(append(dst, form+tagText, byte(len(e.Text))), e.Text...)
 }
 
 func appendBytes(dst, b []byte) []byte {
@@ -139,25 +147,32 @@ func (r *reader) bitmap(bm *roaring.Bitmap) {
 
 // entry reads one.
 func (r *reader) entry() entry {
-	switch tag := r.u8(); tag {
-	case tagInteger:
-		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.u64())}}
-	case tagReal:
-		f := math.Float64frombits(r.u64())
-		r.failed = r.failed || math.IsNaN(f)
-		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
-	case tagText:
+	tag := r.u8()
+	e := entry{form: condition.Form(tag / tagForm)}
+	switch {
+	case tag == tagInteger, tag == tagForm*byte(condition.Boolean)+tagInteger:
+		e.Value = condition.Value{Kind: condition.Integer, Int: int64(r.u64())}
+		r.failed = r.failed || e.form == condition.Boolean && e.Int != 0 && e.Int != 1
+	case tag == tagReal:
+		e.Value = condition.Value{Kind: condition.Real, Real: math.Float64frombits(r.u64())}
+		r.failed = r.failed || math.IsNaN(e.Real)
+	case e.form != condition.Plain && e.form != condition.Nested:
+		r.failed = true
+	case tag%tagForm == tagText:
 		n := int(r.u8())
-		if n > maxText {
-			break
-		}
-		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}}
-	case tagCut:
-		text := r.string(textPrefix)
-		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, hash: r.u64()}
+		r.failed = r.failed || n > maxText
+		e.Value = condition.Value{Kind: condition.Text, Text: r.string(n)}
+	case tag%tagForm == tagCut:
+		e.Value = condition.Value{Kind: condition.Text, Text: r.string(textPrefix)}
+		e.cut, e.hash = true, r.u64()
+	default:
+		r.failed = true
 	}
-	r.failed, r.b = true, nil
-	return entry{}
+	if r.failed {
+		r.b = nil
+		return entry{}
+	}
+	return e
 }
 
 // end is an error if something was missing or is left.

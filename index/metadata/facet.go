@@ -14,7 +14,8 @@ import (
 )
 
 // Facet tells how many documents have each value of a field; each passage of a document counts
-// by itself. An array counts with each of its elements, once a document. What is null is no value.
+// by itself. A document counts once for each value that it has: those of an array are its elements,
+// and those of a field of objects in an array are the values in all of them. What is null is no value.
 type Facet struct {
 	Field   condition.Field `json:"field"`
 	Docs    uint64          `json:"docs"`    // that were asked
@@ -267,21 +268,22 @@ func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap
 	if err != nil {
 		return nil, err
 	}
-	if h != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(len(h.blocks)) {
+	if h != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(h.values) {
 		return docs, nil
 	}
 	open = roaring.And(docs, r.unknown(c.field, h))
+	if h != nil {
+		open.Or(roaring.And(docs, &h.cut))
+	}
 	known := roaring.AndNot(docs, open)
+	c.docs += known.GetCardinality()
 	if h == nil {
-		c.docs += known.GetCardinality()
 		c.missing += known.GetCardinality()
 		return open, nil
 	}
-	forms, err := r.forms(h)
-	if err != nil {
-		return nil, err
-	}
-	for i := range h.blocks {
+	c.missing += known.GetCardinality() - known.AndCardinality(&h.present)
+	c.null += known.AndCardinality(&h.nulls)
+	for i := range h.values {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -289,98 +291,36 @@ func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap
 		if err != nil {
 			return nil, err
 		}
-		if err := c.countBlock(bl, known, forms, open); err != nil {
+		if err := c.countBlock(bl, known); err != nil {
 			return nil, err
 		}
 	}
-	known.AndNot(open)
-	have := roaring.And(known, &h.present)
-	c.docs += known.GetCardinality()
-	c.missing += known.GetCardinality() - have.GetCardinality()
-	have.AndNot(&h.numbers)
-	have.AndNot(&h.texts)
-	c.null += have.GetCardinality()
 	return open, nil
 }
 
-// countBlock counts those of some documents that a block has, and opens those of which it
-// does not tell all.
-func (c *Counter) countBlock(bl *block, docs, forms, open *roaring.Bitmap) error {
-	counts := make([]struct{ plain, formed uint64 }, len(bl.entries))
-	var untold []uint32
+// countBlock counts those of some documents that a block has.
+func (c *Counter) countBlock(bl *block, docs *roaring.Bitmap) error {
+	counts := make([]uint64, len(bl.entries))
 	if len(bl.entries) == 1 {
-		here := roaring.And(&bl.docs, docs)
-		if bl.entries[0].cut {
-			open.Or(here)
-			return nil
-		}
-		counts[0].formed = here.AndCardinality(forms)
-		counts[0].plain = here.GetCardinality() - counts[0].formed
+		counts[0] = bl.docs.AndCardinality(docs)
 	} else {
 		bl.visit(func(n int, ordinal uint32) {
-			switch e := &bl.entries[n]; {
-			case !docs.Contains(ordinal):
-			case e.cut:
-				untold = append(untold, ordinal)
-			case e.mayBeFormed() && forms.Contains(ordinal):
-				counts[n].formed++
-			default:
-				counts[n].plain++
+			if docs.Contains(ordinal) {
+				counts[n]++
 			}
 		})
 	}
-	open.AddMany(untold)
 	for i, n := range counts {
-		if err := c.addEntry(&bl.entries[i], condition.Plain, n.plain); err != nil {
-			return err
+		if n == 0 {
+			continue
 		}
-		form := condition.Boolean
-		if bl.entries[i].Kind == condition.Text {
-			form = condition.Nested
+		e := &bl.entries[i]
+		if e.cut { // the head names the documents that have it
+			return fmt.Errorf("%w: field %s: a text that was cut", ErrFormat, c.field)
 		}
-		if err := c.addEntry(&bl.entries[i], form, n.formed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addEntry counts documents that have what an entry stands for.
-func (c *Counter) addEntry(e *entry, form condition.Form, docs uint64) error {
-	if docs == 0 {
-		return nil
-	}
-	var values []condition.Literal
-	null := false
-	err := condition.LiteralsOf(e.Value, form, func(l condition.Literal) error {
-		if l.Kind == condition.Null {
-			null = true
-		} else if !slices.Contains(values, l) { // they are few
-			values = append(values, l)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("%w: field %s: %w", ErrFormat, c.field, err)
-	}
-	if null {
-		c.null += docs
-	}
-	for _, l := range values {
-		if err := c.add(l, docs); err != nil {
+		if err := c.add(condition.LiteralOf(e.Value, e.form), n); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// mayBeFormed reports whether the value may be a boolean, an array or an object.
-func (e *entry) mayBeFormed() bool {
-	switch e.Kind {
-	case condition.Integer:
-		return e.Int == 0 || e.Int == 1
-	case condition.Text:
-		return e.Text != "" && (e.Text[0] == '[' || e.Text[0] == '{')
-	}
-	return false
 }

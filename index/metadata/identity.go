@@ -13,7 +13,7 @@ import (
 
 // ids looks single ids up, and otherwise asks each.
 func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Truth) (*roaring.Bitmap, error) {
-	_, ids, never, ok := t.Points()
+	_, ids, ok := t.Points()
 	if !ok {
 		return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
 			return condition.Value{Kind: condition.Text, Text: s.view.ID(ordinal)}
@@ -32,23 +32,23 @@ func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Trut
 			found.Add(ordinal)
 		}
 	}
-	return s.among(found, is, never), nil
+	return s.among(found, is, t.Never()), nil
 }
 
 // ordinals finds ordinals by their order.
 func (s *Selector) ordinals(ctx context.Context, t *condition.Test, is condition.Truth) (*roaring.Bitmap, error) {
 	found := roaring.New()
-	if points, _, never, ok := t.Points(); ok {
+	if points, _, ok := t.Points(); ok {
 		for _, p := range points {
 			found.AddRange(ordinalRange(&condition.Span{Low: p, High: p}))
 		}
-		return s.among(found, is, never), nil
+		return s.among(found, is, t.Never()), nil
 	}
-	if spans, _, ok := t.Spans(is); ok {
+	if spans, _, ok := t.Spans(leastFor(is)); ok {
 		for i := range spans {
 			found.AddRange(ordinalRange(&spans[i]))
 		}
-		return s.among(found, condition.True, false), nil
+		return s.among(found, is, t.Never()), nil
 	}
 	return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
 		return condition.Value{Kind: condition.Integer, Int: int64(ordinal)}

@@ -29,8 +29,7 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, is condition.Truth) (
 		null := r.docs.Clone()
 		null.AndNot(unknown)
 		if h != nil {
-			null.AndNot(&h.numbers)
-			null.AndNot(&h.texts)
+			null.AndNot(h.given())
 		}
 		l.sure.Or(null)
 	}
@@ -39,8 +38,8 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, is condition.Truth) (
 	return l.sure, l.maybe, nil
 }
 
-// lookup finds documents by the value of a field: those that pass, and those of which it
-// is not known.
+// lookup finds documents by the values of a field: those with one that passes, and those
+// with one of which it is not known.
 type lookup struct {
 	ctx         context.Context
 	run         *Run
@@ -48,37 +47,47 @@ type lookup struct {
 	sure, maybe *roaring.Bitmap
 }
 
-// values adds the documents whose value passes.
+// leastFor is what a test must be at least of a value for documents to be found, or, where it
+// is to be False, to be left out.
+func leastFor(is condition.Truth) condition.Truth {
+	if is == condition.False {
+		return condition.Unknown
+	}
+	return is
+}
+
+// values adds the documents of which the field is not null and the test has a truth: it is
+// False where it is of all values.
 func (l *lookup) values(t *condition.Test, is condition.Truth) error {
-	blocks := l.head.blocks
-	split := sort.Search(len(blocks), func(i int) bool { return blocks[i].first.Kind == condition.Text })
-	if numbers, texts, never, ok := t.Points(); ok {
-		if is == condition.False {
-			if never {
-				return nil
-			}
-			return l.except(func() error { return l.points(numbers, texts, split) })
-		}
+	if is == condition.False && t.Never() {
+		return nil
+	}
+	err := l.find(t, leastFor(is))
+	if is == condition.False {
+		others := l.head.given()
+		others.AndNot(l.sure)
+		l.maybe.AndNot(l.sure) // of these it is not known either way
+		others.AndNot(l.maybe)
+		l.sure = others
+	}
+	return err
+}
+
+// find adds the documents with a value of which the test is at least least.
+func (l *lookup) find(t *condition.Test, least condition.Truth) error {
+	values := l.head.blocks[:l.head.values]
+	split := sort.Search(len(values), func(i int) bool { return values[i].first.Kind == condition.Text })
+	if numbers, texts, ok := t.Points(); ok {
 		return l.points(numbers, texts, split)
 	}
-	numbers, texts, ok := t.Spans(is)
+	numbers, texts, ok := t.Spans(least)
 	if !ok {
-		return l.ask(t, is)
+		return l.ask(t, least)
 	}
 	if err := l.spans(numbers, &l.head.numbers, 0, split); err != nil {
 		return err
 	}
-	return l.spans(texts, &l.head.texts, split, len(blocks))
-}
-
-// except adds the documents with values that find does not find.
-func (l *lookup) except(find func() error) error {
-	err := find()
-	others := roaring.Or(&l.head.numbers, &l.head.texts)
-	others.AndNot(l.sure)
-	others.AndNot(l.maybe) // of these it is not known either way
-	l.sure = others
-	return err
+	return l.spans(texts, &l.head.texts, split, len(values))
 }
 
 // points adds the documents with one of some values, which are in order.
@@ -89,13 +98,16 @@ func (l *lookup) points(numbers, texts []condition.Value, split int) error {
 	}
 	entries := entriesOf(texts)
 	slices.SortFunc(entries, func(a, b entry) int { return a.compare(&b) }) // those that were cut are in order of their hash
-	return l.match(entries, (*entry).compare, split, len(l.head.blocks))
+	if err := l.match(entries, (*entry).compareValue, split, l.head.values); err != nil {
+		return err
+	}
+	return l.match(entries, (*entry).compareValue, l.head.values, len(l.head.blocks))
 }
 
 func entriesOf(values []condition.Value) []entry {
 	entries := make([]entry, len(values))
 	for i, v := range values {
-		entries[i] = entryOf(v)
+		entries[i] = entryOf(v, condition.Plain)
 	}
 	return entries
 }
@@ -152,8 +164,9 @@ func (l *lookup) block(i int) (*block, error) {
 	return l.run.block(l.head, i)
 }
 
-// ask asks the test of each value. Of those that were cut it cannot be told.
-func (l *lookup) ask(t *condition.Test, is condition.Truth) error {
+// ask asks the test of each value, and of the text of each array. Of those that were cut it
+// cannot be told.
+func (l *lookup) ask(t *condition.Test, least condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
 	for i := range l.head.blocks {
 		bl, err := l.block(i)
@@ -170,7 +183,7 @@ func (l *lookup) ask(t *condition.Test, is condition.Truth) error {
 				return err
 			}
 			passes[e] = condition.False
-			if truth == is {
+			if truth >= least {
 				passes[e] = condition.True
 			}
 		}

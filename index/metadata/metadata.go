@@ -1,6 +1,6 @@
 // Package metadata keeps what is derived from the fields of payloads, so that conditions
 // over them are answered without reading payloads: for each field its values in order,
-// and for each value a roaring bitmap of the documents that have it.
+// those in arrays among them, and for each value the documents that have it.
 //
 //	[Builder]   the payloads of a change → its runs, with the older ones that they take in
 //	[Run]       a test of a condition → documents that pass
@@ -13,8 +13,9 @@
 //
 // What is kept of a field is bounded. Text of more than 40 bytes is kept as its first 32
 // and a hash, so that it is found by equality, and by order up to what the beginning
-// tells; a run has at most 1,000 fields, each at most 4 keys deep. What is beyond that
-// has to be looked up in the payloads, and a Run says for which documents.
+// tells; a run has at most 1,000 fields, each of at most 8 keys; a document has at most
+// 131,072 elements of arrays. What is beyond that has to be looked up in the payloads, and a
+// Run says for which documents.
 package metadata
 
 import (
@@ -28,12 +29,13 @@ import (
 // Limits of what is kept. They are variables so that tests meet them; a run is to be read
 // with those that it was written with.
 var (
-	maxDepth     = 4
+	maxDepth     = 8
 	maxFields    = 1000
-	maxFieldName = 256 // bytes
-	maxText      = 40  // bytes of text that is kept as it is
-	textPrefix   = 32  // bytes of longer text
-	blockDocs    = 4096
+	maxFieldName = 256      // bytes
+	maxText      = 40       // bytes of text that is kept as it is
+	textPrefix   = 32       // bytes of longer text
+	maxMembers   = 1 << 17  // of the arrays of a document, together
+	blockDocs    = 4096     // at most 1 << 15
 	blockBytes   = 64 << 10 // of keys
 	inlineBytes  = 2048
 
@@ -48,8 +50,6 @@ var ErrFormat = errors.New("malformed field data")
 var keyHead = []byte("r")
 
 func fieldKey(f condition.Field) []byte { return append([]byte("f"), f...) }
-
-func formsKey(f condition.Field) []byte { return append([]byte("j"), f...) }
 
 func blockKey(field, block uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte("b"), field), block)

@@ -15,15 +15,33 @@ type Run struct {
 	docs    roaring.Bitmap
 	names   []condition.Field // in order
 	leftOut roaring.Bitmap    // documents with fields that are not among them
-	formed  []uint32          // numbers of the fields that have values of other forms than plain ones
 }
 
 // fieldHead is a field of a run.
 type fieldHead struct {
-	number                  uint32
-	present, numbers, texts roaring.Bitmap
-	blocks                  []blockEnds
-	inline                  [][]byte // the blocks, where they are in the head
+	number  uint32
+	present roaring.Bitmap // documents that have the field, be it null
+	nulls   roaring.Bitmap // those with null, also in an array
+	open    roaring.Bitmap // those of which nothing else is kept
+	numbers roaring.Bitmap // those with a number
+	texts   roaring.Bitmap // those with a text, also of an object
+	cut     roaring.Bitmap // those with a text of which the beginning is kept
+	arrays  roaring.Bitmap // those with an array
+	blocks  []blockEnds
+	values  int      // how many blocks are of values; the others are of arrays
+	inline  [][]byte // the blocks, where they are in the head
+}
+
+// bitmaps are those of the head, in the order in which they are written.
+func (h *fieldHead) bitmaps() []*roaring.Bitmap {
+	return []*roaring.Bitmap{&h.present, &h.nulls, &h.open, &h.numbers, &h.texts, &h.cut, &h.arrays}
+}
+
+// given are the documents of which the field is not null. The bitmap is the caller's.
+func (h *fieldHead) given() *roaring.Bitmap {
+	docs := roaring.Or(&h.numbers, &h.texts)
+	docs.Or(&h.arrays)
+	return docs
 }
 
 // blockEnds are the first and the last entry of a block.
@@ -46,38 +64,10 @@ func Open(get func(key []byte) ([]byte, error)) (*Run, error) {
 		r.names = append(r.names, condition.Field(in.bytes()))
 	}
 	in.bitmap(&r.leftOut)
-	r.readFormed(&in)
 	if !slices.IsSorted(r.names) || len(slices.Compact(slices.Clone(r.names))) != len(r.names) {
 		in.failed = true
 	}
 	return r, in.end("head of a run")
-}
-
-// readFormed reads which fields have booleans, arrays or objects.
-func (r *Run) readFormed(in *reader) {
-	numbers := reader{b: in.bytes()}
-	for len(numbers.b) > 0 {
-		n := numbers.u32()
-		numbers.failed = numbers.failed || int(n) >= len(r.names) || len(r.formed) > 0 && n <= r.formed[len(r.formed)-1]
-		r.formed = append(r.formed, n)
-	}
-	in.failed = in.failed || numbers.failed
-}
-
-// forms are the documents whose value in a field is a boolean, an array or an object.
-func (r *Run) forms(h *fieldHead) (*roaring.Bitmap, error) {
-	docs := roaring.New()
-	if _, ok := slices.BinarySearch(r.formed, h.number); !ok {
-		return docs, nil
-	}
-	f := r.names[h.number]
-	b, err := r.get(formsKey(f))
-	if err != nil {
-		return nil, err
-	}
-	in := reader{b: b}
-	in.bitmap(docs)
-	return docs, in.end(fmt.Sprintf("forms of field %s", f))
 }
 
 // field reads a field, nil if the run has none of the name.
@@ -92,10 +82,12 @@ func (r *Run) field(f condition.Field) (*fieldHead, error) {
 	}
 	h := &fieldHead{number: uint32(number)}
 	in := reader{b: b}
-	in.bitmap(&h.present)
-	in.bitmap(&h.numbers)
-	in.bitmap(&h.texts)
+	for _, docs := range h.bitmaps() {
+		in.bitmap(docs)
+	}
+	h.values = int(in.u32())
 	n := int(in.u32())
+	in.failed = in.failed || h.values > n
 	for range n {
 		if in.failed {
 			break
@@ -135,5 +127,5 @@ func (r *Run) unknown(f condition.Field, h *fieldHead) *roaring.Bitmap {
 	case h == nil:
 		return &r.leftOut
 	}
-	return roaring.New()
+	return &h.open
 }

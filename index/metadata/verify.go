@@ -83,7 +83,7 @@ func differ(stored, derived *Builder) (what string, err error) {
 				return "", err
 			}
 		}
-		if !slices.EqualFunc(values[0], values[1], bytes.Equal) || !stored.fields[f].forms.Equals(&derived.fields[f].forms) {
+		if !slices.EqualFunc(values[0], values[1], bytes.Equal) {
 			return fmt.Sprintf("field %s", f), nil
 		}
 	}

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"maps"
@@ -27,11 +28,7 @@ func (b *Builder) write(put func(key, value []byte) error) error {
 	if head, err = appendBitmap(head, &b.leftOut); err != nil {
 		return err
 	}
-	formed, err := b.writeForms(names, put)
-	if err != nil {
-		return err
-	}
-	if err := put(slices.Clone(keyHead), appendBytes(head, formed)); err != nil {
+	if err := put(slices.Clone(keyHead), head); err != nil {
 		return err
 	}
 	for i, f := range names {
@@ -42,70 +39,46 @@ func (b *Builder) write(put func(key, value []byte) error) error {
 	return nil
 }
 
-// writeForms gives out, by field, the documents with values whose kind does not tell their
-// form in JSON, and returns the numbers of the fields that have some.
-func (b *Builder) writeForms(names []condition.Field, put func(key, value []byte) error) (formed []byte, err error) {
-	for i, f := range names {
-		forms := &b.fields[f].forms
-		if forms.IsEmpty() {
-			continue
-		}
-		formed = binary.LittleEndian.AppendUint32(formed, uint32(i))
-		value, err := appendBitmap(nil, forms)
-		if err != nil {
-			return nil, err
-		}
-		if err := put(formsKey(f), value); err != nil {
-			return nil, err
-		}
-	}
-	return formed, nil
-}
-
 // write gives out the field: its head, and blocks unless they are so small that they
 // are in the head.
 func (c *column) write(f condition.Field, number uint32, put func(key, value []byte) error) error {
-	order := make([]uint32, len(c.entries)) // entries in order
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortFunc(order, func(i, j uint32) int { return c.entries[i].compare(&c.entries[j]) })
-	docs, ends := c.byEntry(order)
-
-	var numbers, texts roaring.Bitmap
-	var blocks [][]byte
-	var directory []byte
+	h := fieldHead{present: c.present, nulls: c.nulls, open: c.open}
+	var blocks, directory [][]byte
 	total := 0
-	for lo := 0; lo < len(order); {
-		hi := c.blockEnd(order, ends, lo)
-		first, last := &c.entries[order[lo]], &c.entries[order[hi-1]]
-		from := uint32(0)
-		if lo > 0 {
-			from = ends[lo-1]
-		}
-		kind := &numbers
-		if first.Kind == condition.Text {
-			kind = &texts
-		}
-		kind.AddMany(docs[from:ends[hi-1]])
-		block, err := c.block(order[lo:hi], docs, from, ends[lo:hi])
+	for _, l := range []*list{&c.values, &c.arrays} {
+		h.values = len(blocks) // once the arrays are next
+		err := l.write(func(first, last *entry, docs []uint32, block []byte) {
+			switch {
+			case l == &c.arrays:
+				h.arrays.AddMany(docs)
+			case first.Kind == condition.Text:
+				h.texts.AddMany(docs)
+			default:
+				h.numbers.AddMany(docs)
+			}
+			directory = append(directory, appendEntry(appendEntry(nil, first), last))
+			blocks = append(blocks, block)
+			total += len(block)
+		})
 		if err != nil {
 			return err
 		}
-		directory = appendEntry(appendEntry(directory, first), last)
-		blocks = append(blocks, block)
-		total += len(block)
-		lo = hi
+	}
+	for i, e := range c.values.pairs {
+		if c.values.entries[e].cut {
+			h.cut.Add(c.values.docs[i])
+		}
 	}
 	var head []byte
 	var err error
-	for _, bm := range []*roaring.Bitmap{&c.present, &numbers, &texts} {
-		if head, err = appendBitmap(head, bm); err != nil {
+	for _, docs := range h.bitmaps() {
+		if head, err = appendBitmap(head, docs); err != nil {
 			return err
 		}
 	}
+	head = binary.LittleEndian.AppendUint32(head, uint32(h.values))
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(blocks)))
-	head = append(head, directory...)
+	head = append(head, bytes.Join(directory, nil)...)
 	inline := total <= inlineBytes
 	if inline {
 		head = append(head, 1)
@@ -126,15 +99,36 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	return nil
 }
 
+// write gives out blocks in order, with their first and last entries and their documents.
+func (l *list) write(put func(first, last *entry, docs []uint32, block []byte)) error {
+	order := make([]uint32, len(l.entries)) // entries in order
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(i, j uint32) int { return l.entries[i].compare(&l.entries[j]) })
+	docs, ends := l.byEntry(order)
+	from := uint32(0)
+	for lo := 0; lo < len(order); {
+		hi := l.blockEnd(order, ends, lo)
+		block, err := l.block(order[lo:hi], docs, from, ends[lo:hi])
+		if err != nil {
+			return err
+		}
+		put(&l.entries[order[lo]], &l.entries[order[hi-1]], docs[from:ends[hi-1]], block)
+		from, lo = ends[hi-1], hi
+	}
+	return nil
+}
+
 // byEntry sorts the documents by the place of their entry in the order, then by
 // number, and returns where those of each entry end.
-func (c *column) byEntry(order []uint32) (docs, ends []uint32) {
+func (l *list) byEntry(order []uint32) (docs, ends []uint32) {
 	place := make([]uint32, len(order))
 	for p, e := range order {
 		place[e] = uint32(p)
 	}
 	ends = make([]uint32, len(order))
-	for _, e := range c.pairs {
+	for _, e := range l.pairs {
 		ends[place[e]]++
 	}
 	sum := uint32(0)
@@ -144,10 +138,10 @@ func (c *column) byEntry(order []uint32) (docs, ends []uint32) {
 		sum += n
 		ends[p] = sum
 	}
-	docs = make([]uint32, len(c.docs))
-	for i, e := range c.pairs {
+	docs = make([]uint32, len(l.docs))
+	for i, e := range l.pairs {
 		p := place[e]
-		docs[next[p]] = c.docs[i]
+		docs[next[p]] = l.docs[i]
 		next[p]++
 	}
 	for p, end := range ends {
@@ -162,15 +156,15 @@ func (c *column) byEntry(order []uint32) (docs, ends []uint32) {
 
 // blockEnd is where the block ends that begins with an entry: a block has entries of
 // one kind, and of many documents one.
-func (c *column) blockEnd(order, ends []uint32, lo int) int {
+func (l *list) blockEnd(order, ends []uint32, lo int) int {
 	from := uint32(0)
 	if lo > 0 {
 		from = ends[lo-1]
 	}
-	text := c.entries[order[lo]].Kind == condition.Text
+	text := l.entries[order[lo]].Kind == condition.Text
 	size := 0
 	for hi := lo; hi < len(order); hi++ {
-		e := &c.entries[order[hi]]
+		e := &l.entries[order[hi]]
 		size += len(e.Text) + 10
 		if hi > lo && (ends[hi]-from > uint32(blockDocs) || size > blockBytes || (e.Kind == condition.Text) != text) {
 			return hi
@@ -180,8 +174,9 @@ func (c *column) blockEnd(order, ends []uint32, lo int) int {
 }
 
 // block encodes: the bitmap of the documents, the number of entries, the entries and,
-// where there are several, which of them (u16) each document has.
-func (c *column) block(order []uint32, docs []uint32, from uint32, ends []uint32) ([]byte, error) {
+// where there are several, which of them (u16) each document has, [another] being set in
+// those that another one follows.
+func (l *list) block(order []uint32, docs []uint32, from uint32, ends []uint32) ([]byte, error) {
 	all := docs[from:ends[len(ends)-1]]
 	out, err := appendBitmap(nil, roaring.BitmapOf(all...))
 	if err != nil {
@@ -189,7 +184,7 @@ func (c *column) block(order []uint32, docs []uint32, from uint32, ends []uint32
 	}
 	out = binary.LittleEndian.AppendUint32(out, uint32(len(order)))
 	for _, e := range order {
-		out = appendEntry(out, &c.entries[e])
+		out = appendEntry(out, &l.entries[e])
 	}
 	if len(order) == 1 {
 		return out, nil
@@ -203,9 +198,13 @@ func (c *column) block(order []uint32, docs []uint32, from uint32, ends []uint32
 		}
 		pairs = append(pairs, pair{doc, entry})
 	}
-	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Compare(a.doc, b.doc) })
-	for _, p := range pairs {
-		out = binary.LittleEndian.AppendUint16(out, uint16(p.entry))
+	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.doc, b.doc), cmp.Compare(a.entry, b.entry)) })
+	for i, p := range pairs {
+		n := uint16(p.entry)
+		if i+1 < len(pairs) && pairs[i+1].doc == p.doc {
+			n |= another
+		}
+		out = binary.LittleEndian.AppendUint16(out, n)
 	}
 	return out, nil
 }

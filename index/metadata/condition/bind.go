@@ -101,8 +101,9 @@ func (b *binder) test(n *node) (*Test, error) {
 		t.op = opIn // the same, also of NULL
 	}
 	if n.op != opConstant {
-		t.keys = n.field.Keys()
+		t.path = n.field.path()
 	}
+	t.whole = t.op == opLike || t.op == opRegexp
 	for _, o := range n.operands {
 		v := o.value
 		if o.param >= 0 {
@@ -269,7 +270,9 @@ func (b *bound) sortLists() {
 		p.sortLists()
 	}
 	if b.join == "" && b.test.op == opIn {
-		b.test.points, b.test.operands = newPoints(b.test.operands), nil
+		t := b.test
+		t.points, t.operands = newPoints(t.operands), nil
+		t.whole = slices.ContainsFunc(t.points.texts, func(v Value) bool { return strings.HasPrefix(v.Text, "[") })
 	}
 }
 

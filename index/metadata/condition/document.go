@@ -34,46 +34,57 @@ type member struct {
 	valued bool
 }
 
-// Value is the value of a field, NULL if the document has none.
-func (d *Document) Value(f Field) Value { return d.value(f.Keys()) }
-
 // Has tells whether the payload has a field, be it null.
-func (d *Document) Has(f Field) bool { return d.find(f.Keys()) != nil }
-
-func (d *Document) value(keys []string) Value {
-	if len(keys) == 1 {
-		switch Field(keys[0]) {
-		case FieldID:
-			return textValue(d.id)
-		case FieldOrdinal:
-			return intValue(int64(d.ordinal))
-		}
-	}
-	m := d.find(keys)
-	if m == nil {
-		return Value{}
-	}
-	if !m.valued {
-		m.value, m.valued = validJSON(d.e, m.raw), true
-	}
-	return m.value
+func (d *Document) Has(f Field) (there bool) {
+	d.find(f.path(), func(*member) bool {
+		there = true
+		return false
+	})
+	return there
 }
 
-// find is the member that keys lead to, nil if there is none.
-func (d *Document) find(keys []string) *member {
-	o := d.object()
-	for _, key := range keys[:len(keys)-1] {
-		m := o.find(key)
-		if m == nil {
-			return nil
-		}
-		o = m.object(d.e)
-	}
-	return o.find(keys[len(keys)-1])
+// find calls visit with all that a path leads to, which is keys with dots between them:
+// through objects, arrays of objects, and keys that have dots themselves. It ends, with
+// false, when visit returns false or the evaluation has ended.
+func (d *Document) find(path string, visit func(*member) bool) bool {
+	return d.object().find(d.e, path, visit)
 }
 
-// find is the member of a key in lower case.
-func (o object) find(key string) *member {
+func (o object) find(e *Evaluation, path string, visit func(*member) bool) bool {
+	for end := 0; ; end++ { // each dot may be one between keys, or one in a key
+		if dot := strings.IndexByte(path[end:], '.'); dot >= 0 {
+			end += dot
+		} else {
+			end = len(path)
+		}
+		switch m := o.member(path[:end]); {
+		case m == nil:
+		case end == len(path):
+			return visit(m)
+		case !m.find(e, path[end+1:], visit):
+			return false
+		}
+		if end == len(path) {
+			return true
+		}
+		if e.ended(1) {
+			return false
+		}
+	}
+}
+
+// find goes on from a member.
+func (m *member) find(e *Evaluation, path string, visit func(*member) bool) bool {
+	if m.raw[0] != '[' {
+		return m.object(e).find(e, path, visit)
+	}
+	return eachElement(e, m.raw, func(raw []byte) bool {
+		return raw[0] != '{' || readObject(e, raw).find(e, path, visit)
+	})
+}
+
+// member is the member of a key in lower case, nil if there is none.
+func (o object) member(key string) *member {
 	i, ok := slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
 	if !ok {
 		return nil
@@ -81,11 +92,21 @@ func (o object) find(key string) *member {
 	return &o[i]
 }
 
+// valueOf is the value of the member as a whole.
+func (m *member) valueOf(e *Evaluation) Value {
+	if !m.valued {
+		m.value, m.valued = validJSON(e, m.raw), true
+	}
+	return m.value
+}
+
 func (d *Document) object() object {
 	if !d.opened {
 		d.opened = true
 		if raw := bytes.TrimSpace(d.raw); len(raw) > 0 && raw[0] == '{' && valid(d.e, raw) {
-			d.fields = readObject(d.e, raw)
+			d.fields = slices.DeleteFunc(readObject(d.e, raw), func(m member) bool {
+				return Field(m.folded) == FieldID || Field(m.folded) == FieldOrdinal
+			})
 		}
 	}
 	return d.fields
@@ -135,27 +156,47 @@ func readObject(e *Evaluation, raw []byte) object {
 	return last
 }
 
-// Fields calls visit for each field that is in the payload, in order of the keys,
-// with its value and the form of that; of an object also for the fields in it, down to so many
-// keys. It ends when visit returns false, or the evaluation has ended. [FieldID] and [FieldOrdinal] are left out.
+// Fields calls visit for the fields that are in the payload, in order of the keys, with their
+// values and the form of these. An array is [Whole], and is followed by its elements. Of an
+// object, and of those in an array, the fields within follow, down to names of so many keys.
+// It ends when visit returns false, or the evaluation has ended. [FieldID] and
+// [FieldOrdinal] are left out.
 func (d *Document) Fields(depth int, visit func(Field, Value, Form) bool) bool {
-	return d.object().walk(d.e, nil, depth, visit)
+	return d.object().walk(d.e, "", depth, visit)
 }
 
-func (o object) walk(e *Evaluation, path []string, depth int, visit func(Field, Value, Form) bool) bool {
+// walk visits fields within the one of a name, with names of at most so many keys more.
+func (o object) walk(e *Evaluation, within Field, depth int, visit func(Field, Value, Form) bool) bool {
 	for i := range o {
 		m := &o[i]
-		path := append(path, m.folded)
-		f := MakeField(path...)
-		if f == FieldID || f == FieldOrdinal {
+		left := depth - 1 - strings.Count(m.folded, ".")
+		if left < 0 {
 			continue
 		}
-		v := validJSON(e, m.raw)
-		if e.ended(1) || !visit(f, v, formOf(m.raw)) {
+		f := MakeField(m.key)
+		if within != "" {
+			f = within + "." + f
+		}
+		form := formOf(m.raw)
+		if m.raw[0] == '[' {
+			form = Whole
+		}
+		if v := validJSON(e, m.raw); e.ended(1) || !visit(f, v, form) {
 			return false
 		}
-		if m.raw[0] == '{' && len(path) < depth && !m.object(e).walk(e, path, depth, visit) {
-			return false
+		switch m.raw[0] {
+		case '{':
+			if left > 0 && !m.object(e).walk(e, f, left, visit) {
+				return false
+			}
+		case '[':
+			within := func(raw []byte) bool {
+				return visit(f, validJSON(e, raw), formOf(raw)) &&
+					(left == 0 || raw[0] != '{' || readObject(e, raw).walk(e, f, left, visit))
+			}
+			if !eachElement(e, m.raw, within) {
+				return false
+			}
 		}
 	}
 	return true

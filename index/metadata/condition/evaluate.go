@@ -84,17 +84,47 @@ func (b *bound) truth(e *Evaluation, d *Document) Truth {
 	if b.test.op == opConstant {
 		return truthOf(b.test.constant)
 	}
-	return b.test.truth(e, d.evaluated(e, b.test.keys))
+	return b.test.holds(e, d)
 }
 
-// evaluated is the value of a field, which counts as a step for each byte that is read.
-func (d *Document) evaluated(e *Evaluation, keys []string) Value {
-	if !d.opened && e.ended(len(d.raw)) {
-		return Value{}
+// holds is the value of the test for a document. What is read counts as a step for each byte.
+func (t *Test) holds(e *Evaluation, d *Document) Truth {
+	switch t.Field {
+	case FieldID:
+		return t.truth(e, textValue(d.id))
+	case FieldOrdinal:
+		return t.truth(e, intValue(int64(d.ordinal)))
 	}
-	v := d.value(keys)
-	e.ended(1 + len(v.Text))
-	return v
+	if !d.opened && e.ended(len(d.raw)) {
+		return Unknown
+	}
+	there, most := false, False
+	value := func(v Value) bool {
+		e.ended(1 + len(v.Text))
+		there = true
+		most = max(most, t.truth(e, v))
+		return most < True && t.op != opIsNull
+	}
+	element := func(raw []byte) bool { return raw[0] == 'n' || value(validJSON(e, raw)) }
+	d.find(t.path, func(m *member) bool {
+		switch {
+		case m.raw[0] == 'n':
+			return true
+		case m.raw[0] != '[' || t.op == opIsNull:
+			return value(m.valueOf(e))
+		case t.whole && !value(m.valueOf(e)):
+			return false
+		}
+		there = true
+		return eachElement(e, m.raw, element)
+	})
+	switch {
+	case !there:
+		return t.truth(e, Value{})
+	case t.Never():
+		return max(most, Unknown)
+	}
+	return most
 }
 
 // searchedAtOnce bounds the bytes of a text, times the instructions of a pattern, for

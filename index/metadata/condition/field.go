@@ -2,9 +2,10 @@ package condition
 
 import "strings"
 
-// Field names a field of a document: the keys that lead to it, as a condition would
-// write them, in the lower case of ASCII. Keys are separated by dots, and those that
-// are not plain names are in double quotes: lang, author.name, "publication date".
+// Field names a field of a document: the keys that lead to it, with dots between them, in
+// the lower case of ASCII. A dot may lead into an object or be part of a key: a name stands
+// for both. It is written as in a condition, which has what is not a plain name between two
+// dots in double quotes: lang, author.name, "publication date".
 type Field string
 
 // The fields that each document has, whatever its payload says.
@@ -18,7 +19,7 @@ const (
 // MakeField is the field that keys lead to.
 func MakeField(keys ...string) Field {
 	var b strings.Builder
-	for i, key := range keys {
+	for i, key := range strings.Split(strings.Join(keys, "."), ".") {
 		if i > 0 {
 			b.WriteByte('.')
 		}
@@ -34,7 +35,16 @@ func MakeField(keys ...string) Field {
 	return Field(b.String())
 }
 
-// Keys are the keys that lead to the field, in lower case; the inverse of MakeField.
+// path is what is found in documents: the keys with dots between them.
+func (f Field) path() string {
+	if !strings.Contains(string(f), `"`) {
+		return string(f)
+	}
+	return strings.Join(f.Keys(), ".")
+}
+
+// Keys are the keys that lead to the field, in lower case, if no key has a dot; the inverse of
+// MakeField.
 func (f Field) Keys() []string {
 	var keys []string
 	for s := string(f); ; s = s[1:] {

@@ -2,7 +2,6 @@ package condition
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strconv"
 )
@@ -15,6 +14,7 @@ const (
 	Plain   Form = iota // a number, a text, or null
 	Boolean             // true and false, which are the Integers 1 and 0
 	Nested              // an array or an object, which is the Text of its JSON
+	Whole               // an array as well as its elements: see [Document.Fields]
 )
 
 // Literal is a value as JSON writes it: true is not 1, and an array is no text. Numbers
@@ -54,58 +54,50 @@ func (l Literal) String() string {
 // MarshalJSON writes the literal as it stands in a payload.
 func (l Literal) MarshalJSON() ([]byte, error) { return []byte(l.String()), nil }
 
+// LiteralOf is the literal of a value of a form.
+func LiteralOf(v Value, form Form) Literal {
+	l := plain(v)
+	l.Form = form
+	return l
+}
+
 // Literals calls visit with what the payload has in a field: the elements of an array one
 // by one, also those that are alike, and anything else as it is. It tells whether the
 // payload has the field, be it null. If the evaluation has ended, not all are visited.
 func (d *Document) Literals(f Field, visit func(Literal) error) (there bool, err error) {
-	m := d.find(f.Keys())
-	if m == nil {
-		return false, nil
+	element := func(raw []byte) bool {
+		err = visit(literalOf(d.e, raw))
+		return err == nil
 	}
-	return true, eachLiteral(d.e, m.raw, visit)
-}
-
-// LiteralsOf calls visit as [Document.Literals] does, with what a value of a form stands
-// for.
-func LiteralsOf(v Value, form Form, visit func(Literal) error) error {
-	switch form {
-	case Nested:
-		if raw := []byte(v.Text); json.Valid(raw) && formOf(raw) == Nested {
-			return eachLiteral(nil, raw, visit)
+	d.find(f.path(), func(m *member) bool {
+		there = true
+		if m.raw[0] == '[' {
+			return eachElement(d.e, m.raw, element)
 		}
-		return fmt.Errorf("%q is no array or object", v.Text)
-	case Boolean:
-		return visit(Literal{v, Boolean})
-	}
-	return visit(plain(v))
+		return element(m.raw)
+	})
+	return there, err
 }
 
-// eachLiteral visits what valid JSON has without white space around it.
-func eachLiteral(e *Evaluation, raw []byte, visit func(Literal) error) error {
-	if raw[0] != '[' {
-		return visit(literalOf(e, raw))
-	}
+// eachElement visits the elements of an array of valid JSON. It ends, with false, when visit
+// returns false or the evaluation has ended.
+func eachElement(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool {
 	at := skipSpace(raw, 1)
 	for raw[at] != ']' {
 		end := valueEnd(e, raw, at)
-		if end == len(raw) || e.ended(1) {
-			break
-		}
-		if err := visit(literalOf(e, raw[at:end])); err != nil {
-			return err
+		if end == len(raw) || e.ended(1) || !visit(raw[at:end:end]) {
+			return false
 		}
 		if at = skipSpace(raw, end); raw[at] == ',' {
 			at = skipSpace(raw, at+1)
 		}
 	}
-	return nil
+	return true
 }
 
 // literalOf is the literal of valid JSON without white space around it.
 func literalOf(e *Evaluation, raw []byte) Literal {
-	l := plain(validJSON(e, raw))
-	l.Form = formOf(raw)
-	return l
+	return LiteralOf(validJSON(e, raw), formOf(raw))
 }
 
 func formOf(raw []byte) Form {

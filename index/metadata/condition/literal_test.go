@@ -61,6 +61,7 @@ func TestLiterals(t *testing.T) {
 func TestParseField(t *testing.T) {
 	for text, want := range map[string]Field{
 		"lang": "lang", " Author . Name": "author.name", `"publication date"."in"`: `"publication date"."in"`, "a.in": `a."in"`, "_id": "_id", `"a"`: "a",
+		`"a.b c".d`: `a."b c".d`, `"author.name"`: "author.name", `"..x"`: `""."".x`,
 	} {
 		f, err := ParseField(text)
 		require.NoError(t, err)

@@ -91,7 +91,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 	}
 	had := (&Document{raw: payload}).object()
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		if len(f[key]) > 0 && had.find(fold(key)) == nil {
+		if len(f[key]) > 0 && had.member(fold(key)) == nil {
 			add(key, f[key])
 		}
 	}

@@ -30,28 +30,22 @@ func (s *Span) Below(v Value) bool {
 	return c < 0 || c == 0 && s.HighOpen
 }
 
-// Spans are the numbers and the texts for which the test has a truth, True or False:
-// disjoint spans in ascending order. ok is false for a test that has none: =, and IN, of
-// which there are Points, and LIKE and REGEXP, which are to be asked of each value. NULL
-// is in no span; ask Truth.
-func (t *Test) Spans(is Truth) (numbers, texts []Span, ok bool) {
+// Spans are the numbers and the texts for which the test is at least least, which is True or
+// Unknown: disjoint spans in ascending order. ok is false for a test that has none: =, and
+// IN, of which there are Points, and LIKE and REGEXP, which are to be asked of each value.
+// NULL is in no span; ask Truth.
+func (t *Test) Spans(least Truth) (numbers, texts []Span, ok bool) {
 	switch t.op {
 	case opIn, opLike, opRegexp, opConstant:
 		return nil, nil, false
 	case opIsNull:
-		if is == False {
-			return []Span{{}}, []Span{{}}, true
-		}
 		return nil, nil, true
 	}
-	if t.null && (t.op != opBetween || is == True) {
+	if t.null && (t.op != opBetween || least == True) {
 		return nil, nil, true
 	}
 	numbers = t.spansOf(func(p *pair) Value { return p.number }, false)
 	texts = t.spansOf(func(p *pair) Value { return p.text }, true)
-	if is == False {
-		numbers, texts = complement(numbers), complement(texts)
-	}
 	return numbers, texts, true
 }
 
@@ -101,21 +95,4 @@ func intersect(a, b []Span) []Span {
 		return nil
 	}
 	return []Span{s}
-}
-
-// complement is what disjoint ascending spans leave out.
-func complement(spans []Span) []Span {
-	var out []Span
-	next := Span{}
-	for _, s := range spans {
-		if s.Low.Kind != Null {
-			next.High, next.HighOpen = s.Low, !s.LowOpen
-			out = append(out, next)
-		}
-		if s.High.Kind == Null {
-			return out
-		}
-		next = Span{Low: s.High, LowOpen: !s.HighOpen}
-	}
-	return append(out, next)
 }

@@ -10,10 +10,11 @@ import (
 type Test struct {
 	Field Field
 
-	keys     []string
+	path     string // of the field
 	op       operator
 	constant bool           // of opConstant
 	null     bool           // one of the operands is NULL
+	whole    bool           // the text of an array is one of its values
 	operands []pair         // of a comparison
 	points   *points        // of opIn
 	likes    []*likePattern // one of them has to match
@@ -32,7 +33,8 @@ func (p *pair) against(v Value) Value {
 	return p.number
 }
 
-// Truth is the value of the test for a value of its field.
+// Truth is the value of the test for one value of its field. Of a field with several values
+// the greatest of them counts, and False if an array has none.
 func (t *Test) Truth(v Value) Truth { return t.truth(&Evaluation{}, v) }
 
 func (t *Test) truth(e *Evaluation, v Value) Truth {
@@ -132,13 +134,16 @@ func (p *points) has(v Value) bool {
 }
 
 // Points are the numbers and the texts that the test is true of, in order and each once,
-// where it is one of = and IN; it is false of other values unless never is true.
-func (t *Test) Points() (numbers, texts []Value, never, ok bool) {
+// where it is one of = and IN.
+func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	if t.op != opIn {
-		return nil, nil, false, false
+		return nil, nil, false
 	}
-	return t.points.numbers, t.points.texts, t.null, true
+	return t.points.numbers, t.points.texts, true
 }
+
+// Never reports whether the test is false of no value, because it compares with NULL.
+func (t *Test) Never() bool { return t.null && t.op != opBetween }
 
 // likePattern is a pattern of LIKE: % stands for any text, _ for one character; ASCII
 // letters match in either case. A character after that of ESCAPE stands for itself.

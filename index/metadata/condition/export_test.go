@@ -1,0 +1,17 @@
+package condition
+
+// Value is the value of a field, if it is one scalar or object, and otherwise that of the first
+// that there is.
+func (d *Document) Value(f Field) (v Value) {
+	switch f {
+	case FieldID:
+		return textValue(d.id)
+	case FieldOrdinal:
+		return intValue(int64(d.ordinal))
+	}
+	d.find(f.path(), func(m *member) bool {
+		v = m.valueOf(d.e)
+		return false
+	})
+	return v
+}
