@@ -197,6 +197,7 @@ class Dictionaries(unittest.TestCase):
         self.assertEqual(len(self.index.search(query, where={})), len(ROWS))
         self.assertEqual({h["id"] for h in self.index.search(query, where={"year": {"$gt": 2004}})}, {"4"})
         self.assertEqual(self.index.explain("0", query, where={"year": {"$gt": 2004}}).stage, "filtered")
+        self.assertEqual(self.index.similar("0", where={"$not": {}}), [])
         for change in (lambda: self.index.delete(where={}), lambda: self.index.update(where={}, values={"n": 1})):
             self.assertRaises(TypeError, change)
         self.assertEqual(len(self.index), len(ROWS))

@@ -99,7 +99,7 @@ def _write(condition: _Condition, negated: bool = False) -> _Written:
 def _finish(condition: _Condition) -> tuple[str, list[Any]] | None:
     written = _write(condition)
     if isinstance(written, bool):
-        return None if written else ("1=0", [])
+        return None if written else ("_id IS NULL", [])  # 1=0 would be no part of a longer condition
     return written
 
 
@@ -370,15 +370,15 @@ def _parameters(given: Any) -> list[Any]:
 # Frameworks
 
 
-def of_llama_index(filters: Any) -> tuple[str, list[Any]] | None:
-    """``MetadataFilters`` of LlamaIndex, or None, as `condition` returns it."""
-    return None if filters is None else _finish(_of_llama_index(filters, "filters", 0))
+def of_llama_index(filters: Any, name: Callable[[str], str] = quoted) -> tuple[str, list[Any]] | None:
+    """``MetadataFilters`` of LlamaIndex, or None, as `condition` returns it. ``name`` is how conditions name a key."""
+    return None if filters is None else _finish(_of_llama_index(filters, name, "filters", 0))
 
 
-def _of_llama_index(given: Any, place: str, depth: int) -> _Condition:
+def _of_llama_index(given: Any, name: Callable[[str], str], place: str, depth: int) -> _Condition:
     _check_depth(depth, "filters")
     if hasattr(given, "filters"):
-        parts = [_of_llama_index(f, f"{place}.filters[{i}]", depth + 1) for i, f in enumerate(given.filters)]
+        parts = [_of_llama_index(f, name, f"{place}.filters[{i}]", depth + 1) for i, f in enumerate(given.filters)]
         how = _member(given.condition) or "and"
         if how not in ("and", "or", "not"):
             raise ValueError(f"{place}: condition {how!r} is not known; there are and, or and not")
@@ -391,7 +391,7 @@ def _of_llama_index(given: Any, place: str, depth: int) -> _Condition:
     op = _member(given.operator)
     if op not in _LLAMA_INDEX:
         raise ValueError(f"{place}: operator {op!r} is not known; there are {', '.join(_LLAMA_INDEX)}")
-    return _LLAMA_INDEX[op](quoted(given.key), given.value, f"{place}, key {given.key!r}, {op}")
+    return _LLAMA_INDEX[op](name(given.key), given.value, f"{place}, key {given.key!r}, {op}")
 
 
 def _member(value: Any) -> Any:
