@@ -124,7 +124,8 @@ def _value(value: Any, place: str) -> Any:
         raise TypeError(f"{place} is a dictionary; want a value")
     if not isinstance(value, (str, *_LISTS)) and (hasattr(value, "__iter__") or callable(value)):
         raise TypeError(f"{place} is of type {type(value).__name__}; want a value, or a list of values")
-    made = to_json_value(list(value) if isinstance(value, (range, KeysView, ValuesView)) else value, place)
+    several = isinstance(value, (range, KeysView, ValuesView))
+    made = to_json_value(list(cast("Iterable[Any]", value)) if several else value, place)
     if made is None:
         hint = "want a value" if value is None else "None stands for documents without the field"
         raise ValueError(f"{place} is {value}, which is no value: {hint}")
@@ -363,7 +364,8 @@ def _parameters(given: Any) -> list[Any]:
     if isinstance(given, (str, bytes)):
         raise TypeError("parameters is one text; want a list, with a value for each ?")
     if isinstance(given, (Mapping, set, frozenset)) or not _is_list(given):
-        raise TypeError(f"parameters is of type {type(given).__name__}; want a list, with a value for each ?")
+        kind = type(cast("object", given)).__name__
+        raise TypeError(f"parameters is of type {kind}; want a list, with a value for each ?")
     return list(cast("Iterable[Any]", items_of(given, "parameters")))
 
 

@@ -96,10 +96,11 @@ class PlaidVectorStore(BasePydanticVectorStore):
     text_field: str = "text"
     _index: Index = PrivateAttr()
 
-    def __init__(self, index: Index, text_field: str = "text", **kwargs: Any) -> None:
+    def __init__(self, index: Index, text_field: str = "text") -> None:
         if index.id_type is not str:
             raise ValueError("LlamaIndex's ids are texts: want an index with id_type=str")
-        super().__init__(text_field=text_field, **kwargs)
+        super().__init__(stores_text=True, is_embedding_query=False)
+        self.text_field = text_field
         self._index = index
 
     @classmethod
@@ -132,12 +133,12 @@ class PlaidVectorStore(BasePydanticVectorStore):
         """Removes nodes: those of ids, those that pass filters, or those of ids that pass filters. An id that is not
         there is ignored."""
         chosen = of_llama_index(filters, _name)
-        if node_ids is None and chosen is None:
-            raise ValueError("delete_nodes() takes ids or filters; clear() removes all nodes")
-        if node_ids is None:
-            self._delete_where(*chosen or ())
+        if node_ids is not None:
+            self._index.delete(self._chosen(node_ids, chosen))
+        elif chosen is not None:
+            self._delete_where(*chosen)
         else:
-            self._index.delete(node_ids if chosen is None else self._passing(node_ids, *chosen))
+            raise ValueError("delete_nodes() takes ids or filters; clear() removes all nodes")
 
     def clear(self) -> None:
         """Removes all nodes."""
@@ -146,11 +147,7 @@ class PlaidVectorStore(BasePydanticVectorStore):
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
         those of ids that pass filters; without any arguments all nodes. An id that is not there is ignored."""
-        chosen = of_llama_index(filters, _name)
-        if node_ids is None:
-            ids: list[str] = self._ids(*chosen or (None,))
-        else:
-            ids = list(node_ids) if chosen is None else self._passing(node_ids, *chosen)
+        ids = self._chosen(node_ids, of_llama_index(filters, _name))
         rows = {row["_id"]: row for row in fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))}
         return [_node_of(i, own_fields(rows[i]), self.text_field) for i in ids if i in rows]
 
@@ -204,11 +201,15 @@ class PlaidVectorStore(BasePydanticVectorStore):
         """`query`, for asyncio."""
         return await asyncio.to_thread(self.query, query, **kwargs)
 
-    def _ids(self, where: str | None = None, values: Sequence[Any] = ()) -> list[str]:
-        return self._index.ids(where, values)
-
-    def _passing(self, node_ids: Sequence[str], where: str, values: Sequence[Any]) -> list[str]:
-        there = set(self._ids(where, values))
+    def _chosen(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
+        """The ids of those given, or of all, that meet a condition."""
+        if node_ids is not None and chosen is None:
+            return list(node_ids)
+        where, values = chosen or (None, [])
+        passing: list[str] = self._index.ids(where, values)
+        if node_ids is None:
+            return passing
+        there = set(passing)
         return [i for i in node_ids if i in there]
 
     def _delete_where(self, where: str, values: Sequence[Any] = ()) -> None:
