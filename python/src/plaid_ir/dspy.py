@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Mapping
 
-import dspy
+import dspy  # pyright: ignore[reportMissingTypeStubs]
 
 from ._errors import EmptyIndexError
 from ._index import Index
@@ -39,7 +39,7 @@ class PlaidRetriever(dspy.Retrieve):
         options: Mapping[str, Any] | None = None,
         callbacks: list[Any] | None = None,
     ) -> None:
-        super().__init__(k=k, callbacks=callbacks)
+        super().__init__(k=k, callbacks=callbacks)  # pyright: ignore[reportUnknownMemberType]
         self.index = index
         self.text_field = text_field
         self.options = dict(options or {})
@@ -60,7 +60,8 @@ class PlaidRetriever(dspy.Retrieve):
 
     async def acall(self, *args: Any, **kwargs: Any) -> dspy.Prediction:
         """A call, for asyncio."""
-        return await asyncio.to_thread(self, *args, **kwargs)
+        found: Any = await asyncio.to_thread(self, *args, **kwargs)
+        return found
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """What a saved program keeps: ``k``."""
@@ -68,4 +69,5 @@ class PlaidRetriever(dspy.Retrieve):
 
     def __deepcopy__(self, memo: Any) -> PlaidRetriever:
         # Optimizers copy programs; all copies search the same index.
-        return type(self)(self.index, self.k, self.text_field, self.options, list(self.callbacks))
+        callbacks: list[Any] = self.callbacks  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return type(self)(self.index, self.k, self.text_field, self.options, list(callbacks))

@@ -13,10 +13,8 @@ from haystack.errors import FilterError
 from haystack.utils import Secret, deserialize_secrets_inplace
 
 from ._conditions import of_haystack
-from ._documents import fetch_metadata
 from ._errors import EmptyIndexError
 from ._index import Index, _coroutine
-from ._metadata import own_fields
 
 #: Documents of one change.
 _MAX_IDS = 1000
@@ -91,8 +89,7 @@ class PlaidDocumentStore:
 
     def _documents(self, filters: dict[str, Any] | None) -> Iterator[Document]:
         ids = self._ids(filters)
-        rows = {row["_id"]: row for row in fetch_metadata(self.index._connection, ids)}
-        return (_document(i, own_fields(rows[i])) for i in ids if i in rows)
+        return map(_document, ids, self.index.get(ids) if ids else [])
 
     def _ids(self, filters: dict[str, Any] | None) -> list[str]:
         where, values = condition(filters)

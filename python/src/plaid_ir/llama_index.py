@@ -148,8 +148,11 @@ class PlaidVectorStore(BasePydanticVectorStore):
         """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
         those of ids that pass filters; without any arguments all nodes. An id that is not there is ignored."""
         ids = self._chosen(node_ids, of_llama_index(filters, _name))
-        rows = {row["_id"]: row for row in fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))}
-        return [_node_of(i, own_fields(rows[i]), self.text_field) for i in ids if i in rows]
+        rows = {row["_id"]: own_fields(row) for row in fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))}
+        for i in ids:
+            if i not in rows and i in self._index:  # a document that is stored as passages
+                (rows[i],) = self._index.get(i)
+        return [_node_of(i, rows[i], self.text_field) for i in ids if i in rows]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The best nodes for a question, by its text.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Iterator
 
+import pandas
+import pyarrow
 import pytest
 from conftest import MODEL, TEXTS
 from haystack import Document
@@ -91,6 +93,18 @@ def test_langchain_filters(index: Index) -> None:
     assert len(PlaidVectorStore.from_texts(TEXTS, index=index).similarity_search("cats", k=9)) == 3
     store.add_texts(["a seal", "a whale"], [None, {"n": 1}], ids=["s", "w"])  # type: ignore[list-item]
     assert [d.metadata for d in store.get_by_ids(["s", "w"])] == [{}, {"n": 1}]
+
+
+def test_columns_are_values_of_conditions(filled: Index) -> None:
+    frame = pandas.DataFrame({"year": [2019, 2021], "name": ["TeX 1", "TeX 2"]})
+    table = pyarrow.Table.from_pandas(frame)
+    for columns in (frame, table):
+        assert filled.ids({"year": columns["year"]}) == ["cat", "bird"]
+        assert filled.ids({"ptex.fullbanner": {"$nin": columns["name"]}}) == ["cat"]
+        assert filled.ids("year IN (?, ?)", columns["year"]) == ["cat", "bird"]
+    assert filled.ids({"year": {"$in": frame["year"].unique()}}) == ["cat", "bird"]
+    with pytest.raises(TypeError, match="key 'year'.* is a table; want one of its columns|want a value"):
+        filled.ids({"year": frame})
 
 
 def test_langchain_operators(index: Index) -> None:

@@ -110,6 +110,12 @@ class TestHaystack(
             assert "".join(d.id for d in found) == want, (field, op, value)
         assert [d.meta for d in document_store.filter_documents()] == list(metas.values())
 
+    def test_documents_that_are_stored_as_passages(self, document_store: PlaidDocumentStore) -> None:
+        passages = [{"meta": {"n": 1}, "_passage": {"of": "page", "n": n, "start": n, "end": n + 1}} for n in range(3)]
+        document_store.index.add_texts(TEXTS, [f"page#{n}" for n in range(3)], passages)
+        (page,) = document_store.filter_documents({"field": "meta.n", "operator": "==", "value": 1})
+        assert (page.id, page.meta) == ("page", {"n": 1})
+
     def test_updates_of_every_kind(self, document_store: PlaidDocumentStore) -> None:
         metas: dict[str, dict[str, Any]] = {"a": {"n": 1, "tags": ["x"]}, "b": {"n": 1, "tags": ["x"]}, "c": {"n": 1.0}, "d": {"n": "1"}, "e": {"n": 2}}
         document_store.write_documents([Document(id=i, content="x", meta=m) for i, m in metas.items()])

@@ -221,3 +221,6 @@ def test_passages_are_nodes_of_their_document(folder: str) -> None:
         index.add_texts(TEXTS, [f"page#{n}" for n in range(3)], passages)
         found = PlaidRetriever(index).retrieve("cats")
         assert {(n.node_id, n.node.ref_doc_id) for n in found} == {(f"page#{n}", "page") for n in range(3)}
+        store = PlaidVectorStore(index)
+        assert [n.node_id for n in store.get_nodes()] == ["page"]
+        assert [n.node_id for n in store.get_nodes(["page", "page#1", "page#7"])] == ["page", "page#1"]
