@@ -69,5 +69,5 @@ class PlaidRetriever(dspy.Retrieve):
 
     def __deepcopy__(self, memo: Any) -> PlaidRetriever:
         # Optimizers copy programs; all copies search the same index.
-        callbacks: list[Any] = self.callbacks  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        callbacks: Any = getattr(self, "callbacks")  # has no type
         return type(self)(self.index, self.k, self.text_field, self.options, list(callbacks))

@@ -148,7 +148,8 @@ class PlaidVectorStore(BasePydanticVectorStore):
         """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
         those of ids that pass filters; without any arguments all nodes. An id that is not there is ignored."""
         ids = self._chosen(node_ids, of_llama_index(filters, _name))
-        rows = {row["_id"]: own_fields(row) for row in fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))}
+        found = fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))
+        rows: dict[str, Mapping[str, Any]] = {row["_id"]: own_fields(row) for row in found}
         for i in ids:
             if i not in rows and i in self._index:  # a document that is stored as passages
                 (rows[i],) = self._index.get(i)
