@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,8 +20,9 @@ import (
 
 // UpdatePayload sets fields in all payloads that a condition is true of, in one transaction that
 // touches no vectors; "_id IN (…)" names ids. [condition.Fields] says what happens to the other
-// fields. An ordinal without payload gets one; a payload that is no JSON object is an error
-// ([condition.ErrNoObject]), and then nothing is changed.
+// fields. An ordinal without payload gets one. A payload that is no JSON object
+// ([condition.ErrNoObject]), or has a field within another one ([condition.ErrNested]), is an error,
+// and then nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
 func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
@@ -115,6 +117,9 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 			return nil, err
 		}
 		payloads[ordinal], err = set.Merge(was)
+		if errors.Is(err, condition.ErrNested) {
+			err = fmt.Errorf("%w: %w", ErrOption, err)
+		}
 		if n := len(payloads[ordinal]); n > vectors.MaxPayload {
 			err = fmt.Errorf("%w: %d bytes, at most %d are possible", vectors.ErrPayload, n, vectors.MaxPayload)
 		}

@@ -55,7 +55,7 @@ type updatedOut struct {
 }
 
 type deleteIn struct {
-	Condition   string         `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each"`
+	Condition   string         `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
 	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 	DocumentIDs []int64        `json:"document_ids,omitempty" doc:"instead of a condition"`
 	IDs         []string       `json:"ids,omitempty" doc:"instead of a condition: by _id"`

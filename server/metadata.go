@@ -94,7 +94,7 @@ type checkOut struct {
 }
 
 type conditionIn struct {
-	Condition  string         `json:"condition" doc:"condition over the metadata; values are literals, or ? with a parameter each"`
+	Condition  string         `json:"condition" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
 	Parameters parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 }
 
@@ -112,7 +112,7 @@ type getMetadataIn struct {
 }
 
 type updateMetadataIn struct {
-	Condition  string                     `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; or ids"`
+	Condition  string                     `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'; or ids"`
 	Parameters parametersJSON             `json:"parameters,omitempty" doc:"a value for each ?"`
 	IDs        []string                   `json:"ids,omitempty" doc:"instead of a condition: by _id; that of a document that is stored as passages means these"`
 	Updates    map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
@@ -329,7 +329,7 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 
 // facetsIn asks how many documents have each value of some fields.
 type facetsIn struct {
-	Fields []string `json:"fields" doc:"fields of the metadata, as in conditions: lang, author.name"`
+	Fields []string `json:"fields" doc:"fields of the metadata, as in conditions: lang, author.name; of a list each element counts"`
 	Values *int     `json:"values,omitempty" doc:"how many values of each field, those of the most documents; default 10"`
 	restriction
 }

@@ -70,7 +70,7 @@ func (q *request) dimension(v collection.View, tasks []task, err error) error {
 type restriction struct {
 	Subset     *[]int64       `json:"subset,omitempty" doc:"document ids that may be returned; an empty list lets none through, ids that are not there are passed over"`
 	IDs        *[]string      `json:"ids,omitempty" doc:"the same by _id"`
-	Condition  string         `json:"filter_condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each"`
+	Condition  string         `json:"filter_condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
 	Parameters parametersJSON `json:"filter_parameters,omitempty" doc:"a value for each ?"`
 }
 

@@ -142,6 +142,10 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 	case key == "r" || strings.HasPrefix(key, "f"):
 		bitmap := func(what string) {
 			n := int(u32(0))
+			if n == 0 {
+				field(4, "%s: none", what)
+				return
+			}
 			field(4, "a bitmap of %d bytes follows", n)
 			var docs roaring.Bitmap
 			_ = docs.UnmarshalBinary(v[at : at+n])
@@ -156,14 +160,18 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 				field(int(le.Uint32(v[at-4:])), "field %d", 0)
 			}
 			bitmap("with fields that are left out")
-			field(4, "%d bytes follow: fields with booleans, arrays or objects", u32(0))
 			break
 		}
 		bitmap("with the field")
+		bitmap("with null")
+		bitmap("of which nothing else is kept")
 		bitmap("with a number")
 		bitmap("with text")
-		n := u32(0)
-		field(4, "%d block", n)
+		bitmap("with text that is longer than what is kept")
+		bitmap("with an array")
+		field(1, "a document has several values: %t", v[at] == 1)
+		field(4, "%d block of values", u32(0))
+		field(4, "%d block in all", u32(0))
 		for _, what := range []string{"first", "last"} {
 			size := int(v[at+1])
 			field(2, "%s value: text of %d bytes", what, size)

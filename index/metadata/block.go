@@ -73,14 +73,14 @@ func (b *block) sound() bool {
 	if len(b.entries) == 1 {
 		return true
 	}
-	docs, least := uint64(0), 0
-	for i := range len(b.numbers) / 2 {
-		n := b.number(i)
-		entry := int(n &^ another)
-		if entry < least || entry >= len(b.entries) {
+	docs, least := uint64(0), 0 // complete ones; the least entry that may be next
+	for i := 0; i < len(b.numbers); i += 2 {
+		n := int(b.numbers[i]) | int(b.numbers[i+1])<<8
+		more := n&another != 0
+		if n &^= another; n < least || n >= len(b.entries) {
 			return false
 		}
-		if least = entry + 1; n&another == 0 {
+		if least = n + 1; !more {
 			docs, least = docs+1, 0
 		}
 	}
@@ -95,17 +95,18 @@ func (b *block) number(i int) uint16 {
 // visit visits the documents of the block with the numbers of their entries, in order.
 func (b *block) visit(fn func(entry int, ordinal uint32)) {
 	i := 0
-	for it := b.docs.Iterator(); it.HasNext(); {
+	for it := b.docs.Iterator(); it.HasNext(); i++ {
 		ordinal := it.Next()
 		if b.numbers == nil {
 			fn(0, ordinal)
 			continue
 		}
-		for more := true; more; i++ {
-			n := b.number(i)
-			more = n&another != 0
+		n := b.number(i)
+		for ; n&another != 0; n = b.number(i) {
 			fn(int(n&^another), ordinal)
+			i++
 		}
+		fn(int(n), ordinal)
 	}
 }
 

@@ -57,17 +57,16 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 		return nil, ctx.Err()
 	}
 	var all Fields
-	places := map[condition.Field]int{}
+	place := placesOf(&all)
 	more := 0 // values beyond the first ones of fields
 	e := condition.NewEvaluation(ctx)
 	e.Document(payload, "", 0).Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
-		place, there := places[name]
+		i := place(name)
+		there := i < len(all)
 		if !there {
-			place = len(all)
-			places[name] = place
 			all = append(all, field{name: name})
 		}
-		f := &all[place]
+		f := &all[i]
 		if there {
 			more++
 			f.open = f.open || more > maxMembers
@@ -88,6 +87,35 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 		all[i].settle(e)
 	}
 	return all, e.Err()
+}
+
+// placesOf returns a function that finds the place of a name, or the end for one that is not there
+// and comes next.
+func placesOf(all *Fields) func(name condition.Field) int {
+	var places map[condition.Field]int // once there are many
+	return func(name condition.Field) int {
+		n := len(*all)
+		switch {
+		case n < 16:
+			for i := range *all {
+				if (*all)[i].name == name {
+					return i
+				}
+			}
+			return n
+		case places == nil:
+			places = make(map[condition.Field]int, 2*n)
+			for i := range *all {
+				places[(*all)[i].name] = i
+			}
+		}
+		i, there := places[name]
+		if !there {
+			i = n
+			places[name] = i
+		}
+		return i
+	}
 }
 
 // settle leaves each value once, in order.

@@ -85,7 +85,11 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(b))), b...)
 }
 
+// appendBitmap has no bytes but the length for an empty one.
 func appendBitmap(dst []byte, bm *roaring.Bitmap) ([]byte, error) {
+	if bm.IsEmpty() {
+		return appendBytes(dst, nil), nil
+	}
 	bm = bm.Clone()
 	bm.RunOptimize()
 	b, err := bm.ToBytes()
@@ -135,7 +139,7 @@ func (r *reader) bytes() []byte {
 
 func (r *reader) bitmap(bm *roaring.Bitmap) {
 	b := r.bytes()
-	if r.failed {
+	if r.failed || len(b) == 0 {
 		return
 	}
 	// Into memory of its own: the file may be closed while the bitmap is in use.

@@ -8,7 +8,7 @@ import (
 
 // SmallLimits sets every limit of what is kept to a number.
 func SmallLimits(t testing.TB, n int) {
-	limits := []*int{&maxDepth, &maxFields, &maxFieldName, &maxText, &textPrefix, &blockDocs, &blockBytes, &inlineBytes, &scanBlock}
+	limits := []*int{&maxDepth, &maxFields, &maxFieldName, &maxText, &textPrefix, &maxMembers, &blockDocs, &blockBytes, &inlineBytes, &scanBlock}
 	was := make([]int, len(limits))
 	merges, largest := runMerges, largestRun
 	for i, limit := range limits {

@@ -126,23 +126,23 @@ func TestConditionsEndWithTheirContext(t *testing.T) {
 func TestOneLongPayloadEndsWithItsContext(t *testing.T) {
 	effort.SkipBrief(t, "one goroutine")
 	size := effort.Cases(2<<20, 8<<20)
-	long := `{"a": {"b": {"c": {"d": {"e": [` + strings.Repeat(`"x", `, size/5) + `"y"]}}}}}`
+	long := `{"a": {"b": {"c": {"d": {"e.f.g.h": {"i": [` + strings.Repeat(`"x", `, size/5) + `"y"]}}}}}}`
 	ix := indexOf(t, long)
 	snap := searchtest.Snapshot(t, ix)
 	for name, read := range map[string]func(ctx context.Context) error{
 		"condition": func(ctx context.Context) error {
-			_, err := snap.Select(ctx, bind(t, "a.b.c.d.e IS NOT NULL"))
+			_, err := snap.Select(ctx, bind(t, "a.b.c.d.e.f.g.h.i IS NOT NULL"))
 			return err
 		},
 		"unknown field": func(ctx context.Context) error {
-			_, err := snap.Select(ctx, bind(t, "a.b.c.d.f = 1"))
+			_, err := snap.Select(ctx, bind(t, "a.b.c.d.e.f.g.h.j = 1"))
 			if errors.Is(err, condition.ErrUnknownField) {
 				err = nil
 			}
 			return err
 		},
 		"facet": func(ctx context.Context) error {
-			_, err := snap.Facet(ctx, "a.b.c.d.e", nil, nil)
+			_, err := snap.Facet(ctx, "a.b.c.d.e.f.g.h.i", nil, nil)
 			return err
 		},
 		"update": func(ctx context.Context) error {

@@ -62,7 +62,16 @@ func (l *lookup) values(t *condition.Test, is condition.Truth) error {
 	if is == condition.False && t.Never() {
 		return nil
 	}
-	err := l.find(t, leastFor(is))
+	numbers, texts, ok := t.Spans(leastFor(is))
+	if ok && is == condition.False && !l.head.several && l.head.arrays.IsEmpty() { // one value decides
+		return l.within(condition.Complement(numbers), condition.Complement(texts))
+	}
+	var err error
+	if ok {
+		err = l.within(numbers, texts)
+	} else {
+		err = l.find(t, leastFor(is))
+	}
 	if is == condition.False {
 		others := l.head.given()
 		others.AndNot(l.sure)
@@ -73,25 +82,32 @@ func (l *lookup) values(t *condition.Test, is condition.Truth) error {
 	return err
 }
 
-// find adds the documents with a value of which the test is at least least.
-func (l *lookup) find(t *condition.Test, least condition.Truth) error {
-	values := l.head.blocks[:l.head.values]
-	split := sort.Search(len(values), func(i int) bool { return values[i].first.Kind == condition.Text })
-	if numbers, texts, ok := t.Points(); ok {
-		return l.points(numbers, texts, split)
-	}
-	numbers, texts, ok := t.Spans(least)
-	if !ok {
-		return l.ask(t, least)
-	}
+// split is the first block of texts.
+func (h *fieldHead) split() int {
+	return sort.Search(h.values, func(i int) bool { return h.blocks[i].first.Kind == condition.Text })
+}
+
+// within adds the documents with a value in spans.
+func (l *lookup) within(numbers, texts []condition.Span) error {
+	split := l.head.split()
 	if err := l.spans(numbers, &l.head.numbers, 0, split); err != nil {
 		return err
 	}
-	return l.spans(texts, &l.head.texts, split, len(values))
+	return l.spans(texts, &l.head.texts, split, l.head.values)
+}
+
+// find adds the documents with a value, or the text of an array, of which a test that has no
+// spans is at least least.
+func (l *lookup) find(t *condition.Test, least condition.Truth) error {
+	if numbers, texts, ok := t.Points(); ok {
+		return l.points(numbers, texts)
+	}
+	return l.ask(t, least)
 }
 
 // points adds the documents with one of some values, which are in order.
-func (l *lookup) points(numbers, texts []condition.Value, split int) error {
+func (l *lookup) points(numbers, texts []condition.Value) error {
+	split := l.head.split()
 	byValue := func(e, o *entry) int { return e.Value.Compare(o.Value) } // 2 is 2.0
 	if err := l.match(entriesOf(numbers), byValue, 0, split); err != nil {
 		return err
@@ -168,7 +184,11 @@ func (l *lookup) block(i int) (*block, error) {
 // cannot be told.
 func (l *lookup) ask(t *condition.Test, least condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
-	for i := range l.head.blocks {
+	blocks := len(l.head.blocks)
+	if !t.Whole() {
+		blocks = l.head.values
+	}
+	for i := range blocks {
 		bl, err := l.block(i)
 		if err != nil {
 			return err

@@ -206,7 +206,7 @@ func nilled(b *roaring.Bitmap) []uint32 {
 
 // Damaged values are errors, or give wrong documents; they never do harm.
 func FuzzRun(f *testing.F) {
-	v := built(f, map[uint32]string{0: `{"a": 1, "b": "x"}`, 1: `{"a": 2.5}`, 2: `{"a": "y"}`, 3: `{"a": "` + strings.Repeat("m", 50) + `"}`, 4: `{"a": ["x", null]}`, 5: `{"a": true}`})
+	v := built(f, map[uint32]string{0: `{"a": 1, "b": "x"}`, 1: `{"a": 2.5}`, 2: `{"a": "y"}`, 3: `{"a": "` + strings.Repeat("m", 50) + `"}`, 4: `{"a": ["x", null, "y", 7, [1]]}`, 5: `{"a": true}`})
 	f.Add(v["r"], v["fa"], []byte{})
 	f.Fuzz(func(t *testing.T, head, field, block []byte) {
 		get := func(key []byte) ([]byte, error) {

@@ -120,12 +120,14 @@ func (m *model) pick(from ...string) string { return from[m.rng.IntN(len(from))]
 var modelValues = []string{
 	`0`, `0.0`, `-0.0`, `1`, `1.0`, `2`, `-2.5`, `true`, `null`, `9007199254740993`, `9007199254740992.0`,
 	`""`, `"ab"`, `"abc"`, `"abcd"`, `"abce"`, `"abd"`, `"ABC"`, `"1"`, `"0.0"`, `"é"`, `[1]`, `{"b":2}`, `false`, `[1.0,"ab",true,null,1,"ab"]`, `["0.0",[],{"c":"é"},"abcd","abce"]`, `[]`, `"[]"`, `{"b":{"c":{"d":0.0}}}`,
+	`["ab"]`, `[null]`, `[false,0]`, `[1,1.0]`, `[1,true]`, `["abcd"]`, `["a text of more than forty bytes, in an array","ab"]`, `[["ab"],"ab"]`,
+	`[{"b":"ab"},{"b":["abc",2]},{"b":null},[{"b":7}]]`, `[{"b.b.c":1},{"b":[{"b":{"c":["ab"]}},{"b.c":"abcd"}]}]`, `{"b":[],"b.c":"ab"}`,
 }
 
 func (m *model) value() string { return m.pick(modelValues...) }
 
 func (m *model) field() string {
-	return m.pick("a", "b", "c", "d", "e", "a", "b", "long", "a.b", "b.b.c", "a.b.c.d")
+	return m.pick("a", "b", "c", "d", "e", "a", "b", "long", "a.b", "b.b.c", "a.b.c.d", "a.b", "b.b", `"b.b"`)
 }
 
 func (m *model) payload() []byte {
@@ -137,7 +139,7 @@ func (m *model) payload() []byte {
 	}
 	object := map[string]json.RawMessage{}
 	for range m.rng.IntN(4) {
-		object[m.pick("a", "b", "c", "d", "e", "B", "long")] = json.RawMessage(m.value())
+		object[m.pick("a", "b", "c", "d", "e", "B", "long", "a.b", "b.B", "a.b.c")] = json.RawMessage(m.value())
 	}
 	p, err := json.Marshal(object)
 	require.NoError(m.t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
@@ -62,20 +63,24 @@ func (m *model) matching(c *condition.Condition) (ids []string, ok bool) {
 	snap, err := m.ix.Snapshot()
 	require.NoError(m.t, err)
 	defer snap.Close()
-	known := map[condition.Field]bool{}
+	p, known := conditiontest.Picture{T: m.t}, map[condition.Field]bool{}
 	for _, id := range slices.Sorted(maps.Keys(m.docs)) {
 		ordinal, there, err := snap.Ordinal(id)
 		require.NoError(m.t, err)
 		require.True(m.t, there, id)
-		d := new(condition.Evaluation).Document(m.docs[id], id, ordinal)
+		p.Docs = append(p.Docs, conditiontest.Doc{ID: id, Ordinal: ordinal, Payload: m.docs[id]})
 		for _, f := range c.Fields() {
-			known[f] = known[f] || d.Has(f)
-		}
-		if c.Match(d) {
-			ids = append(ids, id)
+			known[f] = known[f] || len(conditiontest.Found(m.docs[id], f)) > 0
 		}
 	}
-	return ids, c.Check(func(f condition.Field) bool { return known[f] }) == nil
+	matches := p.Select(c)
+	for i, d := range p.Docs {
+		if matches[i] {
+			ids = append(ids, d.ID)
+		}
+	}
+	none := len(m.docs) == 0 // an index without documents knows all fields
+	return ids, c.Check(func(f condition.Field) bool { return none || known[f] }) == nil
 }
 
 // checkCondition holds what a condition selects against the payloads, and returns it; nil:
@@ -125,23 +130,6 @@ func decoded(payload []byte) (v any) {
 	return v
 }
 
-// fieldOf is what is in a field, by keys without regard to case, of which the last counts.
-func fieldOf(v any, field string) (value any, there bool) {
-	for _, key := range strings.Split(field, ".") {
-		object, _ := v.(map[string]any)
-		found := ""
-		for k := range object {
-			if strings.EqualFold(k, key) {
-				found = max(found, k)
-			}
-		}
-		if v, there = object[found]; !there {
-			return nil, false
-		}
-	}
-	return v, there
-}
-
 // valueName is the same for values that are one.
 func valueName(t require.TestingT, v any) string {
 	if n, ok := v.(json.Number); ok {
@@ -161,24 +149,19 @@ func (m *model) checkFacet(snap *index.Snapshot, docs *roaring.Bitmap) {
 	require.NoError(m.t, err)
 	known := false
 	for _, p := range m.docs {
-		_, there := fieldOf(decoded(p), name)
-		known = known || there
+		known = known || len(conditiontest.Found(p, field)) > 0
 	}
 	var missing, null uint64
 	ids, counts := m.among(snap, docs), map[string]uint64{}
 	for _, id := range ids {
-		value, there := fieldOf(decoded(m.docs[id]), name)
+		elements, there := conditiontest.Literals(m.docs[id], field)
 		if !there {
 			missing++
 			continue
 		}
-		elements, array := value.([]any)
-		if !array {
-			elements = []any{value}
-		}
 		names := map[string]bool{}
 		for _, e := range elements {
-			names[valueName(m.t, e)] = true
+			names[valueName(m.t, decoded(e))] = true
 		}
 		if names["null"] {
 			null++

@@ -27,6 +27,7 @@ type fieldHead struct {
 	texts   roaring.Bitmap // those with a text, also of an object
 	cut     roaring.Bitmap // those with a text of which the beginning is kept
 	arrays  roaring.Bitmap // those with an array
+	several bool           // one has several values
 	blocks  []blockEnds
 	values  int      // how many blocks are of values; the others are of arrays
 	inline  [][]byte // the blocks, where they are in the head
@@ -85,6 +86,7 @@ func (r *Run) field(f condition.Field) (*fieldHead, error) {
 	for _, docs := range h.bitmaps() {
 		in.bitmap(docs)
 	}
+	h.several = in.u8() == 1
 	h.values = int(in.u32())
 	n := int(in.u32())
 	in.failed = in.failed || h.values > n

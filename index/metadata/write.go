@@ -69,12 +69,19 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 			h.cut.Add(c.values.docs[i])
 		}
 	}
+	given := roaring.Or(&h.numbers, &h.texts)
+	h.several = len(c.values.pairs) > int(given.GetCardinality())
 	var head []byte
 	var err error
 	for _, docs := range h.bitmaps() {
 		if head, err = appendBitmap(head, docs); err != nil {
 			return err
 		}
+	}
+	if h.several {
+		head = append(head, 1)
+	} else {
+		head = append(head, 0)
 	}
 	head = binary.LittleEndian.AppendUint32(head, uint32(h.values))
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(blocks)))

@@ -55,7 +55,7 @@ func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 		"documents": []string{"cats sleep by day", "dogs bark at night", "the aardvark eats termites"},
 		"metadata": []any{
 			map[string]any{"_id": "cat", "title": "Cats", "text": "cats sleep by day", "year": 2019},
-			map[string]any{"_id": "dog", "title": "Dogs", "text": "dogs bark at night", "year": 2021},
+			map[string]any{"_id": "dog", "title": "Dogs", "text": "dogs bark at night", "year": 2021, "tags": []any{"loud", "pet"}, "by": map[string]any{"name": "Ann"}},
 			map[string]any{"_id": "a/b ü", "text": long, "year": 2022},
 		},
 	}, http.StatusAccepted)
@@ -152,7 +152,7 @@ func TestTools(t *testing.T) {
 			require.Len(t, list.Indexes, 2)
 			require.Equal(t, "empty", list.Indexes[0].Name)
 			require.Equal(t, 3, list.Indexes[1].Documents)
-			require.Equal(t, []string{"text", "title", "year"}, list.Indexes[1].Fields)
+			require.Equal(t, []string{"by", "tags", "text", "title", "year"}, list.Indexes[1].Fields)
 
 			var found hits
 			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "what do dogs do?", "k": 2}, &found))
@@ -164,6 +164,8 @@ func TestTools(t *testing.T) {
 			require.EqualValues(t, 2021, found.Hits[0].Fields["year"])
 			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs", "condition": "year = 2019"}, &found))
 			require.Equal(t, []string{"cat"}, found.ids())
+			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "cats", "condition": "tags = 'pet' AND by.name = 'Ann'"}, &found))
+			require.Equal(t, []string{"dog"}, found.ids())
 			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "aardvark", "mode": "keywords"}, &found))
 			require.Equal(t, []string{"a/b ü"}, found.ids())
 			require.Contains(t, found.Hits[0].Text, "aardvark", "the part that has the word, of a long text")

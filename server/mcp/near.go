@@ -10,7 +10,7 @@ import (
 type similarIn struct {
 	Index     string `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
 	ID        string `json:"id" jsonschema:"id of the document that others are compared with"`
-	Condition string `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields"`
+	Condition string `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, as in search"`
 	K         whole  `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
 	tokensIn
 }

@@ -12,7 +12,7 @@ import (
 type searchIn struct {
 	Index     string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
 	Query     string   `json:"query" jsonschema:"the question, in words"`
-	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
+	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'; a list of values meets what one of them meets (tags = 'a'), and a dot leads into objects (author.name)"`
 	K         whole    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
 	Offset    whole    `json:"offset,omitempty" jsonschema:"leave this many of the best hits out: the next page begins where this one ends"`
 	MinScore  *float64 `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`

@@ -60,7 +60,7 @@ of them; documents are shown of one.`,
 	f.BoolVar(&force, "force", false, "replace a file that is there")
 	where.Register(f, "show the documents that meet it")
 	f.StringArrayVar(&facets, "facet", nil,
-		"count the values of this `FIELD`, such as lang or author.name; may be repeated")
+		"count the values of this `FIELD`, such as lang or author.name; of a list each element counts; may be repeated")
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")

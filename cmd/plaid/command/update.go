@@ -32,7 +32,8 @@ Or give ids of documents. The id of one that is stored as passages stands for th
 ids that stand for none are passed over.
 
 The value of a field is JSON: 3, true, null, or text in double quotes. A field of
-any name can stand in double quotes, as in conditions: '"a=b"=3'.
+any name can stand in double quotes, as in conditions: '"a=b"=3'. A name with dots
+is a key with dots; a field within an object is an error: set the object as a whole.
 
 ` + severalHelp + ` A field of the
 condition need only be in one of them.`,

@@ -197,7 +197,7 @@ type Where struct {
 // Register adds the flags. what says what is done with the documents that match.
 func (w *Where) Register(f *pflag.FlagSet, what string) {
 	w.set = f
-	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, 'en')\": "+what)
+	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, 'en')\"; a list meets what an element meets (tags = 'x'): "+what)
 	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
 }
 

@@ -103,7 +103,7 @@ func (b *binder) test(n *node) (*Test, error) {
 	if n.op != opConstant {
 		t.path = n.field.path()
 	}
-	t.whole = t.op == opLike || t.op == opRegexp
+	t.whole = t.op == opRegexp
 	for _, o := range n.operands {
 		v := o.value
 		if o.param >= 0 {
@@ -148,6 +148,7 @@ func (b *binder) test(n *node) (*Test, error) {
 				t.likes = append(t.likes, compileLike(other, escape))
 			}
 		}
+		t.whole = slices.ContainsFunc(t.likes, (*likePattern).mayBegin)
 		return t, nil
 	}
 	if err := b.compile(t, pattern); err != nil {

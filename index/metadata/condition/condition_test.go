@@ -218,6 +218,24 @@ func TestMerge(t *testing.T) {
 		_, err := fields.Merge([]byte(payload))
 		require.ErrorIs(t, err, condition.ErrNoObject, payload)
 	}
+	dotted := condition.Fields{"a.B": json.RawMessage("1")}
+	for payload, want := range map[string]string{
+		`{"a.b": 2, "a": 3}`: `{"a.b":1,"a":3}`, `{"a": {"c": 2}}`: `{"a":{"c": 2},"a.B":1}`, `{"a": [1, {"c": 2}]}`: `{"a":[1, {"c": 2}],"a.B":1}`,
+		`{"a": {"b": 2}}`: "", `{"a": [{"c": 1}, {"B": null}]}`: "", `{"a.b": 1, "a": {"b": 2}}`: "",
+	} {
+		for _, set := range []condition.Fields{dotted, {"A.b": nil}} {
+			got, err := set.Merge([]byte(payload))
+			if want == "" {
+				require.ErrorIs(t, err, condition.ErrNested, payload)
+				continue
+			}
+			require.NoError(t, err)
+			if set["a.B"] != nil {
+				require.Equal(t, want, string(got))
+			}
+			require.Equal(t, set["a.B"] != nil, new(condition.Evaluation).Document(got, "", 0).Has("a.b"), payload)
+		}
+	}
 	for says, f := range map[string]condition.Fields{
 		`fields "A" and "a" differ in case only`: {"a": json.RawMessage("1"), "A": json.RawMessage("1")},
 		`field "_ID" cannot be set`:              {"_ID": json.RawMessage("1")},

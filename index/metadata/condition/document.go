@@ -57,11 +57,14 @@ func (o object) find(e *Evaluation, path string, visit func(*member) bool) bool 
 		} else {
 			end = len(path)
 		}
-		switch m := o.member(path[:end]); {
-		case m == nil:
+		i, there := o.place(path[:end])
+		switch {
+		case !there && (i == len(o) || !strings.HasPrefix(o[i].folded, path[:end])): // so it is with longer keys
+			return true
+		case !there:
 		case end == len(path):
-			return visit(m)
-		case !m.find(e, path[end+1:], visit):
+			return visit(&o[i])
+		case !o[i].find(e, path[end+1:], visit):
 			return false
 		}
 		if end == len(path) {
@@ -85,11 +88,15 @@ func (m *member) find(e *Evaluation, path string, visit func(*member) bool) bool
 
 // member is the member of a key in lower case, nil if there is none.
 func (o object) member(key string) *member {
-	i, ok := slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
-	if !ok {
-		return nil
+	if i, there := o.place(key); there {
+		return &o[i]
 	}
-	return &o[i]
+	return nil
+}
+
+// place is where the member of a key in lower case is, or would be.
+func (o object) place(key string) (i int, there bool) {
+	return slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
 }
 
 // valueOf is the value of the member as a whole.
@@ -173,7 +180,7 @@ func (o object) walk(e *Evaluation, within Field, depth int, visit func(Field, V
 		if left < 0 {
 			continue
 		}
-		f := MakeField(m.key)
+		f := MakeField(m.folded)
 		if within != "" {
 			f = within + "." + f
 		}

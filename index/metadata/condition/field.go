@@ -18,6 +18,11 @@ const (
 
 // MakeField is the field that keys lead to.
 func MakeField(keys ...string) Field {
+	if len(keys) == 1 {
+		if key := fold(keys[0]); plainName(key) {
+			return Field(key)
+		}
+	}
 	var b strings.Builder
 	for i, key := range strings.Split(strings.Join(keys, "."), ".") {
 		if i > 0 {

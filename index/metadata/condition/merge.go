@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
@@ -14,6 +15,9 @@ import (
 
 // ErrNoObject: a payload that is not a JSON object, and so has no fields to set.
 var ErrNoObject = errors.New("metadata is not a JSON object")
+
+// ErrNested: a field that is to be set or removed by a name with dots, and is within an object.
+var ErrNested = errors.New("field is within an object, which can only be set as a whole")
 
 // Fields are members of an object that are to be set, or, where the value is empty, to be
 // removed. null is a value like others.
@@ -56,14 +60,23 @@ func (f Fields) Validate() error {
 
 // Merge returns a payload with fields set. Those that it has keep their place, and the
 // spelling of their key; new ones follow, in order. An empty payload is an object
-// without fields; one that is no object is [ErrNoObject]. Nothing is returned if fields
-// were to be removed and none are left.
+// without fields; one that is no object is [ErrNoObject]. A name with dots is a key with dots;
+// where the payload has such a field within an object, it is [ErrNested]. Nothing is returned
+// if fields were to be removed and none are left.
 func (f Fields) Merge(payload []byte) ([]byte, error) {
 	if len(payload) == 0 {
 		payload = []byte("{}")
 	}
 	if !json.Valid(payload) || bytes.TrimSpace(payload)[0] != '{' {
 		return nil, ErrNoObject
+	}
+	was := &Document{raw: payload}
+	for _, key := range slices.Sorted(maps.Keys(f)) {
+		own := was.object().member(fold(key))
+		if !was.find(fold(key), func(m *member) bool { return m == own }) {
+			first, _, _ := strings.Cut(key, ".")
+			return nil, fmt.Errorf("%w: %q is in %q", ErrNested, key, first)
+		}
 	}
 	left, removes := map[string]json.RawMessage{}, false
 	for key, value := range f {
@@ -89,9 +102,8 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	had := (&Document{raw: payload}).object()
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		if len(f[key]) > 0 && had.member(fold(key)) == nil {
+		if len(f[key]) > 0 && was.object().member(fold(key)) == nil {
 			add(key, f[key])
 		}
 	}

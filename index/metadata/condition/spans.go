@@ -96,3 +96,20 @@ func intersect(a, b []Span) []Span {
 	}
 	return []Span{s}
 }
+
+// Complement is what disjoint ascending spans leave out.
+func Complement(spans []Span) []Span {
+	var out []Span
+	next := Span{}
+	for _, s := range spans {
+		if s.Low.Kind != Null {
+			next.High, next.HighOpen = s.Low, !s.LowOpen
+			out = append(out, next)
+		}
+		if s.High.Kind == Null {
+			return out
+		}
+		next = Span{Low: s.High, LowOpen: !s.HighOpen}
+	}
+	return append(out, next)
+}

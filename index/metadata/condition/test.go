@@ -14,7 +14,7 @@ type Test struct {
 	op       operator
 	constant bool           // of opConstant
 	null     bool           // one of the operands is NULL
-	whole    bool           // the text of an array is one of its values
+	whole    bool           // the text of an array is one of its values, and may pass
 	operands []pair         // of a comparison
 	points   *points        // of opIn
 	likes    []*likePattern // one of them has to match
@@ -142,6 +142,9 @@ func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	return t.points.numbers, t.points.texts, true
 }
 
+// Whole reports whether the test may be true of the text of an array, as well as of its elements.
+func (t *Test) Whole() bool { return t.whole }
+
 // Never reports whether the test is false of no value, because it compares with NULL.
 func (t *Test) Never() bool { return t.null && t.op != opBetween }
 
@@ -186,6 +189,11 @@ func compileLike(pattern string, escape rune) *likePattern {
 	}
 	p.never = escaped
 	return p
+}
+
+// mayBegin reports whether the pattern may match a text that begins with a bracket.
+func (p *likePattern) mayBegin() bool {
+	return len(p.runes) > 0 && (p.runes[0] == '[' || p.runes[0] == anyText || p.runes[0] == anyRune)
 }
 
 // match goes back to the last % only: what an earlier one could be, that one can. It

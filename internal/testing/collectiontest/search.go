@@ -2,6 +2,7 @@ package collectiontest
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/stretchr/testify/require"
@@ -138,6 +139,51 @@ func (s *suite) count() {
 		require.ErrorIs(s, fails(n, index.FacetOptions{Memory: 1}, collection.Selection{}), index.ErrTooManyValues)
 		require.ErrorIs(s, fails(condition.FieldID, index.FacetOptions{}, collection.Selection{}), index.ErrOption)
 	})
+}
+
+// lists looks at conditions and facets over lists and nested fields, which update and delete too.
+func (s *suite) lists() {
+	var docs []collection.Document
+	for i, id := range slices.Sorted(maps.Keys(conditiontest.ListDocs)) {
+		d := document(id, i)
+		d.Metadata = conditiontest.ListDocs[id]
+		docs = append(docs, d)
+	}
+	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	s.view(func(v collection.View) {
+		for text, want := range conditiontest.ListCases {
+			f, err := v.Filter(s.Context(), collection.Selection{Where: conditiontest.Bind(s, text)})
+			require.NoError(s, err)
+			r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 0).Vectors, Dim: dim}},
+				search.Options{K: 100, Filter: f, Mode: search.Exhaustive})
+			require.NoError(s, err)
+			got := []string{}
+			for _, h := range r[0].Hits {
+				got = append(got, h.ID)
+			}
+			require.ElementsMatch(s, want, got, text)
+		}
+		for name, want := range conditiontest.ListFacets {
+			field, err := condition.ParseField(name)
+			require.NoError(s, err)
+			all, err := v.(collection.Faceter).Facets(s.Context(), []condition.Field{field},
+				collection.Selection{Where: conditiontest.Bind(s, "list = TRUE")}, index.FacetOptions{})
+			require.NoError(s, err)
+			got := map[string]uint64{}
+			for _, v := range all[0].Values {
+				got[v.Value.String()] = v.Docs
+			}
+			require.Equal(s, want, got, name)
+			require.EqualValues(s, len(docs), all[0].Docs)
+		}
+	})
+	n, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "author.name = 'Ann'")})
+	require.NoError(s, err)
+	require.Equal(s, 3, n.Documents)
+	n, err = s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "list = TRUE")})
+	require.NoError(s, err)
+	require.Equal(s, 1, n.Documents)
 }
 
 // words looks at searches by words, and at explanations.

@@ -47,6 +47,7 @@ func RunShards(t *testing.T, set collection.Set, shards int) {
 	s.count()
 	s.words()
 	s.whole()
+	s.lists()
 	s.change()
 	s.passages()
 	s.limit()
