@@ -12,6 +12,7 @@ from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MediaResource, Node, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from plaid_ir import Index
 from plaid_ir.llama_index import PlaidRetriever, PlaidVectorStore
@@ -123,6 +124,24 @@ def test_ids_and_filters(filled: PlaidVectorStore) -> None:
     assert filled.get_nodes(["bird", "cat"])[0].node_id == "bird" and filled.get_nodes([]) == []
     with pytest.raises(ValueError, match="unknown field .*yeer.*year"):
         filled.query(asked(filters=filters(one("yeer", 1))))
+
+
+def test_operators_over_lists_are_those_of_llama_index(store: PlaidVectorStore) -> None:
+    """Equality, `in` and order of a list are not: here an element is enough."""
+    lists: dict[str, Any] = {"a": ["x", "y"], "b": ["xy"], "c": [], "d": None, "e": ["", "[x]"], "f": "y and x", "g": "", "h": ["it's", 'say "x"']}
+    store.add([TextNode(id_=i, text="t", metadata={"tags": v}) for i, v in lists.items()])
+    for op, values in (
+        (FilterOperator.CONTAINS, ["x", "y", "xy", "", "[x]", "it's", 'say "x"', "nobody"]),
+        (FilterOperator.ANY, [["x", "xy"], [], ["nobody"], ["y", "it's"]]),
+        (FilterOperator.ALL, [["x", "y"], [], ["x", "nobody"]]),
+        (FilterOperator.IS_EMPTY, [None]),
+    ):
+        for value in values:
+            given = filters(one("tags", value, op))
+            want = set(filter(build_metadata_filter_fn(lambda i: {"tags": lists[i]}, given), lists))
+            if op == FilterOperator.ALL and value == []:
+                want.add("d")  # all of none, as of a field that is there
+            assert {n.node_id for n in store.get_nodes(filters=given)} == want, (op, value)
 
 
 def test_modes(filled: PlaidVectorStore) -> None:
