@@ -15,10 +15,10 @@ import (
 
 // entry is a value as it is kept: whole, or cut to its beginning and a hash.
 type entry struct {
-	condition.Value        // of a text that was cut, the beginning
-	cut             bool   // the text is longer
-	hash            uint64 // of all of it
+	condition.Value      // of a text that was cut, the beginning
+	cut             bool // the text is longer
 	form            condition.Form
+	hash            uint64 // of all of the text
 }
 
 func entryOf(v condition.Value, form condition.Form) entry {
@@ -151,32 +151,31 @@ func (r *reader) bitmap(bm *roaring.Bitmap) {
 
 // entry reads one.
 func (r *reader) entry() entry {
-	tag := r.u8()
-	e := entry{form: condition.Form(tag / tagForm)}
-	switch {
-	case tag == tagInteger, tag == tagForm*byte(condition.Boolean)+tagInteger:
-		e.Value = condition.Value{Kind: condition.Integer, Int: int64(r.u64())}
-		r.failed = r.failed || e.form == condition.Boolean && e.Int != 0 && e.Int != 1
-	case tag == tagReal:
-		e.Value = condition.Value{Kind: condition.Real, Real: math.Float64frombits(r.u64())}
-		r.failed = r.failed || math.IsNaN(e.Real)
-	case e.form != condition.Plain && e.form != condition.Nested:
-		r.failed = true
-	case tag%tagForm == tagText:
+	switch tag := r.u8(); tag {
+	case tagInteger:
+		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.u64())}}
+	case tagReal:
+		f := math.Float64frombits(r.u64())
+		r.failed = r.failed || math.IsNaN(f)
+		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
+	case tagText, tagText + tagForm*byte(condition.Nested):
 		n := int(r.u8())
-		r.failed = r.failed || n > maxText
-		e.Value = condition.Value{Kind: condition.Text, Text: r.string(n)}
-	case tag%tagForm == tagCut:
-		e.Value = condition.Value{Kind: condition.Text, Text: r.string(textPrefix)}
-		e.cut, e.hash = true, r.u64()
-	default:
-		r.failed = true
+		if n > maxText {
+			break
+		}
+		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}, form: condition.Form(tag / tagForm)}
+	case tagCut, tagCut + tagForm*byte(condition.Nested):
+		text := r.string(textPrefix)
+		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, form: condition.Form(tag / tagForm), hash: r.u64()}
+	case tagInteger + tagForm*byte(condition.Boolean):
+		i := int64(r.u64())
+		if i != 0 && i != 1 {
+			break
+		}
+		return entry{Value: condition.Value{Kind: condition.Integer, Int: i}, form: condition.Boolean}
 	}
-	if r.failed {
-		r.b = nil
-		return entry{}
-	}
-	return e
+	r.failed, r.b = true, nil
+	return entry{}
 }
 
 // end is an error if something was missing or is left.
