@@ -130,14 +130,13 @@ with plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a
 }
 
 // The adapters to frameworks pass the tests that these have for all adapters, and type checks; the
-// blocks of docs/python.md run.
+// blocks of docs/frameworks.md run.
 func TestFrameworks(t *testing.T) {
 	skipUnlessLong(t)
 	sources.Watch(t, "..")
 	python := pyenv.Python(t, "tests/frameworks/requirements.txt")
 	environ := append(fromSources(t), "NUMBA_DISABLE_JIT=1") // ranx compiles for minutes otherwise
-	must(t, environ, python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-		"-o", "asyncio_mode=auto", "tests/frameworks")
+	must(t, environ, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/frameworks")
 	checker := pyenv.Python(t, "tests/requirements.txt")
 	must(t, nil, checker, "-m", "pyright", "-p", "tests/frameworks/pyright.json", "--pythonpath", python)
 }

@@ -101,6 +101,92 @@ class Dictionaries(unittest.TestCase):
                 want = of_key("tags", lambda v, item=item: not contains(item)(v), True)
                 self.assertEqual(self.found({"tags": {"$not": {"$contains": item}}}), want)
 
+    def test_lists_and_nested_fields(self) -> None:
+        rows: list[dict[str, Any]] = [
+            {"tags": ["cat", "dog"], "n": [1, 9], "author": {"name": "Ann"}},
+            {"tags": ["category"], "n": [4], "author.name": "Ann"},
+            {"tags": "cat", "n": 5, "authors": [{"name": "Ann"}, {"name": "Bo", "langs": ["en", "de"]}]},
+            {"tags": [], "n": [], "authors": [{"name": None}]},
+            {"tags": None, "author": {"name": ["Bo", "Cy"]}},
+            {"tags": [["cat"], {"k": "v"}], "nested": {"x": 3, "deep": {"y": [1, 2]}}},
+            {"tags": ["", "[1] is cited"]},
+            {"tags": "[1] a cat is cited [2]"},
+        ]
+        index = Index(None).add_documents([str(i) for i in range(len(rows))], [np.eye(4)] * len(rows), rows)
+        self.addCleanup(index.close)
+        for where, want in (
+            ({"tags": "cat"}, "02"),
+            ({"tags": ["cat", "category"]}, "012"),
+            ({"tags": {"cat", "dog"}}, "02"),
+            ({"tags": {"cat": 1, "dog": 2}.keys()}, "02"),
+            ({"tags": {"$in": ("dog",)}}, "0"),
+            ({"tags": {"$all": ["cat", "dog"]}}, "0"),
+            ({"tags": {"$all": ["cat"]}}, "02"),
+            ({"tags": {"$all": []}}, "01234567"),
+            ({"tags": {"$ne": "cat"}}, "134567"),
+            ({"tags": {"$nin": ["cat", "category"]}}, "34567"),
+            ({"tags": {"$not": {"$all": ["cat", "dog"]}}}, "1234567"),
+            ({"tags": {"$contains": "cat"}}, "027"),  # no part of an element
+            ({"tags": {"$not": {"$contains": "cat"}}}, "13456"),
+            ({"tags": {"$contains": "CAT"}}, ""),
+            ({"tags": {"$like": "CAT%"}}, "012"),
+            ({"tags": {"$ilike": "CAT"}}, "02"),
+            ({"tags": {"$eq": ["cat", "dog"]}}, "0"),
+            ({"tags": {"$eq": []}}, "3"),
+            ({"tags": None}, "4"),
+            ({"tags": {"$exists": True}}, "0123567"),
+            ({"n": {"$gt": 4}}, "02"),
+            ({"n": {"$between": [2, 8]}}, "12"),
+            ({"n": range(4, 6)}, "12"),
+            ({"n": {"$in": range(4, 6)}}, "12"),
+            ({"n": {"$contains": 5}}, "2"),
+            ({"author.name": "Ann"}, "01"),
+            ({"author.name": ["Bo"]}, "4"),
+            ({"authors.name": "Bo"}, "2"),
+            ({"authors.langs": {"$in": ["de", "fr"]}}, "2"),
+            ({"authors.name": {"$ne": "Ann"}}, "0134567"),
+            ({"nested.x": 3}, "5"),
+            ({"nested.deep.y": {"$gte": 2}}, "5"),
+        ):  # fmt: skip
+            with self.subTest(str(where)):
+                self.assertEqual("".join(index.ids(where)), want)
+        empty = of_llama_index(SimpleNamespace(filters=[SimpleNamespace(key="tags", value=None, operator="is_empty")], condition="and"))
+        assert empty is not None
+        self.assertEqual(index.ids(*empty), ["3", "4"])
+
+    def test_what_is_no_condition(self) -> None:
+        def asked(where: Any, *parameters: Any) -> Callable[[], Any]:
+            return lambda: self.index.ids(where, *parameters)
+
+        for error, want, call in (
+            (TypeError, "the condition is of type int; want a text or a dictionary", asked(5)),
+            (TypeError, "the condition is of type list; want a text or a dictionary", asked([{"year": 1}])),
+            (TypeError, "the condition is of type function; want a text or a dictionary", asked(lambda: 1)),
+            (ValueError, "the condition is empty", asked(" ")),
+            (TypeError, r"update\(\) takes a condition", lambda: self.index.update(where=None, values={})),  # type: ignore[arg-type]
+            (TypeError, r"delete\(\) takes ids or a condition", lambda: self.index.delete(where=None)),
+            (TypeError, "the condition is of type int", lambda: self.index.update(where=5, values={})),  # type: ignore[arg-type]
+            (TypeError, "the condition is of type set", lambda: self.index.delete(where={"a"})),  # type: ignore[arg-type]
+            (TypeError, "parameters is of type NoneType; want a list, with a value for each", asked("year > ?", None)),
+            (TypeError, "parameters is of type int; want a list", asked("year > ?", 5)),
+            (TypeError, "parameters is of type dict; want a list", asked("year > ?", {"year": 5})),
+            (TypeError, "parameters is of type set; want a list", asked("year > ?", {5})),
+            (TypeError, "parameters is one text; want a list", asked("year > ?", "5")),
+            (TypeError, "parameter 0 is of type range; want one value for each", asked("year IN (?)", [range(3)])),
+            (TypeError, "key 'year' is of type generator; want a value, or a list", asked({"year": (y for y in (1, 2))})),
+            (TypeError, "key 'year' is of type function; want a value, or a list", asked({"year": lambda: 1})),
+            (TypeError, "key 'year' is of type bytes; want a value, or a list", asked({"year": b"x"})),
+            (ValueError, "key 'year' is range.*100000 are the most. Want .'.gte'", asked({"year": range(1 << 40)})),
+            (TypeError, r"key 'year', item 1 is a list; want one value", asked({"year": [1, [2]]})),
+            (ValueError, "key 'year' is nan, which is no value: None stands for", asked({"year": float("nan")})),
+            (ValueError, "key 'nested': 'x' is no operator.*has its path as the key", asked({"nested": {"x": 3}})),
+            (TypeError, "has the key 1, of type int: keys are texts", asked({1: 2})),
+            (TypeError, r"\$all is of type str; want a list", asked({"tags": {"$all": "a"}})),
+        ):  # fmt: skip
+            with self.subTest(want), self.assertRaisesRegex(error, want):
+                call()
+        self.assertEqual(len(self.index), len(ROWS))
+
     def test_what_is_wrong_with_a_list_of_haystack(self) -> None:
         for bad in (None, "x", {"field": "a", "operator": "==", "value": 1}, 7):
             with self.assertRaisesRegex(ValueError, "conditions is of type .*want a list"):
@@ -111,6 +197,7 @@ class Dictionaries(unittest.TestCase):
         self.assertEqual(len(self.index.search(query, where={})), len(ROWS))
         self.assertEqual({h["id"] for h in self.index.search(query, where={"year": {"$gt": 2004}})}, {"4"})
         self.assertEqual(self.index.explain("0", query, where={"year": {"$gt": 2004}}).stage, "filtered")
+        self.assertEqual(self.index.similar("0", where={"$not": {}}), [])
         for change in (lambda: self.index.delete(where={}), lambda: self.index.update(where={}, values={"n": 1})):
             self.assertRaises(TypeError, change)
         self.assertEqual(len(self.index), len(ROWS))

@@ -104,8 +104,6 @@ def foreign_index(folder: Path) -> None:
 def blocks(page: Path) -> list[tuple[int, str, str]]:
     found, kind, begin, lines = [], None, 0, []
     for number, line in enumerate(page.read_text().split("\n"), 1):
-        if line == "## Frameworks":  # tests/frameworks runs the rest
-            break
         if line.startswith("```"):
             if kind is None:
                 kind, begin, lines = line[3:], number, []

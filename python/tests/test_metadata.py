@@ -73,7 +73,7 @@ class Values(unittest.TestCase):
         self.assertEqual(condition({"a": ["en", None], "b": [None], "c": 1}), ('(("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?)', ["en", 1]))
         for none in ({}, {"$and": [{}]}, {"$or": [{"a": 1}, {}]}):
             self.assertIsNone(condition(none))
-        self.assertEqual(condition({"$not": {}}), ("1=0", []))
+        self.assertEqual(condition({"$not": {}}), ("_id IS NULL", []))
         for error, args in (
             (ValueError, (" ",)), (ValueError, ({"a": 1}, [1])), (ValueError, ({"a": {"b": 1}},)), (TypeError, ("a = ?", [{}])), (TypeError, ("a = ?", "x")), (TypeError, ({1: 2},)), (TypeError, (7,)),
             (TypeError, (len,)), (ValueError, ({"a": {}},)), (ValueError, ({"$or": []},)), (TypeError, ({"$and": [1]},)), (ValueError, ({"$nor": [{"a": 1}]},)), (ValueError, ({"a": {"$regex": "x"}},)),

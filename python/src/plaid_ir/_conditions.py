@@ -1,20 +1,35 @@
 """Conditions: from dictionaries of Python and filters of frameworks to the engine's texts and their parameters.
 
 A dictionary, a filter of LlamaIndex and one of Haystack become the same tests. A test of a field is true or false: a
-document without the field, or with null in it, passes no test but the negations. Names of fields are quoted, and values
-are parameters, whatever is in them.
+document without the field, or with null in it, passes no test but the negations. A list in the metadata passes a test
+if one of its elements does (docs/conditions.md). Names of fields are quoted, and values are parameters, whatever is in
+them.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, Callable, Iterable, Literal, Mapping, NamedTuple, Sequence, TypeAlias, Union, cast
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    KeysView,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    TypeAlias,
+    Union,
+    ValuesView,
+    cast,
+)
 
 import numpy as np
 
 from ._arrays import to_json
 from ._metadata import json_key, to_json_value
+from ._tables import items_of
 
 #: A condition: ``"year >= 2000"``, ``"year >= ?"`` with parameters, or fields and their values or tests.
 Where: TypeAlias = Union[str, Mapping[str, Any]]
@@ -22,9 +37,11 @@ Where: TypeAlias = Union[str, Mapping[str, Any]]
 #: How deep conditions nest, as in the engine.
 _MAX_DEPTH = 200
 #: Types of several values.
-_LISTS = (list, tuple, set, frozenset, np.ndarray)
-#: An element of an array in JSON, if it is no array or object, and an array of such elements.
-_ELEMENT = r'("([^"\\]|\\.)*"|-?[0-9][-+.0-9eE]*|true|false|null)'
+_LISTS = (list, tuple, set, frozenset, range, KeysView, ValuesView, np.ndarray)
+#: The numbers of a range. Every one is a parameter.
+_MAX_RANGE = 100_000
+#: An element of an array in JSON, and an array.
+_ELEMENT = r'("([^"\\]|\\.)*"|-?[0-9][-+.0-9eE]*|true|false|null|\[.*\]|\{.*\})'
 _ARRAY = rf"^\[({_ELEMENT}(,{_ELEMENT})*)?\]$"
 
 
@@ -82,7 +99,7 @@ def _write(condition: _Condition, negated: bool = False) -> _Written:
 def _finish(condition: _Condition) -> tuple[str, list[Any]] | None:
     written = _write(condition)
     if isinstance(written, bool):
-        return None if written else ("1=0", [])
+        return None if written else ("_id IS NULL", [])  # 1=0 would be no part of a longer condition
     return written
 
 
@@ -103,12 +120,15 @@ def _null(name: str) -> _Test:
 
 
 def _value(value: Any, place: str) -> Any:
-    made = to_json_value(value, place)
+    if isinstance(value, Mapping):
+        raise TypeError(f"{place} is a dictionary; want a value")
+    if not isinstance(value, (str, *_LISTS)) and (hasattr(value, "__iter__") or callable(value)):
+        raise TypeError(f"{place} is of type {type(value).__name__}; want a value, or a list of values")
+    several = isinstance(value, (range, KeysView, ValuesView))
+    made = to_json_value(list(cast("Iterable[Any]", value)) if several else value, place)
     if made is None:
         hint = "want a value" if value is None else "None stands for documents without the field"
         raise ValueError(f"{place} is {value}, which is no value: {hint}")
-    if isinstance(made, dict):
-        raise TypeError(f"{place} is a dictionary; want a value")
     return made
 
 
@@ -125,16 +145,25 @@ def _text(value: Any, place: str) -> str:
     return str.__str__(value)
 
 
+def _is_list(value: Any) -> bool:
+    """Reports whether something is several values: a list or the like, or a column of a table."""
+    return isinstance(value, _LISTS) or hasattr(value, "to_pylist") or hasattr(value, "to_list")
+
+
 def _items(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, _LISTS):
+    if not _is_list(value):
         raise TypeError(f"{place} is of type {type(value).__name__}; want a list")
-    return list(cast("Iterable[Any]", value))
+    if isinstance(value, range) and len(value) > _MAX_RANGE:
+        raise ValueError(
+            f"{place} is {value}, of {len(value)} numbers; {_MAX_RANGE} are the most. Want {{'$gte': …, '$lt': …}}"
+        )
+    return list(cast("Iterable[Any]", items_of(value, place)))
 
 
 def _equal(name: str, value: Any, place: str) -> _Condition:
     if value is None:
         return _null(name)
-    made = _value(value, place)
+    made = _value(_items(value, place) if _is_list(value) else value, place)
     return _test(name, "= ?", to_json(made).decode() if isinstance(made, list) else made)
 
 
@@ -169,21 +198,21 @@ def _literal(text: str) -> str:
 
 
 def _contains(name: str, value: Any, place: str) -> _Condition:
-    """True of an array with the value in it, and of a text with the text in it. Arrays are the text of their JSON."""
+    """True of a list with the value in it, of the value itself, and of a text with the text in it."""
     made = _scalar(value, place)
-    element = _regexp(name, rf"^\[({_ELEMENT},)*{_literal(to_json(made).decode())}[,\]]")
+    equal = _test(name, "= ?", made)
     if not isinstance(made, str):
-        return element
-    within = _Joined("AND", [_regexp(name, _literal(made)), _Not(_regexp(name, _ARRAY))])
-    return _Joined("OR", [element, within])
+        return equal
+    # Arrays are also the text of their JSON.
+    return _Joined("OR", [equal, _Joined("AND", [_regexp(name, _literal(made)), _Not(_regexp(name, _ARRAY))])])
 
 
-def _contains_each(how: Literal["AND", "OR"]) -> _Make:
-    def make(name: str, value: Any, place: str) -> _Condition:
+def _for_each(how: Literal["AND", "OR"], make: _Make) -> _Make:
+    def several(name: str, value: Any, place: str) -> _Condition:
         items = _items(value, place)
-        return _Joined(how, [_contains(name, v, f"{place}, item {i}") for i, v in enumerate(items)])
+        return _Joined(how, [make(name, v, f"{place}, item {i}") for i, v in enumerate(items)])
 
-    return make
+    return several
 
 
 def _negation(make: _Make) -> _Make:
@@ -203,7 +232,8 @@ def _text_match(flags: str) -> _Make:
 
 
 def _is_empty(name: str, value: Any, place: str) -> _Condition:
-    return _Joined("OR", [_null(name), _test(name, "= ?", ""), _test(name, "= ?", "[]")])
+    text = _Joined("AND", [_test(name, "= ?", ""), _Not(_test(name, "LIKE ?", "[%"))])  # no list with an empty text
+    return _Joined("OR", [_null(name), text, _test(name, "= ?", "[]")])
 
 
 #: Tests by the operators of dictionaries.
@@ -218,7 +248,9 @@ _OPERATORS: dict[str, _Make] = {
     "$nin": _negation(_within),
     "$exists": _exists,
     "$like": _like,
+    "$ilike": _like,
     "$contains": _contains,
+    "$all": _for_each("AND", _equal),
     "$between": _between,
 }
 _LLAMA_INDEX: dict[str, _Make] = {
@@ -230,8 +262,8 @@ _LLAMA_INDEX: dict[str, _Make] = {
     "<=": _OPERATORS["$lte"],
     "in": _within,
     "nin": _OPERATORS["$nin"],
-    "any": _contains_each("OR"),
-    "all": _contains_each("AND"),
+    "any": _for_each("OR", _contains),
+    "all": _for_each("AND", _contains),
     "contains": _contains,
     "text_match": _text_match(""),
     "text_match_insensitive": _text_match("(?i)"),
@@ -279,7 +311,7 @@ def _nested(given: Any, place: str, depth: int) -> _Condition:
 
 def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
     if not isinstance(value, Mapping):
-        return (_within if isinstance(value, _LISTS) else _equal)(name, value, place)
+        return (_within if _is_list(value) else _equal)(name, value, place)
     _check_depth(depth, "where")
     tests = cast("Mapping[Any, Any]", cast("object", value))
     parts: list[_Condition] = []
@@ -294,8 +326,8 @@ def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
         else:
             there = ", ".join([*_OPERATORS, "$not"])
             raise ValueError(
-                f"{place}: {op!r} is no operator; there are {there}. A field within an object is tested by a "
-                "text: 'author.name = ?'"
+                f"{place}: {op!r} is no operator; there are {there}. A field within an object has its path as the "
+                "key: {'author.name': 'Ann'}"
             )
     if not parts:
         raise ValueError(f"{place} is an empty dictionary; want a value, or tests such as {{'$gte': 2000}}")
@@ -305,45 +337,50 @@ def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
 def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]] | None:
     """A condition and its parameters as the service takes them. None, of None and of an empty dictionary, is no
     condition."""
-    if isinstance(parameters, (str, bytes)):
-        raise TypeError("parameters is one text; want a list, with a value for each ?")
-    if isinstance(parameters, Mapping) or not hasattr(parameters, "__len__"):
-        kind = type(cast("object", parameters)).__name__
-        raise TypeError(f"parameters is of type {kind}; want a list, with a value for each ?")
+    values = _parameters(parameters)
     if where is None:
-        if len(parameters):
+        if values:
             raise ValueError("there are parameters without a condition (where)")
         return None
     if isinstance(where, str):
         if not where.strip():
             raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
-        for i, p in enumerate(parameters):
-            if isinstance(p, (Mapping, list, tuple, set)):
+        for i, p in enumerate(values):
+            if isinstance(p, Mapping) or _is_list(p):
                 kind = type(cast("object", p)).__name__
                 raise TypeError(
                     f"parameter {i} is of type {kind}; want one value for each ? (IN takes as many ? as values)"
                 )
-        return where, [None if p is None else _scalar(p, f"parameter {i}") for i, p in enumerate(parameters)]
+        return where, [None if p is None else _scalar(p, f"parameter {i}") for i, p in enumerate(values)]
     if not isinstance(where, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = type(cast("object", where)).__name__
         raise TypeError(f"the condition is of type {kind}; want a text or a dictionary")
-    if len(parameters):
+    if values:
         raise ValueError("there are parameters for a where that is a dictionary, which has its values")
     return _finish(_of_dictionary(where, "where", 0))
+
+
+def _parameters(given: Any) -> list[Any]:
+    if isinstance(given, (str, bytes)):
+        raise TypeError("parameters is one text; want a list, with a value for each ?")
+    if isinstance(given, (Mapping, set, frozenset)) or not _is_list(given):
+        kind = type(cast("object", given)).__name__
+        raise TypeError(f"parameters is of type {kind}; want a list, with a value for each ?")
+    return list(cast("Iterable[Any]", items_of(given, "parameters")))
 
 
 # Frameworks
 
 
-def of_llama_index(filters: Any) -> tuple[str, list[Any]] | None:
-    """``MetadataFilters`` of LlamaIndex, or None, as `condition` returns it."""
-    return None if filters is None else _finish(_of_llama_index(filters, "filters", 0))
+def of_llama_index(filters: Any, name: Callable[[str], str] = quoted) -> tuple[str, list[Any]] | None:
+    """``MetadataFilters`` of LlamaIndex, or None, as `condition` returns it. ``name`` is how conditions name a key."""
+    return None if filters is None else _finish(_of_llama_index(filters, name, "filters", 0))
 
 
-def _of_llama_index(given: Any, place: str, depth: int) -> _Condition:
+def _of_llama_index(given: Any, name: Callable[[str], str], place: str, depth: int) -> _Condition:
     _check_depth(depth, "filters")
     if hasattr(given, "filters"):
-        parts = [_of_llama_index(f, f"{place}.filters[{i}]", depth + 1) for i, f in enumerate(given.filters)]
+        parts = [_of_llama_index(f, name, f"{place}.filters[{i}]", depth + 1) for i, f in enumerate(given.filters)]
         how = _member(given.condition) or "and"
         if how not in ("and", "or", "not"):
             raise ValueError(f"{place}: condition {how!r} is not known; there are and, or and not")
@@ -356,7 +393,7 @@ def _of_llama_index(given: Any, place: str, depth: int) -> _Condition:
     op = _member(given.operator)
     if op not in _LLAMA_INDEX:
         raise ValueError(f"{place}: operator {op!r} is not known; there are {', '.join(_LLAMA_INDEX)}")
-    return _LLAMA_INDEX[op](quoted(given.key), given.value, f"{place}, key {given.key!r}, {op}")
+    return _LLAMA_INDEX[op](name(given.key), given.value, f"{place}, key {given.key!r}, {op}")
 
 
 def _member(value: Any) -> Any:
@@ -410,7 +447,6 @@ def _haystack_name(path: str) -> str:
     if path == "content":
         return quoted(path)
     head, dot, key = path.partition(".")
-    # A field is one key of the metadata, whatever dots are in it.
     return f'"meta".{quoted(key if head == "meta" and dot else path)}'
 
 

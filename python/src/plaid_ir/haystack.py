@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, cast
+import asyncio
+import json
+from typing import Any, Iterator, Mapping, cast
 
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
@@ -12,7 +14,12 @@ from haystack.utils import Secret, deserialize_secrets_inplace
 
 from ._conditions import of_haystack
 from ._errors import EmptyIndexError
-from ._index import Index
+from ._index import Index, _coroutine
+
+#: Documents of one change.
+_MAX_IDS = 1000
+#: Types of which there is a least and a greatest value.
+_ORDERED = (bool, int, float, str)
 
 
 class PlaidDocumentStore:
@@ -78,9 +85,15 @@ class PlaidDocumentStore:
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
         """The documents that pass filters of Haystack, in the order in which they were added."""
+        return list(self._documents(filters))
+
+    def _documents(self, filters: dict[str, Any] | None) -> Iterator[Document]:
+        ids = self._ids(filters)
+        return map(_document, ids, self.index.get(ids) if ids else [])
+
+    def _ids(self, filters: dict[str, Any] | None) -> list[str]:
         where, values = condition(filters)
-        ids = self.index.ids(where, values)
-        return [_document(i, row) for i, row in zip(ids, self.index.get(ids))] if ids else []
+        return self.index.ids(where, values)
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Stores documents and returns their number. Policy NONE is FAIL. A document without content is found by its
@@ -105,6 +118,111 @@ class PlaidDocumentStore:
     def delete_documents(self, document_ids: list[str]) -> None:
         """Removes documents; an id that is not there is ignored."""
         self.index.delete(document_ids)
+
+    def delete_all_documents(self) -> None:
+        """Removes all documents."""
+        self._delete("1=1", [])
+
+    def delete_by_filter(self, filters: dict[str, Any]) -> int:
+        """Removes the documents that pass filters of Haystack, and returns their number."""
+        where, values = condition(filters)
+        if where is None:
+            raise FilterError("the filters are empty: delete_all_documents() removes all documents")
+        return self._delete(where, values)
+
+    def _delete(self, where: str, values: list[Any]) -> int:
+        try:
+            return self.index.delete(where=where, parameters=values)
+        except EmptyIndexError:
+            return 0
+
+    def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """Sets keys of the metadata of the documents that pass filters of Haystack, and returns their number.
+
+        Documents that have the same metadata afterwards are changed together; a failure between two changes leaves
+        those before it.
+        """
+        together: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        for d in self._documents(filters):
+            changed = {**d.meta, **meta}
+            together.setdefault(json.dumps(changed, default=repr), (changed, []))[1].append(d.id)
+        return sum(
+            self.index.update(where={"_id": ids[i : i + _MAX_IDS]}, values={"meta": changed})
+            for changed, ids in together.values()
+            for i in range(0, len(ids), _MAX_IDS)
+        )
+
+    def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
+        """The number of documents that pass filters of Haystack."""
+        return len(self._ids(filters))
+
+    def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
+        """The number of distinct values of each of some keys of the metadata, in the documents that pass filters."""
+        keys = {name: name.removeprefix("meta.") for name in metadata_fields}
+        found: dict[str, set[str]] = {name: set() for name in metadata_fields}
+        for d in self._documents(filters):
+            for name, key in keys.items():
+                if d.meta.get(key) is not None:
+                    found[name].add(_identity(d.meta[key]))
+        return {name: len(values) for name, values in found.items()}
+
+    def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
+        """The keys of the metadata with their types: boolean, int, float or keyword."""
+        kinds: dict[Any, str] = {bool: "boolean", int: "int", float: "float"}
+        return {
+            key: {"type": kinds.get(type(value), "keyword")}
+            for d in self._documents(None)
+            for key, value in d.meta.items()
+            if value is not None
+        }
+
+    def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
+        """The least and the greatest value, ``min`` and ``max``, of a key of the metadata; None if there is none, or
+        if there are texts and numbers."""
+        key = metadata_field.removeprefix("meta.")
+        values: list[Any] = [v for v in (d.meta.get(key) for d in self._documents(None)) if isinstance(v, _ORDERED)]
+        if not values or len({isinstance(v, str) for v in values}) == 2:
+            return {"min": None, "max": None}
+        return {"min": min(values), "max": max(values)}
+
+    def get_metadata_field_unique_values(
+        self,
+        metadata_field: str,
+        search_term: str | None = None,
+        from_: int = 0,
+        size: int = 10,
+        filters: dict[str, Any] | None = None,
+    ) -> tuple[list[Any], int]:
+        """The distinct values of a key of the metadata in the order of their texts, a page of them, and their number.
+
+        Parameters
+        ----------
+        metadata_field
+            The key, with ``meta.`` before it or without.
+        search_term
+            Only values that have it in their text, in any case.
+        from_, size
+            The first value of the page, and the number of values.
+        filters
+            Only those of the documents that pass filters of Haystack.
+        """
+        key, term = metadata_field.removeprefix("meta."), (search_term or "").lower()
+        values = {_identity(v): v for v in (d.meta.get(key) for d in self._documents(filters)) if v is not None}
+        chosen = sorted((str(v), i) for i, v in values.items() if term in str(v).lower())
+        return [values[i] for _, i in chosen[from_ : from_ + size]], len(chosen)
+
+    count_documents_async = _coroutine(count_documents)
+    filter_documents_async = _coroutine(filter_documents)
+    write_documents_async = _coroutine(write_documents)
+    delete_documents_async = _coroutine(delete_documents)
+    delete_all_documents_async = _coroutine(delete_all_documents)
+    delete_by_filter_async = _coroutine(delete_by_filter)
+    update_by_filter_async = _coroutine(update_by_filter)
+    count_documents_by_filter_async = _coroutine(count_documents_by_filter)
+    count_unique_metadata_by_filter_async = _coroutine(count_unique_metadata_by_filter)
+    get_metadata_fields_info_async = _coroutine(get_metadata_fields_info)
+    get_metadata_field_min_max_async = _coroutine(get_metadata_field_min_max)
+    get_metadata_field_unique_values_async = _coroutine(get_metadata_field_unique_values)
 
     def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None, **options: Any) -> list[Document]:
         """The best documents for a question, with their scores; ``options`` are those of `Index.search`."""
@@ -163,6 +281,18 @@ class PlaidRetriever:
         """The best documents for a question."""
         chosen = self.filters if filters is None else filters
         return {"documents": self.document_store.search(query, top_k or self.top_k, chosen, **(self.options or {}))}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """`run`, for asyncio."""
+        return await asyncio.to_thread(self.run, query, filters, top_k)
+
+
+def _identity(value: Any) -> str:
+    """A text that only a value of this type and size has: 1, 1.0, True and "1" are four."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _row_of(document: Document) -> dict[str, Any]:

@@ -93,9 +93,11 @@ class PlaidVectorStore(VectorStore):
             raise TypeError(f"delete() takes ids or a filter, and not {', '.join(kwargs)}")
         if filter is not None and not filter:
             raise ValueError("the filter is empty: delete() without one removes all documents")
-        if filter is None and ids is None:
-            ids = self.index.ids()
-        self.index.delete(ids, where=filter)
+        everything = "1=1" if ids is None and filter is None else None
+        try:
+            self.index.delete(ids, where=filter or everything)
+        except EmptyIndexError:
+            pass  # there is nothing to remove
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:

@@ -1,20 +1,249 @@
-"""LlamaIndex: a retriever over an `Index`; ``pip install "./python[llama-index]"`` in a clone."""
+"""LlamaIndex: a vector store and a retriever over an `Index`; ``pip install "./python[llama-index]"`` in a clone."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import asyncio
+from typing import Any, Mapping, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    ImageNode,
+    IndexNode,
+    MetadataMode,
+    Node,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+from pydantic import PrivateAttr
 
-from ._conditions import of_llama_index
+from ._conditions import of_llama_index, quoted
+from ._documents import fetch_metadata
 from ._errors import EmptyIndexError
 from ._index import Index
+from ._metadata import own_fields, passage_of
+from ._results import Hits
+
+#: The key of the metadata that has what a node is beside its text and its metadata.
+NODE = "_node"
+#: The document that a node was made of, as conditions name it.
+_REF_DOC_ID = f'"{NODE}"."ref_doc_id"'
+#: What has a place of its own in the index, or is not kept.
+_ELSEWHERE = {"id_", "metadata", "text", "text_resource", "embedding"}
+_CLASSES: dict[str, type[BaseNode]] = {c.class_name(): c for c in (TextNode, Node, IndexNode, ImageNode, Document)}
+
+
+def _row_of(node: BaseNode, text_field: str) -> dict[str, Any]:
+    """A node as metadata. A key for the document is always there, so that conditions know it."""
+    for key in (text_field, NODE):
+        if key in node.metadata:
+            raise ValueError(f"metadata of node {node.node_id!r} has the key {key}, which is for the node itself")
+    rest = node.model_dump(mode="json", exclude=_ELSEWHERE, exclude_defaults=True)
+    kept = {"ref_doc_id": node.ref_doc_id, **{k: v for k, v in rest.items() if k != "class_name"}}
+    if node.class_name() != TextNode.class_name():
+        kept["class"] = node.class_name()
+    return {**node.metadata, text_field: node.get_content(MetadataMode.NONE), NODE: kept}
+
+
+def _node_of(id: Any, metadata: Mapping[str, Any], text_field: str) -> BaseNode:
+    """The node of a document, which need not have come as one. A passage has the document that it is of as its
+    source."""
+    rest = dict(metadata)
+    kept: dict[str, Any] = dict(rest.pop(NODE, None) or {})
+    text = str(rest.pop(text_field, None) or "")
+    kept.pop("ref_doc_id", None)
+    node = _CLASSES.get(kept.pop("class", ""), TextNode).from_dict({**kept, "id_": str(id), "metadata": rest})
+    node.set_content(text)
+    document = passage_of(metadata)
+    if document is not None and NodeRelationship.SOURCE not in node.relationships:
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
+    return node
+
+
+def _name(key: str) -> str:
+    return _REF_DOC_ID if key == "ref_doc_id" else quoted(key)
+
+
+class PlaidVectorStore(BasePydanticVectorStore):
+    """Nodes of LlamaIndex in an index.
+
+    The model of the index encodes the text of a node, with the metadata that LlamaIndex adds for embeddings
+    (``excluded_embed_metadata_keys`` says without which). Embeddings of nodes have one vector, and are not used: give
+    `VectorStoreIndex` the model ``MockEmbedding(embed_dim=1)``. In filters, ``ref_doc_id`` is the document that a node
+    was made of.
+
+    Parameters
+    ----------
+    index
+        An index with a model: ``Index("folder", model="DIR")``, or ``Index(url=...)``.
+    text_field
+        The key of the index's metadata that has the text.
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = False
+    text_field: str = "text"
+    _index: Index = PrivateAttr()
+
+    def __init__(self, index: Index, text_field: str = "text") -> None:
+        if index.id_type is not str:
+            raise ValueError("LlamaIndex's ids are texts: want an index with id_type=str")
+        super().__init__(stores_text=True, is_embedding_query=False)
+        self.text_field = text_field
+        self._index = index
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name of the class."""
+        return "PlaidVectorStore"
+
+    @property
+    def client(self) -> Index:
+        """The index."""
+        return self._index
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Stores nodes and returns their ids. A node whose id is there replaces that one. ``kwargs`` are those of
+        `Index.add_texts`."""
+        if not nodes:
+            return []
+        ids = [n.node_id for n in nodes]
+        texts = [n.get_content(MetadataMode.EMBED) for n in nodes]
+        self._index.add_texts(texts, ids, [_row_of(n, self.text_field) for n in nodes], text_field="", **kwargs)
+        return ids
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Removes the nodes that were made of a document."""
+        self._delete_where(f"{_REF_DOC_ID} = ?", [ref_doc_id])
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Removes nodes: those of ids, those that pass filters, or those of ids that pass filters. An id that is not
+        there is ignored."""
+        chosen = of_llama_index(filters, _name)
+        if node_ids is not None:
+            self._index.delete(self._chosen(node_ids, chosen))
+        elif chosen is not None:
+            self._delete_where(*chosen)
+        else:
+            raise ValueError("delete_nodes() takes ids or filters; clear() removes all nodes")
+
+    def clear(self) -> None:
+        """Removes all nodes."""
+        self._delete_where("1=1")
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
+        those of ids that pass filters; without any arguments all nodes. An id that is not there is ignored."""
+        ids = self._chosen(node_ids, of_llama_index(filters, _name))
+        found = fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))
+        rows: dict[str, Mapping[str, Any]] = {row["_id"]: own_fields(row) for row in found}
+        for i in ids:
+            if i not in rows and i in self._index:  # a document that is stored as passages
+                (rows[i],) = self._index.get(i)
+        return [_node_of(i, rows[i], self.text_field) for i in ids if i in rows]
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """The best nodes for a question, by its text.
+
+        Mode ``default`` ranks by vectors, ``sparse`` and ``text_search`` by keywords, ``hybrid`` by both, with
+        ``alpha`` as the share of the vectors (0.75). ``kwargs`` are those of `Index.search`, such as ``feedback``.
+        """
+        if not query.query_str:
+            raise ValueError("the query has no text (query_str), which the model of the index encodes")
+        k, options = _options_of(query)
+        chosen = of_llama_index(query.filters, _name)
+        if query.doc_ids:
+            made_of = f"{_REF_DOC_ID} IN ({', '.join('?' * len(query.doc_ids))})"
+            values: list[Any] = [*query.doc_ids]
+            chosen = (made_of, values) if chosen is None else (f"{made_of} AND ({chosen[0]})", values + chosen[1])
+        if chosen is not None:
+            options["where"], options["parameters"] = chosen
+        if query.node_ids:
+            options["subset"] = query.node_ids
+        found = _found(self._index, query.query_str, k, {**options, **kwargs})
+        nodes = [_node_of(hit["id"], hit.get("metadata", {}), self.text_field) for hit in found]
+        return VectorStoreQueryResult(nodes, [hit["score"] for hit in found], [n.node_id for n in nodes])
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """`add`, for asyncio."""
+        return await asyncio.to_thread(self.add, nodes, **kwargs)
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """`delete`, for asyncio."""
+        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """`delete_nodes`, for asyncio."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
+
+    async def aclear(self) -> None:
+        """`clear`, for asyncio."""
+        await asyncio.to_thread(self.clear)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """`get_nodes`, for asyncio."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """`query`, for asyncio."""
+        return await asyncio.to_thread(self.query, query, **kwargs)
+
+    def _chosen(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
+        """The ids of those given, or of all, that meet a condition."""
+        if node_ids is not None and chosen is None:
+            return list(node_ids)
+        where, values = chosen or (None, [])
+        passing: list[str] = self._index.ids(where, values)
+        if node_ids is None:
+            return passing
+        there = set(passing)
+        return [i for i in node_ids if i in there]
+
+    def _delete_where(self, where: str, values: Sequence[Any] = ()) -> None:
+        try:
+            self._index.delete(where=where, parameters=values)
+        except EmptyIndexError:
+            pass
+
+
+def _options_of(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
+    """The number of nodes, and the keywords of `Index.search`."""
+    k, mode = query.similarity_top_k, VectorStoreQueryMode(query.mode)
+    if mode == VectorStoreQueryMode.DEFAULT:
+        return k, {}
+    if mode in (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH):
+        return query.sparse_top_k or k, {"keywords": True}
+    if mode == VectorStoreQueryMode.HYBRID:
+        return query.hybrid_top_k or k, {"hybrid": True if query.alpha is None else float(query.alpha)}
+    raise ValueError(f"mode {mode.value!r} is not known; there are default, sparse, text_search and hybrid")
+
+
+def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> Hits:
+    try:
+        return index.search(query, k, metadata=True, **options)
+    except EmptyIndexError:
+        return Hits()
 
 
 class PlaidRetriever(BaseRetriever):
-    """The best documents of an index as nodes.
+    """The best documents of an index as nodes. The index may have been filled in any way.
 
     Parameters
     ----------
@@ -51,18 +280,11 @@ class PlaidRetriever(BaseRetriever):
         super().__init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        try:
-            hits = self.index.search(query_bundle.query_str, self.similarity_top_k, metadata=True, **self.options)
-        except EmptyIndexError:
-            return []
-        nodes: list[NodeWithScore] = []
-        for hit in hits:
-            rest = dict(hit.get("metadata", {}))
-            text = str(rest.pop(self.text_field, ""))
-            nodes.append(NodeWithScore(node=TextNode(id_=str(hit["id"]), text=text, metadata=rest), score=hit["score"]))
-        return nodes
+        found = _found(self.index, query_bundle.query_str, self.similarity_top_k, self.options)
+        return [
+            NodeWithScore(node=_node_of(hit["id"], hit.get("metadata", {}), self.text_field), score=hit["score"])
+            for hit in found
+        ]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        import asyncio
-
         return await asyncio.to_thread(self._retrieve, query_bundle)

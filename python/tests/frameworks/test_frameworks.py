@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 from typing import Any, Iterator
 
+import pandas
+import pyarrow
 import pytest
-from haystack import Document, Pipeline
+from conftest import MODEL, TEXTS
+from haystack import Document
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
-from haystack.testing.document_store import DocumentStoreBaseTests
-from haystack.utils import Secret
 from langchain_core.documents import Document as LangchainDocument
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
@@ -23,33 +22,8 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from plaid_ir import Index
 from plaid_ir.evaluation import ranx_run, scored_docs
 from plaid_ir.haystack import PlaidDocumentStore
-from plaid_ir.haystack import PlaidRetriever as HaystackRetriever
 from plaid_ir.langchain import PlaidRetriever, PlaidVectorStore
 from plaid_ir.llama_index import PlaidRetriever as LlamaRetriever
-
-MODEL = os.environ.get("PLAID_MODEL", str(Path(__file__).parents[3] / "docs/examples/quickstart/colbert-nano"))
-TEXTS = ["cats sleep for most of the day", "dogs bark at night", "birds sing in the morning"]
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: Any) -> Iterator[str]:
-    """One service for all indexes: opening a model takes time."""
-    path = str(tmp_path_factory.mktemp("indexes"))
-    with Index(path, "keeps-it-open", model=MODEL):
-        yield path
-
-
-@pytest.fixture()
-def index(folder: str) -> Iterator[Index]:
-    with Index(folder, "try", override=True, model=MODEL) as made:
-        yield made
-
-
-@pytest.fixture()
-def filled(index: Index) -> Index:
-    metadata = [{"year": 2019 + i, "ptex.fullbanner": f"TeX {i}"} for i in range(3)]
-    return index.add_texts(TEXTS, ["cat", "dog", "bird"], metadata)
-
 
 class TestLangChainStore(VectorStoreIntegrationTests):
     @pytest.fixture()
@@ -121,6 +95,53 @@ def test_langchain_filters(index: Index) -> None:
     assert [d.metadata for d in store.get_by_ids(["s", "w"])] == [{}, {"n": 1}]
 
 
+def test_columns_are_values_of_conditions(filled: Index) -> None:
+    frame = pandas.DataFrame({"year": [2019, 2021], "name": ["TeX 1", "TeX 2"]})
+    table = pyarrow.Table.from_pandas(frame)
+    for columns in (frame, table):
+        assert filled.ids({"year": columns["year"]}) == ["cat", "bird"]
+        assert filled.ids({"ptex.fullbanner": {"$nin": columns["name"]}}) == ["cat"]
+        assert filled.ids("year IN (?, ?)", columns["year"]) == ["cat", "bird"]
+    assert filled.ids({"year": {"$in": frame["year"].unique()}}) == ["cat", "bird"]
+    with pytest.raises(TypeError, match="key 'year'.* is a table; want one of its columns|want a value"):
+        filled.ids({"year": frame})
+
+
+def test_langchain_operators(index: Index) -> None:
+    store = PlaidVectorStore(index)
+    assert store.delete() and store.delete(filter={"year": 1}) and store.delete(["nobody"])  # nothing is there yet
+    rows: list[dict[str, Any]] = [
+        {"year": 2019, "tags": ["pet", "small"], "source": {"file": "A.md"}},
+        {"year": 2020, "tags": ["pet"], "source.file": "b.md"},
+        {"tags": "wild"},
+    ]
+    store.add_texts(TEXTS, rows, ids=["cat", "dog", "bird"])
+    for given, want in (
+        ({"year": {"$eq": 2019}}, "cat"),
+        ({"year": {"$ne": 2019}}, "dog bird"),
+        ({"year": {"$lt": 2020}}, "cat"),
+        ({"year": {"$lte": 2020, "$gt": 2019}}, "dog"),
+        ({"year": {"$gte": 2019}}, "cat dog"),
+        ({"year": {"$in": [2019, 2021]}}, "cat"),
+        ({"year": {"$nin": [2019, 2021]}}, "dog bird"),
+        ({"year": {"$between": [2019, 2020]}}, "cat dog"),
+        ({"year": {"$exists": False}}, "bird"),
+        ({"source.file": {"$like": "%.md"}}, "cat dog"),
+        ({"source.file": {"$ilike": "a%"}}, "cat"),
+        ({"tags": "pet"}, "cat dog"),
+        ({"tags": ["small", "wild"]}, "cat bird"),
+        ({"tags": {"$contains": "pet"}}, "cat dog"),
+        ({"tags": {"$all": ["pet", "small"]}}, "cat"),
+        ({"$and": [{"tags": "pet"}, {"year": {"$gt": 2019}}]}, "dog"),
+        ({"$or": [{"tags": "wild"}, {"year": 2019}]}, "cat bird"),
+        ({"$not": {"tags": "pet"}}, "bird"),
+        ({"$not": {"$or": [{"tags": "wild"}, {"year": {"$not": {"$lt": 2020}}}]}}, "cat"),
+    ):  # fmt: skip
+        found = store.similarity_search("cats", k=9, filter=given)
+        assert {d.id for d in found} == set(want.split()), given
+    assert store.delete(filter={"tags": ["small"]}) and len(index) == 2
+
+
 def test_langchain_relevance(index: Index) -> None:
     store = PlaidVectorStore(index)
     assert store.max_marginal_relevance_search("cats", k=2) == []
@@ -167,6 +188,7 @@ def test_llama_index(filled: Index) -> None:
 
 
 def test_every_operator_of_llama_index_is_known(filled: Index) -> None:
+    assert len(FilterOperator) == 14
     for op in FilterOperator:
         value: Any = ["TeX 1"] if op in (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL) else "TeX 1"
         one = MetadataFilter(key="ptex.fullbanner", value=value, operator=op)
@@ -192,50 +214,6 @@ def test_a_part_of_a_document(index: Index, folder: str) -> None:
     assert documents.write_documents([Document("page", content="new")], DuplicatePolicy.SKIP) == 0
     documents.close()
     assert index.stats()["passages"] == 3
-
-
-class TestHaystack(DocumentStoreBaseTests):
-    @pytest.fixture
-    def document_store(self, folder: str) -> Iterator[PlaidDocumentStore]:  # type: ignore[override]
-        store = PlaidDocumentStore(folder, "haystack", model=MODEL)
-        store.delete_documents(store.index.ids())
-        yield store
-        store.close()
-
-    def test_write_documents(self, document_store: PlaidDocumentStore) -> None:  # type: ignore[override]
-        document = Document(content="test doc", meta={"a.b": {"c": [1]}})
-        assert document_store.write_documents([document]) == 1
-        with pytest.raises(DuplicateDocumentError):
-            document_store.write_documents([document])
-        assert document_store.filter_documents() == [document]
-        assert document_store.filter_documents({"field": "meta.a.b", "operator": "!=", "value": None}) == [document]
-        assert document_store.filter_documents({"field": "id", "operator": "==", "value": document.id}) == [document]
-
-    def test_none_in_lists(self, document_store: PlaidDocumentStore) -> None:
-        document_store.write_documents([Document(id=i, content="x", meta=m) for i, m in (("a", {"n": 1}), ("b", {"n": 2}), ("c", {}))])
-
-        def found(op: str, *values: Any) -> list[str]:
-            return [d.id for d in document_store.filter_documents({"field": "meta.n", "operator": op, "value": list(values)})]
-
-        assert (found("in", 1, None), found("not in", 1, None), found("not in", 1)) == (["a", "c"], ["b"], ["b", "c"])
-
-    def test_pipeline(self, document_store: PlaidDocumentStore) -> None:
-        pipeline = Pipeline()
-        pipeline.add_component("retriever", HaystackRetriever(document_store, top_k=1))
-        assert pipeline.run({"retriever": {"query": "dogs"}})["retriever"]["documents"] == []
-        document_store.write_documents([Document(content=t, meta={"n": i}) for i, t in enumerate(TEXTS)])
-        text = pipeline.dumps()
-        again = Pipeline.loads(text, allowed_modules=["plaid_ir.haystack"])
-        assert again.dumps() == text
-        (best,) = again.run({"retriever": {"query": "dogs bark at night"}})["retriever"]["documents"]
-        assert best.content == TEXTS[1] and best.meta == {"n": 1} and best.score > 0
-        (best,) = again.run({"retriever": {"query": "dogs", "filters": {"field": "meta.n", "operator": "==", "value": 2}}})["retriever"]["documents"]
-        assert best.content == TEXTS[2]
-        again.get_component("retriever").document_store.close()
-
-    def test_secret(self) -> None:
-        store = PlaidDocumentStore(url="http://localhost:1", token=Secret.from_env_var("PLAID_TOKEN"))
-        assert PlaidDocumentStore.from_dict(store.to_dict()).to_dict() == store.to_dict()
 
 
 def test_measures(filled: Index) -> None:

@@ -1,11 +1,9 @@
-"""Tables, bars and frames, where what they need is installed; and the blocks of docs/python.md, Frameworks."""
+"""Tables, bars and frames, where what they need is installed."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -162,26 +160,3 @@ def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
         index.add_batches([(["x"], [np.eye(4)])], total=1, progress=True)
     said = capsys.readouterr().err
     assert "7/7" in said and "1/1" in said
-
-
-def blocks(page: Path) -> list[tuple[int, str]]:
-    text = page.read_text()
-    begin = text.index("## Frameworks\n")
-    return [(text[: m.start()].count("\n") + 1, m[1]) for m in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if m.start() > begin]
-
-
-def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ROOT / "docs" / "python.md"
-    os.symlink(ROOT / "docs", tmp_path / "docs")
-    monkeypatch.chdir(tmp_path)
-    space: dict[str, Any] = {"__name__": "page"}
-    ran = 0
-    for line, code in blocks(page):
-        exec(compile("\n" * line + code, str(page), "exec"), space)
-        ran += 1
-    assert ran >= 6
-    assert space["nodes"][0].node_id == "dog" and space["found"]["documents"][0].content == "dogs bark at night"
-    assert space["docs"][0].doc_id == "dog" and space["places"] == [[1]]
-    for name in ("index", "backend"):
-        (space[name].close if name == "index" else space[name].clear)()
-    space["store"].close()
