@@ -9,6 +9,7 @@ by `build.py --in-place`, where there is Go and PLAID_BINARY names no other prog
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -59,8 +60,6 @@ class CustomBuildHook(BuildHookInterface):
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
         if not (build.ROOT / "go.mod").is_file():
-            raise RuntimeError("the Go sources are not there: clone the repository and run pip install ./python there, or take an sdist")
-        try:
-            return call(build)
-        except SystemExit as e:
-            raise RuntimeError(str(e)) from e
+            sys.exit("the Go sources are not there: clone the repository and run pip install ./python there, or take an sdist")
+        # It ends by sys.exit if something is missing: pip shows that sentence, and no traceback.
+        return call(build)
