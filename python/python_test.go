@@ -119,6 +119,21 @@ with plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a
 	require.Contains(t, out, "there is no go on the PATH: install Go 1.")
 }
 
+// Nothing is on the package index yet, so that no page and no message may say that pip installs plaid-ir by its name.
+func TestNotPublished(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	more, err := filepath.Glob("src/plaid_ir/*.py")
+	require.NoError(t, err)
+	pages = append(append(pages, "../README.md", "README.md", "../capi/README.md", "../CHANGELOG.md"), more...)
+	require.Greater(t, len(pages), 40)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.NotRegexp(t, `(pip|uv|pipx)( \w+)* (-\S+ )*["']?plaid[-_]ir\b`, string(text), page)
+	}
+}
+
 // The adapters to frameworks pass the tests that these have for all adapters, and type checks; the
 // blocks of docs/python.md run.
 func TestFrameworks(t *testing.T) {
