@@ -146,20 +146,22 @@ def processors() -> int:
 
 
 def stamp() -> str:
-    """The flag that has `plaid version` print the commit, whatever GOFLAGS says, if git knows it. A repository around an
-    sdist is another one."""
+    """The flag that has `plaid version` print the commit, whatever GOFLAGS says, if git knows it. A repository around
+    an sdist is another one."""
     git = None if ROOT == HERE / SOURCES else shutil.which("git")
     known = git and subprocess.run([git, "rev-parse", "HEAD"], cwd=HERE, capture_output=True).returncode == 0
     return "-buildvcs=true" if known else "-buildvcs=false"
 
 
-def run_go(command: list[str], where: tuple[Path, dict[str, str]], progress: Progress, counted: str, text: str) -> tuple[int, int]:
+def run_go(
+    command: list[str], where: tuple[Path, dict[str, str]], progress: Progress, counted: str, text: str
+) -> tuple[int, int]:
     """Runs go in a folder and an environment, and returns its status and the number of lines that match counted, which
     text tells. What else it says goes to stderr, but for commands that -n lists."""
     n = fetched = 0
     said: list[str] = []
-    environment = {**where[1], "GOWORK": "off"}
-    with subprocess.Popen(command, cwd=where[0], env=environment, stderr=subprocess.PIPE, text=True, errors="replace") as p:
+    env = {**where[1], "GOWORK": "off"}
+    with subprocess.Popen(command, cwd=where[0], env=env, stderr=subprocess.PIPE, text=True, errors="replace") as p:
         assert p.stderr is not None
         for line in p.stderr:
             if line.startswith("go: downloading "):
@@ -208,7 +210,9 @@ def compile_program(target: str, directory: str) -> tuple[str, str]:
     binary = os.path.join(directory, target, "plaid")
     environment = {**os.environ, "CGO_ENABLED": "0", "GOOS": goos, "GOARCH": goarch}
     if not go_build("the engine", ["-tags", tags, "-o", binary, "./cmd/plaid"], ROOT, environment):
-        sys.exit("go build failed; what it said is above. Modules that its cache lacks come from where `go env GOPROXY` says")
+        sys.exit(
+            "go build failed; what it said is above. Modules that its cache lacks come from where `go env GOPROXY` says"
+        )
     return binary, tag
 
 
@@ -242,7 +246,8 @@ def compile_library(target: str, directory: str) -> str:
     environment = {**os.environ, "CGO_ENABLED": "1", "GOOS": goos, "GOARCH": goarch, "CC": cc}
     if goos == "darwin":
         environment.setdefault("MACOSX_DEPLOYMENT_TARGET", "12.0")
-    if not go_build("the library of plaid_ir.torch", ["-buildmode=c-shared", "-o", library, "."], ROOT / "capi", environment):
+    arguments = ["-buildmode=c-shared", "-o", library, "."]
+    if not go_build("the library of plaid_ir.torch", arguments, ROOT / "capi", environment):
         variable = f"PLAID_CC_{goos}_{goarch}".upper()
         sys.exit(f"go build of capi failed with {cc}; what it said is above. {variable}=none leaves {LIBRARY[goos]} out")
     return library
@@ -277,7 +282,8 @@ def build(target: str, python: str, directory: str, out: Path) -> None:
     """Builds the wheel of a target, or the sdist."""
     kind = "sdist" if target == "sdist" else "wheel"
     environment = {**os.environ, **(compile_all(target, directory) if kind == "wheel" else {})}
-    subprocess.run([python, "-m", "hatchling", "build", "-t", kind, "-d", str(out)], cwd=HERE, env=environment, check=True)
+    command = [python, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
+    subprocess.run(command, cwd=HERE, env=environment, check=True)
 
 
 def in_place() -> None:
@@ -300,14 +306,14 @@ def sources() -> dict[str, str]:
     """The files from which Go compiles the program and the library for any target, and their paths in an sdist."""
     if shutil.which("go") is None:
         sys.exit("the Go sources of an sdist are those that go lists, and there is no go on the PATH")
-    fields = ("GoFiles", "CgoFiles", "CFiles", "HFiles", "SFiles", "SysoFiles", "EmbedFiles", "IgnoredGoFiles", "IgnoredOtherFiles")
+    fields = "GoFiles CgoFiles CFiles HFiles SFiles SysoFiles EmbedFiles IgnoredGoFiles IgnoredOtherFiles".split()
     each = "".join(f'{{{{range .{f}}}}}{{{{$.Dir}}}}/{{{{.}}}}{{{{"\\n"}}}}{{{{end}}}}' for f in fields)
     found = {str(ROOT / module / name) for module in ("", "capi") for name in ("go.mod", "go.sum")}
     for goos, goarch, tags, _ in TARGETS.values():
         for cgo, directory, package in (("0", ROOT, "./cmd/plaid"), ("1", ROOT / "capi", ".")):
             environment = {**os.environ, "GOOS": goos, "GOARCH": goarch, "CGO_ENABLED": cgo, "GOWORK": "off"}
             command = ["go", "list", "-deps", "-tags", tags, "-f", "{{if not .Standard}}" + each + "{{end}}", package]
-            listed = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+            listed = subprocess.check_output(command, cwd=directory, env=environment, text=True)
             found.update(os.path.normpath(path) for path in listed.splitlines())
     inside = str(ROOT) + os.sep
     return {
@@ -321,7 +327,8 @@ def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     p.add_argument("--out", type=Path, default=HERE / "dist", help="folder of the wheels (default: %(default)s)")
     p.add_argument("--in-place", action="store_true", help="compile for this machine, into the sources of the package")
-    p.add_argument("targets", nargs="*", metavar="TARGET", help=f"sdist, all, or some of {', '.join(TARGETS)} (default: that of this machine)")
+    what = f"sdist, all, or some of {', '.join(TARGETS)} (default: that of this machine)"
+    p.add_argument("targets", nargs="*", metavar="TARGET", help=what)
     args = p.parse_args()
     if args.in_place:
         if args.targets:

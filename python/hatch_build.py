@@ -1,4 +1,4 @@
-"""Puts the program and the library into the wheel, names the wheel for its platform, and puts the Go sources into the sdist.
+"""Puts the program and the library into the wheel, which it names for its platform, and Go sources into the sdist.
 
 build.py sets PLAID_WHEEL_BINARY, the program, PLAID_WHEEL_LIBRARY, the library of plaid_ir.torch or
 nothing, and PLAID_WHEEL_PLATFORM, the platform tag. Without them (`pip install ./python`, or an
@@ -60,6 +60,6 @@ class CustomBuildHook(BuildHookInterface):
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
         if not (build.ROOT / "go.mod").is_file():
-            sys.exit("the Go sources are not there: clone the repository and run pip install ./python there, or take an sdist")
+            sys.exit("the Go sources are not there: run pip install ./python in a clone of the repository, or take an sdist")
         # It ends by sys.exit if something is missing: pip shows that sentence, and no traceback.
         return call(build)

@@ -44,7 +44,8 @@ func TestSdist(t *testing.T) {
 	require.Less(t, info.Size(), int64(maxSdist))
 	names := listed(t, sdist)
 	for _, name := range []string{
-		"build.py", "hatch_build.py", "pyproject.toml", "LICENSE", "README.md", "src/plaid_ir/__init__.py", "src/plaid_ir/py.typed",
+		"build.py", "hatch_build.py", "pyproject.toml", "LICENSE", "README.md", "src/plaid_ir/__init__.py",
+		"src/plaid_ir/py.typed",
 		"go/go.mod", "go/go.sum", "go/cmd/plaid/main.go", "go/capi/go.mod", "go/capi/go.sum", "go/capi/plaid_maxsim.h",
 	} {
 		require.Contains(t, names, name)
@@ -105,7 +106,10 @@ func TestWheels(t *testing.T) {
 	sources.Watch(t, "..")
 	base := pyenv.Python(t, "tests/requirements.txt")
 	zig := pyenv.Python(t, "tests/requirements-zig.txt") + " -m ziglang cc -target "
-	compilers := []string{"PLAID_CC_LINUX_AMD64=" + zig + "x86_64-linux-gnu.2.17", "PLAID_CC_LINUX_ARM64=" + zig + "aarch64-linux-gnu.2.17"}
+	compilers := []string{
+		"PLAID_CC_LINUX_AMD64=" + zig + "x86_64-linux-gnu.2.17",
+		"PLAID_CC_LINUX_ARM64=" + zig + "aarch64-linux-gnu.2.17",
+	}
 	dist := t.TempDir()
 	build := func(target, tag string) string {
 		must(t, compilers, base, "build.py", "--out", dist, target)
@@ -236,7 +240,9 @@ func tryWheel(t *testing.T, version, wheel string) {
 	dir := filepath.Join(t.TempDir(), "venv")
 	must(t, nil, version, "-m", "venv", dir)
 	python := filepath.Join(dir, "bin", "python")
-	fetched := []string{"-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1", "--timeout", "30", "numpy"}
+	fetched := []string{
+		"-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1", "--timeout", "30", "numpy",
+	}
 	if out, err := pyenv.Run(nil, python, fetched...); err != nil {
 		t.Skipf("pip cannot install NumPy: %v\n%s", err, out)
 	}

@@ -1,4 +1,4 @@
-"""The first minutes with a package that is installed: python smoke.py MODEL. It prints the version, and fails if anything is wrong."""
+"""The first minutes with a package that is installed: python smoke.py MODEL. It prints the version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def vectors(folder: str) -> None:
 
 def texts(folder: str, model: str) -> None:
     written = ["Cats sleep for most of the day.", "Dogs bark at night when strangers pass.", "Cells make energy."]
-    with plaid_ir.Index.from_texts(written, ids=["cats", "dogs", "cells"], model=model, index_folder=folder, index_name="texts") as index:
+    ids = ["cats", "dogs", "cells"]
+    with plaid_ir.Index.from_texts(written, ids=ids, model=model, index_folder=folder, index_name="texts") as index:
         assert index.search("which animal sleeps all day?", k=1)[0]["id"] == "cats"
         assert [hit["id"] for hit in index.search(keywords="bark")] == ["dogs"]
 

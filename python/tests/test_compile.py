@@ -48,8 +48,9 @@ class Compile(unittest.TestCase):
             said = io.StringIO()
             environment = {**os.environ, "PATH": folder + os.pathsep + os.environ["PATH"], **environ}
             build = load()
-            with mock.patch.dict(os.environ, environment), contextlib.redirect_stderr(said), mock.patch.object(build, "terminal", lambda: None):
-                build.Progress.EVERY = 0
+            build.terminal = lambda: None
+            build.Progress.EVERY = 0
+            with mock.patch.dict(os.environ, environment), contextlib.redirect_stderr(said):
                 done = build.go_build("it", [], Path(folder), environment)
         return done, said.getvalue()
 
@@ -67,7 +68,8 @@ class Compile(unittest.TestCase):
 
     def test_terminal_behind_pip(self) -> None:
         """stderr is a pipe, as under pip: the lines go to the terminal of the process."""
-        program = f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import build; build.Progress().say('halfway')"
+        begin = f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})"
+        program = f"{begin}; import build; build.Progress().say('halfway')"
         pid, master = pty.fork()
         if pid == 0:
             try:

@@ -16,7 +16,9 @@ BUILD = os.path.join(os.path.dirname(os.path.dirname(_FOLDER)), "build.py")
 
 def compiling() -> str | None:
     """The command that compiles what an editable install lacks; None for a package that is installed."""
-    return f"{shlex.quote(sys.executable or 'python3')} {shlex.quote(BUILD)} --in-place" if os.path.isfile(BUILD) else None
+    if not os.path.isfile(BUILD):
+        return None
+    return f"{shlex.quote(sys.executable or 'python3')} {shlex.quote(BUILD)} --in-place"
 
 
 def find_binary(given: str | os.PathLike[str] | None) -> str:
@@ -32,7 +34,8 @@ def find_binary(given: str | os.PathLike[str] | None) -> str:
         hint = ""
         if source == "this package":
             command = compiling()
-            way = f"compile it by Go: {command}" if command else "no wheel has it for this platform: compile it (go build ./cmd/plaid)"
+            none = "no wheel has it for this platform: compile it (go build ./cmd/plaid)"
+            way = f"compile it by Go: {command}" if command else none
             hint = f"; {way}, or name one in {ENVIRONMENT}, or use Index(url=...)"
         raise FileNotFoundError(f"the program plaid is not at {path} (from {source}){hint}")
     if not os.access(path, os.X_OK):
