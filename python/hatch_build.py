@@ -60,6 +60,6 @@ class CustomBuildHook(BuildHookInterface):
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
         if not (build.ROOT / "go.mod").is_file():
-            sys.exit("the Go sources are not there: run pip install ./python in a clone of the repository, or take an sdist")
+            sys.exit("the Go sources are not there: run pip install ./python in a clone, or take an sdist")
         # It ends by sys.exit if something is missing: pip shows that sentence, and no traceback.
         return call(build)
