@@ -1,30 +1,44 @@
-"""Puts the program and the library into the wheel, and names the wheel for its platform.
+"""Puts the program and the library into the wheel, which it names for its platform, and Go sources into the sdist.
 
 build.py sets PLAID_WHEEL_BINARY, the program, PLAID_WHEEL_LIBRARY, the library of plaid_ir.torch or
-nothing, and PLAID_WHEEL_PLATFORM, the platform tag. Without them (`pip install ./python`) all are
-compiled here, for this machine. An editable install has neither: PLAID_BINARY and
-PLAID_MAXSIM_LIBRARY name them at run time.
+nothing, and PLAID_WHEEL_PLATFORM, the platform tag. Without them (`pip install ./python`, or an
+sdist) all are compiled here, for this machine. An editable install gets them beside its sources, as
+by `build.py --in-place`, where there is Go and PLAID_BINARY names no other program.
 """
 
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, TypeVar
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+T = TypeVar("T")
 
 
 class CustomBuildHook(BuildHookInterface):
     _folder: str | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "sdist":
+            build_data["force_include"].update(self._run(lambda build: build.sources()))
+            return
         if version == "editable":
+            if shutil.which("go") and not os.environ.get("PLAID_BINARY"):
+                self._run(lambda build: build.in_place())
             return
         made: Mapping[str, str] = os.environ
         if not made.get("PLAID_WHEEL_BINARY") or not made.get("PLAID_WHEEL_PLATFORM"):
-            made = self._compile()
+            folder = self._folder = tempfile.mkdtemp(prefix="plaid-wheel-")
+            try:
+                made = self._run(lambda build: build.compile_all(build.host(), folder))
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         binary, platform, library = (made.get(f"PLAID_WHEEL_{name}", "") for name in ("BINARY", "PLATFORM", "LIBRARY"))
         if not os.access(binary, os.X_OK):
             raise RuntimeError(f"{binary} cannot be executed")
@@ -38,19 +52,14 @@ class CustomBuildHook(BuildHookInterface):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _compile(self) -> dict[str, str]:
-        """The values that build.py puts into the environment, for this machine."""
-        source = os.path.join(self.root, "build.py")
-        spec = importlib.util.spec_from_file_location("plaid_build", source)
-        if spec is None or spec.loader is None or not os.path.isfile(os.path.join(self.root, os.pardir, "go.mod")):
-            raise RuntimeError("plaid-ir is built within its repository: clone it, and run pip install ./python there")
+    def _run(self, call: Callable[[ModuleType], T]) -> T:
+        """Calls build.py."""
+        spec = importlib.util.spec_from_file_location("plaid_build", os.path.join(self.root, "build.py"))
+        if spec is None or spec.loader is None:
+            raise RuntimeError(f"{self.root} has no build.py")
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
-        self._folder = tempfile.mkdtemp(prefix="plaid-wheel-")
-        try:
-            return build.compile_all(build.host(), self._folder)
-        except BaseException as e:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            if isinstance(e, SystemExit):
-                raise RuntimeError(str(e)) from e
-            raise
+        if not (build.ROOT / "go.mod").is_file():
+            sys.exit("the Go sources are not there: run pip install ./python in a clone, or take an sdist")
+        # It ends by sys.exit if something is missing: pip shows that sentence, and no traceback.
+        return call(build)

@@ -59,10 +59,11 @@ func TestWheel(t *testing.T) {
 	checkLibrary(t, wheels[0], python)
 	must(t, nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())
 	must(t, nil, python, "-m", "pyright", "--pythonpath", python)
-	installed := []string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}
-	must(t, installed, python, unittests...)
-	must(t, installed, python, "tests/overhead.py", "--rounds", "1", "--passes", "1")
-	must(t, installed, python, "tests/rerank_cost.py", "50x180", "--rounds", "1")
+	environ := []string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}
+	must(t, environ, python, smoke...) // the program has the version of the package
+	must(t, environ, python, unittests...)
+	must(t, environ, python, "tests/overhead.py", "--rounds", "1", "--passes", "1")
+	must(t, environ, python, "tests/rerank_cost.py", "50x180", "--rounds", "1")
 
 	encoders := os.Getenv("PLAID_ENCODERS")
 	if encoders == "" {
@@ -71,7 +72,7 @@ func TestWheel(t *testing.T) {
 	}
 	target := t.TempDir()
 	must(t, nil, encoders, append(pip, "--target", target, wheels[0])...)
-	must(t, append(installed, "PYTHONPATH="+target), encoders, "-m", "unittest", "-v", "tests.test_encoders")
+	must(t, append(environ, "PYTHONPATH="+target), encoders, "-m", "unittest", "-v", "tests.test_encoders")
 }
 
 // checkLibrary looks at the library of plaid_ir.torch in a wheel, where this machine has a C compiler: it is loaded by
@@ -94,18 +95,8 @@ print(path, ctypes.CDLL(path).plaid_maxsim_version())`)
 	require.True(t, found, wheel)
 	_, err := fmt.Sscanf(tag, "%d_%d_", &major, &minor)
 	require.NoError(t, err, wheel)
-	file, err := elf.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
-	symbols, err := file.ImportedSymbols()
-	require.NoError(t, err)
-	require.NotEmpty(t, symbols)
-	for _, s := range symbols {
-		var a, b int
-		if n, _ := fmt.Sscanf(s.Version, "GLIBC_%d.%d", &a, &b); n == 2 {
-			require.LessOrEqual(t, 1000*a+b, 1000*major+minor, "%s of %s, in %s", s.Name, s.Version, wheel)
-		}
-	}
+	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
+	checkElf(t, path, machine, 1000*major+minor)
 }
 
 // A clone is installed by pip where there is Go; where there is none, pip says what to do.
@@ -125,8 +116,22 @@ with plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a
 
 	out, err := pyenv.Run([]string{"PATH=" + t.TempDir()}, base, append(clone, t.TempDir(), ".")...)
 	require.Error(t, err, out)
-	require.Contains(t, out, "there is no go on the PATH: install Go (see go.mod for the version), "+
-		"or install a wheel that has the program")
+	require.Contains(t, out, "there is no go on the PATH: install Go 1.")
+}
+
+// Nothing is on the package index yet, so that no page and no message may say that pip installs plaid-ir by its name.
+func TestNotPublished(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	more, err := filepath.Glob("src/plaid_ir/*.py")
+	require.NoError(t, err)
+	pages = append(append(pages, "../README.md", "README.md", "../capi/README.md", "../CHANGELOG.md"), more...)
+	require.Greater(t, len(pages), 40)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.NotRegexp(t, `(pip|uv|pipx)( \w+)* (-\S+ )*["']?plaid[-_]ir\b`, string(text), page)
+	}
 }
 
 // The adapters to frameworks pass the tests that these have for all adapters, and type checks; the

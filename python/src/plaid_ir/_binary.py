@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 
 ENVIRONMENT = "PLAID_BINARY"
 _NAME = "plaid.exe" if os.name == "nt" else "plaid"
-PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", _NAME)
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+PACKAGED = os.path.join(_FOLDER, "bin", _NAME)
+#: Compiles the program, where these are the sources in a clone (PYTHONPATH, or an editable install).
+BUILD = os.path.join(os.path.dirname(os.path.dirname(_FOLDER)), "build.py")
+
+
+def compiling() -> str | None:
+    """The command that compiles what an editable install lacks; None for a package that is installed."""
+    if not os.path.isfile(BUILD):
+        return None
+    return f"{shlex.quote(sys.executable or 'python3')} {shlex.quote(BUILD)} --in-place"
 
 
 def find_binary(given: str | os.PathLike[str] | None) -> str:
@@ -21,10 +33,10 @@ def find_binary(given: str | os.PathLike[str] | None) -> str:
     if not os.path.isfile(path):
         hint = ""
         if source == "this package":
-            hint = (
-                ": there is no wheel for this platform, or this is an editable install; "
-                f"set {ENVIRONMENT}, or use Index(url=...)"
-            )
+            command = compiling()
+            none = "no wheel has it for this platform: compile it (go build ./cmd/plaid)"
+            way = f"compile it by Go: {command}" if command else none
+            hint = f"; {way}, or name one in {ENVIRONMENT}, or use Index(url=...)"
         raise FileNotFoundError(f"the program plaid is not at {path} (from {source}){hint}")
     if not os.access(path, os.X_OK):
         raise PermissionError(f"the program at {path} (from {source}) cannot be executed")

@@ -15,6 +15,8 @@ from typing import Any, Final, NoReturn
 
 import torch
 
+from .._binary import compiling
+
 ENVIRONMENT: Final = "PLAID_MAXSIM_LIBRARY"
 VERSION: Final = 1
 
@@ -52,10 +54,11 @@ def _path() -> str:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         path, source = os.path.join(folder, "bin", "libplaid_maxsim." + suffix), "this package"
     if not os.path.isfile(path):
-        hint = "" if named else (
-            ": the wheel was built without a C compiler, or this is an editable install; "
-            f"build the library in capi/ of the repository (capi/README.md), and name it in {ENVIRONMENT}"
+        command = compiling()
+        way = f"compile it by Go and a C compiler: {command}" if command else (
+            "the wheel was built without a C compiler; build the library in capi/ of the repository (capi/README.md)"
         )
+        hint = "" if named else f"; {way}, or name one in {ENVIRONMENT}"
         raise ImportError(f"the library of plaid_ir.torch is not at {path} (from {source}){hint}")
     return path
 
