@@ -42,7 +42,7 @@ func settled(t *testing.T, c *Collection) collection.Stats {
 // A collection that grows by single documents goes through all stages, and keeps every
 // document with its ordinal, while it is searched.
 func TestGrowth(t *testing.T) {
-	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})
+	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1, LeastWaste: 1})
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	var docs []collection.Document
 	stages := map[collection.Stage]bool{}
@@ -66,7 +66,7 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	st := settled(t, c)
-	require.Equal(t, map[collection.Stage]bool{collection.StageFlat: true, collection.StagePrecise: true, collection.StageFinal: true}, stages)
+	require.Equal(t, map[collection.Stage]bool{collection.StageFlat: true, collection.StageGrowing: true, collection.StageFinal: true}, stages)
 	require.GreaterOrEqual(t, len(generations), 3, "flat, 8 bits, then 2: %v", generations)
 	require.True(t, slices.IsSorted(generations))
 	require.Equal(t, collection.StageFinal, st.Growth.Stage)
@@ -104,6 +104,41 @@ func TestGrowth(t *testing.T) {
 	require.Zero(t, st.Growth.Drift.Added)
 	require.Greater(t, st.Centroids, before.Centroids-1)
 	require.Positive(t, st.Counts.Trainings)
+}
+
+// What changes leave unused in a file is given back, and the documents stay.
+func TestFreePagesAreGivenBack(t *testing.T) {
+	sizes := map[int64]int64{}
+	for _, least := range []int64{1 << 16, 1 << 40} {
+		s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: least, Threads: 1})
+		c := declare(t, s, "docs", collection.Config{})
+		var docs []collection.Document
+		for i := range 3000 {
+			docs = append(docs, randomDoc("d"+strconv.Itoa(i), uint64(i)))
+		}
+		for part := range slices.Chunk(docs, 150) {
+			_, err := c.Update(t.Context(), part, collection.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		_, err := c.Delete(t.Context(), collection.Selection{Numbers: []uint64{0}}) // waits for the writer to tidy up
+		require.NoError(t, err)
+		require.NoError(t, c.Verify(t.Context()))
+		st, err := c.Stats(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, len(docs)-1, st.Documents)
+		v := view(t, c)
+		pages, err := v.snap.Pages()
+		require.NoError(t, err)
+		if least == 1<<16 {
+			unused := wasteOf(pages, v.snap.State())
+			require.True(t, unused < least || 3*unused < pages.Size, "%d bytes of %d are not used", unused, pages.Size)
+		}
+		for i := 1; i < len(docs); i += 100 {
+			require.Equal(t, docs[i].ID, v.snap.ID(uint32(i)))
+		}
+		sizes[least] = st.FileBytes
+	}
+	require.Less(t, 3*sizes[1<<16], 2*sizes[1<<40])
 }
 
 // A training ends with a check of what searches find, which is stored with the index.
@@ -154,7 +189,9 @@ func TestChangesWhileGrowing(t *testing.T) {
 	if !effort.Long() {
 		n = 25
 	}
-	s := openStore(t, testenv.RAMDir(t), &Options{Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})
+	s := openStore(t, testenv.RAMDir(t), &Options{
+		Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2, LeastWaste: 1,
+	})
 	c := declare(t, s, "docs", collection.Config{})
 	type state struct {
 		version uint64
