@@ -53,6 +53,9 @@ func (g Growth) Completed() (Growth, error) {
 	return g, nil
 }
 
+// Least is the number of tokens from which a collection is trained.
+func (g *Growth) Least() int64 { return max(g.Flat, 1) }
+
 // Stage is how far a collection has grown; see [Growth].
 type Stage string
 

@@ -69,6 +69,9 @@ func (w *worker) decide(ctx context.Context, o *opened, dim int) error {
 	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
 }
 
+// Growth implements [collection.Trainer].
+func (s *Store) Growth() collection.Growth { return s.o.Growth }
+
 // growthState is guarded by Collection.mu.
 type growthState struct {
 	running chan struct{} // closed when the training has ended; nil: none runs
@@ -312,7 +315,7 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 	return c.queue.put(r)
 }
 
-// tidy rewrites the file of the index where a third of it is no longer in use, and so much that it pays: pages that
+// tidy rewrites the file of the index where a quarter of it is no longer in use, and so much that it pays: pages that
 // changes and merges have left free, and deleted documents in segments that are not merged yet. It is called
 // between requests; after a training that runs the file is another one.
 func (w *worker) tidy(ctx context.Context) {
@@ -328,7 +331,7 @@ func (w *worker) tidy(ctx context.Context) {
 		return
 	}
 	waste := wasteOf(pages, st)
-	if waste < w.c.s.o.LeastWaste || 3*waste < pages.Size || waste < w.notCompacted+w.notCompacted/10 {
+	if waste < w.c.s.o.LeastWaste || 4*waste < pages.Size || waste < w.notCompacted+w.notCompacted/10 {
 		return
 	}
 	start := time.Now()

@@ -67,7 +67,7 @@ func TestGrowth(t *testing.T) {
 	}
 	st := settled(t, c)
 	require.Equal(t, map[collection.Stage]bool{collection.StageFlat: true, collection.StageGrowing: true, collection.StageFinal: true}, stages)
-	require.GreaterOrEqual(t, len(generations), 3, "flat, 8 bits, then 2: %v", generations)
+	require.GreaterOrEqual(t, len(generations), 3, "flat, 4 bits, then 2: %v", generations)
 	require.True(t, slices.IsSorted(generations))
 	require.Equal(t, collection.StageFinal, st.Growth.Stage)
 	require.Equal(t, 2, st.Nbits)
@@ -108,7 +108,6 @@ func TestGrowth(t *testing.T) {
 
 // What changes leave unused in a file is given back, and the documents stay.
 func TestFreePagesAreGivenBack(t *testing.T) {
-	sizes := map[int64]int64{}
 	for _, least := range []int64{1 << 16, 1 << 40} {
 		s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: least, Threads: 1})
 		c := declare(t, s, "docs", collection.Config{})
@@ -116,7 +115,7 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 		for i := range 3000 {
 			docs = append(docs, randomDoc("d"+strconv.Itoa(i), uint64(i)))
 		}
-		for part := range slices.Chunk(docs, 150) {
+		for part := range slices.Chunk(docs, 1600) {
 			_, err := c.Update(t.Context(), part, collection.UpdateOptions{})
 			require.NoError(t, err)
 		}
@@ -129,16 +128,13 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 		v := view(t, c)
 		pages, err := v.snap.Pages()
 		require.NoError(t, err)
-		if least == 1<<16 {
-			unused := wasteOf(pages, v.snap.State())
-			require.True(t, unused < least || 3*unused < pages.Size, "%d bytes of %d are not used", unused, pages.Size)
-		}
+		unused := wasteOf(pages, v.snap.State())
+		loose := unused >= 1<<16 && 4*unused >= pages.Size
+		require.Equal(t, least == 1<<40, loose, "%d bytes of %d are not used", unused, pages.Size)
 		for i := 1; i < len(docs); i += 100 {
 			require.Equal(t, docs[i].ID, v.snap.ID(uint32(i)))
 		}
-		sizes[least] = st.FileBytes
 	}
-	require.Less(t, 3*sizes[1<<16], 2*sizes[1<<40])
 }
 
 // A training ends with a check of what searches find, which is stored with the index.

@@ -54,7 +54,7 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says how collections grow.
 	Growth collection.Growth
-	// LeastWaste is how many bytes of an index file have to be out of use, as well as a third of it,
+	// LeastWaste is how many bytes of an index file have to be out of use, as well as a quarter of it,
 	// before the file is compacted; 0: 4 MiB.
 	LeastWaste int64
 	// Sampling says which questions are measured for what searches find.
