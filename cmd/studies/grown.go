@@ -42,7 +42,7 @@ func grownStudy(f *flag.FlagSet) measuring {
 	f.IntVar(&o.queries, "queries", 0, "use the first `N` queries (0: all)")
 	f.BoolVar(&o.settle, "settle", false, "wait for each training before the next batch comes")
 	batches := numbers(f, "batch", 1, "documents that come at a time, a row each", 100)
-	until := numbers[int64](f, "until", -1, "tokens from which the final bits are used, a row each", 0)
+	until := numbers[int64](f, "until", -1, "tokens from which a collection is trained no more by itself (0: as collections are), a row each", 0)
 	return func(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		o.vectors, o.batches, o.until = args[0], *batches, *until
 		return o.measure(ctx, stdout)
@@ -127,6 +127,10 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 		return err
 	}
 	took := time.Since(start)
+	// A deletion of nothing has its turn when the writer has tidied up.
+	if _, err := c.Delete(ctx, collection.Selection{IDs: []string{}}); err != nil {
+		return err
+	}
 	st, err := c.Stats(ctx)
 	if err != nil {
 		return err
@@ -135,7 +139,7 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("batches of %d, final from %d tokens", batch, until)
+	name := fmt.Sprintf("batches of %d, final from %d tokens (0: as usual)", batch, until)
 	return m.row(ctx, stdout, name, ix, int(st.Counts.Trainings), took)
 }
 
