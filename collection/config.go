@@ -11,8 +11,8 @@ import (
 // Config is what a collection was declared with. Its JSON is that of next-plaid's
 // index configuration.
 type Config struct {
-	// Nbits is the residual bits a component from the size on at which the
-	// collection is kept precisely no longer; 1, 2, 4 or 8; 0: 4.
+	// Nbits is the residual bits a component once the collection is trained, see [Growth];
+	// 1, 2, 4 or 8; 0: 4.
 	Nbits int `json:"nbits"`
 	// BatchSize and StartFromScratch are kept and given back. The writer groups what
 	// waits, and a collection is trained anew by its growth.

@@ -16,8 +16,8 @@ import (
 //
 //	up to Flat     8 bits a component around zero; nothing is trained, and searches
 //	               score every document exactly
-//	up to Until    8 bits a component around centroids, trained anew each time the
-//	               collection has grown by Factor since the last training
+//	up to Until    the bits of [Config], at least 4, around centroids, trained anew each
+//	               time the collection has grown by Factor since the last training
 //	from there on  the bits of [Config], trained once. The drift of what is added is
 //	               watched, and [Retrainer] is for whoever runs the service.
 //
@@ -25,9 +25,9 @@ import (
 // comes meanwhile is encoded again before the new file takes the place of the old one
 // by one rename. A process that dies leaves the one or the other.
 type Growth struct {
-	Flat   int64   // 0: 32,768; −1: nothing but what a training needs
+	Flat   int64   // 0: 65,536; −1: nothing but what a training needs
 	Until  int64   // 0: 1,048,576; −1: the first documents are encoded for good
-	Factor float64 // 0: 4
+	Factor float64 // 0: 8
 	// Drift is how many times the error of training the error of what was added since
 	// may be before a training is said to pay; 0: 1.5.
 	Drift float64
@@ -36,13 +36,13 @@ type Growth struct {
 // Completed is a Growth with what is 0 filled in. The error is [ErrConfig].
 func (g Growth) Completed() (Growth, error) {
 	if g.Flat == 0 {
-		g.Flat = 1 << 15
+		g.Flat = 1 << 16
 	}
 	if g.Until == 0 {
 		g.Until = 1 << 20
 	}
 	if g.Factor == 0 {
-		g.Factor = 4
+		g.Factor = 8
 	}
 	if g.Drift == 0 {
 		g.Drift = 1.5
@@ -53,6 +53,9 @@ func (g Growth) Completed() (Growth, error) {
 	return g, nil
 }
 
+// Least is the number of tokens from which a collection is trained.
+func (g *Growth) Least() int64 { return max(g.Flat, 1) }
+
 // Stage is how far a collection has grown; see [Growth].
 type Stage string
 
@@ -60,7 +63,7 @@ type Stage string
 const (
 	StageEmpty   Stage = "empty"
 	StageFlat    Stage = "flat"
-	StagePrecise Stage = "precise"
+	StageGrowing Stage = "growing"
 	StageFinal   Stage = "final"
 )
 
@@ -87,16 +90,20 @@ type Coded struct {
 	Trained int64 // how many tokens there were when the codec was trained
 }
 
+// leastGrowing is how many bits a component of stored vectors has to have to be trained on: each training
+// encodes them again, which adds its error to the one that they have.
+const leastGrowing = 4
+
 // CodedBy tells how an index is coded. One that was not trained by these rules is in the
-// stage that its bits say. Like the methods after it, it is of a [Growth.Completed].
+// stage that its bits and tokens say. Like the methods after it, it is of a [Growth.Completed].
 func (g *Growth) CodedBy(h *storage.Header) Coded {
-	c := Coded{StagePrecise, h.Nbits, int64(h.Build.Tokens)}
+	c := Coded{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
 	switch {
-	case h.Build.Source != "vectors" || h.Nbits != 8:
+	case h.Build.Source != "vectors" || h.Nbits < leastGrowing:
 		c.Stage = StageFinal
-	case h.Centroids == 1 && h.Build.Tokens == 0:
+	case h.Nbits == 8 && h.Centroids == 1 && c.Trained == 0:
 		c.Stage = StageFlat
-	case g.Until < 0 || c.Trained >= g.Until:
+	case g.Until < 0 || c.Trained == 0 || c.Trained >= g.Until:
 		c.Stage = StageFinal
 	}
 	return c
@@ -109,30 +116,41 @@ func (g *Growth) Training(tokens int64, cfg Config) Training {
 	case tokens >= g.Until:
 		return Training{StageFinal, cfg.bits(), 0, cfg.seed()}
 	case tokens >= g.Flat:
-		return Training{StagePrecise, 8, fewCentroids(tokens), cfg.seed()}
+		return whileGrowing(tokens, cfg)
 	}
 	return Training{StageFlat, 8, 1, cfg.seed()}
 }
 
+func whileGrowing(tokens int64, cfg Config) Training {
+	return Training{StageGrowing, max(cfg.bits(), leastGrowing), fewCentroids(tokens), cfg.seed()}
+}
+
 // Due says whether a collection is to be trained anew because it has grown.
 func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
-	t = g.Training(tokens, cfg)
+	t = g.Again(c, tokens, cfg)
 	switch c.Stage {
 	case StageFlat:
 		return t, t.Stage != StageFlat
-	case StagePrecise:
-		return t, t.Stage == StageFinal || float64(tokens) >= g.Factor*float64(c.Trained)
+	case StageGrowing:
+		return t, float64(tokens) >= g.Factor*float64(c.Trained) || t.Stage == StageFinal && t.Nbits < c.Nbits
 	}
 	return t, false
 }
 
-// Again is how a collection is trained anew on what is stored, whatever it has grown by. One in
-// its final stage stays in that, and keeps the bits that it has, since more would add nothing.
+// Again is how a collection is trained anew on what is stored, whatever it has grown by. One that
+// is trained keeps the bits that it has, since more would add nothing; in its final stage it stays.
 func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
-	if c.Stage != StageFinal {
-		return g.Training(tokens, cfg)
+	t := g.Training(tokens, cfg)
+	switch {
+	case c.Stage == StageFinal:
+		t = Training{StageFinal, cfg.bits(), 0, cfg.seed()}
+	case c.Stage == StageGrowing && t.Stage == StageFlat: // much was deleted
+		t = whileGrowing(tokens, cfg)
 	}
-	return Training{StageFinal, min(cfg.bits(), c.Nbits), 0, cfg.seed()}
+	if c.Stage != StageFlat {
+		t.Nbits = min(t.Nbits, c.Nbits)
+	}
+	return t
 }
 
 // FailedAgain says whether a training that is due is left alone, since one has failed when the

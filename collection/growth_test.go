@@ -17,11 +17,29 @@ func TestTraining(t *testing.T) {
 	require.NoError(t, err)
 	cfg := Config{Nbits: 4, Binary: true}
 	require.Equal(t, Training{StageFlat, 8, 1, defaultSeed}, g.Training(99, cfg))
-	require.Equal(t, Training{StagePrecise, 8, 10, defaultSeed}, g.Training(400, cfg))
+	require.Equal(t, Training{StageGrowing, 4, 10, defaultSeed}, g.Training(400, cfg), "it is trained on what is stored")
 	require.Equal(t, Training{StageFinal, 1, 0, defaultSeed}, g.Training(1000, cfg), "binary")
 	cfg.Binary = false
 	final := &storage.Header{Nbits: 2}
 	require.Equal(t, 2, g.Again(g.CodedBy(final), 10, cfg).Nbits)
+	require.Equal(t, StageFinal, g.Again(g.CodedBy(final), 10, cfg).Stage)
+
+	growing := Coded{StageGrowing, 4, 200}
+	_, due := g.Due(growing, 1000, Config{Nbits: 2})
+	require.True(t, due, "it is large, and is to have fewer bits")
+	cfg.Nbits = 8
+	_, due = g.Due(growing, 1599, cfg)
+	require.False(t, due)
+	next, due := g.Due(growing, 1600, cfg)
+	require.True(t, due)
+	require.Equal(t, Training{StageFinal, 4, 0, defaultSeed}, next, "more bits would add nothing")
+	require.Equal(t, Training{StageGrowing, 4, 1, defaultSeed}, g.Again(growing, 50, cfg), "much was deleted")
+	built := &storage.Header{Nbits: 4, Centroids: 64, Build: storage.Build{Source: "vectors", Tokens: 300}}
+	require.Equal(t, Coded{StageGrowing, 4, 300}, g.CodedBy(built))
+	built.Nbits = 2
+	require.Equal(t, StageFinal, g.CodedBy(built).Stage, "it is not precise enough to train on")
+	built.Nbits, built.Build.Tokens = 4, 0
+	require.Equal(t, StageFinal, g.CodedBy(built).Stage, "its codec was given")
 	_, err = Growth{Factor: 1}.Completed()
 	require.ErrorIs(t, err, ErrConfig)
 }

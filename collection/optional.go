@@ -159,3 +159,8 @@ type Traced interface {
 	// Trace finds the stage that a document comes to.
 	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
 }
+
+// Trainer is a [Set] that says how its collections grow; it has completed what it was given.
+type Trainer interface {
+	Growth() Growth
+}

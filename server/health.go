@@ -27,6 +27,7 @@ type healthOut struct {
 	Model    *modelOut    `json:"model,omitempty"`
 	Device   string       `json:"device" doc:"what searches"`
 	UptimeMS int64        `json:"uptime_ms"`
+	Train    int64        `json:"train_tokens,omitempty" doc:"from which an index is trained; with fewer it has 8 bits a component"`
 }
 
 type summaryOut struct {
@@ -137,6 +138,10 @@ func (q *request) health(*nothing) (healthOut, error) {
 	out := healthOut{
 		Status: "healthy", Version: s.o.Version, Dir: s.collections.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
 		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
+	}
+	if t, ok := s.collections.(collection.Trainer); ok {
+		growth := t.Growth()
+		out.Train = growth.Least()
 	}
 	for _, c := range s.allStats(q.ctx, q.seen()) {
 		if c.err != nil {

@@ -150,6 +150,14 @@ func (f *File) Replace(fill func(dst *File) error) error {
 		return err
 	}
 	defer func() { _ = r.Close() }()
+	v, err := f.View()
+	if err != nil {
+		return err
+	}
+	r.dst.after = v.generation - 1 // the first generation of the new file has the number of this one
+	if err := v.Close(); err != nil {
+		return err
+	}
 	if err := fill(r.dst); err != nil {
 		return r.Failed(err)
 	}

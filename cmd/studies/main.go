@@ -32,6 +32,7 @@ type measuring func(ctx context.Context, args []string, stdout, stderr io.Writer
 
 var studies = []study{
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
+	{"grown", "VECTORS", "what a collection costs that came in batches (docs/service.md)", grownStudy},
 	{"cluster", "STORE", "changes, searches and requests of a cluster in one process (docs/lab/cluster.md)", clusterStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }

@@ -330,7 +330,7 @@ func trained(t *testing.T, wiki collection.Collection) {
 	t.Helper()
 	await(t, "it is trained", func() bool {
 		st := numbersOf(t, wiki).Growth
-		return st.Stage == collection.StagePrecise && st.Failed == ""
+		return st.Stage == collection.StageGrowing && st.Failed == ""
 	})
 }
 

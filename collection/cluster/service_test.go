@@ -279,7 +279,7 @@ func TestGrowth(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, gone.Documents)
 	delete(numbers, "d3")
-	c.Await(func() bool { return stage() == collection.StagePrecise })
+	c.Await(func() bool { return stage() == collection.StageGrowing })
 	add(45) // while trainings run
 	c.Await(func() bool { return stage() == collection.StageFinal })
 	before, err := grown.Stats(t.Context())

@@ -41,6 +41,9 @@ func statsOf(m *Map, from map[*Node]*statusAnswer) (all []shardStats, ok bool) {
 	return all, !slices.ContainsFunc(all, func(s shardStats) bool { return s.node == nil })
 }
 
+// Growth implements [collection.Trainer].
+func (c *Cluster) Growth() collection.Growth { return c.c.Index.Growth }
+
 // grow has collections trained that have grown, or whose training is wanted, when all their shards answer.
 func (c *Cluster) grow(ctx context.Context, growing []*Map) {
 	ask := &statusAsk{Stats: true}

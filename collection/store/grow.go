@@ -69,6 +69,9 @@ func (w *worker) decide(ctx context.Context, o *opened, dim int) error {
 	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
 }
 
+// Growth implements [collection.Trainer].
+func (s *Store) Growth() collection.Growth { return s.o.Growth }
+
 // growthState is guarded by Collection.mu.
 type growthState struct {
 	running chan struct{} // closed when the training has ended; nil: none runs
@@ -183,6 +186,13 @@ func (c *Collection) grow() {
 			c.grow() // it may have grown further meanwhile
 		}
 	}()
+}
+
+// isTraining reports whether a training runs that growth has begun.
+func (c *Collection) isTraining() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.growth.running != nil
 }
 
 // stopTraining ends the training that growth has begun, and waits for that.
@@ -327,25 +337,41 @@ func (c *Collection) Compact(ctx context.Context) (before, after int64, err erro
 	return before, after, nil
 }
 
-// Deleted documents take space until segments are merged or the file is compacted. The
-// writer does that where they are more than what lives, and worth it.
-const leastGarbage = 1 << 20 // tokens
-
+// tidy rewrites the file of the index where a quarter of it is no longer in use, and so much that it pays: pages that
+// changes and merges have left free, and deleted documents in segments that are not merged yet. It is called
+// between requests; after a training that runs the file is another one.
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
-	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil {
+	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil || w.c.isTraining() {
 		return
 	}
 	st := snap.State()
+	pages, err := snap.Pages()
 	_ = snap.Close()
-	if dead := st.Tokens - st.LiveTokens; dead < leastGarbage || dead < st.LiveTokens {
+	if err != nil {
+		w.c.log.Error("the free pages of the collection were not counted", "error", err)
+		return
+	}
+	waste := wasteOf(pages, st)
+	if waste < w.c.s.o.LeastWaste || 4*waste < pages.Size || waste < w.notCompacted+w.notCompacted/10 {
 		return
 	}
 	start := time.Now()
-	err = w.settle(ctx, o.ix.Compact(ctx, nil), nil)
-	if err != nil {
+	if err := w.settle(ctx, o.ix.Compact(ctx, nil), nil); err != nil {
+		w.notCompacted = waste
 		w.c.log.Error("the collection was not compacted", "error", err)
 		return
 	}
-	w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens, "took", time.Since(start))
+	w.notCompacted = 0
+	w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens,
+		"bytes_before", pages.Size, "bytes_unused", waste, "took", time.Since(start))
+}
+
+// wasteOf returns how many bytes of a file a compaction gives back, about.
+func wasteOf(p storage.Pages, st storage.State) int64 {
+	free := min(int64(p.Free+p.Pending)*int64(p.Page), p.Size)
+	if st.Tokens == 0 {
+		return free
+	}
+	return free + int64(float64(p.Size-free)*float64(st.Tokens-st.LiveTokens)/float64(st.Tokens))
 }

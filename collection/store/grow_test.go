@@ -42,7 +42,7 @@ func settled(t *testing.T, c *Collection) collection.Stats {
 // A collection that grows by single documents goes through all stages, and keeps every
 // document with its ordinal, while it is searched.
 func TestGrowth(t *testing.T) {
-	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})
+	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1, LeastWaste: 1})
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	var docs []collection.Document
 	stages := map[collection.Stage]bool{}
@@ -66,8 +66,8 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	st := settled(t, c)
-	require.Equal(t, map[collection.Stage]bool{collection.StageFlat: true, collection.StagePrecise: true, collection.StageFinal: true}, stages)
-	require.GreaterOrEqual(t, len(generations), 3, "flat, 8 bits, then 2: %v", generations)
+	require.Equal(t, map[collection.Stage]bool{collection.StageFlat: true, collection.StageGrowing: true, collection.StageFinal: true}, stages)
+	require.GreaterOrEqual(t, len(generations), 3, "flat, 4 bits, then 2: %v", generations)
 	require.True(t, slices.IsSorted(generations))
 	require.Equal(t, collection.StageFinal, st.Growth.Stage)
 	require.Equal(t, 2, st.Nbits)
@@ -104,6 +104,37 @@ func TestGrowth(t *testing.T) {
 	require.Zero(t, st.Growth.Drift.Added)
 	require.Greater(t, st.Centroids, before.Centroids-1)
 	require.Positive(t, st.Counts.Trainings)
+}
+
+// What changes leave unused in a file is given back, and the documents stay.
+func TestFreePagesAreGivenBack(t *testing.T) {
+	for _, least := range []int64{1 << 16, 1 << 40} {
+		s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: least, Threads: 1})
+		c := declare(t, s, "docs", collection.Config{})
+		var docs []collection.Document
+		for i := range 3000 {
+			docs = append(docs, randomDoc("d"+strconv.Itoa(i), uint64(i)))
+		}
+		for part := range slices.Chunk(docs, 1600) {
+			_, err := c.Update(t.Context(), part, collection.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		_, err := c.Delete(t.Context(), collection.Selection{Numbers: []uint64{0}}) // waits for the writer to tidy up
+		require.NoError(t, err)
+		require.NoError(t, c.Verify(t.Context()))
+		st, err := c.Stats(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, len(docs)-1, st.Documents)
+		v := view(t, c)
+		pages, err := v.snap.Pages()
+		require.NoError(t, err)
+		unused := wasteOf(pages, v.snap.State())
+		loose := unused >= 1<<16 && 4*unused >= pages.Size
+		require.Equal(t, least == 1<<40, loose, "%d bytes of %d are not used", unused, pages.Size)
+		for i := 1; i < len(docs); i += 100 {
+			require.Equal(t, docs[i].ID, v.snap.ID(uint32(i)))
+		}
+	}
 }
 
 // A training ends with a check of what searches find, which is stored with the index.
@@ -154,7 +185,9 @@ func TestChangesWhileGrowing(t *testing.T) {
 	if !effort.Long() {
 		n = 25
 	}
-	s := openStore(t, testenv.RAMDir(t), &Options{Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})
+	s := openStore(t, testenv.RAMDir(t), &Options{
+		Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2, LeastWaste: 1,
+	})
 	c := declare(t, s, "docs", collection.Config{})
 	type state struct {
 		version uint64

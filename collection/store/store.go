@@ -54,6 +54,9 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says how collections grow.
 	Growth collection.Growth
+	// LeastWaste is how many bytes of an index file have to be out of use, as well as a quarter of it,
+	// before the file is compacted; 0: 4 MiB.
+	LeastWaste int64
 	// Sampling says which questions are measured for what searches find.
 	Sampling collection.Sampling
 	// Derive, where set, opens the derived data of the collection whose index file is at a path;
@@ -80,7 +83,7 @@ type QueueLimits struct {
 }
 
 func (o *Options) complete() error {
-	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 {
+	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 || o.LeastWaste < 0 {
 		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
@@ -91,6 +94,9 @@ func (o *Options) complete() error {
 	}
 	if o.Queue.Bytes == 0 {
 		o.Queue.Bytes = 512 << 20
+	}
+	if o.LeastWaste == 0 {
+		o.LeastWaste = 4 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

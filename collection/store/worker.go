@@ -26,6 +26,8 @@ type worker struct {
 	recent   recentBatches
 	sealed   bool  // the log takes no changes any more
 	passed   error // why the last entry was passed over
+	// notCompacted is how much was out of use in the file when a compaction failed; 0: none has.
+	notCompacted int64
 }
 
 // run does what is queued until the queue has ended.

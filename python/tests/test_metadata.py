@@ -22,7 +22,7 @@ import numpy as np
 from plaid_ir import Index, PlaidError, RequestError, ServiceError, _build, _reader
 from plaid_ir._binary import find_binary
 from plaid_ir._conditions import condition
-from plaid_ir._connection import device_names
+from plaid_ir._connection import Connection, device_names
 from plaid_ir._metadata import to_json_value
 
 from .common import collection
@@ -137,8 +137,8 @@ class Metadata(unittest.TestCase):
 
     def test_lists_are_their_text(self) -> None:
         rows = [{"tags": ["café", "x"], "n": i} for i in range(19)] + [{"tags": ["\u2028", "𝄞"]}]
-        for least in (_build.MIN_TOKENS, 100):
-            with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as index:
+        for least in ((1 << 16), 100):
+            with self.subTest(least), mock.patch.object(Connection, "train_tokens", least), Index(None) as index:
                 index.add_documents(self.ids, self.docs, rows)
                 self.assertEqual(index.get(["d0", "d19"]), [rows[0], rows[19]])
                 self.assertEqual(len(index.ids("tags LIKE ?", ['%"café"%'])), 19)
@@ -160,11 +160,11 @@ class Metadata(unittest.TestCase):
         index.delete(["e", "f", "g", "h"])
         scored = {h["id"]: h for h in index.search_token_scores([np.eye(4)], hybrid=True, keywords=["tides"])[0]}
         self.assertEqual((scored["a"]["token_scores"].shape, scored["b"]["token_scores"].shape), ((4, 4), (4, 0)))
-        for least in (_build.MIN_TOKENS, 20):
-            with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as other:
+        for least in ((1 << 16), 20):
+            with self.subTest(least), mock.patch.object(Connection, "train_tokens", least), Index(None) as other:
                 other.add_batches([(["z"], None, [{"n": 1}]), (["x", "y"], [np.ones((0, 4)), np.ones((30, 4))])])
                 self.assertEqual((len(other), other.ids("n = 1"), [h["id"] for h in other.search(np.eye(4))]), (3, ["z"], ["y"]))
-            with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as other:
+            with self.subTest(least), mock.patch.object(Connection, "train_tokens", least), Index(None) as other:
                 with self.assertRaisesRegex(ValueError, "^id '.ud800' has half of a character"):
                     other.add_documents(["a", "\ud800"], [np.ones((20, 4))] * 2)
                 for ids, rows in ((["a", "b\t"], None), (["a", "b"], [{}, {"t": "\ud800"}])):
@@ -279,7 +279,7 @@ class Metadata(unittest.TestCase):
         docs, queries = collection(300, 5)
         ids = [f"{i} ä" for i in range(300)]
         told: list[tuple[int, object]] = []
-        with mock.patch.object(_build, "MIN_TOKENS", 1000), tempfile.TemporaryDirectory() as folder, Index(folder) as index:
+        with mock.patch.object(Connection, "train_tokens", 1000), tempfile.TemporaryDirectory() as folder, Index(folder) as index:
             index.add_documents(ids, docs, [{"n": i, "t": "ä"} for i in range(300)], progress=lambda *x: told.append(x))
             self.assertEqual(index.stats()["nbits"], 4)
             self.assertEqual((len(index), told, index.get(ids[7])), (300, [(300, 300)], [{"n": 7, "t": "ä"}]))
@@ -305,7 +305,7 @@ class Metadata(unittest.TestCase):
             (docs, None, {9: "a\nb"}, "document 9: id 'a\\nb' has a line break", {"document": 9, "id": "a\nb"}),
         ):
             names = [changed.get(i, name) for i, name in enumerate(ids)]
-            with mock.patch.object(_build, "MIN_TOKENS", 1000), Index(None) as index, self.assertRaises(RequestError) as e:
+            with mock.patch.object(Connection, "train_tokens", 1000), Index(None) as index, self.assertRaises(RequestError) as e:
                 index.add_documents(names, given, rows)
             self.assertTrue(str(e.exception).startswith(want), str(e.exception))
             self.assertNotIn("build-", str(e.exception))
@@ -314,7 +314,7 @@ class Metadata(unittest.TestCase):
             with self.assertRaises(RequestError) as same, self.fresh() as index:
                 index.add_documents(names, given, rows)  # by the service
             self.assertEqual((same.exception.code, same.exception.details.get("document")), (e.exception.code, e.exception.details["document"]))
-        with Index(None, binary=self.failing("no space left on device")) as index, mock.patch.object(_build, "MIN_TOKENS", 1000):
+        with Index(None, binary=self.failing("no space left on device")) as index, mock.patch.object(Connection, "train_tokens", 1000):
             with self.assertRaisesRegex(PlaidError, "no space left on device") as full:
                 index.add_documents(ids, docs)
             self.assertEqual((full.exception.code, len(index)), ("DISK_FULL", 0))
@@ -340,7 +340,7 @@ os.execv({find_binary(None)!r}, sys.argv)
         docs, _ = collection(300, 1)
         told: list[tuple[int, object]] = []
         lines = ("train 70%, 1,160,448 of 1,650,000 assignments, 120.4k/s, 4s left", "encode 49%, 196,800 of 400,000 tokens, 36.1k/s", "encode 80%, 9 of 10 tokens")
-        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "MIN_TOKENS", 1000), self.assertRaisesRegex(ServiceError, "not built: no$"):
+        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(Connection, "train_tokens", 1000), self.assertRaisesRegex(ServiceError, "not built: no$"):
             index.add_documents([str(i) for i in range(300)], docs, progress=lambda *x: told.append(x))
         self.assertEqual(told, [(0, 300), (147, 300), (240, 300)])
 
@@ -350,7 +350,7 @@ os.execv({find_binary(None)!r}, sys.argv)
         def stop(done: int, of: object) -> None:
             raise Enough
 
-        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "MIN_TOKENS", 1000):
+        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(Connection, "train_tokens", 1000):
             with self.assertRaises(Enough):
                 index.add_documents([str(i) for i in range(300)], docs, progress=stop)
             self.assertEqual(glob.glob(index._connection.service.run_folder + "/build-*"), [])
@@ -359,7 +359,7 @@ os.execv({find_binary(None)!r}, sys.argv)
         docs, _ = collection(300, 1)
         ids = [f"d{i}" for i in range(300)]
         real = _build.Spool.build
-        with tempfile.TemporaryDirectory() as folder, Index(folder) as index, Index(folder) as other, mock.patch.object(_build, "MIN_TOKENS", 1000):
+        with tempfile.TemporaryDirectory() as folder, Index(folder) as index, Index(folder) as other, mock.patch.object(Connection, "train_tokens", 1000):
 
             def slow(*args: object) -> str:
                 path = real(*args)
@@ -386,7 +386,7 @@ os.execv({find_binary(None)!r}, sys.argv)
                 raise RuntimeError("the source broke off")
 
         told: list[tuple[int, object]] = []
-        with mock.patch.object(_build, "MIN_TOKENS", 1000):
+        with mock.patch.object(Connection, "train_tokens", 1000):
             with self.fresh() as index:
                 index.add_batches(source(300), total=300, progress=lambda *x: told.append(x))
                 self.assertEqual((len(index), index.stats()["nbits"], told[5]), (300, 4, (300, 300)))

@@ -9,7 +9,8 @@ from typing import Any, Iterator
 from unittest import mock
 
 import numpy as np
-from plaid_ir import Index, _build, _documents
+from plaid_ir import Index, _documents
+from plaid_ir._connection import Connection
 
 from .common import unit
 from .test_texts import MODEL
@@ -93,9 +94,9 @@ class Passages(unittest.TestCase):
         first, second = joined(plain("a"), parts("page", 0, 1, 2)), joined(parts("page", 3, 4), plain("b"), parts("end", 0))
         second[1] = [m.astype(np.float16) for m in second[1]]
         third = parts("end", 1, 2)
-        for tokens in (_build.MIN_TOKENS, 1):  # sent, and built
+        for tokens in ((1 << 16), 1):  # sent, and built
             for wait in (True, False):
-                with mock.patch("plaid_ir._build.MIN_TOKENS", tokens), Index(None) as index:
+                with mock.patch.object(Connection, "train_tokens", tokens), Index(None) as index:
                     self.index = index
                     for _ in range(2):  # the second time they replace each other
                         index.add_batches([first, second, third], wait=wait)

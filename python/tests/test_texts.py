@@ -18,7 +18,8 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, RequestError, ServiceError, _build
+from plaid_ir import Index, RequestError, ServiceError
+from plaid_ir._connection import Connection
 from plaid_ir._results import Hits, Results
 
 from .common import long_form, maxsim
@@ -282,7 +283,7 @@ class Texts(unittest.TestCase):
             self.assertEqual(plain.stats()["nbits"], 8)
             made_by = plain.stats()["model"]
         self.assertEqual(made_by["name"], str(MODEL))
-        with mock.patch.object(_build, "MIN_TOKENS", 200):
+        with mock.patch.object(Connection, "train_tokens", 200):
             told: list[tuple[int, object]] = []
             for given in (texts, (t for t in texts)):
                 with Index.from_texts(given, ids, rows, model=MODEL, progress=lambda *x: told.append(x)) as index:

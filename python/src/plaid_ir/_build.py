@@ -1,7 +1,7 @@
 """Documents in files, of which `plaid index` builds an index.
 
-An index that grows keeps 8 bits a component as long as it may still change a lot. The program sees all documents of a
-build at once, and takes the number of bits that the index shall have in the end.
+The program sees all documents of a build at once: it trains on them as they are, whereas an index that grows is trained
+on what is stored.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from ._arrays import Matrix, batches, to_float32, to_json
 from ._errors import PlaidError, RequestError, ServiceError
 from ._metadata import passage_of
 
-#: Tokens from which documents are built by the program. An index of fewer has some ten megabytes, however it is built.
-MIN_TOKENS = 1 << 19
 #: Tokens at which a spool is full: 4 GiB of float32 of dimension 128.
 MAX_TOKENS = 1 << 23
 #: The flag of `plaid index` for a file of metadata.

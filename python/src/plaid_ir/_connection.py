@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import re
@@ -199,6 +200,11 @@ class Connection:
             return int(self.stats()["documents"])
         except EmptyIndexError:
             return 0
+
+    @functools.cached_property
+    def train_tokens(self) -> int:
+        """The number of tokens from which the service trains an index to its bits."""
+        return int(self.request("GET", "/health")["train_tokens"])
 
     # Ids
 

@@ -77,8 +77,8 @@ def _add(
     if not fields:
         return
     total = len(fields)
-    many = sum(len(m) for m in matrices) >= _build.MIN_TOKENS
-    if batch_size is None and many and not pooling and _can_build(connection):
+    may_build = batch_size is None and not pooling and _may_build(connection)
+    if may_build and _are_many(connection, matrices) and not connection.count():
         with contextlib.ExitStack() as stack:
             spool = _open_spool(connection, stack)
             spool.add(matrices, fields)
@@ -186,7 +186,8 @@ def add_texts(
     if metadata is not None and _length(metadata) is not None:
         check_metadata(metadata, map(str, itertools.count()) if given is None else given)
     # The service parts texts: what is built here has none of that.
-    hold = hold and window is None and (total is None or _may_be_many(texts, pool_factor))
+    hold = hold and window is None and _may_build(connection)
+    hold = hold and (total is None or _may_be_many(connection, texts, pool_factor))
     options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
     cut = Cut()
     all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
@@ -283,7 +284,7 @@ class FirstDocuments:
         self._pool_factor: int | None = None
         #: The model of the service that encoded the texts, as `plaid index` takes it.
         self._model: Mapping[str, Any] | None = None
-        self._holds = hold and _can_build(connection)
+        self._holds = hold and _may_build(connection) and not connection.count()
 
     def __enter__(self) -> FirstDocuments:
         return self
@@ -307,7 +308,7 @@ class FirstDocuments:
         self._count += len(texts)
         self._characters += sum(map(len, texts))
         self._pool_factor = pool_factor
-        if self._characters >= _min_characters(pool_factor):
+        if self._characters >= _min_characters(self._connection, pool_factor):
             while self._texts:
                 start, some, rows = self._texts[0]
                 matrices = encode(self._connection, some, False, self._cut, pool_factor, start)
@@ -354,7 +355,7 @@ class FirstDocuments:
             self._meter.show_stage(f"{stage} {part:.0%}")
             self._meter.add(0)
 
-        many = spool.tokens >= _build.MIN_TOKENS or self._model is not None
+        many = spool.tokens >= self._connection.train_tokens or self._model is not None
         if many and _build_and_load(self._connection, spool, self._model, show, self._stored):
             return
         start = 0
@@ -363,13 +364,11 @@ class FirstDocuments:
             start += len(fields)
 
 
-def _can_build(connection: Connection) -> bool:
-    """Reports whether an index can be built here: its service was started here, for a folder, and has no documents of
-    it. An index of a store is in shards, which its services build."""
+def _may_build(connection: Connection) -> bool:
+    """Reports whether an index without documents can be built here: its service was started here, for a folder. An
+    index of a store is in shards, which its services build."""
     service = connection.service
-    if service is None or "store" in service.options or connection.read_only:
-        return False
-    return not connection.count()
+    return service is not None and "store" not in service.options and not connection.read_only
 
 
 def _open_spool(connection: Connection, stack: contextlib.ExitStack) -> _build.Spool:
@@ -409,12 +408,16 @@ def _length(given: Any) -> int | None:
     return None if isinstance(given, Iterator) or not hasattr(given, "__len__") else len(given)
 
 
-def _may_be_many(texts: Iterable[Any], pool_factor: int | None) -> bool:
-    return sum(map(len, checked_texts(texts))) >= _min_characters(pool_factor)
+def _are_many(connection: Connection, matrices: Sequence[Matrix]) -> bool:
+    return sum(len(m) for m in matrices) >= connection.train_tokens
 
 
-def _min_characters(pool_factor: int | None) -> int:
-    return _CHARACTERS_PER_TOKEN * _build.MIN_TOKENS * (pool_factor or 1)
+def _may_be_many(connection: Connection, texts: Iterable[Any], pool_factor: int | None) -> bool:
+    return sum(map(len, checked_texts(texts))) >= _min_characters(connection, pool_factor)
+
+
+def _min_characters(connection: Connection, pool_factor: int | None) -> int:
+    return _CHARACTERS_PER_TOKEN * connection.train_tokens * (pool_factor or 1)
 
 
 def _documents_of(
