@@ -2,7 +2,7 @@ package server_test
 
 import (
 	"bufio"
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,14 +11,17 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkSearch is a search of 1,000 small documents through a socket, as a client of this machine
-// asks it: the vectors as tensors, the answer as JSON. The engine's own time, engine-ns/op, is a part.
+// asks it: the vectors as tensors, the answer as JSON. beyond-ns/op is the median of the time that the
+// engine does not report as its own.
 func BenchmarkSearch(b *testing.B) {
 	s := startAt(b, openStore(b, nil), nil, nil)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -72,24 +75,18 @@ func BenchmarkSearch(b *testing.B) {
 				body := safetensors(lengthsTensor(5), requestTensor(asked), query)
 				request := append(fmt.Appendf(nil, "POST /indices/a/search HTTP/1.1\r\nHost: localhost\r\n"+
 					"Content-Type: application/safetensors\r\nContent-Length: %d\r\n\r\n", len(body)), body...)
-				var answer struct {
-					Results []struct {
-						Stats struct {
-							Times struct {
-								Total int64 `json:"total_ns"`
-							}
-						}
-					}
-				}
-				var engine int64
+				var beyond []float64
 				for b.Loop() {
-					text := ask(b, request)
-					b.StopTimer()
-					require.NoError(b, json.Unmarshal(text, &answer))
-					engine += answer.Results[0].Stats.Times.Total
-					b.StartTimer()
+					began := time.Now()
+					answer := ask(b, request)
+					took := time.Since(began)
+					_, rest, _ := bytes.Cut(answer, []byte(`"total_ns":`))
+					engine, err := strconv.ParseInt(string(rest[:bytes.IndexAny(rest, ",}")]), 10, 64)
+					require.NoError(b, err)
+					beyond = append(beyond, float64(took.Nanoseconds()-engine))
 				}
-				b.ReportMetric(float64(engine)/float64(b.N), "engine-ns/op")
+				slices.Sort(beyond)
+				b.ReportMetric(beyond[len(beyond)/2], "beyond-ns/op")
 			})
 		}
 	}
