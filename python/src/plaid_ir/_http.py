@@ -251,13 +251,18 @@ class Client:
             text = to_json(body)
             pieces = [text]
             fields["Content-Type"], fields["Content-Length"] = "application/json", str(len(text))
-        deadline = time.monotonic() + self._timeout
+        deadline, pause = time.monotonic() + self._timeout, 0.01
         while True:
             response = self._send(method, self._base + path, pieces, fields)
-            delay = response.headers.get("Retry-After", "")
-            if response.status not in (429, 503) or not delay.isdigit() or time.monotonic() + int(delay) >= deadline:
+            said = response.headers.get("Retry-After", "")
+            if response.status not in (429, 503) or not said.isdigit():
                 break
-            time.sleep(int(delay))
+            delay = float(said)
+            if b'"MODEL_LOADING"' in response.body:  # which may take some milliseconds only
+                delay, pause = min(delay, pause), 2 * pause
+            if time.monotonic() + delay >= deadline:
+                break
+            time.sleep(delay)
         if response.status >= 300:
             raise _error(response.status, response.body)
         try:
