@@ -317,10 +317,14 @@ class Service:
         """The last lines of the program's log."""
         log = self._program.log
         assert log is not None
-        size = log.seek(0, os.SEEK_END)
-        log.seek(max(begin, size - 16000))
+        begin = max(begin, os.fstat(log.fileno()).st_size - 16000)
+        if sys.platform == "win32":
+            log.seek(begin)
+            text = log.read()
+        else:  # without moving the place where the program writes
+            text = os.pread(log.fileno(), 16000, begin)
         lines: list[dict[str, Any]] = []
-        for line in log.read().decode(errors="replace").splitlines():
+        for line in text.decode(errors="replace").splitlines():
             try:
                 lines.append(json.loads(line))
             except ValueError:
