@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -152,5 +153,26 @@ func TestScoresAreThoseOfTheEngine(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// An answer says the same as encoding/json's, which reads all metadata again.
+func TestAnswersAreJSON(t *testing.T) {
+	raw := func(texts ...string) (all []json.RawMessage) {
+		for _, s := range texts {
+			all = append(all, json.RawMessage(s))
+		}
+		return all
+	}
+	for _, metadata := range [][][]json.RawMessage{
+		nil,
+		{nil},
+		{{}},
+		{raw(`{"_subset_":1,"_id":"a"}`)},
+		{raw(`{"a":"<b> & \" \\ é"}`, ` {"b" : [1, {}]} `, `"text"`), nil, {}, raw(`null`)},
+	} {
+		text, reference, err := server.SearchJSON(metadata...)
+		require.NoError(t, err)
+		require.JSONEq(t, string(reference), string(text))
 	}
 }

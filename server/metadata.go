@@ -9,6 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -38,9 +39,9 @@ func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	payload = bytes.TrimSpace(payload)
 	switch {
 	case len(payload) == 0:
-	case payload[0] != '{' || !json.Valid(payload):
+	case payload[0] != '{' || !isJSON(payload):
 		text := json.RawMessage(payload)
-		if !json.Valid(payload) {
+		if !isJSON(payload) {
 			text, _ = json.Marshal(string(payload)) // of text, or of what index files hold instead
 		}
 		b = append(append(b, `,"`+keyMetadata+`":`...), text...)
@@ -54,6 +55,9 @@ func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	}
 	return append(b, '}')
 }
+
+// isJSON is json.Valid, which takes four times as long.
+func isJSON(text []byte) bool { return jsontext.Valid(text, len(text), nil) }
 
 // withoutKeys removes keys that would be there twice: files that were made elsewhere
 // may have them.

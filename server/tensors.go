@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"fmt"
 	"mime"
 	"slices"
@@ -20,6 +21,9 @@ const (
 )
 
 const mediaTensors = "application/safetensors"
+
+// readAhead is how much of a body of tensors is read at a time, at least.
+const readAhead = 4 << 10
 
 // mostTensorHeader bounds the header of a body of tensors.
 const mostTensorHeader = 64 << 10
@@ -174,7 +178,11 @@ func badTensors(err error) error {
 
 // openTensors reads the header, and checks that the wanted tensors are there, and no others.
 func (q *request) openTensors(wanted []string) (*tensorBody, error) {
-	file, err := vectors.StreamSafetensors(q.Body, q.ContentLength, func(header int64) error {
+	if err := q.body.hold(readAhead); err != nil {
+		return nil, err
+	}
+	// Small parts of the body come with one read, as each has to see to its deadline.
+	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength, func(header int64) error {
 		if header > mostTensorHeader {
 			return bad("tensors: the header has %d bytes; %d are the most", header, mostTensorHeader)
 		}

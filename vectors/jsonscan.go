@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
@@ -151,6 +152,33 @@ func keyIs(key []byte, name string) bool {
 	}
 	s, err := jsonString(key)
 	return err == nil && s == name
+}
+
+// integers decodes a list of integers of valid JSON; it is not nil.
+func integers[T int | int64](raw []byte) ([]T, error) {
+	if len(raw) < 2 || raw[0] != '[' {
+		return nil, fmt.Errorf("%w: %s in the place of a list of integers", ErrFormat, excerpt(raw))
+	}
+	list := []T{}
+	for rest := raw[1 : len(raw)-1]; ; {
+		rest = rest[blanks(rest):]
+		if len(rest) == 0 {
+			return list, nil
+		}
+		n := valueEnd(rest)
+		if n < 0 {
+			n = len(rest)
+		}
+		x, err := strconv.ParseInt(string(rest[:n]), 10, int(8*unsafe.Sizeof(T(0))))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s in the place of an integer", ErrFormat, excerpt(rest))
+		}
+		list = append(list, T(x))
+		if rest = rest[n:]; len(rest) > 0 {
+			rest = rest[blanks(rest):]
+			rest = bytes.TrimPrefix(rest, []byte{','})
+		}
+	}
 }
 
 // jsonString decodes a string, which must be of valid UTF-8.

@@ -1,7 +1,6 @@
 package vectors
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
@@ -138,25 +137,36 @@ func (s *Safetensors) parse(text []byte) error {
 }
 
 func parseTensor(value []byte) (t tensorInfo, err error) {
-	var raw struct {
-		Dtype   *string `json:"dtype"`
-		Shape   []int   `json:"shape"`
-		Offsets []int64 `json:"data_offsets"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(value))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&raw); err != nil {
-		return t, err
-	}
+	var offsets []int64
+	described := false
+	err = members(value, func(key, rest []byte) (n int, err error) {
+		if n = valueEnd(rest); n <= 0 {
+			return n, nil
+		}
+		switch raw := rest[:n]; {
+		case keyIs(key, "dtype"):
+			t.dtype, err = jsonString(raw)
+			described = true
+		case keyIs(key, "shape"):
+			t.shape, err = integers[int](raw)
+		case keyIs(key, "data_offsets"):
+			offsets, err = integers[int64](raw)
+		default:
+			err = fmt.Errorf("unknown field %s", excerpt(key))
+		}
+		return n, err
+	})
 	switch {
-	case raw.Dtype == nil || raw.Shape == nil || len(raw.Offsets) != 2:
+	case err != nil:
+		return t, err
+	case !described || t.shape == nil || len(offsets) != 2:
 		return t, fmt.Errorf("wants dtype, shape and two data_offsets")
-	case len(raw.Shape) > maxRank:
+	case len(t.shape) > maxRank:
 		return t, fmt.Errorf("more than %d axes", maxRank)
-	case raw.Offsets[0] < 0 || raw.Offsets[1] < raw.Offsets[0]:
-		return t, fmt.Errorf("offsets %d to %d", raw.Offsets[0], raw.Offsets[1])
+	case offsets[0] < 0 || offsets[1] < offsets[0]:
+		return t, fmt.Errorf("offsets %d to %d", offsets[0], offsets[1])
 	}
-	t = tensorInfo{dtype: *raw.Dtype, shape: raw.Shape, begin: raw.Offsets[0], end: raw.Offsets[1]}
+	t.begin, t.end = offsets[0], offsets[1]
 	for _, d := range t.shape {
 		if d < 0 {
 			return t, fmt.Errorf("length %d in its shape", d)

@@ -346,6 +346,10 @@ func (s *scanner) str() (int, error) {
 	begin := s.at
 	s.at++
 	for s.at < s.limit || s.more() {
+		s.at += plainBytes(s.text[s.at:s.limit])
+		if s.at == s.limit {
+			continue
+		}
 		switch c := s.text[s.at]; {
 		case c == '"':
 			if s.invalid >= begin && s.invalid < s.at {
@@ -355,15 +359,23 @@ func (s *scanner) str() (int, error) {
 			return s.at - begin - 2, nil
 		case c < ' ':
 			return 0, s.fault(s.at, true, "a control character in a string")
-		case c == '\\':
+		default: // a backslash
 			if err := s.escape(); err != nil {
 				return 0, err
 			}
-		default:
-			s.at++
 		}
 	}
 	return 0, s.early()
+}
+
+// plainBytes is the number of bytes up to a quotation mark, a backslash or a control character.
+func plainBytes(text []byte) int {
+	for i, c := range text {
+		if c == '"' || c == '\\' || c < ' ' {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // escape reads what a backslash begins: a whole pair of surrogates.

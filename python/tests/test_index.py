@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import json
@@ -37,6 +38,22 @@ def alive(pid: int) -> bool:
         return True
     except ProcessLookupError:
         return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{thread}/children") as f:
+            found += map(int, f.read().split())
+    return found
+
+
+def command_of(pid: int) -> str:
+    """The command of a process of the program."""
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/cmdline") as f:
+        return (f.read().split("\0") + [""])[1]
+    return ""
 
 
 class Results(unittest.TestCase):
@@ -457,6 +474,33 @@ class Processes(unittest.TestCase):
         self.gone(pid)
         with Index(self.folder) as index:
             self.assertEqual(len(index), 2)
+
+    @unittest.skipUnless(os.path.isdir("/proc/self"), "needs /proc")
+    def test_build_ends_with_a_killed_program(self) -> None:
+        program = self.python("""
+            import sys, numpy as np
+            from unittest import mock
+            from plaid_ir import Index, _build
+            documents = np.random.default_rng(0).standard_normal((1000, 100, 64)).astype(np.float32)
+            with mock.patch.object(_build, "MIN_TOKENS", 1000), Index(sys.argv[1]) as index:
+                print("begin", flush=True)
+                index.add_documents([str(i) for i in range(len(documents))], documents)
+            print("end", flush=True)
+        """)
+        with program:
+            self.assertEqual(program.stdout.readline(), "begin\n")
+            while not (builds := [p for p in children(program.pid) if command_of(p) == "index"]):
+                self.assertIsNone(program.poll())
+            programs = children(program.pid)
+            program.kill()
+            self.assertEqual(program.stdout.read(), "")
+        for pid in programs:
+            self.gone(pid)
+        self.assertEqual(len(builds), 1)
+        run = os.path.join(self.folder, ".service")
+        self.assertEqual([name for name in os.listdir(run) if name.startswith("build-")], [])
+        with Index(self.folder) as index:
+            self.assertEqual(len(index), 0)
 
     def test_service_ends_with_a_program_that_forgets_it(self) -> None:
         program = self.python("""

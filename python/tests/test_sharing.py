@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import shutil
 import signal
@@ -508,6 +509,18 @@ class Sharing(unittest.TestCase):
                 self.assertEqual(len(index), 10)
             folder = index._connection.service.folder
         self.assertFalse(os.path.exists(folder))
+
+    @unittest.skipIf(sys.platform == "win32", "there both share a place in the file")
+    def test_the_log_is_read_while_it_is_written(self) -> None:
+        service = _service.Service(self.folder, "plaid", {}, 10, False, False)
+        with tempfile.TemporaryFile() as log:
+            service._program.log = log
+            text = "import os\nfor i in range(20000): os.write(2, b'{\"n\": %05d}\\n' % (10000 + i))"
+            with subprocess.Popen([sys.executable, "-c", text], stderr=log) as writer:
+                while writer.poll() is None:
+                    service._log_lines()
+            log.seek(0)
+            self.assertEqual([json.loads(line)["n"] for line in log], list(range(10000, 30000)))
 
     def test_over_tcp_as_on_windows(self) -> None:
         with mock.patch.object(_service, "UNIX", False):

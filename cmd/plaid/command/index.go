@@ -156,6 +156,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 
 func (a *app) indexCommand() *cobra.Command {
 	var b build
+	var starter starter
 	cmd := &cobra.Command{
 		Use:   "index INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
@@ -188,7 +189,9 @@ those of your users.
 A small index is not checked, nor with --no-check.
 
 An index that is there is replaced only with --force, and stays as it is, and
-readable, until the new one is finished.
+readable, until the new one is finished. With --until-eof the build ends when stdin
+does, for a program that starts it and holds the other end of a pipe, which closes
+however that program ends; with --temporary a folder goes then.
 
 Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
@@ -208,7 +211,10 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
 	f.BoolVar(&b.trainOnly, "codec-only", false, "train the codec and store no documents: for further indexes with --codec")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.buildFile(ctx, f, args[0], &b) })
+	starter.register(f, "build")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		return starter.run(ctx, a, func(ctx context.Context) error { return a.buildFile(ctx, f, args[0], &b) })
+	})
 	return cmd
 }
 

@@ -3,10 +3,14 @@
 package command
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -50,4 +54,28 @@ func TestInterruptedPipes(t *testing.T) {
 		require.Equal(t, exitFailed, code, args)
 		require.Contains(t, stderr, "is a pipe, not a regular file", args)
 	}
+}
+
+// A build ends when the program that has started it does, whatever it waits for, and its folder goes.
+func TestBuildEndsWithItsStarter(t *testing.T) {
+	dir := t.TempDir()
+	source, scratch := source(t, dir, 2, []float32{1, 0, 0, 1}, 1, 1), filepath.Join(dir, "scratch")
+	text := filepath.Join(scratch, "pipe.npy")
+	require.NoError(t, os.Mkdir(scratch, 0o777))
+	require.NoError(t, syscall.Mkfifo(text, 0o666))
+	in, starter := io.Pipe()
+	defer starter.Close()
+	var said bytes.Buffer
+	code := run(t.Context(), []string{"index", filepath.Join(dir, "x.plaid"), "--vectors", "-", "--lengths", source[3], "--until-eof"},
+		streams{in: in, out: io.Discard, err: &said})
+	require.Equal(t, exitUsage, code, said.String())
+	require.Contains(t, said.String(), "stdin cannot be read: its end is the end of the command")
+
+	in, starter = io.Pipe()
+	time.AfterFunc(20*time.Millisecond, func() { starter.Close() })
+	var stderr bytes.Buffer
+	code = run(t.Context(), []string{"index", filepath.Join(scratch, "x.plaid"), "--vectors", text, "--lengths", source[3],
+		"--until-eof", "--temporary", scratch}, streams{in: in, out: io.Discard, err: &stderr})
+	require.Equal(t, exitInterrupted, code, stderr.String())
+	require.NoDirExists(t, scratch)
 }

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,8 +20,8 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	c := daemon.NewConfig()
-	var show, untilEOF, ready bool
-	var temporary string
+	var show, ready bool
+	var starter starter
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a folder of indexes over HTTP",
@@ -62,8 +60,7 @@ certificates read again.`,
 	c.Register(f)
 	f.BoolVar(&show, "print-config", false, "print the settings in force as YAML, and end")
 	f.BoolVar(&ready, "ready", false, "ask the service that runs with these settings whether it is ready, and end: exit code 0, or 1")
-	f.BoolVar(&untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
-	f.StringVar(&temporary, "temporary", "", "`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the service with it")
+	starter.register(f, "service")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "serve the folder without changing it, beside others that do the same; only indexes that have documents")
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		if err := c.Load(os.Environ(), f); err != nil {
@@ -94,23 +91,13 @@ certificates read again.`,
 				a.hint("open %s", page)
 			}
 		}
-		var left atomic.Bool // the program that this is for
-		switch {
-		case untilEOF:
-			listening = func(string) {
-				go func() { // until the process ends: a read of a terminal cannot be given up
-					defer end()
-					_, _ = io.Copy(io.Discard, a.in)
-					left.Store(true)
-				}()
-			}
-		case temporary != "":
-			return flags.UsageError{Err: errors.New("--temporary is for --until-eof")}
+		if err := starter.check(); err != nil {
+			return err
 		}
-		err := daemon.Run(ctx, c, a.console, os.Environ(), listening)
-		if left.Load() && temporary != "" {
-			err = errors.Join(err, os.RemoveAll(temporary))
+		if starter.untilEOF {
+			listening = func(string) { starter.watch(a, end) }
 		}
+		err := starter.tidy(daemon.Run(ctx, c, a.console, os.Environ(), listening))
 		if errors.Is(err, daemon.ErrConfig) || errors.Is(err, server.ErrTokens) {
 			return flags.UsageError{Err: err}
 		}

@@ -72,7 +72,8 @@ def to_array(x: Any) -> npt.NDArray[Any]:
             x = x.float()
         x = x.numpy()
     a = np.asarray(x)
-    if is_bfloat16 or a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16":  # that of ml_dtypes
+    # That of ml_dtypes is known by its name, which takes numpy longer than all the rest.
+    if is_bfloat16 or a.dtype.kind == "V" and (a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16"):
         return np.ascontiguousarray(a).view(_BFLOAT16)
     if a.dtype.kind not in "fiu":
         raise TypeError(f"vectors are numbers, not {a.dtype}")

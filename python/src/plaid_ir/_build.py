@@ -142,6 +142,7 @@ class Spool:
         part of it that is done."""
         path = os.path.join(self._folder, "index.plaid")
         command = [binary, "index", path, "--json", "--nbits", str(config.get("nbits", 4)), *self._input_flags()]
+        command += ["--until-eof", "--temporary", self._folder]  # it ends with this process, however that ends
         if "seed" in config:
             command += ["--seed", str(config["seed"])]
         if model is not None:
@@ -151,7 +152,7 @@ class Spool:
             command += ["--vectors-model", model_file]
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -160,9 +161,9 @@ class Spool:
             start_new_session=True,
         )
         last = ""
-        assert process.stderr is not None
+        assert process.stdin is not None and process.stderr is not None
         try:
-            with process.stderr:
+            with process.stdin, process.stderr:
                 for line in process.stderr:
                     if at := re.match(r"(\w+) (\d+)%, ", line):
                         progress(at[1], int(at[2]) / 100)

@@ -132,12 +132,8 @@ def _exchange(
         connection.connect()
     sock = cast("socket.socket", connection.sock)
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    head = [f"{method} {path} HTTP/1.1\r\nHost: {host}:{connection.port}\r\nAccept-Encoding: identity"]
-    for name, value in headers.items():
-        if "\n" in value or "\r" in value:
-            raise ValueError(f"the header {name} has a line break in it")
-        head.append(f"{name}: {value}")
-    start = ("\r\n".join(head) + "\r\n\r\n").encode("ascii")
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}:{connection.port}\r\nAccept-Encoding: identity\r\n"
+    start = (head + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + "\r\n").encode("ascii")
     try:
         _send_pieces(sock, itertools.chain([start], pieces or ()))
     except (BrokenPipeError, ConnectionResetError):
@@ -152,7 +148,7 @@ def _exchange(
         got += piece
     lines = got[: max(end, 0)].decode("latin-1").split("\r\n")
     fields = {name.strip().title(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-    length = fields.get("Content-Length", "")
+    length = fields.get("Content-Length", "") if "Transfer-Encoding" not in fields else ""
     if not lines[0].startswith("HTTP/1.1 ") or lines[0][9:10] == "1" or not length.isdigit():
         response = http.client.HTTPResponse(cast("socket.socket", _Unread(got, sock)), method=method)
         response.begin()
@@ -197,6 +193,8 @@ class Client:
         self.url = url
         self._timeout = timeout
         self._local = threading.local()
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise ValueError("token has a letter that is not ASCII, or a line break: no header can have it")
         self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
         self._host: str | None = None
         self._port: int | None = None
@@ -251,13 +249,18 @@ class Client:
             text = to_json(body)
             pieces = [text]
             fields["Content-Type"], fields["Content-Length"] = "application/json", str(len(text))
-        deadline = time.monotonic() + self._timeout
+        deadline, pause = time.monotonic() + self._timeout, 0.01
         while True:
             response = self._send(method, self._base + path, pieces, fields)
-            delay = response.headers.get("Retry-After", "")
-            if response.status not in (429, 503) or not delay.isdigit() or time.monotonic() + int(delay) >= deadline:
+            said = response.headers.get("Retry-After", "")
+            if response.status not in (429, 503) or not said.isdigit():
                 break
-            time.sleep(int(delay))
+            delay = float(said)
+            if b'"MODEL_LOADING"' in response.body:  # which may take some milliseconds only
+                delay, pause = min(delay, pause), 2 * pause
+            if time.monotonic() + delay >= deadline:
+                break
+            time.sleep(delay)
         if response.status >= 300:
             raise _error(response.status, response.body)
         try:

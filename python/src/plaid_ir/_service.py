@@ -281,7 +281,7 @@ class Service:
             )
         except OSError as e:
             raise ServiceError(f"{self.binary} cannot be started: {e}") from e
-        pause = 0.005
+        pause = 0.002
         while True:
             if not has_socket and not self.url:
                 self.url = self._logged_address(begin)
@@ -296,7 +296,7 @@ class Service:
                 code = process.wait()
                 raise (_Killed if ended and code < 0 else ServiceError)(reason)
             time.sleep(pause)
-            pause = min(2 * pause, 0.2)
+            pause = min(1.2 * pause, 0.05)  # most start within 20 ms
         if not has_socket:
             temporary = os.path.join(run_folder, f"address-{os.getpid()}")
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
@@ -317,10 +317,14 @@ class Service:
         """The last lines of the program's log."""
         log = self._program.log
         assert log is not None
-        size = log.seek(0, os.SEEK_END)
-        log.seek(max(begin, size - 16000))
+        begin = max(begin, os.fstat(log.fileno()).st_size - 16000)
+        if sys.platform == "win32":
+            log.seek(begin)
+            text = log.read()
+        else:  # without moving the place where the program writes
+            text = os.pread(log.fileno(), 16000, begin)
         lines: list[dict[str, Any]] = []
-        for line in log.read().decode(errors="replace").splitlines():
+        for line in text.decode(errors="replace").splitlines():
             try:
                 lines.append(json.loads(line))
             except ValueError:
