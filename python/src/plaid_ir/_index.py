@@ -187,7 +187,7 @@ class Index(IndexReader):
         """
         ids = documents_ids = items_of(documents_ids, "documents_ids")
         if ids is None:
-            documents_embeddings = to_matrices(items_of(documents_embeddings, "documents_embeddings"), "document")
+            documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
         index = cls._open_empty(documents_ids, options)
         try:

@@ -378,7 +378,7 @@ def _documents_of(
     if embeddings is None:
         matrices = without_vectors(len(names))
     else:
-        matrices = to_matrices(items_of(embeddings, "documents_embeddings"), "document")
+        matrices = to_matrices(embeddings, "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
     _refuse_duplicates(names)
