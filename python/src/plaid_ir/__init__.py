@@ -24,11 +24,11 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
     from ._index import Index
-    from ._results import Explanation, Hit, Hits, Passage, Results, Span
+    from ._results import Documents, Explanation, Facets, Hit, Hits, Passage, Results, Span
 
 __all__ = [
-    "EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "Passage", "PlaidError", "RequestError", "Results",
-    "ServiceError", "Span", "__version__",
+    "Documents", "EmptyIndexError", "Explanation", "Facets", "Hit", "Hits", "Index", "Passage", "PlaidError",
+    "RequestError", "Results", "ServiceError", "Span", "__version__",
 ]  # fmt: skip
 
 

@@ -38,6 +38,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=Fa
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 #: Bytes of bfloat16, a type that numpy does not have.
 _BFLOAT16 = np.dtype("V2")
+_OBJECT = np.dtype("O")
 #: numpy's types that go to the service as they are, and their names in safetensors.
 _TYPES = {"<f2": "F16", "<f4": "F32", "|V2": "BF16"}
 #: The media type of safetensors files.
@@ -65,7 +66,7 @@ def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
     """An array of anything that numpy takes, or of a torch tensor on any device. float16, bfloat16 and float32 share
     memory with it where they can; all other types become float32. With ``unit`` only the directions of vectors count,
     and those of float64 whose numbers float32 does not have are scaled."""
-    if type(x) is np.ndarray and x.dtype.str in _TYPES:
+    if cast("Any", type(x)) is np.ndarray and x.dtype.str in _TYPES:
         return np.ascontiguousarray(x)
     is_bfloat16 = False
     if hasattr(x, "detach"):  # a torch tensor, without importing torch
@@ -113,9 +114,9 @@ def to_float32(m: Matrix) -> Vectors:
 
 
 def _number_of_axes(x: Any) -> int:
-    if isinstance(x, (list, tuple)) or isinstance(x, np.ndarray) and cast("Matrix", x).dtype.kind == "O":
+    if isinstance(x, (list, tuple, np.ndarray)) and getattr(cast("Any", x), "dtype", _OBJECT) == _OBJECT:
         return 1 + _number_of_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
-    ndim = getattr(x, "ndim", None)
+    ndim = getattr(cast("Any", x), "ndim", None)
     return 0 if ndim is None else int(ndim)
 
 
@@ -183,12 +184,10 @@ def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool
         if isinstance(given, (str, bytes)) or not (hasattr(given, "__len__") or hasattr(given, "ndim")):
             raise TypeError(f"{what} {position} is of type {type(given).__name__}; want a matrix, [tokens, dim]")
     try:
-        if isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind == "O":
-            given = list(cast("Matrix", given))
-        if isinstance(given, list):
-            given = [lists_of(v) for v in cast("list[Any]", given)]
-        if isinstance(given, list) and any(hasattr(v, "ndim") for v in cast("list[Any]", given)):
-            given = np.ma.stack(given) if any(map(np.ma.isMaskedArray, given)) else np.stack([_numbers(v) for v in given])
+        if isinstance(given, (list, np.ndarray)) and getattr(cast("Any", given), "dtype", _OBJECT) == _OBJECT:
+            rows: list[Any] = list(cast("Any", given))
+            given = rows
+            given = _stacked([lists_of(row) for row in rows])
         if isinstance(given, np.ma.MaskedArray):
             given = _without_masked(given)
         m = to_array(given, unit)
@@ -200,9 +199,13 @@ def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool
     return _without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
 
 
-def _numbers(row: Any) -> Any:
-    """A token of a list, as numpy stacks it."""
-    return to_float32(to_array(row)) if hasattr(row, "detach") else np.asarray(row)
+def _stacked(rows: list[Any]) -> Any:
+    """A list of tokens that are arrays or tensors as one array; a list of other things as it is."""
+    if not any(hasattr(row, "ndim") for row in rows):
+        return rows
+    if any(map(np.ma.isMaskedArray, rows)):
+        return cast("Any", np.ma).stack(rows)
+    return np.stack([to_float32(to_array(row)) if hasattr(row, "detach") else np.asarray(row) for row in rows])
 
 
 def _fault_of(given: Any) -> str:

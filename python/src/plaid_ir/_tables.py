@@ -141,14 +141,15 @@ def items_of(column: Any, what: str) -> Any:
     """Texts or ids: those given, or the items of a column of a table or of a tensor, as a list. ``what`` names them in
     errors."""
     if isinstance(column, (list, tuple)):
-        return list(map(item_of, column)) if column and item_of(column[0]) is not column[0] else column
+        items: list[Any] = cast("Any", column)
+        return [item_of(v) for v in items] if items and item_of(items[0]) is not items[0] else items
     if isinstance(column, str) or type(column) is np.ndarray:
         return column
     if _table_of(column) is not None:
         raise TypeError(f"{what} is a table; want one of its columns")
     if hasattr(column, "as_py") or hasattr(column, "detach"):
-        column = item_of(column) if hasattr(column, "as_py") else column.tolist()
-        return column if isinstance(column, list) else [column]
+        found: Any = column.as_py() if hasattr(column, "as_py") else column.tolist()
+        return cast("Any", found if isinstance(found, list) else [found])
     arrow = _arrow_of(column)
     column = column if arrow is None else arrow
     for method in ("to_pylist", "to_list"):  # of pyarrow, of pandas and polars
@@ -277,13 +278,15 @@ def _matrices_of_arrow(array: Any, what: str, start: int) -> list[Any] | None:
     no_number = _nulls(numbers)
     sizes = np.diff(rows if ends is None else ends)
     begins: list[int] = rows.tolist()
-    if missing is None and no_token is None and no_number is None and len(sizes) and (sizes == sizes[0]).all() and sizes[0]:
+    whole = missing is None and no_token is None and no_number is None
+    if whole and len(sizes) and sizes[0] and (sizes == sizes[0]).all():
         if ends is None:
             return list(values[rows[0] : rows[-1]].reshape(len(array), 1, -1))
         low, dim = int(rows[0]), int(sizes[0])
         alike = values[ends[low] : ends[rows[-1]]].reshape(-1, dim)
-        padded = type(array).__name__ == "FixedSizeListArray"
-        return [alike[None, b - low : e - low] if padded else alike[b - low : e - low] for b, e in zip(begins, begins[1:])]
+        if type(array).__name__ == "FixedSizeListArray":
+            return list(alike.reshape(len(array), 1, -1, dim))
+        return [alike[begin - low : end - low] for begin, end in zip(begins, begins[1:])]
     matrices: list[Any] = []
     for i in range(len(array)):
         if missing is not None and missing[i]:
