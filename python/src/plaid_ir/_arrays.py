@@ -65,7 +65,7 @@ def to_json(value: Any) -> bytes:
 def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
     """An array of anything that numpy takes, or of a torch tensor on any device. float16, bfloat16 and float32 share
     memory with it where they can; all other types become float32. With ``unit`` only the directions of vectors count,
-    and those of float64 whose numbers float32 does not have are scaled."""
+    and those whose numbers are all too small for float32 are scaled."""
     if cast("Any", type(x)) is np.ndarray and x.dtype.str in _TYPES:
         return np.ascontiguousarray(x)
     is_bfloat16 = False
@@ -87,14 +87,14 @@ def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
         raise TypeError(f"vectors are numbers, not {a.dtype}")
     if a.dtype.str not in _TYPES:
         if a.dtype.kind == "f" and a.dtype.itemsize > 4 and a.size:
-            a = _in_range(a, unit)
+            a = _without_underflow(a, unit)
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
 
 
-def _in_range(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
-    """Vectors of more than 32 bits a number, scaled by powers of two where float32 would lose them."""
+def _without_underflow(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
+    """Vectors of more than 32 bits a number, scaled by powers of two where float32 would make zeros of them."""
     largest = np.abs(a).max(axis=-1, keepdims=True, initial=0)
     lost = (largest > 0) & (largest < 2.0**-126)
     if not unit:
@@ -102,7 +102,6 @@ def _in_range(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
             token = int(np.flatnonzero(lost.ravel())[0])
             raise ValueError(f"token {token} has only numbers below 1.2e-38, which float32 does not hold: scale them")
         return a
-    lost |= np.isfinite(largest) & (largest >= 2.0**127)
     return np.ldexp(a, np.where(lost, -np.frexp(np.where(lost, largest, 1))[1], 0)) if lost.any() else a
 
 
@@ -154,7 +153,7 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")
         else:
             matrices = [_document(m, what, i, unit) for i, m in enumerate(embeddings)]
-    elif axes == 3 and not isinstance(embeddings, np.ma.MaskedArray):
+    elif axes == 3 and not np.ma.isMaskedArray(embeddings) and getattr(embeddings, "itemsize", 0) <= 4:
         matrices = [_without_padding(m) for m in to_array(embeddings, unit)]
     elif axes == 2:
         matrices = [_document(embeddings, what, 0, unit)]
@@ -205,7 +204,8 @@ def _stacked(rows: list[Any]) -> Any:
         return rows
     if any(map(np.ma.isMaskedArray, rows)):
         return cast("Any", np.ma).stack(rows)
-    return np.stack([to_float32(to_array(row)) if hasattr(row, "detach") else np.asarray(row) for row in rows])
+    tensors = [to_float32(to_array(row)) if hasattr(row, "detach") else np.asarray(row) for row in rows]
+    return np.stack([np.asarray(row.tolist()) if row.dtype == _OBJECT else row for row in tensors])
 
 
 def _fault_of(given: Any) -> str:

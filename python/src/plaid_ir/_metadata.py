@@ -67,10 +67,9 @@ def to_json_value(value: Any, place: str) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         items = cast("list[Any]", sorted(cast("Any", value), key=str) if isinstance(value, (set, frozenset)) else value)
         return [to_json_value(v, f"{place}, item {i}") for i, v in enumerate(items)]
-    other = cast("Any", value)
     for method in ("as_py", "to_pylist", "to_list", "tolist"):  # of Arrow, polars, pandas, torch
-        if hasattr(other, method) and not isinstance(other, (type, np.generic)):
-            return to_json_value(getattr(other, method)(), place)
+        if hasattr(value, method):
+            return to_json_value(getattr(value, method)(), place)
     kinds = "texts, numbers, True and False, None, dates, times, UUIDs, lists and dictionaries"
     raise TypeError(f"{place} is of type {type(value).__name__}; metadata has {kinds}")
 

@@ -103,7 +103,7 @@ class _Rows:
             columns: list[list[Any]] = [part.iloc[:, j].tolist() for j in range(len(self._names))]
             for j, column in enumerate(columns):
                 if whole[j]:
-                    columns[j] = [int(v) if v == v else None for v in column]
+                    columns[j] = [int(v) if isinstance(v, float) and v == v else None for v in column]  # NA is no float
             for i in range(len(part)):
                 yield {name: column[i] for name, column in zip(self._names, columns)}
 
