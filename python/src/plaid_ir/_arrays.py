@@ -41,6 +41,7 @@ _BFLOAT16 = np.dtype("V2")
 _OBJECT = np.dtype("O")
 #: numpy's types that go to the service as they are, and their names in safetensors.
 _TYPES = {"<f2": "F16", "<f4": "F32", "|V2": "BF16"}
+_AS_THEY_ARE = frozenset(map(np.dtype, ("<f2", "<f4")))
 #: The media type of safetensors files.
 TENSORS = "application/safetensors"
 
@@ -176,6 +177,8 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
 
 def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
     """The matrix of one document. With ``one_vector`` a list of numbers is one of one row."""
+    if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _AS_THEY_ARE:
+        return np.ascontiguousarray(given)
     if type(given) is not np.ndarray:
         given = lists_of(given)
         if _is_empty(given) or is_missing(given):

@@ -36,7 +36,7 @@ from ._files import load
 from ._locks import temporary_build_folder
 from ._metadata import check_metadata, metadata_rows, passage_of
 from ._progress import Meter, Progress
-from ._tables import items_of, rows_of
+from ._tables import items_of, refuse_table, rows_of
 
 #: Characters of texts that make one token, at most.
 _CHARACTERS_PER_TOKEN = 4
@@ -120,6 +120,7 @@ def add_batches(
             count += len(fields)
 
         for i, batch in enumerate(source):
+            refuse_table(batch, f"batch {i}", "(ids, embeddings, metadata), which may be columns and a table")
             if len(batch) not in (2, 3):
                 raise ValueError(
                     f"batch {i} has {len(batch)} parts; want (ids, embeddings) or (ids, embeddings, metadata)"

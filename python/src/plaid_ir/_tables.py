@@ -137,6 +137,12 @@ def rows_of(metadata: Any) -> Iterable[Any]:
     return cast("Iterable[Any]", metadata)
 
 
+def refuse_table(x: Any, what: str, want: str) -> None:
+    """Raises an error if something is a table."""
+    if _table_of(x) is not None:
+        raise TypeError(f"{what} is a table; want {want}")
+
+
 def items_of(column: Any, what: str) -> Any:
     """Texts or ids: those given, or the items of a column of a table or of a tensor, as a list. ``what`` names them in
     errors."""

@@ -230,6 +230,8 @@ def test_what_is_wrong_with_a_table(index: Index) -> None:
         Index.from_texts(FRAME, model=MODEL)
     with pytest.raises(TypeError, match="ids is a table"):
         index.add_documents(FRAME[["lang"]], two)
+    with pytest.raises(TypeError, match="batch 0 is a table; want .ids, embeddings, metadata."):
+        index.add_batches([FRAME])
     with pytest.raises(TypeError, match="texts is a dictionary"):
         index.add_texts({"a": "b"}, ["a"])
     assert len(index) == 3
