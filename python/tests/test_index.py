@@ -479,10 +479,9 @@ class Processes(unittest.TestCase):
     def test_build_ends_with_a_killed_program(self) -> None:
         program = self.python("""
             import sys, numpy as np
-            from unittest import mock
-            from plaid_ir import Index, _build
+            from plaid_ir import Index
             documents = np.random.default_rng(0).standard_normal((1000, 100, 64)).astype(np.float32)
-            with mock.patch.object(_build, "MIN_TOKENS", 1000), Index(sys.argv[1]) as index:
+            with Index(sys.argv[1]) as index:
                 print("begin", flush=True)
                 index.add_documents([str(i) for i in range(len(documents))], documents)
             print("end", flush=True)

@@ -120,7 +120,7 @@ class Mistakes(unittest.TestCase):
         takes = {
             "index_folder": "None 'x'", "index_name": "'x'", "override": "True", "nbits": "None", "seed": "None 5",
             "id_type": "", "mode": "", "model": "None 'x'", "read_only": "True", "url": "None 'x'", "token": "None 'x'",
-            "device": "None 'x' {} object() 5 1.5 True", "threads": "None 5", "timeout": "5 1.5", "binary": "None 'x'",
+            "device": "None 'x' {} object() 5 1.5 True", "pictures": "None 'x'", "threads": "None 5", "timeout": "5 1.5", "binary": "None 'x'",
         }  # fmt: skip
         named = [p.name for p in inspect.signature(Index).parameters.values() if p.kind is not p.VAR_KEYWORD]
         self.assertEqual(sorted(takes), sorted(named))

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -147,10 +146,9 @@ func matrixAt(a arrow.Array, i int) (tokens array.ListLike, begin, end int64, er
 	if !ok {
 		return nil, 0, 0, fmt.Errorf("%w: a column of %s", vectors.ErrFormat, a.DataType())
 	}
-	if outer.IsNull(i) {
-		return nil, 0, 0, fmt.Errorf("%w: there are no vectors (null)", vectors.ErrShape)
+	if begin, end = outer.ValueOffsets(i); outer.IsNull(i) {
+		end = begin // a document without tokens
 	}
-	begin, end = outer.ValueOffsets(i)
 	tokens, ok = stored(outer.ListValues()).(array.ListLike)
 	if !ok || begin < 0 || end < begin || end > int64(tokens.Len()) {
 		return nil, 0, 0, fmt.Errorf("%w: the lists are damaged", vectors.ErrFormat)
@@ -263,11 +261,7 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 			continue
 		}
 		name := r.ColumnName(j)
-		err := checkValue(r.Column(j), i)
-		var value []byte
-		if err == nil {
-			value, err = jsontext.Plain(r.Column(j).GetOneForMarshal(i))
-		}
+		value, err := appendValue(nil, r.Column(j), i)
 		if err != nil {
 			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrPayload, name, err)
 		}
@@ -285,47 +279,4 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 		b = append(b, '}')
 	}
 	return b, nil
-}
-
-// checkValue refuses values of row i that JSON does not have. Its encoder would replace NaN by a text, and
-// bytes that are no character by U+FFFD.
-func checkValue(a arrow.Array, i int) error {
-	if a = stored(a); a.IsNull(i) {
-		return nil
-	}
-	number := 0.0
-	switch v := a.(type) {
-	case *array.Float16:
-		number = float64(v.Value(i).Float32())
-	case *array.Float32:
-		number = float64(v.Value(i))
-	case *array.Float64:
-		number = v.Value(i)
-	case array.StringLike:
-		if text := v.Value(i); !utf8.ValidString(text) {
-			return fmt.Errorf("%.40q is not UTF-8", text)
-		}
-	case *array.Dictionary:
-		return checkValue(v.Dictionary(), v.GetValueIndex(i))
-	case array.ListLike:
-		values := v.ListValues()
-		from, to := v.ValueOffsets(i)
-		for at := from; at < to; at++ {
-			if err := checkValue(values, int(at)); err != nil {
-				return err
-			}
-		}
-	case *array.Struct:
-		for j := range v.NumField() {
-			if err := checkValue(v.Field(j), i); err != nil {
-				return err
-			}
-		}
-	case *array.RunEndEncoded:
-		return checkValue(v.Values(), v.GetPhysicalIndex(i))
-	}
-	if math.IsNaN(number) || math.IsInf(number, 0) {
-		return fmt.Errorf("%v: null stands for a number that is missing", number)
-	}
-	return nil
 }

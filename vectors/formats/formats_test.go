@@ -14,6 +14,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -259,24 +260,27 @@ func TestFaults(t *testing.T) {
 			fields.FieldBuilder(0).(*array.StringBuilder).Append(s)
 		}
 	}}
-	null := matrices("vectors", f32, 2, false, nil)
-	null.fill = func(b array.Builder) { b.AppendNull() }
 	for name, c := range map[string]struct {
 		is      error
 		text    string
 		columns []column
 	}{
-		"no vectors":      {vectors.ErrShape, "no column is a list of lists of floats; there is id (utf8)", []column{texts("id", []string{"a"})}},
-		"two columns":     {vectors.ErrShape, "name the one", []column{matrices("x", f32, 2, false, good), matrices("y", f32, 2, false, good)}},
-		"duplicate ids":   {vectors.ErrID, `"a" is that of document 0`, []column{texts("id", []string{"a", "a"}), matrices("x", f32, 2, false, good)}},
-		"bad id":          {vectors.ErrID, "document 1", []column{texts("id", []string{"a", "\x01"}), matrices("x", f32, 2, false, good)}},
-		"bad payload":     {vectors.ErrPayload, `document 1 (id "b"): bad metadata: column score: NaN: null stands`, []column{texts("id", []string{"a", "b"}), score(math.NaN()), matrices("x", f32, 2, false, good)}},
+		"no vectors":    {vectors.ErrShape, "no column is a list of lists of floats; there is id (utf8)", []column{texts("id", []string{"a"})}},
+		"two columns":   {vectors.ErrShape, "name the one", []column{matrices("x", f32, 2, false, good), matrices("y", f32, 2, false, good)}},
+		"duplicate ids": {vectors.ErrID, `"a" is that of document 0`, []column{texts("id", []string{"a", "a"}), matrices("x", f32, 2, false, good)}},
+		"bad id":        {vectors.ErrID, "document 1", []column{texts("id", []string{"a", "\x01"}), matrices("x", f32, 2, false, good)}},
+		"bad decimal": {vectors.ErrPayload, `document 0 (id "0"): bad metadata: column d: 0.12345678901234567891 has more digits`, []column{{"d", &arrow.Decimal128Type{Precision: 38, Scale: 20}, func(b array.Builder) {
+			for range 2 {
+				d, err := decimal128.FromString("0.12345678901234567891", 38, 20)
+				require.NoError(t, err)
+				b.(*array.Decimal128Builder).Append(d)
+			}
+		}}, matrices("x", f32, 2, false, good)}},
 		"bad number":      {vectors.ErrPayload, `document 1 (id "1"): bad metadata: column score: -Inf`, []column{score(math.Inf(-1)), matrices("x", f32, 2, false, good)}},
 		"bad text":        {vectors.ErrPayload, `document 1 (id "1"): bad metadata: column tags: "\xff" is not UTF-8`, []column{nested, matrices("x", f32, 2, false, good)}},
 		"bad key":         {vectors.ErrPayload, `"_subset_" is reserved`, []column{texts("_subset_", []string{"a", "b"}), matrices("x", f32, 2, false, good)}},
 		"bad passage":     {vectors.ErrPayload, "document 0", []column{texts("_passage", []string{"a", "b"}), matrices("x", f32, 2, false, good)}},
 		"two dimensions":  {vectors.ErrShape, "document 1: shapes do not match: dimension 3, documents before it have 2", []column{other}},
-		"null":            {vectors.ErrShape, "null", []column{null}},
 		"no finite value": {vectors.ErrValue, "token 0, component 1", []column{matrices("x", f32, 2, false, [][]float32{{1, 2}, {3, nan}})}},
 	} {
 		for _, format := range []string{"parquet", "file", "stream"} {

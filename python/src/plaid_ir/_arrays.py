@@ -10,6 +10,9 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol, Seque
 import numpy as np
 import numpy.typing as npt
 
+from ._metadata import is_missing
+from ._tables import lists_of, vectors_of
+
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
 
@@ -35,8 +38,10 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=Fa
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 #: Bytes of bfloat16, a type that numpy does not have.
 _BFLOAT16 = np.dtype("V2")
+_OBJECT = np.dtype("O")
 #: numpy's types that go to the service as they are, and their names in safetensors.
 _TYPES = {"<f2": "F16", "<f4": "F32", "|V2": "BF16"}
+_AS_THEY_ARE = frozenset(map(np.dtype, ("<f2", "<f4")))
 #: The media type of safetensors files.
 TENSORS = "application/safetensors"
 
@@ -58,12 +63,17 @@ def to_json(value: Any) -> bytes:
         return _ASCII.encode(value).encode()
 
 
-def to_array(x: Any) -> npt.NDArray[Any]:
+def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
     """An array of anything that numpy takes, or of a torch tensor on any device. float16, bfloat16 and float32 share
-    memory with it where they can; all other types become float32."""
+    memory with it where they can; all other types become float32. With ``unit`` only the directions of vectors count,
+    and those whose numbers are all too small for float32 are scaled."""
+    if cast("Any", type(x)) is np.ndarray and x.dtype.str in _TYPES:
+        return np.ascontiguousarray(x)
     is_bfloat16 = False
     if hasattr(x, "detach"):  # a torch tensor, without importing torch
         x = x.detach().cpu()
+        if getattr(x, "is_sparse", False):
+            x = x.to_dense()
         if str(x.dtype) == "torch.bfloat16":
             torch = sys.modules.get("torch")
             is_bfloat16 = torch is not None and isinstance(x, torch.Tensor)
@@ -75,12 +85,26 @@ def to_array(x: Any) -> npt.NDArray[Any]:
     # That of ml_dtypes is known by its name, which takes numpy longer than all the rest.
     if is_bfloat16 or a.dtype.kind == "V" and (a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16"):
         return np.ascontiguousarray(a).view(_BFLOAT16)
-    if a.dtype.kind not in "fiu":
+    if a.dtype.kind not in "fiu" and not a.dtype.name.startswith("float"):  # the small types of ml_dtypes
         raise TypeError(f"vectors are numbers, not {a.dtype}")
     if a.dtype.str not in _TYPES:
+        if a.dtype.kind == "f" and a.dtype.itemsize > 4 and a.size:
+            a = _without_underflow(a, unit)
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
+
+
+def _without_underflow(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
+    """Vectors of more than 32 bits a number, scaled by powers of two where float32 would make zeros of them."""
+    largest = np.abs(a).max(axis=-1, keepdims=True, initial=0)
+    lost = (largest > 0) & (largest < 2.0**-126)
+    if not unit:
+        if lost.any():
+            token = int(np.flatnonzero(lost.ravel())[0])
+            raise ValueError(f"token {token} has only numbers below 1.2e-38, which float32 does not hold: scale them")
+        return a
+    return np.ldexp(a, np.where(lost, -np.frexp(np.where(lost, largest, 1))[1], 0)) if lost.any() else a
 
 
 def to_float32(m: Matrix) -> Vectors:
@@ -91,9 +115,9 @@ def to_float32(m: Matrix) -> Vectors:
 
 
 def _number_of_axes(x: Any) -> int:
-    if isinstance(x, (list, tuple)):
+    if isinstance(x, (list, tuple, np.ndarray)) and getattr(cast("Any", x), "dtype", _OBJECT) == _OBJECT:
         return 1 + _number_of_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
-    ndim = getattr(x, "ndim", None)
+    ndim = getattr(cast("Any", x), "ndim", None)
     return 0 if ndim is None else int(ndim)
 
 
@@ -111,33 +135,37 @@ def _bits(m: Matrix) -> Matrix:
     return m if m.dtype != _BFLOAT16 else m.view("<u2") & 0x7FFF
 
 
-def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
-    """The matrices of documents or queries: from a list of matrices, one matrix [tokens, dim], or a padded array
-    [documents, tokens, dim], whose last rows of zeros are left out. ``what`` names them in errors. A matrix of a
-    document may have no rows."""
+def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Matrix]:
+    """The matrices of documents or queries: from a list of matrices, one matrix [tokens, dim], a padded array
+    [documents, tokens, dim], whose last rows of zeros are left out, or a column of a table, where a list of numbers is
+    a matrix of one row. ``what`` names them in errors. A matrix of a document may have no rows. ``unit``: see
+    `to_array`."""
     if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
         return [np.ascontiguousarray(embeddings)]
-    axes = _number_of_axes(embeddings)
-    if isinstance(embeddings, (list, tuple)):
+    rows = vectors_of(embeddings, what)
+    axes = _number_of_axes(embeddings) if rows is None else 3
+    if rows is not None:
+        matrices = [_document(m, what, i, unit, True) for i, m in enumerate(rows)]
+    elif isinstance(embeddings, (list, tuple)):
         if not embeddings:
             return []
         if axes == 2 and not hasattr(embeddings[0], "ndim") and not _is_empty(embeddings[0]):  # numbers: one matrix
-            matrices = [to_array(embeddings)]
+            matrices = [_document(embeddings, what, 0, unit)]
         elif axes == 2:
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")
         else:
-            matrices = [_empty() if _is_empty(m) else to_array(m) for m in embeddings]
-            # PyLate pads like this: a list of [1, tokens, dim].
-            matrices = [_without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m for m in matrices]
-    elif axes == 3:
-        matrices = [_without_padding(m) for m in to_array(embeddings)]
+            matrices = [_document(m, what, i, unit) for i, m in enumerate(embeddings)]
+    elif axes == 3 and not np.ma.isMaskedArray(embeddings) and getattr(embeddings, "itemsize", 0) <= 4:
+        matrices = [_without_padding(m) for m in to_array(embeddings, unit)]
     elif axes == 2:
-        matrices = [to_array(embeddings)]
+        matrices = [_document(embeddings, what, 0, unit)]
     elif not hasattr(embeddings, "__iter__"):
         kind = type(cast("object", embeddings)).__name__
         raise TypeError(f"{what} 0 is of type {kind}; want a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
-    else:
-        matrices = [to_array(m) for m in cast("Any", embeddings)]  # an array of objects, or any other sequence
+    else:  # any other sequence
+        matrices = [_document(m, what, i, unit) for i, m in enumerate(cast("Any", embeddings))]
+        if axes == 3:
+            matrices = [_without_padding(m) for m in matrices]
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")
@@ -146,6 +174,69 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
         if m.shape[0] == 0 and what != "document":
             raise ValueError(f"{what} {i} has no vectors")
     return alike(matrices, what)
+
+
+def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
+    """The matrix of one document. With ``one_vector`` a list of numbers is one of one row."""
+    if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _AS_THEY_ARE:
+        return np.ascontiguousarray(given)
+    if type(given) is not np.ndarray:
+        given = lists_of(given)
+        if _is_empty(given) or is_missing(given):
+            return _empty()
+        if isinstance(given, (str, bytes)) or not (hasattr(given, "__len__") or hasattr(given, "ndim")):
+            raise TypeError(f"{what} {position} is of type {type(given).__name__}; want a matrix, [tokens, dim]")
+    try:
+        if isinstance(given, (list, np.ndarray)) and getattr(cast("Any", given), "dtype", _OBJECT) == _OBJECT:
+            rows: list[Any] = list(cast("Any", given))
+            given = rows
+            given = _stacked([lists_of(row) for row in rows])
+        if isinstance(given, np.ma.MaskedArray):
+            given = _without_masked(given)
+        m = to_array(given, unit)
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"{what} {position}{_fault_of(given) or f': {e}'}") from None
+    if m.ndim == 1 and one_vector:
+        return m[None] if len(m) else _empty()
+    # PyLate pads like this: a list of [1, tokens, dim].
+    return _without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """A list of tokens that are arrays or tensors as one array; a list of other things as it is."""
+    if not any(hasattr(row, "ndim") for row in rows):
+        return rows
+    if any(map(np.ma.isMaskedArray, rows)):
+        return cast("Any", np.ma).stack(rows)
+    tensors = [to_float32(to_array(row)) if hasattr(row, "detach") else np.asarray(row) for row in rows]
+    return np.stack([np.asarray(row.tolist()) if row.dtype == _OBJECT else row for row in tensors])
+
+
+def _fault_of(given: Any) -> str:
+    """What is wrong with the first token of a list that is not like those before it."""
+    if not isinstance(given, (list, tuple)):
+        return ""
+    rows = cast("list[Any]", given)
+    for t, row in enumerate(rows):
+        if row is None:
+            return f", token {t}: there is no vector"
+        if not hasattr(row, "__len__"):
+            return ""
+        if len(row) != len(rows[0]):
+            return f", token {t} has dimension {len(row)}, those before it {len(rows[0])}"
+    return ""
+
+
+def _without_masked(given: Any) -> Any:
+    """A masked array without the tokens that are masked."""
+    if given.ndim == 3 and len(given) == 1:
+        return _without_masked(given[0])
+    mask = np.ma.getmaskarray(given)
+    gone = mask.all(axis=-1)
+    if (mask.any(axis=-1) & ~gone).any():
+        token = int(np.flatnonzero((mask.any(axis=-1) & ~gone).ravel())[0])
+        raise ValueError(f"token {token} is masked in part: mask all of it, which leaves it out, or nothing")
+    return np.asarray(given.data)[~gone] if given.ndim > 1 else np.asarray(given.data)
 
 
 def _empty() -> Matrix:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
 from ._arrays import Embeddings, to_matrices
-from ._checks import choice, flag, whole
+from ._checks import choice, flag, optional, path_of, whole
 from ._connection import Connection
 from ._errors import PlaidError, add_remark
 from ._page_model import PageModel, to_page_model
@@ -134,6 +134,7 @@ class Index(IndexWriter):
             raise ValueError(f"nbits is {nbits}; want 1, 2, 4 or 8")
         if seed is not None:
             whole(seed, "seed", 0)
+        optional(path_of, pictures, "pictures")
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
         page_model = to_page_model(model)
         text_model = None if page_model is not None else cast("Union[str, os.PathLike[str], None]", model)
@@ -205,7 +206,7 @@ class Index(IndexWriter):
         """
         ids = documents_ids = items_of(documents_ids, "documents_ids")
         if ids is None:
-            documents_embeddings = to_matrices(items_of(documents_embeddings, "documents_embeddings"), "document")
+            documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
         index = cls._open_empty(documents_ids, options)
         try:

@@ -39,7 +39,7 @@ from ._files import load
 from ._locks import temporary_build_folder
 from ._metadata import check_metadata, metadata_rows, passage_of
 from ._progress import Meter, Progress
-from ._tables import items_of, rows_of
+from ._tables import items_of, refuse_table, rows_of
 
 #: Characters of texts that make one token, at most.
 _CHARACTERS_PER_TOKEN = 4
@@ -131,6 +131,7 @@ def add_batches(
             count += len(fields)
 
         for i, batch in enumerate(source):
+            refuse_table(batch, f"batch {i}", "(ids, embeddings, metadata), which may be columns and a table")
             if not isinstance(batch, (tuple, list)):
                 raise wrong(f"batches, item {i},", batch, "(ids, embeddings) or (ids, embeddings, metadata)")
             if len(batch) not in (2, 3):
@@ -429,7 +430,7 @@ def _documents_of(
         matrices = without_vectors(len(names))
     else:
         several(embeddings, "documents_embeddings", "matrices")
-        matrices = to_matrices(items_of(embeddings, "documents_embeddings"), "document")
+        matrices = to_matrices(embeddings, "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
     _refuse_duplicates(names)

@@ -21,7 +21,7 @@ _MAX_EXPONENT = 308
 
 def is_missing(value: Any) -> bool:
     """Reports whether a value stands for none: None, NaN, NaT, or NA of pandas."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
@@ -32,7 +32,7 @@ def is_missing(value: Any) -> bool:
 
 def to_json_value(value: Any, place: str) -> Any:
     """A value of JSON. Values that are missing become None, numpy's numbers Python's, dates and times ISO 8601 texts,
-    decimals numbers, UUIDs texts, sets and arrays lists. ``place`` names the value in errors."""
+    decimals numbers, UUIDs texts, sets, arrays, tensors and columns lists. ``place`` names the value in errors."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -68,6 +68,9 @@ def to_json_value(value: Any, place: str) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         items = cast("list[Any]", sorted(cast("Any", value), key=str) if isinstance(value, (set, frozenset)) else value)
         return [to_json_value(v, f"{place}, item {i}") for i, v in enumerate(items)]
+    for method in ("as_py", "to_pylist", "to_list", "tolist"):  # of Arrow, polars, pandas, torch
+        if hasattr(value, method):
+            return to_json_value(getattr(value, method)(), place)
     kinds = "texts, numbers, True and False, None, dates, times, UUIDs, lists and dictionaries"
     raise TypeError(f"{place} is of type {type(value).__name__}; metadata has {kinds}")
 

@@ -263,7 +263,7 @@ class IndexReader(StoredDocuments):
         documents = dict(zip(ids, self.get_documents_embeddings(ids))) if ids else {}
         for m, hits in zip(matrices, results):
             q: Matrix = to_float32(m)
-            length: Matrix = np.linalg.norm(q, axis=1, keepdims=True)
+            length: Matrix = np.linalg.norm(q.astype(np.float64), axis=1, keepdims=True)
             q = (q / np.where(length == 0, 1, length)).astype(np.float32)
             for hit in hits:
                 d = documents[hit["id"]]

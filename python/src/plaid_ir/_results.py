@@ -1,18 +1,21 @@
-"""Hits of searches and explanations, as dictionaries, tables and HTML."""
+"""Hits, documents, facets and explanations, as dictionaries, tables and HTML."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import Any, Iterable, Sequence, TypedDict, cast
+from typing import Any, Iterable, Mapping, Sequence, SupportsIndex, TypedDict, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ._explained import as_text
+from ._frames import FLOAT, INT, NULL, TEXT, Columns
 from ._heatmap import Region, as_html, best_region
 from ._images import Pictures
 
-#: Columns of tables that are not metadata.
+T = TypeVar("T")
+L = TypeVar("L", bound="TableList[Any]")
+#: Columns of tables of hits that are not metadata.
 _COLUMNS = ("query", "rank", "id", "score", "spans", "passages", "token_scores")
 #: Characters of a value that HTML shows.
 _MAX_SHOWN = 300
@@ -57,8 +60,73 @@ class Hit(_Scored, total=False):
     token_scores: npt.NDArray[np.float32]
 
 
-class Hits(list[Hit]):
+class TableList(list[T]):
+    """A list that makes tables. A slice of it, a sum and a copy are such lists as well."""
+
+    def to_pandas(self) -> Any:
+        """The list as a table of pandas. Whole numbers and truth values stay what they are next to missing ones
+        (``Int64``, ``boolean``); lists, dictionaries and matrices are objects. A column whose values are of several
+        types has texts: each that is none is its JSON.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns are those of the class.
+        """
+        return self._columns().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The list as a table of polars. Lists and matrices are lists, dictionaries structs; a column whose values are
+        of several types has texts: each that is none is its JSON.
+
+        Returns
+        -------
+        polars.DataFrame
+            The columns are those of the class.
+        """
+        return self._columns().to_polars()
+
+    def to_arrow(self) -> Any:
+        """The list as a table of Arrow, with the types of `to_polars`.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns are those of the class.
+        """
+        return self._columns().to_arrow()
+
+    def copy(self: L) -> L:
+        """A list of the same items."""
+        return self._like(self)
+
+    @overload
+    def __getitem__(self, key: SupportsIndex, /) -> T: ...
+
+    @overload
+    def __getitem__(self: L, key: slice, /) -> L: ...
+
+    def __getitem__(self, key: Any, /) -> Any:
+        found: Any = cast("Any", super()).__getitem__(key)
+        return self._like(found) if isinstance(key, slice) else found
+
+    def __add__(self: L, other: list[Any], /) -> L:  # type: ignore[override]
+        return self._like(super().__add__(other))
+
+    def _like(self: L, items: Iterable[Any]) -> L:
+        made = type(self)()
+        made.extend(items)
+        return made
+
+    def _columns(self) -> Columns:
+        raise NotImplementedError
+
+
+class Hits(TableList[Hit]):
     """The hits of one query, best first: a list of dictionaries.
+
+    A table of them has the columns ``rank``, ``id``, ``score`` and a column for each key of the metadata; a key that is
+    the name of another column has ``metadata.`` in front.
 
     Examples
     --------
@@ -67,108 +135,88 @@ class Hits(list[Hit]):
     'a'
     """
 
-    def to_pandas(self) -> Any:
-        """The hits as a table of pandas.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each hit, and a column for each key of the metadata.
-        """
-        return _to_pandas(_flat_rows(self))
-
-    def to_arrow(self) -> Any:
-        """The hits as a table of Arrow.
-
-        Returns
-        -------
-        pyarrow.Table
-            A row for each hit, and a column for each key of the metadata.
-        """
-        return _to_arrow(_flat_rows(self))
+    def _columns(self) -> Columns:
+        return Columns(_flat_rows(self), {"rank": INT, "id": NULL, "score": FLOAT})
 
     def _repr_html_(self) -> str:
         return _hits_as_html(self)
 
 
-class Results(list[Hits]):
-    """The hits of several queries, in their order."""
+class Results(TableList[Hits]):
+    """The hits of several queries, in their order. A table of them has the columns of `Hits` and a column ``query``,
+    which counts from 0."""
 
-    def to_pandas(self) -> Any:
-        """The hits of all queries as a table of pandas.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As that of `Hits`, with a column ``query``, which counts from 0.
-        """
-        return _to_pandas(self._flat_rows())
-
-    def to_arrow(self) -> Any:
-        """The hits of all queries as a table of Arrow.
-
-        Returns
-        -------
-        pyarrow.Table
-            As that of `Hits`, with a column ``query``, which counts from 0.
-        """
-        return _to_arrow(self._flat_rows())
-
-    def _flat_rows(self) -> list[dict[str, Any]]:
-        return [{"query": i, **row} for i, hits in enumerate(self) for row in _flat_rows(hits)]
+    def _columns(self) -> Columns:
+        rows = [{"query": i, **row} for i, hits in enumerate(self) for row in _flat_rows(hits)]
+        return Columns(rows, {"query": INT, "rank": INT, "id": NULL, "score": FLOAT})
 
     def _repr_html_(self) -> str:
         return "".join(f"<p>query {i}</p>{_hits_as_html(hits)}" for i, hits in enumerate(self))
 
 
-class Documents(list[dict[str, Any]]):
-    """The metadata of documents, as dictionaries, in their order; ``ids`` has the ids in the same order."""
+class Document(dict[str, Any]):
+    """The metadata of a document: a dictionary. ``id`` has its id."""
 
-    def __init__(self, rows: Iterable[dict[str, Any]] = (), ids: Iterable[Any] = ()) -> None:
-        super().__init__(rows)
-        self.ids: list[Any] = list(ids)
+    id: Any = None
 
 
-class Facets(list[dict[str, Any]]):
+class Documents(TableList[dict[str, Any]]):
+    """The metadata of documents, in their order. A table of them has the column ``id`` and a column for each key; the
+    key ``id`` becomes ``metadata.id``.
+
+    Parameters
+    ----------
+    rows, ids
+        The metadata, and the id of each.
+
+    Examples
+    --------
+    >>> documents = Documents([{"year": 1999}, {"year": 2001}], ["a", "b"])
+    >>> documents[1], documents[1:].ids
+    ({'year': 2001}, ['b'])
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = (), ids: Iterable[Any] = ()) -> None:
+        super().__init__(row if isinstance(row, Document) else Document(row) for row in rows)
+        for row, id in zip(self, ids):
+            cast("Document", row).id = id
+
+    @property
+    def ids(self) -> list[Any]:
+        """The ids of the documents."""
+        return [getattr(row, "id", None) for row in self]
+
+    def _columns(self) -> Columns:
+        rows = [{"id": i, **{_name(k, ("id",)): v for k, v in row.items()}} for i, row in zip(self.ids, self)]
+        return Columns(rows, {"id": NULL})
+
+
+class Facets(TableList[dict[str, Any]]):
     """A dictionary for each field: ``field``, ``docs`` that were counted, those where it is ``missing`` or ``null``,
-    the commonest ``values``, each with a ``value`` and its ``docs``, and how many ``others`` there are."""
+    the commonest ``values``, each with a ``value`` and its ``docs``, and how many ``others`` there are. A table of them
+    has a row for each value, with the columns ``field``, ``value`` and ``documents``."""
+
+    def _columns(self) -> Columns:
+        rows = [{"field": f["field"], "value": v["value"], "documents": v["docs"]} for f in self for v in f["values"]]
+        return Columns(rows, {"field": TEXT, "value": NULL, "documents": INT})
 
 
 def _flat_rows(hits: Iterable[Hit]) -> list[dict[str, Any]]:
-    """A dictionary for each hit with the metadata in it. Keys of the metadata that are names of columns get the prefix
-    ``metadata.``."""
+    """A dictionary for each hit with the metadata in it."""
     rows: list[dict[str, Any]] = []
     for rank, hit in enumerate(hits, 1):
         row: dict[str, Any] = {"rank": rank, **{k: v for k, v in hit.items() if k != "metadata"}}
-        for key, value in hit.get("metadata", {}).items():
-            row["metadata." + key if key in _COLUMNS else key] = value
+        row |= {_name(key, _COLUMNS): value for key, value in hit.get("metadata", {}).items()}
         rows.append(row)
     return rows
 
 
-def _column_names(rows: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(k for row in rows for k in row)) if rows else ["rank", "id", "score"]
-
-
-def _to_pandas(rows: list[dict[str, Any]]) -> Any:
-    try:
-        import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
-    except ImportError as e:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from e
-    return cast("Any", pandas).DataFrame(rows, columns=_column_names(rows))
-
-
-def _to_arrow(rows: list[dict[str, Any]]) -> Any:
-    try:
-        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
-    except ImportError as e:
-        raise ImportError("to_arrow needs pyarrow: pip install pyarrow") from e
-
-    def column(name: str) -> list[Any]:
-        values = [row.get(name) for row in rows]
-        return [v.tolist() if isinstance(v, np.ndarray) else v for v in values]
-
-    return cast("Any", pyarrow).table({name: column(name) for name in _column_names(rows)})
+def _name(key: str, columns: Sequence[str]) -> str:
+    """The name of the column of a key: no two keys have the same."""
+    plain = key
+    while plain.startswith("metadata."):
+        plain = plain[len("metadata.") :]
+    return "metadata." + key if plain in columns else key
 
 
 def _text_with_marks(text: str, spans: Sequence[Span], field: str) -> str:

@@ -15,7 +15,7 @@ from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
 from ._metadata import own_fields
 from ._results import Explanation, Hits, Passage, Results, spans_of
-from ._tables import items_of
+from ._tables import item_of, items_of, vectors_of
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
 Query = Union[str, MatrixLike]
@@ -185,16 +185,17 @@ def explain(
     answer["metadata"] = own_fields(answer["metadata"])
     if pieces is not None:
         answer["query_tokens"] = [{"piece": piece} for piece in pieces]
+    answer["id"] = connection.to_id(answer["id"]) if answer["id"] == body["id"] else answer["id"]
     explanation = Explanation(answer)
     explanation._pictures = connection.pictures
     return explanation
 
 
-def one_query(query: Any) -> Matrix:
+def one_query(query: Any, unit: bool = True) -> Matrix:
     """The matrix of one query."""
     if isinstance(query, (list, tuple)) and query and isinstance(query[0], str):
         raise TypeError("query is a list of texts; want one text, or a matrix (search_batch takes several)")
-    matrices = to_matrices(cast("Any", query), "query")
+    matrices = to_matrices(cast("Any", query), "query", unit=unit)
     if len(matrices) != 1:
         raise ValueError(f"query has {len(matrices)} matrices; want one, [tokens, dim] (search_batch takes several)")
     return matrices[0]
@@ -202,7 +203,7 @@ def one_query(query: Any) -> Matrix:
 
 def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
     several(documents, "documents", "texts or matrices")
-    texts, matrices = texts_or_matrices(documents, "document")
+    texts, matrices = texts_or_matrices(documents, "document", unit=False)
     if not texts and not matrices:
         return []
     if isinstance(query, str):
@@ -212,7 +213,7 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
     else:
         if matrices is None:
             raise TypeError("the query is vectors, and the documents are texts")
-        q = one_query(query)
+        q = one_query(query, unit=False)
         if not any(len(m) for m in matrices):
             raise ValueError("the documents have no vectors")
         body = tensors_body(matrices, None, q)
@@ -229,19 +230,25 @@ def filter_fields(where: Where | None, parameters: Sequence[Any]) -> dict[str, A
     return {} if chosen is None else {"filter_condition": chosen[0], "filter_parameters": chosen[1]}
 
 
-def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None, list[Matrix] | None]:
-    """Texts, or matrices; neither for None."""
+def texts_or_matrices(
+    given: Any, what: str = "query", unit: bool = True
+) -> tuple[list[str] | None, list[Matrix] | None]:
+    """Texts, or matrices; neither for None. ``unit``: see `to_array`."""
     if given is None:
         return None, None
     if isinstance(given, str):
         raise TypeError("want a list of texts, not one text")
     if isinstance(given, (set, frozenset)):
         raise TypeError("want a list of texts, not a set, which has no order")
-    given = items_of(given, "queries" if what == "query" else "documents")
-    if isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind in "OU":
+    rows = vectors_of(given, what)
+    if rows is not None:
+        items = rows
+    elif isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind == "U":
         items = list(cast("Any", given))
     elif _is_plain(given):
         items = given = list(cast("Any", given))
+        if items and isinstance(item_of(items[0]), str):  # texts of Arrow
+            items = list(map(item_of, items))
     else:
         items = []
     is_text = [isinstance(t, str) for t in items]
@@ -251,7 +258,7 @@ def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None
         other = is_text.index(False)
         kind = type(items[other]).__name__
         raise TypeError(f"{what} {other} is of type {kind}, and others are texts: want texts alone")
-    return None, to_matrices(cast("Any", given), what)
+    return None, to_matrices(cast("Any", given), what, unit)
 
 
 def _is_plain(given: Any) -> bool:

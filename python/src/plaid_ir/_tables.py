@@ -1,33 +1,85 @@
-"""Rows and columns of data frames, without importing the libraries that make them."""
+"""Rows and columns of tables of pandas, polars, Arrow, LanceDB and datasets, without importing these libraries."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping
+import inspect
+import sys
+from typing import Any, Iterable, Iterator, Mapping, cast
 
 import numpy as np
+import numpy.typing as npt
 
 #: Rows that become dictionaries at a time.
 _CHUNK = 1024
 #: Whole numbers up to this one are exact as floats.
 _MAX_WHOLE = 2.0**53
+#: Types of Arrow's arrays that have a list in each row.
+_LISTS = ("ListArray", "LargeListArray", "FixedSizeListArray", "ListViewArray", "LargeListViewArray")
 
 
-def _kind(x: Any) -> str | None:
-    """The library of a data frame or another table; None for anything else."""
+def _origin(x: Any) -> tuple[str, str]:
+    """The library of an object, and the name of its type."""
+    return type(x).__module__.partition(".")[0], type(x).__name__
+
+
+def _table_of(x: Any) -> tuple[str, Any] | None:
+    """The library of a table and the table, as a frame of pandas or polars or a table of Arrow; None if it is none."""
+    if isinstance(x, (list, tuple, str, bytes, np.ndarray)):
+        return None
+    library, name = _origin(x)
+    if library == "polars":
+        tables = {"DataFrame": lambda: x, "LazyFrame": lambda: x.collect()}
+        return ("polars", tables[name]()) if name in tables else None
     if hasattr(x, "iloc") and hasattr(x, "columns"):
-        return "pandas"
-    library, name = type(x).__module__.partition(".")[0], type(x).__name__
-    if library == "polars" and name in ("DataFrame", "LazyFrame"):
-        if name == "LazyFrame":
-            raise TypeError("a LazyFrame has no rows yet: collect() it")
-        return library
-    return "pyarrow" if library == "pyarrow" and name in ("Table", "RecordBatch") else None
+        return "pandas", x
+    if library == "pyarrow":
+        if name in ("Table", "RecordBatch"):
+            return library, x
+        for method in ("read_all", "to_table"):  # of streams, of datasets
+            if hasattr(x, method):
+                return library, getattr(x, method)()
+        return None
+    if library == "datasets" and isinstance(x, Mapping):
+        raise TypeError(f"a {name} has several tables ({', '.join(map(str, cast('Any', x)))}): choose one of them")
+    if library == "datasets" and name == "Dataset":
+        return "pyarrow", x.with_format("arrow")[:]
+    if _is_column(x) or isinstance(x, Mapping):
+        return None
+    if hasattr(x, "to_arrow"):  # of LanceDB and its queries
+        table = x.to_arrow()
+        if inspect.isawaitable(table):
+            cast("Any", table).close()
+            raise TypeError(f"a {name} has its rows for asyncio only: await its to_arrow()")
+        found = _table_of(table)
+        if found is not None:
+            return found
+    if hasattr(x, "__arrow_c_stream__"):
+        return "pyarrow", _pyarrow(f"a table of {library}").table(x)
+    return None
+
+
+def _is_column(x: Any) -> bool:
+    library, name = _origin(x)
+    return (
+        library == "polars" and name == "Series"
+        or library == "pyarrow" and name.endswith(("Array", "Scalar"))
+        or library == "datasets" and name == "Column"
+        or library == "pandas"
+    )  # fmt: skip
+
+
+def _pyarrow(what: str) -> Any:
+    try:
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
+    except ImportError as e:
+        raise ImportError(f"{what} needs pyarrow: pip install pyarrow") from e
+    return cast("Any", pyarrow)
 
 
 class _Rows:
     """The rows of a table as dictionaries, which are made as they are asked for."""
 
-    def __init__(self, table: Any, kind: str) -> None:
+    def __init__(self, kind: str, table: Any) -> None:
         self._table, self._kind = table, kind
         names: list[Any] = list(table.schema.names if kind == "pyarrow" else table.columns)
         for i, name in enumerate(names):
@@ -36,7 +88,7 @@ class _Rows:
         self._names = names
 
     def __len__(self) -> int:
-        return len(self._table)
+        return int(self._table.num_rows) if self._kind == "pyarrow" else len(self._table)
 
     def __iter__(self) -> Iterator[Mapping[Any, Any]]:
         if self._kind == "polars":
@@ -51,7 +103,7 @@ class _Rows:
             columns: list[list[Any]] = [part.iloc[:, j].tolist() for j in range(len(self._names))]
             for j, column in enumerate(columns):
                 if whole[j]:
-                    columns[j] = [int(v) if v == v else None for v in column]
+                    columns[j] = [int(v) if isinstance(v, float) and v == v else None for v in column]  # NA is no float
             for i in range(len(part)):
                 yield {name: column[i] for name, column in zip(self._names, columns)}
 
@@ -67,10 +119,10 @@ def _is_whole(column: Any) -> bool:
 
 
 def rows_of(metadata: Any) -> Iterable[Any]:
-    """Dictionaries with metadata: those given, or the rows of a data frame."""
-    kind = _kind(metadata)
-    if kind is not None:
-        return _Rows(metadata, kind)
+    """Dictionaries with metadata: those given, or the rows of a table."""
+    found = _table_of(metadata)
+    if found is not None:
+        return _Rows(*found)
     if isinstance(metadata, Mapping):
         raise TypeError(
             "metadata is one dictionary; want a list with one for each document, "
@@ -78,15 +130,194 @@ def rows_of(metadata: Any) -> Iterable[Any]:
         )
     if isinstance(metadata, (str, bytes)):
         raise TypeError("metadata is one text; want a list with a dictionary for each document")
-    return metadata  # type: ignore[no-any-return]
+    if _is_column(metadata):
+        return cast("Iterable[Any]", items_of(metadata, "metadata"))
+    if not hasattr(metadata, "__iter__"):
+        raise TypeError(f"metadata is a {type(metadata).__name__}; want a list with a dictionary for each document")
+    return cast("Iterable[Any]", metadata)
+
+
+def refuse_table(x: Any, what: str, want: str) -> None:
+    """Raises an error if something is a table."""
+    if _table_of(x) is not None:
+        raise TypeError(f"{what} is a table; want {want}")
 
 
 def items_of(column: Any, what: str) -> Any:
-    """Texts, ids or vectors: those given, or the items of a column of a data frame, as a list. ``what`` names them in
+    """Texts or ids: those given, or the items of a column of a table or of a tensor, as a list. ``what`` names them in
     errors."""
-    if _kind(column) is not None:
+    if isinstance(column, (list, tuple)):
+        items: list[Any] = cast("Any", column)
+        return [item_of(v) for v in items] if items and item_of(items[0]) is not items[0] else items
+    if isinstance(column, str) or type(column) is np.ndarray:
+        return column
+    if _table_of(column) is not None:
         raise TypeError(f"{what} is a table; want one of its columns")
+    if hasattr(column, "as_py") or hasattr(column, "detach"):
+        found: Any = column.as_py() if hasattr(column, "as_py") else column.tolist()
+        return cast("Any", found if isinstance(found, list) else [found])
+    arrow = _arrow_of(column)
+    column = column if arrow is None else arrow
     for method in ("to_pylist", "to_list"):  # of pyarrow, of pandas and polars
         if hasattr(column, method):
             return getattr(column, method)()
     return column
+
+
+def item_of(value: Any) -> Any:
+    """A value of Python, of a scalar of Arrow or a tensor with one number; all else as it is."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    return value.item() if hasattr(value, "detach") and getattr(value, "ndim", None) == 0 else value
+
+
+def _arrow_of(column: Any) -> Any:
+    """The array of Arrow that a column is made of; None if there is none."""
+    library, name = _origin(column)
+    if library == "pyarrow":
+        return column if name.endswith("Array") else None
+    if library == "datasets" and name == "Column":
+        source = column.source
+        if hasattr(source, "with_format"):
+            return source.with_format("arrow")[:][column.column_name]
+        # A field of another column.
+        outer = _arrow_of(source)
+        return None if outer is None else _pyarrow("a column").compute.struct_field(outer, column.column_name)
+    if library == "polars" and name == "Series" and "pyarrow" in sys.modules:
+        return column.to_arrow() if str(column.dtype).startswith(("List", "Array")) else None
+    array = getattr(column, "array", column) if library == "pandas" else None
+    return cast("Any", array).__arrow_array__() if type(array).__name__ == "ArrowExtensionArray" else None
+
+
+def vectors_of(column: Any, what: str) -> list[Any] | None:
+    """What a column of a table has of each document: a matrix where Arrow has its numbers (of one list of numbers a
+    matrix of one row), None where it is missing, else any object. None if it is no column. Numbers of Arrow are not
+    copied."""
+    if isinstance(column, (list, tuple)) or type(column) is np.ndarray and column.dtype.kind != "O":
+        return None
+    library, name = _origin(column)
+    if isinstance(column, np.ndarray):
+        array = cast("npt.NDArray[Any]", column)
+        return list(array) if array.dtype.kind == "O" and array.ndim == 1 else None
+    if library == "awkward":
+        return list(column) if column.ndim > 2 else None
+    if hasattr(column, "detach"):
+        return list(column.unbind()) if getattr(column, "is_nested", False) else None
+    if _table_of(column) is not None:
+        raise TypeError(f"the {'queries' if what == 'query' else what + 's'} are a table; want one of its columns")
+    if not _is_column(column):
+        return None
+    if name.endswith("Scalar"):
+        return [column]
+    arrow = _arrow_of(column)
+    if arrow is not None:
+        matrices: list[Any] = []
+        for chunk in getattr(arrow, "chunks", [arrow]):
+            some = _matrices_of_arrow(chunk, what, len(matrices))
+            matrices += chunk.to_pylist() if some is None else some
+        return matrices
+    return list(items_of(column, what)) if library != "polars" else [column[i] for i in range(len(column))]
+
+
+def lists_of(value: Any) -> Any:
+    """The numbers of one document that is an object of a table's library: as an array, or a list of them."""
+    library, name = _origin(value)
+    if library == "pyarrow" and name.endswith("Scalar"):
+        value = getattr(value, "values", value) if value.is_valid else None
+        library, name = _origin(value)
+    if library == "pyarrow" and name in _LISTS:
+        rows = _matrices_of_arrow(value, "document", 0)
+        return value if rows is None else [None if row is None else row[0] if len(row) == 1 else row for row in rows]
+    if library == "pyarrow" and name.endswith("Array"):
+        return value.to_numpy(zero_copy_only=False)
+    return value.to_numpy() if library in ("pandas", "polars") and hasattr(value, "to_numpy") else value
+
+
+def _bounds(array: Any) -> tuple[npt.NDArray[np.int64], Any]:
+    """Where the lists of an array of Arrow begin and end among the values of all."""
+    if type(array).__name__ == "FixedSizeListArray":
+        return (array.offset + np.arange(len(array) + 1, dtype=np.int64)) * array.type.list_size, array.values
+    if "ListView" in type(array).__name__:  # whose lists lie anywhere
+        missing, sizes = _nulls(array), array.sizes.to_numpy(zero_copy_only=False).astype(np.int64)
+        if missing is not None:
+            sizes[missing] = 0
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), array.flatten()
+    return array.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), array.values
+
+
+def _stored(array: Any) -> Any:
+    """An array without its extension type, whose values are there in each row."""
+    while hasattr(array, "storage"):
+        array = array.storage
+    return array.dictionary_decode() if type(array).__name__ == "DictionaryArray" else array
+
+
+def _nulls(array: Any) -> npt.NDArray[np.bool_] | None:
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def _matrices_of_arrow(array: Any, what: str, start: int) -> list[Any] | None:
+    """The matrices of the rows of an array whose rows are lists of numbers, or lists of them; None if it has no lists.
+    Those of one size are [1, tokens, dim]: they may be padded. ``start`` is the number of rows before it."""
+    if type(array).__name__ == "FixedShapeTensorArray":
+        missing = _nulls(array)
+        cells = array.to_numpy_ndarray() if missing is None else array.fill_null(0).to_numpy_ndarray()
+        return [None if missing is not None and missing[i] else m[None] for i, m in enumerate(cells)]
+    array = _stored(array)
+    if type(array).__name__ not in _LISTS:
+        return None
+    missing = _nulls(array)
+    rows, tokens = _bounds(array)
+    tokens = _stored(tokens)
+    flat = type(tokens).__name__ not in _LISTS
+    ends, numbers = (None, tokens) if flat else _bounds(tokens)
+    no_token = None if flat else _nulls(tokens)
+    numbers = _stored(numbers)
+    if type(numbers).__name__ in _LISTS:
+        raise ValueError(f"{what} {start} has 3 axes; want a matrix, [tokens, dim]")
+    if str(numbers.type) == "null":
+        values: npt.NDArray[Any] = np.zeros(len(numbers), "<f4")
+    elif not str(numbers.type).startswith(("int", "uint", "float", "halffloat", "double")):
+        raise TypeError(f"{what} {start}: vectors are numbers, not {numbers.type}")
+    else:
+        values = numbers.to_numpy(zero_copy_only=False)
+    no_number = _nulls(numbers)
+    sizes = np.diff(rows if ends is None else ends)
+    begins: list[int] = rows.tolist()
+    whole = missing is None and no_token is None and no_number is None
+    if whole and len(sizes) and sizes[0] and (sizes == sizes[0]).all():
+        if ends is None:
+            return list(values[rows[0] : rows[-1]].reshape(len(array), 1, -1))
+        low, dim = int(rows[0]), int(sizes[0])
+        alike = values[ends[low] : ends[rows[-1]]].reshape(-1, dim)
+        if type(array).__name__ == "FixedSizeListArray":
+            return list(alike.reshape(len(array), 1, -1, dim))
+        return [alike[begin - low : end - low] for begin, end in zip(begins, begins[1:])]
+    matrices: list[Any] = []
+    for i in range(len(array)):
+        if missing is not None and missing[i]:
+            matrices.append(None)
+            continue
+        begin, end = begins[i], begins[i + 1]
+        if ends is None:
+            if no_number is not None and no_number[begin:end].any():
+                raise ValueError(f"{what} {start + i} has a number that is null, {_first(no_number[begin:end])}")
+            matrices.append(values[begin:end].reshape(1, -1) if end > begin else values[:0].reshape(0, 0))
+            continue
+        if no_token is not None and no_token[begin:end].any():
+            raise ValueError(f"{what} {start + i}, token {_first(no_token[begin:end])}: there is no vector (null)")
+        low, high = int(ends[begin]), int(ends[end])
+        dim = int(sizes[begin]) if end > begin else 0
+        if high - low != dim * (end - begin) or (sizes[begin:end] != dim).any():
+            t = _first(sizes[begin:end] != dim)
+            raise ValueError(f"{what} {start + i}, token {t} has dimension {sizes[begin + t]}, those before it {dim}")
+        if no_number is not None and no_number[low:high].any():
+            t, component = divmod(_first(no_number[low:high]), dim)
+            raise ValueError(f"{what} {start + i}, token {t}, component {component} is null")
+        matrix = values[low:high].reshape(end - begin, dim)
+        matrices.append(matrix[None] if type(array).__name__ == "FixedSizeListArray" else matrix)
+    return matrices
+
+
+def _first(which: npt.NDArray[np.bool_]) -> int:
+    return int(which.argmax())

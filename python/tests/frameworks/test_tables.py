@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
+import polars
 import pyarrow
+import pyarrow.parquet
 import pytest
 
-from plaid_ir import Hits, Index
+from plaid_ir import Documents, Facets, Hits, Index
+from plaid_ir._arrays import to_matrices
 
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "docs" / "examples" / "quickstart" / "colbert-nano"
@@ -50,11 +54,22 @@ ROWS = [
 
 
 def frames() -> list[Any]:
-    made: list[Any] = [FRAME, pyarrow.Table.from_pandas(FRAME, preserve_index=False), FRAME.to_dict("records")]
-    if importlib.util.find_spec("polars"):
-        polars = importlib.import_module("polars")
-        made.append(polars.from_pandas(FRAME))
+    table = pyarrow.Table.from_pandas(FRAME, preserve_index=False)
+    frame = polars.from_pandas(FRAME)
+    made: list[Any] = [FRAME, table, FRAME.to_dict("records"), frame, frame.lazy(), table.combine_chunks().to_batches()[0]]
+    made += [FRAME.convert_dtypes(), table.to_pandas(types_mapper=pandas.ArrowDtype), Stream(table)]
+    made += [importlib.import_module("datasets").Dataset(table)] if importlib.util.find_spec("datasets") else []
     return made
+
+
+class Stream:
+    """A table of any library that has Arrow's interface, as LanceDB's queries and DuckDB's relations have."""
+
+    def __init__(self, table: pyarrow.Table) -> None:
+        self.table = table
+
+    def to_arrow(self) -> pyarrow.Table:
+        return self.table
 
 
 @pytest.mark.parametrize("frame", frames(), ids=lambda f: type(f).__module__)
@@ -89,6 +104,99 @@ def test_whole_numbers_stay_so(index: Index) -> None:
     assert [[repr(v) for v in row.values()] for row in index.get(["x", "y"])] == [["1", "1.5", "1.0"], ["None", "None", "2.0"]]
 
 
+VECTORS = [np.eye(4)[rows].tolist() if rows else None for rows in ([0, 1], [2], [], [3, 0, 1])]
+IDS = ["a", "b", "c", "d"]
+
+
+def columns_of_vectors() -> dict[str, Any]:
+    f32 = pyarrow.float32()
+    array = pyarrow.array(VECTORS, pyarrow.list_(pyarrow.list_(f32, 4)))
+    more = pyarrow.array([[[9.0] * 4], *VECTORS], pyarrow.list_(pyarrow.list_(f32)))
+    padded = [None if m is None else m + [[0.0] * 4] * (3 - len(m)) for m in VECTORS]
+    series = pandas.Series(VECTORS)
+    objects = series.map(lambda m: m if m is None else np.array([np.array(v) for v in m] + [None], dtype=object)[:-1])
+    made = {
+        "list of fixed lists": array,
+        "list of lists": pyarrow.array(VECTORS),
+        "slice": more[1:],
+        "chunks": pyarrow.chunked_array([array[:1], array[1:]]),
+        "large lists": array.cast(pyarrow.large_list(pyarrow.large_list(pyarrow.float64()))),
+        "views": pyarrow.array(VECTORS, pyarrow.list_view(pyarrow.list_(f32))),
+        "padded": pyarrow.array(padded, pyarrow.list_(pyarrow.list_(f32, 4), 3)),
+        "half": array.cast(pyarrow.list_(pyarrow.list_(pyarrow.float16(), 4))),
+        "scalars": list(array),
+        "pandas": series,
+        "pandas, as from Parquet": objects,
+        "pandas, its array": objects.to_numpy(),
+        "pandas, a list": objects.tolist(),
+        "pandas of Arrow": pandas.Series(array, dtype=pandas.ArrowDtype(array.type)),
+        "polars": polars.Series(VECTORS),
+        "polars, fixed": polars.Series(VECTORS, dtype=polars.List(polars.Array(polars.Float32, 4))),
+        "polars, arrays": polars.Series(padded, dtype=polars.Array(polars.Float32, (3, 4))),
+        "polars, a list": list(polars.Series(VECTORS)),
+    }
+    if importlib.util.find_spec("datasets"):
+        given = importlib.import_module("datasets").Dataset.from_dict({"v": VECTORS})
+        made |= {"datasets": given["v"], "datasets, chosen": given.select([3, 0, 1, 2]).select([1, 2, 3, 0])["v"]}
+        made |= {f"datasets, {form}": given.with_format(form)["v"] for form in ("numpy", "pandas")}
+    return made
+
+
+@pytest.mark.parametrize("name", columns_of_vectors())
+def test_columns_of_vectors(name: str) -> None:
+    column = columns_of_vectors()[name]
+    got = to_matrices(column, "document")
+    assert [m.tolist() for m in got] == [v or [] for v in VECTORS]
+    with Index.from_embeddings(column, IDS) as index:
+        assert [len(m) for m in index.get_documents_embeddings(IDS)] == [2, 1, 0, 3]
+        assert [r["index"] for r in index.rerank(np.eye(4)[2:3], column[:2])] == [1, 0]
+    queries = column[:2]
+    with Index.from_embeddings(VECTORS, IDS) as index:
+        assert [hits[0]["id"] for hits in index.search_batch(queries, 1)] == ["a", "b"]
+
+
+def test_one_vector_a_document() -> None:
+    rows = [*np.eye(3)[:2].tolist(), None]
+    fixed = pyarrow.array(rows, pyarrow.list_(pyarrow.float32(), 3))
+    tensors = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(np.eye(3, dtype=np.float32)[:2])
+    for column, count in ((fixed, 3), (pyarrow.array(rows), 3), (pandas.Series(rows), 3), (polars.Series(rows), 3), (tensors, 2), (fixed[1:], 2)):
+        got = to_matrices(column, "document")
+        assert [m.tolist() for m in got] == [[r] if r else [] for r in (rows[1:] if column is not tensors and count == 2 else rows[:count])]
+
+
+def test_columns_are_not_copied() -> None:
+    numbers = np.arange(24, dtype=np.float32)
+    flat = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(numbers), 4)
+    for column in (flat, pyarrow.ListArray.from_arrays(pyarrow.array([0, 2, 6], "int32"), flat), polars.Series(flat)):
+        for m in to_matrices(column, "document"):
+            assert np.shares_memory(m, numbers), type(column)
+
+
+def test_what_is_wrong_with_a_column() -> None:
+    nested = pyarrow.list_(pyarrow.list_(pyarrow.float32()))
+    for error, want, column in (
+        (ValueError, "^document 1, token 1: there is no vector", pyarrow.array([[[1.0]], [[2.0], None]], nested)),
+        (ValueError, "^document 1, token 1, component 0 is null", pyarrow.array([[[1.0]], [[2.0], [None]]], nested)),
+        (ValueError, "^document 1, token 1 has dimension 2, those before it 1", pyarrow.array([[[1.0]], [[2.0], [3, 4]]], nested)),
+        (ValueError, "^document 1 has dimension 2, document 0 has 1", pyarrow.array([[[1.0]], [[3, 4]]], nested)),
+        (ValueError, "^document 1 has a number that is null, 1", pyarrow.array([[1.0, 2], [1, None]])),
+        (ValueError, "^document 0 has 3 axes", pyarrow.array([[[[1.0]]]])),
+        (TypeError, "^document 0: vectors are numbers, not string", pyarrow.array([["a"]])),
+        (TypeError, "^document 0 is of type float", pandas.Series([1.0])),
+        (TypeError, "^document 1 is of type str", polars.Series([[[1.0]], "a"], dtype=polars.Object)),
+        (TypeError, "^the documents are a table; want one of its columns", FRAME),
+    ):
+        with pytest.raises(error, match=want):
+            to_matrices(column, "document")
+
+
+def test_scalars_of_arrow() -> None:
+    ids, texts = list(pyarrow.array(["a", "b"])), list(pyarrow.array(["seals sleep", None]))
+    with Index.from_texts(texts, ids, [{"n": pyarrow.scalar(1)}, {"n": polars.Series([1, 2])}], model=MODEL) as index:
+        assert index.get(pyarrow.array(["b", "a"])) == [{"text": "", "n": [1, 2]}, {"text": "seals sleep", "n": 1}]
+        assert index.search_batch(texts[:1], 1)[0][0]["id"] == "a" and index.delete(pyarrow.scalar("a")) == 1
+
+
 def test_columns_are_texts_ids_and_vectors() -> None:
     frame = pandas.DataFrame({"id": [4, 5, 6], "text": ["seals sleep", None, "tides turn"]}, index=[7, 8, 9])
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
@@ -120,6 +228,8 @@ def test_what_is_wrong_with_a_table(index: Index) -> None:
         Index.from_texts(FRAME, model=MODEL)
     with pytest.raises(TypeError, match="ids is a table"):
         index.add_documents(FRAME[["lang"]], two)
+    with pytest.raises(TypeError, match="batch 0 is a table; want .ids, embeddings, metadata."):
+        index.add_batches([FRAME])
     with pytest.raises(TypeError, match="texts is a dictionary"):
         index.add_texts({"a": "b"}, ["a"])
     assert len(index) == 3
@@ -152,6 +262,37 @@ def test_arrow(index: Index) -> None:
     assert both.column("query").to_pylist() == [0, 0, 1, 1]
     scored = index.search_token_scores([np.eye(4)[:2]], 1)[0].to_arrow()
     assert np.asarray(scored.column("token_scores")[0].as_py()).shape == (2, 2)
+
+
+MIXED = [
+    {"n": 1, "m": 1, "tags": ["a"], "d": {"a": 1}, "b": True, "e": {}, "huge": 2**70, "": 1},
+    {"n": None, "m": "x", "tags": ["a", 1], "d": {"b": "x"}, "b": None, "e": None, "huge": 1, "": 2},
+]
+
+
+def test_columns_of_every_type() -> None:
+    """None of them is an error, the three libraries agree, and Parquet takes them."""
+    made: list[Any] = [
+        Documents(MIXED, ["x", "y"]),
+        Hits([{"id": i, "score": 1.0, "metadata": row, "token_scores": np.ones((2, i), np.float32)} for i, row in enumerate(MIXED, 1)]),
+        Facets([{"field": "m", "docs": 2, "missing": 0, "null": 0, "others": 0, "values": [{"value": v, "docs": 1} for v in (1, "x")]}]),
+    ]
+    for some in made:
+        table, frame, plain = some.to_arrow(), some.to_polars(), some.to_pandas()
+        pyarrow.parquet.write_table(table, io.BytesIO())
+        frame.write_parquet(io.BytesIO())
+        assert frame.to_dicts() == table.to_pylist()
+        assert table.column_names == frame.columns == list(plain.columns)
+        for name, column in plain.items():
+            if column.dtype != object:
+                assert [None if pandas.isna(v) else v for v in column.tolist()] == table.column(name).to_pylist(), name
+        empty = some[:0]
+        assert (len(empty.to_pandas()), len(empty.to_polars()), len(empty.to_arrow())) == (0, 0, 0)
+    table, plain = made[0].to_arrow(), made[0].to_pandas()
+    assert table.column("m").to_pylist() == ["1", "x"] and table.column("huge").to_pylist() == [str(2**70), "1"]
+    assert table.column("tags").to_pylist() == [["a"], ["a", "1"]]
+    assert (str(plain["n"].dtype), str(plain["b"].dtype), plain["d"].tolist()) == ("Int64", "boolean", [{"a": 1}, {"b": "x"}])
+    assert made[1].to_polars()["token_scores"].to_list() == [[[1.0], [1.0]], [[1.0, 1.0], [1.0, 1.0]]]
 
 
 def test_bar(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,158 @@
+"""Tables of pandas, polars and Arrow from rows that are dictionaries. One rule finds the type of a column, so that the
+three agree."""
+
+from __future__ import annotations
+
+import itertools
+from importlib import import_module
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence, cast
+
+import numpy as np
+
+from ._arrays import to_json
+
+#: Whole numbers up to this one are exact as floats.
+_MAX_WHOLE = 1 << 53
+
+
+class Kind(NamedTuple):
+    """The type of a column: ``name``, that of the items of a list, and those of the fields of a dictionary."""
+
+    name: str
+    item: Kind | None = None
+    fields: tuple[tuple[str, Kind], ...] = ()
+
+
+NULL, BOOL, INT, UINT, FLOAT, FLOAT32, TEXT = map(
+    Kind, ("null", "bool", "int64", "uint64", "float64", "float32", "text")
+)
+
+
+def kind_of(values: Iterable[Any]) -> Kind:
+    """The type that all values have but None: texts, truth values, whole numbers of 64 bits, numbers, lists and
+    dictionaries of one type. Whole numbers next to others are numbers if that keeps them exact. Values of no one type
+    are texts."""
+    there = [v for v in values if v is not None]
+    types = {bool if isinstance(v, (bool, np.bool_)) else _type_of(v) for v in there}
+    if not types:
+        return NULL
+    if types == {float, int} and all(abs(v) <= _MAX_WHOLE for v in there):
+        return FLOAT
+    if len(types) > 1:
+        return TEXT
+    (kind,) = types
+    if kind is int:
+        low, high = min(there), max(there)
+        return INT if -(1 << 63) <= low and high < 1 << 63 else UINT if 0 <= low and high < 1 << 64 else TEXT
+    if kind is list:
+        return Kind("list", kind_of(itertools.chain.from_iterable(there)))
+    if kind is np.ndarray:
+        return Kind("list", Kind("list", FLOAT32)) if all(v.ndim == 2 for v in there) else Kind("list", FLOAT32)
+    if kind is dict:
+        names = dict.fromkeys(name for v in there for name in v)
+        fields = tuple((name, kind_of(v.get(name) for v in there)) for name in names)
+        return Kind("struct", None, fields) if fields else TEXT
+    return BOOL if kind is bool else FLOAT if kind is float else TEXT
+
+
+def _type_of(value: Any) -> type:
+    if isinstance(value, np.ndarray):
+        return np.ndarray
+    if isinstance(value, (int, np.integer)):
+        return int
+    if isinstance(value, (float, np.floating)):
+        return float
+    return list if isinstance(value, (list, tuple)) else dict if isinstance(value, Mapping) else str
+
+
+def as_kind(value: Any, kind: Kind) -> Any:
+    """A value as one of a type. In a column of texts other values are their JSON."""
+    if value is None:
+        return None
+    if kind.name == "text":
+        return value if isinstance(value, str) else to_json(_plain(value)).decode()
+    if kind.name == "float64":
+        return float(value)
+    if kind.item is not None:
+        return value.tolist() if isinstance(value, np.ndarray) else [as_kind(v, kind.item) for v in value]
+    return {name: as_kind(value.get(name), field) for name, field in kind.fields} if kind.fields else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return cast("Any", value).tolist()
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in cast("dict[str, Any]", dict(cast("Any", value))).items()}
+    return [_plain(v) for v in cast("list[Any]", value)] if isinstance(value, (list, tuple)) else value
+
+
+class Columns:
+    """The columns of rows. ``always`` are those that are there without any rows, too, and their types then."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], always: Mapping[str, Kind]) -> None:
+        names = dict.fromkeys(itertools.chain(always if not rows else (), *rows))
+        self.values: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
+        self.kinds = {name: kind_of(values) if rows else always[name] for name, values in self.values.items()}
+
+    def to_pandas(self) -> Any:
+        pandas = _library("pandas", "to_pandas")
+        series = {name: _series(pandas, values, self.kinds[name]) for name, values in self.values.items()}
+        return pandas.DataFrame(series, columns=list(series))
+
+    def to_polars(self) -> Any:
+        polars = _library("polars", "to_polars")
+        series: dict[str, Any] = {}
+        for name, values in self.values.items():
+            kind = self.kinds[name]
+            series[name] = polars.Series(name, [as_kind(v, kind) for v in values], dtype=_type_of_polars(polars, kind))
+        return polars.DataFrame(series)
+
+    def to_arrow(self) -> Any:
+        pyarrow = _library("pyarrow", "to_arrow")
+        types = {name: _type_of_arrow(pyarrow, kind) for name, kind in self.kinds.items()}
+        columns = [
+            pyarrow.array([as_kind(v, self.kinds[name]) for v in values], type=types[name])
+            for name, values in self.values.items()
+        ]
+        return pyarrow.Table.from_arrays(columns, names=list(types))
+
+
+def _series(pandas: Any, values: list[Any], kind: Kind) -> Any:
+    """A column of pandas: with whole numbers and truth values that stay so next to missing ones. Lists, dictionaries
+    and arrays are objects."""
+    missing = any(v is None for v in values)
+    if kind.name in ("int64", "uint64", "bool"):
+        nullable = {"int64": "Int64", "uint64": "UInt64", "bool": "boolean"}
+        return pandas.Series(values, dtype=nullable[kind.name] if missing else kind.name)
+    if kind.name == "float64":
+        return pandas.Series([np.nan if v is None else v for v in values], dtype="float64")
+    if kind.name == "text":
+        return pandas.Series([as_kind(v, kind) for v in values], dtype=None if values else "object")
+    objects = np.empty(len(values), dtype=object)
+    for i, v in enumerate(values):
+        objects[i] = v
+    return pandas.Series(objects, dtype="object")
+
+
+def _type_of_polars(polars: Any, kind: Kind) -> Any:
+    if kind.item is not None:
+        return polars.List(_type_of_polars(polars, kind.item))
+    if kind.fields:
+        return polars.Struct([polars.Field(name, _type_of_polars(polars, field)) for name, field in kind.fields])
+    names = {"null": "Null", "bool": "Boolean", "int64": "Int64", "uint64": "UInt64", "float64": "Float64"}
+    return getattr(polars, names.get(kind.name) or {"float32": "Float32"}.get(kind.name, "String"))
+
+
+def _type_of_arrow(pyarrow: Any, kind: Kind) -> Any:
+    if kind.item is not None:
+        return pyarrow.list_(_type_of_arrow(pyarrow, kind.item))
+    if kind.fields:
+        return pyarrow.struct([(name, _type_of_arrow(pyarrow, field)) for name, field in kind.fields])
+    return getattr(pyarrow, {"text": "string", "bool": "bool_"}.get(kind.name, kind.name))()
+
+
+def _library(name: str, method: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as e:
+        raise ImportError(f"{method} needs {name}: pip install {name}") from e
