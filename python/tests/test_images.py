@@ -181,6 +181,7 @@ class Reading(Folder):
             ((["https://example.org/a.png"],), "is an address"),
             (([3],), "input 0 is a int; want a path"),
             ((None,), "images is None; want paths"),
+            ((5,), "images is 5; want paths"),
         ):
             with self.subTest(said), self.assertRaisesRegex((ValueError, TypeError), said):
                 read(*arguments)
@@ -425,6 +426,12 @@ class Engine(Folder):
             self.assertIsNone(_page_model.to_page_model(name), "a model of texts, or none")
         with self.assertRaisesRegex(FileNotFoundError, "there is no folder of a model at /none/at/all"):
             PageModel("/none/at/all")
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        with mock.patch("huggingface_hub.hf_hub_download", side_effect=LocalEntryNotFoundError("no network")) as fetch:
+            with self.assertRaisesRegex(FileNotFoundError, "network, hf download org/pages --revision v2 fetches it$"):
+                PageModel("org/pages@v2")
+        fetch.assert_called_once()  # each time takes half a minute
         with self.assertRaisesRegex(ValueError, "quickstart/colbert-nano: its files name no processor of colpali-engine"):
             PageModel(ROOT / "docs/examples/quickstart/colbert-nano")
 

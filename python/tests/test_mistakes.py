@@ -6,13 +6,16 @@ import inspect
 import re
 import tempfile
 import unittest
+import uuid
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from plaid_ir import Index
 
+MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
 #: Values that some parameters do not take.
 NONE: dict[str, Any] = {"None": None}
 BAD: dict[str, Any] = {**NONE, "5": 5, "'x'": "x", "[]": [], "{}": {}, "object()": object(), "1.5": 1.5, "True": True}
@@ -130,6 +133,24 @@ class Mistakes(unittest.TestCase):
                     with self.subTest(f"{parameter}={label}"):
                         with self.assertRaisesRegex((TypeError, ValueError), rf"\b{parameter}\b"):
                             Index(**{"index_folder": None, parameter: value}).close()
+
+    def test_a_wrong_id_is_found(self) -> None:
+        """An error about an id says where it is among all that were given."""
+        index = self.enterContext(Index(None, model=MODEL))
+        for call, said in (
+            (lambda: index.get(["a", None]), "ids, item 1, is None; want a text"),
+            (lambda: index.explain(5, EYE), r"^id is 5; want a text.*id_type=int"),
+            (lambda: index.add_texts((str(i) for i in range(9)), (str(i) if i < 7 else i for i in range(9)), batch_size=2), "ids, item 7, is 7; want a text"),
+            (lambda: Index.from_embeddings([EYE], [uuid.UUID(int=1)]), r"documents_ids, item 0, is UUID\(.*; want a text"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(TypeError, said):
+                call()
+
+    def test_what_is_none(self) -> None:
+        with self.assertRaisesRegex(TypeError, "query is None; want a text, or a matrix"):
+            self.index.rerank(None, ["a text"])
+        with self.assertRaisesRegex(TypeError, "documents_embeddings is None; want a list of matrices"):
+            Index.from_embeddings(None)
 
     def test_table_is_complete(self) -> None:
         """Every public method of an index is in the table, or has no parameters."""

@@ -208,22 +208,21 @@ class Connection:
 
     # Ids
 
-    def to_names(self, ids: Any, what: str = "ids") -> list[str]:
-        """Ids as the service has them, which are strings; ``what`` names them in errors."""
+    def to_names(self, ids: Any, what: str = "ids", start: int = 0) -> list[str]:
+        """Ids as the service has them, which are strings; ``what`` names them in errors, which count from ``start``."""
         if isinstance(ids, (str, int, np.integer)) and not isinstance(ids, bool):
             ids = [ids]
         names: list[str] = []
-        for i in several(items_of(ids, what), what, "ids"):
+        for n, i in enumerate(several(items_of(ids, what), what, "ids")):
             if self.id_type is str and isinstance(i, str):
                 names.append(str(i))
             elif self.id_type is int and isinstance(i, (int, np.integer)) and not isinstance(i, bool):
                 names.append(str(operator.index(cast("Any", i))))
             else:
                 hint = "; Index(id_type=int) is for whole numbers" if isinstance(i, (int, np.integer)) else ""
-                kind = type(cast("object", i)).__name__
-                raise TypeError(
-                    f"id {shown(i)} is a {kind}, and the ids of this index are {self.id_type.__name__}{hint} ({what})"
-                )
+                wanted = "a text" if self.id_type is str else "a whole number"
+                place = what if what == "id" else f"{what}, item {start + n},"
+                raise wrong(place, i, f"{wanted}, as the ids of this index are{hint}")
         for name in names:
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
                 raise ValueError(f"id {shown(name)} has half of a character: write both halves, or \\ufffd ({what})")

@@ -88,9 +88,9 @@ def read_pages(
 ) -> Iterator[Page]:
     """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none. Inputs
     without a path are ``numbered``, or it is an error that they have no id."""
-    if images is None:
-        raise wrong("images", images, "paths, pictures, arrays or bytes")
     inputs = [images] if _is_one(images) else items_of(images, "images")
+    if not hasattr(inputs, "__iter__"):
+        raise wrong("images", images, "paths, pictures, arrays or bytes")
     names = None if ids is None else iter([ids] if isinstance(ids, (str, int)) else items_of(ids, "ids"))
     one_row = isinstance(metadata, Mapping) and _is_one(images)
     rows: Iterator[Any] | None = None

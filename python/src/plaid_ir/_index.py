@@ -10,8 +10,10 @@ from html import escape
 from types import TracebackType
 from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
+import numpy as np
+
 from ._arrays import Embeddings, to_matrices
-from ._checks import choice, flag, optional, path_of, whole
+from ._checks import choice, flag, optional, path_of, several, whole, wrong
 from ._connection import Connection
 from ._errors import PlaidError, add_remark
 from ._page_model import PageModel, to_page_model
@@ -24,6 +26,15 @@ from ._writer import IndexWriter, Metadata, PoolBy, WindowBy
 Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def check_index(value: Any, library: str | None = None) -> Index:
+    """An index that an adapter was given. That of a ``library`` whose ids are texts has such ids."""
+    if not isinstance(value, Index):
+        raise wrong("index", value, "an Index of plaid_ir")
+    if library is not None and value.id_type is not str:
+        raise ValueError(f"{library}'s ids are texts: want an index with id_type=str")
+    return value
 
 
 def _coroutine(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -156,7 +167,7 @@ class Index(IndexWriter):
     def _open_empty(cls, ids: Any, options: dict[str, Any]) -> Index:
         """Opens an index that must have no documents yet. It is for whole numbers if ``ids`` are, or are None."""
         is_list = hasattr(ids, "__getitem__") and not isinstance(ids, Mapping) and len(ids) > 0
-        if ids is None or is_list and not isinstance(ids[0], str):
+        if ids is None or is_list and isinstance(ids[0], (int, np.integer)):
             options.setdefault("id_type", int)
         if options.get("url") is None:
             options.setdefault("index_folder", None)
@@ -206,6 +217,7 @@ class Index(IndexWriter):
         """
         ids = documents_ids = items_of(documents_ids, "documents_ids")
         if ids is None:
+            several(documents_embeddings, "documents_embeddings", "matrices")
             documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
         index = cls._open_empty(documents_ids, options)

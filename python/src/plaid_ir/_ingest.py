@@ -214,7 +214,7 @@ def add_texts(
             some: list[Any] = list(itertools.islice(all_ids, len(batch)))
             if len(some) < len(batch):
                 raise ValueError(f"there are {start + len(some)} ids, and more texts: want one for each")
-            names = [str(i) for i in some] if numbered else connection.to_names(some)
+            names = [str(i) for i in some] if numbered else connection.to_names(some, start=start)
             _refuse_duplicates(names)
             fields: list[dict[str, Any]] = [{"_id": i} for i in names]
             if all_metadata is not None:

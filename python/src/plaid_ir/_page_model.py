@@ -19,6 +19,8 @@ from ._arrays import Matrix, to_array, to_float32
 
 #: Files of a model that name the class of its processor.
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+#: The name of a model at the hub.
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 #: Queries that a model gets at a time.
 _QUERIES = 32
 #: Numbers of each tensor that take part in a fingerprint.
@@ -302,16 +304,20 @@ def _files(name: str, fetch: bool) -> Iterator[str]:
         yield from (path for path in (os.path.join(name, file) for file in _PROCESSOR_FILES) if os.path.isfile(path))
         return
     name, revision = _parts(name)
-    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is None:
+    if _HUB_NAME.fullmatch(name) is None:
         return
+    hub, errors = importlib.import_module("huggingface_hub"), importlib.import_module("huggingface_hub.errors")
     for file in _PROCESSOR_FILES:
-        if fetch:
-            hub = importlib.import_module("transformers.utils")
-            path = hub.cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
-        else:
-            hub, path = importlib.import_module("huggingface_hub"), None
-            with contextlib.suppress(ValueError):  # of what is no name of a model
-                path = hub.try_to_load_from_cache(name, file, revision=revision)
+        path: Any = None
+        with contextlib.suppress(ValueError):  # of what is no name of a model
+            path = hub.try_to_load_from_cache(name, file, revision=revision)
+        if path is None and fetch:
+            try:
+                path = hub.hf_hub_download(name, file, revision=revision)
+            except errors.LocalEntryNotFoundError:  # the hub cannot be reached: it is asked once
+                fetch = False
+            except errors.EntryNotFoundError:
+                continue
         if isinstance(path, str):
             yield path
 
@@ -336,10 +342,13 @@ def _load(name: str, device: Any) -> tuple[Any, Any]:
     if importlib.util.find_spec("colpali_engine") is None:
         raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
     kind = _processor_class(name, fetch=True)
-    if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=True)):
+    if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=False)):
+        place, revision = _parts(name)
+        command = f"hf download {place}" + (f" --revision {revision}" if revision else "")
+        hint = f"; where there is network, {command} fetches it" if _HUB_NAME.fullmatch(place) else ""
         raise FileNotFoundError(
             f"there is no folder of a model at {name}, the cache of the Hugging Face hub has no model of this name, and "
-            "none can be fetched"
+            f"none can be fetched{hint}"
         )
     if kind is None:
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any, Literal, Mapping, Sequence, Union, cast
 import numpy as np
 
 from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
-from ._checks import choice, flag, number, several, shown, text, whole
+from ._checks import choice, flag, number, several, shown, text, whole, wrong
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
@@ -211,6 +211,8 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
             raise TypeError("the query is a text, and the documents are vectors")
         answer = connection.request("POST", "/rerank_with_encoding", {"query": query, "documents": texts})
     else:
+        if query is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise wrong("query", query, "a text, or a matrix, [tokens, dim]")
         if matrices is None:
             raise TypeError("the query is vectors, and the documents are texts")
         q = one_query(query, unit=False)

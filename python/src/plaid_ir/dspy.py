@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import dspy  # pyright: ignore[reportMissingTypeStubs]
 
 from ._errors import EmptyIndexError
-from ._index import Index
+from ._index import Index, check_index
 from ._results import Hits
 
 
@@ -40,7 +40,7 @@ class PlaidRetriever(dspy.Retrieve):
         callbacks: list[Any] | None = None,
     ) -> None:
         super().__init__(k=k, callbacks=callbacks)  # pyright: ignore[reportUnknownMemberType]
-        self.index = index
+        self.index = check_index(index)
         self.text_field = text_field
         self.options = dict(options or {})
 

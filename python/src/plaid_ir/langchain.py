@@ -13,9 +13,10 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict
 
+from ._checks import several
 from ._conditions import Where
 from ._errors import EmptyIndexError
-from ._index import Index
+from ._index import Index, check_index
 from ._metadata import is_missing
 from ._tables import items_of, rows_of
 
@@ -55,9 +56,7 @@ class PlaidVectorStore(VectorStore):
     """
 
     def __init__(self, index: Index) -> None:
-        if index.id_type is not str:
-            raise ValueError("LangChain's ids are texts: want an index with id_type=str")
-        self.index = index
+        self.index = check_index(index, "LangChain")
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -73,7 +72,7 @@ class PlaidVectorStore(VectorStore):
         **kwargs: Any,
     ) -> list[str]:
         """Stores texts and returns their ids. A text whose id is there replaces that one."""
-        texts = list(items_of(texts, "texts"))
+        texts = list(several(items_of(texts, "texts"), "texts", "texts"))
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
         names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else items_of(ids, "ids"))]

@@ -31,7 +31,7 @@ from pydantic import PrivateAttr
 from ._conditions import of_llama_index, quoted
 from ._documents import fetch_metadata
 from ._errors import EmptyIndexError
-from ._index import Index
+from ._index import Index, check_index
 from ._metadata import own_fields, passage_of
 from ._results import Hits
 
@@ -97,11 +97,9 @@ class PlaidVectorStore(BasePydanticVectorStore):
     _index: Index = PrivateAttr()
 
     def __init__(self, index: Index, text_field: str = "text") -> None:
-        if index.id_type is not str:
-            raise ValueError("LlamaIndex's ids are texts: want an index with id_type=str")
         super().__init__(stores_text=True, is_embedding_query=False)
         self.text_field = text_field
-        self._index = index
+        self._index = check_index(index, "LlamaIndex")
 
     @classmethod
     def class_name(cls) -> str:
@@ -268,7 +266,7 @@ class PlaidRetriever(BaseRetriever):
         filters: MetadataFilters | None = None,
         **kwargs: Any,
     ) -> None:
-        self.index = index
+        self.index = check_index(index)
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field
         self.options = dict(options or {})

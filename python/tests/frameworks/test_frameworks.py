@@ -107,6 +107,24 @@ def test_columns_are_values_of_conditions(filled: Index) -> None:
         filled.ids({"year": frame})
 
 
+def test_adapters_want_an_index(index: Index) -> None:
+    import plaid_ir.dspy
+    import plaid_ir.langchain
+    import plaid_ir.llama_index
+
+    stores: list[Any] = [plaid_ir.langchain.PlaidVectorStore, plaid_ir.llama_index.PlaidVectorStore]
+    for make in (*stores, plaid_ir.llama_index.PlaidRetriever, plaid_ir.dspy.PlaidRetriever):
+        for value in (None, "folder"):
+            with pytest.raises(TypeError, match="index is .*; want an Index of plaid_ir"):
+                make(value)
+    with Index(None, id_type=int) as numbered:
+        for store in stores:
+            with pytest.raises(ValueError, match="ids are texts: want an index with id_type=str"):
+                store(numbered)
+    with pytest.raises(TypeError, match="texts is None; want a list of texts"):
+        stores[0](index).add_texts(None)
+
+
 def test_langchain_operators(index: Index) -> None:
     store = PlaidVectorStore(index)
     assert store.delete() and store.delete(filter={"year": 1}) and store.delete(["nobody"])  # nothing is there yet
