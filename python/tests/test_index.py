@@ -302,7 +302,7 @@ class Changes(unittest.TestCase):
         self.assertIs(type(hits[0]["id"]), int)
         index.remove_documents(np.int64(7))
         self.assertEqual(index([self.docs[7]], subset=[7]), [[]])
-        with self.assertRaisesRegex(TypeError, "are int"):
+        with self.assertRaisesRegex(TypeError, "want a whole number"):
             index.add_documents(["7"], self.docs[:1])
         with self.assertRaisesRegex(TypeError, "are int"):
             index.add_documents([True], self.docs[:1])
