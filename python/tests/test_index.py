@@ -304,7 +304,7 @@ class Changes(unittest.TestCase):
         self.assertEqual(index([self.docs[7]], subset=[7]), [[]])
         with self.assertRaisesRegex(TypeError, "want a whole number"):
             index.add_documents(["7"], self.docs[:1])
-        with self.assertRaisesRegex(TypeError, "are int"):
+        with self.assertRaisesRegex(TypeError, "want a whole number"):
             index.add_documents([True], self.docs[:1])
         with self.assertRaisesRegex(TypeError, r"id_type=int\) is for whole numbers"):
             self.open("other").add_documents([7], self.docs[:1])
