@@ -347,8 +347,8 @@ def _load(name: str, device: Any) -> tuple[Any, Any]:
         command = f"hf download {place}" + (f" --revision {revision}" if revision else "")
         hint = f"; where there is network, {command} fetches it" if _HUB_NAME.fullmatch(place) else ""
         raise FileNotFoundError(
-            f"there is no folder of a model at {name}, the cache of the Hugging Face hub has no model of this name, and "
-            f"none can be fetched{hint}"
+            f"there is no folder of a model at {name}, the cache of the Hugging Face hub has no model of this name, "
+            f"and none can be fetched{hint}"
         )
     if kind is None:
         raise ValueError(
