@@ -7,8 +7,10 @@ package jsontext
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -370,8 +372,19 @@ func (s *scanner) str() (int, error) {
 
 // plainBytes is the number of bytes up to a quotation mark, a backslash or a control character.
 func plainBytes(text []byte) int {
-	for i, c := range text {
-		if c == '"' || c == '\\' || c < ' ' {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(text); i += 8 {
+		// The high bit of a byte of found says that it is one of them, but for those above the lowest.
+		x := binary.LittleEndian.Uint64(text[i:])
+		quote, slash := x^ones*'"', x^ones*'\\'
+		found := ((x-ones*' ')&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; i < len(text); i++ {
+		if c := text[i]; c == '"' || c == '\\' || c < ' ' {
 			return i
 		}
 	}
