@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // spend counts bytes of the answer before they are held. All of them are given back when
@@ -191,13 +192,19 @@ type recorder struct {
 	cut    bool // the connection is to be broken
 	left   bool // the client has, before its change was decided
 
-	control *http.ResponseController
-	pace    pace
+	control  *http.ResponseController
+	pace     pace
+	extended time.Time // when the client was given time
 }
 
-// extend gives the client time to take what comes next. Not every server has
-// deadlines.
-func (r *recorder) extend() { _ = r.control.SetWriteDeadline(r.pace.now().Add(r.pace.left)) }
+// extend gives the client time to take what comes next, unless it was given just now: a new deadline
+// may wake a thread. Not every server has deadlines.
+func (r *recorder) extend() {
+	if now := r.pace.now(); now.Sub(r.extended) > r.pace.left/16 {
+		r.extended = now
+		_ = r.control.SetWriteDeadline(now.Add(r.pace.left))
+	}
+}
 
 func (r *recorder) status() int { return cmp.Or(r.code, http.StatusOK) }
 

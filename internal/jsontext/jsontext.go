@@ -368,16 +368,6 @@ func (s *scanner) str() (int, error) {
 	return 0, s.early()
 }
 
-// plainBytes is the number of bytes up to a quotation mark, a backslash or a control character.
-func plainBytes(text []byte) int {
-	for i, c := range text {
-		if c == '"' || c == '\\' || c < ' ' {
-			return i
-		}
-	}
-	return len(text)
-}
-
 // escape reads what a backslash begins: a whole pair of surrogates.
 func (s *scanner) escape() error {
 	if s.at+1 >= len(s.text) {

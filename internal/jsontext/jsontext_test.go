@@ -183,3 +183,16 @@ func TestMembers(t *testing.T) {
 	stop := errors.New("enough")
 	require.ErrorIs(t, jsontext.Members([]byte(`{"a":1,`), func(string, json.RawMessage) error { return stop }), stop)
 }
+
+// Every byte at every place of strings of all short lengths is taken as encoding/json takes it.
+func TestValidIsThatOfJSONForEveryByteOfAString(t *testing.T) {
+	for c := range 256 {
+		for length := 1; length < 20; length++ {
+			for at := range length {
+				text := []byte(`"` + strings.Repeat(" \x7f~!#[]^", 3)[:length] + `"`)
+				text[1+at] = byte(c)
+				require.Equal(t, json.Valid(text), jsontext.Valid(text, len(text), nil), "%q", text)
+			}
+		}
+	}
+}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, Callable, Mapping, Sequence, cast
+from collections.abc import Mapping
+from typing import Any, Callable, Sequence, cast
 
 import numpy as np
 

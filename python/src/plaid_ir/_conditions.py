@@ -9,21 +9,9 @@ them.
 from __future__ import annotations
 
 import re
+from collections.abc import KeysView, Mapping, ValuesView
 from datetime import datetime
-from typing import (
-    Any,
-    Callable,
-    Iterable,
-    KeysView,
-    Literal,
-    Mapping,
-    NamedTuple,
-    Sequence,
-    TypeAlias,
-    Union,
-    ValuesView,
-    cast,
-)
+from typing import Any, Callable, Iterable, Literal, NamedTuple, Sequence, TypeAlias, Union, cast
 
 import numpy as np
 

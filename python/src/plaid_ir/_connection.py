@@ -239,6 +239,9 @@ class Connection:
                 f"the index has the id {shown(name)}, which is no whole number: open it without id_type=int"
             ) from None
 
+    def to_ids(self, names: list[str]) -> list[Any]:
+        return names if self.id_type is str else list(map(self.to_id, names))
+
     # Requests
 
     def change(self, method: str, path: str, body: Mapping[str, Any] | Body | None = None) -> Any:

@@ -6,7 +6,8 @@ import datetime
 import decimal
 import math
 import uuid
-from typing import Any, Iterable, Mapping, Sequence, cast
+from collections.abc import Mapping
+from typing import Any, Iterable, Sequence, cast
 
 import numpy as np
 
@@ -134,7 +135,10 @@ def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
 
 def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata without the keys that the service adds."""
-    return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
+    fields = dict(row)
+    fields.pop("_id", None)
+    fields.pop("_subset_", None)
+    return fields
 
 
 def passage_of(row: Mapping[str, Any]) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Mapping, Sequence, Union, cast
+from collections.abc import Mapping
+from typing import Any, Literal, Sequence, Union, cast
 
 import numpy as np
 
@@ -138,13 +139,10 @@ def _send(
 
 
 def _hits_of(connection: Connection, result: Mapping[str, Any], metadata: bool) -> Hits:
-    hits = Hits()
+    hits = Hits([{"id": i, "score": float(s)} for i, s in zip(connection.to_ids(result["ids"]), result["scores"])])
     if metadata:
-        for row, score in zip(result["metadata"], result["scores"]):
-            hits.append({"id": connection.to_id(row["_id"]), "score": float(score), "metadata": own_fields(row)})
-    else:
-        to_id = connection.to_id
-        hits.extend([{"id": to_id(i), "score": float(s)} for i, s in zip(result["ids"], result["scores"])])
+        for hit, row in zip(hits, result["metadata"]):
+            hit["metadata"] = own_fields(row)
     for hit, spans in zip(hits, result.get("spans") or ()):
         hit["spans"] = spans_of(spans or (), hit.get("metadata", {}))
     passages: list[list[dict[str, Any]]] = result.get("passages") or []

@@ -1,0 +1,27 @@
+package jsontext
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// plainBytes is the number of bytes up to a quotation mark, a backslash or a control character.
+func plainBytes(text []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(text); i += 8 {
+		// The high bit of a byte of found says that it is one of them, but for those above the lowest.
+		x := binary.LittleEndian.Uint64(text[i:])
+		quote, slash := x^ones*'"', x^ones*'\\'
+		found := ((x-ones*' ')&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; i < len(text); i++ {
+		if c := text[i]; c == '"' || c == '\\' || c < ' ' {
+			return i
+		}
+	}
+	return len(text)
+}
