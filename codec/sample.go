@@ -57,6 +57,38 @@ func shuffled(n int, seed uint64) []uint32 {
 	return p
 }
 
+// heldRun is how many neighbours of a sample are held out together: tokens of one document are alike, so that
+// single ones would be nearer to the centroids than other documents are.
+const heldRun = 1024
+
+// isHeld reports whether a row of n is held out, where one in so many is.
+func isHeld(row, n, every int) bool {
+	return row/max(min(heldRun, n/(8*every)), 1)%every == every-1
+}
+
+func countHeld(n, every int) (held int) {
+	for row := range n {
+		if isHeld(row, n, every) {
+			held++
+		}
+	}
+	return held
+}
+
+// holdOut moves the rows that are held out, to the end.
+func holdOut(rows []uint32, every int) []uint32 {
+	n := len(rows)
+	moved := make([]uint32, 0, n)
+	for _, want := range []bool{false, true} {
+		for _, r := range rows {
+			if isHeld(int(r), n, every) == want {
+				moved = append(moved, r)
+			}
+		}
+	}
+	return moved
+}
+
 // sorted returns an ascending copy, for reading rows in memory order, of distinct rows
 // below n.
 func sorted(rows []uint32, n int) []uint32 {

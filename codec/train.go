@@ -50,6 +50,10 @@ type TrainOptions struct {
 	// so that centroids serve what the sample has missed. A block is not used
 	// after the next one is asked for.
 	All iter.Seq2[[]float32, error]
+	// HeldOut, where not 0, keeps one in so many vectors of the sample from k-means, in runs that are
+	// about documents, and fits step and scales of dimensions to these alone. It suits collections that will
+	// get most of their vectors later: those are farther from centroids than the vectors that made them.
+	HeldOut int
 	// Seed decides every random choice.
 	Seed uint64
 	// Threads is the number of goroutines; below 1 means all processors. It does
@@ -122,6 +126,7 @@ type trainer struct {
 	dim    int
 	opts   TrainOptions
 	report TrainReport
+	held   int // vectors that k-means does not see
 
 	mu     sync.Mutex
 	assign ticker
@@ -137,6 +142,9 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	}
 	r := &t.report
 	perm := shuffled(r.Vectors, t.opts.Seed)
+	if t.held > 0 {
+		perm = holdOut(perm, t.opts.HeldOut)
+	}
 	points := perm[:r.Points]
 	tune := perm[r.Vectors-r.TuneVectors:] // the end: unseen while Points leaves some
 
@@ -189,8 +197,8 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return ErrNoVectors
 	case int64(n) > math.MaxUint32:
 		return fmt.Errorf("%w: a sample of %d vectors", ErrShape, n)
-	case o.K < 0 || o.Iterations < 0 || o.MaxPointsPerCentroid < 0 || o.Tokens < 0:
-		return fmt.Errorf("%w: negative option", ErrShape)
+	case o.K < 0 || o.Iterations < 0 || o.MaxPointsPerCentroid < 0 || o.Tokens < 0 || o.HeldOut < 0 || o.HeldOut == 1:
+		return fmt.Errorf("%w: negative option, or all vectors held out", ErrShape)
 	}
 	setDefault(&o.Nbits, defaultNbits)
 	setDefault(&o.Iterations, defaultIterations)
@@ -216,12 +224,18 @@ func (t *trainer) prepare(ctx context.Context) error {
 	r.Vectors = n
 	r.WantedK = o.K
 	setDefault(&r.WantedK, DefaultK(o.Tokens))
-	r.K = min(r.WantedK, n)
-	r.Points = n
-	if o.MaxPointsPerCentroid < n/r.K {
+	tune := n
+	if o.HeldOut > 0 {
+		if t.held = countHeld(n, o.HeldOut); t.held > 0 {
+			tune = t.held
+		}
+	}
+	r.Points = n - t.held
+	r.K = min(r.WantedK, r.Points)
+	if o.MaxPointsPerCentroid < r.Points/r.K {
 		r.Points = r.K * o.MaxPointsPerCentroid
 	}
-	r.TuneVectors = min(n, tuneRows)
+	r.TuneVectors = min(tune, tuneRows)
 	t.assign.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
 	if t.on != nil && t.on.All != nil {
 		o.AllVectors = int64(len(t.on.All))

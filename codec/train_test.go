@@ -48,6 +48,35 @@ func TestRules(t *testing.T) {
 	require.Equal(t, 1+int(16*math.Sqrt(120e6)), SampleDocs(1_000_000))
 }
 
+// Vectors that come later are farther from centroids than those that made them: levels that were fitted to
+// vectors held out encode them better.
+func TestTrainHoldsOut(t *testing.T) {
+	const dim, n = 32, 4096
+	x := clustered(2*n, dim, 300, 0.9, 3)
+	later := x[n*dim:]
+	sumSq := map[int]float64{}
+	for _, every := range []int{0, 8} {
+		c, r := mustTrain(t, x[:n*dim], dim, TrainOptions{K: 512, Nbits: 4, Seed: 1, HeldOut: every})
+		sumSq[every] = encode(t, c, later, 0).SumSq
+		if every > 0 {
+			require.Equal(t, n-n/every, r.Points)
+			require.Equal(t, n/every, r.TuneVectors)
+		}
+	}
+	require.Less(t, sumSq[8], sumSq[0])
+
+	rows := shuffled(64, 1)
+	moved := holdOut(rows, 8)
+	require.ElementsMatch(t, rows, moved)
+	require.ElementsMatch(t, []uint32{7, 15, 23, 31, 39, 47, 55, 63}, moved[56:])
+	_, r := mustTrain(t, x[:7*dim], dim, TrainOptions{K: 2, HeldOut: 8})
+	require.Equal(t, 7, r.Points, "too few to hold any out")
+	for _, every := range []int{-1, 1} {
+		_, _, err := Train(t.Context(), x, dim, TrainOptions{HeldOut: every})
+		require.ErrorIs(t, err, ErrShape)
+	}
+}
+
 func TestTrainIsTheSameForAnyThreadCount(t *testing.T) {
 	x := clustered(3000, 24, 40, 0.7, 1)
 	for i := range 24 {

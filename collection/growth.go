@@ -75,6 +75,15 @@ type Training struct {
 	Seed      uint64
 }
 
+// HeldOut is how many vectors there are for each that centroids are not trained on, so that step and scales suit
+// documents that come later; 0: they are trained on all. See [codec.TrainOptions].
+func (t *Training) HeldOut() int {
+	if t.Stage == StageGrowing {
+		return 8
+	}
+	return 0
+}
+
 // Codec is the one of a training that needs no documents; nil for the others.
 func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	if t.Stage != StageFlat {
@@ -207,5 +216,5 @@ func (g Growth) First(src vectors.Source, dim int, cfg Config) (*index.BuildOpti
 	}
 	t := g.Training(tokens, cfg)
 	fixed, err := t.Codec(cmp.Or(src.Dim(), dim, noDim))
-	return &index.BuildOptions{Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed, Codec: fixed}, err
+	return &index.BuildOptions{Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Codec: fixed}, err
 }

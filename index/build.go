@@ -29,6 +29,9 @@ type BuildOptions struct {
 	// ColBERT's rule, and a last round over as many of the others as k-means makes
 	// use of, which are not held in memory. The memory budget may allow less.
 	SampleDocs int
+	// HeldOut, where not 0, keeps one in so many tokens of the sample from k-means, for an index that will get
+	// most of its documents later: see [codec.TrainOptions]. There is no last round over others, then.
+	HeldOut int
 	// Iterations of k-means; 0: 4.
 	Iterations int
 	// Seed decides every random choice. The same seed, input and options give
@@ -145,6 +148,9 @@ func (o *BuildOptions) validate() error {
 	}
 	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
 		bad("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
+	}
+	if o.HeldOut < 0 || o.HeldOut == 1 {
+		bad("one in %d tokens held out", o.HeldOut)
 	}
 	if err := o.Model.Validate(); err != nil {
 		bad("%v", err)

@@ -24,11 +24,11 @@ type RetrainOptions struct {
 	Vectors vectors.Source
 	// Nbits, where not 0, is another number of residual bits than the index has.
 	Nbits int
-	// Centroids, Iterations, Seed and Codec as for Build. An index that has never had a token gets the
+	// Centroids, HeldOut, Iterations, Seed and Codec as for Build. An index that has never had a token gets the
 	// dimension of the codec.
-	Centroids, Iterations int
-	Seed                  uint64
-	Codec                 *codec.Quantizer
+	Centroids, HeldOut, Iterations int
+	Seed                           uint64
+	Codec                          *codec.Quantizer
 	// Like, where set, is another index, or a file of a codec alone ([Train]): its codec is
 	// used, and nothing is trained. An index without tokens can be encoded with it too.
 	Like *Snapshot
@@ -136,7 +136,7 @@ func (r *retraining) prepare() error {
 		o.Codec, o.Nbits, o.Centroids = o.Like.Quantizer(), h.Nbits, h.Centroids
 	}
 	r.build = BuildOptions{
-		Nbits: o.Nbits, Centroids: o.Centroids, Iterations: o.Iterations, Seed: o.Seed,
+		Nbits: o.Nbits, Centroids: o.Centroids, HeldOut: o.HeldOut, Iterations: o.Iterations, Seed: o.Seed,
 		Threads: o.Threads, Memory: o.Memory, Progress: o.Progress,
 	}
 	return r.build.validate()

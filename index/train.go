@@ -26,12 +26,12 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 	picked := chooseSample(src, tokens, limit, rows, o)
 	r.SampleDocs = picked.docs()
 	to := codec.TrainOptions{
-		K: k, Nbits: o.Nbits, Iterations: o.Iterations, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
+		K: k, Nbits: o.Nbits, Iterations: o.Iterations, HeldOut: o.HeldOut, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
 		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
 	}
 	useful := float64(k) * maxPointsPerCentroid
 	all := chooseSample(src, tokens, useful, useful, o)
-	if o.SampleDocs != 0 || !all.more(picked) {
+	if o.SampleDocs != 0 || o.HeldOut != 0 || !all.more(picked) {
 		all = nil
 	}
 	if o.Progress != nil {

@@ -183,8 +183,8 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	defer remove()
 	path := filepath.Join(dir, "codec.plaid")
 	_, err = index.Train(ctx, path, src, &index.BuildOptions{
-		Nbits: t.Nbits, Centroids: int(min(k, most)), SampleDocs: max(len(docs), 1), Seed: t.Seed, Model: now.Model,
-		Threads: max(o.Threads/2, 1), Memory: o.Memory, Backend: o.Backend, Logger: c.log,
+		Nbits: t.Nbits, Centroids: int(min(k, most)), SampleDocs: max(len(docs), 1), HeldOut: t.HeldOut(),
+		Seed: t.Seed, Model: now.Model, Threads: max(o.Threads/2, 1), Memory: o.Memory, Backend: o.Backend, Logger: c.log,
 	})
 	if err != nil {
 		return nil, err

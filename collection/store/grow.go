@@ -252,7 +252,7 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 		return nil, nil
 	}
 	ro := &index.RetrainOptions{
-		Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed, Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
+		Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
 	}
 	if ro.Codec, err = t.Codec(h.Dim); err != nil {
 		return nil, err
