@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, PageModel, Region, RequestError, _build, _images, _page_model, delete_index
+from plaid_ir import Index, PageModel, Region, RequestError, _build, _images, _page_model
 from plaid_ir._binary import find_binary
 from plaid_ir._heatmap import as_html, best_region
 
@@ -287,30 +287,6 @@ class HeatMaps(unittest.TestCase):
             index.add_documents(["b", "c"], [np.eye(8)] * 2, [{"image": "../../etc/passwd", "grid": [2, 2]}, {}])
             self.assertIsNone(index.explain("b", np.eye(8)[[2]]).picture)
             self.assertIsNone(index.explain("c", np.eye(8)[[2]]).region)
-
-
-@needs_pillow
-class Deleting(Folder):
-    def test_pictures_go_with_their_pages(self) -> None:
-        ids = ["a#1", "a#2", "b", "c"]
-        with Index("indexes", "docs") as index:
-            kept = index._connection.pictures
-            assert kept is not None
-            index.add_documents(ids, [np.eye(4)] * 4, [{"image": kept.keep(i, picture()), "n": n} for n, i in enumerate(ids)])
-            own = self.write("indexes/.images/docs/own.jpg", b"")
-
-            def there() -> set[str]:
-                return {i for i in ids if kept.find(_images._picture_name(i))}
-
-            self.assertEqual((index.delete(where="n = 1"), there()), (1, {"a#1", "b", "c"}))
-            self.assertEqual((index.delete(["b", "nobody"]), there()), (1, {"a#1", "c"}))
-            index.remove_documents("c")
-            self.assertEqual(there(), {"a#1"})
-            with self.assertRaises(RequestError):
-                index.delete(where="nope = 1")
-            self.assertTrue(there() and os.path.exists(own))
-        delete_index("docs", "indexes")
-        self.assertFalse(os.path.exists("indexes/.images/docs"))
 
 
 class Models(unittest.TestCase):

@@ -207,8 +207,8 @@ class PlaidVectorStore(VectorStore):
         ids: list[str] | None = None,
         **kwargs: Any,
     ) -> PlaidVectorStore:
-        """A store of texts. ``embedding`` is not used. The keywords are those of `Index`, or ``index``: an open one, and
-        those of `Index.add_texts`, such as ``window``."""
+        """A store of texts. ``embedding`` is not used. The keywords are those of `Index`, or ``index``: an open one,
+        and those of `Index.add_texts`, such as ``window``."""
         index = kwargs.pop("index", None)
         options = {name: kwargs.pop(name) for name in list(kwargs) if name in _ADD_OPTIONS}
         if index is not None and kwargs:
