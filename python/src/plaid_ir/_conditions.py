@@ -17,15 +17,13 @@ import numpy as np
 
 from ._arrays import to_json
 from ._metadata import json_key, to_json_value
-from ._tables import items_of
+from ._tables import is_several, item_of, items_of
 
 #: A condition: ``"year >= 2000"``, ``"year >= ?"`` with parameters, or fields and their values or tests.
 Where: TypeAlias = Union[str, Mapping[str, Any]]
 
 #: How deep conditions nest, as in the engine.
 _MAX_DEPTH = 200
-#: Types of several values.
-_LISTS = (list, tuple, set, frozenset, range, KeysView, ValuesView, np.ndarray)
 #: The numbers of a range. Every one is a parameter.
 _MAX_RANGE = 100_000
 #: An element of an array in JSON, and an array.
@@ -108,9 +106,10 @@ def _null(name: str) -> _Test:
 
 
 def _value(value: Any, place: str) -> Any:
+    value = item_of(value)
     if isinstance(value, Mapping):
         raise TypeError(f"{place} is a dictionary; want a value")
-    if not isinstance(value, (str, *_LISTS)) and (hasattr(value, "__iter__") or callable(value)):
+    if not isinstance(value, str) and not is_several(value) and (hasattr(value, "__iter__") or callable(value)):
         raise TypeError(f"{place} is of type {type(value).__name__}; want a value, or a list of values")
     several = isinstance(value, (range, KeysView, ValuesView))
     made = to_json_value(list(cast("Iterable[Any]", value)) if several else value, place)
@@ -133,13 +132,8 @@ def _text(value: Any, place: str) -> str:
     return str.__str__(value)
 
 
-def _is_list(value: Any) -> bool:
-    """Reports whether something is several values: a list or the like, or a column of a table."""
-    return isinstance(value, _LISTS) or hasattr(value, "to_pylist") or hasattr(value, "to_list")
-
-
 def _items(value: Any, place: str) -> list[Any]:
-    if not _is_list(value):
+    if not is_several(value):
         raise TypeError(f"{place} is of type {type(value).__name__}; want a list")
     if isinstance(value, range) and len(value) > _MAX_RANGE:
         raise ValueError(
@@ -151,7 +145,7 @@ def _items(value: Any, place: str) -> list[Any]:
 def _equal(name: str, value: Any, place: str) -> _Condition:
     if value is None:
         return _null(name)
-    made = _value(_items(value, place) if _is_list(value) else value, place)
+    made = _value(_items(value, place) if is_several(value) else value, place)
     return _test(name, "= ?", to_json(made).decode() if isinstance(made, list) else made)
 
 
@@ -298,8 +292,9 @@ def _nested(given: Any, place: str, depth: int) -> _Condition:
 
 
 def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
+    value = item_of(value)
     if not isinstance(value, Mapping):
-        return (_within if _is_list(value) else _equal)(name, value, place)
+        return (_within if is_several(value) else _equal)(name, value, place)
     _check_depth(depth, "where")
     tests = cast("Mapping[Any, Any]", cast("object", value))
     parts: list[_Condition] = []
@@ -334,7 +329,7 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
         if not where.strip():
             raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
         for i, p in enumerate(values):
-            if isinstance(p, Mapping) or _is_list(p):
+            if isinstance(p, Mapping) or is_several(p):
                 kind = type(cast("object", p)).__name__
                 raise TypeError(
                     f"parameter {i} is of type {kind}; want one value for each ? (IN takes as many ? as values)"
@@ -351,7 +346,7 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
 def _parameters(given: Any) -> list[Any]:
     if isinstance(given, (str, bytes)):
         raise TypeError("parameters is one text; want a list, with a value for each ?")
-    if isinstance(given, (Mapping, set, frozenset)) or not _is_list(given):
+    if isinstance(given, (Mapping, set, frozenset)) or not is_several(given):
         kind = type(cast("object", given)).__name__
         raise TypeError(f"parameters is of type {kind}; want a list, with a value for each ?")
     return list(cast("Iterable[Any]", items_of(given, "parameters")))

@@ -22,7 +22,7 @@ from ._images import PICTURES_FOLDER, Pictures
 from ._model import find_model
 from ._page_model import PageModel
 from ._service import Service, cache_of, is_store
-from ._tables import items_of
+from ._tables import item_of, items_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 _PREFER = "return=representation"
@@ -214,6 +214,8 @@ class Connection:
             ids = [ids]
         names: list[str] = []
         for n, i in enumerate(several(items_of(ids, what), what, "ids")):
+            if not isinstance(i, (str, int, np.integer)):
+                i = item_of(i)
             if self.id_type is str and isinstance(i, str):
                 names.append(str(i))
             elif self.id_type is int and isinstance(i, (int, np.integer)) and not isinstance(i, bool):

@@ -359,6 +359,13 @@ def _check_size(size: tuple[int, int], place: str) -> None:
         raise ValueError(f"{place}: the picture has {width} × {height} pixels; 1 to {MAX_PIXELS} are possible")
 
 
+def _picture_name(id: str) -> str:
+    """The path of the picture of a page in the folder of its index."""
+    code = hashlib.sha256(id.encode(errors="surrogatepass")).hexdigest()[:12]
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", id).strip("-.")[-60:].strip("-.")
+    return f"{code[:2]}/{words}-{code}.jpg" if words else f"{code[:2]}/{code}.jpg"
+
+
 class Pictures:
     """The folder with the pictures of the pages of an index, as ``plaid serve --images`` reads it: in a folder of the
     name of the index."""
@@ -370,9 +377,7 @@ class Pictures:
     def keep(self, id: str, picture: Any) -> str:
         """Stores the picture of a page, and returns the path that its metadata name. A page of the same id loses its
         own."""
-        code = hashlib.sha256(id.encode(errors="surrogatepass")).hexdigest()[:12]
-        words = re.sub(r"[^A-Za-z0-9._-]+", "-", id).strip("-.")[-60:].strip("-.")
-        name = f"{code[:2]}/{words}-{code}.jpg" if words else f"{code[:2]}/{code}.jpg"
+        name = _picture_name(id)
         path = os.path.join(self._own, *name.split("/"))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         small = picture.copy()
@@ -387,6 +392,16 @@ class Pictures:
                 os.unlink(temporary)
             raise
         return name
+
+    def are_kept(self) -> bool:
+        """Reports whether there may be pictures."""
+        return os.path.isdir(self._own)
+
+    def discard(self, ids: Iterable[str]) -> None:
+        """Removes the pictures of pages that `keep` has stored."""
+        for id in ids:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._own, *_picture_name(id).split("/")))
 
     def remove(self) -> None:
         """Removes the pictures of all pages."""

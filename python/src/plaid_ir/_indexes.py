@@ -61,7 +61,7 @@ def delete_index(
     url: str | None = None,
     token: str | None = None,
 ) -> bool:
-    """Removes an index and all that is in it.
+    """Removes an index and all that is in it, with the pictures of pages in the folder of the indexes.
 
     Parameters
     ----------
@@ -77,4 +77,6 @@ def delete_index(
     """
     text(index_name, "index_name")
     with contextlib.closing(_connect(index_folder, url, token, index_name, False)) as connection:
-        return bool(connection.change("DELETE", connection.path)["deleted"])
+        deleted = bool(connection.change("DELETE", connection.path)["deleted"])
+        connection.use_pictures(None, override=True)
+        return deleted

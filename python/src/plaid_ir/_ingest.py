@@ -28,6 +28,8 @@ from ._documents import (
     checked_texts,
     document_batches,
     encode,
+    fetch_ids,
+    fetch_metadata,
     id_batches,
     send_texts,
     send_vectors,
@@ -251,7 +253,20 @@ def parting(window: int | None, overlap: int, by: str, text_field: str) -> dict[
 
 
 def delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
-    """Removes the documents of ids, or those that a condition and its parameters choose. Returns their number."""
+    """Removes the documents of ids, or those that a condition and its parameters choose, and the pictures of pages.
+    Returns their number."""
+    pictures = connection.pictures
+    if pictures is None or connection.read_only or not pictures.are_kept():
+        return _delete(connection, chosen)
+    names = list(fetch_ids(connection, chosen)) if isinstance(chosen, tuple) else chosen
+    removed = _delete(connection, chosen)
+    # Another process may have changed or added some meanwhile.
+    stay = {row["_id"] for row in fetch_metadata(connection, names)}
+    pictures.discard(name for name in names if name not in stay)
+    return removed
+
+
+def _delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
     path = connection.path + "/documents"
     if isinstance(chosen, tuple):
         return int(connection.change("DELETE", path, {"condition": chosen[0], "parameters": chosen[1]})["deleted"])

@@ -19,7 +19,7 @@ from ._errors import EmptyIndexError
 from ._metadata import own_fields
 from ._results import Documents, Facets
 from ._search import filter_fields
-from ._tables import items_of
+from ._tables import is_several, items_of
 
 IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
 IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
@@ -52,7 +52,7 @@ class StoredDocuments:
         """
         given: Any = several(items_of(documents_ids, "documents_ids"), "documents_ids", "ids, or of lists of ids")
         given = list(given)
-        nested = len(given) > 0 and isinstance(given[0], (list, tuple, set, frozenset, np.ndarray))
+        nested = len(given) > 0 and is_several(given[0])
         to_names = self._connection.to_names
         lists = [to_names(ids, "documents_ids") for ids in given] if nested else [to_names(given, "documents_ids")]
         names = list(dict.fromkeys(i for ids in lists for i in ids))

@@ -16,7 +16,7 @@ from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
 from ._metadata import own_fields
 from ._results import Explanation, Hits, Passage, Results, spans_of
-from ._tables import item_of, items_of, vectors_of
+from ._tables import is_several, item_of, items_of, vectors_of
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
 Query = Union[str, MatrixLike]
@@ -90,7 +90,7 @@ def search(
     if subset is not None:
         given: Any = items_of(subset, "subset")
         subset = [given] if isinstance(given, (str, int)) else list(several(given, "subset", "ids"))
-        if len(subset) and isinstance(subset[0], (list, tuple, set, frozenset, np.ndarray)):
+        if len(subset) and is_several(subset[0]):
             subsets = [connection.to_names(s, "subset") for s in subset]
             if len(subsets) != len(queries):
                 raise ValueError(

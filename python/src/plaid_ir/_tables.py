@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any, Iterable, Iterator, Mapping, cast
+from typing import Any, Iterable, Iterator, KeysView, Mapping, ValuesView, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import numpy.typing as npt
 _CHUNK = 1024
 #: Whole numbers up to this one are exact as floats.
 _MAX_WHOLE = 2.0**53
+#: Types of several values that are no column.
+_SEVERAL = (list, tuple, set, frozenset, range, KeysView, ValuesView, np.ndarray)
 #: Types of Arrow's arrays that have a list in each row.
 _LISTS = ("ListArray", "LargeListArray", "FixedSizeListArray", "ListViewArray", "LargeListViewArray")
 
@@ -97,7 +99,8 @@ class _Rows:
         whole = [_is_whole(self._table.iloc[:, j]) for j in range(len(self._names))] if self._kind == "pandas" else []
         for begin in range(0, len(self), _CHUNK):
             if self._kind == "pyarrow":
-                yield from self._table.slice(begin, _CHUNK).to_pylist()
+                # A slice of a table without columns has as many rows as it was asked for.
+                yield from self._table.slice(begin, min(_CHUNK, len(self) - begin)).to_pylist()
                 continue
             part = self._table.iloc[begin : begin + _CHUNK]
             columns: list[list[Any]] = [part.iloc[:, j].tolist() for j in range(len(self._names))]
@@ -149,8 +152,10 @@ def items_of(column: Any, what: str) -> Any:
     if isinstance(column, (list, tuple)):
         items: list[Any] = cast("Any", column)
         return [item_of(v) for v in items] if items and item_of(items[0]) is not items[0] else items
-    if isinstance(column, str) or type(column) is np.ndarray:
+    if isinstance(column, str):
         return column
+    if type(column) is np.ndarray:
+        return cast("Any", column if column.ndim else [column.item()])
     if _table_of(column) is not None:
         raise TypeError(f"{what} is a table; want one of its columns")
     if hasattr(column, "as_py") or hasattr(column, "detach"):
@@ -162,6 +167,16 @@ def items_of(column: Any, what: str) -> Any:
         if hasattr(column, method):
             return getattr(column, method)()
     return column
+
+
+def is_several(value: Any) -> bool:
+    """Reports whether something is several values: a list or the like, a column of a table, or a tensor."""
+    return (
+        isinstance(value, _SEVERAL)
+        or hasattr(value, "to_pylist")
+        or hasattr(value, "to_list")
+        or hasattr(value, "detach") and value.ndim > 0
+    )  # fmt: skip
 
 
 def item_of(value: Any) -> Any:

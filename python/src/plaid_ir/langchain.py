@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -22,6 +23,8 @@ from ._tables import items_of, rows_of
 
 #: The key of the metadata that has the text of a document.
 TEXT = "page_content"
+#: Keywords of `Index.add_texts` that `PlaidVectorStore.from_texts` passes on.
+_ADD_OPTIONS = frozenset(inspect.signature(Index.add_texts).parameters) - {"self", "texts", "ids", "metadata"}
 
 
 def _document(id: Any, metadata: Mapping[str, Any]) -> Document:
@@ -78,13 +81,13 @@ class PlaidVectorStore(VectorStore):
         names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else items_of(ids, "ids"))]
         rows: list[dict[str, Any]] = [{} for _ in texts]
         if metadatas is not None:
-            rows = [{} if is_missing(m) else dict(m) for m in rows_of(metadatas)]
+            rows = [{} if is_missing(m) else m for m in rows_of(metadatas)]
         for i, row in enumerate(rows):
-            if TEXT in row:
+            if isinstance(row, Mapping) and TEXT in row:
                 raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
         if texts:
             self.index.add_texts(texts, names, rows, text_field=TEXT, **kwargs)
-        return names
+        return list(map(str, names))
 
     def delete(self, ids: list[str] | None = None, *, filter: Where | None = None, **kwargs: Any) -> bool | None:
         """Removes documents by id, or those of a filter; without any arguments all documents."""
@@ -203,10 +206,20 @@ class PlaidVectorStore(VectorStore):
         ids: list[str] | None = None,
         **kwargs: Any,
     ) -> PlaidVectorStore:
-        """A store of texts. ``embedding`` is not used. The keywords are those of `Index`, or ``index``: an open one."""
+        """A store of texts. ``embedding`` is not used. The keywords are those of `Index`, or ``index``: an open one,
+        and those of `Index.add_texts`, such as ``window``."""
         index = kwargs.pop("index", None)
-        store = cls(Index(**kwargs) if index is None else index)  # an empty index is false
-        store.add_texts(texts, metadatas, ids=ids)
+        options = {name: kwargs.pop(name) for name in list(kwargs) if name in _ADD_OPTIONS}
+        if index is not None and kwargs:
+            raise TypeError(f"an index that is open takes no {', '.join(kwargs)}")
+        opened = Index(**kwargs) if index is None else index
+        try:
+            store = cls(opened)
+            store.add_texts(texts, metadatas, ids=ids, **options)
+        except BaseException:
+            if index is None:
+                opened.close()
+            raise
         return store
 
 

@@ -168,6 +168,8 @@ class PlaidVectorStore(BasePydanticVectorStore):
             values: list[Any] = [*query.doc_ids]
             chosen = (made_of, values) if chosen is None else (f"{made_of} AND ({chosen[0]})", values + chosen[1])
         if chosen is not None:
+            if kwargs.get("where"):
+                raise ValueError("there are filters and a condition (where): want one of the two")
             options["where"], options["parameters"] = chosen
         if query.node_ids:
             options["subset"] = query.node_ids
@@ -270,7 +272,7 @@ class PlaidRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field
         self.options = dict(options or {})
-        chosen = of_llama_index(filters)
+        chosen = of_llama_index(filters, _name)
         if chosen is not None:
             if self.options.get("where"):
                 raise ValueError("there are filters and a condition (where): want one of the two")

@@ -49,6 +49,19 @@ class TestLangChainRetriever(RetrieversIntegrationTests):
         return "when do dogs bark?"
 
 
+def test_langchain_store_of_texts(folder: str) -> None:
+    place: dict[str, Any] = {"index_folder": folder, "model": MODEL, "override": True}
+    with PlaidVectorStore.from_texts(TEXTS, ids=["a", "b", "c"], index_name="made", window=4, overlap=1, **place).index as made:
+        assert made.stats()["passages"] > 3 == len(made)
+        store = PlaidVectorStore.from_texts(["x"], index=made, window=4)
+        with pytest.raises(TypeError, match="an index that is open takes no index_folder"):
+            PlaidVectorStore.from_texts(["x"], index=made, index_folder=folder)
+        with pytest.raises(TypeError, match="^row 1: .* is a int; want a dictionary"):
+            store.add_texts(["x", "y"], [{}, 1])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="nonsense"):
+        PlaidVectorStore.from_texts(TEXTS, index_name="other", nonsense=1, **place)
+
+
 def test_langchain_filters(index: Index) -> None:
     store = PlaidVectorStore(index)
     assert store.similarity_search("cats", filter={"page": 1}) == []  # nothing is there yet

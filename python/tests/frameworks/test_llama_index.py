@@ -231,6 +231,10 @@ def test_vector_store_index(store: PlaidVectorStore, tmp_path: Any) -> None:
 
 def test_a_retriever_reads_what_a_store_has_written(filled: PlaidVectorStore) -> None:
     (found,) = PlaidRetriever(filled.client, similarity_top_k=1).retrieve(TEXTS[1])
+    made_of = PlaidRetriever(filled.client, filters=filters(one("ref_doc_id", "others"))).retrieve("cats")
+    assert [n.node.node_id for n in made_of] == ["bird"]
+    with pytest.raises(ValueError, match="want one of the two"):
+        filled.query(asked(filters=filters(one("year", 2019))), where="year = 2020")
     assert found.node == plain(NODES[1])
 
 

@@ -295,6 +295,47 @@ def test_columns_of_every_type() -> None:
     assert made[1].to_polars()["token_scores"].to_list() == [[[1.0], [1.0]], [[1.0, 1.0], [1.0, 1.0]]]
 
 
+class Tensor:
+    """As much of a tensor as ids and conditions need."""
+
+    def __init__(self, numbers: Any) -> None:
+        self.numbers = np.asarray(numbers)
+        self.ndim = self.numbers.ndim
+
+    def detach(self) -> Any:
+        return self
+
+    def tolist(self) -> Any:
+        return self.numbers.tolist()
+
+    item = tolist
+
+    def __iter__(self) -> Any:
+        return map(Tensor, self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, i: int) -> Any:
+        return Tensor(self.numbers[i])
+
+
+def test_tensors_and_scalars_are_values() -> None:
+    table = pyarrow.table({"n": [1, 2, 3]})
+    with Index(None, id_type=int) as index:
+        index.add_documents([1, 2, 3], [np.eye(4)] * 3, table)
+        for given, want in ((np.array(2), [2]), ([2, pyarrow.scalar(3)], [2, 3]), ([1, Tensor(2)], [1, 2]), (Tensor([1, 2]), [1, 2])):
+            assert index.get(given).ids == want
+        for subset in ([Tensor([1]), Tensor([2])], [polars.Series([1]), pyarrow.array([2])], [range(1, 2), range(2, 3)]):
+            found = index.search_batch([np.eye(4)] * 2, subset=subset)
+            assert [[hit["id"] for hit in hits] for hits in found] == [[1], [2]]
+        for where in ({"n": Tensor([1, 2])}, {"n": {"$in": Tensor([1, 2])}}, {"n": {"$lt": Tensor(3)}}, {"n": {"$lt": pyarrow.scalar(3)}}):
+            assert index.ids(where) == [1, 2]
+        assert index.ids("n = ? OR n = ?", Tensor([1, 2])) == [1, 2]
+        index.add_documents([1, 2, 3], [np.eye(4)] * 3, table.select([]))
+        assert index.get([1, 2, 3]) == [{}, {}, {}]
+
+
 def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with Index(None) as index:
         index.add_documents([str(i) for i in range(7)], [np.eye(4)] * 7, batch_size=3, progress=True)
