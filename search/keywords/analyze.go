@@ -13,6 +13,7 @@ import (
 	"github.com/blevesearch/snowballstem/english"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -330,8 +331,8 @@ var englishStopWords = func() map[string]bool {
 //	other text    the text
 //	other bytes   nothing
 //
-// A field is a name, or a path of names with dots between them; lists add nothing to
-// a path.
+// A field is one of conditions: see [condition.Field]. A path leads through objects, keys with
+// dots and arrays of objects, whatever the case of ASCII letters.
 func values(dst []string, payload []byte, fields []string) []string {
 	switch {
 	case !utf8.Valid(payload):
@@ -370,7 +371,11 @@ func (w *walker) value(path []string, wanted bool) bool {
 			inside := wanted
 			if t == '{' {
 				name, _ := w.Token()
-				path[len(path)-1], _ = name.(string)
+				key, _ := name.(string)
+				if len(w.fields) > 0 {
+					key = condition.Fold(key)
+				}
+				path[len(path)-1] = key
 				inside = w.wanted(path)
 			}
 			if !w.value(path, inside) {

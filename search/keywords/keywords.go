@@ -36,11 +36,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -73,8 +75,8 @@ type Settings struct {
 	Tokenizer string `json:"tokenizer"`            // Unicode61 ("") or Trigram
 	Stemmer   string `json:"stemmer,omitempty"`    // "": none; or English
 	StopWords string `json:"stop_words,omitempty"` // "": none; or English
-	// Fields are the ones of JSON objects that are searched, nested ones with dots
-	// ("author.name"); none: all values.
+	// Fields are the ones of JSON objects that are searched, named as in conditions
+	// ("author.name"; the quotes of "publication date" may be left out); none: all values.
 	Fields []string `json:"fields,omitempty"`
 	// IDs has the ids of documents searched beside their payloads, whatever Fields are.
 	IDs bool `json:"ids,omitempty"`
@@ -98,6 +100,13 @@ func (s Settings) Check() (Settings, error) {
 		return s, fmt.Errorf("%w: a field without name", ErrOption)
 	}
 	s.Fields = slices.Clone(s.Fields)
+	for i, name := range s.Fields {
+		f, err := condition.ParseField(name)
+		if err != nil { // a key that a condition has in quotes
+			f = condition.MakeField(name)
+		}
+		s.Fields[i] = strings.Join(f.Keys(), ".")
+	}
 	return s, nil
 }
 

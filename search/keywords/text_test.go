@@ -49,6 +49,20 @@ func terms(s Settings, text string) string {
 	return strings.Join(out, " ")
 }
 
+// Fields have one rule, that of conditions.
+func TestFieldsAreThoseOfConditions(t *testing.T) {
+	payload := []byte(`{"Author": {"NAME": "one"}, "author.name": ["two"], "authors": [{"Name": "three"}],
+		"Publication Date": "four", "in": "five", "É": "six"}`)
+	for field, want := range map[string][]string{
+		"author.name": {"one", "two"}, `"Author.Name"`: {"one", "two"}, "AUTHORS.name": {"three"}, "authors": {"three"},
+		"publication date": {"four"}, `"Publication Date"`: {"four"}, "in": {"five"}, `"in"`: {"five"}, "É": {"six"}, "é": nil,
+	} {
+		s, err := Settings{Fields: []string{field}}.Check()
+		require.NoError(t, err)
+		require.Equal(t, want, values(nil, payload, s.Fields), field)
+	}
+}
+
 func TestWordsOfTexts(t *testing.T) {
 	words := Settings{Tokenizer: Unicode61}
 	stemmed := Settings{Tokenizer: Unicode61, Stemmer: English, StopWords: English}

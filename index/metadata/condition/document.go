@@ -143,7 +143,7 @@ func readObject(e *Evaluation, raw []byte) object {
 		if end = valueEnd(e, raw, at); end == len(raw) || e.ended(1) {
 			return nil
 		}
-		o = append(o, member{folded: fold(key), key: key, raw: raw[at:end:end]})
+		o = append(o, member{folded: Fold(key), key: key, raw: raw[at:end:end]})
 		if at = skipSpace(raw, end); raw[at] == ',' {
 			at = skipSpace(raw, at+1)
 		}

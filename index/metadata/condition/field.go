@@ -19,7 +19,7 @@ const (
 // MakeField is the field that keys lead to.
 func MakeField(keys ...string) Field {
 	if len(keys) == 1 {
-		if key := fold(keys[0]); plainName(key) {
+		if key := Fold(keys[0]); plainName(key) {
 			return Field(key)
 		}
 	}
@@ -28,7 +28,7 @@ func MakeField(keys ...string) Field {
 		if i > 0 {
 			b.WriteByte('.')
 		}
-		key = fold(key)
+		key = Fold(key)
 		if plainName(key) {
 			b.WriteString(key)
 			continue
@@ -81,8 +81,8 @@ func (f Field) Keys() []string {
 	}
 }
 
-// fold is the lower case of ASCII, in which names are compared.
-func fold(s string) string {
+// Fold is the lower case of ASCII, in which names are compared.
+func Fold(s string) string {
 	for i := range len(s) {
 		if s[i] >= 'A' && s[i] <= 'Z' {
 			b := []byte(s)

@@ -150,3 +150,17 @@ func TestLongArrays(t *testing.T) {
 	require.Equal(t, "1", truth(t, strings.Repeat("a.", 999)+"a = 1", deep))
 	require.Equal(t, "n", truth(t, strings.Repeat("a.", 100_000)+"a = 1", deep))
 }
+
+// A list has one text, whatever its writer escaped; what needs an escape keeps it.
+func TestEscapesInTexts(t *testing.T) {
+	for raw, want := range map[string]string{
+		`["\u00e9", "\ud83d\ude00", "a\/b"]`:        `["é","😀","a/b"]`,
+		`{"\u00c9": "\u0022\u005c\u000a\n\\u00e9"}`: `{"É":"\u0022\u005c\u000a\n\\u00e9"}`,
+		`["\ud83d", "\ud83dx", "\ud83d\u0041"]`:     `["\ud83d","\ud83dx","\ud83dA"]`,
+	} {
+		want = strings.ReplaceAll(want, `\U0001F600`, "\U0001F600")
+		v, err := condition.ValueOf(json.RawMessage(raw))
+		require.NoError(t, err)
+		require.Equal(t, want, v.Text)
+	}
+}

@@ -39,7 +39,7 @@ func (f Fields) NullRemoves() Fields {
 func (f Fields) Validate() error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		folded := fold(key)
+		folded := Fold(key)
 		switch first, twice := seen[folded]; {
 		case twice:
 			return fmt.Errorf("fields %q and %q differ in case only", first, key)
@@ -72,15 +72,15 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 	}
 	was := &Document{raw: payload}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		own := was.object().member(fold(key))
-		if !was.find(fold(key), func(m *member) bool { return m == own }) {
+		own := was.object().member(Fold(key))
+		if !was.find(Fold(key), func(m *member) bool { return m == own }) {
 			first, _, _ := strings.Cut(key, ".")
 			return nil, fmt.Errorf("%w: %q is in %q", ErrNested, key, first)
 		}
 	}
 	left, removes := map[string]json.RawMessage{}, false
 	for key, value := range f {
-		left[fold(key)] = value
+		left[Fold(key)] = value
 		removes = removes || len(value) == 0
 	}
 	out := []byte{'{'}
@@ -91,7 +91,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		out = append(append(appendQuoted(out, key), ':'), value...)
 	}
 	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {
-		if updated, ok := left[fold(key)]; ok {
+		if updated, ok := left[Fold(key)]; ok {
 			value = updated
 		}
 		if len(value) > 0 {
@@ -103,7 +103,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		if len(f[key]) > 0 && was.object().member(fold(key)) == nil {
+		if len(f[key]) > 0 && was.object().member(Fold(key)) == nil {
 			add(key, f[key])
 		}
 	}

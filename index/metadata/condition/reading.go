@@ -3,6 +3,9 @@ package condition
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
@@ -72,7 +75,8 @@ func skipSpace(raw []byte, at int) int {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// compact is valid JSON without white space.
+// compact is valid JSON without white space, and without escapes of characters that need none:
+// a list has one text, whoever wrote it.
 func compact(e *Evaluation, raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	quoted, limit := false, readStep
@@ -86,6 +90,11 @@ func compact(e *Evaluation, raw []byte) []byte {
 		case c == '"':
 			quoted = !quoted
 		case c == '\\':
+			if r, size := unescaped(raw[at:]); size > 0 {
+				out = utf8.AppendRune(out, r)
+				at += size - 1
+				continue
+			}
 			out = append(out, c)
 			at++
 		case !quoted && isSpace(c):
@@ -94,6 +103,36 @@ func compact(e *Evaluation, raw []byte) []byte {
 		out = append(out, raw[at])
 	}
 	return out
+}
+
+// unescaped is the character of an escape that needs none, and the size of the escape; 0: there
+// is no such escape.
+func unescaped(raw []byte) (r rune, size int) {
+	if raw[1] == '/' {
+		return '/', 2
+	}
+	if r = escapedUnit(raw); r < ' ' || r == '"' || r == '\\' {
+		return 0, 0
+	}
+	if !utf16.IsSurrogate(r) {
+		return r, 6
+	}
+	if r = utf16.DecodeRune(r, escapedUnit(raw[6:])); r == utf8.RuneError {
+		return 0, 0
+	}
+	return r, 12
+}
+
+// escapedUnit is the unit of UTF-16 of an escape that raw begins with, -1 if it begins with none.
+func escapedUnit(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 // unquote is the text of a valid JSON string.
