@@ -96,9 +96,6 @@ func (r *restriction) allowed(q *request, v collection.View) (*search.Filter, er
 
 // selection are the documents that may answer.
 func (r *restriction) selection(q *request) (collection.Selection, error) {
-	if len(r.Parameters) > 0 && r.Condition == "" {
-		return collection.Selection{}, bad("filter_parameters without a filter_condition")
-	}
 	all, err := q.selected(r.Condition, r.Parameters)
 	if r.Subset != nil {
 		all.Numbers = documentIDs(*r.Subset)
@@ -121,7 +118,10 @@ var conditionParam = param{headerPref, "header", "handling=lenient: fields of th
 // selected are the documents that a condition is true of, which may have literals, and has
 // a value for each "?"; without one they are all.
 func (q *request) selected(text string, params parametersJSON) (s collection.Selection, err error) {
-	if text == "" {
+	switch {
+	case text == "" && len(params) > 0:
+		return s, bad("parameters without a condition")
+	case text == "":
 		return s, nil
 	}
 	e, err := condition.Parse(text)
