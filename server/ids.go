@@ -60,7 +60,7 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 				out.Next = d.Number
 				return nil
 			}
-			const each = 8 // bytes beside the id
+			const each = 8 // bytes an id takes besides its text
 			if err := q.spend(len(id) + each); err != nil {
 				return err
 			}

@@ -127,6 +127,8 @@ func (c *Collection) grow() {
 	if c.given != nil {
 		return // when, its program decides
 	}
+
+	// Is a training due, or advised?
 	v, err := c.View(c.alive)
 	if err != nil {
 		return
@@ -149,6 +151,8 @@ func (c *Collection) grow() {
 	if !due {
 		return
 	}
+
+	// It is the only one that growth begins, and ends with the collection.
 	ctx, done, err := c.aside(context.Background())
 	if err != nil {
 		return
@@ -164,6 +168,8 @@ func (c *Collection) grow() {
 	}
 	g.running, g.cancel = running, cancel
 	c.mu.Unlock()
+
+	// A failure is kept, so that it is not tried again at once.
 	go func() {
 		defer done()
 		var err error
@@ -356,9 +362,10 @@ func (w *worker) compact(ctx context.Context, o *opened) error {
 	return nil
 }
 
-// tidy rewrites the file of the index where a quarter of it is no longer in use, and so much that it pays: pages that
-// changes and merges have left free, and deleted documents in segments that are not merged yet. It is called
-// between requests; after a training that runs the file is another one. It ends with the collection.
+// tidy rewrites the file of the index if a quarter of it, and [Options.LeastWaste], are not in use: pages that
+// changes and merges have left free, and deleted documents in segments that are not merged yet. It runs between
+// requests, which wait for it, and is given up when the collection is closed. A training that runs writes another
+// file anyway.
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
 	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil || w.c.isTraining() {
