@@ -96,6 +96,9 @@ func (r *restriction) allowed(q *request, v collection.View) (*search.Filter, er
 
 // selection are the documents that may answer.
 func (r *restriction) selection(q *request) (collection.Selection, error) {
+	if len(r.Parameters) > 0 && r.Condition == "" {
+		return collection.Selection{}, bad("filter_parameters without a filter_condition")
+	}
 	all, err := q.selected(r.Condition, r.Parameters)
 	if r.Subset != nil {
 		all.Numbers = documentIDs(*r.Subset)
