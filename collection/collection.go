@@ -244,6 +244,8 @@ type Counts struct {
 	Failed    uint64 `json:"failed"`    // requests
 	Groups    uint64 `json:"groups"`    // transactions, about
 	Trainings uint64 `json:"trainings"`
+	// Compactions are those that the writer began by itself, and those that were asked for.
+	Compactions uint64 `json:"compactions"`
 	// Writing is the time of all that.
 	Writing time.Duration `json:"writing_ns"`
 }
@@ -257,6 +259,7 @@ func (c *Counts) Add(o Counts) {
 	c.Failed += o.Failed
 	c.Groups += o.Groups
 	c.Trainings += o.Trainings
+	c.Compactions += o.Compactions
 	c.Writing += o.Writing
 }
 

@@ -28,19 +28,6 @@ func poolingOf(b storage.Build) pooling {
 	return p
 }
 
-// grid is that of a page as it is stored, and how many rows and columns of the picture's
-// cells each of its cells has; side 0: cells cannot be told any more.
-func (p pooling) grid(g *vectors.Grid) (stored *vectors.Grid, side int) {
-	switch {
-	case p.n == 1:
-		return g, 1
-	case p.by == pool.Tiles:
-		side = pool.Side(p.n)
-		return g.Tiles(side), side
-	}
-	return nil, 0
-}
-
 // checkPage finds what is wrong with a payload of a document of which so many tokens are
 // stored, if that is a page.
 func (p pooling) checkPage(payload []byte, tokens int) error {
@@ -48,7 +35,7 @@ func (p pooling) checkPage(payload []byte, tokens int) error {
 	if err != nil || page == nil || page.Grid == nil {
 		return err
 	}
-	if stored, side := p.grid(page.Grid); side > 0 {
+	if stored, side := p.by.Grid(page.Grid, p.n); side > 0 {
 		return stored.Check(tokens)
 	}
 	return nil
@@ -77,7 +64,8 @@ func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
 // were pooled in a way that leaves none, and the error [vectors.ErrShape] where a document
 // of so many tokens has too few.
 func (s *Snapshot) Grid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
-	if stored, side = poolingOf(s.Header().Build).grid(page.Grid); side > 0 {
+	p := poolingOf(s.Header().Build)
+	if stored, side = p.by.Grid(page.Grid, p.n); side > 0 {
 		err = stored.Check(tokens)
 	}
 	return stored, side, err

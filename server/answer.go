@@ -50,7 +50,7 @@ func (q *request) answer(status int, v any) error {
 	return q.send(status, mediaJSON, text)
 }
 
-// toJSON is json.Marshal, but for answers that know better.
+// toJSON is json.Marshal, unless an answer has a faster way.
 func toJSON(v any) ([]byte, error) {
 	if a, ok := v.(interface{ toJSON() ([]byte, error) }); ok {
 		return a.toJSON()

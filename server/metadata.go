@@ -284,8 +284,6 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 		return out, bad("document_ids and a condition are given: want one of them")
 	case in.Limit != nil && *in.Limit < 0:
 		return out, bad("limit is %d; want no negative number", *in.Limit)
-	case in.Condition == "" && len(in.Parameters) > 0:
-		return out, bad("parameters without a condition")
 	}
 	limit := 0
 	if in.Limit != nil {
@@ -315,9 +313,6 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
 	if in.Condition == "" && in.IDs == nil {
 		return updatedMetadataOut{}, bad("condition is empty, and there are no ids")
-	}
-	if in.Condition == "" && len(in.Parameters) > 0 {
-		return updatedMetadataOut{}, bad("parameters without a condition")
 	}
 	for name := range in.Updates {
 		if strings.EqualFold(name, vectors.PassageField) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
@@ -376,9 +377,16 @@ func TestReadiness(t *testing.T) {
 	require.Equal(t, 200, s.send(t, "GET", "/livez", nil).status)
 	s.SetEncoder(words{})
 	require.Equal(t, 200, s.send(t, "GET", "/readyz", nil).status)
-	var h struct{ Model object }
+	var h struct {
+		Model object
+		Train int64 `json:"train_tokens"`
+	}
 	s.ok(t, 200, "GET", "/health", nil, &h)
 	require.Equal(t, "words", h.Model["name"])
+	require.EqualValues(t, 1<<16, h.Train)
+	set := startAt(t, openStore(t, &store.Options{Growth: collection.Growth{Flat: -1}}), nil, nil)
+	set.ok(t, 200, "GET", "/health", nil, &h)
+	require.EqualValues(t, 1, h.Train, "the first documents are trained on")
 	s.Drain()
 	s.refused(t, 503, server.CodeBusy, "GET", "/readyz", nil)
 	require.Equal(t, 200, s.send(t, "POST", "/encode", encoding).status)

@@ -35,6 +35,8 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 	if n == 1 {
 		return in.Metadata, nil
 	}
+
+	// The vectors as they were sent are checked: means hide what is wrong with some of them.
 	docs := make([]collection.Document, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
@@ -42,16 +44,19 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 	if err := addMetadata(docs, in.Metadata); err != nil {
 		return nil, err
 	}
-	if _, err := collection.CheckDocuments(docs, 0); err != nil { // of the vectors that were sent, not of their means
+	if _, err := collection.CheckDocuments(docs, 0); err != nil {
 		return nil, err
 	}
-	var total int64 // bytes of the vectors that are left, half of all at most
+
+	// What is left of the vectors takes half of their memory at most.
+	var total int64
 	for _, m := range matrices {
 		total += int64(len(m.Data)) * 2
 	}
 	if err := q.memory.take(q.ctx, total); err != nil {
 		return nil, err
 	}
+
 	metadata := slices.Clone(in.Metadata)
 	var p pool.Pooler
 	for i := range matrices {
@@ -77,7 +82,8 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 		}
 		m.Tokens = len(m.Data) / m.Dim
 		if page != nil && page.Grid != nil {
-			if metadata[i], err = withGrid(metadata[i], page.Grid, in.By, n); err != nil {
+			left, _ := in.By.Grid(page.Grid, n)
+			if metadata[i], err = withGrid(metadata[i], left); err != nil {
 				return nil, badDocument(i, err)
 			}
 		}
@@ -85,15 +91,15 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 	return metadata, nil
 }
 
-// withGrid is metadata with the grid of the vectors that pooling has left: none, unless it was by tiles.
-func withGrid(metadata json.RawMessage, grid *vectors.Grid, by pool.Method, n int) (json.RawMessage, error) {
+// withGrid returns metadata with another grid in place of its own; nil removes that.
+func withGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
 	out := []byte{'{'}
 	err := jsontext.Members(metadata, func(key string, value json.RawMessage) (err error) {
 		if key == vectors.GridField {
-			if by != pool.Tiles {
+			if grid == nil {
 				return nil
 			}
-			if value, err = json.Marshal(grid.Tiles(pool.Side(n))); err != nil {
+			if value, err = json.Marshal(grid); err != nil {
 				return err
 			}
 		}

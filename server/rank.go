@@ -121,7 +121,10 @@ var conditionParam = param{headerPref, "header", "handling=lenient: fields of th
 // selected are the documents that a condition is true of, which may have literals, and has
 // a value for each "?"; without one they are all.
 func (q *request) selected(text string, params parametersJSON) (s collection.Selection, err error) {
-	if text == "" {
+	switch {
+	case text == "" && len(params) > 0:
+		return s, bad("parameters without a condition")
+	case text == "":
 		return s, nil
 	}
 	e, err := condition.Parse(text)

@@ -51,12 +51,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var crashOptions = &Options{Growth: collection.Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1, Derive: DeriveKeywords(nil)}
+var crashOptions = &Options{
+	Growth: collection.Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1, Derive: DeriveKeywords(nil),
+	LeastWaste: 1, // compacts after every few changes
+}
 
 // crashOp is a request of a client to its own documents, or to a collection of its own.
 type crashOp struct {
 	Client  int
-	Kind    string // update, delete, metadata, declare, drop, retrain
+	Kind    string // update, delete, metadata, declare, drop, retrain, compact
 	IDs     []string
 	Version uint64
 }
@@ -106,6 +109,8 @@ func crashChild(dir string) error {
 					op.Kind = "metadata"
 				case n < 51: // others come by growth
 					op.Kind = "retrain"
+				case n < 52:
+					op.Kind = "compact"
 				case n < 60:
 					op.Kind, op.IDs = []string{"declare", "drop"}[rng.IntN(2)], []string{"own" + strconv.Itoa(client)}
 				}
@@ -146,6 +151,8 @@ func (op *crashOp) run(ctx context.Context, s *Store, c *Collection) (r collecti
 		if _, err = c.Retrain(ctx); err != nil && strings.Contains(err.Error(), "nothing to train on") {
 			err = nil
 		}
+	case "compact":
+		_, _, err = c.Compact(ctx)
 	case "declare":
 		if _, err = s.Declare(ctx, op.IDs[0], collection.Config{}); errors.Is(err, collection.ErrExists) {
 			err = nil

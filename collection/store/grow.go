@@ -127,6 +127,8 @@ func (c *Collection) grow() {
 	if c.given != nil {
 		return // when, its program decides
 	}
+
+	// Is a training due, or advised?
 	v, err := c.View(c.alive)
 	if err != nil {
 		return
@@ -149,6 +151,8 @@ func (c *Collection) grow() {
 	if !due {
 		return
 	}
+
+	// It is the only one that growth begins, and ends with the collection.
 	ctx, done, err := c.aside(context.Background())
 	if err != nil {
 		return
@@ -164,6 +168,8 @@ func (c *Collection) grow() {
 	}
 	g.running, g.cancel = running, cancel
 	c.mu.Unlock()
+
+	// A failure is kept, so that it is not tried again at once.
 	go func() {
 		defer done()
 		var err error
@@ -316,18 +322,19 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 }
 
 // Compact writes the index without what was deleted, with its segments merged into one. Searches go on, and
-// changes wait for it. It returns the bytes of the file before and after.
+// changes wait for it. When ctx or the collection ends, it is given up. It returns the bytes of the file before
+// and after.
 //
 // Errors: those of [Collection.View] and of [index.Index.Compact].
 func (c *Collection) Compact(ctx context.Context) (before, after int64, err error) {
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
+	r.act = func(context.Context) error {
 		o, err := c.work.nonEmpty()
 		if err != nil {
 			return err
 		}
 		before = c.size()
-		err = c.work.settle(ctx, o.ix.Compact(ctx, nil), nil)
+		err = c.work.compact(ctx, o)
 		after = c.size()
 		return err
 	}
@@ -337,9 +344,28 @@ func (c *Collection) Compact(ctx context.Context) (before, after int64, err erro
 	return before, after, nil
 }
 
-// tidy rewrites the file of the index where a quarter of it is no longer in use, and so much that it pays: pages that
-// changes and merges have left free, and deleted documents in segments that are not merged yet. It is called
-// between requests; after a training that runs the file is another one.
+func (w *worker) compact(ctx context.Context, o *opened) error {
+	within, done, err := w.c.aside(ctx)
+	if err != nil {
+		return err
+	}
+	if err = o.ix.Compact(within, nil); errors.Is(err, context.Canceled) {
+		err = context.Cause(within)
+	}
+	done()
+	if err = w.settle(context.Background(), err, nil); err != nil {
+		return err
+	}
+	w.c.mu.Lock()
+	w.c.counts.Compactions++
+	w.c.mu.Unlock()
+	return nil
+}
+
+// tidy rewrites the file of the index if a quarter of it, and [Options.LeastWaste], are not in use: pages that
+// changes and merges have left free, and deleted documents in segments that are not merged yet. It runs between
+// requests, which wait for it, and is given up when the collection is closed. A training that runs writes another
+// file anyway.
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
 	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil || w.c.isTraining() {
@@ -353,18 +379,20 @@ func (w *worker) tidy(ctx context.Context) {
 		return
 	}
 	waste := wasteOf(pages, st)
+	w.notCompacted = min(w.notCompacted, waste)
 	if waste < w.c.s.o.LeastWaste || 4*waste < pages.Size || waste < w.notCompacted+w.notCompacted/10 {
 		return
 	}
 	start := time.Now()
-	if err := w.settle(ctx, o.ix.Compact(ctx, nil), nil); err != nil {
+	switch err := w.compact(ctx, o); {
+	case err == nil:
+		w.notCompacted = 0
+		w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens,
+			"bytes_before", pages.Size, "bytes_unused", waste, "took", time.Since(start))
+	case w.c.alive.Err() == nil:
 		w.notCompacted = waste
 		w.c.log.Error("the collection was not compacted", "error", err)
-		return
 	}
-	w.notCompacted = 0
-	w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens,
-		"bytes_before", pages.Size, "bytes_unused", waste, "took", time.Since(start))
 }
 
 // wasteOf returns how many bytes of a file a compaction gives back, about.

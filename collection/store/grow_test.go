@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -131,10 +133,35 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 		unused := wasteOf(pages, v.snap.State())
 		loose := unused >= 1<<16 && 4*unused >= pages.Size
 		require.Equal(t, least == 1<<40, loose, "%d bytes of %d are not used", unused, pages.Size)
+		require.Equal(t, least == 1<<40, st.Counts.Compactions == 0)
 		for i := 1; i < len(docs); i += 100 {
 			require.Equal(t, docs[i].ID, v.snap.ID(uint32(i)))
 		}
 	}
+}
+
+// A collection that is closed does not wait for a compaction, and one whose caller has gone away is given up.
+func TestCompactionsEnd(t *testing.T) {
+	var log bytes.Buffer
+	s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: 1 << 40, Threads: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := declare(t, s, "docs", collection.Config{})
+	for i := range 3 {
+		require.NoError(t, update(c, collection.UpdateOptions{Replace: true}, randomDoc("d", uint64(i)))().err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, c.do(ctx, &request{kind: acting, act: func(context.Context) error {
+		cancel()
+		o, err := c.work.nonEmpty()
+		require.NoError(t, err)
+		require.ErrorIs(t, c.work.compact(ctx, o), context.Canceled)
+		c.s.o.LeastWaste = 1 // from here on the writer would compact
+		c.kill(collection.ErrClosed)
+		require.ErrorIs(t, c.work.compact(t.Context(), o), collection.ErrClosed)
+		return nil
+	}}))
+	require.NoError(t, s.Close(t.Context()))
+	require.Zero(t, c.counts.Compactions)
+	require.NotContains(t, log.String(), "compacted")
 }
 
 // A training ends with a check of what searches find, which is stored with the index.

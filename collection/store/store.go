@@ -55,7 +55,7 @@ type Options struct {
 	// Growth says how collections grow.
 	Growth collection.Growth
 	// LeastWaste is how many bytes of an index file have to be out of use, as well as a quarter of it,
-	// before the file is compacted; 0: 4 MiB.
+	// before the file is compacted; 0 means 4 MiB.
 	LeastWaste int64
 	// Sampling says which questions are measured for what searches find.
 	Sampling collection.Sampling

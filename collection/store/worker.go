@@ -26,7 +26,7 @@ type worker struct {
 	recent   recentBatches
 	sealed   bool  // the log takes no changes any more
 	passed   error // why the last entry was passed over
-	// notCompacted is how much was out of use in the file when a compaction failed; 0: none has.
+	// notCompacted is how many bytes of the file were not in use when a compaction failed; 0 means that none has.
 	notCompacted int64
 }
 

@@ -12,10 +12,10 @@ import (
 type block struct {
 	entries []entry
 	docs    roaring.Bitmap
-	numbers []byte // u16: which entries each document has, in order; none if there is one entry
+	numbers []byte // u16 each: the entries of each document, in order; nil means that there is one entry
 }
 
-// another is set in a number of which the document has another entry.
+// another is set in the number of an entry if the next number is of the same document.
 const another = 1 << 15
 
 // value is the value of a block.

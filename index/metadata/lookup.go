@@ -82,7 +82,7 @@ func (l *lookup) values(t *condition.Test, is condition.Truth) error {
 	return err
 }
 
-// split is the first block of texts.
+// split is the place of the first block of texts.
 func (h *fieldHead) split() int {
 	return sort.Search(h.values, func(i int) bool { return h.blocks[i].first.Kind == condition.Text })
 }

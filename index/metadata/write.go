@@ -45,6 +45,8 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	h := fieldHead{present: c.present, nulls: c.nulls, open: c.open}
 	var blocks, directory [][]byte
 	total := 0
+
+	// The blocks of values, then those of whole arrays, with the documents that they tell of.
 	for _, l := range []*list{&c.values, &c.arrays} {
 		h.values = len(blocks) // once the arrays are next
 		err := l.write(func(first, last *entry, docs []uint32, block []byte) {
@@ -69,6 +71,8 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 			h.cut.Add(c.values.docs[i])
 		}
 	}
+
+	// The head: bitmaps, then the ends of all blocks.
 	given := roaring.Or(&h.numbers, &h.texts)
 	h.several = len(c.values.pairs) > int(given.GetCardinality())
 	var head []byte
@@ -86,6 +90,8 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	head = binary.LittleEndian.AppendUint32(head, uint32(h.values))
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(blocks)))
 	head = append(head, bytes.Join(directory, nil)...)
+
+	// The blocks, in the head if they are small.
 	inline := total <= inlineBytes
 	if inline {
 		head = append(head, 1)

@@ -72,11 +72,11 @@ func appendValue(b []byte, a arrow.Array, i int) ([]byte, error) {
 func appendList(b []byte, v array.ListLike, i int) (_ []byte, err error) {
 	b = append(b, '[')
 	from, to := v.ValueOffsets(i)
-	for at := from; at < to; at++ {
-		if at > from {
+	for j := from; j < to; j++ {
+		if j > from {
 			b = append(b, ',')
 		}
-		if b, err = appendValue(b, v.ListValues(), int(at)); err != nil {
+		if b, err = appendValue(b, v.ListValues(), int(j)); err != nil {
 			return b, err
 		}
 	}

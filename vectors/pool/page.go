@@ -42,13 +42,26 @@ func (m Method) Check(n int) error {
 	return nil
 }
 
-// CheckPage refuses a document that cannot be pooled as pages are: page is nil if it is none.
+// CheckPage refuses a document that cannot be pooled as pages are. A nil page means that the document is not one.
 func (m Method) CheckPage(page *vectors.Page, tokens int) error {
 	if page == nil || page.Grid == nil {
-		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, m, vectors.ImageField,
-			vectors.GridField)
+		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, m,
+			vectors.ImageField, vectors.GridField)
 	}
 	return page.Grid.Check(tokens)
+}
+
+// Grid returns the grid of a page of which one vector in n is left, and how many rows and columns of the page's
+// own grid each cell stands for. After pooling that leaves no grid it is nil, and side 0.
+func (m Method) Grid(g *vectors.Grid, n int) (left *vectors.Grid, side int) {
+	switch {
+	case n < 2:
+		return g, 1
+	case m == Tiles:
+		side = Side(n)
+		return g.Tiles(side), side
+	}
+	return nil, 0
 }
 
 // Side is how many rows and columns a tile of n cells has; 0: it is no square.

@@ -165,14 +165,14 @@ func readObject(e *Evaluation, raw []byte) object {
 
 // Fields calls visit for the fields that are in the payload, in order of the keys, with their
 // values and the form of these. An array is [Whole], and is followed by its elements. Of an
-// object, and of those in an array, the fields within follow, down to names of so many keys.
+// object, and of those in an array, the fields within follow, down to names of depth keys.
 // It ends when visit returns false, or the evaluation has ended. [FieldID] and
 // [FieldOrdinal] are left out.
 func (d *Document) Fields(depth int, visit func(Field, Value, Form) bool) bool {
 	return d.object().walk(d.e, "", depth, visit)
 }
 
-// walk visits fields within the one of a name, with names of at most so many keys more.
+// walk visits the fields within another one, with at most depth keys more in their names.
 func (o object) walk(e *Evaluation, within Field, depth int, visit func(Field, Value, Form) bool) bool {
 	for i := range o {
 		m := &o[i]
