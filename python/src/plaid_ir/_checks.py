@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import os
 from typing import Any, Callable, Mapping, Sequence, cast
@@ -23,6 +24,19 @@ def shown(value: Any) -> str:
 def wrong(name: str, value: Any, wanted: str) -> TypeError:
     """The error of a parameter that is of a wrong type."""
     return TypeError(f"{name} is {shown(value)}; want {wanted}")
+
+
+def wrong_type(place: str, value: Any, wanted: str) -> TypeError:
+    """The error of a value that is of a wrong type and may be long: its type is named."""
+    return TypeError(f"{place} is of type {type(value).__name__}; want {wanted}")
+
+
+def library(module: str, needed: str, package: str) -> Any:
+    """A module of a package that need not be installed. ``needed`` says for what it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise ImportError(f"{needed}: pip install {package}") from e
 
 
 def whole(value: Any, name: str, least: int | None = None) -> int:

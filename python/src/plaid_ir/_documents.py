@@ -9,7 +9,7 @@ from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
-from ._checks import several, shown
+from ._checks import several, shown, wrong_type
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position, caller_level
 from ._metadata import cells_of, is_missing, passage_of
@@ -172,7 +172,7 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
         elif is_missing(text):
             yield ""
         else:
-            raise TypeError(f"text {i} is a {type(text).__name__}")
+            raise wrong_type(f"text {i}", text, "a text")
 
 
 def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:

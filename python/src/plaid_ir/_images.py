@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import importlib
 import io
 import itertools
 import os
@@ -19,7 +18,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
 
 import numpy as np
 
-from ._checks import choice, wrong
+from ._checks import choice, library, wrong, wrong_type
 from ._errors import add_remark, caller_level
 from ._tables import items_of, rows_of
 
@@ -77,10 +76,7 @@ class Problems:
 
 def pillow(part: str) -> Any:
     """A module of Pillow."""
-    try:
-        return importlib.import_module(f"PIL.{part}")
-    except ImportError as e:
-        raise ImportError("page images need Pillow: pip install pillow") from e
+    return library(f"PIL.{part}", "page images need Pillow", "pillow")
 
 
 def read_pages(
@@ -132,7 +128,7 @@ def _fields_of(row: Any, n: int) -> dict[str, Any]:
     if row is None:
         return {}
     if not isinstance(row, Mapping):
-        raise TypeError(f"metadata of input {n} is a {type(row).__name__}; want a dictionary")
+        raise wrong_type(f"metadata of input {n}", row, "a dictionary")
     fields = dict(cast("Mapping[str, Any]", row))
     for key in _OWN_KEYS:
         if key in fields:
@@ -182,8 +178,7 @@ def _pages_of(
     elif isinstance(given, (bytes, bytearray, memoryview)):
         data = bytes(cast("bytes", given))
     elif not isinstance(given, np.ndarray):
-        kind = type(given).__name__
-        raise TypeError(f"input {n} is a {kind}; want a path, bytes, an array, or a picture of Pillow")
+        raise wrong_type(f"input {n}", given, "a path, bytes, an array, or a picture of Pillow")
     if not (name or source or numbered):
         raise ValueError(f"input {n} has no path, and the index has documents already: name it by ids")
     name = name or source or str(n)
@@ -228,10 +223,7 @@ def _is_pdf(data: Any) -> bool:
 
 
 def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[tuple[int, Any]]:
-    try:
-        pdfium = importlib.import_module("pypdfium2")
-    except ImportError as e:
-        raise ImportError(f"{place} is a PDF, which pypdfium2 reads: pip install pypdfium2") from e
+    pdfium = library("pypdfium2", f"{place} is a PDF, which pypdfium2 reads", "pypdfium2")
     try:
         with _pdf_lock:
             document = pdfium.PdfDocument(data)

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Sequence, cast
 
 import numpy as np
 
-from ._checks import shown
+from ._checks import shown, wrong_type
 from ._tables import rows_of
 
 #: Keys that the engine keeps for itself, in any case.
@@ -122,7 +122,7 @@ def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
     if is_missing(given):
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"{place} is a {type(given).__name__}; want a dictionary")
+        raise wrong_type(place, given, "a dictionary")
     fields: dict[str, Any] = to_json_value(given, place)
     if "_id" in fields:
         raise ValueError(f"{place} has the key _id: ids are given by documents_ids")

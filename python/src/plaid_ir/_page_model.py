@@ -16,6 +16,7 @@ import threading
 from typing import Any, Iterator, NamedTuple, Sequence, cast
 
 from ._arrays import Matrix, to_array, to_float32
+from ._checks import library, wrong_type
 
 #: Files of a model that name the class of its processor.
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -279,8 +280,7 @@ def to_page_model(model: Any, *, text: bool = True) -> PageModel | None:
     if isinstance(model, (str, os.PathLike)):
         is_page_model = not text or _processor_class(os.fspath(cast("str", model)), fetch=False) is not None
         return PageModel(model) if is_page_model else None
-    kind = type(model).__name__
-    raise TypeError(f"model is a {kind}; want a name, a folder, a PageModel, or a pair (model, processor)")
+    raise wrong_type("model", model, "a name, a folder, a PageModel, or a pair (model, processor)")
 
 
 def _processor_class(name: str, *, fetch: bool) -> str | None:
@@ -333,8 +333,7 @@ def _model_class(processor_class: str) -> str | None:
 
 def _load(name: str, device: Any) -> tuple[Any, Any]:
     """A model and its processor, by name."""
-    if importlib.util.find_spec("colpali_engine") is None:
-        raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
+    library("colpali_engine", "models of page images need colpali-engine", "colpali-engine")
     kind = _processor_class(name, fetch=True)
     if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=True)):
         raise FileNotFoundError(

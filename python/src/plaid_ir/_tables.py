@@ -9,10 +9,12 @@ from typing import Any, Iterable, Iterator, Mapping, cast
 import numpy as np
 import numpy.typing as npt
 
+from ._checks import library, wrong_type
+
 #: Rows that become dictionaries at a time.
 _CHUNK = 1024
 #: Whole numbers up to this one are exact as floats.
-_MAX_WHOLE = 2.0**53
+MAX_WHOLE = 1 << 53
 #: Types of Arrow's arrays that have a list in each row.
 _LISTS = ("ListArray", "LargeListArray", "FixedSizeListArray", "ListViewArray", "LargeListViewArray")
 
@@ -69,11 +71,7 @@ def _is_column(x: Any) -> bool:
 
 
 def _pyarrow(what: str) -> Any:
-    try:
-        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
-    except ImportError as e:
-        raise ImportError(f"{what} needs pyarrow: pip install pyarrow") from e
-    return cast("Any", pyarrow)
+    return library("pyarrow", f"{what} needs pyarrow", "pyarrow")
 
 
 class _Rows:
@@ -115,7 +113,7 @@ def _is_whole(column: Any) -> bool:
         return False
     values = column.to_numpy(dtype="float64", na_value=np.nan)
     there = values[~np.isnan(values)]
-    return len(there) < len(values) and bool((np.abs(there) <= _MAX_WHOLE).all() and (there == np.rint(there)).all())
+    return len(there) < len(values) and bool((np.abs(there) <= MAX_WHOLE).all() and (there == np.rint(there)).all())
 
 
 def rows_of(metadata: Any) -> Iterable[Any]:
@@ -133,7 +131,7 @@ def rows_of(metadata: Any) -> Iterable[Any]:
     if _is_column(metadata):
         return cast("Iterable[Any]", items_of(metadata, "metadata"))
     if not hasattr(metadata, "__iter__"):
-        raise TypeError(f"metadata is a {type(metadata).__name__}; want a list with a dictionary for each document")
+        raise wrong_type("metadata", metadata, "a list with a dictionary for each document")
     return cast("Iterable[Any]", metadata)
 
 
