@@ -13,8 +13,9 @@ from ._checks import choice, flag, several, whole
 from ._conditions import Where, condition
 from ._documents import Cut, encode, fetch_documents
 from ._errors import caller_level
+from ._explanation import Explanation
 from ._lookup import StoredDocuments
-from ._results import Explanation, Hits, Results
+from ._results import Hits, Results
 from ._search import Fusion, Group, Mode, Queries, Query
 
 #: Parameters of PyLate's PLAID that have no counterpart: the engine derives what they tune.

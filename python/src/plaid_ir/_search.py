@@ -13,8 +13,9 @@ from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
+from ._explanation import Explanation
 from ._metadata import own_fields
-from ._results import Explanation, Hits, Passage, Results, spans_of
+from ._results import Hits, Passage, Results, spans_of
 from ._tables import item_of, items_of, vectors_of
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
