@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import operator
 import os
-from typing import Any, Callable, Mapping, Sequence, cast
+from typing import Any, Callable, Mapping, cast, get_args
 
 import numpy as np
 
@@ -65,7 +65,9 @@ def flag(value: Any, name: str) -> bool:
     return bool(cast("Any", value))
 
 
-def choice(value: Any, name: str, choices: Sequence[str]) -> str:
+def choice(value: Any, name: str, literal: Any) -> str:
+    """A value of a ``Literal`` type."""
+    choices: tuple[str, ...] = get_args(literal)
     there = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
     if not isinstance(value, str):
         raise wrong(name, value, there)

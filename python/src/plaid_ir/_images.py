@@ -14,7 +14,7 @@ import tempfile
 import threading
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
+from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
 
 import numpy as np
 
@@ -36,6 +36,8 @@ PICTURES_FOLDER = ".images"
 MAX_PAGES = 1 << 20
 #: Keys of the metadata that say what a page is.
 _OWN_KEYS = ("image", "grid")
+#: What becomes of a page that cannot be read.
+OnError = Literal["raise", "skip"]
 #: The library of PDFs may not be called by two threads at a time.
 _pdf_lock = threading.Lock()
 
@@ -53,7 +55,7 @@ class Problems:
     """Says what becomes of a page that cannot be read: an error, or a warning at the end about all of them."""
 
     def __init__(self, on_error: str) -> None:
-        self._skips = choice(on_error, "on_error", ("raise", "skip")) == "skip"
+        self._skips = choice(on_error, "on_error", OnError) == "skip"
         self._said: list[str] = []
         self._count = 0
 

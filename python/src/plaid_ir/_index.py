@@ -8,20 +8,26 @@ import functools
 import os
 from html import escape
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
+from typing import (
+    Any, Callable, Coroutine, Generator, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast,
+)  # fmt: skip
 
 from ._arrays import Embeddings, to_matrices
 from ._checks import choice, flag, optional, path_of, whole
 from ._connection import Connection
 from ._errors import PlaidError, add_remark
+from ._images import OnError
+from ._ingest import PoolBy, WindowBy
 from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import ignore_pylate_options
 from ._tables import items_of
-from ._writer import IndexWriter, Metadata, PoolBy, WindowBy
+from ._writer import IndexWriter, Metadata
 
 #: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
 Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
+#: How searches choose the documents that they score, unless they say so themselves.
+_Mode = Literal["pruned", "exhaustive"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -114,7 +120,7 @@ class Index(IndexWriter):
         nbits: int | None = None,
         seed: int | None = None,
         id_type: type[str] | type[int] = str,
-        mode: Literal["pruned", "exhaustive"] = "pruned",
+        mode: _Mode = "pruned",
         model: Model | None = None,
         pictures: str | os.PathLike[str] | None = None,
         read_only: bool = False,
@@ -127,7 +133,7 @@ class Index(IndexWriter):
         **ignored: Any,
     ) -> None:
         ignore_pylate_options(ignored, "Index()")
-        choice(mode, "mode", ("pruned", "exhaustive"))
+        choice(mode, "mode", _Mode)
         for name, value in (("override", override), ("read_only", read_only)):
             flag(value, name)
         if nbits is not None and whole(nbits, "nbits") not in (1, 2, 4, 8):
@@ -153,8 +159,10 @@ class Index(IndexWriter):
         self.index_name, self.id_type, self.mode, self.read_only = index_name, id_type, mode, read_only
 
     @classmethod
-    def _open_empty(cls, ids: Any, options: dict[str, Any]) -> Index:
-        """Opens an index that must have no documents yet. It is for whole numbers if ``ids`` are, or are None."""
+    @contextlib.contextmanager
+    def _open_new(cls, ids: Any, options: dict[str, Any]) -> Generator[Index, None, None]:
+        """Opens an index that must have no documents yet, and closes it if the block fails. Its ids are whole numbers
+        if ``ids`` are, or are None."""
         is_list = hasattr(ids, "__getitem__") and not isinstance(ids, Mapping) and len(ids) > 0
         if ids is None or is_list and not isinstance(ids[0], str):
             options.setdefault("id_type", int)
@@ -164,7 +172,11 @@ class Index(IndexWriter):
         if len(index) > 0:
             index.close()
             raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
-        return index
+        try:
+            yield index
+        except BaseException as e:
+            index._abandon(e)
+            raise
 
     @classmethod
     def from_embeddings(
@@ -208,14 +220,10 @@ class Index(IndexWriter):
         if ids is None:
             documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
-        index = cls._open_empty(documents_ids, options)
-        try:
+        with cls._open_new(documents_ids, options) as index:
             return index.add_documents(
                 ids, documents_embeddings, metadata, pool_factor=pool_factor, pool_by=pool_by, progress=progress
             )
-        except BaseException as e:
-            index._abandon(e)
-            raise
 
     @classmethod
     def from_texts(
@@ -258,15 +266,11 @@ class Index(IndexWriter):
         1
         """
         ids = items_of(ids, "ids")
-        index = cls._open_empty(ids, {"model": model, **options})
-        try:
+        with cls._open_new(ids, {"model": model, **options}) as index:
             return index.add_texts(
                 texts, ids, metadata, text_field=text_field, pool_factor=pool_factor, window=window, overlap=overlap,
                 window_by=window_by, progress=progress,
             )  # fmt: skip
-        except BaseException as e:
-            index._abandon(e)
-            raise
 
     @classmethod
     def from_images(
@@ -281,7 +285,7 @@ class Index(IndexWriter):
         batch_size: int = 4,
         dpi: int = 150,
         keep_pictures: bool = True,
-        on_error: Literal["raise", "skip"] = "raise",
+        on_error: OnError = "raise",
         progress: Progress = None,
         **options: Any,
     ) -> Index:
@@ -308,15 +312,11 @@ class Index(IndexWriter):
         >>> hit = index.search("revenue by region", k=1)[0]                     # doctest: +SKIP
         >>> index.explain(hit["id"], "revenue by region").region                # doctest: +SKIP
         """
-        index = cls._open_empty(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)})
-        try:
+        with cls._open_new(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)}) as index:
             return index.add_images(
                 images, ids, metadata, pool_factor=pool_factor, pool_by=pool_by, batch_size=batch_size, dpi=dpi,
                 keep_pictures=keep_pictures, on_error=on_error, progress=progress,
             )  # fmt: skip
-        except BaseException as e:
-            index._abandon(e)
-            raise
 
     def _abandon(self, e: BaseException) -> None:
         """Closes an index that could not be filled."""

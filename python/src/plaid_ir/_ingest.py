@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import json
 from types import TracebackType
-from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
+from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
 
 from . import _build
 from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
@@ -41,6 +41,10 @@ from ._metadata import check_metadata, metadata_rows, passage_of
 from ._progress import Meter, Progress
 from ._tables import items_of, refuse_table, rows_of
 
+#: The vectors of a document that pooling joins.
+PoolBy = Literal["similar", "tiles", "neighbours"]
+#: The units of a text that passages keep whole.
+WindowBy = Literal["words", "sentences", "headings", "blocks"]
 #: Characters of texts that make one token, at most.
 _CHARACTERS_PER_TOKEN = 4
 
@@ -235,10 +239,19 @@ def add_texts(
             raise ValueError(f"there are {start} texts, which are stored, and more {what}: want one for each")
 
 
+def pooling(factor: int | None, by: str) -> dict[str, Any]:
+    """The part of a request about pooling; empty without it."""
+    choice(by, "pool_by", PoolBy)
+    factor = 1 if factor is None else whole(factor, "pool_factor", 1)
+    if factor == 1 and by != "similar":
+        raise ValueError(f"pool_by={by!r} needs a pool_factor of 2 or more")
+    return {} if factor == 1 else {"pool_factor": factor, "pool_by": by}
+
+
 def parting(window: int | None, overlap: int, by: str, text_field: str) -> dict[str, Any] | None:
     """The part of a request about passages of texts; None without ``window``."""
     whole(overlap, "overlap", 0)
-    choice(by, "window_by", ("words", "sentences", "headings", "blocks"))
+    choice(by, "window_by", WindowBy)
     if window is None:
         if overlap or by != "words":
             raise ValueError("overlap and window_by go with window")

@@ -193,7 +193,7 @@ class IndexReader(StoredDocuments):
         if highlight:
             request["highlight"] = True
         if group is not None:
-            request["group"] = choice(group, "group", ("best", "sum", "maxsim"))
+            request["group"] = choice(group, "group", Group)
         if passages is not None:
             request["passages"] = whole(passages, "passages", 0)
         feedback, liked, unliked = whole(feedback, "feedback", 0), to_names(like, "like"), to_names(unlike, "unlike")

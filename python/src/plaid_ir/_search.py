@@ -27,7 +27,6 @@ _LONGER = (
 )
 #: How a search chooses the documents that it scores.
 Mode = Literal["pruned", "exhaustive", "candidates"]
-_MODES = ("pruned", "exhaustive", "candidates")
 Fusion = Literal["relative_score", "rrf"]
 Group = Literal["best", "sum", "maxsim"]
 
@@ -43,7 +42,7 @@ class Queries:
         fusion: Fusion,
         expression: bool,
     ) -> None:
-        choice(fusion, "fusion", ("relative_score", "rrf"))
+        choice(fusion, "fusion", Fusion)
         flag(expression, "expression")
         hybrid = bool(hybrid) if isinstance(hybrid, (bool, np.bool_)) else number(hybrid, "hybrid")
         if queries is not None:
@@ -71,7 +70,7 @@ class Queries:
 
 def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
-    params: dict[str, Any] = {"top_k": whole(k, "k", 1), "mode": choice(mode, "mode", _MODES)}
+    params: dict[str, Any] = {"top_k": whole(k, "k", 1), "mode": choice(mode, "mode", Mode)}
     offset = whole(offset, "offset", 0)
     if offset:
         params["offset"] = offset

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Literal, Mapping, Sequence, Union, cast
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Union, cast
 
 from . import _files, _images, _ingest
 from ._arrays import Embeddings
-from ._checks import choice, flag, optional, several, text, whole, wrong
+from ._checks import flag, optional, several, text, whole, wrong
 from ._conditions import Where, condition
 from ._documents import MAX_TEXTS
 from ._errors import EmptyIndexError
+from ._images import OnError
+from ._ingest import PoolBy, WindowBy
 from ._metadata import to_json_value
 from ._progress import Progress
 from ._reader import IndexReader, ignore_pylate_options
@@ -21,19 +23,6 @@ if TYPE_CHECKING:
 Ids = Union[str, int, Iterable[str], Iterable[int]]
 #: Dictionaries, or a table of pandas, polars or pyarrow.
 Metadata = Union[Sequence[Mapping[str, Any]], Any]
-#: What pooling joins.
-PoolBy = Literal["similar", "tiles", "neighbours"]
-#: What the passages of a text keep whole.
-WindowBy = Literal["words", "sentences", "headings", "blocks"]
-
-
-def _pooling(factor: int | None, by: str) -> dict[str, Any]:
-    """The part of a request about pooling; nothing without it."""
-    choice(by, "pool_by", ("similar", "tiles", "neighbours"))
-    factor = 1 if factor is None else whole(factor, "pool_factor", 1)
-    if factor == 1 and by != "similar":
-        raise ValueError(f"pool_by={by!r} needs a pool_factor of 2 or more")
-    return {} if factor == 1 else {"pool_factor": factor, "pool_by": by}
 
 
 class IndexWriter(IndexReader):
@@ -105,7 +94,7 @@ class IndexWriter(IndexReader):
             progress = True
         ignore_pylate_options(ignored, "add_documents()")
         _ingest.add_documents(
-            self._connection, documents_ids, documents_embeddings, metadata, _pooling(pool_factor, pool_by),
+            self._connection, documents_ids, documents_embeddings, metadata, _ingest.pooling(pool_factor, pool_by),
             optional(flag, keep_metadata, "keep_metadata"), optional(whole, batch_size, "batch_size", 1), progress,
         )  # fmt: skip
         return self._self
@@ -158,7 +147,7 @@ class IndexWriter(IndexReader):
         """
         several(batches, "batches", "(ids, embeddings)")
         total, wait = optional(whole, total, "total", 0), flag(wait, "wait")
-        _ingest.add_batches(self._connection, batches, _pooling(pool_factor, pool_by), total, progress, wait)
+        _ingest.add_batches(self._connection, batches, _ingest.pooling(pool_factor, pool_by), total, progress, wait)
         return self._self
 
     def add_texts(
@@ -229,7 +218,7 @@ class IndexWriter(IndexReader):
         batch_size: int = 4,
         dpi: int = 150,
         keep_pictures: bool = True,
-        on_error: Literal["raise", "skip"] = "raise",
+        on_error: OnError = "raise",
         progress: Progress = None,
         wait: bool = True,
     ) -> Index:
@@ -268,7 +257,7 @@ class IndexWriter(IndexReader):
         connection = self._connection
         if connection.page_model is None:
             raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
-        pooling = {} if pool_factor is None else _pooling(pool_factor, pool_by)
+        pooling = {} if pool_factor is None else _ingest.pooling(pool_factor, pool_by)
         batch_size, dpi = whole(batch_size, "batch_size", 1), whole(dpi, "dpi", 1)
         problems = _images.Problems(on_error)
         pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
