@@ -242,6 +242,8 @@ class Changes(unittest.TestCase):
         with self.assertRaises(EmptyIndexError):
             index(self.queries)
         self.assertIs(index.remove_documents(["nobody"]), index)
+        self.assertEqual((index.delete(["nobody"]), index.delete(where="a = 1")), (0, 0))
+        self.assertEqual(index.update(where="a = 1", values={"a": 2}), 0)
         with self.assertRaises(KeyError):
             index.get_documents_embeddings(["nobody"])
         self.assertIs(index.add_documents("a", self.docs[0]), index)

@@ -7,20 +7,21 @@ import contextlib
 import functools
 import os
 from html import escape
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import (
-    Any, Callable, Coroutine, Generator, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast,
+    Any, Callable, Generator, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast,
 )  # fmt: skip
 
 from ._arrays import Embeddings, to_matrices
 from ._checks import choice, flag, optional, path_of, whole
 from ._connection import Connection
-from ._errors import PlaidError, add_remark
+from ._errors import EmptyIndexError, PlaidError, add_remark
 from ._images import OnError
 from ._ingest import PoolBy, WindowBy
 from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import ignore_pylate_options
+from ._results import Hits
 from ._tables import items_of
 from ._writer import IndexWriter, Metadata
 
@@ -32,16 +33,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _coroutine(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """A method for asyncio, which waits for the service in a thread."""
+def to_coroutine(method: Callable[P, R], name: str = "a{}") -> Callable[P, CoroutineType[Any, Any, R]]:
+    """A method for asyncio, which waits for the service in a thread. ``name`` makes its name from that of the method."""
 
     @functools.wraps(method)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, *args, **kwargs)
 
     run.__doc__ = f"`{method.__name__}`, for asyncio."
-    run.__name__ = f"a{method.__name__}"
-    return run
+    run.__name__ = name.format(method.__name__)
+    return run  # type: ignore[return-value,unused-ignore]
 
 
 class Index(IndexWriter):
@@ -363,26 +364,34 @@ class Index(IndexWriter):
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
         return f"{title}</p><table>{cells}</table>"
 
-    asearch = _coroutine(IndexWriter.search)
-    asearch_batch = _coroutine(IndexWriter.search_batch)
-    asearch_token_scores = _coroutine(IndexWriter.search_token_scores)
-    asimilar = _coroutine(IndexWriter.similar)
-    aexplain = _coroutine(IndexWriter.explain)
-    arerank = _coroutine(IndexWriter.rerank)
-    aencode = _coroutine(IndexWriter.encode)
-    aget = _coroutine(IndexWriter.get)
-    aget_documents_embeddings = _coroutine(IndexWriter.get_documents_embeddings)
-    aids = _coroutine(IndexWriter.ids)
-    afacets = _coroutine(IndexWriter.facets)
-    astats = _coroutine(IndexWriter.stats)
-    asave = _coroutine(IndexWriter.save)
-    aadd_documents = _coroutine(IndexWriter.add_documents)
-    aupdate_documents = _coroutine(IndexWriter.update_documents)
-    aadd_batches = _coroutine(IndexWriter.add_batches)
-    aadd_texts = _coroutine(IndexWriter.add_texts)
-    aadd_images = _coroutine(IndexWriter.add_images)
-    aremove_documents = _coroutine(IndexWriter.remove_documents)
-    aupdate = _coroutine(IndexWriter.update)
-    adelete = _coroutine(IndexWriter.delete)
-    acompact = _coroutine(IndexWriter.compact)
-    aload = _coroutine(IndexWriter.load)
+    asearch = to_coroutine(IndexWriter.search)
+    asearch_batch = to_coroutine(IndexWriter.search_batch)
+    asearch_token_scores = to_coroutine(IndexWriter.search_token_scores)
+    asimilar = to_coroutine(IndexWriter.similar)
+    aexplain = to_coroutine(IndexWriter.explain)
+    arerank = to_coroutine(IndexWriter.rerank)
+    aencode = to_coroutine(IndexWriter.encode)
+    aget = to_coroutine(IndexWriter.get)
+    aget_documents_embeddings = to_coroutine(IndexWriter.get_documents_embeddings)
+    aids = to_coroutine(IndexWriter.ids)
+    afacets = to_coroutine(IndexWriter.facets)
+    astats = to_coroutine(IndexWriter.stats)
+    asave = to_coroutine(IndexWriter.save)
+    aadd_documents = to_coroutine(IndexWriter.add_documents)
+    aupdate_documents = to_coroutine(IndexWriter.update_documents)
+    aadd_batches = to_coroutine(IndexWriter.add_batches)
+    aadd_texts = to_coroutine(IndexWriter.add_texts)
+    aadd_images = to_coroutine(IndexWriter.add_images)
+    aremove_documents = to_coroutine(IndexWriter.remove_documents)
+    aupdate = to_coroutine(IndexWriter.update)
+    adelete = to_coroutine(IndexWriter.delete)
+    acompact = to_coroutine(IndexWriter.compact)
+    aload = to_coroutine(IndexWriter.load)
+
+
+def search_for_framework(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> Hits:
+    """The hits of a search with their metadata. An index without documents has none: frameworks expect no error."""
+    try:
+        return index.search(query, k, metadata=True, **options)
+    except EmptyIndexError:
+        return Hits()

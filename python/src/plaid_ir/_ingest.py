@@ -265,15 +265,15 @@ def parting(window: int | None, overlap: int, by: str, text_field: str) -> dict[
 
 def delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
     """Removes the documents of ids, or those that a condition and its parameters choose. Returns their number."""
-    path = connection.path + "/documents"
+    bodies: Iterable[dict[str, Any]]
     if isinstance(chosen, tuple):
-        return int(connection.change("DELETE", path, {"condition": chosen[0], "parameters": chosen[1]})["deleted"])
+        bodies = [{"condition": chosen[0], "parameters": chosen[1]}]
+    else:
+        bodies = ({"ids": names} for names in id_batches(chosen))
     removed = 0
-    for names in id_batches(chosen):
-        try:
-            removed += int(connection.change("DELETE", path, {"ids": names})["deleted"])
-        except EmptyIndexError:
-            break
+    with contextlib.suppress(EmptyIndexError):
+        for body in bodies:
+            removed += int(connection.change("DELETE", connection.path + "/documents", body)["deleted"])
     return removed
 
 

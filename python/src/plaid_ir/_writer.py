@@ -299,7 +299,10 @@ class IndexWriter(IndexReader):
             raise wrong("values", values, "a dictionary of keys and values")
         updates = to_json_value(values, "values")
         body = {"condition": chosen[0], "parameters": chosen[1], "updates": updates}
-        return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+        try:
+            return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+        except EmptyIndexError:
+            return 0
 
     def delete(self, ids: Ids | None = None, *, where: Where | None = None, parameters: Sequence[Any] = ()) -> int:
         """Removes documents: those of ids, or those that meet a condition.

@@ -7,9 +7,7 @@ from typing import Any, Mapping
 
 import dspy  # pyright: ignore[reportMissingTypeStubs]
 
-from ._errors import EmptyIndexError
-from ._index import Index
-from ._results import Hits
+from ._index import Index, search_for_framework
 
 
 class PlaidRetriever(dspy.Retrieve):
@@ -46,10 +44,7 @@ class PlaidRetriever(dspy.Retrieve):
 
     def forward(self, query: str, k: int | None = None, **options: Any) -> dspy.Prediction:
         """The best documents for a question; ``options`` go before those of the module."""
-        try:
-            hits = self.index.search(query, k or self.k, metadata=True, **{**self.options, **options})
-        except EmptyIndexError:
-            hits = Hits()
+        hits = search_for_framework(self.index, query, k or self.k, {**self.options, **options})
         rows: list[Any] = [dict(hit.get("metadata", {})) for hit in hits]
         return dspy.Prediction(
             passages=[str(row.pop(self.text_field, "")) for row in rows],
