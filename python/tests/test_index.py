@@ -248,6 +248,8 @@ class Changes(unittest.TestCase):
             index.get_documents_embeddings(["nobody"])
         self.assertIs(index.add_documents("a", self.docs[0]), index)
         self.assertIs(index.add_documents([], []), index)
+        with self.assertRaisesRegex(TypeError, "documents_ids is a set, which has no order"):
+            index.add_documents({"b", "c"}, self.docs[1:3])
         index.add_documents(["b", "c"], self.docs[1:3])
         self.assertEqual([h["id"] for h in index([self.docs[1]], k=1)[0]], ["b"])
         # An id that is there is replaced, by whatever name.

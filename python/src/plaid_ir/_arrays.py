@@ -213,7 +213,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 def _fault_of(given: Any) -> str:
-    """What is wrong with the first token of a list that is not like those before it."""
+    """The fault of the first token of a list that differs from those before it."""
     if not isinstance(given, (list, tuple)):
         return ""
     rows = cast("list[Any]", given)
@@ -282,12 +282,12 @@ def tensors_body(
     entries: list[str] = []
     head: list[bytes | memoryview] = []
     lengths = [len(m) for m in matrices or ()]
-    at = 0
+    offset = 0
 
     def add(name: str, kind: str, shape: str, size: int) -> None:
-        nonlocal at
-        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + size}]}}')
-        at += size
+        nonlocal offset
+        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{offset},{offset + size}]}}')
+        offset += size
 
     if matrices is not None:
         add("lengths", "I64", str(len(lengths)), 8 * len(lengths))
@@ -308,7 +308,7 @@ def tensors_body(
     header = ("{" + ",".join(entries) + "}").encode()
     header += b" " * (-len(header) % 8)
     start = b"".join([struct.pack("<Q", len(header)), header, *head])
-    return Body([start, *vectors], 8 + len(header) + at, TENSORS)
+    return Body([start, *vectors], 8 + len(header) + offset, TENSORS)
 
 
 def _bytes_of(m: Matrix) -> memoryview:

@@ -90,14 +90,20 @@ def path_of(value: Any, name: str) -> str:
 
 
 def several(value: Any, name: str, items: str) -> Any:
-    """Something that can be gone through: no single value, and no dictionary but one whose keys are ids. ``items`` says
-    what is in it."""
+    """An iterable of ``items``: no text, and no dictionary but one whose keys are ids."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} is one text; want a list of {items}")
     if isinstance(cast("object", value), Mapping) and items != "ids":
         raise TypeError(f"{name} is a dictionary; want a list of {items}")
-    if not any(hasattr(value, name) for name in ("__iter__", "__getitem__", "__array__", "detach")):
+    if not any(hasattr(value, method) for method in ("__iter__", "__getitem__", "__array__", "detach")):
         raise wrong(name, value, f"a list of {items}")
+    return value
+
+
+def in_order(value: Any, name: str, items: str) -> Any:
+    """Anything but a set, which has no order."""
+    if isinstance(value, (set, frozenset)):
+        raise TypeError(f"{name} is a set, which has no order; want a list of {items}")
     return value
 
 

@@ -67,7 +67,7 @@ class Explanation(dict[str, Any]):
 
     @property
     def picture(self) -> str | None:
-        """The file with the picture of the page, or its address; None if there is none here."""
+        """The file with the picture of the page, or its address; None if this machine has neither."""
         image = self.get("image")
         if not isinstance(image, str) or image.startswith(("http://", "https://")):
             return image if isinstance(image, str) else None
@@ -167,7 +167,7 @@ def _as_text(e: Mapping[str, Any]) -> str:
 
 
 def _piece(tokens: Any, i: int) -> str:
-    """The text of a token; nothing where it is not known."""
+    """The text of a token; empty if it is not known."""
     if tokens is None or not 0 <= i < len(tokens):
         return ""
     return _printable(str(tokens[i]["piece"]), _MAX_PIECE)

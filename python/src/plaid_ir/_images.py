@@ -30,13 +30,13 @@ MAX_PIXELS = 178_956_970
 MAX_SIDE = 4096
 #: Pixels of a side of a picture that is kept, and its quality as JPEG.
 KEPT_SIDE, KEPT_QUALITY = 1600, 75
-#: The folder of pictures in that of the indexes. A name that begins with a dot is none of an index.
+#: The folder of pictures in that of the indexes. No index has a name that begins with a dot.
 PICTURES_FOLDER = ".images"
 #: Pages of a file.
 MAX_PAGES = 1 << 20
-#: Keys of the metadata that say what a page is.
+#: Keys of the metadata that describe a page.
 _OWN_KEYS = ("image", "grid")
-#: What becomes of a page that cannot be read.
+#: Whether a page that cannot be read is an error or is left out.
 OnError = Literal["raise", "skip"]
 #: The library of PDFs may not be called by two threads at a time.
 _pdf_lock = threading.Lock()
@@ -52,7 +52,7 @@ class Page:
 
 
 class Problems:
-    """Says what becomes of a page that cannot be read: an error, or a warning at the end about all of them."""
+    """Turns pages that cannot be read into an error, or into one warning at the end about all of them."""
 
     def __init__(self, on_error: str) -> None:
         self._skips = choice(on_error, "on_error", OnError) == "skip"
@@ -84,8 +84,8 @@ def pillow(part: str) -> Any:
 def read_pages(
     images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems, numbered: bool
 ) -> Iterator[Page]:
-    """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none. Inputs
-    without a path are ``numbered``, or it is an error that they have no id."""
+    """The pages of inputs, one after another. ``ids`` and ``metadata`` are None, or have an item for each input.
+    Inputs without a path and an id are ``numbered``, or an error."""
     if images is None:
         raise wrong("images", images, "paths, pictures, arrays or bytes")
     inputs = [images] if _is_one(images) else items_of(images, "images")
@@ -237,7 +237,7 @@ def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[
         with _pdf_lock:
             count = len(document)
             with contextlib.suppress(pdfium.PdfiumError):
-                document.init_forms()  # so that what was filled in is drawn
+                document.init_forms()  # draws the values of forms
         if not 1 <= count <= MAX_PAGES:
             raise ValueError(f"{place}: the PDF has {count} pages; 1 to {MAX_PAGES} are possible")
         for i in range(count):
@@ -326,7 +326,7 @@ def to_rgb(picture: Any, place: str, own: bool = False) -> Any:
         turned = pillow("ImageOps").exif_transpose(picture, in_place=own)
         picture = picture if own else turned
         picture.load()
-    except Exception as e:  # Pillow raises what its decoders do
+    except Exception as e:  # the decoders of Pillow raise many types
         raise ValueError(f"{place}: the picture is damaged: {e}") from e
     if picture.mode.startswith("I;16"):
         picture = pillow("Image").fromarray((np.asarray(picture).astype("u2") >> 8).astype("u1"))
@@ -415,7 +415,7 @@ def batches_of(
 
 
 def _encoded(model: Any, batch: list[Page], problems: Problems) -> list[tuple[Page, Any]]:
-    """Pages with what a model makes of them. After an error each is encoded by itself: the one at fault is named."""
+    """Pages with their vectors by a model. After an error each page is encoded by itself, to name the one at fault."""
     try:
         return list(zip(batch, model.encode_pages([page.picture for page in batch])))
     except Exception as e:

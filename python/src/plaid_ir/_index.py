@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 def to_coroutine(method: Callable[P, R], name: str = "a{}") -> Callable[P, CoroutineType[Any, Any, R]]:
-    """A method for asyncio, which waits for the service in a thread. ``name`` makes its name from that of the method."""
+    """A method for asyncio, which waits for the service in a thread. ``name`` is a pattern for its name."""
 
     @functools.wraps(method)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,7 +58,7 @@ class Index(IndexWriter):
     ----------
     index_folder
         The folder of the indexes; it is made if it is not there. Or the address of an object store,
-        ``"s3://BUCKET/PREFIX"`` or ``"file:///FOLDER"``, of which this machine keeps a cache. None: a temporary folder,
+        ``"s3://BUCKET/PREFIX"`` or ``"file:///FOLDER"``, which this machine caches. None means a temporary folder,
         which is removed when the index is closed.
     index_name
         The name: 1 to 128 of ``A-Z a-z 0-9 . _ -``, not beginning or ending with a dot.

@@ -14,7 +14,7 @@ from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
 
 from . import _build
 from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
-from ._checks import choice, several, shown, whole, wrong
+from ._checks import choice, in_order, several, shown, whole, wrong
 from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
@@ -181,7 +181,7 @@ def add_texts(
         length = _length(other)
         if total is not None and length is not None and length != total:
             raise ValueError(f"there are {total} texts and {length} {what}: want one for each")
-    # What can be seen to be wrong is refused before the model has work.
+    # Faults that can be seen are refused before the model has work.
     if total is not None:
         for _ in checked_texts(texts):
             pass
@@ -190,7 +190,7 @@ def add_texts(
         _refuse_duplicates(given)
     if metadata is not None and _length(metadata) is not None:
         check_metadata(metadata, map(str, itertools.count()) if given is None else given)
-    # The service parts texts: what is built here has none of that.
+    # Only the service splits texts into passages: such texts are not built here.
     hold = hold and window is None and _may_build(connection)
     hold = hold and (total is None or _may_be_many(connection, texts, pool_factor))
     options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
@@ -411,10 +411,8 @@ def _build_and_load(
 
 
 def _in_order(given: Any, name: str, items: str) -> Iterable[Any]:
-    """Texts or ids that have an order."""
-    if isinstance(given, (set, frozenset)):
-        raise TypeError(f"{name} is a set, which has no order; want a list of {items}")
-    return several(items_of(given, name), name, items)  # type: ignore[no-any-return,unused-ignore]
+    listed: Iterable[Any] = several(items_of(in_order(given, name, items), name), name, items)
+    return listed
 
 
 def _length(given: Any) -> int | None:
@@ -438,11 +436,11 @@ def _documents_of(
     connection: Connection, ids: Any, embeddings: Embeddings | None, metadata: Any, subject: str
 ) -> tuple[list[Matrix], list[dict[str, Any]]]:
     """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
-    names = connection.to_names(ids, "documents_ids")
+    names = connection.to_names(in_order(ids, "documents_ids", "ids"), "documents_ids")
     if embeddings is None:
         matrices = without_vectors(len(names))
     else:
-        several(embeddings, "documents_embeddings", "matrices")
+        several(in_order(embeddings, "documents_embeddings", "matrices"), "documents_embeddings", "matrices")
         matrices = to_matrices(embeddings, "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")

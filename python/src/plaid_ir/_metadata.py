@@ -138,7 +138,7 @@ def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passage_of(row: Mapping[str, Any]) -> str | None:
-    """The id of the document that metadata make a passage of. What is wrong with them the service says."""
+    """The id of the document that metadata make a passage of. The service checks the other fields."""
     passage: Any = row.get("_passage")
     document = cast("Mapping[str, Any]", passage).get("of") if isinstance(passage, Mapping) else None
     return document if isinstance(document, str) else None

@@ -61,9 +61,9 @@ class TableList(list[T]):
     """A list that makes tables. A slice of it, a sum and a copy are such lists as well."""
 
     def to_pandas(self) -> Any:
-        """The list as a table of pandas. Whole numbers and truth values stay what they are next to missing ones
+        """The list as a table of pandas. Whole numbers and truth values keep their types next to missing ones
         (``Int64``, ``boolean``); lists, dictionaries and matrices are objects. A column whose values are of several
-        types has texts: each that is none is its JSON.
+        types has texts: other values become their JSON.
 
         Returns
         -------
@@ -74,7 +74,7 @@ class TableList(list[T]):
 
     def to_polars(self) -> Any:
         """The list as a table of polars. Lists and matrices are lists, dictionaries structs; a column whose values are
-        of several types has texts: each that is none is its JSON.
+        of several types has texts: other values become their JSON.
 
         Returns
         -------
@@ -218,15 +218,15 @@ def _name(key: str, columns: Sequence[str]) -> str:
 
 def _text_with_marks(text: str, spans: Sequence[Span], field: str) -> str:
     """A text as HTML, in which the spans of a field are marked."""
-    at = 0
+    done = 0
     parts: list[str] = []
     for s in sorted((s for s in spans if s["field"] == field), key=lambda s: s["start"]):
-        if s["start"] < at or s["start"] > _MAX_SHOWN:
+        if s["start"] < done or s["start"] > _MAX_SHOWN:
             continue
-        parts += [escape(text[at : s["start"]]), "<mark>", escape(text[s["start"] : s["end"]]), "</mark>"]
-        at = s["end"]
-    rest = text[at : max(at, _MAX_SHOWN)]
-    return "".join(parts) + escape(rest) + ("…" if at + len(rest) < len(text) else "")
+        parts += [escape(text[done : s["start"]]), "<mark>", escape(text[s["start"] : s["end"]]), "</mark>"]
+        done = s["end"]
+    rest = text[done : max(done, _MAX_SHOWN)]
+    return "".join(parts) + escape(rest) + ("…" if done + len(rest) < len(text) else "")
 
 
 def _hits_as_html(hits: Sequence[Hit]) -> str:

@@ -25,7 +25,8 @@ def _origin(x: Any) -> tuple[str, str]:
 
 
 def _table_of(x: Any) -> tuple[str, Any] | None:
-    """The library of a table and the table, as a frame of pandas or polars or a table of Arrow; None if it is none."""
+    """The library of a table, and the table as a frame of pandas or polars or a table of Arrow; None for any other
+    object."""
     if isinstance(x, (list, tuple, str, bytes, np.ndarray)):
         return None
     library, name = _origin(x)
@@ -170,7 +171,7 @@ def item_of(value: Any) -> Any:
 
 
 def _arrow_of(column: Any) -> Any:
-    """The array of Arrow that a column is made of; None if there is none."""
+    """The array of Arrow in a column; None if the column has another form."""
     library, name = _origin(column)
     if library == "pyarrow":
         return column if name.endswith("Array") else None
@@ -188,9 +189,8 @@ def _arrow_of(column: Any) -> Any:
 
 
 def vectors_of(column: Any, what: str) -> list[Any] | None:
-    """What a column of a table has of each document: a matrix where Arrow has its numbers (of one list of numbers a
-    matrix of one row), None where it is missing, else any object. None if it is no column. Numbers of Arrow are not
-    copied."""
+    """The items of a column of a table, one for each document; None if ``column`` is not a column. Numbers of Arrow are
+    a matrix, and not copied; one list of numbers is a matrix of one row. A missing item is None."""
     if isinstance(column, (list, tuple)) or type(column) is np.ndarray and column.dtype.kind != "O":
         return None
     library, name = _origin(column)

@@ -50,7 +50,7 @@ class IndexWriter(IndexReader):
         Passages (``_passage`` in the metadata, docs/python.md) replace their document as a whole, so that all of them
         have to be given, one after another; an error names a document that would lose some.
 
-        Documents go in batches, each of which is stored as a whole or not at all. If a batch is refused, those before
+        Documents go in batches; each batch is stored as a whole or not at all. If a batch is refused, those before
         it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
         them or none.
 
@@ -68,7 +68,7 @@ class IndexWriter(IndexReader):
             those that are missing (NaN, NaT, NA) are null.
         pool_factor, pool_by
             Join vectors of a document, this many into one: ``"similar"`` ones, or of page images (``image`` and
-            ``grid`` in the metadata) ``"tiles"`` of so many cells, or ``"neighbours"``, similar cells that touch. The
+            ``grid`` in the metadata) squares of cells (``"tiles"``), or ``"neighbours"``, similar cells that touch. The
             page is stored with the grid of its tiles, or with none.
         keep_metadata
             Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
@@ -142,8 +142,8 @@ class IndexWriter(IndexReader):
         pool_factor, pool_by, progress
             As for `add_documents`. Pooled documents are stored batch by batch.
         wait
-            False stores each batch, but for passages that may go on, before the next one is asked for, which is right
-            for a source that goes on for long. An index that has documents already does so, too.
+            False stores each batch before the next one is asked for, except passages that may go on. Use it for a
+            source that goes on for long. An index that has documents already always does so.
         """
         several(batches, "batches", "(ids, embeddings)")
         total, wait = optional(whole, total, "total", 0), flag(wait, "wait")
@@ -189,7 +189,7 @@ class IndexWriter(IndexReader):
         overlap
             How many tokens a passage repeats of the one before.
         window_by
-            What is kept whole where it is no longer than a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
+            The units that stay whole if they fit in a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
             Markdown) or ``"blocks"`` (of source code).
         keep_metadata, progress
             As for `add_documents`.
@@ -317,7 +317,7 @@ class IndexWriter(IndexReader):
         Returns
         -------
         int
-            The number of documents that are gone. One of which other passages stay does not count.
+            The number of documents that are gone. A document that keeps other passages does not count.
         """
         chosen = condition(where, parameters)
         if (ids is None) == (chosen is None):
@@ -325,8 +325,8 @@ class IndexWriter(IndexReader):
         return _ingest.delete(self._connection, chosen or self._connection.to_names(ids))
 
     def compact(self) -> int:
-        """Writes the index without what was deleted or replaced, and gives the space back. A service does so by itself
-        where more is deleted than there is; the nodes of an object store do it, and refuse this.
+        """Writes the index without deleted and replaced documents, and gives the space back. A service does so by
+        itself where more is deleted than there is; the nodes of an object store do it, and refuse this.
 
         Returns
         -------
@@ -352,7 +352,7 @@ class IndexWriter(IndexReader):
             The file or the folder.
         documents_ids
             The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
-            what PyLate keeps beside its index, or they are numbered from 0.
+            the files that PyLate keeps next to its index, or they are numbered from 0.
         """
         _files.load(self._connection, path, documents_ids)
         return self._self

@@ -59,7 +59,7 @@ class PlaidRetriever(dspy.Retrieve):
         return found
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
-        """What a saved program keeps: ``k``."""
+        """The part of the module that a saved program keeps: ``k``."""
         return {"k": self.k}
 
     def __deepcopy__(self, memo: Any) -> PlaidRetriever:

@@ -17,7 +17,7 @@ from ._index import Index, search_for_framework, to_coroutine
 
 #: Documents of one change.
 _MAX_IDS = 1000
-#: Types of which there is a least and a greatest value.
+#: Types whose values have an order.
 _ORDERED = (bool, int, float, str)
 
 

@@ -33,11 +33,11 @@ from ._documents import fetch_metadata
 from ._index import Index, search_for_framework, to_coroutine
 from ._metadata import own_fields, passage_of
 
-#: The key of the metadata that has what a node is beside its text and its metadata.
+#: The key of the metadata that has the rest of a node, without its text and its metadata.
 NODE = "_node"
 #: The document that a node was made of, as conditions name it.
 _REF_DOC_ID = f'"{NODE}"."ref_doc_id"'
-#: What has a place of its own in the index, or is not kept.
+#: Fields of a node that have a place of their own in the index, or are not kept.
 _ELSEWHERE = {"id_", "metadata", "text", "text_resource", "embedding"}
 _CLASSES: dict[str, type[BaseNode]] = {c.class_name(): c for c in (TextNode, Node, IndexNode, ImageNode, Document)}
 
