@@ -83,8 +83,8 @@ class IndexReader(StoredDocuments):
             A condition over the metadata: ``"year >= 2000"``, or ``"year >= ?"`` with a value for each ``?`` (pass
             input of users like this), or a dictionary of keys and their values or tests: ``{"lang": ["en", "de"],
             "draft": None, "year": {"$gte": 2000}}`` (docs/python.md has the operators). An empty dictionary is no
-            condition. A list in the metadata passes a test if one of its elements does. A key that no document has is an
-            error.
+            condition. A list in the metadata passes a test if one of its elements does. A key that no document has
+            is an error.
         subset
             Ids of the documents that may be returned.
         metadata
