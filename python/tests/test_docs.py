@@ -232,7 +232,7 @@ class Examples(unittest.TestCase):
             os.symlink(ROOT / "docs", Path(folder) / "docs")
             os.chdir(folder)
             try:
-                for name in ("_index", "_indexes", "_lookup", "_reader", "_results", "_writer", "mteb"):
+                for name in ("_explanation", "_index", "_indexes", "_lookup", "_reader", "_results", "_writer", "mteb"):
                     result = doctest.testmod(importlib.import_module(f"plaid_ir.{name}"))
                     self.assertEqual(result.failed, 0, name)
                     self.assertGreater(result.attempted, 0, name)

@@ -177,10 +177,10 @@ class Reading(Folder):
             ((["a.png", "a.png"], ["a"]), "there are 1 ids, and more images"),
             ((["a.png"], None, []), "there are 0 metadata, and more images"),
             ((["a.png"], None, [{"grid": 1}]), "metadata of input 0 has the key 'grid'"),
-            ((["a.png"], None, [3]), "metadata of input 0 is a int"),
+            ((["a.png"], None, [3]), "metadata of input 0 is of type int"),
             (([self.folder], ["a"]), "is several files"),
             ((["https://example.org/a.png"],), "is an address"),
-            (([3],), "input 0 is a int; want a path"),
+            (([3],), "input 0 is of type int; want a path"),
             ((None,), "images is None; want paths"),
             ((5,), "images is 5; want paths"),
         ):
@@ -293,7 +293,7 @@ class HeatMaps(unittest.TestCase):
 
 class Models(unittest.TestCase):
     def test_what_is_no_model(self) -> None:
-        for given, said in ((3, "model is a int"), ((1, 2, 3), "model has 3 parts"), ((object(), object()), "has no forward")):
+        for given, said in ((3, "model is of type int"), ((1, 2, 3), "model has 3 parts"), ((object(), object()), "has no forward")):
             with self.assertRaisesRegex(TypeError, said):
                 Index(None, model=given)  # type: ignore[arg-type]
         with Index(None) as index, self.assertRaisesRegex(TypeError, "page images need a model"):

@@ -242,10 +242,14 @@ class Changes(unittest.TestCase):
         with self.assertRaises(EmptyIndexError):
             index(self.queries)
         self.assertIs(index.remove_documents(["nobody"]), index)
+        self.assertEqual((index.delete(["nobody"]), index.delete(where="a = 1")), (0, 0))
+        self.assertEqual(index.update(where="a = 1", values={"a": 2}), 0)
         with self.assertRaises(KeyError):
             index.get_documents_embeddings(["nobody"])
         self.assertIs(index.add_documents("a", self.docs[0]), index)
         self.assertIs(index.add_documents([], []), index)
+        with self.assertRaisesRegex(TypeError, "documents_ids is a set, which has no order"):
+            index.add_documents({"b", "c"}, self.docs[1:3])
         index.add_documents(["b", "c"], self.docs[1:3])
         self.assertEqual([h["id"] for h in index([self.docs[1]], k=1)[0]], ["b"])
         # An id that is there is replaced, by whatever name.

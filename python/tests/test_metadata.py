@@ -218,7 +218,7 @@ class Metadata(unittest.TestCase):
             (TypeError, "document 'd1', key 'x' is of type object", {"x": object()}),
             (TypeError, "document 'd1' has the key 1", {1: 2}),
             (ValueError, "document 'd1' has the key _id", {"_id": "z"}),
-            (TypeError, "document 'd1' is a int", 7),
+            (TypeError, "document 'd1' is of type int", 7),
         ):
             with self.subTest(want), self.assertRaisesRegex(error, want):
                 self.index.add_documents(self.ids[:2], self.docs[:2], [{}, row])

@@ -254,7 +254,7 @@ class Texts(unittest.TestCase):
                 index.add_texts(["a"])
             with self.assertRaisesRegex(ValueError, "2 texts and 1 ids"):
                 index.add_texts(["a", "b"], [9])
-            with self.assertRaisesRegex(TypeError, "text 1 is a int"):
+            with self.assertRaisesRegex(TypeError, "text 1 is of type int"):
                 index.add_texts(["a", 2], [8, 9])
             with self.assertRaisesRegex(TypeError, "one text"):
                 index.add_texts("abc")

@@ -23,11 +23,12 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
+    from ._explanation import Explanation
     from ._heatmap import Region
     from ._index import Index
     from ._indexes import delete_index, list_indexes
     from ._page_model import PageModel
-    from ._results import Documents, Explanation, Facets, Hit, Hits, Passage, Results, Span
+    from ._results import Documents, Facets, Hit, Hits, Passage, Results, Span
 
 __all__ = [
     "Documents", "EmptyIndexError", "Explanation", "Facets", "Hit", "Hits", "Index", "PageModel", "Passage",
@@ -36,8 +37,8 @@ __all__ = [
 ]  # fmt: skip
 #: Modules of the names that are neither errors nor results.
 _MODULES = {
-    "Index": "_index", "PageModel": "_page_model", "Region": "_heatmap", "delete_index": "_indexes",
-    "list_indexes": "_indexes",
+    "Explanation": "_explanation", "Index": "_index", "PageModel": "_page_model", "Region": "_heatmap",
+    "delete_index": "_indexes", "list_indexes": "_indexes",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol, Seque
 import numpy as np
 import numpy.typing as npt
 
+from ._checks import wrong_type
 from ._metadata import is_missing
 from ._tables import lists_of, vectors_of
 
@@ -160,8 +161,7 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
     elif axes == 2:
         matrices = [_document(embeddings, what, 0, unit)]
     elif not hasattr(embeddings, "__iter__"):
-        kind = type(cast("object", embeddings)).__name__
-        raise TypeError(f"{what} 0 is of type {kind}; want a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
+        raise wrong_type(f"{what} 0", embeddings, "a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
     else:  # any other sequence
         matrices = [_document(m, what, i, unit) for i, m in enumerate(cast("Any", embeddings))]
         if axes == 3:
@@ -185,7 +185,7 @@ def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool
         if _is_empty(given) or is_missing(given):
             return _empty()
         if isinstance(given, (str, bytes)) or not (hasattr(given, "__len__") or hasattr(given, "ndim")):
-            raise TypeError(f"{what} {position} is of type {type(given).__name__}; want a matrix, [tokens, dim]")
+            raise wrong_type(f"{what} {position}", given, "a matrix, [tokens, dim]")
     try:
         if isinstance(given, (list, np.ndarray)) and getattr(cast("Any", given), "dtype", _OBJECT) == _OBJECT:
             rows: list[Any] = list(cast("Any", given))
@@ -213,7 +213,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 def _fault_of(given: Any) -> str:
-    """What is wrong with the first token of a list that is not like those before it."""
+    """The fault of the first token of a list that differs from those before it."""
     if not isinstance(given, (list, tuple)):
         return ""
     rows = cast("list[Any]", given)
@@ -282,12 +282,12 @@ def tensors_body(
     entries: list[str] = []
     head: list[bytes | memoryview] = []
     lengths = [len(m) for m in matrices or ()]
-    at = 0
+    offset = 0
 
     def add(name: str, kind: str, shape: str, size: int) -> None:
-        nonlocal at
-        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + size}]}}')
-        at += size
+        nonlocal offset
+        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{offset},{offset + size}]}}')
+        offset += size
 
     if matrices is not None:
         add("lengths", "I64", str(len(lengths)), 8 * len(lengths))
@@ -308,7 +308,7 @@ def tensors_body(
     header = ("{" + ",".join(entries) + "}").encode()
     header += b" " * (-len(header) % 8)
     start = b"".join([struct.pack("<Q", len(header)), header, *head])
-    return Body([start, *vectors], 8 + len(header) + at, TENSORS)
+    return Body([start, *vectors], 8 + len(header) + offset, TENSORS)
 
 
 def _bytes_of(m: Matrix) -> memoryview:

@@ -1,4 +1,4 @@
-"""Documents in files, of which `plaid index` builds an index.
+"""Documents in files, from which `plaid index` builds an index.
 
 The program sees all documents of a build at once: it trains on them as they are, whereas an index that grows is trained
 on what is stored.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import os
 from collections.abc import Mapping
-from typing import Any, Callable, Sequence, cast
+from typing import Any, Callable, cast, get_args
 
 import numpy as np
 
@@ -24,6 +25,19 @@ def shown(value: Any) -> str:
 def wrong(name: str, value: Any, wanted: str) -> TypeError:
     """The error of a parameter that is of a wrong type."""
     return TypeError(f"{name} is {shown(value)}; want {wanted}")
+
+
+def wrong_type(place: str, value: Any, wanted: str) -> TypeError:
+    """The error of a value that is of a wrong type and may be long: its type is named."""
+    return TypeError(f"{place} is of type {type(value).__name__}; want {wanted}")
+
+
+def library(module: str, needed: str, package: str) -> Any:
+    """A module of a package that need not be installed. ``needed`` says for what it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise ImportError(f"{needed}: pip install {package}") from e
 
 
 def whole(value: Any, name: str, least: int | None = None) -> int:
@@ -52,7 +66,9 @@ def flag(value: Any, name: str) -> bool:
     return bool(cast("Any", value))
 
 
-def choice(value: Any, name: str, choices: Sequence[str]) -> str:
+def choice(value: Any, name: str, literal: Any) -> str:
+    """A value of a ``Literal`` type."""
+    choices: tuple[str, ...] = get_args(literal)
     there = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
     if not isinstance(value, str):
         raise wrong(name, value, there)
@@ -75,14 +91,20 @@ def path_of(value: Any, name: str) -> str:
 
 
 def several(value: Any, name: str, items: str) -> Any:
-    """Something that can be gone through: no single value, and no dictionary but one whose keys are ids. ``items`` says
-    what is in it."""
+    """An iterable of ``items``: no text, and no dictionary but one whose keys are ids."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} is one text; want a list of {items}")
     if isinstance(cast("object", value), Mapping) and items != "ids":
         raise TypeError(f"{name} is a dictionary; want a list of {items}")
-    if not any(hasattr(value, name) for name in ("__iter__", "__getitem__", "__array__", "detach")):
+    if not any(hasattr(value, method) for method in ("__iter__", "__getitem__", "__array__", "detach")):
         raise wrong(name, value, f"a list of {items}")
+    return value
+
+
+def in_order(value: Any, name: str, items: str) -> Any:
+    """Anything but a set, which has no order."""
+    if isinstance(value, (set, frozenset)):
+        raise TypeError(f"{name} is a set, which has no order; want a list of {items}")
     return value
 
 

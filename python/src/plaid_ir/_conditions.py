@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterable, Literal, NamedTuple, Sequence, TypeA
 import numpy as np
 
 from ._arrays import to_json
+from ._checks import wrong_type
 from ._metadata import json_key, to_json_value
 from ._tables import is_several, item_of, items_of
 
@@ -110,7 +111,7 @@ def _value(value: Any, place: str) -> Any:
     if isinstance(value, Mapping):
         raise TypeError(f"{place} is a dictionary; want a value")
     if not isinstance(value, str) and not is_several(value) and (hasattr(value, "__iter__") or callable(value)):
-        raise TypeError(f"{place} is of type {type(value).__name__}; want a value, or a list of values")
+        raise wrong_type(place, value, "a value, or a list of values")
     several = isinstance(value, (range, KeysView, ValuesView))
     made = to_json_value(list(cast("Iterable[Any]", value)) if several else value, place)
     if made is None:
@@ -128,13 +129,13 @@ def _scalar(value: Any, place: str) -> Any:
 
 def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{place} is of type {type(value).__name__}; want a text")
+        raise wrong_type(place, value, "a text")
     return str.__str__(value)
 
 
 def _items(value: Any, place: str) -> list[Any]:
     if not is_several(value):
-        raise TypeError(f"{place} is of type {type(value).__name__}; want a list")
+        raise wrong_type(place, value, "a list")
     if isinstance(value, range) and len(value) > _MAX_RANGE:
         raise ValueError(
             f"{place} is {value}, of {len(value)} numbers; {_MAX_RANGE} are the most. Want {{'$gte': …, '$lt': …}}"
@@ -167,7 +168,7 @@ def _between(name: str, value: Any, place: str) -> _Condition:
 
 def _exists(name: str, value: Any, place: str) -> _Condition:
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{place} is of type {type(value).__name__}; want True or False")
+        raise wrong_type(place, value, "True or False")
     return _Not(_null(name)) if value else _null(name)
 
 
@@ -287,7 +288,7 @@ def _of_dictionary(where: Mapping[Any, Any], place: str, depth: int) -> _Conditi
 
 def _nested(given: Any, place: str, depth: int) -> _Condition:
     if not isinstance(given, Mapping):
-        raise TypeError(f"{place} is of type {type(given).__name__}; want a dictionary")
+        raise wrong_type(place, given, "a dictionary")
     return _of_dictionary(cast("Mapping[Any, Any]", cast("object", given)), place, depth + 1)
 
 
@@ -302,7 +303,7 @@ def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
         at = f"{place}, {op}"
         if op == "$not":
             if not isinstance(operand, Mapping):
-                raise TypeError(f"{at} is of type {type(operand).__name__}; want a dictionary of tests")
+                raise wrong_type(at, operand, "a dictionary of tests")
             parts.append(_Not(_of_field(name, operand, at, depth + 1)))
         elif op in _OPERATORS:
             parts.append(_OPERATORS[op](name, operand, at))
@@ -330,14 +331,10 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
             raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
         for i, p in enumerate(values):
             if isinstance(p, Mapping) or is_several(p):
-                kind = type(cast("object", p)).__name__
-                raise TypeError(
-                    f"parameter {i} is of type {kind}; want one value for each ? (IN takes as many ? as values)"
-                )
+                raise wrong_type(f"parameter {i}", p, "one value for each ? (IN takes as many ? as values)")
         return where, [None if p is None else _scalar(p, f"parameter {i}") for i, p in enumerate(values)]
     if not isinstance(where, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        kind = type(cast("object", where)).__name__
-        raise TypeError(f"the condition is of type {kind}; want a text or a dictionary")
+        raise wrong_type("the condition", where, "a text or a dictionary")
     if values:
         raise ValueError("there are parameters for a where that is a dictionary, which has its values")
     return _finish(_of_dictionary(where, "where", 0))
@@ -347,8 +344,7 @@ def _parameters(given: Any) -> list[Any]:
     if isinstance(given, (str, bytes)):
         raise TypeError("parameters is one text; want a list, with a value for each ?")
     if isinstance(given, (Mapping, set, frozenset)) or not is_several(given):
-        kind = type(cast("object", given)).__name__
-        raise TypeError(f"parameters is of type {kind}; want a list, with a value for each ?")
+        raise wrong_type("parameters", given, "a list, with a value for each ?")
     return list(cast("Iterable[Any]", items_of(given, "parameters")))
 
 
@@ -372,7 +368,7 @@ def _of_llama_index(given: Any, name: Callable[[str], str], place: str, depth: i
         joined = _Joined("AND" if how == "and" else "OR", parts)
         return _Not(joined) if how == "not" else joined
     if not all(hasattr(given, name) for name in ("key", "value", "operator")):
-        raise TypeError(f"{place} is of type {type(given).__name__}; want MetadataFilters of LlamaIndex")
+        raise wrong_type(place, given, "MetadataFilters of LlamaIndex")
     op = _member(given.operator)
     if op not in _LLAMA_INDEX:
         raise ValueError(f"{place}: operator {op!r} is not known; there are {', '.join(_LLAMA_INDEX)}")

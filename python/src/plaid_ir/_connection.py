@@ -86,14 +86,14 @@ class Connection:
         self.config = config
         #: The path of the index at the service.
         self.path = "/indices/" + quote(index_name, safe="")
-        #: The service that this process started or joined; None: it is at a url.
+        #: The service that this process started or joined; None means one at a url.
         self.service: Service | None = None
         self.closed = False
         #: Whether the service knows the index.
         self.declared = False
         #: The model of this process that encodes pages, and questions about them.
         self.page_model: PageModel | None = None
-        #: Where the pictures of pages are; None: nowhere.
+        #: The folder with the pictures of pages; None means that none are kept.
         self.pictures: Pictures | None = None
         self._token, self._timeout = token, timeout
         temporary: str | None = None
@@ -128,7 +128,7 @@ class Connection:
             raise
 
     def _open(self, override: bool) -> None:
-        """Removes the index if override is set, or compares its configuration with what was asked for."""
+        """Removes the index if override is set, or compares its configuration with the wanted one."""
         if override:
             self.change("DELETE", self.path)
         if self.index_name not in self.request("GET", "/indices"):
@@ -142,8 +142,9 @@ class Connection:
                 )
 
     def use_pictures(self, folder: str | os.PathLike[str] | None, override: bool) -> None:
-        """Sets the folder of pictures; None: that in the folder of the indexes, if they are in one. There ``override``
-        removes those of the index that was replaced: what is in a folder of the user's stays."""
+        """Sets the folder of pictures. None means the one in the folder of the indexes, if there is one; there
+        ``override`` removes the pictures of the index that was replaced. A folder that the user names keeps its
+        files."""
         if folder is not None:
             self.pictures = Pictures(os.fspath(folder), self.index_name)
         elif self.service is not None and "store" not in self.service.options:
@@ -285,15 +286,15 @@ class Connection:
         prefer: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Sends a request. ``prefer`` has further preferences, besides that for the representation."""
+        """Sends a request. ``prefer`` has preferences in addition to the one for the representation."""
         sent = {"Prefer": ", ".join(filter(None, (_PREFER, prefer))), **(headers or {})}
         try:
             return self.repeat(lambda: self.client.request(method, path, body, sent))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
                 name = self.made_by().get("name")
-                of = "" if name is None else f" (the vectors of this index are of {name!r})"
-                e.args = (f"texts need a model{of}: Index(..., model=FOLDER), or a service started with --model",)
+                made_by = "" if name is None else f" (the vectors of this index are of {name!r})"
+                e.args = (f"texts need a model{made_by}: Index(..., model=FOLDER), or a service started with --model",)
             raise
 
     def repeat(self, call: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
-from ._checks import several, shown
+from ._checks import in_order, several, shown, wrong_type
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position, caller_level
 from ._metadata import cells_of, is_missing, passage_of
@@ -110,7 +110,7 @@ class Run:
 def document_batches(
     connection: Connection, sizes: Sequence[int], rows: Sequence[Mapping[str, Any]], max_bytes: int, max_items: int
 ) -> list[slice]:
-    """Splits documents of some sizes into batches of one request, none of which has a part of a document's passages.
+    """Splits documents of some sizes into batches of one request, and never the passages of one document.
     ``rows`` have ids and metadata."""
     together = [passage_of(row) for row in rows]
     parts = list(batches(sizes, max_bytes, max_items, together))
@@ -126,11 +126,10 @@ def document_batches(
 
 
 def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], kept: Container[str]) -> None:
-    """Refuses passages in place of a stored document that has others besides: these would be lost. ``rows`` have ids
+    """Refuses passages in place of a stored document that has other passages, which would be lost. ``rows`` have ids
     and metadata. Of the documents ``kept`` they have the metadata that are stored.
 
-    Of other documents, two passages or more that are numbered from 0 are what the caller wants the document to be: it
-    may have become shorter.
+    Two passages or more of another document that are numbered from 0 replace all of it: it may have become shorter.
     """
     given: dict[str, list[str]] = {}
     for row in rows:
@@ -172,7 +171,7 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
         elif is_missing(text):
             yield ""
         else:
-            raise TypeError(f"text {i} is a {type(text).__name__}")
+            raise wrong_type(f"text {i}", text, "a text")
 
 
 def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
@@ -202,7 +201,7 @@ class Cut:
         self._texts = self._tokens = 0
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """Takes what an answer of the service says."""
+        """Adds the counts in an answer of the service."""
         self._texts += answer.get("truncated", 0)
         self._tokens += answer.get("dropped_tokens", 0)
 
@@ -227,8 +226,7 @@ def send_vectors(
     stored: Stored,
 ) -> None:
     """Stores one batch of documents; ``fields`` have their ids and metadata, ``pooling`` further fields of the request.
-    ``start`` is the position of the first
-    among all that were given: errors count from there."""
+    ``start`` is the position of the first among all that were given: errors count from there."""
     connection.declare()
     request: dict[str, Any] = {"metadata": fields, **pooling}
     if connection.page_model is not None:
@@ -270,7 +268,7 @@ def encode(
     start: int = 0,
 ) -> list[Vectors]:
     """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
-    texts = list(checked_texts(several(items_of(texts, "texts"), "texts", "texts")))
+    texts = list(checked_texts(several(items_of(in_order(texts, "texts", "texts"), "texts"), "texts", "texts")))
     if connection.page_model is not None and is_query:
         return connection.page_model.encode_queries(texts)
     vectors: list[Vectors] = []

@@ -12,7 +12,7 @@ import tempfile
 from typing import IO, Callable, Sequence
 
 from ._arrays import Body
-from ._checks import path_of, shown
+from ._checks import in_order, path_of, shown
 from ._connection import Connection
 from ._http import FilePieces
 
@@ -57,7 +57,7 @@ def load(
                 _add_folder(archive, os.fspath(path), _add_ids_of_pylate(archive, os.path.abspath(path)), None)
             else:
                 _add_folder(archive, os.fspath(path), "index", "index/ids.txt")
-                names = connection.to_names(documents_ids, "documents_ids")
+                names = connection.to_names(in_order(documents_ids, "documents_ids", "ids"), "documents_ids")
                 for n in names:
                     if "\n" in n or "\r" in n or n.startswith("\ufeff"):  # which lines of text would lose
                         said = f"id {shown(n)} has a line break or begins with a byte order mark: leave it out"

@@ -4,15 +4,13 @@ three agree."""
 from __future__ import annotations
 
 import itertools
-from importlib import import_module
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, cast
 
 import numpy as np
 
 from ._arrays import to_json
-
-#: Whole numbers up to this one are exact as floats.
-_MAX_WHOLE = 1 << 53
+from ._checks import library
+from ._tables import MAX_WHOLE
 
 
 class Kind(NamedTuple):
@@ -36,7 +34,7 @@ def kind_of(values: Iterable[Any]) -> Kind:
     types = {bool if isinstance(v, (bool, np.bool_)) else _type_of(v) for v in there}
     if not types:
         return NULL
-    if types == {float, int} and all(abs(v) <= _MAX_WHOLE for v in there):
+    if types == {float, int} and all(abs(v) <= MAX_WHOLE for v in there):
         return FLOAT
     if len(types) > 1:
         return TEXT
@@ -95,12 +93,12 @@ class Columns:
         self.kinds = {name: kind_of(values) if rows else always[name] for name, values in self.values.items()}
 
     def to_pandas(self) -> Any:
-        pandas = _library("pandas", "to_pandas")
+        pandas = library("pandas", "to_pandas needs pandas", "pandas")
         series = {name: _series(pandas, values, self.kinds[name]) for name, values in self.values.items()}
         return pandas.DataFrame(series, columns=list(series))
 
     def to_polars(self) -> Any:
-        polars = _library("polars", "to_polars")
+        polars = library("polars", "to_polars needs polars", "polars")
         series: dict[str, Any] = {}
         for name, values in self.values.items():
             kind = self.kinds[name]
@@ -108,7 +106,7 @@ class Columns:
         return polars.DataFrame(series)
 
     def to_arrow(self) -> Any:
-        pyarrow = _library("pyarrow", "to_arrow")
+        pyarrow = library("pyarrow", "to_arrow needs pyarrow", "pyarrow")
         types = {name: _type_of_arrow(pyarrow, kind) for name, kind in self.kinds.items()}
         columns = [
             pyarrow.array([as_kind(v, self.kinds[name]) for v in values], type=types[name])
@@ -149,10 +147,3 @@ def _type_of_arrow(pyarrow: Any, kind: Kind) -> Any:
     if kind.fields:
         return pyarrow.struct([(name, _type_of_arrow(pyarrow, field)) for name, field in kind.fields])
     return getattr(pyarrow, {"text": "string", "bool": "bool_"}.get(kind.name, kind.name))()
-
-
-def _library(name: str, method: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as e:
-        raise ImportError(f"{method} needs {name}: pip install {name}") from e

@@ -142,5 +142,5 @@ def _size_of(picture: str) -> tuple[int, int] | None:
         with Image.open(picture) as opened:  # pyright: ignore
             width, height = opened.size  # pyright: ignore
             return int(width), int(height)  # pyright: ignore
-    except Exception:  # a damaged file is no reason to show no cells
+    except Exception:  # the cells are shown even if the file is damaged
         return None

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ._arrays import TENSORS, Body, read_tensors, to_json
 from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError, Unreachable
 
-#: Pieces, and bytes, that go with one system call; where there is none for that, smaller pieces are joined.
+#: Pieces, and bytes, that go with one system call; on systems without such a call, small pieces are joined.
 _PIECES = 512
 _AT_ONCE = 8 << 20
 _SMALL = 256 << 10

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import importlib
 import io
 import itertools
 import os
@@ -15,11 +14,11 @@ import tempfile
 import threading
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
+from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
 
 import numpy as np
 
-from ._checks import choice, wrong
+from ._checks import choice, library, wrong, wrong_type
 from ._errors import add_remark, caller_level
 from ._tables import items_of, rows_of
 
@@ -31,12 +30,14 @@ MAX_PIXELS = 178_956_970
 MAX_SIDE = 4096
 #: Pixels of a side of a picture that is kept, and its quality as JPEG.
 KEPT_SIDE, KEPT_QUALITY = 1600, 75
-#: The folder of pictures in that of the indexes. A name that begins with a dot is none of an index.
+#: The folder of pictures in that of the indexes. No index has a name that begins with a dot.
 PICTURES_FOLDER = ".images"
 #: Pages of a file.
 MAX_PAGES = 1 << 20
-#: Keys of the metadata that say what a page is.
+#: Keys of the metadata that describe a page.
 _OWN_KEYS = ("image", "grid")
+#: Whether a page that cannot be read is an error or is left out.
+OnError = Literal["raise", "skip"]
 #: The library of PDFs may not be called by two threads at a time.
 _pdf_lock = threading.Lock()
 
@@ -51,10 +52,10 @@ class Page:
 
 
 class Problems:
-    """Says what becomes of a page that cannot be read: an error, or a warning at the end about all of them."""
+    """Turns pages that cannot be read into an error, or into one warning at the end about all of them."""
 
     def __init__(self, on_error: str) -> None:
-        self._skips = choice(on_error, "on_error", ("raise", "skip")) == "skip"
+        self._skips = choice(on_error, "on_error", OnError) == "skip"
         self._said: list[str] = []
         self._count = 0
 
@@ -77,17 +78,14 @@ class Problems:
 
 def pillow(part: str) -> Any:
     """A module of Pillow."""
-    try:
-        return importlib.import_module(f"PIL.{part}")
-    except ImportError as e:
-        raise ImportError("page images need Pillow: pip install pillow") from e
+    return library(f"PIL.{part}", "page images need Pillow", "pillow")
 
 
 def read_pages(
     images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems, numbered: bool
 ) -> Iterator[Page]:
-    """The pages of inputs, one after another. ``ids`` and ``metadata`` have an item for each input; None: none. Inputs
-    without a path are ``numbered``, or it is an error that they have no id."""
+    """The pages of inputs, one after another. ``ids`` and ``metadata`` are None, or have an item for each input.
+    Inputs without a path and an id are ``numbered``, or an error."""
     inputs = [images] if _is_one(images) else items_of(images, "images")
     if not hasattr(inputs, "__iter__"):
         raise wrong("images", images, "paths, pictures, arrays or bytes")
@@ -132,7 +130,7 @@ def _fields_of(row: Any, n: int) -> dict[str, Any]:
     if row is None:
         return {}
     if not isinstance(row, Mapping):
-        raise TypeError(f"metadata of input {n} is a {type(row).__name__}; want a dictionary")
+        raise wrong_type(f"metadata of input {n}", row, "a dictionary")
     fields = dict(cast("Mapping[str, Any]", row))
     for key in _OWN_KEYS:
         if key in fields:
@@ -182,8 +180,7 @@ def _pages_of(
     elif isinstance(given, (bytes, bytearray, memoryview)):
         data = bytes(cast("bytes", given))
     elif not isinstance(given, np.ndarray):
-        kind = type(given).__name__
-        raise TypeError(f"input {n} is a {kind}; want a path, bytes, an array, or a picture of Pillow")
+        raise wrong_type(f"input {n}", given, "a path, bytes, an array, or a picture of Pillow")
     if not (name or source or numbered):
         raise ValueError(f"input {n} has no path, and the index has documents already: name it by ids")
     name = name or source or str(n)
@@ -228,10 +225,7 @@ def _is_pdf(data: Any) -> bool:
 
 
 def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[tuple[int, Any]]:
-    try:
-        pdfium = importlib.import_module("pypdfium2")
-    except ImportError as e:
-        raise ImportError(f"{place} is a PDF, which pypdfium2 reads: pip install pypdfium2") from e
+    pdfium = library("pypdfium2", f"{place} is a PDF, which pypdfium2 reads", "pypdfium2")
     try:
         with _pdf_lock:
             document = pdfium.PdfDocument(data)
@@ -243,7 +237,7 @@ def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[
         with _pdf_lock:
             count = len(document)
             with contextlib.suppress(pdfium.PdfiumError):
-                document.init_forms()  # so that what was filled in is drawn
+                document.init_forms()  # draws the values of forms
         if not 1 <= count <= MAX_PAGES:
             raise ValueError(f"{place}: the PDF has {count} pages; 1 to {MAX_PAGES} are possible")
         for i in range(count):
@@ -332,7 +326,7 @@ def to_rgb(picture: Any, place: str, own: bool = False) -> Any:
         turned = pillow("ImageOps").exif_transpose(picture, in_place=own)
         picture = picture if own else turned
         picture.load()
-    except Exception as e:  # Pillow raises what its decoders do
+    except Exception as e:  # the decoders of Pillow raise many types
         raise ValueError(f"{place}: the picture is damaged: {e}") from e
     if picture.mode.startswith("I;16"):
         picture = pillow("Image").fromarray((np.asarray(picture).astype("u2") >> 8).astype("u1"))
@@ -436,7 +430,7 @@ def batches_of(
 
 
 def _encoded(model: Any, batch: list[Page], problems: Problems) -> list[tuple[Page, Any]]:
-    """Pages with what a model makes of them. After an error each is encoded by itself: the one at fault is named."""
+    """Pages with their vectors by a model. After an error each page is encoded by itself, to name the one at fault."""
     try:
         return list(zip(batch, model.encode_pages([page.picture for page in batch])))
     except Exception as e:

@@ -7,23 +7,30 @@ import contextlib
 import functools
 import os
 from html import escape
-from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
+from types import CoroutineType, TracebackType
+from typing import (
+    Any, Callable, Generator, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast,
+)  # fmt: skip
 
 import numpy as np
 
 from ._arrays import Embeddings, to_matrices
 from ._checks import choice, flag, optional, path_of, several, whole, wrong
 from ._connection import Connection
-from ._errors import PlaidError, add_remark
+from ._errors import EmptyIndexError, PlaidError, add_remark
+from ._images import OnError
+from ._ingest import PoolBy, WindowBy
 from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import ignore_pylate_options
+from ._results import Hits
 from ._tables import items_of
-from ._writer import IndexWriter, Metadata, PoolBy, WindowBy
+from ._writer import IndexWriter, Metadata
 
 #: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
 Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
+#: How searches choose the documents that they score, unless they say so themselves.
+_Mode = Literal["pruned", "exhaustive"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,16 +44,16 @@ def check_index(value: Any, library: str | None = None) -> Index:
     return value
 
 
-def _coroutine(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """A method for asyncio, which waits for the service in a thread."""
+def to_coroutine(method: Callable[P, R], name: str = "a{}") -> Callable[P, CoroutineType[Any, Any, R]]:
+    """A method for asyncio, which waits for the service in a thread. ``name`` is a pattern for its name."""
 
     @functools.wraps(method)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, *args, **kwargs)
 
     run.__doc__ = f"`{method.__name__}`, for asyncio."
-    run.__name__ = f"a{method.__name__}"
-    return run
+    run.__name__ = name.format(method.__name__)
+    return run  # type: ignore[return-value,unused-ignore]
 
 
 class Index(IndexWriter):
@@ -62,7 +69,7 @@ class Index(IndexWriter):
     ----------
     index_folder
         The folder of the indexes; it is made if it is not there. Or the address of an object store,
-        ``"s3://BUCKET/PREFIX"`` or ``"file:///FOLDER"``, of which this machine keeps a cache. None: a temporary folder,
+        ``"s3://BUCKET/PREFIX"`` or ``"file:///FOLDER"``, which this machine caches. None means a temporary folder,
         which is removed when the index is closed.
     index_name
         The name: 1 to 128 of ``A-Z a-z 0-9 . _ -``, not beginning or ending with a dot.
@@ -125,7 +132,7 @@ class Index(IndexWriter):
         nbits: int | None = None,
         seed: int | None = None,
         id_type: type[str] | type[int] = str,
-        mode: Literal["pruned", "exhaustive"] = "pruned",
+        mode: _Mode = "pruned",
         model: Model | None = None,
         pictures: str | os.PathLike[str] | None = None,
         read_only: bool = False,
@@ -138,7 +145,7 @@ class Index(IndexWriter):
         **ignored: Any,
     ) -> None:
         ignore_pylate_options(ignored, "Index()")
-        choice(mode, "mode", ("pruned", "exhaustive"))
+        choice(mode, "mode", _Mode)
         for name, value in (("override", override), ("read_only", read_only)):
             flag(value, name)
         if nbits is not None and whole(nbits, "nbits") not in (1, 2, 4, 8):
@@ -164,8 +171,10 @@ class Index(IndexWriter):
         self.index_name, self.id_type, self.mode, self.read_only = index_name, id_type, mode, read_only
 
     @classmethod
-    def _open_empty(cls, ids: Any, options: dict[str, Any]) -> Index:
-        """Opens an index that must have no documents yet. It is for whole numbers if ``ids`` are, or are None."""
+    @contextlib.contextmanager
+    def _open_new(cls, ids: Any, options: dict[str, Any]) -> Generator[Index, None, None]:
+        """Opens an index that must have no documents yet, and closes it if the block fails. Its ids are whole numbers
+        if ``ids`` are, or are None."""
         is_list = hasattr(ids, "__getitem__") and not isinstance(ids, Mapping) and len(ids) > 0
         if ids is None or is_list and isinstance(ids[0], (int, np.integer)):
             options.setdefault("id_type", int)
@@ -175,7 +184,11 @@ class Index(IndexWriter):
         if len(index) > 0:
             index.close()
             raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
-        return index
+        try:
+            yield index
+        except BaseException as e:
+            index._abandon(e)
+            raise
 
     @classmethod
     def from_embeddings(
@@ -220,14 +233,10 @@ class Index(IndexWriter):
             several(documents_embeddings, "documents_embeddings", "matrices")
             documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
-        index = cls._open_empty(documents_ids, options)
-        try:
+        with cls._open_new(documents_ids, options) as index:
             return index.add_documents(
                 ids, documents_embeddings, metadata, pool_factor=pool_factor, pool_by=pool_by, progress=progress
             )
-        except BaseException as e:
-            index._abandon(e)
-            raise
 
     @classmethod
     def from_texts(
@@ -270,15 +279,11 @@ class Index(IndexWriter):
         1
         """
         ids = items_of(ids, "ids")
-        index = cls._open_empty(ids, {"model": model, **options})
-        try:
+        with cls._open_new(ids, {"model": model, **options}) as index:
             return index.add_texts(
                 texts, ids, metadata, text_field=text_field, pool_factor=pool_factor, window=window, overlap=overlap,
                 window_by=window_by, progress=progress,
             )  # fmt: skip
-        except BaseException as e:
-            index._abandon(e)
-            raise
 
     @classmethod
     def from_images(
@@ -293,7 +298,7 @@ class Index(IndexWriter):
         batch_size: int = 4,
         dpi: int = 150,
         keep_pictures: bool = True,
-        on_error: Literal["raise", "skip"] = "raise",
+        on_error: OnError = "raise",
         progress: Progress = None,
         **options: Any,
     ) -> Index:
@@ -320,15 +325,11 @@ class Index(IndexWriter):
         >>> hit = index.search("revenue by region", k=1)[0]                     # doctest: +SKIP
         >>> index.explain(hit["id"], "revenue by region").region                # doctest: +SKIP
         """
-        index = cls._open_empty(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)})
-        try:
+        with cls._open_new(ids, {"id_type": str, **options, "model": to_page_model(model, text=False)}) as index:
             return index.add_images(
                 images, ids, metadata, pool_factor=pool_factor, pool_by=pool_by, batch_size=batch_size, dpi=dpi,
                 keep_pictures=keep_pictures, on_error=on_error, progress=progress,
             )  # fmt: skip
-        except BaseException as e:
-            index._abandon(e)
-            raise
 
     def _abandon(self, e: BaseException) -> None:
         """Closes an index that could not be filled."""
@@ -375,26 +376,34 @@ class Index(IndexWriter):
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
         return f"{title}</p><table>{cells}</table>"
 
-    asearch = _coroutine(IndexWriter.search)
-    asearch_batch = _coroutine(IndexWriter.search_batch)
-    asearch_token_scores = _coroutine(IndexWriter.search_token_scores)
-    asimilar = _coroutine(IndexWriter.similar)
-    aexplain = _coroutine(IndexWriter.explain)
-    arerank = _coroutine(IndexWriter.rerank)
-    aencode = _coroutine(IndexWriter.encode)
-    aget = _coroutine(IndexWriter.get)
-    aget_documents_embeddings = _coroutine(IndexWriter.get_documents_embeddings)
-    aids = _coroutine(IndexWriter.ids)
-    afacets = _coroutine(IndexWriter.facets)
-    astats = _coroutine(IndexWriter.stats)
-    asave = _coroutine(IndexWriter.save)
-    aadd_documents = _coroutine(IndexWriter.add_documents)
-    aupdate_documents = _coroutine(IndexWriter.update_documents)
-    aadd_batches = _coroutine(IndexWriter.add_batches)
-    aadd_texts = _coroutine(IndexWriter.add_texts)
-    aadd_images = _coroutine(IndexWriter.add_images)
-    aremove_documents = _coroutine(IndexWriter.remove_documents)
-    aupdate = _coroutine(IndexWriter.update)
-    adelete = _coroutine(IndexWriter.delete)
-    acompact = _coroutine(IndexWriter.compact)
-    aload = _coroutine(IndexWriter.load)
+    asearch = to_coroutine(IndexWriter.search)
+    asearch_batch = to_coroutine(IndexWriter.search_batch)
+    asearch_token_scores = to_coroutine(IndexWriter.search_token_scores)
+    asimilar = to_coroutine(IndexWriter.similar)
+    aexplain = to_coroutine(IndexWriter.explain)
+    arerank = to_coroutine(IndexWriter.rerank)
+    aencode = to_coroutine(IndexWriter.encode)
+    aget = to_coroutine(IndexWriter.get)
+    aget_documents_embeddings = to_coroutine(IndexWriter.get_documents_embeddings)
+    aids = to_coroutine(IndexWriter.ids)
+    afacets = to_coroutine(IndexWriter.facets)
+    astats = to_coroutine(IndexWriter.stats)
+    asave = to_coroutine(IndexWriter.save)
+    aadd_documents = to_coroutine(IndexWriter.add_documents)
+    aupdate_documents = to_coroutine(IndexWriter.update_documents)
+    aadd_batches = to_coroutine(IndexWriter.add_batches)
+    aadd_texts = to_coroutine(IndexWriter.add_texts)
+    aadd_images = to_coroutine(IndexWriter.add_images)
+    aremove_documents = to_coroutine(IndexWriter.remove_documents)
+    aupdate = to_coroutine(IndexWriter.update)
+    adelete = to_coroutine(IndexWriter.delete)
+    acompact = to_coroutine(IndexWriter.compact)
+    aload = to_coroutine(IndexWriter.load)
+
+
+def search_for_framework(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> Hits:
+    """The hits of a search with their metadata. An index without documents has none: frameworks expect no error."""
+    try:
+        return index.search(query, k, metadata=True, **options)
+    except EmptyIndexError:
+        return Hits()

@@ -66,7 +66,7 @@ def delete_index(
     Parameters
     ----------
     index_name
-        The name. One that is not there is no error.
+        The name. The index need not be there.
     index_folder, url, token
         As for `list_indexes`.
 

@@ -10,11 +10,11 @@ import contextlib
 import itertools
 import json
 from types import TracebackType
-from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
+from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
 
 from . import _build
 from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
-from ._checks import choice, several, shown, whole, wrong
+from ._checks import choice, in_order, several, shown, whole, wrong
 from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
@@ -43,6 +43,10 @@ from ._metadata import check_metadata, metadata_rows, passage_of
 from ._progress import Meter, Progress
 from ._tables import items_of, refuse_table, rows_of
 
+#: The vectors of a document that pooling joins.
+PoolBy = Literal["similar", "tiles", "neighbours"]
+#: The units of a text that passages keep whole.
+WindowBy = Literal["words", "sentences", "headings", "blocks"]
 #: Characters of texts that make one token, at most.
 _CHARACTERS_PER_TOKEN = 4
 
@@ -179,7 +183,7 @@ def add_texts(
         length = _length(other)
         if total is not None and length is not None and length != total:
             raise ValueError(f"there are {total} texts and {length} {what}: want one for each")
-    # What can be seen to be wrong is refused before the model has work.
+    # Faults that can be seen are refused before the model has work.
     if total is not None:
         for _ in checked_texts(texts):
             pass
@@ -188,7 +192,7 @@ def add_texts(
         _refuse_duplicates(given)
     if metadata is not None and _length(metadata) is not None:
         check_metadata(metadata, map(str, itertools.count()) if given is None else given)
-    # The service parts texts: what is built here has none of that.
+    # Only the service splits texts into passages: such texts are not built here.
     hold = hold and window is None and _may_build(connection)
     hold = hold and (total is None or _may_be_many(connection, texts, pool_factor))
     options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
@@ -237,10 +241,19 @@ def add_texts(
             raise ValueError(f"there are {start} texts, which are stored, and more {what}: want one for each")
 
 
+def pooling(factor: int | None, by: str) -> dict[str, Any]:
+    """The part of a request about pooling; empty without it."""
+    choice(by, "pool_by", PoolBy)
+    factor = 1 if factor is None else whole(factor, "pool_factor", 1)
+    if factor == 1 and by != "similar":
+        raise ValueError(f"pool_by={by!r} needs a pool_factor of 2 or more")
+    return {} if factor == 1 else {"pool_factor": factor, "pool_by": by}
+
+
 def parting(window: int | None, overlap: int, by: str, text_field: str) -> dict[str, Any] | None:
     """The part of a request about passages of texts; None without ``window``."""
     whole(overlap, "overlap", 0)
-    choice(by, "window_by", ("words", "sentences", "headings", "blocks"))
+    choice(by, "window_by", WindowBy)
     if window is None:
         if overlap or by != "words":
             raise ValueError("overlap and window_by go with window")
@@ -267,15 +280,15 @@ def delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) ->
 
 
 def _delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
-    path = connection.path + "/documents"
+    bodies: Iterable[dict[str, Any]]
     if isinstance(chosen, tuple):
-        return int(connection.change("DELETE", path, {"condition": chosen[0], "parameters": chosen[1]})["deleted"])
+        bodies = [{"condition": chosen[0], "parameters": chosen[1]}]
+    else:
+        bodies = ({"ids": names} for names in id_batches(chosen))
     removed = 0
-    for names in id_batches(chosen):
-        try:
-            removed += int(connection.change("DELETE", path, {"ids": names})["deleted"])
-        except EmptyIndexError:
-            break
+    with contextlib.suppress(EmptyIndexError):
+        for body in bodies:
+            removed += int(connection.change("DELETE", connection.path + "/documents", body)["deleted"])
     return removed
 
 
@@ -413,10 +426,8 @@ def _build_and_load(
 
 
 def _in_order(given: Any, name: str, items: str) -> Iterable[Any]:
-    """Texts or ids that have an order."""
-    if isinstance(given, (set, frozenset)):
-        raise TypeError(f"{name} is a set, which has no order; want a list of {items}")
-    return several(items_of(given, name), name, items)  # type: ignore[no-any-return,unused-ignore]
+    listed: Iterable[Any] = several(items_of(in_order(given, name, items), name), name, items)
+    return listed
 
 
 def _length(given: Any) -> int | None:
@@ -440,11 +451,11 @@ def _documents_of(
     connection: Connection, ids: Any, embeddings: Embeddings | None, metadata: Any, subject: str
 ) -> tuple[list[Matrix], list[dict[str, Any]]]:
     """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
-    names = connection.to_names(ids, "documents_ids")
+    names = connection.to_names(in_order(ids, "documents_ids", "ids"), "documents_ids")
     if embeddings is None:
         matrices = without_vectors(len(names))
     else:
-        several(embeddings, "documents_embeddings", "matrices")
+        several(in_order(embeddings, "documents_embeddings", "matrices"), "documents_embeddings", "matrices")
         matrices = to_matrices(embeddings, "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")

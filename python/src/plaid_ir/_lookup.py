@@ -1,4 +1,4 @@
-"""The methods of an index that read what is stored."""
+"""The methods of an index that read stored documents."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class StoredDocuments:
         Parameters
         ----------
         where, parameters
-            A condition, as for `search`; None: all documents. One that is stored as passages is there once, if the
-            condition is true of any of them.
+            A condition, as for `search`; None means all documents. A document that is stored as passages is there
+            once, if the condition is true of any of them.
 
         Returns
         -------

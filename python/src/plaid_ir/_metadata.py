@@ -11,7 +11,7 @@ from typing import Any, Iterable, Sequence, cast
 
 import numpy as np
 
-from ._checks import shown
+from ._checks import shown, wrong_type
 from ._tables import rows_of
 
 #: Keys that the engine keeps for itself, in any case.
@@ -123,7 +123,7 @@ def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
     if is_missing(given):
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"{place} is a {type(given).__name__}; want a dictionary")
+        raise wrong_type(place, given, "a dictionary")
     fields: dict[str, Any] = to_json_value(given, place)
     if "_id" in fields:
         raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
@@ -142,7 +142,7 @@ def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passage_of(row: Mapping[str, Any]) -> str | None:
-    """The id of the document that metadata make a passage of. What is wrong with them the service says."""
+    """The id of the document that metadata make a passage of. The service checks the other fields."""
     passage: Any = row.get("_passage")
     document = cast("Mapping[str, Any]", passage).get("of") if isinstance(passage, Mapping) else None
     return document if isinstance(document, str) else None

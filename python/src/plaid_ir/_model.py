@@ -18,7 +18,7 @@ _NOT_FOUND = 4
 def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | None) -> str:
     """A folder, or for the name of a model at the hub its name with the commit, once its files are in the hub's cache.
 
-    A folder goes before a name. What is fetched is shown if stderr is a terminal.
+    A folder goes before a name. The progress of a download is shown if stderr is a terminal.
     """
     name = os.fspath(model)
     if os.path.isdir(name):
@@ -31,7 +31,7 @@ def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | N
 
 
 def _describe(program: str, name: str, *flags: str) -> dict[str, Any]:
-    """What `plaid model` says of a model."""
+    """The output of `plaid model` about a model."""
     shown = "--fetch" in flags and sys.stderr is not None and sys.stderr.isatty()
     try:
         done = subprocess.run(

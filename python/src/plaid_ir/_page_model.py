@@ -16,6 +16,7 @@ import threading
 from typing import Any, Iterator, NamedTuple, Sequence, cast
 
 from ._arrays import Matrix, to_array, to_float32
+from ._checks import library, wrong_type
 
 #: Files of a model that name the class of its processor.
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -47,7 +48,7 @@ class PageModel:
     processor
         The processor of the model; left out with a name or a folder.
     name
-        What an index is told of the model. An index refuses vectors and questions of a model with another name.
+        The name that an index keeps. An index refuses vectors and questions of a model with another name.
         Default: the name at the hub; for a folder its last part, with a fingerprint of the weights.
     device
         For a model that is loaded here: a device of torch. Default: the first accelerator, or the processor.
@@ -81,7 +82,7 @@ class PageModel:
             name = os.path.basename(os.path.abspath(path)) if path and local else path or type(model).__name__
             fingerprint = _fingerprint(model) if local else None
         self.model, self.processor = model, processor
-        #: What an index is told: the name and, of a model that has none at a hub, a fingerprint.
+        #: The model as an index keeps it: the name and, for a model without a name at a hub, a fingerprint.
         self.identity: dict[str, str] = {"name": name, **({"fingerprint": fingerprint} if fingerprint else {})}
         self._lock = threading.Lock()
 
@@ -97,7 +98,7 @@ class PageModel:
         -------
         list of EncodedPage
             For each page ``vectors`` [tokens, dim] and ``grid``, or None where it is not known which tokens are parts
-            of the picture. All vectors of the model are kept, but for padding. Cells are in a row, row after row from
+            of the picture. All vectors of the model are kept, except padding. Cells are in a row, row after row from
             the top left; other tokens come before and after them.
         """
         with self._lock:
@@ -163,11 +164,11 @@ class PageModel:
         return [done[i] for i in range(len(texts))]
 
     def _questions(self, items: list[tuple[int, Any]]) -> Iterator[tuple[int, tuple[Matrix, list[str]]]]:
-        """The vectors and tokens of questions of one length, each of which comes with its number."""
+        """The vectors and tokens of questions of one length, which come with their numbers."""
         torch = importlib.import_module("torch")
         batch = items[0][1]
         for name in list(batch.keys()):
-            batch[name] = torch.cat([one[name] for _, one in items])
+            batch[name] = torch.cat([item[name] for _, item in items])
         vectors = self._forward(batch)
         masks = batch["attention_mask"].bool().cpu()
         for (number, _), rows, ids, mask in zip(items, vectors, batch["input_ids"].cpu(), masks):
@@ -189,7 +190,7 @@ class PageModel:
         return [str(name).replace("\u2581", " ").replace("\u0120", " ").strip() or str(name) for name in names]
 
     def _image_mask(self, batch: Any) -> Any:
-        """Which tokens of a batch are parts of pictures; None: it is not known."""
+        """Marks the tokens of a batch that are parts of pictures; None if the model does not say."""
         if hasattr(self.processor, "get_image_mask"):
             return self.processor.get_image_mask(batch).cpu()
         owners = getattr(self.model, "config", None), self.processor
@@ -200,7 +201,7 @@ class PageModel:
     def _grid(
         self, batch: Any, i: int, ids: list[int], cells: list[int], picture: Any
     ) -> tuple[list[int] | None, list[int]]:
-        """Rows and columns of page ``i``, and its tokens that are cells, row after row; None: they are not known."""
+        """Rows and columns of page ``i``, and its tokens that are cells, row after row; None if they are not known."""
         if not cells:
             return None, []
         tiles = self._tiles(ids, cells)
@@ -210,8 +211,8 @@ class PageModel:
         return (shape, cells) if shape is not None and shape[0] * shape[1] == len(cells) else (None, [])
 
     def _tiles(self, ids: list[int], cells: list[int]) -> tuple[list[int], list[int]] | None:
-        """Cells of a picture that is cut into square tiles, each of which comes as a whole, and last the whole picture:
-        its cells are among the other tokens. None: the model makes no tiles."""
+        """Cells of a picture that is cut into square tiles. The tiles come one after another, and last the whole
+        picture, whose cells are among the other tokens. None if the model makes no tiles."""
         size = int(getattr(self.processor, "image_seq_len", None) or 0)
         side = math.isqrt(size)
         if side == 0 or side * side != size or len(cells) % size:
@@ -230,10 +231,10 @@ class PageModel:
         ]
 
     def _shape(self, batch: Any, i: int, count: int, picture: Any) -> list[int] | None:
-        """Rows and columns of a picture of which a model makes ``count`` cells."""
+        """Rows and columns of a picture that has ``count`` cells."""
         pixels = getattr(self.processor, "image_processor", None)
         sizes = batch.get("image_grid_thw")
-        if sizes is not None:  # patches, some of which are merged
+        if sizes is not None:  # patches, before they are merged
             merge = int(getattr(pixels, "merge_size", 1))
             return [int(sizes[i][1]) // merge, int(sizes[i][2]) // merge]
         rows, columns = self._patches(picture)
@@ -269,8 +270,8 @@ class PageModel:
 
 
 def to_page_model(model: Any, *, text: bool = True) -> PageModel | None:
-    """The model of pages that is given or named; None for none and, if ``text`` may be meant, for the name of what is
-    not known to be a model of pages."""
+    """The model of pages that is given or named. None stays None; where a model of texts may be meant (``text``), a
+    name that is not known to be of a model of pages becomes None, too."""
     if model is None and text or isinstance(model, PageModel):
         return model
     if isinstance(model, (tuple, list)):
@@ -281,13 +282,12 @@ def to_page_model(model: Any, *, text: bool = True) -> PageModel | None:
     if isinstance(model, (str, os.PathLike)):
         is_page_model = not text or _processor_class(os.fspath(cast("str", model)), fetch=False) is not None
         return PageModel(model) if is_page_model else None
-    kind = type(model).__name__
-    raise TypeError(f"model is a {kind}; want a name, a folder, a PageModel, or a pair (model, processor)")
+    raise wrong_type("model", model, "a name, a folder, a PageModel, or a pair (model, processor)")
 
 
 def _processor_class(name: str, *, fetch: bool) -> str | None:
-    """The name of the class of colpali-engine that a model's files name for its processor; None: they name no such one.
-    What is not in the hub's cache is fetched or, without ``fetch``, not there."""
+    """The class of colpali-engine that a model's files name for its processor; None if they name none of its classes.
+    Files that are not in the hub's cache are fetched if ``fetch`` is set, and else not read."""
     if importlib.util.find_spec("colpali_engine") is None:
         return None
     for path in _files(name, fetch):
@@ -339,8 +339,7 @@ def _model_class(processor_class: str) -> str | None:
 
 def _load(name: str, device: Any) -> tuple[Any, Any]:
     """A model and its processor, by name."""
-    if importlib.util.find_spec("colpali_engine") is None:
-        raise ImportError("models of page images need colpali-engine: pip install colpali-engine")
+    library("colpali_engine", "models of page images need colpali-engine", "colpali-engine")
     kind = _processor_class(name, fetch=True)
     if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=False)):
         place, revision = _parts(name)

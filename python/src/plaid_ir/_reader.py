@@ -13,8 +13,9 @@ from ._checks import choice, flag, several, whole
 from ._conditions import Where, condition
 from ._documents import Cut, encode, fetch_documents
 from ._errors import caller_level
+from ._explanation import Explanation
 from ._lookup import StoredDocuments
-from ._results import Explanation, Hits, Results
+from ._results import Hits, Results
 from ._search import Fusion, Group, Mode, Queries, Query
 
 #: Parameters of PyLate's PLAID that have no counterpart: the engine derives what they tune.
@@ -43,7 +44,7 @@ def ignore_pylate_options(given: Iterable[str], what: str) -> None:
 
 
 class IndexReader(StoredDocuments):
-    """The part of an `Index` that changes nothing: searches beside what `StoredDocuments` has."""
+    """The part of an `Index` that changes nothing: searches, and the methods of `StoredDocuments`."""
 
     mode: str
 
@@ -81,8 +82,9 @@ class IndexReader(StoredDocuments):
         where, parameters
             A condition over the metadata: ``"year >= 2000"``, or ``"year >= ?"`` with a value for each ``?`` (pass
             input of users like this), or a dictionary of keys and their values or tests: ``{"lang": ["en", "de"],
-            "draft": None, "year": {"$gte": 2000}}`` (docs/python.md has the operators). An empty one is none. A list
-            in the metadata passes a test if one of its elements does. A key that no document has is an error.
+            "draft": None, "year": {"$gte": 2000}}`` (docs/python.md has the operators). An empty dictionary is no
+            condition. A list in the metadata passes a test if one of its elements does. A key that no document has
+            is an error.
         subset
             Ids of the documents that may be returned.
         metadata
@@ -192,7 +194,7 @@ class IndexReader(StoredDocuments):
         if highlight:
             request["highlight"] = True
         if group is not None:
-            request["group"] = choice(group, "group", ("best", "sum", "maxsim"))
+            request["group"] = choice(group, "group", Group)
         if passages is not None:
             request["passages"] = whole(passages, "passages", 0)
         feedback, liked, unliked = whole(feedback, "feedback", 0), to_names(like, "like"), to_names(unlike, "unlike")
@@ -253,11 +255,11 @@ class IndexReader(StoredDocuments):
         """
         if queries is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise ValueError("queries is None: there are no tokens that could be scored")
-        texts, matrices = _search.texts_or_matrices(several(queries, "queries", "texts or matrices"))
+        texts, matrices = _search.texts_or_matrices(queries)
         # Texts stay texts: a search by keywords needs their words.
         results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         if matrices is None:
-            # What is cut of them the search has said.
+            # The search has warned of texts that are cut.
             matrices = cast("list[Matrix]", encode(self._connection, texts or [], True, Cut()))
         ids = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         documents = dict(zip(ids, self.get_documents_embeddings(ids))) if ids else {}

@@ -1,4 +1,4 @@
-"""Hits, documents, facets and explanations, as dictionaries, tables and HTML."""
+"""Hits, documents and facets, as dictionaries, tables and HTML."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Any, Iterable, Mapping, Sequence, SupportsIndex, TypedDict, T
 import numpy as np
 import numpy.typing as npt
 
-from ._explained import as_text
 from ._frames import FLOAT, INT, NULL, TEXT, Columns
-from ._heatmap import Region, as_html, best_region
-from ._images import Pictures
 
 T = TypeVar("T")
 L = TypeVar("L", bound="TableList[Any]")
@@ -64,9 +61,9 @@ class TableList(list[T]):
     """A list that makes tables. A slice of it, a sum and a copy are such lists as well."""
 
     def to_pandas(self) -> Any:
-        """The list as a table of pandas. Whole numbers and truth values stay what they are next to missing ones
+        """The list as a table of pandas. Whole numbers and truth values keep their types next to missing ones
         (``Int64``, ``boolean``); lists, dictionaries and matrices are objects. A column whose values are of several
-        types has texts: each that is none is its JSON.
+        types has texts: other values become their JSON.
 
         Returns
         -------
@@ -77,7 +74,7 @@ class TableList(list[T]):
 
     def to_polars(self) -> Any:
         """The list as a table of polars. Lists and matrices are lists, dictionaries structs; a column whose values are
-        of several types has texts: each that is none is its JSON.
+        of several types has texts: other values become their JSON.
 
         Returns
         -------
@@ -221,15 +218,15 @@ def _name(key: str, columns: Sequence[str]) -> str:
 
 def _text_with_marks(text: str, spans: Sequence[Span], field: str) -> str:
     """A text as HTML, in which the spans of a field are marked."""
-    at = 0
+    done = 0
     parts: list[str] = []
     for s in sorted((s for s in spans if s["field"] == field), key=lambda s: s["start"]):
-        if s["start"] < at or s["start"] > _MAX_SHOWN:
+        if s["start"] < done or s["start"] > _MAX_SHOWN:
             continue
-        parts += [escape(text[at : s["start"]]), "<mark>", escape(text[s["start"] : s["end"]]), "</mark>"]
-        at = s["end"]
-    rest = text[at : max(at, _MAX_SHOWN)]
-    return "".join(parts) + escape(rest) + ("…" if at + len(rest) < len(text) else "")
+        parts += [escape(text[done : s["start"]]), "<mark>", escape(text[s["start"] : s["end"]]), "</mark>"]
+        done = s["end"]
+    rest = text[done : max(done, _MAX_SHOWN)]
+    return "".join(parts) + escape(rest) + ("…" if done + len(rest) < len(text) else "")
 
 
 def _hits_as_html(hits: Sequence[Hit]) -> str:
@@ -258,120 +255,3 @@ def spans_of(found: Sequence[dict[str, Any]], metadata: dict[str, Any]) -> list[
         start, end = (len(raw[: s[k]].decode(errors="ignore")) for k in ("start", "end"))
         spans.append(cast("Span", {**s, "start": start, "end": end}))
     return spans
-
-
-class Explanation(dict[str, Any]):
-    """How the score of a document comes about, and how far the document got in a search: the answer of the service
-    (docs/service.md) as a dictionary. A notebook shows a heat map.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from plaid_ir import Index
-    >>> with Index(None) as index:
-    ...     why = index.add_documents(["a"], [np.eye(4)[:3]]).explain("a", np.eye(4)[:2])
-    >>> why.stage, why.similarities.shape
-    ('returned', (2, 3))
-    """
-
-    #: Where the pictures of pages are.
-    _pictures: Pictures | None = None
-
-    @property
-    def score(self) -> float:
-        """MaxSim, at whatever stage the document left the search."""
-        return float(self["score"])
-
-    @property
-    def stage(self) -> str:
-        """The stage at which the document left the search; ``"returned"`` for a hit."""
-        return str(self["stage"])
-
-    @property
-    def similarities(self) -> npt.NDArray[np.float32]:
-        """Inner products of the tokens, [query tokens, document tokens]."""
-        return np.asarray(self["similarities"], dtype=np.float32)
-
-    @property
-    def cells(self) -> npt.NDArray[np.float32] | None:
-        """Inner products with the cells of a page that is a picture, [query tokens, rows, columns]; None without a
-        grid, or where pooling has lost it."""
-        grid = self.get("grid")
-        if not grid:
-            return None
-        scores = [s["cells"] for s in grid["scores"]]
-        return np.asarray(scores, dtype=np.float32).reshape(len(scores), grid["rows"], grid["columns"])
-
-    @property
-    def region(self) -> Region | None:
-        """Where on a page that is a picture the query matches best; None where ``cells`` is."""
-        cells = self.cells
-        return None if cells is None or cells.size == 0 else best_region(cells)
-
-    @property
-    def picture(self) -> str | None:
-        """The file with the picture of the page, or its address; None if there is none here."""
-        image = self.get("image")
-        if not isinstance(image, str) or image.startswith(("http://", "https://")):
-            return image if isinstance(image, str) else None
-        return None if self._pictures is None else self._pictures.find(image)
-
-    def query_tokens(self) -> list[str]:
-        """The tokens of the query.
-
-        Returns
-        -------
-        list of str
-            Their texts; their numbers where the query was vectors.
-        """
-        return _token_texts(self.get("query_tokens"), self.similarities.shape[0])
-
-    def document_tokens(self) -> list[str]:
-        """The tokens of the document.
-
-        Returns
-        -------
-        list of str
-            Their texts; their numbers where the text or the model is not known.
-        """
-        return _token_texts(self.get("document_tokens"), self.similarities.shape[1])
-
-    def __str__(self) -> str:
-        return as_text(self)
-
-    def __repr__(self) -> str:
-        rank = f", rank {self['rank']}" if self.get("rank") else ""
-        return f"<Explanation of {self['id']!r}: score {self.score:.4f}, {self.stage}{rank}>"
-
-    def _repr_html_(self) -> str:
-        table = self.similarities
-        asked, there = self.query_tokens(), self.document_tokens()
-        rank = f", rank {self['rank']}" if self.get("rank") else ""
-        parts = [f"<p><b>{escape(str(self['id']))}</b>: {self.score:.4f}, {escape(self.stage)}{rank}</p>"]
-        cells = self.cells
-        if cells is not None:
-            parts.append(as_html(cells, self.picture))
-        parts.append('<table style="font-size:small"><tr><th></th><th>best</th>')
-        shown = range(min(len(there), 200))
-        parts += [f"<th>{escape(there[j])}</th>" for j in shown]
-        parts.append("</tr>")
-        for i, name in enumerate(asked):
-            row = table[i]
-            best = int(row.argmax()) if len(row) else 0
-            parts.append(f"<tr><th>{escape(name)}</th><td>{escape(there[best]) if there else ''}</td>")
-            for j in shown:
-                depth = min(max(float(row[j]), 0.0), 1.0)
-                edge = ";outline:1px solid" if j == best else ""
-                style = f"background:rgba(33,110,200,{depth:.2f}){edge}"
-                parts.append(f'<td style="{style}" title="{escape(there[j])}: {row[j]:.3f}">{row[j]:.2f}</td>')
-            parts.append("</tr>")
-        parts.append("</table>")
-        if len(there) > len(shown):
-            parts.append(f"<p>{len(there) - len(shown)} more tokens</p>")
-        return "".join(parts)
-
-
-def _token_texts(tokens: Sequence[dict[str, Any]] | None, count: int) -> list[str]:
-    if tokens is None or len(tokens) != count:
-        return [str(i) for i in range(count)]
-    return [str(t["piece"]) for t in tokens]

@@ -9,13 +9,14 @@ from typing import Any, Literal, Sequence, Union, cast
 import numpy as np
 
 from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
-from ._checks import choice, flag, number, several, shown, text, whole, wrong
+from ._checks import choice, flag, in_order, number, several, shown, text, whole, wrong
 from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
+from ._explanation import Explanation
 from ._metadata import own_fields
-from ._results import Explanation, Hits, Passage, Results, spans_of
+from ._results import Hits, Passage, Results, spans_of
 from ._tables import is_several, item_of, items_of, vectors_of
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
@@ -27,7 +28,6 @@ _LONGER = (
 )
 #: How a search chooses the documents that it scores.
 Mode = Literal["pruned", "exhaustive", "candidates"]
-_MODES = ("pruned", "exhaustive", "candidates")
 Fusion = Literal["relative_score", "rrf"]
 Group = Literal["best", "sum", "maxsim"]
 
@@ -43,11 +43,9 @@ class Queries:
         fusion: Fusion,
         expression: bool,
     ) -> None:
-        choice(fusion, "fusion", ("relative_score", "rrf"))
+        choice(fusion, "fusion", Fusion)
         flag(expression, "expression")
         hybrid = bool(hybrid) if isinstance(hybrid, (bool, np.bool_)) else number(hybrid, "hybrid")
-        if queries is not None:
-            several(queries, "queries", "texts or matrices")
         self.texts, self.matrices = texts_or_matrices(queries)
         self.words = _words(self.texts, self.matrices, keywords, hybrid)
         #: The part of a request about the words.
@@ -71,7 +69,7 @@ class Queries:
 
 def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
-    params: dict[str, Any] = {"top_k": whole(k, "k", 1), "mode": choice(mode, "mode", _MODES)}
+    params: dict[str, Any] = {"top_k": whole(k, "k", 1), "mode": choice(mode, "mode", Mode)}
     offset = whole(offset, "offset", 0)
     if offset:
         params["offset"] = offset
@@ -200,8 +198,8 @@ def one_query(query: Any, unit: bool = True) -> Matrix:
 
 
 def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-    several(documents, "documents", "texts or matrices")
-    texts, matrices = texts_or_matrices(documents, "document", unit=False)
+    several(documents, "documents", "texts or matrices")  # None is neither
+    texts, matrices = texts_or_matrices(documents, "documents", "document", unit=False)
     if not texts and not matrices:
         return []
     if isinstance(query, str):
@@ -231,21 +229,19 @@ def filter_fields(where: Where | None, parameters: Sequence[Any]) -> dict[str, A
 
 
 def texts_or_matrices(
-    given: Any, what: str = "query", unit: bool = True
+    given: Any, name: str = "queries", what: str = "query", unit: bool = True
 ) -> tuple[list[str] | None, list[Matrix] | None]:
-    """Texts, or matrices; neither for None. ``unit``: see `to_array`."""
+    """Texts, or matrices; neither for None. Errors name the parameter by ``name``, and an item of it by ``what`` and
+    its number. ``unit``: see `to_array`."""
     if given is None:
         return None, None
-    if isinstance(given, str):
-        raise TypeError("want a list of texts, not one text")
-    if isinstance(given, (set, frozenset)):
-        raise TypeError("want a list of texts, not a set, which has no order")
+    several(in_order(given, name, "texts or matrices"), name, "texts or matrices")
     rows = vectors_of(given, what)
     if rows is not None:
         items = rows
     elif isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind == "U":
         items = list(cast("Any", given))
-    elif _is_plain(given):
+    elif hasattr(cast("Any", given), "__iter__") and not hasattr(cast("Any", given), "ndim"):  # no array or tensor
         items = given = list(cast("Any", given))
         if items and isinstance(item_of(items[0]), str):  # texts of Arrow
             items = list(map(item_of, items))
@@ -259,11 +255,6 @@ def texts_or_matrices(
         kind = type(items[other]).__name__
         raise TypeError(f"{what} {other} is of type {kind}, and others are texts: want texts alone")
     return None, to_matrices(cast("Any", given), what, unit)
-
-
-def _is_plain(given: Any) -> bool:
-    """Reports whether something is a list or another iterable of Python's, and no array, tensor or number."""
-    return hasattr(given, "__iter__") and not hasattr(given, "ndim") and not isinstance(given, (bytes, Mapping))
 
 
 def _words(

@@ -43,7 +43,7 @@ def is_store(place: object) -> bool:
 
 
 def cache_of(store: str) -> str:
-    """The folder where a service of this user keeps what it has fetched from a store."""
+    """The folder where a service of this user caches the indexes of a store."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
     elif sys.platform == "darwin":

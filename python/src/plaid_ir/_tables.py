@@ -9,10 +9,12 @@ from typing import Any, Iterable, Iterator, KeysView, Mapping, ValuesView, cast
 import numpy as np
 import numpy.typing as npt
 
+from ._checks import library, wrong_type
+
 #: Rows that become dictionaries at a time.
 _CHUNK = 1024
 #: Whole numbers up to this one are exact as floats.
-_MAX_WHOLE = 2.0**53
+MAX_WHOLE = 1 << 53
 #: Types of several values that are no column.
 _SEVERAL = (list, tuple, set, frozenset, range, KeysView, ValuesView, np.ndarray)
 #: Types of Arrow's arrays that have a list in each row.
@@ -25,7 +27,8 @@ def _origin(x: Any) -> tuple[str, str]:
 
 
 def _table_of(x: Any) -> tuple[str, Any] | None:
-    """The library of a table and the table, as a frame of pandas or polars or a table of Arrow; None if it is none."""
+    """The library of a table, and the table as a frame of pandas or polars or a table of Arrow; None for any other
+    object."""
     if isinstance(x, (list, tuple, str, bytes, np.ndarray)):
         return None
     library, name = _origin(x)
@@ -71,11 +74,7 @@ def _is_column(x: Any) -> bool:
 
 
 def _pyarrow(what: str) -> Any:
-    try:
-        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
-    except ImportError as e:
-        raise ImportError(f"{what} needs pyarrow: pip install pyarrow") from e
-    return cast("Any", pyarrow)
+    return library("pyarrow", f"{what} needs pyarrow", "pyarrow")
 
 
 class _Rows:
@@ -118,7 +117,7 @@ def _is_whole(column: Any) -> bool:
         return False
     values = column.to_numpy(dtype="float64", na_value=np.nan)
     there = values[~np.isnan(values)]
-    return len(there) < len(values) and bool((np.abs(there) <= _MAX_WHOLE).all() and (there == np.rint(there)).all())
+    return len(there) < len(values) and bool((np.abs(there) <= MAX_WHOLE).all() and (there == np.rint(there)).all())
 
 
 def rows_of(metadata: Any) -> Iterable[Any]:
@@ -136,7 +135,7 @@ def rows_of(metadata: Any) -> Iterable[Any]:
     if _is_column(metadata):
         return cast("Iterable[Any]", items_of(metadata, "metadata"))
     if not hasattr(metadata, "__iter__"):
-        raise TypeError(f"metadata is a {type(metadata).__name__}; want a list with a dictionary for each document")
+        raise wrong_type("metadata", metadata, "a list with a dictionary for each document")
     return cast("Iterable[Any]", metadata)
 
 
@@ -187,7 +186,7 @@ def item_of(value: Any) -> Any:
 
 
 def _arrow_of(column: Any) -> Any:
-    """The array of Arrow that a column is made of; None if there is none."""
+    """The array of Arrow in a column; None if the column has another form."""
     library, name = _origin(column)
     if library == "pyarrow":
         return column if name.endswith("Array") else None
@@ -205,9 +204,8 @@ def _arrow_of(column: Any) -> Any:
 
 
 def vectors_of(column: Any, what: str) -> list[Any] | None:
-    """What a column of a table has of each document: a matrix where Arrow has its numbers (of one list of numbers a
-    matrix of one row), None where it is missing, else any object. None if it is no column. Numbers of Arrow are not
-    copied."""
+    """The items of a column of a table, one for each document; None if ``column`` is not a column. Numbers of Arrow are
+    a matrix, and not copied; one list of numbers is a matrix of one row. A missing item is None."""
     if isinstance(column, (list, tuple)) or type(column) is np.ndarray and column.dtype.kind != "O":
         return None
     library, name = _origin(column)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Literal, Mapping, Sequence, Union, cast
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Union, cast
 
 from . import _files, _images, _ingest
 from ._arrays import Embeddings
-from ._checks import choice, flag, optional, several, text, whole, wrong
+from ._checks import flag, optional, several, text, whole, wrong
 from ._conditions import Where, condition
 from ._documents import MAX_TEXTS
 from ._errors import EmptyIndexError
+from ._images import OnError
+from ._ingest import PoolBy, WindowBy
 from ._metadata import to_json_value
 from ._progress import Progress
 from ._reader import IndexReader, ignore_pylate_options
@@ -21,19 +23,6 @@ if TYPE_CHECKING:
 Ids = Union[str, int, Iterable[str], Iterable[int]]
 #: Dictionaries, or a table of pandas, polars or pyarrow.
 Metadata = Union[Sequence[Mapping[str, Any]], Any]
-#: What pooling joins.
-PoolBy = Literal["similar", "tiles", "neighbours"]
-#: What the passages of a text keep whole.
-WindowBy = Literal["words", "sentences", "headings", "blocks"]
-
-
-def _pooling(factor: int | None, by: str) -> dict[str, Any]:
-    """The part of a request about pooling; nothing without it."""
-    choice(by, "pool_by", ("similar", "tiles", "neighbours"))
-    factor = 1 if factor is None else whole(factor, "pool_factor", 1)
-    if factor == 1 and by != "similar":
-        raise ValueError(f"pool_by={by!r} needs a pool_factor of 2 or more")
-    return {} if factor == 1 else {"pool_factor": factor, "pool_by": by}
 
 
 class IndexWriter(IndexReader):
@@ -61,7 +50,7 @@ class IndexWriter(IndexReader):
         Passages (``_passage`` in the metadata, docs/python.md) replace their document as a whole, so that all of them
         have to be given, one after another; an error names a document that would lose some.
 
-        Documents go in batches, each of which is stored as a whole or not at all. If a batch is refused, those before
+        Documents go in batches; each batch is stored as a whole or not at all. If a batch is refused, those before
         it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
         them or none.
 
@@ -79,7 +68,7 @@ class IndexWriter(IndexReader):
             those that are missing (NaN, NaT, NA) are null.
         pool_factor, pool_by
             Join vectors of a document, this many into one: ``"similar"`` ones, or of page images (``image`` and
-            ``grid`` in the metadata) ``"tiles"`` of so many cells, or ``"neighbours"``, similar cells that touch. The
+            ``grid`` in the metadata) squares of cells (``"tiles"``), or ``"neighbours"``, similar cells that touch. The
             page is stored with the grid of its tiles, or with none.
         keep_metadata
             Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
@@ -105,7 +94,7 @@ class IndexWriter(IndexReader):
             progress = True
         ignore_pylate_options(ignored, "add_documents()")
         _ingest.add_documents(
-            self._connection, documents_ids, documents_embeddings, metadata, _pooling(pool_factor, pool_by),
+            self._connection, documents_ids, documents_embeddings, metadata, _ingest.pooling(pool_factor, pool_by),
             optional(flag, keep_metadata, "keep_metadata"), optional(whole, batch_size, "batch_size", 1), progress,
         )  # fmt: skip
         return self._self
@@ -153,12 +142,12 @@ class IndexWriter(IndexReader):
         pool_factor, pool_by, progress
             As for `add_documents`. Pooled documents are stored batch by batch.
         wait
-            False stores each batch, but for passages that may go on, before the next one is asked for, which is right
-            for a source that goes on for long. An index that has documents already does so, too.
+            False stores each batch before the next one is asked for, except passages that may go on. Use it for a
+            source that goes on for long. An index that has documents already always does so.
         """
         several(batches, "batches", "(ids, embeddings)")
         total, wait = optional(whole, total, "total", 0), flag(wait, "wait")
-        _ingest.add_batches(self._connection, batches, _pooling(pool_factor, pool_by), total, progress, wait)
+        _ingest.add_batches(self._connection, batches, _ingest.pooling(pool_factor, pool_by), total, progress, wait)
         return self._self
 
     def add_texts(
@@ -200,7 +189,7 @@ class IndexWriter(IndexReader):
         overlap
             How many tokens a passage repeats of the one before.
         window_by
-            What is kept whole where it is no longer than a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
+            The units that stay whole if they fit in a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
             Markdown) or ``"blocks"`` (of source code).
         keep_metadata, progress
             As for `add_documents`.
@@ -229,7 +218,7 @@ class IndexWriter(IndexReader):
         batch_size: int = 4,
         dpi: int = 150,
         keep_pictures: bool = True,
-        on_error: Literal["raise", "skip"] = "raise",
+        on_error: OnError = "raise",
         progress: Progress = None,
         wait: bool = True,
     ) -> Index:
@@ -268,7 +257,7 @@ class IndexWriter(IndexReader):
         connection = self._connection
         if connection.page_model is None:
             raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
-        pooling = {} if pool_factor is None else _pooling(pool_factor, pool_by)
+        pooling = {} if pool_factor is None else _ingest.pooling(pool_factor, pool_by)
         batch_size, dpi = whole(batch_size, "batch_size", 1), whole(dpi, "dpi", 1)
         problems = _images.Problems(on_error)
         pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
@@ -310,7 +299,10 @@ class IndexWriter(IndexReader):
             raise wrong("values", values, "a dictionary of keys and values")
         updates = to_json_value(values, "values")
         body = {"condition": chosen[0], "parameters": chosen[1], "updates": updates}
-        return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+        try:
+            return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+        except EmptyIndexError:
+            return 0
 
     def delete(self, ids: Ids | None = None, *, where: Where | None = None, parameters: Sequence[Any] = ()) -> int:
         """Removes documents: those of ids, or those that meet a condition.
@@ -325,7 +317,7 @@ class IndexWriter(IndexReader):
         Returns
         -------
         int
-            The number of documents that are gone. One of which other passages stay does not count.
+            The number of documents that are gone. A document that keeps other passages does not count.
         """
         chosen = condition(where, parameters)
         if (ids is None) == (chosen is None):
@@ -333,8 +325,8 @@ class IndexWriter(IndexReader):
         return _ingest.delete(self._connection, chosen or self._connection.to_names(ids))
 
     def compact(self) -> int:
-        """Writes the index without what was deleted or replaced, and gives the space back. A service does so by itself
-        where more is deleted than there is; the nodes of an object store do it, and refuse this.
+        """Writes the index without deleted and replaced documents, and gives the space back. A service does so by
+        itself where more is deleted than there is; the nodes of an object store do it, and refuse this.
 
         Returns
         -------
@@ -360,7 +352,7 @@ class IndexWriter(IndexReader):
             The file or the folder.
         documents_ids
             The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
-            what PyLate keeps beside its index, or they are numbered from 0.
+            the files that PyLate keeps next to its index, or they are numbered from 0.
         """
         _files.load(self._connection, path, documents_ids)
         return self._self

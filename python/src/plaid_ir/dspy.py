@@ -7,9 +7,7 @@ from typing import Any, Mapping
 
 import dspy  # pyright: ignore[reportMissingTypeStubs]
 
-from ._errors import EmptyIndexError
-from ._index import Index, check_index
-from ._results import Hits
+from ._index import Index, check_index, search_for_framework
 
 
 class PlaidRetriever(dspy.Retrieve):
@@ -46,10 +44,7 @@ class PlaidRetriever(dspy.Retrieve):
 
     def forward(self, query: str, k: int | None = None, **options: Any) -> dspy.Prediction:
         """The best documents for a question; ``options`` go before those of the module."""
-        try:
-            hits = self.index.search(query, k or self.k, metadata=True, **{**self.options, **options})
-        except EmptyIndexError:
-            hits = Hits()
+        hits = search_for_framework(self.index, query, k or self.k, {**self.options, **options})
         rows: list[Any] = [dict(hit.get("metadata", {})) for hit in hits]
         return dspy.Prediction(
             passages=[str(row.pop(self.text_field, "")) for row in rows],
@@ -64,7 +59,7 @@ class PlaidRetriever(dspy.Retrieve):
         return found
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
-        """What a saved program keeps: ``k``."""
+        """The part of the module that a saved program keeps: ``k``."""
         return {"k": self.k}
 
     def __deepcopy__(self, memo: Any) -> PlaidRetriever:

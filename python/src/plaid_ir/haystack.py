@@ -13,12 +13,11 @@ from haystack.errors import FilterError
 from haystack.utils import Secret, deserialize_secrets_inplace
 
 from ._conditions import of_haystack
-from ._errors import EmptyIndexError
-from ._index import Index, _coroutine
+from ._index import Index, search_for_framework, to_coroutine
 
 #: Documents of one change.
 _MAX_IDS = 1000
-#: Types of which there is a least and a greatest value.
+#: Types whose values have an order.
 _ORDERED = (bool, int, float, str)
 
 
@@ -121,20 +120,14 @@ class PlaidDocumentStore:
 
     def delete_all_documents(self) -> None:
         """Removes all documents."""
-        self._delete("1=1", [])
+        self.index.delete(where="1=1")
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
         """Removes the documents that pass filters of Haystack, and returns their number."""
         where, values = condition(filters)
         if where is None:
             raise FilterError("the filters are empty: delete_all_documents() removes all documents")
-        return self._delete(where, values)
-
-    def _delete(self, where: str, values: list[Any]) -> int:
-        try:
-            return self.index.delete(where=where, parameters=values)
-        except EmptyIndexError:
-            return 0
+        return self.index.delete(where=where, parameters=values)
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
         """Sets keys of the metadata of the documents that pass filters of Haystack, and returns their number.
@@ -211,26 +204,23 @@ class PlaidDocumentStore:
         chosen = sorted((str(v), i) for i, v in values.items() if term in str(v).lower())
         return [values[i] for _, i in chosen[from_ : from_ + size]], len(chosen)
 
-    count_documents_async = _coroutine(count_documents)
-    filter_documents_async = _coroutine(filter_documents)
-    write_documents_async = _coroutine(write_documents)
-    delete_documents_async = _coroutine(delete_documents)
-    delete_all_documents_async = _coroutine(delete_all_documents)
-    delete_by_filter_async = _coroutine(delete_by_filter)
-    update_by_filter_async = _coroutine(update_by_filter)
-    count_documents_by_filter_async = _coroutine(count_documents_by_filter)
-    count_unique_metadata_by_filter_async = _coroutine(count_unique_metadata_by_filter)
-    get_metadata_fields_info_async = _coroutine(get_metadata_fields_info)
-    get_metadata_field_min_max_async = _coroutine(get_metadata_field_min_max)
-    get_metadata_field_unique_values_async = _coroutine(get_metadata_field_unique_values)
+    count_documents_async = to_coroutine(count_documents, "{}_async")
+    filter_documents_async = to_coroutine(filter_documents, "{}_async")
+    write_documents_async = to_coroutine(write_documents, "{}_async")
+    delete_documents_async = to_coroutine(delete_documents, "{}_async")
+    delete_all_documents_async = to_coroutine(delete_all_documents, "{}_async")
+    delete_by_filter_async = to_coroutine(delete_by_filter, "{}_async")
+    update_by_filter_async = to_coroutine(update_by_filter, "{}_async")
+    count_documents_by_filter_async = to_coroutine(count_documents_by_filter, "{}_async")
+    count_unique_metadata_by_filter_async = to_coroutine(count_unique_metadata_by_filter, "{}_async")
+    get_metadata_fields_info_async = to_coroutine(get_metadata_fields_info, "{}_async")
+    get_metadata_field_min_max_async = to_coroutine(get_metadata_field_min_max, "{}_async")
+    get_metadata_field_unique_values_async = to_coroutine(get_metadata_field_unique_values, "{}_async")
 
     def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None, **options: Any) -> list[Document]:
         """The best documents for a question, with their scores; ``options`` are those of `Index.search`."""
         where, values = condition(filters)
-        try:
-            hits = self.index.search(query, top_k, where=where, parameters=values, metadata=True, **options)
-        except EmptyIndexError:
-            return []
+        hits = search_for_framework(self.index, query, top_k, {**options, "where": where, "parameters": values})
         return [_document(hit["id"], hit.get("metadata", {}), hit["score"]) for hit in hits]
 
 

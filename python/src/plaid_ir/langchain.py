@@ -16,8 +16,7 @@ from pydantic import ConfigDict
 
 from ._checks import several
 from ._conditions import Where
-from ._errors import EmptyIndexError
-from ._index import Index, check_index
+from ._index import Index, check_index, search_for_framework
 from ._metadata import is_missing
 from ._tables import items_of, rows_of
 
@@ -33,10 +32,7 @@ def _document(id: Any, metadata: Mapping[str, Any]) -> Document:
 
 
 def _found(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
-    try:
-        hits = index.search(query, k, metadata=True, **options)
-    except EmptyIndexError:
-        return []
+    hits = search_for_framework(index, query, k, options)
     return [(_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
 
 
@@ -96,10 +92,7 @@ class PlaidVectorStore(VectorStore):
         if filter is not None and not filter:
             raise ValueError("the filter is empty: delete() without one removes all documents")
         everything = "1=1" if ids is None and filter is None else None
-        try:
-            self.index.delete(ids, where=filter or everything)
-        except EmptyIndexError:
-            pass  # there is nothing to remove
+        self.index.delete(ids, where=filter or everything)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:

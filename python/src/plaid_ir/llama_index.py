@@ -30,16 +30,14 @@ from pydantic import PrivateAttr
 
 from ._conditions import of_llama_index, quoted
 from ._documents import fetch_metadata
-from ._errors import EmptyIndexError
-from ._index import Index, check_index
+from ._index import Index, check_index, search_for_framework, to_coroutine
 from ._metadata import own_fields, passage_of
-from ._results import Hits
 
-#: The key of the metadata that has what a node is beside its text and its metadata.
+#: The key of the metadata that has the rest of a node, without its text and its metadata.
 NODE = "_node"
 #: The document that a node was made of, as conditions name it.
 _REF_DOC_ID = f'"{NODE}"."ref_doc_id"'
-#: What has a place of its own in the index, or is not kept.
+#: Fields of a node that have a place of their own in the index, or are not kept.
 _ELSEWHERE = {"id_", "metadata", "text", "text_resource", "embedding"}
 _CLASSES: dict[str, type[BaseNode]] = {c.class_name(): c for c in (TextNode, Node, IndexNode, ImageNode, Document)}
 
@@ -123,7 +121,7 @@ class PlaidVectorStore(BasePydanticVectorStore):
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Removes the nodes that were made of a document."""
-        self._delete_where(f"{_REF_DOC_ID} = ?", [ref_doc_id])
+        self._index.delete(where=f"{_REF_DOC_ID} = ?", parameters=[ref_doc_id])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -134,13 +132,13 @@ class PlaidVectorStore(BasePydanticVectorStore):
         if node_ids is not None:
             self._index.delete(self._chosen(node_ids, chosen))
         elif chosen is not None:
-            self._delete_where(*chosen)
+            self._index.delete(where=chosen[0], parameters=chosen[1])
         else:
             raise ValueError("delete_nodes() takes ids or filters; clear() removes all nodes")
 
     def clear(self) -> None:
         """Removes all nodes."""
-        self._delete_where("1=1")
+        self._index.delete(where="1=1")
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
@@ -173,37 +171,16 @@ class PlaidVectorStore(BasePydanticVectorStore):
             options["where"], options["parameters"] = chosen
         if query.node_ids:
             options["subset"] = query.node_ids
-        found = _found(self._index, query.query_str, k, {**options, **kwargs})
+        found = search_for_framework(self._index, query.query_str, k, {**options, **kwargs})
         nodes = [_node_of(hit["id"], hit.get("metadata", {}), self.text_field) for hit in found]
         return VectorStoreQueryResult(nodes, [hit["score"] for hit in found], [n.node_id for n in nodes])
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """`add`, for asyncio."""
-        return await asyncio.to_thread(self.add, nodes, **kwargs)
-
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """`delete`, for asyncio."""
-        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
-
-    async def adelete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """`delete_nodes`, for asyncio."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
-
-    async def aclear(self) -> None:
-        """`clear`, for asyncio."""
-        await asyncio.to_thread(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """`get_nodes`, for asyncio."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """`query`, for asyncio."""
-        return await asyncio.to_thread(self.query, query, **kwargs)
+    async_add = to_coroutine(add, "async_{}")
+    adelete = to_coroutine(delete)
+    adelete_nodes = to_coroutine(delete_nodes)
+    aclear = to_coroutine(clear)
+    aget_nodes = to_coroutine(get_nodes)
+    aquery = to_coroutine(query)
 
     def _chosen(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
         """The ids of those given, or of all, that meet a condition."""
@@ -216,12 +193,6 @@ class PlaidVectorStore(BasePydanticVectorStore):
         there = set(passing)
         return [i for i in node_ids if i in there]
 
-    def _delete_where(self, where: str, values: Sequence[Any] = ()) -> None:
-        try:
-            self._index.delete(where=where, parameters=values)
-        except EmptyIndexError:
-            pass
-
 
 def _options_of(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
     """The number of nodes, and the keywords of `Index.search`."""
@@ -233,13 +204,6 @@ def _options_of(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
     if mode == VectorStoreQueryMode.HYBRID:
         return query.hybrid_top_k or k, {"hybrid": True if query.alpha is None else float(query.alpha)}
     raise ValueError(f"mode {mode.value!r} is not known; there are default, sparse, text_search and hybrid")
-
-
-def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> Hits:
-    try:
-        return index.search(query, k, metadata=True, **options)
-    except EmptyIndexError:
-        return Hits()
 
 
 class PlaidRetriever(BaseRetriever):
@@ -280,7 +244,7 @@ class PlaidRetriever(BaseRetriever):
         super().__init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = _found(self.index, query_bundle.query_str, self.similarity_top_k, self.options)
+        found = search_for_framework(self.index, query_bundle.query_str, self.similarity_top_k, self.options)
         return [
             NodeWithScore(node=_node_of(hit["id"], hit.get("metadata", {}), self.text_field), score=hit["score"])
             for hit in found
