@@ -20,8 +20,9 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, PageModel, Region, RequestError, _build, _images, _page_model
+from plaid_ir import Index, PageModel, Region, RequestError, _images, _page_model
 from plaid_ir._binary import find_binary
+from plaid_ir._connection import Connection
 from plaid_ir._heatmap import as_html, best_region
 
 from . import page_models
@@ -469,7 +470,7 @@ class Engine(Folder):
                     index.add_images(noise(60, 60, 1), **wrong)
 
     def test_many_pages_are_built(self) -> None:
-        with mock.patch.object(_build, "MIN_TOKENS", 50):
+        with mock.patch.object(Connection, "train_tokens", 50):
             with Index.from_images([noise(60, 60, n) for n in range(5)], model=self.models["colpali"], index_folder="indexes") as index:
                 stats = index.stats()
                 self.assertEqual((stats["documents"], stats["nbits"], stats["model"]["name"]), (5, 4, "ColPali"))
