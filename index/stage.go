@@ -1,9 +1,11 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -73,7 +75,8 @@ type stager struct {
 	chunkSize                 int // bytes that these will take
 
 	ops     []func(*storage.Generation) error // of the next transaction
-	opBytes int
+	ids     []staged                          // of the next transaction
+	opBytes int                               // bytes of both
 	// put, where set, takes transactions, which have to be written in their order. Without it they
 	// are written at once.
 	put func(*transaction) error
@@ -82,6 +85,7 @@ type stager struct {
 // transaction has operations that are committed together.
 type transaction struct {
 	ops  []func(*storage.Generation) error
+	ids  []staged
 	note *checkpoint // or nil
 }
 
@@ -243,12 +247,8 @@ func (s *stager) enterID(d staged) {
 		s.late = append(s.late, d)
 		return
 	}
-	s.enqueue(len(d.ID)+64, func(g *storage.Generation) error {
-		if g.HasID(d.ID) {
-			return fmt.Errorf("document %d: %w: %q", d.First, ErrDuplicateID, d.ID)
-		}
-		return d.put(g)
-	})
+	s.ids = append(s.ids, d)
+	s.opBytes += len(d.ID) + 64
 }
 
 func (s *stager) enqueuePayload(ordinal uint32, payload []byte) {
@@ -333,12 +333,12 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t := &transaction{ops: s.ops}
+	t := &transaction{ops: s.ops, ids: s.ids}
 	if s.marked {
 		note := *s.note
 		t.note = &note
 	}
-	s.ops, s.opBytes = nil, 0
+	s.ops, s.ids, s.opBytes = nil, nil, 0
 	if s.put != nil {
 		return s.put(t)
 	}
@@ -360,7 +360,7 @@ func (s *stager) write(t *transaction) error {
 		if err != nil {
 			return err
 		}
-		return runOps(g, t.ops)
+		return t.run(g)
 	})
 	if err == nil && t.note != nil {
 		s.noted = int(t.note.State.Docs)
@@ -368,13 +368,29 @@ func (s *stager) write(t *transaction) error {
 	return err
 }
 
-func runOps(g *storage.Generation, ops []func(*storage.Generation) error) error {
-	for _, op := range ops {
+// run runs the operations, and enters the ids in their order: bbolt moves what follows a key in a page that has not
+// been split yet, so that the time of ids in any order would grow with the square of their number.
+func (t *transaction) run(g *storage.Generation) error {
+	for _, op := range t.ops {
 		if err := op(g); err != nil {
 			return err
 		}
 	}
+	sortIDs(t.ids)
+	for i := range t.ids {
+		d := &t.ids[i]
+		if g.HasID(d.ID) {
+			return fmt.Errorf("document %d: %w: %q", d.First, ErrDuplicateID, d.ID)
+		}
+		if err := d.put(g); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func sortIDs(ids []staged) {
+	slices.SortFunc(ids, func(a, b staged) int { return cmp.Or(strings.Compare(a.ID, b.ID), cmp.Compare(a.First, b.First)) })
 }
 
 func (s *stager) endSegment(ctx context.Context) error {
@@ -422,12 +438,13 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 		if err != nil {
 			return err
 		}
-		if err := runOps(g, s.ops); err != nil {
+		if err := (&transaction{ops: s.ops, ids: s.ids}).run(g); err != nil {
 			return err
 		}
 		if err := more(tx, g, &state); err != nil {
 			return err
 		}
+		sortIDs(s.late)
 		for i := range s.late {
 			if err := s.late[i].put(g); err != nil {
 				return err

@@ -224,7 +224,8 @@ func TestMaxDocuments(t *testing.T) {
 					t.Error(err)
 				}
 				evicted.Add(int64(r.Evicted))
-				if n := numbersOf(t, c).Documents; n > 30 || i > 1 && n < 30 {
+				// A request of the other node may just have added its 20 to one shard, whose share is 10.
+				if n := numbersOf(t, c).Documents; n > 40 || i > 1 && n < 30 {
 					t.Errorf("%d documents are there, and 30 are kept", n)
 				}
 			}
