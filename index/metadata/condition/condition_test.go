@@ -29,6 +29,7 @@ func TestErrorsHaveAPlace(t *testing.T) {
 	}{
 		{"", 0, "a field is needed, at its end"},
 		{"year", 4, "a comparison is needed, at its end"},
+		{"tags CONTAINS 'a'", 5, "= is true of a list that contains the value"},
 		{"year >", 6, "? is needed"},
 		{"year = ?; DROP TABLE x", 8, "';' has no meaning here, at character 9"},
 		{"year = ? -- all", 9, "comments are not allowed"},

@@ -258,6 +258,8 @@ func (p *parser) test() (*node, error) {
 		n.op, err = opIn, p.in(n)
 	case negated:
 		err = p.unexpected("LIKE, REGEXP, BETWEEN or IN")
+	case p.peek().kind == tokenName && strings.EqualFold(p.peek().text, "CONTAINS"):
+		err = p.unexpected("a comparison (= is true of a list that contains the value)")
 	default:
 		err = p.unexpected("a comparison")
 	}
@@ -303,7 +305,7 @@ func (p *parser) field() (Field, error) {
 				return "", p.errorf(t.offset, "a field is needed; one of the name %s has to be in double quotes", t.text)
 			}
 			if t.kind == tokenString && len(keys) == 0 {
-				return "", p.errorf(t.offset, "a field is needed; the name of one stands in double quotes, or in none")
+				return "", p.errorf(t.offset, "a field is needed, and comes before the value (tags = 'a' is true of a list with 'a'); its name stands in double quotes, or in none")
 			}
 			return "", p.unexpected("a field")
 		}

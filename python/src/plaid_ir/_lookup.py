@@ -84,7 +84,7 @@ class StoredDocuments:
         -------
         Documents
             A list with the metadata of each, in the order of the ids or of their addition; ``ids`` of it has their ids.
-            The metadata of a document that is stored as passages are without their texts and places.
+            The metadata of a document that is stored as passages are those that all of them have, without their places.
 
         Examples
         --------
@@ -121,8 +121,12 @@ class StoredDocuments:
                     raise
                 missing.remove(str(e.args[0]))  # it was deleted meanwhile
         for name, passages in parts.items():
-            fields = own_fields(passages[0]["metadata"])
-            found[name] = {k: v for k, v in fields.items() if k not in ("_passage", "text")}
+            rows = [own_fields(p["metadata"]) for p in passages]
+            found[name] = {
+                key: value
+                for key, value in rows[0].items()
+                if key not in ("_passage", "text") and all(key in row and row[key] == value for row in rows)
+            }
         names = [name for name in names if name in found]
         return Documents([dict(found[name]) for name in names], [self._connection.to_id(name) for name in names])
 

@@ -28,6 +28,7 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
+from ._checks import wrong
 from ._conditions import of_llama_index, quoted
 from ._documents import fetch_metadata
 from ._index import Index, check_index, search_for_framework, to_coroutine
@@ -112,6 +113,9 @@ class PlaidVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Stores nodes and returns their ids. A node whose id is there replaces that one. ``kwargs`` are those of
         `Index.add_texts`."""
+        for i, node in enumerate(nodes):
+            if not isinstance(node, BaseNode):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise wrong(f"nodes, item {i},", node, "a node of LlamaIndex")
         if not nodes:
             return []
         ids = [n.node_id for n in nodes]
