@@ -56,7 +56,7 @@ def test_langchain_store_of_texts(folder: str) -> None:
         store = PlaidVectorStore.from_texts(["x"], index=made, window=4)
         with pytest.raises(TypeError, match="an index that is open takes no index_folder"):
             PlaidVectorStore.from_texts(["x"], index=made, index_folder=folder)
-        with pytest.raises(TypeError, match="^row 1: .* is a int; want a dictionary"):
+        with pytest.raises(TypeError, match="^row 1: .* is of type int; want a dictionary"):
             store.add_texts(["x", "y"], [{}, 1])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="nonsense"):
         PlaidVectorStore.from_texts(TEXTS, index_name="other", nonsense=1, **place)
