@@ -75,7 +75,7 @@ class PlaidVectorStore(VectorStore):
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
         names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else items_of(ids, "ids"))]
-        rows: list[dict[str, Any]] = [{} for _ in texts]
+        rows: list[Any] = [{} for _ in texts]
         if metadatas is not None:
             rows = [{} if is_missing(m) else m for m in rows_of(metadatas)]
         for i, row in enumerate(rows):
