@@ -13,10 +13,10 @@ from haystack.errors import FilterError
 from haystack.utils import Secret, deserialize_secrets_inplace
 
 from ._conditions import of_haystack
+from ._documents import id_batches
 from ._index import Index, search_for_framework, to_coroutine
+from ._metadata import to_json_value
 
-#: Documents of one change.
-_MAX_IDS = 1000
 #: Types whose values have an order.
 _ORDERED = (bool, int, float, str)
 
@@ -139,11 +139,13 @@ class PlaidDocumentStore:
         for d in self._documents(filters):
             changed = {**d.meta, **meta}
             together.setdefault(json.dumps(changed, default=repr), (changed, []))[1].append(d.id)
-        return sum(
-            self.index.update(where={"_id": ids[i : i + _MAX_IDS]}, values={"meta": changed})
-            for changed, ids in together.values()
-            for i in range(0, len(ids), _MAX_IDS)
-        )
+        connection = self.index._connection
+        done = 0
+        for changed, ids in together.values():
+            for names in id_batches(ids):  # by ids, which are also those of documents stored as passages
+                body = {"ids": names, "updates": to_json_value({"meta": changed}, "meta")}
+                done += int(connection.change("POST", connection.path + "/metadata/update", body)["updated"])
+        return done
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
         """The number of documents that pass filters of Haystack."""

@@ -33,6 +33,7 @@ from haystack.testing.document_store_async import (
 )
 from haystack.utils import Secret
 
+from plaid_ir import Index
 from plaid_ir.haystack import PlaidDocumentStore, PlaidRetriever
 
 
@@ -155,3 +156,16 @@ class TestHaystack(
     def test_secret(self) -> None:
         store = PlaidDocumentStore(url="http://localhost:1", token=Secret.from_env_var("PLAID_TOKEN"))
         assert PlaidDocumentStore.from_dict(store.to_dict()).to_dict() == store.to_dict()
+
+
+def test_update_reaches_documents_stored_as_passages(folder: str) -> None:
+    with Index(folder, "pages", model=MODEL) as index:
+        texts = ["a b c d e f g h i j k l m n o p", "x y"]
+        index.add_texts(texts, ["long", "short"], [{"meta": {"n": 1}}] * 2, text_field="content", window=8)
+        assert index.stats()["passages"] == 2
+        store = PlaidDocumentStore(folder, "pages", model=MODEL)
+        assert store.update_by_filter({"field": "meta.n", "operator": "==", "value": 1}, {"tag": "t"}) == 2
+        assert [d.meta for d in store.filter_documents()] == [{"n": 1, "tag": "t"}] * 2
+        # No document has the text of one of its passages.
+        assert [d.content for d in store.filter_documents()] == [None, "x y"]
+        store.close()
