@@ -61,7 +61,7 @@ func shuffled(n int, seed uint64) []uint32 {
 // single ones would be nearer to the centroids than other documents are.
 const heldRun = 1024
 
-// isHeld reports whether a row of n is held out, where one in so many is.
+// isHeld reports whether a row of n is held out, as a share of the rows is.
 func isHeld(row, n, every int) bool {
 	return row/max(min(heldRun, n/(8*every)), 1)%every == every-1
 }

@@ -50,7 +50,7 @@ type TrainOptions struct {
 	// so that centroids serve what the sample has missed. A block is not used
 	// after the next one is asked for.
 	All iter.Seq2[[]float32, error]
-	// HeldOut, where not 0, keeps one in so many vectors of the sample from k-means, in runs that are
+	// HeldOut, where not 0, keeps one in HeldOut vectors of the sample from k-means, in runs that are
 	// about documents, and fits step and scales of dimensions to these alone. It suits collections that will
 	// get most of their vectors later: those are farther from centroids than the vectors that made them.
 	HeldOut int

@@ -118,7 +118,7 @@ func (g *Growth) CodedBy(h *storage.Header) Coded {
 	return c
 }
 
-// Training is how a collection of so many tokens is to be kept.
+// Training returns how a collection of this many tokens is kept.
 func (g *Growth) Training(tokens int64, cfg Config) Training {
 	switch {
 	case tokens == 0: // there is nothing to train on
@@ -146,7 +146,7 @@ func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
 	return t, false
 }
 
-// Again is how a collection is trained anew on what is stored, whatever it has grown by. One that
+// Again returns how a collection is trained once more on its stored vectors, however much it has grown. One that
 // is trained keeps the bits that it has, since more would add nothing; in its final stage it stays.
 func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
 	t := g.Training(tokens, cfg)

@@ -87,7 +87,7 @@ type Retrainer interface {
 	Retrain(ctx context.Context) (*index.RetrainReport, error)
 }
 
-// Compacter is a [Collection] that writes itself without what was deleted, with its segments merged into
+// Compacter is a [Collection] that writes itself without the deleted documents, with its segments merged into
 // one, and gives the space back. Searches go on; changes wait.
 type Compacter interface {
 	// Compact returns the bytes of the collection before and after.

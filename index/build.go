@@ -29,7 +29,7 @@ type BuildOptions struct {
 	// ColBERT's rule, and a last round over as many of the others as k-means makes
 	// use of, which are not held in memory. The memory budget may allow less.
 	SampleDocs int
-	// HeldOut, where not 0, keeps one in so many tokens of the sample from k-means, for an index that will get
+	// HeldOut, where not 0, keeps one in HeldOut tokens of the sample from k-means, for an index that will get
 	// most of its documents later: see [codec.TrainOptions]. There is no last round over others, then.
 	HeldOut int
 	// Iterations of k-means; 0: 4.

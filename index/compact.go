@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Compact writes the index anew without what was deleted, with its segments
+// Compact writes the index without its deleted documents, with its segments
 // merged into one, and puts the new file in the place of the old. Ordinals
 // stay, so the places of deleted documents remain as empty entries of a few
 // bytes. Snapshots taken before keep the old file until they are closed.

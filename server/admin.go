@@ -88,7 +88,7 @@ func adminRoutes() []route {
 			summary: "Train an index anew on what it holds", fails: []Code{CodeNotSupported},
 			doc: "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
 		typed(route{method: "POST", pattern: "/indices/{name}/compact", id: "compact_index", tag: tag, need: Admin, group: writing, stream: true,
-			summary: "Rewrite an index without what was deleted", fails: []Code{CodeNotSupported},
+			summary: "Rewrite an index without its deleted documents", fails: []Code{CodeNotSupported},
 			doc: "Searches go on, and changes wait. Until the new file is complete it needs as much free space as the old one takes. A client that goes away ends it, and the index stays as it is. A service compacts by itself once a quarter of the file, and 4 MiB, are not in use."}, compact),
 		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Read and check every byte of an index", fails: []Code{CodeNotSupported}}, verify),

@@ -109,8 +109,10 @@ func (q *request) encodeEach(role encode.Role, place textPlace, texts []string, 
 	if len(texts) == 0 {
 		return bad("there are no texts")
 	}
-	if factor != nil && *factor < 1 {
-		return bad("pool_factor is %d; want 1 or more", *factor)
+	if factor != nil {
+		if err := checkPoolFactor(*factor); err != nil {
+			return err
+		}
 	}
 	longest := 0
 	for i, text := range texts {

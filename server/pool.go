@@ -20,14 +20,21 @@ type poolIn struct {
 // mostPooled bounds pool_factor: a document keeps one vector at least.
 const mostPooled = 1 << 20
 
+func checkPoolFactor(n int) error {
+	if n < 1 || n > mostPooled {
+		return bad("pool_factor is %d; want 1 to %d", n, mostPooled)
+	}
+	return nil
+}
+
 // pool pools the vectors of documents in place, and returns their metadata with the grids that are left.
 func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
 	n := 1
 	if in.Factor != nil {
 		n = *in.Factor
 	}
-	if n < 1 || n > mostPooled {
-		return nil, bad("pool_factor is %d; want 1 to %d", n, mostPooled)
+	if err := checkPoolFactor(n); err != nil {
+		return nil, err
 	}
 	if err := in.By.Check(n); err != nil {
 		return nil, bad("pool_by: %w", err)

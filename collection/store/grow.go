@@ -321,7 +321,7 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 	return c.queue.put(r)
 }
 
-// Compact writes the index without what was deleted, with its segments merged into one. Searches go on, and
+// Compact writes the index without the deleted documents, with its segments merged into one. Searches go on, and
 // changes wait for it. When ctx or the collection ends, it is given up. It returns the bytes of the file before
 // and after.
 //

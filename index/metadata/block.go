@@ -110,8 +110,8 @@ func (b *block) visit(fn func(entry int, ordinal uint32)) {
 	}
 }
 
-// add adds the documents of entries that pass to sure, and those of entries of which it is
-// not known to maybe. There is a truth for each entry.
+// add adds the documents of entries that pass to sure, and those of entries that may pass to maybe. There is a
+// truth for each entry.
 func (b *block) add(sure, maybe *roaring.Bitmap, passes []condition.Truth) {
 	alike := true
 	for _, p := range passes {

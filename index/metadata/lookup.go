@@ -38,8 +38,8 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, is condition.Truth) (
 	return l.sure, l.maybe, nil
 }
 
-// lookup finds documents by the values of a field: those with one that passes, and those
-// with one of which it is not known.
+// lookup finds documents by the values of a field: sure has those with a value that passes, maybe also those
+// with a value that may pass.
 type lookup struct {
 	ctx         context.Context
 	run         *Run
@@ -47,8 +47,8 @@ type lookup struct {
 	sure, maybe *roaring.Bitmap
 }
 
-// leastFor is what a test must be at least of a value for documents to be found, or, where it
-// is to be False, to be left out.
+// leastFor returns the least truth of a value with which a document is found. Where the test has to be False, a
+// document with such a value is left out.
 func leastFor(is condition.Truth) condition.Truth {
 	if is == condition.False {
 		return condition.Unknown
@@ -56,8 +56,8 @@ func leastFor(is condition.Truth) condition.Truth {
 	return is
 }
 
-// values adds the documents of which the field is not null and the test has a truth: it is
-// False where it is of all values.
+// values adds the documents whose field is not null and of which the test has a truth. It is False of a document
+// if it is False of all values.
 func (l *lookup) values(t *condition.Test, is condition.Truth) error {
 	if is == condition.False && t.Never() {
 		return nil

@@ -22,10 +22,10 @@ type fieldHead struct {
 	number  uint32
 	present roaring.Bitmap // documents that have the field, be it null
 	nulls   roaring.Bitmap // those with null, also in an array
-	open    roaring.Bitmap // those of which nothing else is kept
+	open    roaring.Bitmap // documents whose payloads are read: nothing else is kept of them
 	numbers roaring.Bitmap // those with a number
 	texts   roaring.Bitmap // those with a text, also of an object
-	cut     roaring.Bitmap // those with a text of which the beginning is kept
+	cut     roaring.Bitmap // documents with a text whose beginning is kept
 	arrays  roaring.Bitmap // those with an array
 	several bool           // one has several values
 	blocks  []blockEnds
@@ -38,7 +38,7 @@ func (h *fieldHead) bitmaps() []*roaring.Bitmap {
 	return []*roaring.Bitmap{&h.present, &h.nulls, &h.open, &h.numbers, &h.texts, &h.cut, &h.arrays}
 }
 
-// given are the documents of which the field is not null. The bitmap is the caller's.
+// given returns the documents whose field is not null. The bitmap is the caller's.
 func (h *fieldHead) given() *roaring.Bitmap {
 	docs := roaring.Or(&h.numbers, &h.texts)
 	docs.Or(&h.arrays)

@@ -18,7 +18,7 @@ import (
 func (a *app) compactCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compact INDEX",
-		Short: "Rewrite an index without what was deleted",
+		Short: "Rewrite an index without its deleted documents",
 		Long: `
 Rewrite an index without its deleted documents and with its segments merged into
 one, and replace the old file by the new one. Until then, this needs as much free

@@ -309,7 +309,7 @@ def _files(name: str, fetch: bool) -> Iterator[str]:
     hub, errors = importlib.import_module("huggingface_hub"), importlib.import_module("huggingface_hub.errors")
     for file in _PROCESSOR_FILES:
         path: Any = None
-        with contextlib.suppress(ValueError):  # of what is no name of a model
+        with contextlib.suppress(ValueError):  # the hub refuses the form of the name
             path = hub.try_to_load_from_cache(name, file, revision=revision)
         if path is None and fetch:
             try:
