@@ -116,7 +116,7 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 // checkIndex refuses texts that the index cannot take and ids that are in use, before any text is
 // encoded. It returns the dimension of the index.
 func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
-	v, err := c.docs.View(ctx)
+	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -150,12 +150,12 @@ type origin struct {
 
 // encode makes the rows that are stored of documents.
 func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode.Text,
-	dim int) (out []collection.Document, of []origin, err error) {
+	dim int) (out []collection.DocumentInput, of []origin, err error) {
 	next := 0
 	vectorsOnly := func(before int) {
 		for ; next < before; next++ {
 			if d := &docs[next]; !isText(*d) {
-				out = append(out, collection.Document{
+				out = append(out, collection.DocumentInput{
 					ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload, KeepMetadata: d.KeepPayload,
 				})
 				of = append(of, origin{document: next})
@@ -216,7 +216,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		}
 		vectorsOnly(from)
 		tokens := slices.Clone(d.Tokens)
-		out = append(out, collection.Document{
+		out = append(out, collection.DocumentInput{
 			ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload, KeepMetadata: docs[from].KeepPayload,
 		})
 		of = append(of, row)
@@ -230,7 +230,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 }
 
 // cure names the remedy for a text that the model would cut.
-func cure(how *encode.Parting) string {
+func cure(how *encode.Splitting) string {
 	if how == nil {
 		return "shorten the text, or allow passages (Options.Whole)"
 	}
@@ -242,12 +242,12 @@ func cure(how *encode.Parting) string {
 const serverWords = 120
 
 // parting returns how texts are split; nil means that they are stored whole.
-func (c *Collection) parting(e *encode.Encoder) (*encode.Parting, error) {
+func (c *Collection) parting(e *encode.Encoder) (*encode.Splitting, error) {
 	if c.o.Whole {
 		return nil, nil
 	}
 	model := e.Config()
-	how := &encode.Parting{}
+	how := &encode.Splitting{}
 	if c.o.Passages != nil {
 		*how = *c.o.Passages
 	} else if model.Tokenizer == nil {
@@ -263,7 +263,7 @@ func (c *Collection) parting(e *encode.Encoder) (*encode.Parting, error) {
 }
 
 // passages returns the passages of a text, or the text itself, each with the payload to store.
-func passages(ctx context.Context, t encode.Text, how *encode.Parting) iter.Seq2[encode.Text, error] {
+func passages(ctx context.Context, t encode.Text, how *encode.Splitting) iter.Seq2[encode.Text, error] {
 	one := encode.Texts(t)
 	if how == nil {
 		return one

@@ -33,7 +33,7 @@ type Options struct {
 	// A document stays one, however many passages it is stored in: it is a hit, with its best
 	// passages ([Query.Group]), and Get, Update and Delete take its id. A document without an id
 	// gets one of 26 random letters and digits if its text is split.
-	Passages *encode.Parting
+	Passages *encode.Splitting
 	// Whole stores each text without splitting it. A text longer than the model reads is then
 	// [ErrTooLong] rather than cut, because no search could find the rest.
 	Whole bool
@@ -168,7 +168,7 @@ func (c *Collection) takeBack() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	if err != nil {
 		return err
 	}
@@ -417,7 +417,7 @@ func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	if c.docs == nil {
 		return nil, nil // it is being created
 	}
-	v, err := c.docs.View(ctx)
+	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -428,14 +428,14 @@ func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 // Set is the collection for package server: server.New makes an [net/http.Handler] of it
 // and of the encoder. This package does not do so itself, since that would put the service
 // into every program. The set ends with the collection, which can be used beside it.
-func (c *Collection) Set() collection.Set { return c.docs.Store().Set() }
+func (c *Collection) Set() collection.Catalog { return c.docs.Store().Set() }
 
 // Backup writes a copy of the index to a file, and checks it. Searches and changes may be
 // made meanwhile. A backup that is there is replaced. Errors are those of
 // [index.Index.BackupTo].
 func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupReport, err error) {
 	defer func() { err = c.fault(err) }()
-	v, err := c.docs.View(ctx)
+	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -449,7 +449,7 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 
 // Len returns the number of documents; one that is stored as passages counts once.
 func (c *Collection) Len(ctx context.Context) (int, error) {
-	v, err := c.docs.View(ctx)
+	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return 0, c.fault(err)
 	}

@@ -270,7 +270,7 @@ func TestConcurrentUse(t *testing.T) {
 // What was parted is found, read, replaced and deleted as one document.
 func TestPassages(t *testing.T) {
 	ctx := t.Context()
-	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{Window: 6}})
+	c := create(t, &plaid.Options{Model: model, Passages: &encode.Splitting{Window: 6}})
 	text := "Owls hunt at night and sleep by day, and <bees> & wasps make nests of wax and wood."
 	doc := plaid.Document{ID: "a#1", Title: "Nature", Text: text, Payload: []byte(`{"year":2024}`)}
 	ids, err := c.Add(ctx, doc, plaid.Document{ID: "short", Text: "Owls"})

@@ -131,7 +131,7 @@ const maxGaps = 1 << 20
 // them. The error is [ErrNotFound] if there is none.
 func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
 	defer func() { err = c.fault(err) }()
-	v, err := c.docs.View(ctx)
+	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return d, err
 	}

@@ -15,7 +15,7 @@ import (
 func TestDocumentsWithoutTokens(t *testing.T) {
 	ctx := t.Context()
 	for name, o := range map[string]plaid.Options{
-		"whole": {Model: model, Whole: true}, "passages": {Model: model, Passages: &encode.Parting{Window: 3}},
+		"whole": {Model: model, Whole: true}, "passages": {Model: model, Passages: &encode.Splitting{Window: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := create(t, &o)

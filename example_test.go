@@ -107,7 +107,7 @@ func ExampleOptions_passages() {
 	ctx := context.Background()
 	path, remove := newPath()
 	defer remove()
-	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 12}})
+	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: model, Passages: &encode.Splitting{By: encode.BySentences, Window: 12}})
 	if err != nil {
 		log.Fatal(err)
 	}

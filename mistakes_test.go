@@ -44,7 +44,7 @@ func TestMistakes(t *testing.T) {
 	plain, err := plaid.Create(ctx, filepath.Join(dir, "plain.plaid"), &plaid.Options{Dim: 2})
 	require.NoError(t, err)
 	defer plain.Close()
-	parted, err := plaid.Create(ctx, filepath.Join(dir, "parted.plaid"), &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 3}})
+	parted, err := plaid.Create(ctx, filepath.Join(dir, "parted.plaid"), &plaid.Options{Model: model, Passages: &encode.Splitting{By: encode.BySentences, Window: 3}})
 	require.NoError(t, err)
 	defer parted.Close()
 	_, err = parted.Add(ctx, plaid.Document{ID: "a", Text: "Owls hunt at night. Bees make honey from nectar."})
@@ -105,8 +105,8 @@ func TestMistakes(t *testing.T) {
 		{"duplicate", add(plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 0 (id "a")`},
 		{"duplicate of passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 1 (id "a")`},
 		{"duplicate within", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: long}, plaid.Document{ID: "b", Text: "x"}), plaid.ErrDuplicateID, `document 2 (id "b"): id is taken: document 0 has the same`},
-		{"passages and whole", create(plaid.Options{Model: model, Whole: true, Passages: &encode.Parting{}}), plaid.ErrOption, "Passages and Whole"},
-		{"a window that is not read", create(plaid.Options{Model: model, Passages: &encode.Parting{Window: 9999}}), plaid.ErrOption, "passages of 9999 tokens: the model reads at most 297 of a text"},
+		{"passages and whole", create(plaid.Options{Model: model, Whole: true, Passages: &encode.Splitting{}}), plaid.ErrOption, "Passages and Whole"},
+		{"a window that is not read", create(plaid.Options{Model: model, Passages: &encode.Splitting{Window: 9999}}), plaid.ErrOption, "passages of 9999 tokens: the model reads at most 297 of a text"},
 		{"a long text", addAll(whole, plaid.Document{ID: "b", Text: "x"}, plaid.Document{ID: "c", Text: endless}), plaid.ErrTooLong, `document 1 (id "c"): the text is longer than the model reads: at most 300 tokens, including those around the text; 2703 would be dropped; shorten`},
 		{"a long title", add(plaid.Document{ID: "b", Title: endless, Text: endless}), plaid.ErrTooLong, "shorten the title"},
 		{"texts for vectors of an unknown model", addAll(unknown, plaid.Document{ID: "b", Text: "x"}), plaid.ErrModel, "the index names no model; set Options.AnyModel to add texts anyway"},
@@ -176,7 +176,7 @@ func TestNamesOfPassages(t *testing.T) {
 	_, err = c.Add(ctx, plaid.Document{ID: "whole#1", Text: "one"})
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	c, err = plaid.Open(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 4}})
+	c, err = plaid.Open(ctx, path, &plaid.Options{Model: model, Passages: &encode.Splitting{By: encode.BySentences, Window: 4}})
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Add(ctx, plaid.Document{ID: "page", Text: long}, plaid.Document{ID: "other#2", Text: "two"})
@@ -217,7 +217,7 @@ func TestNamesOfPassagesAtATime(t *testing.T) {
 		{ID: "page#1", Text: "another document", Vectors: token},
 	}
 	for range effort.Cases(8, 40) {
-		c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 3}})
+		c := create(t, &plaid.Options{Model: model, Passages: &encode.Splitting{By: encode.ByWords, Window: 3}})
 		_, err := c.Update(ctx, plaid.Document{ID: "other", Text: "so that the model is open"})
 		require.NoError(t, err)
 		var wg sync.WaitGroup

@@ -101,7 +101,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 			return nil, err
 		}
 	}
-	v, err := c.docs.View(ctx)
+	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (q *Query) page() search.Page {
 type reading struct {
 	c      *Collection
 	ctx    context.Context
-	v      *store.View
+	v      *store.Snapshot
 	q      *Query
 	filter *search.Filter
 

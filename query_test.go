@@ -26,7 +26,7 @@ import (
 // zoo is a collection of documents of passages.
 func zoo(t *testing.T) *plaid.Collection {
 	path := filepath.Join(t.TempDir(), "docs.plaid")
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 12}, Growth: growth}
+	o := &plaid.Options{Model: model, Passages: &encode.Splitting{By: encode.BySentences, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), path, o)
 	require.NoError(t, err)
 	_, err = c.Add(t.Context(),
@@ -141,7 +141,7 @@ func TestMemoryOfGroupsByWords(t *testing.T) {
 		t.Skip("the race detector allocates, too")
 	}
 	const n = 2000
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 12}, Growth: growth}
+	o := &plaid.Options{Model: model, Passages: &encode.Splitting{By: encode.ByWords, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)
 	require.NoError(t, err)
 	defer c.Close()

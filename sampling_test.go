@@ -16,7 +16,7 @@ import (
 func TestSampling(t *testing.T) {
 	ctx := t.Context()
 	c := create(t, &plaid.Options{
-		Model: model, Passages: &encode.Parting{Window: 3}, Sampling: collection.Sampling{Rate: 1, Busy: 1},
+		Model: model, Passages: &encode.Splitting{Window: 3}, Sampling: collection.Sampling{Rate: 1, Busy: 1},
 	})
 	_, err := c.Add(ctx, plaid.Document{ID: "a", Text: "owls hunt at night and sleep by day", Payload: []byte(`{"n":1}`)},
 		plaid.Document{ID: "b", Text: "dogs bark", Payload: []byte(`{"n":2}`)})

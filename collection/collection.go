@@ -2,17 +2,17 @@
 // in: package store has them in a folder or over indexes that are open already, package cluster
 // in an object store that machines share. It knows neither of these nor HTTP.
 //
-//	[Set] → [Collection] → [View]         what there is, one of it, one state of that
-//	[Document] → [Stored]                 what is sent, and what is found again
+//	[Catalog] → [Collection] → [Snapshot]         what there is, one of it, one state of that
+//	[DocumentInput] → [StoredDocument]                 what is sent, and what is found again
 //	[Selection]                           which documents are meant
 //	[Config], [Growth], [Stats]           how a collection is kept, and what is in it
 //
 // Every collection does what these interfaces say, which package collectiontest looks at.
 // What some do beside that is an interface of its own, and who wants it asks for it:
 //
-//	of a [Set]          [Readier], [Disker], [Panicker], [Restorer], [Spread]
+//	of a [Catalog]          [Readier], [Disker], [Panicker], [Restorer], [Spread]
 //	of a [Collection]   [Backuper], [Retrainer], [Verifier]
-//	of a [View]         [Explainer], [Keywords], [Faceter], [Measured]
+//	of a [Snapshot]         [Explainer], [Keywords], [Faceter], [Measured]
 //
 // What cannot be done after all is [ErrUnsupported].
 package collection
@@ -31,8 +31,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Set is the collections that a service has, by name. It is safe for concurrent use.
-type Set interface {
+// Catalog is the collections that a service has, by name. It is safe for concurrent use.
+type Catalog interface {
 	// Place says where they are: a folder, an address.
 	Place() string
 	// Names are those of all collections, in order.
@@ -57,8 +57,8 @@ type Collection interface {
 	Stats(ctx context.Context) (Stats, error)
 	// View is what the collection is now; the error is [ErrEmpty] as long as there is
 	// nothing to search.
-	View(ctx context.Context) (View, error)
-	Update(ctx context.Context, docs []Document, o UpdateOptions) (Receipt, error)
+	Snapshot(ctx context.Context) (Snapshot, error)
+	Update(ctx context.Context, docs []DocumentInput, o UpdateOptions) (Receipt, error)
 	// Delete and UpdateMetadata return how many documents and passages they changed. The selection
 	// names these in exactly one way ([Selection.CheckOne]).
 	Delete(ctx context.Context, chosen Selection) (index.Affected, error)
@@ -98,9 +98,9 @@ type Receipt struct {
 	Evicted int
 }
 
-// View is one state of a collection, to search and to read. It is safe for concurrent use
+// Snapshot is one state of a collection, to search and to read. It is safe for concurrent use
 // until Close.
-type View interface {
+type Snapshot interface {
 	Close() error
 	Describe(ctx context.Context) (search.Description, error)
 	// Dim is the dimension of the vectors, 0 while there are none and it is not known.
@@ -118,7 +118,7 @@ type View interface {
 	MetadataOf(h *search.Hit) (json.RawMessage, error)
 	// Documents reads the documents of a selection in one way at most ([Selection.Check]),
 	// in the order of its list, or else of their numbers.
-	Documents(ctx context.Context, s Selection, o ReadOptions) iter.Seq2[Stored, error]
+	Documents(ctx context.Context, s Selection, o ReadOptions) iter.Seq2[StoredDocument, error]
 }
 
 // ReadOptions say how much is read.
@@ -134,7 +134,7 @@ type ReadOptions struct {
 
 // NumberOf is the document id of a hit: its ordinal in an index of one file, and above
 // that in 32 bits the part that it is in.
-func NumberOf(h *search.Hit) uint64 { return uint64(h.Part)<<32 | uint64(h.Ordinal) }
+func NumberOf(h *search.Hit) uint64 { return uint64(h.Shard)<<32 | uint64(h.Ordinal) }
 
 // Selection says which documents are meant: those of which all holds that is given. What
 // is nil restricts nothing, a list without entries lets nothing through, and the zero

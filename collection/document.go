@@ -13,9 +13,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Document is a document to store. It must not change until the request that it is
+// DocumentInput is a document to store. It must not change until the request that it is
 // of has been answered.
-type Document struct {
+type DocumentInput struct {
 	// ID names it; "": the collection gives it a name, a folder of them its number in
 	// decimal, followed by a hyphen and another number where a document has that name.
 	ID string
@@ -30,8 +30,8 @@ type Document struct {
 	KeepMetadata bool
 }
 
-// Stored is a document as it is stored.
-type Stored struct {
+// StoredDocument is a document as it is stored.
+type StoredDocument struct {
 	Number uint64 // its document id, see [NumberOf]
 	ID     string // its name
 	// Of is the name of the document that this passage belongs to, and Passage its number; "" means
@@ -46,8 +46,8 @@ type Stored struct {
 // ([*DocumentError]): what [vectors.CheckDocument] says, and its vectors. dim is that of the
 // collection, 0 where it has none yet. It returns the documents as they are to be stored, which
 // share the vectors.
-func CheckDocuments(docs []Document, dim int) ([]Document, error) {
-	checked := make([]Document, len(docs))
+func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
+	checked := make([]DocumentInput, len(docs))
 	seen := make(map[string]int, len(docs))
 	for i, d := range docs {
 		fault := func(token int, err error) error { return &DocumentError{i, d.ID, token, err} }

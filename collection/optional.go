@@ -10,24 +10,24 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Readier is a [Set] that may be out of reach as a whole: Ready is why, nil if it is not.
+// Readier is a [Catalog] that may be out of reach as a whole: Ready is why, nil if it is not.
 // Requests are sent elsewhere meanwhile, where that is looked at.
 type Readier interface {
 	Ready() error
 }
 
-// Disker is a [Set] on a disk: whether it was full when something was last written, and
+// Disker is a [Catalog] on a disk: whether it was full when something was last written, and
 // how many bytes are free, if that is known.
 type Disker interface {
 	Disk() (full bool, free uint64, known bool)
 }
 
-// Panicker is a [Set] that counts the panics in work that is no request's own goroutine.
+// Panicker is a [Catalog] that counts the panics in work that is no request's own goroutine.
 type Panicker interface {
 	Panics() uint64
 }
 
-// Spread is a [Set] on several nodes: Layout says on which, as far as it is known now.
+// Spread is a [Catalog] on several nodes: Layout says on which, as far as it is known now.
 type Spread interface {
 	Layout() Layout
 }
@@ -64,7 +64,7 @@ type Replica struct {
 	State string `json:"state"` // "ready", or what it does instead
 }
 
-// Restorer is a [Set] that fills collections from what was stored elsewhere. A collection
+// Restorer is a [Catalog] that fills collections from what was stored elsewhere. A collection
 // that is not there is declared; one that has documents is [ErrExists]. Whatever fails
 // leaves nothing behind.
 type Restorer interface {
@@ -100,7 +100,7 @@ type Verifier interface {
 	Verify(ctx context.Context) error
 }
 
-// Explainer is a [View] that tells what became of a document in a search.
+// Explainer is a [Snapshot] that tells what became of a document in a search.
 type Explainer interface {
 	// Explain tells it of the document of a name.
 	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
@@ -108,14 +108,14 @@ type Explainer interface {
 	QueryTokens(ctx context.Context, q *search.Query) ([]float32, error)
 }
 
-// Keywords is a [View] that ranks documents by the words of their metadata.
+// Keywords is a [Snapshot] that ranks documents by the words of their metadata.
 type Keywords interface {
-	// SearchKeywords returns the best documents, the best first; as those of [View] they
+	// SearchKeywords returns the best documents, the best first; as those of [Snapshot] they
 	// have metadata by MetadataOf.
 	SearchKeywords(ctx context.Context, q KeywordQuery) ([]search.Hit, error)
 }
 
-// Faceter is a [View] that counts the values of fields.
+// Faceter is a [Snapshot] that counts the values of fields.
 type Faceter interface {
 	// Facets counts those of the documents of a selection, for one field after another. The
 	// memory of the options is for all fields together: those of one while they are counted,
@@ -146,7 +146,7 @@ func (q *KeywordQuery) Page() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
-// Measured is a [View] whose searches can be held against exhaustive ones.
+// Measured is a [Snapshot] whose searches can be held against exhaustive ones.
 type Measured interface {
 	// Traced searches the view, and ends with it.
 	Traced() Traced
@@ -160,7 +160,7 @@ type Traced interface {
 	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
 }
 
-// Trainer is a [Set] that says how its collections grow; it has completed what it was given.
+// Trainer is a [Catalog] that says how its collections grow; it has completed what it was given.
 type Trainer interface {
 	Growth() Growth
 }

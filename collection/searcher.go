@@ -30,7 +30,7 @@ func NewSearcher(c Collection) *Searcher {
 }
 
 // use calls do with what the collection is now.
-func (s *Searcher) use(ctx context.Context, do func(ctx context.Context, v View) error) (err error) {
+func (s *Searcher) use(ctx context.Context, do func(ctx context.Context, v Snapshot) error) (err error) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
 		s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Searcher) use(ctx context.Context, do func(ctx context.Context, v View)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(s.ctx, func() { stop(search.ErrClosed) })()
-	v, err := s.c.View(ctx)
+	v, err := s.c.Snapshot(ctx)
 	if err == nil {
 		err = errors.Join(do(ctx, v), v.Close())
 	}
@@ -67,7 +67,7 @@ func (s *Searcher) Search(ctx context.Context, q search.Query, o search.Options)
 // SearchBatch implements [search.Searcher].
 func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
 	err error) {
-	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
+	err = s.use(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		results, err = v.Search(ctx, qs, o)
 		for i := range results {
 			if err == nil && o.Payload {
@@ -84,7 +84,7 @@ func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.
 
 // SearchKeywords finds documents by their words, where the collection does that ([Keywords]).
 func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []search.Hit, err error) {
-	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
+	err = s.use(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		words, ok := v.(Keywords)
 		if !ok {
 			return Unsupported("searches by words")
@@ -98,7 +98,7 @@ func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []s
 }
 
 // payloads gives hits, and the passages in them, the metadata that is stored with them.
-func payloads(v View, hits []search.Hit) error {
+func payloads(v Snapshot, hits []search.Hit) error {
 	for i := range hits {
 		h := &hits[i]
 		stored, err := v.MetadataOf(h)
@@ -118,7 +118,7 @@ func payloads(v View, hits []search.Hit) error {
 
 // Describe implements [search.Searcher].
 func (s *Searcher) Describe(ctx context.Context) (d search.Description, err error) {
-	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
+	err = s.use(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		d, err = v.Describe(ctx)
 		return err
 	})

@@ -76,7 +76,7 @@ func extends(r rune) bool {
 // longWord is how many characters of a run without blanks count as a word.
 const longWord = 32
 
-// countWords calls end with the end of each word, as [Parting.Window] counts them.
+// countWords calls end with the end of each word, as [Splitting.Window] counts them.
 func countWords(text string, end func(int)) {
 	n := 0 // characters of a word that has not ended
 	for i, size := 0, 0; i < len(text); i += size {

@@ -39,7 +39,7 @@ func FuzzTexts(f *testing.F) {
 			texts = (&Reader{Format: FormatLines}).Read(t.Context(), bytes.NewReader(content), name)
 		}
 		ended := false
-		for text, err := range Passages(t.Context(), texts, Parting{By: Units()[int(kind/4)%4], Window: 3, Overlap: 1}) {
+		for text, err := range Passages(t.Context(), texts, Splitting{By: Units()[int(kind/4)%4], Window: 3, Overlap: 1}) {
 			require.False(t, ended, "there is something after an error")
 			if err != nil {
 				var te *TextError

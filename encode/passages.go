@@ -18,8 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Parting says how long texts are split into passages.
-type Parting struct {
+// Splitting says how long texts are split into passages.
+type Splitting struct {
 	// By is the unit that is kept whole if it fits in a passage; "" means ByWords. A longer unit is
 	// split: a section or a block into sentences or lines, these into words, and a word, or a line
 	// of a script without spaces, between characters.
@@ -67,7 +67,7 @@ func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks} 
 
 // Check refuses wrong settings before a text is read, such as a window of more tokens than the
 // model reads.
-func (p Parting) Check() error {
+func (p Splitting) Check() error {
 	_, err := p.ready()
 	return err
 }
@@ -85,7 +85,7 @@ type parting struct {
 	keepSpace       bool // the model reads white space around a text, too
 }
 
-func (p Parting) ready() (*parting, error) {
+func (p Splitting) ready() (*parting, error) {
 	own := &parting{by: p.By, window: p.Window, overlap: p.Overlap, unknown: -1}
 	switch p.By {
 	case "", ByWords:
@@ -152,7 +152,7 @@ func (p *parting) model(c *Config) error {
 //
 // An error of a text is a [*TextError], such as that of a text that is too long and has no id, or of a
 // document that cannot be stored in passages ([vectors.Draft].Split), however short its text is.
-func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Parting) iter.Seq2[Text, error] {
+func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Splitting) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		p, err := how.ready()
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func parted(t require.TestingT, text Text, how Parting) []Text {
+func parted(t require.TestingT, text Text, how Splitting) []Text {
 	got, err := all(Passages(context.Background(), Texts(text), how))
 	require.NoError(t, err)
 	return got
@@ -28,7 +28,7 @@ func TestPassagesByWords(t *testing.T) {
 	long := "one  two three\nfour five "
 	got, err := all(Passages(context.Background(), Texts(
 		Text{ID: "a", Text: long, Title: "T", Payload: []byte(`{"year":1}`)}, Text{ID: "b", Text: " two words "}, Text{ID: "c#1"},
-	), Parting{By: ByWords, Window: 3, Overlap: 1}))
+	), Splitting{By: ByWords, Window: 3, Overlap: 1}))
 	require.NoError(t, err)
 	require.Equal(t, []Text{
 		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":14},"year":1}`)},
@@ -36,7 +36,7 @@ func TestPassagesByWords(t *testing.T) {
 		{ID: "b", Text: " two words "},
 		{ID: "c#1"},
 	}, got)
-	again, err := all(Passages(context.Background(), Texts(got...), Parting{By: ByWords, Window: 1}))
+	again, err := all(Passages(context.Background(), Texts(got...), Splitting{By: ByWords, Window: 1}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"a#0", "a#1", "b#0", "b#1", "c#1"}, ids(again), "passages stay")
 }
@@ -52,26 +52,26 @@ func TestPassagesErrors(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
 		texts []Text
-		how   Parting
+		how   Splitting
 		want  string
 	}{
-		"overlap": {how: Parting{By: ByWords, Window: 3, Overlap: 3}, want: "overlap by 3"},
-		"unit":    {how: Parting{By: "lines", Window: 3}, want: "lines"},
-		"window":  {how: Parting{}, want: "set how many words"},
-		"id":      {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Window: 3}, "has no id"},
-		"payload": {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("[1]")}}, Parting{By: ByWords, Window: 3}, "JSON object"},
-		"passage": {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Window: 3}, `"y#0"`},
+		"overlap": {how: Splitting{By: ByWords, Window: 3, Overlap: 3}, want: "overlap by 3"},
+		"unit":    {how: Splitting{By: "lines", Window: 3}, want: "lines"},
+		"window":  {how: Splitting{}, want: "set how many words"},
+		"id":      {[]Text{{Text: "a b c d"}}, Splitting{By: ByWords, Window: 3}, "has no id"},
+		"payload": {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("[1]")}}, Splitting{By: ByWords, Window: 3}, "JSON object"},
+		"passage": {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Splitting{By: ByWords, Window: 3}, `"y#0"`},
 	} {
 		_, err := all(Passages(context.Background(), Texts(c.texts...), c.how))
 		require.ErrorContains(t, err, c.want, name)
 	}
-	_, err := all(Passages(context.Background(), func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Window: 3}))
+	_, err := all(Passages(context.Background(), func(yield func(Text, error) bool) { yield(Text{}, boom) }, Splitting{By: ByWords, Window: 3}))
 	require.ErrorIs(t, err, boom)
 }
 
 func TestPassagesBySentences(t *testing.T) {
 	text := "Dr. no stops here. It has 3.5 kg! \"Really?\" Yes\n\nA title\n\n一つ。二つ！ and a sentence that is much too long to stay whole"
-	how := Parting{By: BySentences, Window: 5}
+	how := Splitting{By: BySentences, Window: 5}
 	var got []string
 	for _, p := range parted(t, Text{ID: "x", Text: text}, how) {
 		got = append(got, p.Text)
@@ -84,7 +84,7 @@ func TestPassagesBySentences(t *testing.T) {
 func TestPassagesByHeadings(t *testing.T) {
 	text := "before\n# One\na b c d. E f g h.\n## Two #\n```\n# no heading\n```\n### \nx\n# Three\n#hash\n"
 	var got [][2]string
-	for _, p := range parted(t, Text{ID: "x", Title: "T", Text: text}, Parting{By: ByHeadings, Window: 7}) {
+	for _, p := range parted(t, Text{ID: "x", Title: "T", Text: text}, Splitting{By: ByHeadings, Window: 7}) {
 		got = append(got, [2]string{p.Title, p.Text})
 	}
 	require.Equal(t, [][2]string{
@@ -136,7 +136,7 @@ func TestHeadingsOfMarkdown(t *testing.T) {
 	}
 	var got [][2]string
 	text := "\n# One\n## Two\n\ntext a b. Text c d.\n# Three\n### Four\n## Five\nx\n\nSix\n===\ny\n\n# Last\n"
-	for _, p := range parted(t, Text{ID: "x", Text: text}, Parting{By: ByHeadings, Window: 8}) {
+	for _, p := range parted(t, Text{ID: "x", Text: text}, Splitting{By: ByHeadings, Window: 8}) {
 		got = append(got, [2]string{p.Title, p.Text})
 	}
 	require.Equal(t, [][2]string{
@@ -156,7 +156,7 @@ func TestPassagesCoverTheText(t *testing.T) {
 		models = append(models, &c)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		how := Parting{By: rapid.SampledFrom(Units()).Draw(t, "by"), Window: rapid.IntRange(1, 6).Draw(t, "size")}
+		how := Splitting{By: rapid.SampledFrom(Units()).Draw(t, "by"), Window: rapid.IntRange(1, 6).Draw(t, "size")}
 		if c := rapid.SampledFrom(models).Draw(t, "model"); c != nil {
 			how.Model, how.Window = c, rapid.IntRange(1, c.Document.Length/2).Draw(t, "tokens")
 		}
@@ -211,7 +211,7 @@ func TestPassagesCoverTheText(t *testing.T) {
 // A long run of marks that ends no sentence is read once, not once for each mark.
 func TestSentencesOfManyMarks(t *testing.T) {
 	for _, text := range []string{strings.Repeat(".", 300_000) + "x", strings.Repeat("?!\"", 100_000) + "x", "a " + strings.Repeat("…)", 100_000) + "b. C"} {
-		require.Len(t, parted(t, Text{ID: "x", Text: text}, Parting{By: BySentences, Window: len(text)}), 1)
+		require.Len(t, parted(t, Text{ID: "x", Text: text}, Splitting{By: BySentences, Window: len(text)}), 1)
 	}
 	for text, want := range map[string]int{"..。x": 2, "a...\" b": 1, "a.\") B": 2, "!？\"x": 2, "…”x": 1, "a. b": 1, "a. B": 2} {
 		require.Len(t, sentences(text), want, text)
@@ -235,7 +235,7 @@ func passagesWithoutBlanks(t *testing.T, e *Encoder, encoded bool) {
 		"marks":     strings.Repeat("e\u0301", 3000),
 	} {
 		for _, by := range Units() {
-			for _, how := range []Parting{{By: by, Window: 20}, {By: by, Model: &c}, {By: by, Window: 7, Overlap: 2, Model: &c}} {
+			for _, how := range []Splitting{{By: by, Window: 20}, {By: by, Model: &c}, {By: by, Window: 7, Overlap: 2, Model: &c}} {
 				ready, err := how.ready()
 				require.NoError(t, err)
 				parts := parted(t, Text{ID: "a", Title: "T", Text: text}, how)
@@ -269,7 +269,7 @@ func TestPassagesOfLongWords(t *testing.T) {
 	require.Equal(t, "[UNK]", c.Tokenizer.Piece(unknown))
 	for _, by := range Units() {
 		for _, window := range []int{50, 0} {
-			how := Parting{By: by, Window: window, Model: &c}
+			how := Splitting{By: by, Window: window, Model: &c}
 			for name, text := range map[string]string{
 				"alone":   strings.Repeat("a", 1700),
 				"spaced":  "  " + strings.Repeat("a", 101) + "\n",
@@ -307,14 +307,14 @@ func reported(t *testing.T, e *Encoder, texts []Text) (r Report) {
 func TestWindowOfModel(t *testing.T) {
 	e := open(t, "testdata/golden/xlmr", nil)
 	c := e.Config()
-	ready, err := Parting{Model: &c}.ready()
+	ready, err := Splitting{Model: &c}.ready()
 	require.NoError(t, err)
 	most := ready.window
 	require.Less(t, most, c.Document.Length)
-	require.NoError(t, Parting{Window: most, Model: &c}.Check())
-	err = Parting{Window: most + 1, Model: &c}.Check()
+	require.NoError(t, Splitting{Window: most, Model: &c}.Check())
+	err = Splitting{Window: most + 1, Model: &c}.Check()
 	require.ErrorContains(t, err, fmt.Sprintf("passages of %d tokens: the model reads at most %d", most+1, most))
-	require.Error(t, Parting{Overlap: most, Model: &c}.Check())
+	require.Error(t, Splitting{Overlap: most, Model: &c}.Check())
 	// All that the model reads is used, and reported where a text has more.
 	long := strings.Repeat("the cell divides ", 200)
 	r := reported(t, e, []Text{{ID: "a", Text: long}})
@@ -322,7 +322,7 @@ func TestWindowOfModel(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, int64(n - most)}, []int64{int64(r.Truncated), r.Dropped})
 	// A title that leaves no room is cut, and reported; the text is parted nevertheless.
-	parts := parted(t, Text{ID: "a", Title: long, Text: long}, Parting{Model: &c})
+	parts := parted(t, Text{ID: "a", Title: long, Text: long}, Splitting{Model: &c})
 	r = reported(t, e, parts)
 	require.Equal(t, len(parts), r.Truncated)
 }
@@ -333,13 +333,13 @@ func TestPassagesOfThreads(t *testing.T) {
 	for i := range 300 {
 		texts = append(texts, Text{ID: fmt.Sprint(i), Text: strings.Repeat("one two three. ", i%9)})
 	}
-	one, err := all(Passages(t.Context(), Texts(texts...), Parting{By: BySentences, Window: 4}))
+	one, err := all(Passages(t.Context(), Texts(texts...), Splitting{By: BySentences, Window: 4}))
 	require.NoError(t, err)
-	many, err := all(Passages(t.Context(), Texts(texts...), Parting{By: BySentences, Window: 4, Threads: 4}))
+	many, err := all(Passages(t.Context(), Texts(texts...), Splitting{By: BySentences, Window: 4, Threads: 4}))
 	require.NoError(t, err)
 	require.Equal(t, one, many)
 	texts[200].ID = ""
-	_, err = all(Passages(t.Context(), Texts(texts...), Parting{By: BySentences, Window: 4, Threads: 4}))
+	_, err = all(Passages(t.Context(), Texts(texts...), Splitting{By: BySentences, Window: 4, Threads: 4}))
 	var te *TextError
 	require.ErrorAs(t, err, &te)
 	require.Equal(t, 200, te.Row)

@@ -33,7 +33,7 @@ func TestPlaces(t *testing.T) {
 	}
 	page := write(t, dir, "d/p.html", "<p>x")
 	require.Equal(t, []Place{{Path: page}}, placesOf((&Reader{}).Texts(t.Context(), dir+"/d")))
-	parts := Passages(t.Context(), Texts(Text{ID: "a", Text: "one two three", From: Place{Path: "f", Line: 9}}), Parting{Window: 2})
+	parts := Passages(t.Context(), Texts(Text{ID: "a", Text: "one two three", From: Place{Path: "f", Line: 9}}), Splitting{Window: 2})
 	require.Equal(t, []Place{{Path: "f", Line: 9}, {Path: "f", Line: 9}}, placesOf(parts))
 }
 

@@ -134,7 +134,7 @@ func B() {
 			"// B says\n// nothing.\nfunc B() {\n}"},
 	} {
 		var got []string
-		for _, x := range parted(t, Text{ID: "x", Text: code}, Parting{By: ByBlocks, Window: size}) {
+		for _, x := range parted(t, Text{ID: "x", Text: code}, Splitting{By: ByBlocks, Window: size}) {
 			got = append(got, x.Text)
 		}
 		require.Equal(t, want, got, size)

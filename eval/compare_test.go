@@ -27,7 +27,7 @@ func reciprocal(t testing.TB, names []string, ranks ...int) *eval.Result {
 			if r == rank {
 				doc = "relevant"
 			}
-			require.NoError(t, run.Add(query, eval.Hit{Doc: doc, Score: float64(-r), Rank: r}))
+			require.NoError(t, run.Add(query, eval.ScoredDocument{Doc: doc, Score: float64(-r), Rank: r}))
 		}
 	}
 	return evaluate(t, qrels, run, eval.Options{}, names...)

@@ -178,7 +178,7 @@ func TestExcludeSelf(t *testing.T) {
 func TestEvaluateLeavesRunAlone(t *testing.T) {
 	run := runOf(t, "q a 2 1\nq q 1 2\nq b 3 3\n")
 	evaluate(t, qrelsOf(t, "q a 1\n"), run, eval.Options{ExcludeSelf: true}, "RR")
-	require.Equal(t, []eval.Hit{{"a", 1, 2}, {"q", 2, 1}, {"b", 3, 3}}, run.Hits("q"))
+	require.Equal(t, []eval.ScoredDocument{{"a", 1, 2}, {"q", 2, 1}, {"b", 3, 3}}, run.Hits("q"))
 }
 
 func TestEvaluateErrors(t *testing.T) {

@@ -56,7 +56,7 @@ func ExampleParseMeasure() {
 
 func ExampleLayout_WriteRun() {
 	run := &eval.Run{Tag: "demo"}
-	if err := run.Add("q1", eval.Hit{Doc: "d7", Score: 22.5}, eval.Hit{Doc: "d2", Score: 21.75}); err != nil {
+	if err := run.Add("q1", eval.ScoredDocument{Doc: "d7", Score: 22.5}, eval.ScoredDocument{Doc: "d2", Score: 21.75}); err != nil {
 		log.Fatal(err)
 	}
 	if err := eval.TREC.WriteRun(os.Stdout, run); err != nil {
@@ -76,11 +76,11 @@ func mustEvaluate(ranks ...int) *eval.Result {
 			log.Fatal(err)
 		}
 		for r := 1; r < rank; r++ {
-			if err := run.Add(query, eval.Hit{Doc: fmt.Sprintf("d%d", r), Score: float64(-r)}); err != nil {
+			if err := run.Add(query, eval.ScoredDocument{Doc: fmt.Sprintf("d%d", r), Score: float64(-r)}); err != nil {
 				log.Fatal(err)
 			}
 		}
-		if err := run.Add(query, eval.Hit{Doc: "d0", Score: float64(-rank)}); err != nil {
+		if err := run.Add(query, eval.ScoredDocument{Doc: "d0", Score: float64(-rank)}); err != nil {
 			log.Fatal(err)
 		}
 	}

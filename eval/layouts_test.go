@@ -58,7 +58,7 @@ func TestBlanksInIDs(t *testing.T) {
 // A run with a header and tabs has ids with blanks, and is read again as it was.
 func TestWriteRunTSV(t *testing.T) {
 	var run eval.Run
-	require.NoError(t, run.Add("q 1", eval.Hit{Doc: "doc a", Score: 0.5, Rank: 1}, eval.Hit{Doc: "b", Score: 0.25, Rank: 2}))
+	require.NoError(t, run.Add("q 1", eval.ScoredDocument{Doc: "doc a", Score: 0.5, Rank: 1}, eval.ScoredDocument{Doc: "b", Score: 0.25, Rank: 2}))
 	var b bytes.Buffer
 	require.NoError(t, eval.TSV.WriteRun(&b, &run))
 	require.Equal(t, "query-id\tdoc-id\trank\tscore\nq 1\tdoc a\t1\t0.5\nq 1\tb\t2\t0.25\n", b.String())

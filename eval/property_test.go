@@ -19,25 +19,25 @@ var someMeasures = []string{
 
 // drawQuery draws the judgements and the hits of query q. Scores are few, so that
 // ties are common.
-func drawQuery(t *rapid.T) (*eval.Qrels, []eval.Hit) {
+func drawQuery(t *rapid.T) (*eval.Qrels, []eval.ScoredDocument) {
 	qrels := new(eval.Qrels)
 	n := rapid.IntRange(1, 12).Draw(t, "pool")
 	add := func(doc string, grade int) { require.NoError(t, qrels.Add("q", doc, grade)) }
 	add("never retrieved", rapid.IntRange(-1, 3).Draw(t, "grade"))
-	var hits []eval.Hit
+	var hits []eval.ScoredDocument
 	for i := range n {
 		doc := fmt.Sprintf("d%02d", i)
 		if rapid.Bool().Draw(t, "judged") {
 			add(doc, rapid.IntRange(-1, 3).Draw(t, "grade"))
 		}
 		if rapid.Bool().Draw(t, "retrieved") {
-			hits = append(hits, eval.Hit{Doc: doc, Score: float64(rapid.IntRange(-2, 2).Draw(t, "score"))})
+			hits = append(hits, eval.ScoredDocument{Doc: doc, Score: float64(rapid.IntRange(-2, 2).Draw(t, "score"))})
 		}
 	}
 	return qrels, hits
 }
 
-func values(t *rapid.T, qrels *eval.Qrels, hits []eval.Hit, ties eval.Ties, names ...string) []float64 {
+func values(t *rapid.T, qrels *eval.Qrels, hits []eval.ScoredDocument, ties eval.Ties, names ...string) []float64 {
 	ms, err := eval.ParseMeasures(names...)
 	require.NoError(t, err)
 	run := new(eval.Run)
@@ -97,9 +97,9 @@ func TestHitsBelowTheCutoffDoNotMatter(t *testing.T) {
 		want := values(t, qrels, hits, eval.TiesTREC, cut...)
 		more := slices.Clone(hits)
 		for i := range rapid.IntRange(1, 5).Draw(t, "more") {
-			more = append(more, eval.Hit{Doc: fmt.Sprintf("below %d", i), Score: -10})
+			more = append(more, eval.ScoredDocument{Doc: fmt.Sprintf("below %d", i), Score: -10})
 		}
-		more = append(more, eval.Hit{Doc: "never retrieved", Score: -10})
+		more = append(more, eval.ScoredDocument{Doc: "never retrieved", Score: -10})
 		require.Equal(t, want, values(t, qrels, more, eval.TiesTREC, cut...))
 	})
 }
@@ -121,7 +121,7 @@ func TestIrrelevantHitsAtTheEndDoNotMatter(t *testing.T) {
 			if judged {
 				require.NoError(t, qrels.Add("q", doc, 0))
 			}
-			more = append(more, eval.Hit{Doc: doc, Score: -10})
+			more = append(more, eval.ScoredDocument{Doc: doc, Score: -10})
 		}
 		require.Equal(t, want, values(t, qrels, more, eval.TiesTREC, whole...))
 	})
@@ -138,7 +138,7 @@ func TestBetterOrderIsNotWorse(t *testing.T) {
 		}
 		i := rapid.IntRange(1, len(hits)-1).Draw(t, "place")
 		judged := maps.Collect(qrels.Judgements("q"))
-		grade := func(h eval.Hit) int { return max(judged[h.Doc], 0) }
+		grade := func(h eval.ScoredDocument) int { return max(judged[h.Doc], 0) }
 		if grade(hits[i]) < grade(hits[i-1]) {
 			t.Skip("in order already")
 		}
@@ -159,10 +159,10 @@ func TestIdealRankingScoresOne(t *testing.T) {
 	names := []string{"nDCG", "nDCG@2", "nDCG(dcg='exp-log2')@5", "AP", "RR", "R@100", "Success@1", "Rprec", "Bpref"}
 	rapid.Check(t, func(t *rapid.T) {
 		qrels, _ := drawQuery(t)
-		var hits []eval.Hit
+		var hits []eval.ScoredDocument
 		relevant := false
 		for doc, grade := range qrels.Judgements("q") {
-			hits = append(hits, eval.Hit{Doc: doc, Score: float64(grade)})
+			hits = append(hits, eval.ScoredDocument{Doc: doc, Score: float64(grade)})
 			relevant = relevant || grade > 0
 		}
 		want := 0.0

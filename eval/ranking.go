@@ -34,7 +34,7 @@ func (t Ties) String() string {
 }
 
 // score is what a score is compared by. TiesRank has no use for it.
-func (t Ties) score(h Hit) float64 {
+func (t Ties) score(h ScoredDocument) float64 {
 	if t == TiesTREC10 {
 		return h.Score
 	}
@@ -42,12 +42,12 @@ func (t Ties) score(h Hit) float64 {
 }
 
 // sort puts hits in order, in place, and returns them.
-func (t Ties) sort(hits []Hit) []Hit {
-	order := func(a, b Hit) int {
+func (t Ties) sort(hits []ScoredDocument) []ScoredDocument {
+	order := func(a, b ScoredDocument) int {
 		return cmp.Or(cmp.Compare(t.score(b), t.score(a)), cmp.Compare(b.Doc, a.Doc))
 	}
 	if t == TiesRank {
-		order = func(a, b Hit) int { return cmp.Compare(a.Rank, b.Rank) }
+		order = func(a, b ScoredDocument) int { return cmp.Compare(a.Rank, b.Rank) }
 	}
 	slices.SortStableFunc(hits, order)
 	return hits
@@ -66,12 +66,12 @@ type ranking struct {
 }
 
 // withoutSelf drops, in place, a hit whose id is that of the query.
-func withoutSelf(hits []Hit, query string) []Hit {
-	return slices.DeleteFunc(hits, func(h Hit) bool { return h.Doc == query })
+func withoutSelf(hits []ScoredDocument, query string) []ScoredDocument {
+	return slices.DeleteFunc(hits, func(h ScoredDocument) bool { return h.Doc == query })
 }
 
 // newRanking orders the hits of a query and looks up their grades.
-func newRanking(js *judgements, query string, hits []Hit, opts Options) ranking {
+func newRanking(js *judgements, query string, hits []ScoredDocument, opts Options) ranking {
 	hits = slices.Clone(hits)
 	if opts.ExcludeSelf {
 		hits = withoutSelf(hits, query)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Hit is one retrieved document.
-type Hit struct {
+// ScoredDocument is one retrieved document.
+type ScoredDocument struct {
 	Doc   string  // the id
 	Score float64 // higher is better; finite
 	Rank  int     // as the file has it, from 0 or 1; used by [TiesRank] only
@@ -31,7 +31,7 @@ type Run struct {
 	Before int
 
 	queries []string
-	hits    map[string][]Hit
+	hits    map[string][]ScoredDocument
 
 	// Documents of the queries that may still grow, to find duplicates. Runs
 	// list their queries one after another, so that only the current query is
@@ -44,7 +44,7 @@ type Run struct {
 // Add appends hits to the list of a query; without hits it records a query that
 // retrieved nothing. A document that the query has already wraps [ErrDuplicate];
 // an empty id or a score that is not finite wraps [ErrFormat].
-func (r *Run) Add(query string, hits ...Hit) error {
+func (r *Run) Add(query string, hits ...ScoredDocument) error {
 	if query == "" {
 		return malformed("empty query id")
 	}
@@ -68,7 +68,7 @@ func (r *Run) Add(query string, hits ...Hit) error {
 // seen returns the set of documents of a query, adding the query if it is new.
 func (r *Run) seen(query string) map[string]struct{} {
 	if r.hits == nil {
-		r.hits = make(map[string][]Hit)
+		r.hits = make(map[string][]ScoredDocument)
 		r.docs = make(map[string]map[string]struct{})
 	}
 	old, known := r.hits[query]
@@ -105,10 +105,12 @@ func (r *Run) Has(query string) bool {
 
 // Hits returns the hits of a query in the order they were added. The caller must
 // not change them.
-func (r *Run) Hits(query string) []Hit { return slices.Clip(r.hits[query]) }
+func (r *Run) Hits(query string) []ScoredDocument { return slices.Clip(r.hits[query]) }
 
 // Ranked returns the hits of a query, the best first.
-func (r *Run) Ranked(query string, ties Ties) []Hit { return ties.sort(slices.Clone(r.hits[query])) }
+func (r *Run) Ranked(query string, ties Ties) []ScoredDocument {
+	return ties.sort(slices.Clone(r.hits[query]))
+}
 
 var runHeader = header{
 	qrelsHeader[0],
@@ -158,7 +160,7 @@ func ReadRun(r io.Reader, name string) (*Run, error) {
 		} else if rank > maxRank || rank < -maxRank {
 			return nil, t.fail(malformed("rank %d is beyond %d", rank, maxRank))
 		}
-		hit := Hit{Doc: string(cols[1]), Score: score, Rank: rank}
+		hit := ScoredDocument{Doc: string(cols[1]), Score: score, Rank: rank}
 		if err := run.Add(string(cols[0]), hit); err != nil {
 			return nil, t.fail(err)
 		}

@@ -33,8 +33,8 @@ func TestReadRunLayouts(t *testing.T) {
 				r, err := eval.ReadRun(bytes.NewReader(data), "test.run")
 				require.NoError(t, err)
 				require.Equal(t, []string{"2", "1"}, r.Queries())
-				require.Equal(t, []eval.Hit{{Doc: "b", Score: 1.5, Rank: 1}, {Doc: "a", Score: -0.001, Rank: 2}}, r.Hits("2"))
-				require.Equal(t, []eval.Hit{{Doc: "a", Score: 0, Rank: 1}}, r.Hits("1"))
+				require.Equal(t, []eval.ScoredDocument{{Doc: "b", Score: 1.5, Rank: 1}, {Doc: "a", Score: -0.001, Rank: 2}}, r.Hits("2"))
+				require.Equal(t, []eval.ScoredDocument{{Doc: "a", Score: 0, Rank: 1}}, r.Hits("1"))
 				require.Equal(t, tt.tag, r.Tag)
 				require.Equal(t, 2, r.Len())
 				require.False(t, r.Has("3"))
@@ -75,20 +75,20 @@ func TestReadRunErrors(t *testing.T) {
 
 func TestWriteRun(t *testing.T) {
 	r := &eval.Run{}
-	require.NoError(t, r.Add("2", eval.Hit{Doc: "b", Score: 0.1, Rank: 7}, eval.Hit{Doc: "a", Score: 22.125183105, Rank: 3}))
+	require.NoError(t, r.Add("2", eval.ScoredDocument{Doc: "b", Score: 0.1, Rank: 7}, eval.ScoredDocument{Doc: "a", Score: 22.125183105, Rank: 3}))
 	require.NoError(t, r.Add("none"))
-	require.NoError(t, r.Add("1", eval.Hit{Doc: "z", Score: 1e10}, eval.Hit{Doc: "y", Score: -3}))
+	require.NoError(t, r.Add("1", eval.ScoredDocument{Doc: "z", Score: 1e10}, eval.ScoredDocument{Doc: "y", Score: -3}))
 	var buf bytes.Buffer
 	require.NoError(t, eval.TREC.WriteRun(&buf, r))
 	require.Equal(t, "2 Q0 a 1 22.125183 plaid\n2 Q0 b 2 0.1 plaid\n1 Q0 z 1 1e+10 plaid\n1 Q0 y 2 -3 plaid\n", buf.String())
 }
 
 func TestWriteRunErrors(t *testing.T) {
-	hit := eval.Hit{Doc: "d", Score: 1}
+	hit := eval.ScoredDocument{Doc: "d", Score: 1}
 	for name, build := range map[string]func(*eval.Run) error{
 		"query": func(r *eval.Run) error { return r.Add("a b", hit) },
-		"doc":   func(r *eval.Run) error { return r.Add("q", eval.Hit{Doc: "a\tb", Score: 1}) },
-		"score": func(r *eval.Run) error { return r.Add("q", eval.Hit{Doc: "d", Score: math.MaxFloat64}) },
+		"doc":   func(r *eval.Run) error { return r.Add("q", eval.ScoredDocument{Doc: "a\tb", Score: 1}) },
+		"score": func(r *eval.Run) error { return r.Add("q", eval.ScoredDocument{Doc: "d", Score: math.MaxFloat64}) },
 		"tag":   func(r *eval.Run) error { r.Tag = "my run"; return r.Add("q", hit) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 func TestWriteRunDoubleRounding(t *testing.T) {
 	const score = float32(0x1.5c87fap-84)
 	var r eval.Run
-	require.NoError(t, r.Add("q", eval.Hit{Doc: "d", Score: float64(score)}))
+	require.NoError(t, r.Add("q", eval.ScoredDocument{Doc: "d", Score: float64(score)}))
 	var buf bytes.Buffer
 	require.NoError(t, eval.TREC.WriteRun(&buf, &r))
 	back := runOf(t, buf.String())
@@ -131,14 +131,14 @@ func TestRunRoundTrip(t *testing.T) {
 			if r.Has(query) {
 				continue
 			}
-			var hits []eval.Hit
+			var hits []eval.ScoredDocument
 			for i, doc := range docs {
 				bits := rapid.Uint32().Draw(t, "score")
 				score := math.Float32frombits(bits)
 				if score != score || math.IsInf(float64(score), 0) {
 					score = 1
 				}
-				hits = append(hits, eval.Hit{Doc: doc, Score: float64(score), Rank: i + 1})
+				hits = append(hits, eval.ScoredDocument{Doc: doc, Score: float64(score), Rank: i + 1})
 			}
 			require.NoError(t, r.Add(query, hits...))
 		}

@@ -280,7 +280,7 @@ func (a *Admission) evict(ctx context.Context, most uint64, gone int) (evicted, 
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
-		parts, err := snap.Parts(snap.DocumentOf(uint32(next)))
+		parts, err := snap.PassagesOf(snap.DocumentOf(uint32(next)))
 		if err != nil {
 			return 0, 0, err
 		}

@@ -171,7 +171,7 @@ func (r *BackupReport) timed(seconds *float64) func() {
 	return func() { *seconds = math.Round((*seconds+time.Since(start).Seconds())*1e3) / 1e3 }
 }
 
-func (r *BackupReport) check(ctx context.Context, v *storage.View, c Checks) error {
+func (r *BackupReport) check(ctx context.Context, v *storage.Snapshot, c Checks) error {
 	defer r.timed(&r.Seconds.Check)()
 	switch c {
 	case CheckAll:
@@ -267,7 +267,7 @@ func (r *BackupReport) checkFile(ctx context.Context, s *Snapshot, path string, 
 }
 
 func (r *BackupReport) checkCopy(ctx context.Context, s *Snapshot, f *storage.File, o BackupOptions) (err error) {
-	v, err := f.View()
+	v, err := f.Snapshot()
 	if err != nil {
 		return err
 	}

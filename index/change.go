@@ -245,7 +245,7 @@ func (d *going) count(ctx context.Context, some *roaring.Bitmap) error {
 			continue // its passages are in a row
 		}
 		last = parent
-		parts, err := d.snap.Parts(parent)
+		parts, err := d.snap.PassagesOf(parent)
 		if err != nil {
 			return err
 		}

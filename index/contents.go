@@ -16,7 +16,7 @@ import (
 type Contents struct {
 	// Codec is the digest of centroids, cutoffs and scales.
 	Codec string
-	// Parts are digests of the documents by [Place] of their ids: two indexes that differ in
+	// Parts are digests of the documents by [HashShard] of their ids: two indexes that differ in
 	// one of them differ in documents whose ids belong there.
 	Parts [][sha256.Size]byte
 }
@@ -32,7 +32,7 @@ func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err er
 		return nil, err
 	}
 	err = s.eachDigest(ctx, func(id string, sum [sha256.Size]byte) {
-		part := &c.Parts[Place(id, parts)]
+		part := &c.Parts[HashShard(id, parts)]
 		for i := range part { // which no order makes a difference to
 			part[i] ^= sum[i]
 		}

@@ -232,7 +232,7 @@ func commonDefaults(from []CopyFrom) *storage.Defaults {
 type SplitBy string
 
 const (
-	// ByHash puts documents where [Place] says, as [Set.Add] does with new ones.
+	// ByHash puts documents where [HashShard] says, as [Shards.Add] does with new ones.
 	ByHash SplitBy = "hash"
 	// ByRange puts neighbours together, and about as many tokens into each part. Passages of
 	// a document are all where the first of them is.
@@ -260,7 +260,7 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 	c := &copying{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
 	parts = make([]CopyReport, n)
 	for i, docs := range divide(from, n, by) {
-		name := PartName(i, n)
+		name := ShardFileName(i, n)
 		r, err := c.part(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
 		if err != nil {
 			return nil, err
@@ -276,8 +276,8 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 
 const maxParts = 1 << 16
 
-// PartName is the name of a file of a split, such that their order is that of names.
-func PartName(i, n int) string {
+// ShardFileName is the name of a file of a split, such that their order is that of names.
+func ShardFileName(i, n int) string {
 	return fmt.Sprintf("shard-%0*d.plaid", max(len(fmt.Sprint(n-1)), 3), i)
 }
 
@@ -309,7 +309,7 @@ func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 				continue
 			}
 			if id := from.DocumentOf(ordinal); id != last { // its passages are in a row
-				last, home = id, Place(id, n)
+				last, home = id, HashShard(id, n)
 				if by == ByRange {
 					home = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
 				}

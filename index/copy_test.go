@@ -55,7 +55,7 @@ func TestSplitAndMerge(t *testing.T) {
 			reports, err := Split(ctx, from, parts, n, by, nil)
 			require.NoError(t, err)
 			require.Len(t, reports, n)
-			paths, err := SetPaths(parts)
+			paths, err := ShardPaths(parts)
 			require.NoError(t, err)
 			require.Len(t, paths, n)
 			var snaps []*Snapshot
@@ -268,7 +268,7 @@ func splitChild() error {
 		if _, err := Split(ctx, s, filepath.Join(dir, "parts"), 3, ByRange, nil); err != nil {
 			return err
 		}
-		set, err := OpenSet(ctx, []string{filepath.Join(dir, "parts", PartName(0, 3)), filepath.Join(dir, "parts", PartName(1, 3)), filepath.Join(dir, "parts", PartName(2, 3))}, nil)
+		set, err := OpenShards(ctx, []string{filepath.Join(dir, "parts", ShardFileName(0, 3)), filepath.Join(dir, "parts", ShardFileName(1, 3)), filepath.Join(dir, "parts", ShardFileName(2, 3))}, nil)
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func splitChild() error {
 		if err != nil {
 			return err
 		}
-		if _, err := Copy(ctx, filepath.Join(dir, "merged.plaid"), allOf(parts.Parts()...), &CopyOptions{Force: true}); err != nil {
+		if _, err := Copy(ctx, filepath.Join(dir, "merged.plaid"), allOf(parts.Snapshots()...), &CopyOptions{Force: true}); err != nil {
 			return err
 		}
 		fmt.Println("done")

@@ -39,7 +39,7 @@ func create(ctx context.Context, path string, o BuildOptions) (f *storage.File, 
 	if err != nil {
 		return nil, false, err
 	}
-	v, err := f.View() // another build may have come first
+	v, err := f.Snapshot() // another build may have come first
 	if errors.Is(err, storage.ErrUnfinished) {
 		return f, f.Created(), nil
 	}

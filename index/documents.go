@@ -55,10 +55,10 @@ func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 	return id
 }
 
-// Parts returns the ordinals of a document by its id: those of its passages in the order of
+// PassagesOf returns the ordinals of a document by its id: those of its passages in the order of
 // their numbers, or its own. It is empty if the id is not that of a document: it may be that of a
 // passage ([Snapshot.Ordinal]).
-func (s *Snapshot) Parts(id string) (ordinals []uint32, err error) {
+func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
 	ordinals, isPassage, err := s.find(id)
 	if isPassage {
 		ordinals = nil
@@ -112,7 +112,7 @@ func (s *Snapshot) find(id string) (ordinals []uint32, isPassage bool, err error
 }
 
 // Named returns the live ordinals that ids stand for: an id of a document stands for all of its
-// parts ([Snapshot.Parts]), an id of a passage for that passage. Ids that stand for none are
+// parts ([Snapshot.PassagesOf]), an id of a passage for that passage. Ids that stand for none are
 // missing, in order.
 func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
 	docs = roaring.New()

@@ -87,7 +87,7 @@ func TestPassagesRefused(t *testing.T) {
 	require.NoError(t, err)
 	snap := taken(t, ix)
 	defer snap.Close()
-	parts, err := snap.Parts("a")
+	parts, err := snap.PassagesOf("a")
 	require.NoError(t, err)
 	require.Len(t, parts, 2, "what makes it a passage stays")
 }
@@ -124,17 +124,17 @@ func TestSetAddDeletesPassages(t *testing.T) {
 			paths = append(paths, p.Path)
 		}
 	})
-	set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+	set, err := OpenShards(t.Context(), paths, &Options{Write: true})
 	require.NoError(t, err)
 	defer set.Close()
-	other := idsOf(3, "new")[(Place("h", 3)+1)%3] // goes to another file than h is in
+	other := idsOf(3, "new")[(HashShard("h", 3)+1)%3] // goes to another file than h is in
 	r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{other: 0})), &AddOptions{Delete: []string{"a", "c", "h", "none"}})
 	require.NoError(t, err)
 	require.Equal(t, 3, r.Deleted)
 	all, err := set.Snapshot()
 	require.NoError(t, err)
 	defer all.Close()
-	for _, p := range all.Parts() {
+	for _, p := range all.Snapshots() {
 		docs, missing, err := p.Named(t.Context(), []string{"a", "c", "h"})
 		require.NoError(t, err)
 		require.True(t, docs.IsEmpty())
@@ -159,7 +159,7 @@ func TestSetKeepsDocumentsApart(t *testing.T) {
 		require.ErrorIs(t, err, ErrDuplicateID, "b is there twice, not in a row")
 		require.ErrorContains(t, err, `"b"`)
 	})
-	set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+	set, err := OpenShards(t.Context(), paths, &Options{Write: true})
 	require.NoError(t, err)
 	defer set.Close()
 	for _, taken := range []map[string]int{{"c": 1}, {"c#1": 1}, {"b#2": 0}} {
@@ -173,7 +173,7 @@ func TestSetKeepsDocumentsApart(t *testing.T) {
 	require.NoError(t, err)
 	defer all.Close()
 	for i, want := range []int{2, 0} {
-		parts, err := all.Parts()[i].Parts("b")
+		parts, err := all.Snapshots()[i].PassagesOf("b")
 		require.NoError(t, err)
 		require.Len(t, parts, want)
 	}
@@ -242,7 +242,7 @@ func TestMaxDocuments(t *testing.T) {
 		require.Equal(t, step.want, slices.Compact(names), "%v", step.add)
 		require.Equal(t, len(step.want), snap.Documents())
 		for _, name := range step.want {
-			parts, err := snap.Parts(name)
+			parts, err := snap.PassagesOf(name)
 			require.NoError(t, err)
 			n, comes := step.add[name]
 			require.True(t, !comes || len(parts) == max(n, 1), "%s is whole", name)
@@ -302,7 +302,7 @@ func TestKeptCountsDocuments(t *testing.T) {
 
 // A document that had passages keeps what these have in common, in one file as in several.
 func TestKeptOfPassages(t *testing.T) {
-	add := func(ctx context.Context, src vectors.Source, set *Set) (*AddReport, error) {
+	add := func(ctx context.Context, src vectors.Source, set *Shards) (*AddReport, error) {
 		o := &AddOptions{Replace: true, KeepPayload: true}
 		if len(set.Files()) == 1 {
 			return set.Files()[0].Add(ctx, src, o)
@@ -325,7 +325,7 @@ func TestKeptOfPassages(t *testing.T) {
 				build(t, paths[1], 4, longer(t, 0, map[string]int{"b": 0}), &BuildOptions{Like: like})
 			})
 		}
-		set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+		set, err := OpenShards(t.Context(), paths, &Options{Write: true})
 		require.NoError(t, err)
 		r, err := add(t.Context(), fromDocs(t, 4, []vectors.Document{{ID: "a", Tokens: []float32{4, 3, 2, 1}}}), set)
 		require.NoError(t, err)
@@ -342,7 +342,7 @@ func TestDeleteOfWhatComes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.plaid")
 	build(t, path, 4, longer(t, 0, map[string]int{"a": 1, "b": 0}), &BuildOptions{Centroids: 1})
-	set, err := OpenSet(t.Context(), []string{path}, &Options{Write: true})
+	set, err := OpenShards(t.Context(), []string{path}, &Options{Write: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"a": 2})), &AddOptions{Delete: []string{"a#0"}})
@@ -357,7 +357,7 @@ func TestAddIf(t *testing.T) {
 	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
 	require.NoError(t, err)
 	ix := writing(t, path)
-	set, err := NewSet(ix)
+	set, err := NewShards(ix)
 	require.NoError(t, err)
 	errChanged := errors.New("the index has changed")
 	for round, add := range []func(map[string]int, *AddOptions) error{
@@ -387,7 +387,7 @@ func TestAddIf(t *testing.T) {
 		require.True(t, (first == nil) != (second == nil), "%v, %v", first, second)
 		require.ErrorIs(t, errors.Join(first, second), errChanged)
 		require.NoError(t, add(map[string]int{fmt.Sprint("b", round): 0}, &AddOptions{If: func(now *Snapshot) error {
-			parts, err := now.Parts("a")
+			parts, err := now.PassagesOf("a")
 			require.NotEmpty(t, parts)
 			return err
 		}}))
@@ -412,7 +412,7 @@ func TestVerifyPassagesOfOthers(t *testing.T) {
 			g, err := tx.Generation(gen)
 			return errors.Join(err, g.PutRun("a", 0, n))
 		}))
-		v, err := file.View()
+		v, err := file.Snapshot()
 		require.NoError(t, err)
 		err = v.Verify(ctx)
 		require.ErrorIs(t, err, storage.ErrCorrupt)
@@ -431,7 +431,7 @@ func TestSetKeepsPayloadsInTheirFile(t *testing.T) {
 		_, err := Build(t.Context(), paths[1], fromDocs(t, 4, longer(t, 0, map[string]int{"a": 2})), &BuildOptions{Like: snap})
 		require.NoError(t, err)
 	})
-	set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+	set, err := OpenShards(t.Context(), paths, &Options{Write: true})
 	require.NoError(t, err)
 	defer set.Close()
 	docs := longer(t, 1, map[string]int{"a": 2})
@@ -445,7 +445,7 @@ func TestSetKeepsPayloadsInTheirFile(t *testing.T) {
 	require.NoError(t, err)
 	defer all.Close()
 	for i, want := range []int{1, 2} {
-		parts, err := all.Parts()[i].Parts("a")
+		parts, err := all.Snapshots()[i].PassagesOf("a")
 		require.NoError(t, err)
 		require.Len(t, parts, want, "nothing is changed")
 	}

@@ -71,7 +71,7 @@ func checkDocuments(t *rapid.T, snaps []*Snapshot, p *documents.Picture) {
 	for name, ids := range names {
 		var found []string
 		for _, s := range snaps {
-			parts, err := s.Parts(name)
+			parts, err := s.PassagesOf(name)
 			require.NoError(t, err)
 			if len(parts) > 0 {
 				require.Empty(t, found, "document %s is in several files", name)
@@ -85,7 +85,7 @@ func checkDocuments(t *rapid.T, snaps []*Snapshot, p *documents.Picture) {
 	for i := range want {
 		for _, s := range snaps {
 			if want[i].Of != "" {
-				parts, err := s.Parts(want[i].ID)
+				parts, err := s.PassagesOf(want[i].ID)
 				require.NoError(t, err)
 				require.Empty(t, parts, "a passage is no document")
 			}
@@ -99,7 +99,7 @@ type documentsModel struct {
 	p         documents.Picture
 	dir, path string
 	ix        *Index
-	set       *Set
+	set       *Shards
 	round     int
 }
 
@@ -136,7 +136,7 @@ func TestDocumentsModel(t *testing.T) {
 			if m.set != nil {
 				snap, err := m.set.Snapshot()
 				require.NoError(t, err)
-				checkDocuments(t, snap.Parts(), &m.p)
+				checkDocuments(t, snap.Snapshots(), &m.p)
 				require.NoError(t, snap.Close())
 				continue
 			}
@@ -278,7 +278,7 @@ func (m *documentsModel) add(op string) {
 			r = *of
 		}
 	} else {
-		var of *SetAddReport
+		var of *ShardsAddReport
 		if of, err = m.set.Add(m.Context(), src, &o); err == nil {
 			r = of.AddReport
 		}
@@ -304,6 +304,6 @@ func (m *documentsModel) split() {
 		paths = append(paths, p.Path)
 	}
 	require.NoError(m, errors.Join(snap.Close(), m.ix.Close()))
-	m.set, err = OpenSet(m.Context(), paths, &Options{Write: true})
+	m.set, err = OpenShards(m.Context(), paths, &Options{Write: true})
 	require.NoError(m, err)
 }

@@ -22,7 +22,7 @@ func newBuilder(memory int64) *metadata.Builder {
 }
 
 // liveDocs are the documents of a view that are not deleted, also those without tokens.
-func liveDocs(v *storage.View) *roaring.Bitmap {
+func liveDocs(v *storage.Snapshot) *roaring.Bitmap {
 	live := roaring.New()
 	live.AddRange(0, uint64(v.State().Docs))
 	live.AndNot(v.Tombstones())
@@ -30,7 +30,7 @@ func liveDocs(v *storage.View) *roaring.Bitmap {
 }
 
 // selectorOf opens the runs of a view.
-func selectorOf(v *storage.View) (s *metadata.Selector, err error) {
+func selectorOf(v *storage.Snapshot) (s *metadata.Selector, err error) {
 	defer storage.Guard(v.Path(), &err)()
 	return metadata.NewSelector(v, liveDocs(v))
 }
@@ -46,13 +46,13 @@ func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) 
 }
 
 // Verify checks everything that can be checked without the original vectors:
-// what [storage.View.Verify] does, and that what is derived from payloads follows from
+// what [storage.Snapshot.Verify] does, and that what is derived from payloads follows from
 // them.
 func (s *Snapshot) Verify(ctx context.Context) error {
 	return verifyView(ctx, s.view)
 }
 
-func verifyView(ctx context.Context, v *storage.View) (err error) {
+func verifyView(ctx context.Context, v *storage.Snapshot) (err error) {
 	if err := v.Verify(ctx); err != nil {
 		return err
 	}

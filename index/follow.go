@@ -33,7 +33,7 @@ func (ix *Index) Refresh(ctx context.Context) (changed bool, err error) {
 	ix.renewing.Lock()
 	defer ix.renewing.Unlock()
 	var fresh *picture
-	changed, err = ix.file.Refresh(ctx, func(v *storage.View) (err error) {
+	changed, err = ix.file.Refresh(ctx, func(v *storage.Snapshot) (err error) {
 		fresh, err = ix.pictureOf(v, nil)
 		return err
 	})

@@ -226,7 +226,7 @@ type Built struct {
 const noteBuilt = "built"
 
 // builtOf is nil where nothing is noted.
-func builtOf(v *storage.View) (*Built, error) {
+func builtOf(v *storage.Snapshot) (*Built, error) {
 	var built Built
 	if ok, err := v.Note(noteBuilt, &built); err != nil || !ok {
 		return nil, err

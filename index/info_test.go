@@ -75,7 +75,7 @@ func TestGet(t *testing.T) {
 	for i, d := range docs {
 		got, err := ix.Get(d.ID)
 		require.NoError(t, err)
-		require.Equal(t, &Document{ID: d.ID, Ordinal: uint32(i), Tokens: len(d.Tokens) / 8, Payload: d.Payload}, got)
+		require.Equal(t, &StoredDocument{ID: d.ID, Ordinal: uint32(i), Tokens: len(d.Tokens) / 8, Payload: d.Payload}, got)
 		there, err := ix.Has(d.ID)
 		require.NoError(t, err)
 		require.True(t, there)
@@ -187,7 +187,7 @@ func TestReportsAsText(t *testing.T) {
 		"1 document in 3 passages of plaid, 9 tokens, 4 centroids, 2 bits": &ImportReport{
 			Engine: "plaid", Docs: 1, Passages: 3, Tokens: 9, K: 4, Nbits: 2,
 		},
-		"5 documents, 512 tokens, RMSE 0.0500":                  &SetAddReport{AddReport: AddReport{Docs: 5, Tokens: 512, RMSE: .05}},
+		"5 documents, 512 tokens, RMSE 0.0500":                  &ShardsAddReport{AddReport: AddReport{Docs: 5, Tokens: 512, RMSE: .05}},
 		"46 documents, 10 bytes written, incremental":           &BackupReport{Docs: 46, Written: 10, Incremental: true},
 		"2 documents, 9 tokens, 1 → 4 centroids, 8 → 2 bits":    retrain,
 		"2 documents of colbert, 9 tokens, 4 centroids, 2 bits": &ImportReport{Engine: "colbert", Docs: 2, Tokens: 9, K: 4, Nbits: 2},

@@ -16,7 +16,7 @@ import (
 // picture is what the snapshots taken between two changes share.
 type picture struct {
 	number   uint64 // of this process
-	view     *storage.View
+	view     *storage.Snapshot
 	codec    *codec.Quantizer
 	scorer   kernels.Scorer
 	live     liveSet
@@ -30,7 +30,7 @@ var pictures atomic.Uint64
 
 // newPicture makes the picture of a view. older may be nil; what it shares with the
 // view is taken from it.
-func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
+func (ix *Index) newPicture(v *storage.Snapshot, older *picture) (*picture, error) {
 	p := &picture{number: pictures.Add(1), view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
 	p.selector = sync.OnceValues(func() (*metadata.Selector, error) { return selectorOf(v) })
 	if older == nil {
@@ -135,11 +135,11 @@ func (ix *Index) renew() error {
 }
 
 func (ix *Index) showNewest(ctx context.Context, older *picture) error {
-	var olderView *storage.View
+	var olderView *storage.Snapshot
 	if older != nil {
 		olderView = older.view
 	}
-	v, err := ix.file.ViewAfter(ctx, olderView)
+	v, err := ix.file.SnapshotAfter(ctx, olderView)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (ix *Index) showNewest(ctx context.Context, older *picture) error {
 	return ix.show(p)
 }
 
-func (ix *Index) pictureOf(v *storage.View, older *picture) (p *picture, err error) {
+func (ix *Index) pictureOf(v *storage.Snapshot, older *picture) (p *picture, err error) {
 	defer storage.Guard(ix.Path(), &err)()
 	if older != nil {
 		// Searches would find the same, and report it.

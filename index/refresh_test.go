@@ -345,7 +345,7 @@ func BenchmarkRefresh(b *testing.B) {
 						from, fromView = nil, nil
 					}
 					b.StartTimer()
-					v, err := ix.file.ViewAfter(context.Background(), fromView)
+					v, err := ix.file.SnapshotAfter(context.Background(), fromView)
 					require.NoError(b, err)
 					p, err := ix.pictureOf(v, from)
 					require.NoError(b, err)

@@ -362,9 +362,9 @@ func TestRetrainFollowsPassages(t *testing.T) {
 		require.Equal(t, string(mustPayload(t, want, o)), string(mustPayload(t, got, o)))
 	}
 	for id, n := range map[string]int{"a": 3, "b": 0, "c": 1, "d": 0, "e": 1, "f": 1, "g": 3, "h": 4, "i": 4} {
-		old, err := want.Parts(id)
+		old, err := want.PassagesOf(id)
 		require.NoError(t, err)
-		parts, err := got.Parts(id)
+		parts, err := got.PassagesOf(id)
 		require.NoError(t, err)
 		require.Equal(t, old, parts, id)
 		require.Len(t, parts, n, id)

@@ -76,7 +76,7 @@ func salvaged(t *testing.T, path string, data []byte) (r *index.SalvageReport, d
 	}
 	require.Len(t, documents, s.Documents())
 	for name, ids := range documents {
-		parts, err := s.Parts(name)
+		parts, err := s.PassagesOf(name)
 		require.NoError(t, err)
 		var found []string
 		for _, o := range parts {

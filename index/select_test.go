@@ -80,8 +80,8 @@ func drawCondition(t *rapid.T) *condition.Condition {
 }
 
 // documents are what conditions see of the model's. Ordinals are those of the index.
-func (m *model) documents(t tb, s *Snapshot) []*condition.Document {
-	out := make([]*condition.Document, len(m.docs))
+func (m *model) documents(t tb, s *Snapshot) []*condition.Record {
+	out := make([]*condition.Record, len(m.docs))
 	for i, d := range m.docs {
 		ordinal, ok, err := s.Ordinal(d.ID)
 		require.NoError(t, err)
@@ -96,7 +96,7 @@ func (m *model) documents(t tb, s *Snapshot) []*condition.Document {
 func (m *model) matches(t tb, s *Snapshot, c *condition.Condition) (ids []string, ok bool) {
 	documents := m.documents(t, s)
 	err := c.Check(func(f condition.Field) bool {
-		return slices.ContainsFunc(documents, func(d *condition.Document) bool { return d.Has(f) })
+		return slices.ContainsFunc(documents, func(d *condition.Record) bool { return d.Has(f) })
 	})
 	for i, d := range documents {
 		if c.Match(d) {

@@ -18,7 +18,7 @@ import (
 
 // Snapshot is the index at one moment. It is safe for concurrent use until
 // Close, and it keeps showing the same documents whatever happens to the index. It
-// has the methods of [storage.View], with a Close of its own.
+// has the methods of [storage.Snapshot], with a Close of its own.
 type Snapshot struct {
 	*view
 	ix      *Index
@@ -27,7 +27,7 @@ type Snapshot struct {
 }
 
 // view hides what a snapshot shows: to close it is not for those who share it.
-type view = storage.View
+type view = storage.Snapshot
 
 // Snapshot returns the index as it is now, after each change that has returned.
 // Taking one is cheap, and waits for no change; close it when done, since the space
@@ -80,8 +80,8 @@ func (s *Snapshot) LiveSet() (set []uint64, count int) {
 	return s.picture.live.words, s.picture.live.docs
 }
 
-// Document is what an index holds of a document beside its vectors.
-type Document struct {
+// StoredDocument is what an index holds of a document beside its vectors.
+type StoredDocument struct {
 	// ID is the name from outside, Ordinal the place in the order of insertion.
 	ID      string
 	Ordinal uint32
@@ -105,7 +105,7 @@ func (ix *Index) Has(id string) (bool, error) {
 
 // Get returns the document of an id as it is now, [ErrNotFound] if there is none. The
 // result is the caller's.
-func (ix *Index) Get(id string) (*Document, error) {
+func (ix *Index) Get(id string) (*StoredDocument, error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (ix *Index) Get(id string) (*Document, error) {
 
 // Get returns the document of an id, [ErrNotFound] if there is none. Its payload is
 // valid until the snapshot is closed.
-func (s *Snapshot) Get(id string) (*Document, error) {
+func (s *Snapshot) Get(id string) (*StoredDocument, error) {
 	ordinal, ok, err := s.Ordinal(id)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (s *Snapshot) Get(id string) (*Document, error) {
 
 // At returns the live document of an ordinal, [ErrNotFound] if there is none. Its payload
 // is valid until the snapshot is closed.
-func (s *Snapshot) At(ordinal uint32) (*Document, error) {
+func (s *Snapshot) At(ordinal uint32) (*StoredDocument, error) {
 	chunk, doc, ok := s.Locate(ordinal)
 	if !ok || !s.Live(ordinal) {
 		return nil, fmt.Errorf("%s: %w: ordinal %d", s.Path(), ErrNotFound, ordinal)
@@ -144,7 +144,7 @@ func (s *Snapshot) At(ordinal uint32) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Document{ID: s.ID(ordinal), Ordinal: ordinal, Tokens: int(offsets[doc+1] - offsets[doc]), Payload: payload}, nil
+	return &StoredDocument{ID: s.ID(ordinal), Ordinal: ordinal, Tokens: int(offsets[doc+1] - offsets[doc]), Payload: payload}, nil
 }
 
 // liveSet is what [Snapshot.LiveSet] returns.
@@ -153,7 +153,7 @@ type liveSet struct {
 	docs  int
 }
 
-func newLiveSet(v *storage.View) liveSet {
+func newLiveSet(v *storage.Snapshot) liveSet {
 	l := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
 	l.setFrom(v, 0)
 	l.count()
@@ -164,7 +164,7 @@ func newLiveSet(v *storage.View) liveSet {
 // document stays what it is until it is deleted, and new ones come at the end. So
 // words are copied, and only documents that are new or were deleted are looked at.
 // Where nothing has changed it is the same slice.
-func nextLiveSet(v, older *storage.View, was liveSet) liveSet {
+func nextLiveSet(v, older *storage.Snapshot, was liveSet) liveSet {
 	from, docs := older.State().Docs, v.State().Docs
 	dead, deadThen := v.Tombstones(), older.Tombstones()
 	if v.Lineage() != older.Lineage() || deadThen.AndCardinality(dead) != deadThen.GetCardinality() {
@@ -184,7 +184,7 @@ func nextLiveSet(v, older *storage.View, was liveSet) liveSet {
 }
 
 // setFrom sets the documents from an ordinal on that are neither empty nor deleted.
-func (l *liveSet) setFrom(v *storage.View, from uint32) {
+func (l *liveSet) setFrom(v *storage.Snapshot, from uint32) {
 	chunk, doc, ok := v.Locate(from)
 	if !ok {
 		return

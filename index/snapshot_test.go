@@ -178,7 +178,7 @@ func TestContents(t *testing.T) {
 		require.NoError(t, err)
 		id := change(ix)
 		after := contents(ix)
-		part := Place(id, parts)
+		part := HashShard(id, parts)
 		require.Equal(t, []int{part}, differing(before, after), name)
 		require.NotEqual(t, before.Digest(), after.Digest())
 		s := taken(t, ix)

@@ -16,8 +16,8 @@ import (
 // Builds use the first. Closing it closes them.
 func Several(devices ...Device) Device { return &several{devices: devices} }
 
-// Parts are the devices that one of several is made of; of others it is the device.
-func Parts(d Device) []Device {
+// MemberDevices are the devices that one of several is made of; of others it is the device.
+func MemberDevices(d Device) []Device {
 	if s, ok := d.(*several); ok {
 		return s.devices
 	}

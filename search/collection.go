@@ -94,7 +94,7 @@ func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, 
 // coverage is that of a search of all parts.
 func (c *collection) coverage() Coverage {
 	docs, _ := c.live()
-	return Coverage{Docs: docs, Of: docs, Parts: len(c.parts)}
+	return Coverage{Docs: docs, Of: docs, Shards: len(c.parts)}
 }
 
 // defaults are the search parameters that are stored for results of k documents, where

@@ -351,11 +351,11 @@ func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
 		hits := map[Place]*Hit{}
 		for j := range told[i].Hits {
 			h := &told[i].Hits[j]
-			hits[Place{h.Part, h.Ordinal}] = h
+			hits[Place{h.Shard, h.Ordinal}] = h
 		}
 		for j := range results[i].Hits {
 			h := &results[i].Hits[j]
-			if t := hits[Place{h.Part, h.Ordinal}]; t != nil {
+			if t := hits[Place{h.Shard, h.Ordinal}]; t != nil {
 				h.Matches, h.Tokens = t.Matches, t.Tokens
 			}
 		}

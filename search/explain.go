@@ -31,7 +31,7 @@ const (
 // the document got.
 type Explanation struct {
 	ID      string `json:"id"`              // of the document
-	Part    int    `json:"shard,omitempty"` // as in [Hit]
+	Shard   int    `json:"shard,omitempty"` // as in [Hit]
 	Ordinal uint32 `json:"ordinal"`         // of the document
 	Tokens  int    `json:"tokens"`          // the number of its tokens
 	// Score is MaxSim over the decoded vectors, in float64.
@@ -152,7 +152,7 @@ func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*
 		return nil, fmt.Errorf("%w: %.100q", ErrUnknownID, id)
 	}
 	h := &found[0].Hits[0]
-	return &trace{part: &all.parts[h.Part], ordinal: h.Ordinal}, nil
+	return &trace{part: &all.parts[h.Shard], ordinal: h.Ordinal}, nil
 }
 
 func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
@@ -163,7 +163,7 @@ func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error
 		return nil, err
 	}
 	x := &Explanation{
-		ID: snap.ID(t.ordinal), Part: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+		ID: snap.ID(t.ordinal), Shard: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
 	vectors, weights, err := q.tokens(all, nil)

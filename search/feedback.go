@@ -81,7 +81,7 @@ func (f *Feedback) First(o Options) Options {
 
 // Place is where a document is: its index, as in [Hit], and its ordinal there.
 type Place struct {
-	Part    int
+	Shard   int
 	Ordinal uint32
 }
 
@@ -109,7 +109,7 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 	}
 	taken := 0
 	for i := range ranked {
-		p := Place{ranked[i].Part, ranked[i].Ordinal}
+		p := Place{ranked[i].Shard, ranked[i].Ordinal}
 		if taken == f.Docs || bad[p] {
 			continue
 		}
@@ -347,7 +347,7 @@ func newEvidence(c *collection, good, bad []Place) *evidence {
 	for side, places := range [][]Place{good, bad} {
 		e.docs[side] = make([][]uint32, len(c.parts))
 		for _, p := range places {
-			e.docs[side][p.Part] = append(e.docs[side][p.Part], p.Ordinal)
+			e.docs[side][p.Shard] = append(e.docs[side][p.Shard], p.Ordinal)
 		}
 	}
 	return e

@@ -296,13 +296,13 @@ func TestFeedbackModel(t *testing.T) {
 		if rapid.Bool().Draw(t, "several") {
 			_, err := index.Split(t.Context(), snap, path+".parts", 2, index.ByHash, nil)
 			require.NoError(t, err)
-			set, err := index.OpenSet(t.Context(), []string{filepath.Join(path+".parts", index.PartName(0, 2)), filepath.Join(path+".parts", index.PartName(1, 2))}, nil)
+			set, err := index.OpenShards(t.Context(), []string{filepath.Join(path+".parts", index.ShardFileName(0, 2)), filepath.Join(path+".parts", index.ShardFileName(1, 2))}, nil)
 			require.NoError(t, err)
 			defer set.Close()
 			all, err := set.Snapshot()
 			require.NoError(t, err)
 			defer all.Close()
-			snaps = all.Parts()
+			snaps = all.Snapshots()
 			e, err = NewMultiAt(t.Context(), all, nil)
 			require.NoError(t, err)
 		} else {

@@ -323,7 +323,7 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 func allowHits(c *collection, hits []Hit) *allowance {
 	a := noneOf(c)
 	for i := range hits {
-		s := a.parts[hits[i].Part]
+		s := a.parts[hits[i].Shard]
 		s.list = append(s.list, hits[i].Ordinal)
 	}
 	for _, s := range a.parts {

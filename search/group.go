@@ -364,12 +364,12 @@ func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, erro
 	}
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
-		if r.stats.Parts != nil {
-			r.stats.Parts[d.part.at].Hits++
+		if r.stats.Shards != nil {
+			r.stats.Shards[d.part.at].Hits++
 		}
 		best := d.passages
 		h := &hits[i]
-		h.ID, h.Part, h.Ordinal, h.Score = d.id, d.part.at, best[0].ordinal, d.score
+		h.ID, h.Shard, h.Ordinal, h.Score = d.id, d.part.at, best[0].ordinal, d.score
 		var err error
 		if h.Passages, err = hitsOf(len(best), func(j int) located { return best[j] }, true); err != nil {
 			return nil, err

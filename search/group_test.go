@@ -345,7 +345,7 @@ func TestMatches(t *testing.T) {
 // Two rankings become one by ids, with what vectors have found as they have found it.
 func TestFuseRanked(t *testing.T) {
 	byVectors := Ranked([]Hit{{ID: "b", Ordinal: 7, Score: 3, Tokens: 1}, {ID: "a", Ordinal: 2, Score: 1}})
-	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Part: 1}, 5}}
+	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Shard: 1}, 5}}
 	got, err := FuseRanked(fuse.RelativeScore, .5, Page{K: 3}, Page{K: 9, Block: 9}, byVectors, others)
 	require.NoError(t, err)
 	want := []RankedHit{{others[0].Hit, .5}, {byVectors[0].Hit, .5}, {byVectors[1].Hit, 0}}

@@ -138,11 +138,11 @@ func TestGroupOnce(t *testing.T) {
 			return DocumentKey{r.part, r.id}, r.id != "gone"
 		}, func(r *ranked) (Hit, error) {
 			read = append(read, r.id)
-			return Hit{ID: r.id, Part: r.part}, nil
+			return Hit{ID: r.id, Shard: r.part}, nil
 		})
 		require.NoError(t, err)
 		for _, h := range hits {
-			ids = append(ids, fmt.Sprintf("%s%d%d", h.ID, h.Part, len(h.Passages)))
+			ids = append(ids, fmt.Sprintf("%s%d%d", h.ID, h.Shard, len(h.Passages)))
 		}
 		return ids
 	}
@@ -172,7 +172,7 @@ func TestBytesOfRankedWords(t *testing.T) {
 		docs[i].Payload = fmt.Appendf(open, `,"f":%q}`, strings.Repeat("x", 2000))
 	}
 	snap := searchtest.Snapshot(t, searchtest.Build(t, 8, docs, &index.BuildOptions{Centroids: 8}))
-	ranking := make([]keywords.Hit, len(docs))
+	ranking := make([]keywords.ScoredDocument, len(docs))
 	for i := range ranking {
 		ranking[i].Ordinal = uint32(i)
 	}
@@ -180,7 +180,7 @@ func TestBytesOfRankedWords(t *testing.T) {
 	rounds := 0
 	took := allocated(func() {
 		rounds = 0
-		hits, err := RankWords(t.Context(), snap, k, passages, false, func(k int) ([]keywords.Hit, error) {
+		hits, err := RankWords(t.Context(), snap, k, passages, false, func(k int) ([]keywords.ScoredDocument, error) {
 			rounds++
 			return ranking[:min(k, len(ranking))], nil
 		})
@@ -194,12 +194,12 @@ func TestBytesOfRankedWords(t *testing.T) {
 	})
 	require.Less(t, took, 2*RankGroupsBytes(k, passages, len(docs))+1<<18)
 	require.LessOrEqual(t, rounds, 5)
-	hits, err := RankWords(t.Context(), snap, 1, 1, true, func(int) ([]keywords.Hit, error) { return ranking, nil })
+	hits, err := RankWords(t.Context(), snap, 1, 1, true, func(int) ([]keywords.ScoredDocument, error) { return ranking, nil })
 	require.NoError(t, err)
 	require.Contains(t, string(hits[0].Passages[0].Payload), vectors.PassageField)
 	require.NotContains(t, string(hits[0].Payload), vectors.PassageField)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = RankWords(ctx, snap, k, passages, false, func(int) ([]keywords.Hit, error) { return ranking, nil })
+	_, err = RankWords(ctx, snap, k, passages, false, func(int) ([]keywords.ScoredDocument, error) { return ranking, nil })
 	require.ErrorIs(t, err, context.Canceled)
 }

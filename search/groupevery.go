@@ -97,9 +97,9 @@ func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
 	r.stats.Candidates += n
 	r.stats.ExactDocs += n
 	r.stats.RefinedDocs += n
-	if r.stats.Parts != nil {
-		r.stats.Parts[p.at].Candidates += n
-		r.stats.Parts[p.at].ExactDocs += n
+	if r.stats.Shards != nil {
+		r.stats.Shards[p.at].Candidates += n
+		r.stats.Shards[p.at].ExactDocs += n
 	}
 	return topk.Best(scored, r.request.k), err
 }

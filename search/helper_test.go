@@ -205,13 +205,13 @@ func testRun(snap *index.Snapshot, threads int) *run {
 
 // sharded builds documents as n indexes with the codec of another one: by the order of
 // documents, or by the hashes of their ids.
-func sharded(t testing.TB, of *index.Index, docs []vectors.Document, n int, byHash bool) *index.Set {
+func sharded(t testing.TB, of *index.Index, docs []vectors.Document, n int, byHash bool) *index.Shards {
 	t.Helper()
 	parts := make([][]vectors.Document, n)
 	for i, d := range docs {
 		p := i * n / len(docs)
 		if byHash {
-			p = index.Place(d.ID, n)
+			p = index.HashShard(d.ID, n)
 		}
 		parts[p] = append(parts[p], d)
 	}
@@ -227,15 +227,15 @@ func sharded(t testing.TB, of *index.Index, docs []vectors.Document, n int, byHa
 	return openSet(t, paths)
 }
 
-func openSet(t testing.TB, paths []string) *index.Set {
+func openSet(t testing.TB, paths []string) *index.Shards {
 	t.Helper()
-	set, err := index.OpenSet(context.Background(), paths, &index.Options{Write: true})
+	set, err := index.OpenShards(context.Background(), paths, &index.Options{Write: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })
 	return set
 }
 
-func multi(t testing.TB, set *index.Set, threads int) *Multi {
+func multi(t testing.TB, set *index.Shards, threads int) *Multi {
 	t.Helper()
 	m, err := NewMulti(context.Background(), set, &MultiOptions{Threads: threads, Scheduler: NewScheduler(threads, 0)})
 	return untilEnd(t, m, err)
@@ -255,7 +255,7 @@ func named(hits []Hit) []string {
 func inOrder(t testing.TB, hits []Hit) {
 	t.Helper()
 	require.True(t, slices.IsSortedFunc(hits, func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Ordinal, b.Ordinal))
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Ordinal, b.Ordinal))
 	}), "%v", hits)
 }
 
@@ -271,13 +271,13 @@ func scoresOf(hits []Hit) []float32 {
 func sumParts(t testing.TB, n int, r *Result) {
 	t.Helper()
 	if n == 1 {
-		require.Empty(t, r.Stats.Parts)
+		require.Empty(t, r.Stats.Shards)
 		return
 	}
-	require.Len(t, r.Stats.Parts, n)
-	var sum PartStats
-	for i, p := range r.Stats.Parts {
-		require.Equal(t, i, p.Part)
+	require.Len(t, r.Stats.Shards, n)
+	var sum ShardStats
+	for i, p := range r.Stats.Shards {
+		require.Equal(t, i, p.Shard)
 		sum.Allowed += p.Allowed
 		sum.Hits += p.Hits
 		sum.ExactDocs += p.ExactDocs

@@ -47,17 +47,17 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 		}
 	}
 	slices.SortStableFunc(all, func(a, b RankedHit) int {
-		return cmp.Or(cmp.Compare(a.Hit.Part, b.Hit.Part), cmp.Compare(a.Hit.Ordinal, b.Hit.Ordinal))
+		return cmp.Or(cmp.Compare(a.Hit.Shard, b.Hit.Shard), cmp.Compare(a.Hit.Ordinal, b.Hit.Ordinal))
 	})
 	for i := range all {
 		at[all[i].Hit.ID] = i
 	}
-	side := func(ranked []RankedHit) []fuse.Hit {
-		hits, seen := make([]fuse.Hit, 0, len(ranked)), make([]bool, len(all))
+	side := func(ranked []RankedHit) []fuse.ScoredDocument {
+		hits, seen := make([]fuse.ScoredDocument, 0, len(ranked)), make([]bool, len(all))
 		for _, h := range ranked {
 			if i := at[h.Hit.ID]; !seen[i] {
 				seen[i] = true
-				hits = append(hits, fuse.Hit{Ordinal: uint32(i), Score: h.Score})
+				hits = append(hits, fuse.ScoredDocument{Ordinal: uint32(i), Score: h.Score})
 			}
 		}
 		return hits

@@ -33,34 +33,34 @@ type MultiOptions struct {
 //
 // Hits say which index they are of. Among documents of equal score the one whose index comes first
 // in the set comes first. An id may be in several indexes, if these were not filled through an
-// [index.Set]; then each of them is a document of its own, even if hits are grouped. A filter with
+// [index.Shards]; then each of them is a document of its own, even if hits are grouped. A filter with
 // a set of ordinals is an error ([ErrOption]). So is ([index.ErrCodec]) a file that is followed and
 // was replaced by one with another codec.
 type Multi struct{ searcher }
 
 // NewMulti returns a searcher for a set of indexes. Each search sees the set as it is
 // when the search begins.
-func NewMulti(ctx context.Context, set *index.Set, o *MultiOptions) (*Multi, error) {
+func NewMulti(ctx context.Context, set *index.Shards, o *MultiOptions) (*Multi, error) {
 	return newMulti(ctx, o, func() (*collection, func(), error) {
 		snap, err := set.Snapshot()
 		if err != nil {
 			return nil, nil, err
 		}
-		return collectionOf(snap.Parts()...), func() { _ = snap.Close() }, nil
+		return collectionOf(snap.Snapshots()...), func() { _ = snap.Close() }, nil
 	})
 }
 
 // NewMultiAt returns a searcher for one snapshot, which the caller closes after the
 // searcher.
-func NewMultiAt(ctx context.Context, snap *index.SetSnapshot, o *MultiOptions) (*Multi, error) {
-	return newMulti(ctx, o, pinned(snap.Parts()...))
+func NewMultiAt(ctx context.Context, snap *index.ShardsSnapshot, o *MultiOptions) (*Multi, error) {
+	return newMulti(ctx, o, pinned(snap.Snapshots()...))
 }
 
 // At is a searcher for one snapshot of the set that m searches. It uses the memory and
 // the devices of m, which is what makes it cheap enough to have one for each query: m is
 // closed after it, and Close of either closes both.
-func (m *Multi) At(snap *index.SetSnapshot) *Multi {
-	return &Multi{searcher{m.core, pinned(snap.Parts()...)}}
+func (m *Multi) At(snap *index.ShardsSnapshot) *Multi {
+	return &Multi{searcher{m.core, pinned(snap.Snapshots()...)}}
 }
 
 func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
@@ -86,8 +86,8 @@ func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
 	return &Multi{searcher{c, of}}, nil
 }
 
-// PartDescription is one of several indexes that are searched as one.
-type PartDescription struct {
+// ShardDescription is one of several indexes that are searched as one.
+type ShardDescription struct {
 	Name     string `json:"name"`     // the path of its file
 	Docs     int64  `json:"docs"`     // live
 	Passages int64  `json:"passages"` // in which some of them are stored
@@ -109,7 +109,7 @@ func (c *collection) describeParts(d *Description) {
 			d.Model = s.Header().Model
 		}
 		st := s.State()
-		d.Parts = append(d.Parts, PartDescription{
+		d.Shards = append(d.Shards, ShardDescription{
 			Name: s.Path(), Docs: int64(st.Documents()), Passages: int64(st.Passages), Tokens: st.LiveTokens,
 		})
 	}

@@ -79,7 +79,7 @@ func TestMultiIsOneIndex(t *testing.T) {
 					require.Equal(t, []int64{x.Allowed, x.FilterMissing, x.Probed, x.Candidates, x.Widened, x.ApproxDocs, x.ApproxTokens},
 						[]int64{y.Allowed, y.FilterMissing, y.Probed, y.Candidates, y.Widened, y.ApproxDocs, y.ApproxTokens}, what)
 					require.Equal(t, want[i].K, got[i].K)
-					require.Equal(t, Coverage{Docs: 1500, Of: 1500, Parts: n}, got[i].Coverage)
+					require.Equal(t, Coverage{Docs: 1500, Of: 1500, Shards: n}, got[i].Coverage)
 					require.True(t, got[i].Coverage.Complete())
 					sumParts(t, n, &got[i])
 				}
@@ -101,7 +101,7 @@ func TestMultiGroups(t *testing.T) {
 		groups := 0
 		snap, err := set.Snapshot()
 		require.NoError(t, err)
-		c := collectionOf(snap.Parts()...)
+		c := collectionOf(snap.Snapshots()...)
 		for at := 0; at < len(c.parts); at += len(c.group(at)) {
 			groups++
 		}
@@ -155,8 +155,8 @@ func TestMultiExplain(t *testing.T) {
 				b, err := s.Explain(ctx, q, docs[i].ID, o)
 				require.NoError(t, err)
 				stages[a.Stage]++
-				require.Equal(t, i*3/len(docs), b.Part)
-				b.Part, b.Ordinal = 0, a.Ordinal
+				require.Equal(t, i*3/len(docs), b.Shard)
+				b.Shard, b.Ordinal = 0, a.Ordinal
 				require.Equal(t, a, b)
 				stage, err := s.Trace(ctx, q, docs[i].ID, o)
 				require.NoError(t, err)
@@ -306,15 +306,15 @@ func TestMultiModel(t *testing.T) {
 		x, err := e.Describe(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []any{x.Docs, x.Tokens}, []any{d.Docs, d.Tokens})
-		require.Len(t, d.Parts, 3)
+		require.Len(t, d.Shards, 3)
 	})
 	snap, err := set.Snapshot()
 	require.NoError(t, err)
-	for i, p := range snap.Parts() {
+	for i, p := range snap.Snapshots() {
 		require.NoError(t, p.Verify(ctx))
 		for o := range p.State().Docs {
 			if p.Live(o) {
-				require.Equal(t, i, index.Place(p.ID(o), 3), "new documents go where hashes say")
+				require.Equal(t, i, index.HashShard(p.ID(o), 3), "new documents go where hashes say")
 			}
 		}
 	}
@@ -388,7 +388,7 @@ func TestMultiCodecs(t *testing.T) {
 		"seed": {Seed: 9}, "bits": {Nbits: 4}, "scales": {NoDimScales: true}, "not normalized": {Unnormalized: true, Codec: searchtest.Snapshot(t, a).Quantizer()},
 	} {
 		b := searchtest.Build(t, 8, docs, o)
-		_, err := index.NewSet(a, b)
+		_, err := index.NewShards(a, b)
 		require.ErrorIs(t, err, index.ErrCodec, name)
 		var e *index.CodecError
 		require.ErrorAs(t, err, &e)
@@ -398,17 +398,17 @@ func TestMultiCodecs(t *testing.T) {
 			require.ErrorContains(t, err, e.Paths[i])
 			require.ErrorContains(t, err, e.Digests[i][:12])
 		}
-		_, err = index.OpenSet(t.Context(), []string{a.Path(), b.Path()}, nil)
+		_, err = index.OpenShards(t.Context(), []string{a.Path(), b.Path()}, nil)
 		require.ErrorIs(t, err, storage.ErrLocked)
 	}
 	x := searchtest.Build(t, 8, docs, &index.BuildOptions{Codec: searchtest.Snapshot(t, a).Quantizer(), Model: &storage.Model{Name: "x", Fingerprint: "1"}})
 	y := searchtest.Build(t, 8, docs, &index.BuildOptions{Codec: searchtest.Snapshot(t, a).Quantizer(), Model: &storage.Model{Name: "y", Fingerprint: "2"}})
-	_, err := index.NewSet(x, y)
+	_, err := index.NewShards(x, y)
 	require.ErrorIs(t, err, storage.ErrModel)
-	_, err = index.NewSet(a, x)
+	_, err = index.NewShards(a, x)
 	require.NoError(t, err)
-	_, err = index.NewSet()
+	_, err = index.NewShards()
 	require.ErrorIs(t, err, index.ErrOption)
-	_, err = index.OpenSet(t.Context(), []string{t.TempDir() + "/none"}, nil)
+	_, err = index.OpenShards(t.Context(), []string{t.TempDir() + "/none"}, nil)
 	require.Error(t, err)
 }

@@ -169,7 +169,7 @@ func (e *ownEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int
 	places := e.docs[sideOf(bad)]
 	all := make([]TermDocument, len(places))
 	for i, p := range places {
-		if all[i], err = ReadTerms(ctx, e.c.parts[p.Part].snap, p.Part, p.Ordinal, len(places)); err != nil {
+		if all[i], err = ReadTerms(ctx, e.c.parts[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
 			return nil, 0, err
 		}
 	}

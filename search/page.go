@@ -154,8 +154,8 @@ func follow(ranked, deeper []Result, most int) []Result {
 		st := before.Stats
 		st.Add(r.Stats)
 		st.Queries, st.Allowed, st.FilterMissing = r.Stats.Queries, r.Stats.Allowed, r.Stats.FilterMissing
-		for j := range st.Parts {
-			st.Parts[j].Allowed = r.Stats.Parts[j].Allowed
+		for j := range st.Shards {
+			st.Shards[j].Allowed = r.Stats.Shards[j].Allowed
 		}
 		r.Stats = st
 	}
@@ -166,19 +166,19 @@ func follow(ranked, deeper []Result, most int) []Result {
 func without(hits, others []Hit) []Hit {
 	known := make(map[DocumentKey]bool, len(others))
 	for i := range others {
-		known[DocumentKey{others[i].Part, others[i].ID}] = true
+		known[DocumentKey{others[i].Shard, others[i].ID}] = true
 	}
-	return slices.DeleteFunc(hits, func(h Hit) bool { return known[DocumentKey{h.Part, h.ID}] })
+	return slices.DeleteFunc(hits, func(h Hit) bool { return known[DocumentKey{h.Shard, h.ID}] })
 }
 
 // countHits counts the hits of each part, if there are several.
 func (s *Stats) countHits(hits []Hit) {
-	for i := range s.Parts {
-		s.Parts[i].Hits = 0
+	for i := range s.Shards {
+		s.Shards[i].Hits = 0
 	}
 	for i := range hits {
-		if p := hits[i].Part; p < len(s.Parts) {
-			s.Parts[p].Hits++
+		if p := hits[i].Shard; p < len(s.Shards) {
+			s.Shards[p].Hits++
 		}
 	}
 }

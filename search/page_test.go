@@ -23,7 +23,7 @@ import (
 func shown(hits []Hit) []string {
 	out := make([]string, len(hits))
 	for i, h := range hits {
-		out[i] = fmt.Sprintf("%d/%s %08x %s %v", h.Part, h.ID, math.Float32bits(h.Score), h.Payload, ids(h.Passages))
+		out[i] = fmt.Sprintf("%d/%s %08x %s %v", h.Shard, h.ID, math.Float32bits(h.Score), h.Payload, ids(h.Passages))
 	}
 	return out
 }

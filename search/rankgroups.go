@@ -15,8 +15,8 @@ const DefaultPassages = 3
 
 // DocumentKey names a document: by its index, as in [Hit], and its id.
 type DocumentKey struct {
-	Part int
-	ID   string
+	Shard int
+	ID    string
 }
 
 // RankGroups returns the k best documents of a ranking of documents and passages that did not come
@@ -125,7 +125,7 @@ func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 			}
 		}
 		best := &h.Passages[0]
-		h.ID, h.Part, h.Ordinal, h.Score, h.Payload = d.key.ID, d.key.Part, best.Ordinal, best.Score, best.Payload
+		h.ID, h.Shard, h.Ordinal, h.Score, h.Payload = d.key.ID, d.key.Shard, best.Ordinal, best.Score, best.Payload
 		if best.Passage != nil && h.Payload != nil {
 			h.Payload = vectors.WholePayload(h.Payload)
 		}
@@ -145,15 +145,15 @@ func RankGroupsBytes(k, passages, most int) int64 {
 // RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits alone;
 // with payload, hits have them.
 func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
-	rank func(k int) ([]keywords.Hit, error)) (hits []Hit, err error) {
+	rank func(k int) ([]keywords.ScoredDocument, error)) (hits []Hit, err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	document := func(h *keywords.Hit) (key DocumentKey, ok bool) {
+	document := func(h *keywords.ScoredDocument) (key DocumentKey, ok bool) {
 		if !snap.Live(h.Ordinal) { // the keywords may know of a later change than the snapshot
 			return key, false
 		}
 		return DocumentKey{ID: snap.DocumentOf(h.Ordinal)}, true
 	}
-	return RankGroups(ctx, k, passages, snap.Len(), rank, document, func(found *keywords.Hit) (Hit, error) {
+	return RankGroups(ctx, k, passages, snap.Len(), rank, document, func(found *keywords.ScoredDocument) (Hit, error) {
 		h := Hit{ID: snap.ID(found.Ordinal), Ordinal: found.Ordinal, Score: found.Score}
 		passage := snap.Passages().Contains(found.Ordinal)
 		if !passage && !payload {

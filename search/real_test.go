@@ -231,7 +231,7 @@ func agreement(results []Result, want [][]string, k int) float64 {
 	return sum / float64(len(results))
 }
 
-func ndcg(t *testing.T, qrels *eval.Qrels, queries []vectors.Document, lists func(i int) []eval.Hit) float64 {
+func ndcg(t *testing.T, qrels *eval.Qrels, queries []vectors.Document, lists func(i int) []eval.ScoredDocument) float64 {
 	t.Helper()
 	run := &eval.Run{}
 	for i, q := range queries {
@@ -261,7 +261,7 @@ func TestRealCranfield(t *testing.T) {
 	t.Logf("built in %.1f s: %+v", cranfield.seconds, *cranfield.report)
 
 	exact := make([][]string, len(queries))
-	truth := make([][]eval.Hit, len(queries))
+	truth := make([][]eval.ScoredDocument, len(queries))
 	row := map[string]int{}
 	for i, q := range queries {
 		row[q.ID] = i
@@ -269,21 +269,21 @@ func TestRealCranfield(t *testing.T) {
 	for _, cols := range searchtest.Table(t, realdata.Path(t, "data", "cranfield", "vectors", "exact-top100.tsv"), false) {
 		i := row[cols[0]]
 		exact[i] = append(exact[i], cols[1])
-		truth[i] = append(truth[i], eval.Hit{Doc: cols[1], Score: number(t, cols[3])})
+		truth[i] = append(truth[i], eval.ScoredDocument{Doc: cols[1], Score: number(t, cols[3])})
 	}
 	qrels, err := eval.LoadQrels(realdata.Path(t, "data", "cranfield", "qrels", "test.tsv"))
 	require.NoError(t, err)
-	exactNDCG := ndcg(t, qrels, queries, func(i int) []eval.Hit { return truth[i] })
+	exactNDCG := ndcg(t, qrels, queries, func(i int) []eval.ScoredDocument { return truth[i] })
 	require.InDelta(t, 0.5470, exactNDCG, 5e-4)
 
 	quality := func(t *testing.T, e *Engine, nbits int, least float64) []Result {
 		t.Helper()
 		results := batched(t, e, qs, Options{K: 100, Mode: Exhaustive})
 		top10, top100 := agreement(results, exact, 10), agreement(results, exact, 100)
-		value := ndcg(t, qrels, queries, func(i int) []eval.Hit {
-			var hits []eval.Hit
+		value := ndcg(t, qrels, queries, func(i int) []eval.ScoredDocument {
+			var hits []eval.ScoredDocument
 			for _, h := range results[i].Hits {
-				hits = append(hits, eval.Hit{Doc: h.ID, Score: float64(h.Score)})
+				hits = append(hits, eval.ScoredDocument{Doc: h.ID, Score: float64(h.Score)})
 			}
 			return hits
 		})

@@ -28,7 +28,7 @@ func (r *run) approximateMore(approx []topk.Scored, limit float64) ([]topk.Score
 		stop := timed(&r.stats.Times.Probe)
 		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
 		stop()
-		r.tally(docs, func(p *PartStats) *int64 { return &p.Candidates })
+		r.tally(docs, func(p *ShardStats) *int64 { return &p.Candidates })
 		var err error
 		if last, err = r.approximate(r.more, docs); err != nil {
 			return nil, err
@@ -217,7 +217,7 @@ func (r *run) lead(approx []topk.Scored) error {
 	var tokens int64
 	var err error
 	list := r.list(approx)
-	r.tally(list, func(p *PartStats) *int64 { return &p.ExactDocs })
+	r.tally(list, func(p *ShardStats) *int64 { return &p.ExactDocs })
 	r.exact, tokens, err = r.score(r.exact, list, exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return err
@@ -330,7 +330,7 @@ func lowest(s []topk.Scored) float64 {
 // their final scores, in order. Of level Fast, documents whose place its error
 // leaves open are scored again in float precision.
 func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
-	r.tally(docs, func(p *PartStats) *int64 { return &p.ExactDocs })
+	r.tally(docs, func(p *ShardStats) *int64 { return &p.ExactDocs })
 	stop := timed(&r.stats.Times.Exact)
 	var tokens int64
 	var err error

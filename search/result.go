@@ -10,7 +10,7 @@ import (
 // Hit is a document of a result.
 type Hit struct {
 	ID      string  `json:"id"`                // of the document
-	Part    int     `json:"shard,omitempty"`   // place of its index among those that are searched as one; 0: the first, or the only one
+	Shard   int     `json:"shard,omitempty"`   // place of its index among those that are searched as one; 0: the first, or the only one
 	Ordinal uint32  `json:"ordinal"`           // place in the order of insertion, in its index
 	Score   float32 `json:"score"`             // MaxSim
 	Payload Payload `json:"metadata,omitzero"` // nil unless asked for
@@ -56,18 +56,18 @@ type Coverage struct {
 	Docs int64 `json:"docs"`
 	Of   int64 `json:"of"`
 	// Parts is of how many the collection consists.
-	Parts int `json:"shards"`
+	Shards int `json:"shards"`
 	// Missing are those that were not searched. A searcher of this package returns an
 	// error instead; others may be asked for partial results.
-	Missing []MissingPart `json:"missing,omitempty"`
+	Missing []MissingShard `json:"missing,omitempty"`
 }
 
 // Complete says that the result is of the whole collection.
 func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.Of }
 
-// MissingPart is a part of a collection that was not searched.
-type MissingPart struct {
-	Part   int    `json:"shard"`  // as in [Hit]
+// MissingShard is a part of a collection that was not searched.
+type MissingShard struct {
+	Shard  int    `json:"shard"`  // as in [Hit]
 	Name   string `json:"name"`   // of the part
 	Docs   int64  `json:"docs"`   // live ones in it
 	Reason string `json:"reason"` // why it was not searched
@@ -103,16 +103,16 @@ type Stats struct {
 	FeedbackCut int `json:"feedback_cut,omitempty"`
 
 	// Parts has an entry for each index, where several are searched as one.
-	Parts []PartStats `json:"shards,omitempty"`
+	Shards []ShardStats `json:"shards,omitempty"`
 
 	Times Times `json:"times"` // of the stages
 	// Device says what a device did, where one searched.
 	Device *kernels.DeviceStats `json:"device,omitempty"`
 }
 
-// PartStats says what searches did in one of several indexes.
-type PartStats struct {
-	Part       int   `json:"shard"`        // as in [Hit]
+// ShardStats says what searches did in one of several indexes.
+type ShardStats struct {
+	Shard      int   `json:"shard"`        // as in [Hit]
 	Allowed    int64 `json:"allowed_docs"` // that the filter lets through
 	Candidates int64 `json:"candidates"`   // that probing found
 	ExactDocs  int64 `json:"exact_docs"`   // that got an exact score
@@ -161,11 +161,11 @@ func (s *Stats) Add(o Stats) {
 	s.Times.Exact += o.Times.Exact
 	s.Times.Refine += o.Times.Refine
 	s.Times.Total += o.Times.Total
-	for i, p := range o.Parts {
-		if i == len(s.Parts) {
-			s.Parts = append(s.Parts, PartStats{Part: p.Part})
+	for i, p := range o.Shards {
+		if i == len(s.Shards) {
+			s.Shards = append(s.Shards, ShardStats{Shard: p.Shard})
 		}
-		sum := &s.Parts[i]
+		sum := &s.Shards[i]
 		sum.Allowed += p.Allowed
 		sum.Candidates += p.Candidates
 		sum.ExactDocs += p.ExactDocs

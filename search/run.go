@@ -62,7 +62,7 @@ type job struct {
 }
 
 // arrays are those of the chunk that the job scores documents of.
-func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
+func (j *job) arrays(docs []uint32, what storage.Arrays) (*kernels.Chunk, error) {
 	return j.part.snap.ChunkFor(j.chunk, what, docs[j.lo:j.hi]...)
 }
 
@@ -101,9 +101,9 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 		t.begin(allowed)
 	}
 	if len(c.parts) > 1 {
-		r.stats.Parts = make([]PartStats, len(c.parts))
+		r.stats.Shards = make([]ShardStats, len(c.parts))
 		for i, s := range allowed.parts {
-			r.stats.Parts[i] = PartStats{Part: i, Allowed: int64(s.count)}
+			r.stats.Shards[i] = ShardStats{Shard: i, Allowed: int64(s.count)}
 		}
 	}
 	r.request = *r.call.requestOf(r.at)
@@ -133,9 +133,9 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 			return Result{}, err
 		}
 	}
-	if r.stats.Parts != nil {
+	if r.stats.Shards != nil {
 		for i := range top {
-			r.stats.Parts[top[i].part.at].Hits++
+			r.stats.Shards[top[i].part.at].Hits++
 		}
 	}
 	t.finish(top)
@@ -191,7 +191,7 @@ func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error)
 		some, ids := hits[lo:min(lo+idBlock, n)], room[:0]
 		for i := range some {
 			l, h := at(lo+i), &some[i]
-			h.Part, h.Ordinal, h.Score = l.part.at, l.ordinal, l.score
+			h.Shard, h.Ordinal, h.Score = l.part.at, l.ordinal, l.score
 			ids = append(ids, l.part.snap.IDBytes(l.ordinal)...)
 			end[i] = len(ids)
 			if !payload {
@@ -243,7 +243,7 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 	if r.trace != nil {
 		r.trace.plan = r.plan.how.String()
 	}
-	r.tally(found, func(p *PartStats) *int64 { return &p.Candidates })
+	r.tally(found, func(p *ShardStats) *int64 { return &p.Candidates })
 	if r.plan.how == PlanExact {
 		level := kernels.Fast
 		if r.table.rowsOnly() {
@@ -274,11 +274,11 @@ func (r *run) ready(parts group, n int, vectors, weights []float32) error {
 }
 
 // tally counts documents by part, where there are several.
-func (r *run) tally(docs []uint32, of func(*PartStats) *int64) {
-	if r.stats.Parts == nil {
+func (r *run) tally(docs []uint32, of func(*ShardStats) *int64) {
+	if r.stats.Shards == nil {
 		return
 	}
-	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
+	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Shards[p.at]) += int64(n) })
 }
 
 // table says what there is of S: nothing, all of it, or what Screen promises, the rows of

@@ -12,7 +12,7 @@ import (
 // score splits an ascending list of documents, which it spoils, into jobs and runs
 // a kernel over them. It returns their scores in dst, in the same order, and how
 // many tokens they have.
-func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Part, k kernel) (scored []topk.Scored, tokens int64, err error) {
+func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Arrays, k kernel) (scored []topk.Scored, tokens int64, err error) {
 	if err := r.prefetch(docs, what); err != nil {
 		return nil, 0, err
 	}
@@ -58,7 +58,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 }
 
 // prefetch asks at once for all that a stage reads of an ascending list of documents.
-func (r *run) prefetch(docs []uint32, what storage.Part) error {
+func (r *run) prefetch(docs []uint32, what storage.Arrays) error {
 	for i := range r.group {
 		p, own := &r.group[i], docs
 		if i+1 < len(r.group) {
@@ -80,7 +80,7 @@ func (r *run) prefetch(docs []uint32, what storage.Part) error {
 }
 
 // fill computes the rows of S that the jobs need.
-func (r *run) fill(docs []uint32, what storage.Part) error {
+func (r *run) fill(docs []uint32, what storage.Arrays) error {
 	return r.fillRows(len(r.jobs), func(i int) (err error) {
 		j := &r.jobs[i]
 		defer j.part.guard(r.call, &err)()

@@ -82,7 +82,7 @@ type Description struct {
 	Device string              `json:"device,omitempty"`
 	Memory *kernels.MemoryPlan `json:"device_memory,omitempty"`
 	// Parts are the indexes, where several are searched as one.
-	Parts []PartDescription `json:"shards,omitempty"`
+	Shards []ShardDescription `json:"shards,omitempty"`
 }
 
 // Errors of this package; test with errors.Is.

@@ -61,7 +61,7 @@ func merged(t *testing.T, shares []*Multi, q Query, o Options, share float64) (h
 		hits = nil
 		for i, r := range all {
 			for _, h := range r.Hits {
-				h.Part = i
+				h.Shard = i
 				hits = append(hits, h)
 			}
 		}
@@ -106,7 +106,7 @@ func TestShares(t *testing.T) {
 	set := sharded(t, one, docs, 4, true)
 	var shares []*Multi
 	for _, ix := range set.Files() {
-		own, err := index.NewSet(ix)
+		own, err := index.NewShards(ix)
 		require.NoError(t, err)
 		shares = append(shares, multi(t, own, 1))
 	}
@@ -207,8 +207,8 @@ func TestMultiOnDevices(t *testing.T) {
 
 	d, err := dev.Describe(ctx)
 	require.NoError(t, err)
-	require.Len(t, d.Parts, 5)
-	for _, p := range d.Parts {
+	require.Len(t, d.Shards, 5)
+	for _, p := range d.Shards {
 		require.Equal(t, a.Info().Name, p.Device)
 		require.NotNil(t, p.Memory)
 	}

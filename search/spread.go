@@ -61,7 +61,7 @@ func (s *spread) describe(to *Description) {
 	for i, d := range s.parts {
 		var one Description
 		d.describe(&one)
-		to.Parts[i].Device, to.Parts[i].Memory = one.Device, one.Memory
+		to.Shards[i].Device, to.Shards[i].Memory = one.Device, one.Memory
 		if !slices.Contains(names, one.Device) {
 			names = append(names, one.Device)
 		}
@@ -130,14 +130,14 @@ func mergeParts(res *Result, c *call, i int, answers [][]Result) error {
 	var top []located
 	var times Times
 	st := Stats{}
-	parts := make([]PartStats, len(answers))
+	parts := make([]ShardStats, len(answers))
 	for p := range answers {
 		a := &answers[p][i]
 		of := &c.coll.parts[p]
 		for _, h := range a.Hits {
 			top = append(top, located{of, h.Ordinal, h.Score})
 		}
-		parts[p] = PartStats{Part: p, Allowed: a.Stats.Allowed, Candidates: a.Stats.Candidates, ExactDocs: a.Stats.ExactDocs}
+		parts[p] = ShardStats{Shard: p, Allowed: a.Stats.Allowed, Candidates: a.Stats.Candidates, ExactDocs: a.Stats.ExactDocs}
 		times = longest(times, a.Stats.Times)
 		st.Add(a.Stats)
 	}
@@ -154,7 +154,7 @@ func mergeParts(res *Result, c *call, i int, answers [][]Result) error {
 	if len(st.Plans) > 0 { // a query counts once
 		st.Plans = map[string]int{slices.Min(slices.Collect(maps.Keys(st.Plans))): 1}
 	}
-	st.FilterMissing, st.Times, st.Parts = int64(allowed.missing), times, parts
+	st.FilterMissing, st.Times, st.Shards = int64(allowed.missing), times, parts
 	res.Stats = st
 	return nil
 }
@@ -187,7 +187,7 @@ func (s *spread) follow(ctx context.Context, c *call, t *trace) error {
 		return err
 	}
 	hits := results[0].Hits
-	place := slices.IndexFunc(hits, func(h Hit) bool { return h.Part == of.at && h.Ordinal == t.ordinal })
+	place := slices.IndexFunc(hits, func(h Hit) bool { return h.Shard == of.at && h.Ordinal == t.ordinal })
 	if t.rank = place + 1; place < 0 && len(hits) > 0 {
 		limit := float64(hits[len(hits)-1].Score)
 		t.drop(StageOutranked, t.score, &limit)

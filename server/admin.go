@@ -111,7 +111,7 @@ func download(q *request) error {
 	}
 	h := q.w.Header()
 	if q.Method == http.MethodHead { // nothing of the index is read for it
-		v, err := c.View(q.ctx)
+		v, err := c.Snapshot(q.ctx)
 		if err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (q *request) restorer(what string) (r collection.Restorer, done func(), err
 		return nil, nil, collection.Unsupported(what)
 	}
 	if c, err := q.s.collections.Get(q.index()); err == nil {
-		if v, err := c.View(q.ctx); err == nil {
+		if v, err := c.Snapshot(q.ctx); err == nil {
 			return nil, nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.index()), v.Close())
 		}
 	}
@@ -279,7 +279,7 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		}
 		tasks[i].query = qs[i]
 	}
-	err = q.view(func(_ collection.Collection, v collection.View) error {
+	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		measured, ok := v.(collection.Measured)
 		if !ok {
 			return collection.Unsupported("a measured recall")

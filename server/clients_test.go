@@ -46,7 +46,7 @@ func damaged(t *testing.T) *service {
 	require.NoError(t, err)
 	c, err := st.Declare(context.Background(), "damaged", collection.Config{})
 	require.NoError(t, err)
-	_, err = c.Update(context.Background(), []collection.Document{{Vectors: flat("a b"), Dim: wordDim}}, collection.UpdateOptions{})
+	_, err = c.Update(context.Background(), []collection.DocumentInput{{Vectors: flat("a b"), Dim: wordDim}}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, st.Close(context.Background()))
 	files, err := filepath.Glob(filepath.Join(dir, "damaged", "*.plaid"))

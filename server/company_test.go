@@ -42,9 +42,9 @@ func startCompany(t *testing.T) *company {
 	}
 	c, err := st.Declare(context.Background(), "large", collection.Config{})
 	require.NoError(t, err)
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 32 {
-		docs = append(docs, collection.Document{ID: fmt.Sprint("d", i), Vectors: flat("cats"), Dim: wordDim, Metadata: []byte(`{"t":"` + strings.Repeat("x", 1<<19) + `"}`)})
+		docs = append(docs, collection.DocumentInput{ID: fmt.Sprint("d", i), Vectors: flat("cats"), Dim: wordDim, Metadata: []byte(`{"t":"` + strings.Repeat("x", 1<<19) + `"}`)})
 	}
 	_, err = c.Update(context.Background(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)

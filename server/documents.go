@@ -177,7 +177,7 @@ func badDocument(i int, err error) *Problem {
 // vectors, nil if that is not known. p says which of them are passages of one document of the
 // request; nil means that each is a document.
 func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted, keep bool) (change, error) {
-	docs := make([]collection.Document, len(matrices))
+	docs := make([]collection.DocumentInput, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, keep
 	}
@@ -237,7 +237,7 @@ func (q *request) declared() (collection.Collection, error) {
 }
 
 // addMetadata puts metadata beside documents, and takes the _id of each from it.
-func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
+func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) error {
 	switch {
 	case len(docs) == 0:
 		return bad("documents is empty")
@@ -301,7 +301,7 @@ func (in *updateTextIn) checkDocuments() error {
 	if in.Keep && (in.TextField != "" || in.Window > 0) {
 		return bad("keep_metadata is for documents that have no metadata: text_field and window give them some")
 	}
-	docs := make([]collection.Document, len(in.Documents))
+	docs := make([]collection.DocumentInput, len(in.Documents))
 	if err := addMetadata(docs, in.Metadata); err != nil {
 		return err
 	}

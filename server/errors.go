@@ -131,7 +131,7 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 // Unwrap returns the cause; nil if there is no other error behind it.
 func (p *Problem) Unwrap() error { return p.err }
 
-// NewProblem is the error that a [collection.Set] is answered with as a problem of that code.
+// NewProblem is the error that a [collection.Catalog] is answered with as a problem of that code.
 // The cause is for the log, and may be nil. With after set, clients are told when to try again.
 func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
 	p := (&Problem{Code: c, Message: message}).because(cause)

@@ -104,7 +104,7 @@ func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 			if err != nil {
 				return err
 			}
-			if p.Metadata, err = q.metadataOf(&collection.Stored{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
+			if p.Metadata, err = q.metadataOf(&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
 				return err
 			}
 		}
@@ -121,7 +121,7 @@ type highlighter struct {
 
 // highlighter is that of rankings in what is described. What was not found by vectors alone is
 // asked what matched.
-func (q *request) highlighter(v collection.View, d *search.Description, asked []task, in *common, ranked []ranking) (*highlighter, error) {
+func (q *request) highlighter(v collection.Snapshot, d *search.Description, asked []task, in *common, ranked []ranking) (*highlighter, error) {
 	e, none := q.s.encoder()
 	if none != nil {
 		return nil, none

@@ -90,7 +90,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			return out, err
 		}
 	}
-	err = q.view(func(_ collection.Collection, v collection.View) error {
+	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		explainer, ok := v.(collection.Explainer)
 		if !ok {
 			return collection.Unsupported("explain")
@@ -125,7 +125,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			return err
 		}
 		out = explainOut{
-			DocumentID: collection.NumberOf(&search.Hit{Part: x.Part, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
+			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
 			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches, Image: x.Image, Grid: x.Grid, NoGrid: x.NoGrid,
 		}
 		out.Notes = q.noteCut(0, out.Notes)
@@ -143,7 +143,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 }
 
 // document is one document, nil if there is none.
-func (q *request) document(v collection.View, s collection.Selection, o collection.ReadOptions) (*collection.Stored, error) {
+func (q *request) document(v collection.Snapshot, s collection.Selection, o collection.ReadOptions) (*collection.StoredDocument, error) {
 	for d, err := range v.Documents(q.ctx, s, o) {
 		return &d, err
 	}
@@ -152,7 +152,7 @@ func (q *request) document(v collection.View, s collection.Selection, o collecti
 
 // explainTexts adds the pieces of the texts, and the inner products. tokens are those of a
 // query that was a text, if its encoding has told them.
-func (q *request) explainTexts(v collection.View, explainer collection.Explainer, in *explainIn, query search.Query, tokens []encode.Token, out *explainOut) error {
+func (q *request) explainTexts(v collection.Snapshot, explainer collection.Explainer, in *explainIn, query search.Query, tokens []encode.Token, out *explainOut) error {
 	d, err := q.document(v, collection.Selection{IDs: []string{out.ID}}, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 	if limit < 1 || limit > mostIDs {
 		return out, bad("limit is %d; want 1 to %d", limit, mostIDs)
 	}
-	err := q.view(func(_ collection.Collection, v collection.View) error {
+	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		chosen, err := q.selected(in.Condition, in.Parameters)
 		if err != nil {
 			return err

@@ -70,14 +70,14 @@ func TestIndexesAreBounded(t *testing.T) {
 
 // pausing is a set whose declarations say that they run, and wait.
 type pausing struct {
-	collection.Set
+	collection.Catalog
 	entered, free chan struct{}
 }
 
 func (p pausing) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
 	p.entered <- struct{}{}
 	<-p.free
-	return p.Set.Declare(ctx, name, c)
+	return p.Catalog.Declare(ctx, name, c)
 }
 
 // An index counts from the moment at which a request begins to make it, and no longer than it is

@@ -100,14 +100,14 @@ func declare(q *request, in *declareIn) (configOut, error) {
 
 func getIndex(q *request, _ *nothing) (infoOut, error) {
 	var out infoOut
-	err := q.view(func(c collection.Collection, v collection.View) (err error) {
+	err := q.view(func(c collection.Collection, v collection.Snapshot) (err error) {
 		out, err = infoOf(q, c, v)
 		return err
 	})
 	return out, err
 }
 
-func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, error) {
+func infoOf(q *request, c collection.Collection, v collection.Snapshot) (infoOut, error) {
 	d, err := v.Describe(q.ctx)
 	if err != nil {
 		return infoOut{}, err
@@ -195,12 +195,12 @@ func able[T any](q *request, what string) (c collection.Collection, does T, err 
 }
 
 // view calls use with the newest state of the collection that the path names.
-func (q *request) view(use func(c collection.Collection, v collection.View) error) (err error) {
+func (q *request) view(use func(c collection.Collection, v collection.Snapshot) error) (err error) {
 	c, err := q.collection()
 	if err != nil {
 		return err
 	}
-	v, err := c.View(q.ctx)
+	v, err := c.Snapshot(q.ctx)
 	if err != nil {
 		return err
 	}

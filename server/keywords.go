@@ -23,7 +23,7 @@ func (in *common) keywordMode() keywords.Mode {
 // takeWords takes the memory that one search by words after the other needs, before any of
 // answers: whoever has memory of answers never waits for that of bodies, while others wait
 // the other way around.
-func (q *request) takeWords(v collection.View, in *common) (takes int64, err error) {
+func (q *request) takeWords(v collection.Snapshot, in *common) (takes int64, err error) {
 	memory, page := &q.body.memory, in.Params.page(v.Most())
 	for _, text := range in.TextQuery {
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
@@ -37,7 +37,7 @@ func (q *request) takeWords(v collection.View, in *common) (takes int64, err err
 }
 
 // byKeywords ranks a page of the best documents for each text among those that are allowed.
-func (q *request) byKeywords(v collection.View, in *common, f filtered, page search.Page) ([]ranking, error) {
+func (q *request) byKeywords(v collection.Snapshot, in *common, f filtered, page search.Page) ([]ranking, error) {
 	defer q.body.memory.give(f.words)
 	by, ok := v.(collection.Keywords)
 	if !ok {
@@ -74,7 +74,7 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, page sea
 }
 
 // byBoth fuses the rankings by vectors and by keywords.
-func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
+func (q *request) byBoth(v collection.Snapshot, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
 	sides := search.Page{} // whole rankings, whatever they score
 	if page.K > 0 {
 		sides = page.Sides(v.Most())

@@ -108,12 +108,12 @@ func TestMemoryOfGroupsByText(t *testing.T) {
 	s := startAt(t, st, words{}, nil)
 	c, err := st.Declare(t.Context(), "pets", collection.Config{})
 	require.NoError(t, err)
-	docs := make([]collection.Document, 2000)
+	docs := make([]collection.DocumentInput, 2000)
 	for i := range docs {
 		p := vectors.Passage{Of: "long", Number: i, Start: i, End: i + 1}
 		payload, err := p.Payload(fmt.Appendf(nil, `{"text":"birds","f":%q}`, strings.Repeat("x", 5000)))
 		require.NoError(t, err)
-		docs[i] = collection.Document{ID: p.ID(), Vectors: flat("birds"), Dim: wordDim, Metadata: payload}
+		docs[i] = collection.DocumentInput{ID: p.ID(), Vectors: flat("birds"), Dim: wordDim, Metadata: payload}
 	}
 	_, err = c.Update(t.Context(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)

@@ -143,9 +143,9 @@ func longService(t *testing.T, o *server.Options) *server.Server {
 	require.NoError(t, err)
 	c, err := st.Declare(context.Background(), "a", collection.Config{})
 	require.NoError(t, err)
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 5000 {
-		docs = append(docs, collection.Document{
+		docs = append(docs, collection.DocumentInput{
 			ID: fmt.Sprint("d", i), Vectors: flat(strings.Repeat(fmt.Sprintf("cats dogs w%d x%d ", i, i%7), 30)), Dim: wordDim,
 			Metadata: []byte(fmt.Sprintf(`{"t":"%s","n":%d}`, strings.Repeat("cats and dogs ", 100), i)),
 		})

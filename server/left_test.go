@@ -21,12 +21,12 @@ import (
 
 // undecided is a set whose deletions are under way until they are given up.
 type undecided struct {
-	collection.Set
+	collection.Catalog
 	began chan struct{}
 }
 
 func (s undecided) Get(name string) (collection.Collection, error) {
-	c, err := s.Set.Get(name)
+	c, err := s.Catalog.Get(name)
 	return undecidedIndex{c, s.began}, err
 }
 

@@ -136,7 +136,7 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 		}
 		l.form = formTensors
 	}
-	err = q.view(func(_ collection.Collection, v collection.View) error {
+	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		all, err := q.named(v, &l)
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 }
 
 // named finds the documents that are asked for: their numbers and ids, in their order.
-func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
+func (q *request) named(v collection.Snapshot, l *lookup) ([]storedOut, error) {
 	found := make([][]storedOut, len(l.numbers)+len(l.ids))
 	byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
 	for i, n := range l.numbers {
@@ -164,7 +164,7 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 	for i, id := range l.ids {
 		byID[id] = append(byID[id], len(l.numbers)+i)
 	}
-	find := func(chosen collection.Selection, places func(d *collection.Stored) []int) error {
+	find := func(chosen collection.Selection, places func(d *collection.StoredDocument) []int) error {
 		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{}) {
 			if err != nil {
 				return err
@@ -185,12 +185,12 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 	}
 	if len(l.numbers) > 0 {
 		if err := find(collection.Selection{Numbers: l.numbers},
-			func(d *collection.Stored) []int { return byNumber[d.Number] }); err != nil {
+			func(d *collection.StoredDocument) []int { return byNumber[d.Number] }); err != nil {
 			return nil, err
 		}
 	}
 	if len(l.ids) > 0 {
-		places := func(d *collection.Stored) []int {
+		places := func(d *collection.StoredDocument) []int {
 			if d.Of == "" {
 				return byID[d.ID]
 			}
@@ -218,7 +218,7 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 
 // documents reads the documents that were found: with metadata as long as there is room for it, the
 // others without.
-func (q *request) documents(v collection.View, l *lookup, found []storedOut) ([]storedOut, error) {
+func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
 	numbers := make([]uint64, len(found))
 	for i := range found {
 		numbers[i] = found[i].DocumentID
@@ -258,7 +258,7 @@ func (q *request) documents(v collection.View, l *lookup, found []storedOut) ([]
 }
 
 // foundDocument is a document, or a passage, without its metadata and vectors.
-func foundDocument(d *collection.Stored) storedOut {
+func foundDocument(d *collection.StoredDocument) storedOut {
 	out := storedOut{DocumentID: d.Number, ID: d.ID}
 	if d.Of != "" {
 		out.Passage = &partOut{d.Of, d.Passage}
@@ -266,7 +266,7 @@ func foundDocument(d *collection.Stored) storedOut {
 	return out
 }
 
-func (q *request) storedDocument(d *collection.Stored, dim int, form string, metadata bool) (out storedOut, err error) {
+func (q *request) storedDocument(d *collection.StoredDocument, dim int, form string, metadata bool) (out storedOut, err error) {
 	out = foundDocument(d)
 	if metadata {
 		if out.Metadata, err = q.metadataOf(d); err != nil {

@@ -22,7 +22,7 @@ const (
 
 // metadataOf is what was stored beside a document, with its document id and its id.
 // What is no object is the value of _metadata.
-func (q *request) metadataOf(d *collection.Stored) (json.RawMessage, error) {
+func (q *request) metadataOf(d *collection.StoredDocument) (json.RawMessage, error) {
 	if err := q.spend(len(d.Metadata) + len(d.ID) + 40); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func metadataRoutes() []route {
 }
 
 // metadataOfAll is the metadata of documents.
-func metadataOfAll(q *request, v collection.View, s collection.Selection, limit int) (metadataOut, error) {
+func metadataOfAll(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
@@ -180,7 +180,7 @@ func metadataOfAll(q *request, v collection.View, s collection.Selection, limit 
 }
 
 // namesOfAll are the fields of documents, without their values.
-func namesOfAll(q *request, v collection.View, s collection.Selection, limit int) (metadataOut, error) {
+func namesOfAll(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
@@ -214,7 +214,7 @@ func namesOfAll(q *request, v collection.View, s collection.Selection, limit int
 }
 
 func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
-	err = q.view(func(_ collection.Collection, v collection.View) (err error) {
+	err = q.view(func(_ collection.Collection, v collection.Snapshot) (err error) {
 		out, err = metadataOfAll(q, v, collection.Selection{}, 0)
 		return err
 	})
@@ -222,7 +222,7 @@ func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
 }
 
 func countMetadata(q *request, _ *nothing) (out countOut, err error) {
-	err = q.view(func(c collection.Collection, _ collection.View) error { // an error for an index without documents
+	err = q.view(func(c collection.Collection, _ collection.Snapshot) error { // an error for an index without documents
 		st, err := c.Stats(q.ctx)
 		out = countOut{st.Metadata, st.Passages, st.Metadata > 0}
 		return err
@@ -232,7 +232,7 @@ func countMetadata(q *request, _ *nothing) (out countOut, err error) {
 
 func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	out := checkOut{Existing: []int64{}, Missing: []int64{}}
-	err := q.view(func(_ collection.Collection, v collection.View) error {
+	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		there := map[uint64]bool{}
 		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: documentIDs(in.DocumentIDs)}, collection.ReadOptions{}) {
 			if err != nil {
@@ -258,7 +258,7 @@ func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	if in.Condition == "" {
 		return out, bad("condition is empty")
 	}
-	err := q.view(func(_ collection.Collection, v collection.View) (err error) {
+	err := q.view(func(_ collection.Collection, v collection.Snapshot) (err error) {
 		ctx, end := q.span("select")
 		defer func() { end(err) }()
 		where, err := q.selected(in.Condition, in.Parameters)
@@ -289,7 +289,7 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	if in.Limit != nil {
 		limit = max(*in.Limit, 1)
 	}
-	err := q.view(func(_ collection.Collection, v collection.View) error {
+	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		chosen, err := q.selected(in.Condition, in.Parameters)
 		if err != nil {
 			return err
@@ -384,7 +384,7 @@ func facets(q *request, in *facetsIn) (out facetsOut, err error) {
 			return out, bad("fields[%d]: %w", i, err)
 		}
 	}
-	err = q.view(func(_ collection.Collection, v collection.View) error {
+	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		counting, ok := v.(collection.Faceter)
 		if !ok {
 			return collection.Unsupported("facets")

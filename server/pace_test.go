@@ -110,7 +110,7 @@ func relay(service http.Handler) http.Handler {
 }
 
 // oneCollection has none, and is asked for names only.
-type oneCollection struct{ collection.Set }
+type oneCollection struct{ collection.Catalog }
 
 func (*oneCollection) Names() []string {
 	names := make([]string, 5000)

@@ -81,7 +81,7 @@ func sendImage(q *request) error {
 		return err
 	}
 	name := ""
-	err := q.view(func(_ collection.Collection, v collection.View) error {
+	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		d, err := q.document(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
 		if err != nil {
 			return err

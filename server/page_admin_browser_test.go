@@ -64,7 +64,7 @@ func (p *tab) setFiles(selector string, paths ...string) {
 }
 
 // spread is a set on nodes, as far as it says.
-type spread struct{ collection.Set }
+type spread struct{ collection.Catalog }
 
 func (spread) Layout() collection.Layout {
 	return collection.Layout{

@@ -44,7 +44,7 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 	}
 
 	// The vectors as they were sent are checked: means hide what is wrong with some of them.
-	docs := make([]collection.Document, len(matrices))
+	docs := make([]collection.DocumentInput, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // byVectors ranks a page of the best documents for each task among those that are allowed.
-func (q *request) byVectors(v collection.View, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
+func (q *request) byVectors(v collection.Snapshot, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
 	o, err := in.Params.options(page)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (q *request) byVectors(v collection.View, tasks []task, in *common, f filte
 }
 
 // dimension gives an error of the dimension its code.
-func (q *request) dimension(v collection.View, tasks []task, err error) error {
+func (q *request) dimension(v collection.Snapshot, tasks []task, err error) error {
 	var of *search.QueryError
 	if !errors.As(err, &of) || of.Index >= len(tasks) {
 		return err
@@ -80,7 +80,7 @@ func (r *restriction) restricts() bool {
 }
 
 // allowed are the documents that may answer; nil: all.
-func (r *restriction) allowed(q *request, v collection.View) (*search.Filter, error) {
+func (r *restriction) allowed(q *request, v collection.Snapshot) (*search.Filter, error) {
 	if !r.restricts() {
 		return nil, nil
 	}

@@ -330,7 +330,7 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 		return out, err
 	}
 	n := max(len(tasks), len(in.TextQuery))
-	return out, q.view(func(_ collection.Collection, v collection.View) error {
+	return out, q.view(func(_ collection.Collection, v collection.Snapshot) error {
 		f, page, err := q.filters(v, tasks, asked, in, n)
 		if err != nil {
 			return err
@@ -385,7 +385,7 @@ type filtered struct {
 }
 
 // filters finds the documents that may answer n queries, and which page of them is wanted.
-func (q *request) filters(v collection.View, tasks, asked []task, in *common, n int) (f filtered, page search.Page, err error) {
+func (q *request) filters(v collection.Snapshot, tasks, asked []task, in *common, n int) (f filtered, page search.Page, err error) {
 	if f.words, err = q.takeWords(v, in); err != nil {
 		return f, page, err
 	}
@@ -424,13 +424,13 @@ func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: 
 
 // ranking are documents, best first, of a view that has what is stored beside them.
 type ranking struct {
-	view     collection.View
+	view     collection.Snapshot
 	hits     []search.RankedHit
 	stats    *search.Stats
 	coverage *search.Coverage // nil: all documents
 }
 
-func rankingOf(v collection.View, hits []search.Hit) ranking {
+func rankingOf(v collection.Snapshot, hits []search.Hit) ranking {
 	return ranking{view: v, hits: search.Ranked(hits)}
 }
 
@@ -465,7 +465,7 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
 			payload = vectors.WholePayload(payload)
 		}
-		if out.Metadata[j], err = q.metadataOf(&collection.Stored{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
+		if out.Metadata[j], err = q.metadataOf(&collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
 			return out, err
 		}
 	}

@@ -94,7 +94,7 @@ type Options struct {
 
 // Server is the service as an http.Handler. It is safe for concurrent use.
 type Server struct {
-	collections collection.Set
+	collections collection.Catalog
 	model       atomic.Pointer[Encoder]
 	o           Options
 	log         *slog.Logger
@@ -121,7 +121,7 @@ type Server struct {
 // Errors of collections are those of packages collection, search and condition, and what
 // they are answered with is decided by their kind. One that is a [*Problem] is answered as
 // it is.
-func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
+func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error) {
 	if collections == nil {
 		return nil, errors.New("server.New: no collections are given")
 	}

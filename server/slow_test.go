@@ -99,9 +99,9 @@ func storeLarge(t *testing.T, st *store.Store, megabytes int) {
 	t.Helper()
 	c, err := st.Declare(context.Background(), "large", collection.Config{})
 	require.NoError(t, err)
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 2 * megabytes {
-		docs = append(docs, collection.Document{ID: fmt.Sprint("d", i), Vectors: []float32{1, 0}, Dim: 2, Metadata: []byte(`{"t":"` + strings.Repeat("x", 1<<19) + `"}`)})
+		docs = append(docs, collection.DocumentInput{ID: fmt.Sprint("d", i), Vectors: []float32{1, 0}, Dim: 2, Metadata: []byte(`{"t":"` + strings.Repeat("x", 1<<19) + `"}`)})
 	}
 	_, err = c.Update(context.Background(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)

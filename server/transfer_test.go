@@ -237,14 +237,14 @@ func TestRecallAndVerify(t *testing.T) {
 
 // elsewhere are the collections of a folder, of which the service does not know that they are.
 type elsewhere struct {
-	collection.Set
+	collection.Catalog
 	fault error
 }
 
 func (e *elsewhere) Ready() error { return e.fault }
 
 func (e *elsewhere) Get(name string) (collection.Collection, error) {
-	c, err := e.Set.Get(name)
+	c, err := e.Catalog.Get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -254,15 +254,15 @@ func (e *elsewhere) Get(name string) (collection.Collection, error) {
 // bare is a collection that does what all do, and nothing beside that.
 type bare struct{ collection.Collection }
 
-func (b bare) View(ctx context.Context) (collection.View, error) {
-	v, err := b.Collection.View(ctx)
-	return struct{ collection.View }{v}, err
+func (b bare) Snapshot(ctx context.Context) (collection.Snapshot, error) {
+	v, err := b.Collection.Snapshot(ctx)
+	return struct{ collection.Snapshot }{v}, err
 }
 
 // A service over any collections does what their interface has, and says of the rest that it
 // does not.
 func TestCollectionsElsewhere(t *testing.T) {
-	e := &elsewhere{Set: openStore(t, nil).Set()}
+	e := &elsewhere{Catalog: openStore(t, nil).Set()}
 	h, err := server.New(e, words{}, nil)
 	require.NoError(t, err)
 	web := httptest.NewServer(h)

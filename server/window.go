@@ -70,7 +70,7 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 		return nil, none
 	}
 	model := e.Config()
-	how := encode.Parting{By: encode.Unit(in.WindowBy), Window: in.Window, Overlap: in.Overlap, Model: &model}
+	how := encode.Splitting{By: encode.Unit(in.WindowBy), Window: in.Window, Overlap: in.Overlap, Model: &model}
 	if err := how.Check(); err != nil {
 		return nil, bad("window: %w", err)
 	}
@@ -97,7 +97,7 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 }
 
 // partOne parts the text of one document.
-func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int, fields map[string]json.RawMessage) error {
+func (q *request) partOne(p *parted, in *updateTextIn, how encode.Splitting, i int, fields map[string]json.RawMessage) error {
 	size := 0
 	for key, value := range fields {
 		size += len(key) + len(value)

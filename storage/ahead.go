@@ -107,9 +107,9 @@ func (s *shortages) is() bool {
 
 func (s *shortages) extend() { s.until.Store(int64(time.Since(processStart) + shortageTime)) }
 
-// Prefetch begins to read what readers of a part of some documents will ask [View.ChunkFor] for. While the file is
+// Prefetch begins to read what readers of a part of some documents will ask [Snapshot.ChunkFor] for. While the file is
 // fetched, it waits until all of that is there.
-func (v *View) Prefetch(ctx context.Context, part Part, ordinals []uint32) error {
+func (v *Snapshot) Prefetch(ctx context.Context, part Arrays, ordinals []uint32) error {
 	p, again := v.handle.partial, false
 	whole := p.isWhole()
 	if whole {
@@ -125,9 +125,9 @@ func (v *View) Prefetch(ctx context.Context, part Part, ordinals []uint32) error
 	return p.fetch(ctx, spans...)
 }
 
-// unread returns the memory that [View.Prefetch] asks for where the file is whole, and else the spans that it
+// unread returns the memory that [Snapshot.Prefetch] asks for where the file is whole, and else the spans that it
 // fetches. With again, documents that have passed their checksums are among them.
-func (v *View) unread(part Part, ordinals []uint32, whole, again bool) (a ahead, spans []boltfile.Span) {
+func (v *Snapshot) unread(part Arrays, ordinals []uint32, whole, again bool) (a ahead, spans []boltfile.Span) {
 	var (
 		c          *chunkView
 		first, end uint32
@@ -161,7 +161,7 @@ func (v *View) unread(part Part, ordinals []uint32, whole, again bool) (a ahead,
 }
 
 // PrefetchPostings begins to read the lists of some centroids.
-func (v *View) PrefetchPostings(centroids []uint32) {
+func (v *Snapshot) PrefetchPostings(centroids []uint32) {
 	if !v.handle.partial.isWhole() {
 		return // they were fetched when the file was opened
 	}
@@ -170,9 +170,9 @@ func (v *View) PrefetchPostings(centroids []uint32) {
 	a.ask(again)
 }
 
-// unreadPostings returns the memory that [View.PrefetchPostings] asks for: whole blocks that have not passed
+// unreadPostings returns the memory that [Snapshot.PrefetchPostings] asks for: whole blocks that have not passed
 // their checksums, and, with again, lists of those that have.
-func (v *View) unreadPostings(centroids []uint32, again bool) (a ahead) {
+func (v *Snapshot) unreadPostings(centroids []uint32, again bool) (a ahead) {
 	for _, p := range v.postings {
 		for _, c := range centroids {
 			block := p.blocks[c/PostingBlock]

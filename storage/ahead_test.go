@@ -32,11 +32,11 @@ func TestPassedIsNotAskedForAgain(t *testing.T) {
 	f, err := Open(context.Background(), writeManyDocs(t, 70), Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, v.Close()) }()
 
-	asked := func(part Part, ordinals []uint32, again bool) int {
+	asked := func(part Arrays, ordinals []uint32, again bool) int {
 		a, spans := v.unread(part, ordinals, true, again)
 		require.Empty(t, spans)
 		return len(a.spans)

@@ -24,7 +24,7 @@ const backupBlock = 1 << 20
 // keeps its pages. Pages that are free are zeros in the copy, so that what was
 // deleted and given back is not in it, and what the file has grown ahead is left
 // out. progress, where not nil, is told how many bytes are done.
-func (v *View) CopyTo(ctx context.Context, w io.Writer, progress func(done, total int64)) (n int64, err error) {
+func (v *Snapshot) CopyTo(ctx context.Context, w io.Writer, progress func(done, total int64)) (n int64, err error) {
 	var zeros []byte
 	out := copyTarget{
 		write: func(b []byte) error {
@@ -53,7 +53,7 @@ type copyTarget struct {
 	skip  func(n int64) error
 }
 
-func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, total int64)) (n int64, err error) {
+func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(done, total int64)) (n int64, err error) {
 	if v.closed.Load() {
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
@@ -162,8 +162,8 @@ func (w *metaWriter) Write(p []byte) (int, error) {
 }
 
 // VerifyChecksums checks the pages of the B+tree and every checksum: of what
-// [View.Verify] checks, all that a damaged disk or copy can bring about.
-func (v *View) VerifyChecksums(ctx context.Context) (err error) {
+// [Snapshot.Verify] checks, all that a damaged disk or copy can bring about.
+func (v *Snapshot) VerifyChecksums(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (v *View) VerifyChecksums(ctx context.Context) (err error) {
 
 // IsFile tells whether info is of the file that the view shows, or of the one
 // that has its path now.
-func (v *View) IsFile(info fs.FileInfo) (bool, error) {
+func (v *Snapshot) IsFile(info fs.FileInfo) (bool, error) {
 	own, err := v.handle.file.Stat()
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", v.file.path, err)
@@ -194,7 +194,7 @@ func (v *View) IsFile(info fs.FileInfo) (bool, error) {
 }
 
 // Mode is the permissions of the file that the view shows.
-func (v *View) Mode() (fs.FileMode, error) {
+func (v *Snapshot) Mode() (fs.FileMode, error) {
 	info, err := v.handle.file.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", v.file.path, err)

@@ -55,7 +55,7 @@ func (s *Successor) Name() string { return s.file.Name() }
 
 // Fill writes a copy of what the view shows, and returns how long the file is
 // and how much of it was written; free pages become holes.
-func (s *Successor) Fill(ctx context.Context, v *View, progress func(done, total int64)) (size, written int64, err error) {
+func (s *Successor) Fill(ctx context.Context, v *Snapshot, progress func(done, total int64)) (size, written int64, err error) {
 	at := int64(0)
 	size, err = v.copyTo(ctx, copyTarget{
 		write: func(b []byte) error {

@@ -84,9 +84,9 @@ func TestRefresh(t *testing.T) {
 	path := writeTestIndex(t)
 	f, v := openView(t, path)
 	old := digestOf(t, v)
-	var seen []*View
+	var seen []*Snapshot
 	refresh := func() (bool, error) {
-		return f.Refresh(context.Background(), func(v *View) error {
+		return f.Refresh(context.Background(), func(v *Snapshot) error {
 			seen = append(seen, v)
 			return nil
 		})
@@ -119,7 +119,7 @@ func TestRefresh(t *testing.T) {
 	require.NoError(t, os.Rename(other, path))
 	_, err = refresh()
 	require.ErrorIs(t, err, ErrLocked)
-	again, err := f.View()
+	again, err := f.Snapshot()
 	require.NoError(t, err)
 	require.Equal(t, old, digestOf(t, again))
 	require.Equal(t, v.Lineage(), again.Lineage())
@@ -127,7 +127,7 @@ func TestRefresh(t *testing.T) {
 	require.NoError(t, w.Close())
 
 	refused := os.ErrInvalid
-	_, err = f.Refresh(context.Background(), func(*View) error { return refused })
+	_, err = f.Refresh(context.Background(), func(*Snapshot) error { return refused })
 	require.ErrorIs(t, err, refused)
 	changed, err = refresh()
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestRefresh(t *testing.T) {
 	changed, err = refresh()
 	require.NoError(t, err)
 	require.False(t, changed)
-	again, err = f.View()
+	again, err = f.Snapshot()
 	require.NoError(t, err)
 	require.Equal(t, digestOf(t, seen[0]), digestOf(t, again))
 	require.NotEqual(t, old, digestOf(t, again))
@@ -151,7 +151,7 @@ func TestRefresh(t *testing.T) {
 
 	w, err = Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err, "no lock is left")
-	_, err = w.Refresh(context.Background(), func(*View) error { return nil })
+	_, err = w.Refresh(context.Background(), func(*Snapshot) error { return nil })
 	require.Error(t, err)
 	require.NoError(t, w.Close())
 }

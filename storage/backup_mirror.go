@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Reasons why [View.Mirror] does not change a file.
+// Reasons why [Snapshot.Mirror] does not change a file.
 var (
 	// ErrUnrelated: the file was not copied from the index of the view.
 	ErrUnrelated = errors.New("it is no copy of this index")
@@ -36,7 +36,7 @@ type edit struct {
 // returns how many bytes were written, pages of the B+tree included.
 //
 // Errors: [ErrUnrelated], [ErrManyChanges], [ErrCorrupt], [ErrReadOnly].
-func (v *View) Mirror(ctx context.Context, dst *File, most int64) (written int64, err error) {
+func (v *Snapshot) Mirror(ctx context.Context, dst *File, most int64) (written int64, err error) {
 	if v.closed.Load() {
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
@@ -77,7 +77,7 @@ func (v *View) Mirror(ctx context.Context, dst *File, most int64) (written int64
 var errNoEdits = errors.New("nothing differs")
 
 // related makes sure that a file has the same generation and codec parameters.
-func (v *View) related(t *Tx) error {
+func (v *Snapshot) related(t *Tx) error {
 	n, err := t.Current()
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (v *View) related(t *Tx) error {
 // mirror gathers the differences between two files.
 type mirror struct {
 	ctx   context.Context
-	v     *View
+	v     *Snapshot
 	left  int64 // bytes that may still be written
 	edits []edit
 }

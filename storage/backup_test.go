@@ -30,7 +30,7 @@ func digestAt(t *testing.T, path string) string {
 	return d
 }
 
-func digestOf(t *testing.T, v *View) string {
+func digestOf(t *testing.T, v *Snapshot) string {
 	t.Helper()
 	d, _, err := v.Inspect(context.Background())
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func addDocs(t *testing.T, f *File, prefix string, n, payload int) {
 // dropDoc deletes a document.
 func dropDoc(t *testing.T, f *File, id string) {
 	t.Helper()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	defer v.Close()
 	ordinal, ok, err := v.Ordinal(id)
@@ -80,10 +80,10 @@ func TestCopyTo(t *testing.T) {
 	f := openWriting(t, path)
 	defer f.Close()
 	addDocs(t, f, "secret", 30, 3000)
-	var views []*View
+	var views []*Snapshot
 	var want []string
 	take := func() {
-		v, err := f.View()
+		v, err := f.Snapshot()
 		require.NoError(t, err)
 		views, want = append(views, v), append(want, digestOf(t, v))
 	}
@@ -137,7 +137,7 @@ func TestCopyTo(t *testing.T) {
 	raw, err := os.ReadFile(f2.Path())
 	require.NoError(t, err)
 	require.Contains(t, string(raw), "secretyyy")
-	v, err := f2.View()
+	v, err := f2.Snapshot()
 	require.NoError(t, err)
 	defer v.Close()
 	var buf bytes.Buffer
@@ -197,7 +197,7 @@ func TestMirror(t *testing.T) {
 	addDocs(t, f, "base", 50, 200)
 	to := filepath.Join(testenv.RAMDir(t), "copy.plaid")
 	copyFile := func() {
-		v, err := f.View()
+		v, err := f.Snapshot()
 		require.NoError(t, err)
 		defer v.Close()
 		var buf bytes.Buffer
@@ -206,7 +206,7 @@ func TestMirror(t *testing.T) {
 		require.NoError(t, os.WriteFile(to, buf.Bytes(), 0o600))
 	}
 	mirror := func(most int64) (int64, error) {
-		v, err := f.View()
+		v, err := f.Snapshot()
 		require.NoError(t, err)
 		defer v.Close()
 		dst := openWriting(t, to)
@@ -296,7 +296,7 @@ func TestMirror(t *testing.T) {
 // copied copies an index that is open for writing, so that it can be read.
 func copied(t *testing.T, f *File) string {
 	t.Helper()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	defer v.Close()
 	path := filepath.Join(testenv.RAMDir(t), "now.plaid")

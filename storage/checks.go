@@ -57,7 +57,7 @@ func (c *checks) of(k checkKey, n int) *checkedParts {
 
 // prune forgets chunks and segments that v does not have, once they may be half of all.
 // Older views go on with what they have.
-func (c *checks) prune(v *View) {
+func (c *checks) prune(v *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.parts) <= 2*(len(v.chunks)+len(v.postings)) {
@@ -77,18 +77,18 @@ func (c *checks) prune(v *View) {
 	}
 }
 
-// Part says which arrays of a chunk are asked for.
-type Part int
+// Arrays says which arrays of a chunk are asked for.
+type Arrays int
 
 const (
 	// Codes are enough for approximate scores.
-	Codes Part = iota
+	Codes Arrays = iota
 	// All is codes, residuals and factors.
 	All
 )
 
 // passed returns the documents of a chunk whose codes, or all of whose arrays, have passed.
-func (c *chunkView) passed(part Part) []atomic.Uint64 {
+func (c *chunkView) passed(part Arrays) []atomic.Uint64 {
 	if part == All {
 		return c.checked.second
 	}
@@ -96,7 +96,7 @@ func (c *chunkView) passed(part Part) []atomic.Uint64 {
 }
 
 // Chunk returns the arrays of chunk i for readers of all of its documents.
-func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
+func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 	c := v.chunks[i]
 	if part == All {
 		if err := v.fetchArrays(c); err != nil {
@@ -124,7 +124,7 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 }
 
 // askArrays begins to read arrays of a chunk.
-func (v *View) askArrays(c *chunkView, part Part) {
+func (v *Snapshot) askArrays(c *chunkView, part Arrays) {
 	switch {
 	case v.Partial():
 	case part == All:
@@ -136,7 +136,7 @@ func (v *View) askArrays(c *chunkView, part Part) {
 
 // ChunkFor returns the arrays of chunk i for readers of some of its documents, given by their places there. Of
 // other documents nothing is checked, and, while the file is fetched, factors and residuals may be missing.
-func (v *View) ChunkFor(i int, part Part, docs ...uint32) (*kernels.Chunk, error) {
+func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk, error) {
 	c := v.chunks[i]
 	passed, fetched := c.passed(part), false
 	for n, doc := range docs {
@@ -157,7 +157,7 @@ func (v *View) ChunkFor(i int, part Part, docs ...uint32) (*kernels.Chunk, error
 }
 
 // check compares a part of a document with its checksums. Several readers may do so at once.
-func (v *View) check(c *chunkView, doc uint32, part Part) error {
+func (v *Snapshot) check(c *chunkView, doc uint32, part Arrays) error {
 	if !hasBit(c.checked.first, doc) {
 		err := c.CheckCodes(int(doc))
 		if err == nil {
@@ -179,7 +179,7 @@ func (v *View) check(c *chunkView, doc uint32, part Part) error {
 
 // checkValue reports what is wrong with a value of a generation, whose bucket is at a path of buckets below
 // that of the generation. The values of a chunk are those of one writer: factors are checked with residuals.
-func (v *View) checkValue(b *bolt.Bucket, path [][]byte, k, value []byte, report func(error)) {
+func (v *Snapshot) checkValue(b *bolt.Bucket, path [][]byte, k, value []byte, report func(error)) {
 	name := func() string { return layout.ValueName(append(path[:len(path):len(path)], k)) }
 	if !isArray(path, k) {
 		if _, ok := layout.Unseal(sealedAs(path, k), value); !ok {

@@ -94,7 +94,7 @@ func TestDamagedDocument(t *testing.T) {
 		_, err = v.Chunk(3-chunk, All)
 		require.NoError(t, err)
 		// What is remembered is that of the file, also for views that share nothing.
-		again, err := f.View()
+		again, err := f.Snapshot()
 		require.NoError(t, err)
 		require.Same(t, v.chunks[chunk].checked, again.chunks[chunk].checked)
 		_, err = again.Chunk(chunk, All)
@@ -195,7 +195,7 @@ func TestChecksAtOnce(t *testing.T) {
 			rng := rand.New(rand.NewPCG(g, 1))
 			for range 300 {
 				some := []uint32{rng.Uint32N(docs), rng.Uint32N(docs), rng.Uint32N(docs)}
-				if _, err := v.ChunkFor(1+rng.IntN(2), Part(rng.IntN(2)), some...); err != nil {
+				if _, err := v.ChunkFor(1+rng.IntN(2), Arrays(rng.IntN(2)), some...); err != nil {
 					t.Error(err)
 				}
 			}

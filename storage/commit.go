@@ -16,7 +16,7 @@ import (
 type ending struct {
 	id     int
 	done   chan struct{} // closed when the outcome is known, or known to be unknown
-	before *snapshot
+	before *readSnapshot
 }
 
 // commit runs fn in a write transaction. A commit ends with the writing of a
@@ -74,14 +74,14 @@ func (f *File) commit(h *handle, fn func(*Tx) error) error {
 }
 
 // snapshotBefore is of the state before the transaction that is under way.
-func (f *File) snapshotBefore(h *handle) (*snapshot, error) {
+func (f *File) snapshotBefore(h *handle) (*readSnapshot, error) {
 	if h.mapping != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.snapshotBeside(h)
 	}
 	tx, err := h.db.Begin(false)
-	return &snapshot{tx: tx}, err
+	return &readSnapshot{tx: tx}, err
 }
 
 func (f *File) setEnding(h *handle, now, unknown *ending) {
@@ -97,7 +97,7 @@ func (f *File) setEnding(h *handle, now, unknown *ending) {
 //
 // Where the writer maps the file anew there is nothing to see beside a commit, whose meta
 // page could be read half written.
-func (f *File) begin(h *handle) (s *snapshot, shared bool, err error) {
+func (f *File) begin(h *handle) (s *readSnapshot, shared bool, err error) {
 	for h.mapping != nil {
 		f.mu.Lock()
 		if now := h.ending; now != nil && h.unknown == nil {
@@ -124,7 +124,7 @@ func (f *File) begin(h *handle) (s *snapshot, shared bool, err error) {
 		case unknown != nil:
 			return unknown.before, true, tx.Rollback()
 		case now == nil || tx.ID() < now.id:
-			return &snapshot{tx: tx}, false, nil
+			return &readSnapshot{tx: tx}, false, nil
 		}
 		if err := tx.Rollback(); err != nil {
 			return nil, false, fmt.Errorf("%s: %w", f.path, err)

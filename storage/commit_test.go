@@ -29,7 +29,7 @@ func failSyncs(t *testing.T, match func(path string) bool) {
 // seen is what a new view shows.
 func seen(t *testing.T, f *File) string {
 	t.Helper()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	s, err := contents(v)
 	require.NoError(t, err)
@@ -44,13 +44,13 @@ func TestUnknownOutcome(t *testing.T) {
 	path := writeTestIndex(t)
 	f := openWriting(t, path)
 	require.NoError(t, addDoc(f, "delta"))
-	older, err := f.View()
+	older, err := f.Snapshot()
 	require.NoError(t, err)
 	olderText, err := contents(older)
 	require.NoError(t, err)
 	require.NoError(t, addDoc(f, "epsilon"))
 	before := seen(t, f)
-	held, err := f.View()
+	held, err := f.Snapshot()
 	require.NoError(t, err)
 
 	failSyncs(t, func(path string) bool { return path == f.Path() })
@@ -62,7 +62,7 @@ func TestUnknownOutcome(t *testing.T) {
 
 	check := func() {
 		require.Equal(t, before, seen(t, f), "a new view")
-		for v, want := range map[*View]string{held: before, older: olderText} {
+		for v, want := range map[*Snapshot]string{held: before, older: olderText} {
 			s, err := contents(v)
 			require.NoError(t, err)
 			require.Equal(t, want, s, "a view from before")
@@ -81,13 +81,13 @@ func TestUnknownOutcome(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, data, after, "something was written")
 
-	last, err := f.View() // of what is known, and open beyond the file's Close
+	last, err := f.Snapshot() // of what is known, and open beyond the file's Close
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	s, err := contents(last)
 	require.NoError(t, err)
 	require.Equal(t, before, s)
-	for _, v := range []*View{last, held, older} {
+	for _, v := range []*Snapshot{last, held, older} {
 		require.NoError(t, v.Close())
 	}
 
@@ -107,7 +107,7 @@ func TestViewsWaitForTheLastSync(t *testing.T) {
 		text := make(chan string, 1)
 		files.HookSynced = func(string) error {
 			go func() {
-				v, err := f.View()
+				v, err := f.Snapshot()
 				if err != nil {
 					text <- err.Error()
 					return
@@ -148,7 +148,7 @@ func TestFailedWriteGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.NotErrorIs(t, err, ErrOutcomeUnknown)
 	require.Nil(t, f.broken)
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	s, err := contents(v)
 	require.NoError(t, err)

@@ -66,7 +66,7 @@ func readAll(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +78,7 @@ func readAll(path string) (string, error) {
 	return s, v.Verify(context.Background())
 }
 
-func guarded(v *View) (s string, err error) {
+func guarded(v *Snapshot) (s string, err error) {
 	defer Guard(v.Path(), &err)()
 	return contents(v)
 }

@@ -184,7 +184,7 @@ func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 // Defaults reads what PutDefaults stored for this generation; nil if there is
 // nothing. A damaged record is [ErrCorrupt], and the rest of the index can be
 // used nevertheless.
-func (v *View) Defaults() (d *Defaults, err error) {
+func (v *Snapshot) Defaults() (d *Defaults, err error) {
 	defer Guard(v.file.path, &err)()
 	const what = "stored search parameters"
 	var r defaultsRecord

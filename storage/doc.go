@@ -2,7 +2,7 @@
 //
 // # Basics
 //
-// A [File] is an open index file. A [View] is a consistent picture of it, held
+// A [File] is an open index file. A [Snapshot] is a consistent picture of it, held
 // open by a read transaction; a [Tx] changes it. Readers never wait for the
 // writer, the writer never waits for readers, and each view shows the index as
 // it was when the view was taken.

@@ -338,8 +338,8 @@ func syncDir(path string) error {
 // file too; the old one is closed with its last view. After an error everything
 // stays as it was.
 //
-// Errors: those of [Open] and [File.View], and what accept returns.
-func (f *File) Refresh(ctx context.Context, accept func(*View) error) (changed bool, err error) {
+// Errors: those of [Open] and [File.Snapshot], and what accept returns.
+func (f *File) Refresh(ctx context.Context, accept func(*Snapshot) error) (changed bool, err error) {
 	if f.write {
 		return false, fmt.Errorf("%s: it is open for writing, and stays the file that it is", f.path)
 	}
@@ -361,7 +361,7 @@ func (f *File) Refresh(ctx context.Context, accept func(*View) error) (changed b
 	if err != nil {
 		return false, err
 	}
-	v, err := fresh.ViewAfter(ctx, nil)
+	v, err := fresh.SnapshotAfter(ctx, nil)
 	if err != nil {
 		return false, errors.Join(err, fresh.Close())
 	}

@@ -216,7 +216,7 @@ func putTestRun(g *Generation) error {
 }
 
 // contents reads all that a user can see.
-func contents(v *View) (string, error) {
+func contents(v *Snapshot) (string, error) {
 	s := ""
 	for ordinal := range v.State().Docs {
 		if !v.Live(ordinal) {

@@ -31,13 +31,13 @@ type checkedIDs struct {
 // CheckIDs makes sure, once for each state of the file, that an id which is not in the
 // tree of ids is in no document table. The first look-up of an id that is not there
 // does so otherwise.
-func (v *View) CheckIDs() (err error) {
+func (v *Snapshot) CheckIDs() (err error) {
 	defer Guard(v.file.path, &err)()
 	return v.checkIDs()
 }
 
 // checkIDs makes sure that an id which is not in the tree is in no document table.
-func (v *View) checkIDs() error {
+func (v *Snapshot) checkIDs() error {
 	ids := &v.handle.ids
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
@@ -56,7 +56,7 @@ func (v *View) checkIDs() error {
 	return v.idsFault
 }
 
-func (v *View) walkIDs() error {
+func (v *Snapshot) walkIDs() error {
 	found, parents := uint32(0), uint32(0)
 	visit := func(id, sealed []byte) error {
 		ordinal, run, err := v.unsealID(id, sealed)

@@ -57,7 +57,7 @@ func requireIDs(t *testing.T, path string, ids []string, what string) (noticed b
 			require.True(t, isOurs(err), "%s: %v", what, err)
 			return true
 		}
-		v, err := f.View()
+		v, err := f.Snapshot()
 		if err != nil {
 			require.True(t, isOurs(err), "%s: %v", what, err)
 			require.NoError(t, f.Close())
@@ -140,15 +140,15 @@ func TestStaleIDPages(t *testing.T) {
 func TestIDsAreCheckedOnce(t *testing.T) {
 	path, ids, _ := writeManyIDs(t)
 	f := openWriting(t, path)
-	old, err := f.View()
+	old, err := f.Snapshot()
 	require.NoError(t, err)
 	require.NoError(t, addDoc(f, "later"))
-	missing := func(v *View) {
+	missing := func(v *Snapshot) {
 		_, ok, err := v.Ordinal("none")
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
-	now, err := f.View()
+	now, err := f.Snapshot()
 	require.NoError(t, err)
 	missing(now)
 	since := f.handle.ids.since
@@ -164,7 +164,7 @@ func TestIDsAreCheckedOnce(t *testing.T) {
 		return g.PutID("staged", 1000)
 	}))
 	for _, id := range append(ids, "later", "latest") {
-		v, err := f.View()
+		v, err := f.Snapshot()
 		require.NoError(t, err)
 		_, ok, err := v.Ordinal(id)
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func (s Sizes) Total() int64 {
 // The digest is the SHA-256 of every bucket and key of the generation in key
 // order: names, values and their lengths. Two indexes of the same digest hold
 // the same codec, documents, postings and payloads, byte for byte.
-func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err error) {
+func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
 		return "", sizes, err
@@ -131,7 +131,7 @@ func walk(ctx context.Context, b *bolt.Bucket, path [][]byte,
 // the pages of the B+tree, every checksum, that codes are in range, that the
 // postings are those of the codes, and that ids and ordinals agree. It returns
 // all faults that it finds, joined; but a damaged B+tree alone.
-func (v *View) Verify(ctx context.Context) (err error) {
+func (v *Snapshot) Verify(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (v *View) Verify(ctx context.Context) (err error) {
 const maxFaults = 20
 
 // verifySums reports each value whose checksum is wrong.
-func (v *View) verifySums(ctx context.Context, report func(error)) error {
+func (v *Snapshot) verifySums(ctx context.Context, report func(error)) error {
 	for _, name := range [][]byte{layout.RootBucket, layout.GenerationName(v.generation)} {
 		err := walk(ctx, v.tx.Bucket(name), nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 			if val == nil {
@@ -186,7 +186,7 @@ func sealedAs(path [][]byte, k []byte) []byte {
 	return k
 }
 
-func (v *View) verifyIDs(ctx context.Context) (err error) {
+func (v *Snapshot) verifyIDs(ctx context.Context) (err error) {
 	if err := v.walkIDs(); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ type passageRun struct{ first, end uint64 }
 
 // verifyPassage makes sure that the document of a passage has it, and that it does not begin among
 // the passages of another one, the last before the ordinal. It returns the last one behind it.
-func (v *View) verifyPassage(ordinal uint32, id string, last passageRun) (passageRun, error) {
+func (v *Snapshot) verifyPassage(ordinal uint32, id string, last passageRun) (passageRun, error) {
 	if !v.passages.Contains(ordinal) {
 		return last, nil
 	}
@@ -244,7 +244,7 @@ func (v *View) verifyPassage(ordinal uint32, id string, last passageRun) (passag
 // verifyKeys makes sure that the buckets hold something of all that the state has, and
 // nothing of what is not there, as they would after a write that was lost; only what an
 // unfinished writer has staged beyond the counters.
-func (v *View) verifyKeys(ctx context.Context) error {
+func (v *Snapshot) verifyKeys(ctx context.Context) error {
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	staging := v.tx.Bucket(layout.RootBucket).Get(layout.KeyStaging) != nil
 	chunks, blocks := map[uint32]bool{}, map[uint32]int{}
@@ -303,7 +303,7 @@ func (v *View) verifyKeys(ctx context.Context) error {
 }
 
 // verifyNumbers makes sure that the keys of a bucket are numbers, in order, and checks each.
-func (v *View) verifyNumbers(ctx context.Context, gen *bolt.Bucket, bucket []byte, check func(n uint32) error) error {
+func (v *Snapshot) verifyNumbers(ctx context.Context, gen *bolt.Bucket, bucket []byte, check func(n uint32) error) error {
 	last := int64(-1)
 	return gen.Bucket(bucket).ForEach(func(k, _ []byte) error {
 		if len(k) != 4 {
@@ -319,7 +319,7 @@ func (v *View) verifyNumbers(ctx context.Context, gen *bolt.Bucket, bucket []byt
 }
 
 // verifyFieldRuns looks for values of runs that are lost.
-func (v *View) verifyFieldRuns(gen *bolt.Bucket) error {
+func (v *Snapshot) verifyFieldRuns(gen *bolt.Bucket) error {
 	for _, r := range v.state.FieldRuns {
 		b := gen.Bucket(layout.BucketFields).Bucket(layout.NumberKey(r.ID))
 		if b == nil || b.Inspect().KeyN != r.Values {
@@ -332,7 +332,7 @@ func (v *View) verifyFieldRuns(gen *bolt.Bucket) error {
 // verifyPostings compares the stored lists with the codes: each pair of a
 // centroid and a document that the codes have is in the lists, and the lists
 // hold no more pairs than that.
-func (v *View) verifyPostings(ctx context.Context) error {
+func (v *Snapshot) verifyPostings(ctx context.Context) error {
 	for segment := range v.postings {
 		lists, err := v.readPostings(segment)
 		if err != nil {
@@ -346,7 +346,7 @@ func (v *View) verifyPostings(ctx context.Context) error {
 }
 
 // readPostings are the lists of a segment, by centroid.
-func (v *View) readPostings(segment int) ([]*roaring.Bitmap, error) {
+func (v *Snapshot) readPostings(segment int) ([]*roaring.Bitmap, error) {
 	lists := make([]*roaring.Bitmap, v.header.Centroids)
 	for c := range lists {
 		raw, err := v.Postings(segment, uint32(c))
@@ -363,7 +363,7 @@ func (v *View) readPostings(segment int) ([]*roaring.Bitmap, error) {
 }
 
 // compareCodes compares the lists of a segment with the codes of its chunks.
-func (v *View) compareCodes(ctx context.Context, segment int, lists []*roaring.Bitmap) error {
+func (v *Snapshot) compareCodes(ctx context.Context, segment int, lists []*roaring.Bitmap) error {
 	id := v.state.Segments[segment].ID
 	counts := make([]uint64, len(lists)) // documents of each code
 	last := make([]uint32, len(lists))   // 1 + the last document seen with the code

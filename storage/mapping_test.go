@@ -34,7 +34,7 @@ func TestFileReachesTheEndOfItsMapping(t *testing.T) {
 	for range 3 {
 		f := openWriting(t, path)
 		before := seen(t, f)
-		held, err := f.View()
+		held, err := f.Snapshot()
 		require.NoError(t, err)
 		mapping := f.handle.db.Info().Data
 		done := make(chan error, 1)

@@ -124,7 +124,7 @@ type Pages struct {
 }
 
 // Pages returns how large the file is, and how much of it is not in use.
-func (v *View) Pages() (p Pages, err error) {
+func (v *Snapshot) Pages() (p Pages, err error) {
 	defer Guard(v.file.path, &err)()
 	info, err := v.handle.file.Stat() // the path may name another file by now
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 //   - residuals and factors: a search reads those of some hundred documents;
 //   - the leaves of ids, payloads and field runs: a look-up reads one.
 //
-// [View.Chunk], [View.ChunkFor] and lookups.get fetch these before they read them. All other readers of
+// [Snapshot.Chunk], [Snapshot.ChunkFor] and lookups.get fetch these before they read them. All other readers of
 // them read everything, and wait for the whole file (whole). So bytes that have not been fetched are never
 // read. A checksum is compared when all of its bytes are there.
 
@@ -234,20 +234,20 @@ func (p *partial) fetchLeaf(ctx context.Context, b *bolt.Bucket, key []byte) err
 }
 
 // Partial reports whether some of the file may still have to be fetched.
-func (v *View) Partial() bool { return !v.handle.partial.isWhole() }
+func (v *Snapshot) Partial() bool { return !v.handle.partial.isWhole() }
 
 // Whole waits until all of a file that is fetched while it is read is there.
-func (v *View) Whole(ctx context.Context) error { return v.handle.partial.whole(ctx) }
+func (v *Snapshot) Whole(ctx context.Context) error { return v.handle.partial.whole(ctx) }
 
 // rows appends the spans of the factors and residuals of a document of a chunk.
-func (v *View) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
+func (v *Snapshot) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
 	p := v.handle.partial
 	factors, residuals := c.rowsOf(doc)
 	return append(spans, p.spanOf(factors), p.spanOf(residuals))
 }
 
 // fetchArrays fetches the factors and residuals of a chunk.
-func (v *View) fetchArrays(c *chunkView) error {
+func (v *Snapshot) fetchArrays(c *chunkView) error {
 	p := v.handle.partial
 	if p.isWhole() {
 		return nil
@@ -256,7 +256,7 @@ func (v *View) fetchArrays(c *chunkView) error {
 }
 
 // fetchRows fetches the factors and residuals of some documents of a chunk.
-func (v *View) fetchRows(c *chunkView, docs []uint32) error {
+func (v *Snapshot) fetchRows(c *chunkView, docs []uint32) error {
 	p := v.handle.partial
 	if p.isWhole() {
 		return nil
@@ -268,8 +268,8 @@ func (v *View) fetchRows(c *chunkView, docs []uint32) error {
 	return p.fetch(p.closed, spans...)
 }
 
-// FetchPayloads fetches the payloads of documents for [View.Payload], in one step.
-func (v *View) FetchPayloads(ctx context.Context, ordinals []uint32) error {
+// FetchPayloads fetches the payloads of documents for [Snapshot.Payload], in one step.
+func (v *Snapshot) FetchPayloads(ctx context.Context, ordinals []uint32) error {
 	if !v.Partial() {
 		return nil
 	}

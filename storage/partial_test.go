@@ -51,22 +51,22 @@ func partialFile(t testing.TB, docs, tokens int) string {
 }
 
 // reads are calls that read an index, each with what it gives.
-var reads = map[string]func(v *storage.View, n uint32) (any, error){
-	"codes": func(v *storage.View, n uint32) (any, error) {
+var reads = map[string]func(v *storage.Snapshot, n uint32) (any, error){
+	"codes": func(v *storage.Snapshot, n uint32) (any, error) {
 		ch, err := v.Chunk(int(n)%v.Chunks(), storage.Codes)
 		if err != nil {
 			return nil, err
 		}
 		return bytes.Clone(ch.Codes), nil
 	},
-	"chunk": func(v *storage.View, n uint32) (any, error) {
+	"chunk": func(v *storage.Snapshot, n uint32) (any, error) {
 		ch, err := v.Chunk(int(n)%v.Chunks(), storage.All)
 		if err != nil {
 			return nil, err
 		}
 		return [3][]byte{bytes.Clone(ch.Codes), bytes.Clone(ch.Factors), bytes.Clone(ch.Residuals)}, nil
 	},
-	"rows": func(v *storage.View, n uint32) (any, error) {
+	"rows": func(v *storage.Snapshot, n uint32) (any, error) {
 		i, doc, _ := v.Locate(n)
 		ch, err := v.ChunkFor(i, storage.All, uint32(doc))
 		if err != nil {
@@ -75,17 +75,17 @@ var reads = map[string]func(v *storage.View, n uint32) (any, error){
 		lo, hi, row := int(ch.Offsets[doc]), int(ch.Offsets[doc+1]), v.Codec().RowBytes()
 		return [2][]byte{bytes.Clone(ch.Factors[2*lo : 2*hi]), bytes.Clone(ch.Residuals[row*lo : row*hi])}, nil
 	},
-	"postings": func(v *storage.View, n uint32) (any, error) {
+	"postings": func(v *storage.Snapshot, n uint32) (any, error) {
 		p, err := v.Postings(int(n)%v.Segments(), n%uint32(v.Header().Centroids))
 		return bytes.Clone(p), err
 	},
-	"id":      func(v *storage.View, n uint32) (any, error) { return v.ID(n), nil },
-	"payload": func(v *storage.View, n uint32) (any, error) { return v.Payload(n) },
-	"ordinal": func(v *storage.View, n uint32) (any, error) {
+	"id":      func(v *storage.Snapshot, n uint32) (any, error) { return v.ID(n), nil },
+	"payload": func(v *storage.Snapshot, n uint32) (any, error) { return v.Payload(n) },
+	"ordinal": func(v *storage.Snapshot, n uint32) (any, error) {
 		ordinal, ok, err := v.Ordinal(v.ID(n))
 		return [2]any{ordinal, ok}, err
 	},
-	"field": func(v *storage.View, n uint32) (any, error) {
+	"field": func(v *storage.Snapshot, n uint32) (any, error) {
 		runs := v.State().FieldRuns
 		get := v.FieldRun(runs[int(n)%len(runs)].ID)
 		var all [][]byte
@@ -98,32 +98,32 @@ var reads = map[string]func(v *storage.View, n uint32) (any, error){
 		}
 		return all, nil
 	},
-	"pages": func(v *storage.View, n uint32) (any, error) {
+	"pages": func(v *storage.Snapshot, n uint32) (any, error) {
 		p, err := v.Pages()
 		return [2]int{p.Free, p.Page}, err
 	},
-	"applied":  func(v *storage.View, n uint32) (any, error) { return v.Applied() },
-	"defaults": func(v *storage.View, n uint32) (any, error) { return v.Defaults() },
+	"applied":  func(v *storage.Snapshot, n uint32) (any, error) { return v.Applied() },
+	"defaults": func(v *storage.Snapshot, n uint32) (any, error) { return v.Defaults() },
 }
 
 // wholeReads read everything.
-var wholeReads = map[string]func(v *storage.View) (any, error){
-	"absent": func(v *storage.View) (any, error) {
+var wholeReads = map[string]func(v *storage.Snapshot) (any, error){
+	"absent": func(v *storage.Snapshot) (any, error) {
 		_, ok, err := v.Ordinal("nothing of this name")
 		return ok, err
 	},
-	"verify":    func(v *storage.View) (any, error) { return nil, v.Verify(context.Background()) },
-	"checksums": func(v *storage.View) (any, error) { return nil, v.VerifyChecksums(context.Background()) },
-	"digest": func(v *storage.View) (any, error) {
+	"verify":    func(v *storage.Snapshot) (any, error) { return nil, v.Verify(context.Background()) },
+	"checksums": func(v *storage.Snapshot) (any, error) { return nil, v.VerifyChecksums(context.Background()) },
+	"digest": func(v *storage.Snapshot) (any, error) {
 		digest, sizes, err := v.Inspect(context.Background())
 		return [2]any{digest, sizes}, err
 	},
-	"copy": func(v *storage.View) (any, error) {
+	"copy": func(v *storage.Snapshot) (any, error) {
 		var b bytes.Buffer
 		_, err := v.CopyTo(context.Background(), &b, nil)
 		return b.Bytes(), err
 	},
-	"sums": func(v *storage.View) (any, error) {
+	"sums": func(v *storage.Snapshot) (any, error) {
 		var sums []storage.PayloadSum
 		err := v.PayloadSums(context.Background(), 0, func(_ uint32, s storage.PayloadSum) error {
 			sums = append(sums, s)
@@ -136,13 +136,13 @@ var wholeReads = map[string]func(v *storage.View) (any, error){
 // openPart opens a file of which nothing is there yet, and fences it.
 func init() { *storage.PartialLeast = 0 }
 
-func openPart(t testing.TB, s *partly.Source) (*storage.File, *storage.View) {
+func openPart(t testing.TB, s *partly.Source) (*storage.File, *storage.Snapshot) {
 	t.Helper()
 	f, err := storage.Open(t.Context(), s.Path, storage.Options{Source: s})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	s.Fence(t)
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	return f, v
@@ -153,7 +153,7 @@ func TestPartialReadsAreThoseOfTheWhole(t *testing.T) {
 	f, err := storage.Open(t.Context(), path, storage.Options{})
 	require.NoError(t, err)
 	defer f.Close()
-	whole, err := f.View()
+	whole, err := f.Snapshot()
 	require.NoError(t, err)
 	defer whole.Close()
 	docs := whole.State().Docs
@@ -215,7 +215,7 @@ func TestPartialOfBadSource(t *testing.T) {
 	f, err := storage.Open(t.Context(), path, storage.Options{})
 	require.NoError(t, err)
 	defer f.Close()
-	whole, err := f.View()
+	whole, err := f.Snapshot()
 	require.NoError(t, err)
 	defer whole.Close()
 	docs := whole.State().Docs
@@ -232,7 +232,7 @@ func TestPartialOfBadSource(t *testing.T) {
 			}
 		}
 		s.Fence(t)
-		v, err := part.View()
+		v, err := part.Snapshot()
 		require.NoError(t, err)
 		s.Fail(0.3, time.Millisecond)
 		var readers sync.WaitGroup
@@ -302,12 +302,12 @@ func TestPartialEnds(t *testing.T) {
 // from views that are open.
 func TestPartialReadsEndWithFile(t *testing.T) {
 	path := partialFile(t, 2000, 12)
-	calls := map[string]func(v *storage.View) error{
-		"chunk":   func(v *storage.View) error { _, err := v.Chunk(1, storage.All); return err },
-		"rows":    func(v *storage.View) error { _, err := v.ChunkFor(1, storage.All, 5, 6, 7); return err },
-		"payload": func(v *storage.View) error { _, err := v.Payload(1234); return err },
-		"ordinal": func(v *storage.View) error { _, _, err := v.Ordinal("a999"); return err },
-		"pages":   func(v *storage.View) error { _, err := v.Pages(); return err },
+	calls := map[string]func(v *storage.Snapshot) error{
+		"chunk":   func(v *storage.Snapshot) error { _, err := v.Chunk(1, storage.All); return err },
+		"rows":    func(v *storage.Snapshot) error { _, err := v.ChunkFor(1, storage.All, 5, 6, 7); return err },
+		"payload": func(v *storage.Snapshot) error { _, err := v.Payload(1234); return err },
+		"ordinal": func(v *storage.Snapshot) error { _, _, err := v.Ordinal("a999"); return err },
+		"pages":   func(v *storage.Snapshot) error { _, err := v.Pages(); return err },
 	}
 	s := partly.New(t, path, 1)
 	f, v := openPart(t, s)
@@ -356,8 +356,8 @@ func TestPartialOfDamagedFile(t *testing.T) {
 		s := partly.New(t, damaged, 1)
 		f, err := storage.Open(t.Context(), s.Path, storage.Options{Source: s})
 		if err == nil {
-			var v *storage.View
-			if v, err = f.View(); err == nil {
+			var v *storage.Snapshot
+			if v, err = f.Snapshot(); err == nil {
 				opened++
 				for _, read := range reads {
 					for n := uint32(0); n < v.State().Docs; n += 101 {
@@ -382,7 +382,7 @@ func TestPartialFindsDamagedDocument(t *testing.T) {
 	path := partialFile(t, 600, 8)
 	f, err := storage.Open(t.Context(), path, storage.Options{})
 	require.NoError(t, err)
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	ch, err := v.Chunk(0, storage.All)
 	require.NoError(t, err)

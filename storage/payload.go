@@ -23,7 +23,7 @@ type DocSets struct {
 }
 
 // DocSets returns those of the view, as copies.
-func (v *View) DocSets() DocSets {
+func (v *Snapshot) DocSets() DocSets {
 	return DocSets{Deleted: v.tombstones.Clone(), Payload: v.payloadDocs.Clone(), Passages: v.passages.Clone()}
 }
 
@@ -71,7 +71,7 @@ func readBitmap(key, sealed []byte) (*roaring.Bitmap, error) {
 }
 
 // loadTombstones reads which documents are deleted.
-func (v *View) loadTombstones(sealed []byte, older *View) (err error) {
+func (v *Snapshot) loadTombstones(sealed []byte, older *Snapshot) (err error) {
 	v.tombSealed = sealed
 	if older != nil && bytes.Equal(sealed, older.tombSealed) {
 		v.tombstones = older.tombstones
@@ -85,7 +85,7 @@ func (v *View) loadTombstones(sealed []byte, older *View) (err error) {
 }
 
 // loadPayloadDocs reads which documents have a payload.
-func (v *View) loadPayloadDocs(sealed []byte, older *View) (err error) {
+func (v *Snapshot) loadPayloadDocs(sealed []byte, older *Snapshot) (err error) {
 	v.payloadSealed = sealed
 	if older != nil && bytes.Equal(sealed, older.payloadSealed) {
 		v.payloadDocs = older.payloadDocs
@@ -100,7 +100,7 @@ func (v *View) loadPayloadDocs(sealed []byte, older *View) (err error) {
 }
 
 // loadPassages reads which documents are passages.
-func (v *View) loadPassages(sealed []byte, older *View) (err error) {
+func (v *Snapshot) loadPassages(sealed []byte, older *Snapshot) (err error) {
 	v.passagesSealed = sealed
 	if older != nil && bytes.Equal(sealed, older.passagesSealed) {
 		v.passages = older.passages
@@ -145,7 +145,7 @@ func (g *Generation) DeleteFieldRun(id uint32) error {
 
 // FieldRun returns a function that reads the values of a run of the state, where they
 // lie in the file: they are there until the view is closed.
-func (v *View) FieldRun(id uint32) func(key []byte) ([]byte, error) {
+func (v *Snapshot) FieldRun(id uint32) func(key []byte) ([]byte, error) {
 	find := sync.OnceValues(func() (run *lookups, err error) {
 		defer Guard(v.file.path, &err)()
 		fields := v.tx.Bucket(layout.GenerationName(v.generation)).Bucket(layout.BucketFields)

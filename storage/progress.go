@@ -44,7 +44,7 @@ func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []
 		if gen == nil || gen.Bucket(layout.BucketCodec) == nil {
 			return corrupt(f.path, nil, "generation %d is missing", generation)
 		}
-		v := &View{file: f, handle: handle, tx: tx, generation: generation}
+		v := &Snapshot{file: f, handle: handle, tx: tx, generation: generation}
 		if err := v.loadHeader(gen); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (tx *Tx) PutApplied(generation uint64, a Applied) error {
 
 // Applied reads what PutApplied stored for the generation of the view; zero if there is
 // nothing, as where the index has been built anew since.
-func (v *View) Applied() (a Applied, err error) {
+func (v *Snapshot) Applied() (a Applied, err error) {
 	defer Guard(v.file.path, &err)()
 	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), layout.KeyApplied, v.file.path)
 	if sealed == nil {

@@ -14,46 +14,46 @@ import (
 )
 
 // Versions are those of the file: see [FormatVersion] and [FeatureVersion].
-func (v *View) Versions() (format, feature int) {
+func (v *Snapshot) Versions() (format, feature int) {
 	return int(v.versions.format), int(v.versions.feature)
 }
 
 // Header returns the generation's header. Its slices are not to be changed.
-func (v *View) Header() Header { return v.header }
+func (v *Snapshot) Header() Header { return v.header }
 
 // State returns counters and segments. Its slices are not to be changed.
-func (v *View) State() State { return v.state }
+func (v *Snapshot) State() State { return v.state }
 
 // Generation is the number of the generation.
-func (v *View) Generation() uint64 { return v.generation }
+func (v *Snapshot) Generation() uint64 { return v.generation }
 
 // Path is the path of the file.
-func (v *View) Path() string { return v.file.path }
+func (v *Snapshot) Path() string { return v.file.path }
 
 // Codec is what kernels need of the codec; its slices are mapped pages.
-func (v *View) Codec() *kernels.Codec { return &v.codec.codec }
+func (v *Snapshot) Codec() *kernels.Codec { return &v.codec.codec }
 
 // Cutoffs are the bucket bounds of a table codebook, nil for uniform levels.
-func (v *View) Cutoffs() []float32 { return v.codec.cutoffs }
+func (v *Snapshot) Cutoffs() []float32 { return v.codec.cutoffs }
 
 // Tombstones are the deleted ordinals. The bitmap is not to be changed.
-func (v *View) Tombstones() *roaring.Bitmap { return v.tombstones }
+func (v *Snapshot) Tombstones() *roaring.Bitmap { return v.tombstones }
 
 // Passages returns the live ordinals that are passages of a document. Do not change the bitmap.
-func (v *View) Passages() *roaring.Bitmap { return v.passages }
+func (v *Snapshot) Passages() *roaring.Bitmap { return v.passages }
 
 // Chunks is the number of chunks. Chunks hold consecutive documents.
-func (v *View) Chunks() int { return len(v.chunks) }
+func (v *Snapshot) Chunks() int { return len(v.chunks) }
 
 // ChunkDocs returns the first ordinal and the token offsets of the documents
 // of chunk i.
-func (v *View) ChunkDocs(i int) (first uint32, offsets []uint32) {
+func (v *Snapshot) ChunkDocs(i int) (first uint32, offsets []uint32) {
 	return v.chunks[i].Table.First, v.chunks[i].Offsets
 }
 
 // Locate finds the chunk that holds an ordinal, and its place there. ok is
 // false for an ordinal that was never given out.
-func (v *View) Locate(ordinal uint32) (chunk, doc int, ok bool) {
+func (v *Snapshot) Locate(ordinal uint32) (chunk, doc int, ok bool) {
 	if ordinal >= v.state.Docs {
 		return 0, 0, false
 	}
@@ -62,7 +62,7 @@ func (v *View) Locate(ordinal uint32) (chunk, doc int, ok bool) {
 }
 
 // ID is the id of an ordinal, "" if there is none.
-func (v *View) ID(ordinal uint32) string {
+func (v *Snapshot) ID(ordinal uint32) string {
 	chunk, doc, ok := v.Locate(ordinal)
 	if !ok {
 		return ""
@@ -70,9 +70,9 @@ func (v *View) ID(ordinal uint32) string {
 	return v.chunks[chunk].Table.ID(doc)
 }
 
-// IDBytes is [View.ID] in the memory of the view: it is not to be changed, nor read
+// IDBytes is [Snapshot.ID] in the memory of the view: it is not to be changed, nor read
 // after the view has been closed.
-func (v *View) IDBytes(ordinal uint32) []byte {
+func (v *Snapshot) IDBytes(ordinal uint32) []byte {
 	chunk, doc, ok := v.Locate(ordinal)
 	if !ok {
 		return nil
@@ -81,14 +81,14 @@ func (v *View) IDBytes(ordinal uint32) []byte {
 }
 
 // Live reports whether an ordinal is a document that was not deleted.
-func (v *View) Live(ordinal uint32) bool {
+func (v *Snapshot) Live(ordinal uint32) bool {
 	return ordinal < v.state.Docs && !v.tombstones.Contains(ordinal)
 }
 
 // Ordinal finds a live document by its id. That there is none is said only when
 // the ids of the file are known to be those of its documents; the first time that
 // takes a walk over all of them.
-func (v *View) Ordinal(id string) (ordinal uint32, ok bool, err error) {
+func (v *Snapshot) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 	if id == "" {
 		return 0, false, nil
 	}
@@ -99,7 +99,7 @@ func (v *View) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 	return 0, false, v.checkIDs()
 }
 
-func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
+func (v *Snapshot) lookup(id string) (ordinal uint32, ok bool, err error) {
 	sealed, err := v.ids.get([]byte(id))
 	if sealed == nil {
 		return 0, false, err
@@ -115,8 +115,8 @@ func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
 }
 
 // Run finds the passages of a document by its id: those of the n ordinals from first on that are in
-// [View.Passages]. ok is false if the id is not that of a document stored as passages.
-func (v *View) Run(id string) (first, n uint32, ok bool, err error) {
+// [Snapshot.Passages]. ok is false if the id is not that of a document stored as passages.
+func (v *Snapshot) Run(id string) (first, n uint32, ok bool, err error) {
 	if id == "" || v.state.PassageParents == 0 {
 		return 0, 0, false, nil
 	}
@@ -135,7 +135,7 @@ func (v *View) Run(id string) (first, n uint32, ok bool, err error) {
 }
 
 // checkRun makes sure that a document stored as passages has at least one.
-func (v *View) checkRun(id string, first, n uint32) error {
+func (v *Snapshot) checkRun(id string, first, n uint32) error {
 	it := v.passages.Iterator()
 	it.AdvanceIfNeeded(first)
 	if it.HasNext() {
@@ -148,7 +148,7 @@ func (v *View) checkRun(id string, first, n uint32) error {
 
 // unsealID returns the ordinal of an id; or, if n is above 0, the first of the n ordinals that the
 // passages of the document with this id span.
-func (v *View) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
+func (v *Snapshot) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
 	b, ok := layout.Unseal(id, sealed)
 	if !ok || !layout.ValidID(b) {
 		return 0, 0, v.corrupt(layout.ErrChecksum, "id %q", id)
@@ -158,22 +158,22 @@ func (v *View) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
 }
 
 // hasID tells whether the document table has this id for an ordinal.
-func (v *View) hasID(ordinal uint32, id string) bool {
+func (v *Snapshot) hasID(ordinal uint32, id string) bool {
 	chunk, doc, ok := v.Locate(ordinal)
 	return ok && v.chunks[chunk].Table.HasID(doc, id)
 }
 
 // HasPayload reports whether something was stored beside a document.
-func (v *View) HasPayload(ordinal uint32) bool {
+func (v *Snapshot) HasPayload(ordinal uint32) bool {
 	return v.payloadDocs.Contains(ordinal)
 }
 
 // Payloads is how many live documents have a payload.
-func (v *View) Payloads() uint64 { return v.payloadDocs.GetCardinality() }
+func (v *Snapshot) Payloads() uint64 { return v.payloadDocs.GetCardinality() }
 
 // Payload returns a copy of what was stored beside a live document, nil if
 // nothing was.
-func (v *View) Payload(ordinal uint32) (p []byte, err error) {
+func (v *Snapshot) Payload(ordinal uint32) (p []byte, err error) {
 	if !v.HasPayload(ordinal) {
 		return nil, nil
 	}
@@ -191,11 +191,11 @@ func (v *View) Payload(ordinal uint32) (p []byte, err error) {
 }
 
 // Segments is the number of segments, each with postings of its own.
-func (v *View) Segments() int { return len(v.postings) }
+func (v *Snapshot) Segments() int { return len(v.postings) }
 
 // Postings returns the documents of a segment that have a token with the
 // centroid; nil if there are none.
-func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
+func (v *Snapshot) Postings(segment int, centroid uint32) (PostingList, error) {
 	n := centroid / PostingBlock
 	p := v.postings[segment]
 	sealed := p.blocks[n]

@@ -76,7 +76,7 @@ func TestAsOnWindows(t *testing.T) {
 
 // picture is a view that is held, and what it showed at first.
 type picture struct {
-	v    *View
+	v    *Snapshot
 	text string
 }
 
@@ -125,11 +125,11 @@ func (g *growing) step(rng *rand.Rand) {
 			g.fill = slices.Delete(g.fill, i, i+1)
 		}
 	case 7, 8:
-		var older *View
+		var older *Snapshot
 		if len(g.held) > 0 && rng.IntN(2) == 0 {
 			older = g.held[rng.IntN(len(g.held))].v
 		}
-		v, err := g.f.ViewAfter(context.Background(), older)
+		v, err := g.f.SnapshotAfter(context.Background(), older)
 		require.NoError(t, err)
 		g.maps[v.snapshot.from] = true
 		text, err := contents(v)
@@ -202,9 +202,9 @@ func TestViewsBesideAGrowingFile(t *testing.T) {
 	var readers sync.WaitGroup
 	for i := range 3 {
 		readers.Go(func() {
-			var older *View
+			var older *Snapshot
 			for n := 0; !stop.Load(); n++ {
-				v, err := f.ViewAfter(context.Background(), older)
+				v, err := f.SnapshotAfter(context.Background(), older)
 				if err == nil {
 					_, err = contents(v)
 				}
@@ -302,7 +302,7 @@ func TestRemove(t *testing.T) {
 	asOnWindows(t)
 	path := writeTestIndex(t)
 	f := openWriting(t, path)
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	require.NoError(t, f.Remove())
 	require.NoFileExists(t, path)

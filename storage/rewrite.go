@@ -25,7 +25,7 @@ func (f *File) BeginRewrite() (*Rewrite, error) {
 	if !f.write {
 		return nil, fmt.Errorf("%s: %w", f.path, ErrReadOnly)
 	}
-	v, err := f.View()
+	v, err := f.Snapshot()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (f *File) Replace(fill func(dst *File) error) error {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // loadSegments finds the chunks and postings of the state. Those of segments that an
 // older view has as well, the first ones, are its own: nothing is looked up for them.
-func (v *View) loadSegments(ctx context.Context, chunks, postings *bolt.Bucket, older *View) error {
+func (v *Snapshot) loadSegments(ctx context.Context, chunks, postings *bolt.Bucket, older *Snapshot) error {
 	kept := v.sharedSegments(older)
 	next := uint32(0)
 	if kept > 0 {
@@ -65,7 +65,7 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 	return p
 }
 
-func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err error) {
+func (v *Snapshot) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err error) {
 	if v.handle.partial.isWhole() {
 		askNow(b.Get(layout.KeyDocs))
 	}

@@ -28,7 +28,7 @@ func samePage(b *bolt.Bucket, root uint64) bool { return root != 0 && pageOf(b) 
 
 // sharedSegments takes chunks and postings of the first segments from an older view, as
 // far as they are the same and have pages of their own, and returns how many these are.
-func (v *View) sharedSegments(older *View) (segments int) {
+func (v *Snapshot) sharedSegments(older *Snapshot) (segments int) {
 	if older == nil {
 		return 0
 	}
@@ -52,7 +52,7 @@ func (v *View) sharedSegments(older *View) (segments int) {
 }
 
 // SharedChunks is how many chunks, from the first on, are shared with another view.
-func (v *View) SharedChunks(other *View) int {
+func (v *Snapshot) SharedChunks(other *Snapshot) int {
 	n := min(len(v.chunks), len(other.chunks))
 	for i := range n {
 		if v.chunks[i] != other.chunks[i] {
@@ -64,7 +64,7 @@ func (v *View) SharedChunks(other *View) int {
 
 // CheckNew checks the chunks and postings that are not shared with an older view of
 // the same file, which searches would otherwise do when they first read them.
-func (v *View) CheckNew(older *View) (err error) {
+func (v *Snapshot) CheckNew(older *Snapshot) (err error) {
 	if older.handle != v.handle {
 		return nil
 	}

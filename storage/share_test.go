@@ -16,7 +16,7 @@ import (
 
 // inPlace makes sure that what a view has of its codec, chunks and postings lies where its own
 // transaction finds it, and passes its checksums there.
-func inPlace(v *View) error {
+func inPlace(v *Snapshot) error {
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	chunks := gen.Bucket(layout.BucketChunks)
 	// bbolt may have copied a small bucket.
@@ -63,9 +63,9 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 	path := writeTestIndex(t)
 	f := openWriting(t, path)
 	defer func() { require.NoError(t, f.Close()) }()
-	older, err := f.View()
+	older, err := f.Snapshot()
 	require.NoError(t, err)
-	held, err := f.View()
+	held, err := f.Snapshot()
 	require.NoError(t, err)
 	then, err := contents(held)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 	mappings := 1
 	for i := range rounds {
 		require.NoError(t, appendDocs(f, testDoc{fmt.Sprint("n", i), []uint16{0, 1, uint16(i % 3)}, "p"}))
-		v, err := f.ViewAfter(context.Background(), older)
+		v, err := f.SnapshotAfter(context.Background(), older)
 		require.NoError(t, err)
 		if v.snapshot.from == older.snapshot.from {
 			require.Equal(t, len(older.chunks), v.SharedChunks(older))
@@ -97,7 +97,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 			require.NoError(t, held.Close())
 		}
 		if i%20 == 0 {
-			fresh, err := f.View()
+			fresh, err := f.Snapshot()
 			require.NoError(t, err)
 			require.Zero(t, fresh.SharedChunks(v))
 			want, err := contents(fresh)
@@ -113,7 +113,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 
 	// Nothing has changed but a record beside the generation.
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("x", 1) }))
-	v, err := f.ViewAfter(context.Background(), older)
+	v, err := f.SnapshotAfter(context.Background(), older)
 	require.NoError(t, err)
 	require.Equal(t, len(v.chunks), v.SharedChunks(older))
 	require.Same(t, v.tombstones, older.tombstones)
@@ -147,12 +147,12 @@ func TestNumbersAreGivenOnce(t *testing.T) {
 func TestViewsLookUpWhatHasChanged(t *testing.T) {
 	f := openWriting(t, writeTestIndex(t))
 	defer func() { require.NoError(t, f.Close()) }()
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	var lookups []int64
 	for i := range effort.Cases(60, 300) {
 		require.NoError(t, appendDocs(f, testDoc{fmt.Sprint("n", i), []uint16{0}, "p"}))
-		next, err := f.ViewAfter(context.Background(), v)
+		next, err := f.SnapshotAfter(context.Background(), v)
 		require.NoError(t, err)
 		require.NoError(t, v.Close())
 		v = next
@@ -169,15 +169,15 @@ func TestViewsLookUpWhatHasChanged(t *testing.T) {
 // A view of another file has nothing to share.
 func TestViewAfterAnotherFile(t *testing.T) {
 	var files [2]*File
-	var views [2]*View
+	var views [2]*Snapshot
 	for i := range files {
 		f, err := Open(context.Background(), writeTestIndex(t), Options{})
 		require.NoError(t, err)
 		files[i] = f
-		views[i], err = f.View()
+		views[i], err = f.Snapshot()
 		require.NoError(t, err)
 	}
-	v, err := files[0].ViewAfter(context.Background(), views[1])
+	v, err := files[0].SnapshotAfter(context.Background(), views[1])
 	require.NoError(t, err)
 	require.Zero(t, v.SharedChunks(views[1]))
 	require.NotSame(t, v.codec, views[1].codec)

@@ -24,8 +24,8 @@ import (
 // of the writer's own mapping sees to that, one that reads nothing and does not hold
 // the lock of the mapping.
 
-// snapshot is a read transaction of a view.
-type snapshot struct {
+// readSnapshot is a read transaction of a view.
+type readSnapshot struct {
 	tx    *bolt.Tx
 	guard *bolt.Tx       // keeps the pages, where the writer maps anew; nil elsewhere
 	from  *secondMapping // where tx reads then
@@ -51,13 +51,13 @@ func mappingLock(db *bolt.DB) *sync.RWMutex {
 // snapshotBeside begins a read transaction of the committed state in the second mapping.
 // f.mu is held, and nothing is being committed: so both transactions are of one state,
 // and neither has to wait.
-func (f *File) snapshotBeside(h *handle) (*snapshot, error) {
+func (f *File) snapshotBeside(h *handle) (*readSnapshot, error) {
 	guard, err := h.db.Begin(false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
 	h.mapping.RUnlock()
-	s := &snapshot{guard: guard}
+	s := &readSnapshot{guard: guard}
 	if err = h.mapForReading(guard.Size()); err == nil {
 		s.tx, err = h.readMapping.db.Begin(false)
 	}
@@ -115,7 +115,7 @@ func (m *secondMapping) release() error {
 }
 
 // endSnapshot ends a read transaction of a view.
-func (f *File) endSnapshot(h *handle, s *snapshot) error {
+func (f *File) endSnapshot(h *handle, s *readSnapshot) error {
 	err := s.tx.Rollback()
 	if s.guard == nil {
 		return err

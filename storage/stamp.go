@@ -24,7 +24,7 @@ type Stamp struct {
 // Stamp is that of the view. It is another one after a change of the file that the
 // view does not show; so what was derived from the view may be looked through again
 // in vain, but is never taken for what it is not.
-func (v *View) Stamp() (Stamp, error) {
+func (v *Snapshot) Stamp() (Stamp, error) {
 	info, err := v.handle.file.Stat() // the path may name another file by now
 	if err != nil {
 		return Stamp{}, fmt.Errorf("%s: %w", v.file.path, err)
@@ -42,7 +42,7 @@ const sumsAtOnce = 1024 // payloads, between looks at the context
 // PayloadSums calls fn with the sums of the payloads of live documents in the order of
 // their ordinals, from one on. Documents without payload are left out. Payloads are not
 // read, nor checked, for that; but that each document has its own is.
-func (v *View) PayloadSums(ctx context.Context, from uint32, fn func(ordinal uint32, sum PayloadSum) error) (err error) {
+func (v *Snapshot) PayloadSums(ctx context.Context, from uint32, fn func(ordinal uint32, sum PayloadSum) error) (err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
 		return err
@@ -113,4 +113,4 @@ func (l *lineage) rewritten(to *lineage) {
 
 // Lineage is the same for views that name the same documents by the same
 // ordinals. It means nothing in another process.
-func (v *View) Lineage() uint64 { return v.lineage }
+func (v *Snapshot) Lineage() uint64 { return v.lineage }

@@ -18,18 +18,18 @@ import (
 )
 
 // openView is openViewNow until the test ends.
-func openView(t testing.TB, path string) (*File, *View) {
+func openView(t testing.TB, path string) (*File, *Snapshot) {
 	t.Helper()
 	f, v := openViewNow(t, path)
 	t.Cleanup(func() { require.NoError(t, errors.Join(v.Close(), f.Close())) })
 	return f, v
 }
 
-func openViewNow(t testing.TB, path string) (*File, *View) {
+func openViewNow(t testing.TB, path string) (*File, *Snapshot) {
 	t.Helper()
 	f, err := Open(context.Background(), path, Options{})
 	require.NoError(t, err)
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	return f, v
 }
@@ -111,7 +111,7 @@ func TestOpenErrors(t *testing.T) {
 	fresh := filepath.Join(dir, "fresh.plaid")
 	f, err := Open(context.Background(), fresh, Options{Write: true, Create: true})
 	require.NoError(t, err)
-	_, err = f.View()
+	_, err = f.Snapshot()
 	require.ErrorIs(t, err, ErrUnfinished)
 	require.NoError(t, f.Close())
 	_, err = Open(context.Background(), fresh, Options{})
@@ -180,7 +180,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 		_, err = tx.NewGeneration(h, c, nil)
 		return err
 	}))
-	check := func(v *View) {
+	check := func(v *Snapshot) {
 		s, err := contents(v)
 		require.NoError(t, err)
 		require.Equal(t, before, s)
@@ -188,7 +188,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
-	v, err = f.View()
+	v, err = f.Snapshot()
 	require.NoError(t, err)
 	check(v)
 	require.NoError(t, v.Close())
@@ -217,7 +217,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 func TestViewsKeepTheirPicture(t *testing.T) {
 	path := writeTestIndex(t)
 	f := openWriting(t, path)
-	old, err := f.View()
+	old, err := f.Snapshot()
 	require.NoError(t, err)
 	before, err := contents(old)
 	require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 	}
 	add("delta")
 	require.NoError(t, f.Replace(fillTestIndex)) // another file under the same name
-	now, err := f.View()
+	now, err := f.Snapshot()
 	require.NoError(t, err)
 	s, err := contents(now)
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 	require.ErrorIs(t, f.Replace(func(*File) error { return errors.ErrUnsupported }), errors.ErrUnsupported)
 	require.NoFileExists(t, path+rewriteSuffix)
 	require.NoError(t, f.Close())
-	_, err = f.View()
+	_, err = f.Snapshot()
 	require.ErrorIs(t, err, ErrClosed)
 }
 
@@ -308,7 +308,7 @@ func TestStamps(t *testing.T) {
 	first := stamp()
 	require.Equal(t, first, stamp())
 	f := openWriting(t, path)
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("x", 1) }))
 	older, err := v.Stamp()
@@ -348,7 +348,7 @@ func TestPayloadSums(t *testing.T) {
 		}
 		return putDocs(g, s, docs)
 	}))
-	v, err := f.View()
+	v, err := f.Snapshot()
 	require.NoError(t, err)
 	defer v.Close()
 	got := map[uint32]PayloadSum{}

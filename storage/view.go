@@ -12,14 +12,14 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// View is the index as it was when the view was taken. It is safe for
+// Snapshot is the index as it was when the view was taken. It is safe for
 // concurrent use until Close.
-type View struct {
+type Snapshot struct {
 	file       *File
 	handle     *handle
 	tx         *bolt.Tx
-	snapshot   *snapshot // of tx
-	shared     bool      // the transaction is the handle's
+	snapshot   *readSnapshot // of tx
+	shared     bool          // the transaction is the handle's
 	closed     atomic.Bool
 	generation uint64
 	lineage    uint64
@@ -65,22 +65,22 @@ type chunkView struct {
 	checked *checkedParts
 }
 
-// View takes a picture of the committed index: after a change that ended in
+// Snapshot takes a picture of the committed index: after a change that ended in
 // [ErrOutcomeUnknown], of what was committed before it.
 //
 // Errors: [ErrUnfinished], [ErrCorrupt], [ErrClosed].
-func (f *File) View() (*View, error) { return f.ViewAfter(context.Background(), nil) }
+func (f *File) Snapshot() (*Snapshot, error) { return f.SnapshotAfter(context.Background(), nil) }
 
-// ViewAfter is View for who has an older view, which stays open meanwhile: what has
+// SnapshotAfter is View for who has an older view, which stays open meanwhile: what has
 // not changed since is shared with it instead of being read and checked again. Either
 // may be closed first. Of another file, or nil, there is nothing to share. Reading
 // the document tables ends with ctx.
-func (f *File) ViewAfter(ctx context.Context, older *View) (v *View, err error) {
+func (f *File) SnapshotAfter(ctx context.Context, older *Snapshot) (v *Snapshot, err error) {
 	h, err := f.acquire()
 	if err != nil {
 		return nil, err
 	}
-	v = &View{file: f, handle: h}
+	v = &Snapshot{file: f, handle: h}
 	defer func() {
 		if err != nil {
 			_ = v.Close()
@@ -105,7 +105,7 @@ func (f *File) ViewAfter(ctx context.Context, older *View) (v *View, err error) 
 }
 
 // Close lets go of the view. It may be called more than once.
-func (v *View) Close() error {
+func (v *Snapshot) Close() error {
 	if v.closed.Swap(true) {
 		return nil
 	}
@@ -119,11 +119,11 @@ func (v *View) Close() error {
 	return err
 }
 
-func (v *View) corrupt(err error, format string, args ...any) error {
+func (v *Snapshot) corrupt(err error, format string, args ...any) error {
 	return corrupt(v.file.path, err, format, args...)
 }
 
-func (v *View) load(ctx context.Context, older *View) error {
+func (v *Snapshot) load(ctx context.Context, older *Snapshot) error {
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	if gen == nil {
 		return v.corrupt(nil, "generation %d is missing", v.generation)
@@ -166,7 +166,7 @@ func (v *View) load(ctx context.Context, older *View) error {
 	return nil
 }
 
-func (v *View) loadHeader(gen *bolt.Bucket) error {
+func (v *Snapshot) loadHeader(gen *bolt.Bucket) error {
 	err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header)
 	if err == nil {
 		err = v.header.Validate()
@@ -179,7 +179,7 @@ func (v *View) loadHeader(gen *bolt.Bucket) error {
 
 // checkNames looks for names in a generation that nobody gave: what had them is not to
 // be taken for something that was never there. A later program may have given some.
-func (v *View) checkNames(gen *bolt.Bucket) error {
+func (v *Snapshot) checkNames(gen *bolt.Bucket) error {
 	if v.versions.feature > FeatureVersion {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (v *View) checkNames(gen *bolt.Bucket) error {
 	})
 }
 
-func (v *View) loadCodec(b *bolt.Bucket, older *View) (err error) {
+func (v *Snapshot) loadCodec(b *bolt.Bucket, older *Snapshot) (err error) {
 	if older != nil && samePage(b, older.codec.root) {
 		v.codec = older.codec
 		return nil

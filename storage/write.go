@@ -379,7 +379,7 @@ func (tx *Tx) putRecord(key []byte, v any) error {
 }
 
 // Note reads what PutNote stored; ok is false if there is nothing.
-func (v *View) Note(name string, dst any) (ok bool, err error) {
+func (v *Snapshot) Note(name string, dst any) (ok bool, err error) {
 	defer Guard(v.file.path, &err)()
 	return readRecord(v.tx, layout.NoteKey(name), v.file.path, "note "+name, dst)
 }

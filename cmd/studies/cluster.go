@@ -154,7 +154,7 @@ func (o *clusterOptions) changes(ctx context.Context) {
 	defer nodes.close()
 	folder := must(store.Open(ctx, filepath.Join(o.dir, "plain"), &store.Options{}))
 	defer folder.Close(context.WithoutCancel(ctx))
-	for i, sets := range [][]collection.Set{{folder.Set()}, nodes.sets()} {
+	for i, sets := range [][]collection.Catalog{{folder.Set()}, nodes.sets()} {
 		kind := []string{"a folder of files, on this disk", "4 shards × 2 on 4 nodes"}[i]
 		name := fmt.Sprintf("changes-%x", time.Now().UnixNano())
 		must(sets[0].Declare(ctx, name, collection.Config{}))
@@ -165,7 +165,7 @@ func (o *clusterOptions) changes(ctx context.Context) {
 		for _, n := range o.writers {
 			before := o.store.puts.Load()
 			t := o.timed(ctx, n, func(i int) error {
-				docs := []collection.Document{o.document(uint64(i), 4)}
+				docs := []collection.DocumentInput{o.document(uint64(i), 4)}
 				_, err := all[i%len(all)].Update(ctx, docs, collection.UpdateOptions{Replace: true})
 				return err
 			})
@@ -207,7 +207,7 @@ func (o *clusterOptions) search(ctx context.Context) {
 // searching puts one search.
 func (o *clusterOptions) searching(ctx context.Context, c collection.Collection, mode search.Mode) func(i int) error {
 	return func(i int) error {
-		v, err := c.View(ctx)
+		v, err := c.Snapshot(ctx)
 		if err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (o *clusterOptions) idle(ctx context.Context) {
 	const each = 16
 	nodes := o.nodes(ctx, "idle", 8, each, 2)
 	defer nodes.close()
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 4 * each {
 		docs = append(docs, o.document(uint64(i), 1))
 	}

@@ -78,7 +78,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *studyNodes) sets() (all []collection.Set) {
+func (s *studyNodes) sets() (all []collection.Catalog) {
 	for _, n := range s.all {
 		all = append(all, n.Cluster)
 	}
@@ -109,7 +109,7 @@ func (s *studyNodes) close() {
 }
 
 // handle is that of a collection in a set, as soon as it is known there.
-func handle(ctx context.Context, set collection.Set, name string) (c collection.Collection) {
+func handle(ctx context.Context, set collection.Catalog, name string) (c collection.Collection) {
 	await(ctx, func() bool {
 		found, err := set.Get(name)
 		if !errors.Is(err, collection.ErrUnknown) {
@@ -202,7 +202,7 @@ func (d *drawn) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docume
 }
 
 // document is the n-th of all documents, which is always the same.
-func (o *clusterOptions) document(n uint64, tokens int) collection.Document {
+func (o *clusterOptions) document(n uint64, tokens int) collection.DocumentInput {
 	r := rand.New(rand.NewPCG(n, 7))
 	v := make([]float32, 0, tokens*o.dim)
 	topic := make([]float64, o.dim)
@@ -218,5 +218,5 @@ func (o *clusterOptions) document(n uint64, tokens int) collection.Document {
 		}
 	}
 	metadata := fmt.Appendf(nil, `{"n":%d}`, n%1000)
-	return collection.Document{ID: fmt.Sprintf("d%d", n), Vectors: v, Dim: o.dim, Metadata: metadata}
+	return collection.DocumentInput{ID: fmt.Sprintf("d%d", n), Vectors: v, Dim: o.dim, Metadata: metadata}
 }

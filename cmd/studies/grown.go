@@ -101,7 +101,7 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 }
 
 // grow makes a collection of documents that come in batches.
-func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.Document,
+func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.DocumentInput,
 	until int64, batch int) (err error) {
 	s, err := store.Open(ctx, dir, &store.Options{Growth: collection.Growth{Until: until, Factor: o.factor}})
 	if err != nil {

@@ -189,7 +189,7 @@ func (b *loadBench) level(ctx context.Context, n, rounds int, writing bool) (row
 }
 
 func (b *loadBench) askEngine(ctx context.Context, i int) string {
-	v, err := b.service.collection.View(ctx)
+	v, err := b.service.collection.Snapshot(ctx)
 	if err != nil {
 		return err.Error()
 	}

@@ -171,13 +171,13 @@ func settled(ctx context.Context, c *store.Collection) error {
 }
 
 // readDocuments reads what is for a collection, which takes no empty documents.
-func readDocuments(ctx context.Context, src vectors.Source) (docs []collection.Document, err error) {
+func readDocuments(ctx context.Context, src vectors.Source) (docs []collection.DocumentInput, err error) {
 	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err != nil {
 			return nil, err
 		}
 		if len(d.Tokens) > 0 {
-			docs = append(docs, collection.Document{ID: d.ID, Dim: src.Dim(), Vectors: slices.Clone(d.Tokens)})
+			docs = append(docs, collection.DocumentInput{ID: d.ID, Dim: src.Dim(), Vectors: slices.Clone(d.Tokens)})
 		}
 	}
 	return docs, nil

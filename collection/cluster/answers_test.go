@@ -55,7 +55,7 @@ func TestAnswerToChangeOfAnotherForm(t *testing.T) {
 // Documents that are said to be in a shard that there is not are an error.
 func TestPlacesInNoShard(t *testing.T) {
 	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"docs":20,"places":[{"Part":7,"Ordinal":1}]}]}`)
-	v, err := wiki.View(t.Context())
+	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	_, err = v.Search(t.Context(), []search.Query{{Vectors: testDocs(0, 1, testDim)[0].Vectors}},
 		search.Options{Feedback: &search.Feedback{Like: []string{"d1"}}})
@@ -65,7 +65,7 @@ func TestPlacesInNoShard(t *testing.T) {
 // A shard without documents has no counts and no sums.
 func TestFiguresOfNoDocuments(t *testing.T) {
 	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"counts":[1,2,3],"sums":"AAAAAAAAAAAAAAAAAAAAAA=="}]}`)
-	v, err := wiki.View(t.Context())
+	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	e := &evidence{v: v.(*view), good: []search.Place{{}}}
 	e.v.dim = 1

@@ -83,7 +83,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	text := fmt.Sprintf("%v: %d of %d shards of %q do not answer", collection.ErrUnreachable,
-		len(e.Coverage.Missing), e.Coverage.Parts, e.Name)
+		len(e.Coverage.Missing), e.Coverage.Shards, e.Name)
 	for i, m := range e.Coverage.Missing {
 		if i == 3 {
 			return text + ", and others"
@@ -193,7 +193,7 @@ func all[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whic
 
 // coverage lists the shards that an answer is made of. Those that are not wanted would add nothing.
 func coverage[T any](s *shards, m *Map, wanted []int, found map[int]*T, missing map[int]error) search.Coverage {
-	c := search.Coverage{Parts: m.Shards}
+	c := search.Coverage{Shards: m.Shards}
 	for shard := range m.Shards {
 		docs := s.docs(shard)
 		if c.Of += docs; found[shard] != nil || !slices.Contains(wanted, shard) {
@@ -205,8 +205,8 @@ func coverage[T any](s *shards, m *Map, wanted []int, found map[int]*T, missing 
 	return c
 }
 
-func missingPart(shard int, docs int64, why error) search.MissingPart {
-	p := search.MissingPart{Part: shard, Name: fmt.Sprintf("shard %d", shard), Docs: docs, Reason: "no answer in time"}
+func missingPart(shard int, docs int64, why error) search.MissingShard {
+	p := search.MissingShard{Shard: shard, Name: fmt.Sprintf("shard %d", shard), Docs: docs, Reason: "no answer in time"}
 	if why != nil {
 		p.Reason = why.Error()
 	}
@@ -223,7 +223,7 @@ func (s *shards) unanswered(ctx context.Context, c search.Coverage, missing map[
 	}
 	e := &MissingError{Name: s.name, Coverage: c}
 	for _, p := range c.Missing {
-		if err := missing[p.Part]; isAny(err, collection.ErrDamaged, collection.ErrUnknown) {
+		if err := missing[p.Shard]; isAny(err, collection.ErrDamaged, collection.ErrUnknown) {
 			e.is = append(e.is, err)
 		}
 	}

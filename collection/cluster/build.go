@@ -198,7 +198,7 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	}
 	for ordinal := range snap.State().Docs {
 		if snap.Live(ordinal) {
-			parts[index.Place(whole(snap.ID(ordinal)), len(parts))].Add(ordinal)
+			parts[index.HashShard(whole(snap.ID(ordinal)), len(parts))].Add(ordinal)
 		}
 	}
 	part := filepath.Join(dir, "part.plaid")

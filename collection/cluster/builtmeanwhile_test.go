@@ -60,7 +60,7 @@ func changesDuringBuild(t *testing.T, dim int) {
 	}
 	read := func() map[string]bool {
 		got := map[string]bool{}
-		v, err := wiki.View(t.Context())
+		v, err := wiki.Snapshot(t.Context())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, v.Close()) }()
 		for d, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true}) {
@@ -94,7 +94,7 @@ func TestUnnamedDocumentDuringBuild(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.learn("wiki", m, nil))
 	await(t, "the added document is there, and all that were built", func() bool {
-		v, err := wiki.View(t.Context())
+		v, err := wiki.Snapshot(t.Context())
 		if err != nil {
 			return false
 		}
@@ -123,7 +123,7 @@ func TestReadDuringBuild(t *testing.T) {
 	require.NoError(t, err)
 	n := 0
 	o := collection.ReadOptions{Metadata: true}
-	err = wiki.documents(t.Context(), collection.Selection{}, o, func(d collection.Stored) bool {
+	err = wiki.documents(t.Context(), collection.Selection{}, o, func(d collection.StoredDocument) bool {
 		require.Equal(t, fmt.Sprint("d", n), d.ID)
 		if n++; n == 1 {
 			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, 16)))
@@ -142,7 +142,7 @@ func TestReadDuringBuild(t *testing.T) {
 // others in what is built; a passage that is deleted is deleted alone.
 func TestPassagesDuringBuild(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
-	passages := func(from int, of string, n int) []collection.Document {
+	passages := func(from int, of string, n int) []collection.DocumentInput {
 		docs := testDocs(from, n, 16)
 		for i := range docs {
 			p := &vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
@@ -171,7 +171,7 @@ func TestPassagesDuringBuild(t *testing.T) {
 	require.NoError(t, err)
 	await(t, "what was built is read", func() bool { return numbersOf(t, wiki).Documents > 50 })
 	got := map[string]bool{}
-	v, err := wiki.View(t.Context())
+	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, v.Close()) }()
 	for d, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true}) {

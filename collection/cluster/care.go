@@ -124,7 +124,7 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 		if err := replica.Poll(ctx); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
-		v, _, err := replica.View(ctx, 0)
+		v, _, err := replica.Snapshot(ctx, 0)
 		if errors.Is(err, collection.ErrEmpty) {
 			continue
 		}

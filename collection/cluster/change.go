@@ -30,7 +30,7 @@ type changeAsk struct {
 
 // askedDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type askedDocument struct {
-	collection.Document
+	collection.DocumentInput
 	Metadata []byte `json:",omitzero"`
 	Vectors  floats `json:",omitzero"`
 }
@@ -42,11 +42,11 @@ type changed struct {
 	Affected index.Affected     `json:"affected,omitzero"`
 }
 
-func (in *changeAsk) documents() []collection.Document {
-	docs := make([]collection.Document, len(in.Documents))
+func (in *changeAsk) documents() []collection.DocumentInput {
+	docs := make([]collection.DocumentInput, len(in.Documents))
 	for i := range docs {
 		d := &in.Documents[i]
-		docs[i] = d.Document
+		docs[i] = d.DocumentInput
 		docs[i].Metadata, docs[i].Vectors = d.Metadata, d.Vectors
 	}
 	return docs
@@ -172,7 +172,7 @@ func failed(errs map[int]error) (first error) {
 // Update implements [collection.Collection]. What can be wrong with documents is found before any of them is
 // sent, as far as that can be known; a shard makes its part as a whole or not at all. A change that some
 // shards have made and others have not is a [*collection.PartlyError].
-func (s *shards) Update(ctx context.Context, given []collection.Document,
+func (s *shards) Update(ctx context.Context, given []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
 	if err := o.Model.Validate(); err != nil {
 		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
@@ -224,8 +224,8 @@ func (s *shards) Update(ctx context.Context, given []collection.Document,
 }
 
 // begun checks documents, and makes sure that the collection has a generation that takes them.
-func (s *shards) begun(ctx context.Context, given []collection.Document, o collection.UpdateOptions) (*Map,
-	[]collection.Document, error) {
+func (s *shards) begun(ctx context.Context, given []collection.DocumentInput, o collection.UpdateOptions) (*Map,
+	[]collection.DocumentInput, error) {
 	m, err := s.current(ctx)
 	for range 8 {
 		if err != nil {
@@ -260,7 +260,7 @@ func (s *shards) begun(ctx context.Context, given []collection.Document, o colle
 }
 
 // apart takes documents apart by shard, with their places in the request. Documents without an id get a random one.
-func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOptions) (parts map[int]*changeAsk,
+func (s *shards) apart(m *Map, docs []collection.DocumentInput, o collection.UpdateOptions) (parts map[int]*changeAsk,
 	places map[int][]int, err error) {
 	parts, places = map[int]*changeAsk{}, map[int][]int{}
 	for i := range docs {

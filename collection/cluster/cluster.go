@@ -64,7 +64,7 @@ func (c *Config) complete() (err error) {
 	return err
 }
 
-// Cluster is the collections of a store, as a node or a client sees them. It is a [collection.Set].
+// Cluster is the collections of a store, as a node or a client sees them. It is a [collection.Catalog].
 type Cluster struct {
 	c    Config
 	log  *slog.Logger

@@ -250,8 +250,8 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	return st, nil
 }
 
-// View implements [collection.Collection].
-func (s *shards) View(ctx context.Context) (collection.View, error) {
+// Snapshot implements [collection.Collection].
+func (s *shards) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 	m, err := s.filled(ctx)
 	if err != nil {
 		return nil, err

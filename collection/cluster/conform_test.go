@@ -27,14 +27,14 @@ import (
 // inTurn is the collections of a cluster: each change goes through the next node, and is read there when all
 // replicas have it.
 type inTurn struct {
-	collection.Set
+	collection.Catalog
 	nodes []*clustertest.Node
 	last  *atomic.Int64
 }
 
-func (s *inTurn) now() collection.Set  { return s.nodes[int(s.last.Load())%len(s.nodes)].Cluster }
-func (s *inTurn) next() collection.Set { s.last.Add(1); return s.now() }
-func (s *inTurn) Names() []string      { return s.now().Names() }
+func (s *inTurn) now() collection.Catalog  { return s.nodes[int(s.last.Load())%len(s.nodes)].Cluster }
+func (s *inTurn) next() collection.Catalog { s.last.Add(1); return s.now() }
+func (s *inTurn) Names() []string          { return s.now().Names() }
 
 func (s *inTurn) Get(name string) (collection.Collection, error) {
 	if _, err := s.now().Get(name); err != nil {
@@ -68,7 +68,7 @@ type oneInTurn struct {
 }
 
 // of is the collection at a node, which may have to read its map from the store.
-func (c *oneInTurn) of(set collection.Set) collection.Collection {
+func (c *oneInTurn) of(set collection.Catalog) collection.Collection {
 	one, err := set.Get(c.name)
 	if err != nil {
 		panic(fmt.Sprintf("%s is not known at another node: %v", c.name, err))
@@ -92,9 +92,9 @@ func (c *oneInTurn) Stats(ctx context.Context) (collection.Stats, error) {
 	return c.now().Stats(ctx)
 }
 
-func (c *oneInTurn) View(ctx context.Context) (collection.View, error) {
+func (c *oneInTurn) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 	c.settle(ctx)
-	return c.now().View(ctx)
+	return c.now().Snapshot(ctx)
 }
 
 // settle waits until no replica is behind: changes of other shards were made through other nodes.
@@ -114,7 +114,7 @@ func (c *oneInTurn) settle(ctx context.Context) {
 	}
 }
 
-func (c *oneInTurn) Update(ctx context.Context, docs []collection.Document,
+func (c *oneInTurn) Update(ctx context.Context, docs []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
 	return c.next().Update(ctx, docs, o)
 }

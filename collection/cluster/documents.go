@@ -43,7 +43,7 @@ func split(s *collection.Selection, shards int) *parts {
 		}
 	}
 	for i, id := range s.IDs {
-		l := list(index.Place(whole(id), shards), i)
+		l := list(index.HashShard(whole(id), shards), i)
 		l.IDs = append(l.IDs, id)
 	}
 	return p
@@ -172,15 +172,15 @@ type documentsFound struct {
 
 // foundDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type foundDocument struct {
-	collection.Stored
+	collection.StoredDocument
 	Metadata []byte `json:",omitzero"`
 	Vectors  floats `json:",omitzero"`
 	At       int    // place in the list of the shard
 }
 
-func (d *foundDocument) stored() collection.Stored {
-	d.Stored.Metadata, d.Stored.Vectors = d.Metadata, d.Vectors
-	return d.Stored
+func (d *foundDocument) stored() collection.StoredDocument {
+	d.StoredDocument.Metadata, d.StoredDocument.Vectors = d.Metadata, d.Vectors
+	return d.StoredDocument
 }
 
 // doDocuments reads documents of shards.
@@ -241,12 +241,12 @@ func some(s *collection.Selection, i, j int) collection.Selection {
 // documents gives documents until give returns false. Those of a list are in its order, others in the order
 // of their numbers. Those of a shard that come in one answer are of one state of it.
 func (s *shards) documents(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
-	give func(collection.Stored) bool) error {
+	give func(collection.StoredDocument) bool) error {
 	if err := sel.Check(); err != nil {
 		return err
 	}
 	n, limit := 0, o.Limit
-	limited := func(d collection.Stored) bool {
+	limited := func(d collection.StoredDocument) bool {
 		n++
 		return give(d) && n != limit
 	}
@@ -274,7 +274,7 @@ type reading struct {
 	*shards
 	o    collection.ReadOptions
 	m    *Map // of the first list; nil before it was read
-	give func(collection.Stored) bool
+	give func(collection.StoredDocument) bool
 }
 
 // inBlocks reads the documents of a list, some entries at a time.
@@ -296,7 +296,7 @@ func (r *reading) block(ctx context.Context, sel collection.Selection) (goOn boo
 		return false, fmt.Errorf("%q: %w", r.name, errRebuilt)
 	}
 	n, places := listed(&sel), split(&sel, m.Shards).places
-	found := make([][]collection.Stored, n)
+	found := make([][]collection.StoredDocument, n)
 	for shard, page := range pages {
 		if page.More && n > 1 {
 			return r.inBlocks(ctx, sel, (n+1)/2)
@@ -327,14 +327,14 @@ func (r *reading) passages(ctx context.Context, sel collection.Selection) (goOn 
 		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
 	}
 	numbers, read := []uint64{}, 0
-	bare := &reading{r.shards, collection.ReadOptions{}, r.m, func(d collection.Stored) bool {
+	bare := &reading{r.shards, collection.ReadOptions{}, r.m, func(d collection.StoredDocument) bool {
 		numbers = append(numbers, d.Number)
 		return true
 	}}
 	if _, err = bare.block(ctx, sel); err != nil {
 		return false, err
 	}
-	whole := &reading{r.shards, r.o, r.m, func(d collection.Stored) bool {
+	whole := &reading{r.shards, r.o, r.m, func(d collection.StoredDocument) bool {
 		read++
 		return r.give(d)
 	}}
@@ -347,7 +347,7 @@ func (r *reading) passages(ctx context.Context, sel collection.Selection) (goOn 
 
 // inOrder reads the documents that a condition is true of; nil: all.
 func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
-	give func(collection.Stored) bool) error {
+	give func(collection.StoredDocument) bool) error {
 	if err := checkWhere(sel.Where); err != nil {
 		return err
 	}
@@ -386,12 +386,12 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 	return nil
 }
 
-// Documents implements [collection.View].
+// Documents implements [collection.Snapshot].
 func (v *view) Documents(ctx context.Context, s collection.Selection,
-	o collection.ReadOptions) iter.Seq2[collection.Stored, error] {
-	return func(yield func(collection.Stored, error) bool) {
+	o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
+	return func(yield func(collection.StoredDocument, error) bool) {
 		stopped := false
-		err := v.s.documents(ctx, s, o, func(d collection.Stored) bool {
+		err := v.s.documents(ctx, s, o, func(d collection.StoredDocument) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -402,7 +402,7 @@ func (v *view) Documents(ctx context.Context, s collection.Selection,
 			err = ctx.Err()
 		}
 		if err != nil && !stopped {
-			yield(collection.Stored{}, err)
+			yield(collection.StoredDocument{}, err)
 		}
 	}
 }
@@ -423,7 +423,7 @@ func (s *shards) withPayloads(ctx context.Context, m *Map, wanted bool, rankings
 	}
 	if len(lacking) > 0 {
 		err := s.documents(ctx, collection.Selection{Numbers: sorted(lacking)}, collection.ReadOptions{Metadata: true},
-			func(d collection.Stored) bool {
+			func(d collection.StoredDocument) bool {
 				read[d.Number] = d.Metadata
 				return true
 			})

@@ -23,7 +23,7 @@ import (
 // fill adds n documents called by a prefix, and returns their ids.
 func fill(t testing.TB, c collection.Collection, prefix string, n int) (names []string) {
 	t.Helper()
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range n {
 		id := fmt.Sprintf("%s%03d", prefix, i)
 		names = append(names, id)
@@ -145,7 +145,7 @@ func TestSearchesGoOn(t *testing.T) {
 	}
 	look := func() {
 		t.Helper()
-		v, err := ix.View(t.Context())
+		v, err := ix.Snapshot(t.Context())
 		require.NoError(t, err)
 		defer v.Close()
 		r, err := v.Search(t.Context(), []search.Query{{Vectors: flat("a1 b2"), Dim: dim}},
@@ -178,7 +178,7 @@ func TestSearchesGoOn(t *testing.T) {
 	change := func() error {
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		_, err := ix.Update(ctx, []collection.Document{document("new", "new", "")},
+		_, err := ix.Update(ctx, []collection.DocumentInput{document("new", "new", "")},
 			collection.UpdateOptions{Replace: true})
 		return err
 	}
@@ -236,7 +236,7 @@ func TestForkIsAnError(t *testing.T) {
 	c.Await(func() bool { return strings.Contains(fmt.Sprint(n.Status(t.Context()).Faults), log[2]) })
 	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer stop()
-	v, err := c.Get(n, "wiki").View(ctx)
+	v, err := c.Get(n, "wiki").Snapshot(ctx)
 	if err == nil { // a view may be taken before it is looked at
 		_, err = v.Describe(ctx)
 		_ = v.Close()
@@ -255,7 +255,7 @@ func TestChangesGoOn(t *testing.T) {
 		front := c.Get(c.Node(map[string]string{"n0": "n1", "n1": "n2", "n2": "n0"}[name]), "wiki")
 		c.Node(name).Hang()
 		ctx, stop := context.WithTimeout(t.Context(), 8*time.Second) // less than a node has to answer
-		_, err := front.Update(ctx, []collection.Document{document("to-"+name, "text", "")},
+		_, err := front.Update(ctx, []collection.DocumentInput{document("to-"+name, "text", "")},
 			collection.UpdateOptions{Replace: true})
 		stop()
 		c.Node(name).Resume()
@@ -276,7 +276,7 @@ func TestPartialAnswers(t *testing.T) {
 	})})
 	awaitIDs(t, c, c.Node("n2"), "wiki", fill(t, c.Node("n0").Declared(t, "wiki", collection.Config{}), "d", 60))
 	look := func(name string) (r search.Result, err error) {
-		v, err := c.Get(c.Node(name), "wiki").View(t.Context())
+		v, err := c.Get(c.Node(name), "wiki").Snapshot(t.Context())
 		require.NoError(t, err)
 		defer v.Close()
 		all, err := v.Search(t.Context(), []search.Query{{Vectors: flat("a1 b2"), Dim: dim}},

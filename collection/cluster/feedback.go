@@ -51,7 +51,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 		// Those that were deleted since they were found count no more.
 		var live []uint32
 		for _, p := range in.Documents {
-			if p.Part == shard && p.Ordinal < snap.State().Docs && snap.Live(p.Ordinal) {
+			if p.Shard == shard && p.Ordinal < snap.State().Docs && snap.Live(p.Ordinal) {
 				live = append(live, p.Ordinal)
 			}
 		}
@@ -65,7 +65,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 			filled, _ := snap.LiveSet() // without those that have no tokens, which nothing finds
 			for it := meant.Iterator(); it.HasNext(); {
 				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
-					out.Places = append(out.Places, search.Place{Part: shard, Ordinal: o})
+					out.Places = append(out.Places, search.Place{Shard: shard, Ordinal: o})
 				}
 			}
 			out.Missing = missing
@@ -194,7 +194,7 @@ func (e *evidence) ofSide(ctx context.Context, bad bool, in evidenceAsk) (map[in
 	in.Documents = side
 	shards := map[int]bool{}
 	for _, p := range side {
-		shards[p.Part] = true
+		shards[p.Shard] = true
 	}
 	return e.ask(ctx, func(*Map) []int { return sorted(shards) }, in)
 }
@@ -218,8 +218,8 @@ func (e *evidence) named(ctx context.Context, what string, ids []string) (places
 			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, f.Missing[0])
 		}
 		for _, p := range f.Places {
-			if p.Part != shard {
-				return nil, fmt.Errorf("shard %d: %w: a document of shard %d", shard, errMessage, p.Part)
+			if p.Shard != shard {
+				return nil, fmt.Errorf("shard %d: %w: a document of shard %d", shard, errMessage, p.Shard)
 			}
 			places = append(places, p)
 		}

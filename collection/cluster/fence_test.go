@@ -41,7 +41,7 @@ func hang(s *memory.Store) (away *atomic.Bool, logs *atomic.Int64) {
 // store1 adds or replaces a document.
 func store1(t *testing.T, ctx context.Context, c collection.Collection, id string) error {
 	t.Helper()
-	docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+	docs := []collection.DocumentInput{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
 	_, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true})
 	return err
 }
@@ -143,7 +143,7 @@ func TestEmptyIsLookedAt(t *testing.T) {
 	there, err := node.Get("wiki")
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), there, "one"))
-	v, err := wiki.View(t.Context())
+	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, v.Close())
 	require.EqualValues(t, 1, numbersOf(t, wiki).Documents)

@@ -28,11 +28,11 @@ import (
 const testDim = 16
 
 // randomDocs have some words and numbers as metadata; some are passages.
-func randomDocs(n int, seed uint64) (docs []collection.Document) {
+func randomDocs(n int, seed uint64) (docs []collection.DocumentInput) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	words := strings.Fields("ant bee cat dog eel fox gnu hen <b>&c \"q\"")
 	for i := range n {
-		d := collection.Document{ID: fmt.Sprintf("d%d", i), Dim: testDim}
+		d := collection.DocumentInput{ID: fmt.Sprintf("d%d", i), Dim: testDim}
 		for range testDim * (1 + rng.IntN(6)) {
 			d.Vectors = append(d.Vectors, float32(rng.NormFloat64()))
 		}
@@ -47,20 +47,20 @@ func randomDocs(n int, seed uint64) (docs []collection.Document) {
 		d.Metadata = fmt.Appendf(nil, `{"text": %q,  "n":%d%s}`, text, i%7, passage)
 		docs = append(docs, d)
 	}
-	slices.SortStableFunc(docs, func(a, b collection.Document) int { // passages of one are in a row
-		of := func(d *collection.Document) string { id, _, _ := strings.Cut(d.ID, "#"); return id }
+	slices.SortStableFunc(docs, func(a, b collection.DocumentInput) int { // passages of one are in a row
+		of := func(d *collection.DocumentInput) string { id, _, _ := strings.Cut(d.ID, "#"); return id }
 		return strings.Compare(of(&a), of(&b))
 	})
 	return docs
 }
 
 // folderAndCluster puts the same documents into a folder and into a collection over nodes.
-func folderAndCluster(t *testing.T, nodes, shards int, docs []collection.Document) (
+func folderAndCluster(t *testing.T, nodes, shards int, docs []collection.DocumentInput) (
 	single, many collection.Collection) {
 	folder, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Close(context.Background())) })
-	for _, set := range []collection.Set{folder.Set(), startNodes(t, nodes, shards, nil)[nodes-1]} {
+	for _, set := range []collection.Catalog{folder.Set(), startNodes(t, nodes, shards, nil)[nodes-1]} {
 		c, err := set.Declare(t.Context(), "notes", collection.Config{})
 		require.NoError(t, err)
 		single, many = many, c
@@ -80,19 +80,19 @@ func TestSearchAsOneIndex(t *testing.T) {
 	t.Parallel()
 	docs := randomDocs(240, 7)
 	single, many := folderAndCluster(t, 3, 4, docs)
-	a, err := single.View(t.Context())
+	a, err := single.Snapshot(t.Context())
 	require.NoError(t, err)
 	defer a.Close()
-	b, err := many.View(t.Context())
+	b, err := many.Snapshot(t.Context())
 	require.NoError(t, err)
-	numbers := func(v collection.View, ids ...string) (n []uint64) {
+	numbers := func(v collection.Snapshot, ids ...string) (n []uint64) {
 		for d, err := range v.Documents(t.Context(), collection.Selection{IDs: ids}, collection.ReadOptions{}) {
 			require.NoError(t, err)
 			n = append(n, d.Number)
 		}
 		return n
 	}
-	shown := func(v collection.View, hits []search.Hit) (out []string) {
+	shown := func(v collection.Snapshot, hits []search.Hit) (out []string) {
 		for i := range hits {
 			h := &hits[i]
 			text := fmt.Sprintf("%s %.4f", h.ID, h.Score)
@@ -115,7 +115,7 @@ func TestSearchAsOneIndex(t *testing.T) {
 	queries := randomDocs(3, 99)
 	for name, c := range map[string]struct {
 		o      search.Options
-		chosen func(v collection.View) collection.Selection
+		chosen func(v collection.Snapshot) collection.Selection
 	}{
 		"all":        {o: search.Options{K: 20}},
 		"exhaustive": {o: search.Options{K: 300, Mode: search.Exhaustive}},
@@ -125,13 +125,13 @@ func TestSearchAsOneIndex(t *testing.T) {
 		"candidates": {o: search.Options{
 			K: 9, Mode: search.Candidates, Candidates: []string{"d1", "long2", "nobody"}, AllowMissing: true,
 		}},
-		"a condition": {search.Options{K: 20}, func(collection.View) collection.Selection {
+		"a condition": {search.Options{K: 20}, func(collection.Snapshot) collection.Selection {
 			return collection.Selection{Where: where}
 		}},
-		"ids and a condition": {search.Options{K: 20}, func(collection.View) collection.Selection {
+		"ids and a condition": {search.Options{K: 20}, func(collection.Snapshot) collection.Selection {
 			return collection.Selection{Where: where, IDs: []string{"d1", "d2", "d4", "d5", "long1", "long3", "d200"}}
 		}},
-		"numbers": {search.Options{K: 20}, func(v collection.View) collection.Selection {
+		"numbers": {search.Options{K: 20}, func(v collection.Snapshot) collection.Selection {
 			ids := []string{"d4", "d77", "long4", "d8"}
 			return collection.Selection{Numbers: numbers(v, "d1", "d4", "d77", "long4"), IDs: ids}
 		}},
@@ -141,7 +141,7 @@ func TestSearchAsOneIndex(t *testing.T) {
 	} {
 		for i := range queries {
 			var results [2][]string
-			for side, v := range []collection.View{a, b} {
+			for side, v := range []collection.Snapshot{a, b} {
 				o := c.o
 				o.Payload = true
 				if c.chosen != nil {
@@ -164,7 +164,7 @@ func TestSearchAsOneIndex(t *testing.T) {
 		{Text: "dog", K: 10, Passages: 2, Payload: true}, {Text: "eel", K: 300},
 	} {
 		var scores [2][]string
-		for side, v := range []collection.View{a, b} {
+		for side, v := range []collection.Snapshot{a, b} {
 			hits, err := v.(collection.Keywords).SearchKeywords(t.Context(), q)
 			require.NoError(t, err)
 			for i := range hits {
@@ -174,7 +174,7 @@ func TestSearchAsOneIndex(t *testing.T) {
 		require.NotEmpty(t, scores[0])
 		require.Equal(t, scores[0], scores[1], q.Text)
 	}
-	contents := func(v collection.View, s collection.Selection) map[string]string {
+	contents := func(v collection.Snapshot, s collection.Selection) map[string]string {
 		all := map[string]string{}
 		for d, err := range v.Documents(t.Context(), s, collection.ReadOptions{Metadata: true, Vectors: true}) {
 			require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestSearchAsOneIndex(t *testing.T) {
 // a list that is empty for shards that have none of them.
 func TestFiltersFailClosed(t *testing.T) {
 	_, many := folderAndCluster(t, 2, 4, randomDocs(40, 3))
-	v, err := many.View(t.Context())
+	v, err := many.Snapshot(t.Context())
 	require.NoError(t, err)
 	var number uint64
 	for d, err := range v.Documents(t.Context(), collection.Selection{IDs: []string{"d5"}}, collection.ReadOptions{}) {
@@ -226,7 +226,7 @@ func TestConditionInFilter(t *testing.T) {
 	q := search.Query{Vectors: randomDocs(1, 9)[0].Vectors}
 	var said [2][]string
 	for i, c := range []collection.Collection{one, many} {
-		v, err := c.View(t.Context())
+		v, err := c.Snapshot(t.Context())
 		require.NoError(t, err)
 		_, searched := v.Search(t.Context(), []search.Query{q}, search.Options{Filter: &search.Filter{Where: where}})
 		own := q
@@ -248,7 +248,7 @@ func TestConditionInFilter(t *testing.T) {
 func TestUpdatesAreWhole(t *testing.T) {
 	docs := randomDocs(40, 3)
 	_, many := folderAndCluster(t, 2, 4, docs)
-	var more []collection.Document
+	var more []collection.DocumentInput
 	for i := range 20 {
 		d := docs[0]
 		d.ID, d.Metadata = fmt.Sprintf("new%d", i), nil
@@ -341,7 +341,7 @@ func TestMuchMetadata(t *testing.T) {
 	t.Parallel()
 	c, err := startNodes(t, 2, 2, nil)[1].Declare(t.Context(), "notes", collection.Config{})
 	require.NoError(t, err)
-	docs := make([]collection.Document, 60)
+	docs := make([]collection.DocumentInput, 60)
 	var ids []string
 	for i := range docs {
 		d := randomDocs(1, uint64(i))[0]
@@ -352,7 +352,7 @@ func TestMuchMetadata(t *testing.T) {
 	}
 	_, err = c.Update(t.Context(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	slices.Reverse(ids)
 	for _, chosen := range []collection.Selection{{IDs: ids}, {IDs: []string{"nobody", "book"}}, {}} {
@@ -402,7 +402,7 @@ func TestLostAnswers(t *testing.T) {
 	t.Cleanup(func() { innerClient.Transport = before })
 	c, err := client.Declare(t.Context(), "notes", collection.Config{})
 	require.NoError(t, err)
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 30 {
 		d := randomDocs(1, uint64(i))[0]
 		d.ID = fmt.Sprint("d", i)

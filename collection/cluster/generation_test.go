@@ -29,7 +29,7 @@ import (
 )
 
 // sourceOf is documents as a build takes them; some are passages.
-func sourceOf(t *testing.T, docs []collection.Document) vectors.Source {
+func sourceOf(t *testing.T, docs []collection.DocumentInput) vectors.Source {
 	t.Helper()
 	all := make([]vectors.Document, len(docs))
 	for i, d := range docs {
@@ -128,9 +128,9 @@ func TestDimensionComesLater(t *testing.T) {
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
 	wiki := declared(t, a)
-	var without []collection.Document
+	var without []collection.DocumentInput
 	for i := range 10 {
-		without = append(without, collection.Document{ID: fmt.Sprint("w", i), Metadata: []byte(`{"n":1}`)})
+		without = append(without, collection.DocumentInput{ID: fmt.Sprint("w", i), Metadata: []byte(`{"n":1}`)})
 	}
 	add(t, wiki, without)
 	require.Zero(t, numbersOf(t, wiki).Dim)
@@ -152,7 +152,7 @@ func TestDimensionWhileTraining(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
 	c := testNode(t, s, "a", func(c *Config) { c.Beat = 20 * time.Millisecond })
-	wiki := declared(t, c, collection.Document{ID: "w", Metadata: []byte(`{"n":1}`)})
+	wiki := declared(t, c, collection.DocumentInput{ID: "w", Metadata: []byte(`{"n":1}`)})
 	s.Fail("/files/", errLost)
 	changeMap(t, s, func(m *Map) {
 		m.Last++
@@ -178,7 +178,7 @@ func TestDimensionInPlaceOfTraining(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
 	c := testNode(t, s, "a", nil)
-	wiki := declared(t, c, collection.Document{ID: "w", Metadata: []byte(`{"n":1}`)})
+	wiki := declared(t, c, collection.DocumentInput{ID: "w", Metadata: []byte(`{"n":1}`)})
 	begun := atomic.Bool{}
 	s.Hook(func(_ context.Context, op, name string) (before, after error) {
 		m, err := livingMap(t.Context(), s.Twin(), "wiki")

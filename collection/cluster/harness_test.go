@@ -55,7 +55,7 @@ type front struct {
 	url string
 }
 
-func serve(t testing.TB, set collection.Set, e server.Encoder, o *server.Options) *front {
+func serve(t testing.TB, set collection.Catalog, e server.Encoder, o *server.Options) *front {
 	t.Helper()
 	s, err := server.New(set, e, o)
 	require.NoError(t, err)
@@ -189,12 +189,12 @@ func (words) Tokenize(_ encode.Role, text string) ([]encode.Token, error) {
 }
 
 // document has a token a word of its text.
-func document(id, text string, metadata string) collection.Document {
-	return collection.Document{ID: id, Vectors: flat(text), Dim: dim, Metadata: json.RawMessage(metadata)}
+func document(id, text string, metadata string) collection.DocumentInput {
+	return collection.DocumentInput{ID: id, Vectors: flat(text), Dim: dim, Metadata: json.RawMessage(metadata)}
 }
 
 // update adds or replaces documents.
-func update(t testing.TB, c collection.Collection, docs ...collection.Document) collection.Receipt {
+func update(t testing.TB, c collection.Collection, docs ...collection.DocumentInput) collection.Receipt {
 	t.Helper()
 	r, err := c.Update(t.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func update(t testing.TB, c collection.Collection, docs ...collection.Document) 
 func ids(t testing.TB, c collection.Collection) []string {
 	t.Helper()
 	all := []string{}
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	defer v.Close()
 	for d, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{}) {

@@ -20,7 +20,7 @@ type held struct {
 	*answered
 	after   uint64
 	replica *replica.Replica
-	view    *store.View
+	view    *store.Snapshot
 }
 
 // open takes a shard in one state; the view is nil if it has no documents. The fields of conditions are noted
@@ -29,7 +29,7 @@ func (h *held) open(ctx context.Context, c *Cluster, a *asked, wheres []*conditi
 	if h.replica, err = c.here(ctx, a, h.Shard); err != nil {
 		return err
 	}
-	h.view, h.Entry, err = h.replica.View(ctx, h.after)
+	h.view, h.Entry, err = h.replica.Snapshot(ctx, h.after)
 	if errors.Is(err, collection.ErrEmpty) {
 		return nil
 	}

@@ -107,7 +107,7 @@ func nodesOver(t testing.TB, s objects.Store, nodes int, change func(*Config)) (
 }
 
 // declared declares a collection, and adds documents.
-func declared(t *testing.T, c *Cluster, docs ...collection.Document) collection.Collection {
+func declared(t *testing.T, c *Cluster, docs ...collection.DocumentInput) collection.Collection {
 	t.Helper()
 	wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func declared(t *testing.T, c *Cluster, docs ...collection.Document) collection.
 	return wiki
 }
 
-func add(t *testing.T, c collection.Collection, docs []collection.Document) {
+func add(t *testing.T, c collection.Collection, docs []collection.DocumentInput) {
 	t.Helper()
 	_, err := c.Update(t.Context(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)
@@ -154,11 +154,11 @@ func await(t testing.TB, what string, is func() bool) {
 }
 
 // testDocs are documents of two tokens.
-func testDocs(from, n, dim int) []collection.Document {
-	docs := make([]collection.Document, n)
+func testDocs(from, n, dim int) []collection.DocumentInput {
+	docs := make([]collection.DocumentInput, n)
 	for i := range docs {
 		rng := rand.New(rand.NewPCG(uint64(from+i), 1))
-		docs[i] = collection.Document{ID: fmt.Sprint("d", from+i), Dim: dim,
+		docs[i] = collection.DocumentInput{ID: fmt.Sprint("d", from+i), Dim: dim,
 			Metadata: []byte(fmt.Sprintf(`{"n":%d}`, from+i))}
 		for range 2 * dim {
 			docs[i].Vectors = append(docs[i].Vectors, float32(rng.NormFloat64()))
@@ -168,11 +168,11 @@ func testDocs(from, n, dim int) []collection.Document {
 }
 
 // found is the document that is most like another one.
-func found(t *testing.T, c *Cluster, name string, d collection.Document) string {
+func found(t *testing.T, c *Cluster, name string, d collection.DocumentInput) string {
 	t.Helper()
 	wiki, err := c.Get(name)
 	require.NoError(t, err)
-	v, err := wiki.View(t.Context())
+	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, v.Close()) }()
 	rs, err := v.Search(t.Context(), []search.Query{{Vectors: d.Vectors, Dim: d.Dim}}, search.Options{K: 1})
@@ -192,7 +192,7 @@ func begunBuild(t *testing.T, c *Cluster, name string) *bulk {
 }
 
 // finishBuild ends a bulk build with documents.
-func finishBuild(t *testing.T, b *bulk, docs []collection.Document) (m *Map, err error) {
+func finishBuild(t *testing.T, b *bulk, docs []collection.DocumentInput) (m *Map, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole.plaid")

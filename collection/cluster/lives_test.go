@@ -29,7 +29,7 @@ func (r *ring) add(n *clustertest.Node) {
 	c, err := n.Get("ring")
 	var got collection.Receipt
 	if err == nil {
-		got, err = c.Update(ctx, []collection.Document{document(id, id, `{"w":"ring"}`)}, collection.UpdateOptions{})
+		got, err = c.Update(ctx, []collection.DocumentInput{document(id, id, `{"w":"ring"}`)}, collection.UpdateOptions{})
 	}
 	if r.m.failed("a document of the ring", n, err) {
 		return
@@ -51,7 +51,7 @@ func (r *ring) check(ctx context.Context, n *clustertest.Node) {
 	if r.m.failed("the ring", n, err) {
 		return
 	}
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if r.m.failed("the ring", n, err) {
 		return
 	}
@@ -119,11 +119,11 @@ func (m *model) phoenix(r *rand.Rand) {
 					return err
 				}
 				d := document(fmt.Sprint("d", i), "x", fmt.Sprintf(`{"life":%d}`, life))
-				_, err = c.Update(ctx, []collection.Document{d}, collection.UpdateOptions{Replace: true})
+				_, err = c.Update(ctx, []collection.DocumentInput{d}, collection.UpdateOptions{Replace: true})
 				if err != nil {
 					return err
 				}
-				v, err := c.View(ctx)
+				v, err := c.Snapshot(ctx)
 				if err != nil {
 					return err
 				}

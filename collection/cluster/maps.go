@@ -302,7 +302,7 @@ func (m *Map) giveUp(why error) {
 }
 
 // shardOf is the shard of a document; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
+func (m *Map) shardOf(id string) int { return index.HashShard(whole(id), m.Shards) }
 
 // whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
 // passage has the same place, since it cannot be told from one where it is looked up.

@@ -251,7 +251,7 @@ func (m *model) look(ctx context.Context, s *share, n *clustertest.Node) (seen, 
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +345,7 @@ func (m *model) settle(shares []*share, r *ring) {
 		if err != nil {
 			continue
 		}
-		got, err := c.Update(ctx, []collection.Document{document(fmt.Sprint("barrier", i), "x", `{"w":"barrier"}`)},
+		got, err := c.Update(ctx, []collection.DocumentInput{document(fmt.Sprint("barrier", i), "x", `{"w":"barrier"}`)},
 			collection.UpdateOptions{Replace: true})
 		if m.failed("a change when all is calm", n, err) {
 			continue

@@ -126,7 +126,7 @@ func TestStartWithoutAStore(t *testing.T) {
 
 // A search names the shards that do not answer.
 func TestMissingShardsAreNamed(t *testing.T) {
-	e := &MissingError{Name: "wiki", Coverage: search.Coverage{Parts: 5}}
+	e := &MissingError{Name: "wiki", Coverage: search.Coverage{Shards: 5}}
 	for shard := range 4 {
 		e.Coverage.Missing = append(e.Coverage.Missing, missingPart(shard, 1, nil))
 	}

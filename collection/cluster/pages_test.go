@@ -21,7 +21,7 @@ import (
 func TestPagesThatDoNotFit(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
 	wiki := declared(t, c, testDocs(0, 20, 16)...)
-	page := func(i, tokens int, grid string) []collection.Document {
+	page := func(i, tokens int, grid string) []collection.DocumentInput {
 		docs := testDocs(i, 1, 16)
 		docs[0].Vectors = docs[0].Vectors[:16*tokens]
 		docs[0].Metadata = fmt.Appendf(nil, `{"image": "a.png", "grid": %s}`, grid)
@@ -32,7 +32,7 @@ func TestPagesThatDoNotFit(t *testing.T) {
 		require.NoError(t, err)
 		return len(log)
 	}
-	refused := func(docs []collection.Document) {
+	refused := func(docs []collection.DocumentInput) {
 		t.Helper()
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
@@ -60,7 +60,7 @@ func TestPagesThatDoNotFit(t *testing.T) {
 	require.EqualValues(t, 40, numbersOf(t, wiki).Documents)
 
 	// All documents of an index whose tokens were pooled by tiles are pages.
-	var pages []collection.Document
+	var pages []collection.DocumentInput
 	for i := range 50 {
 		pages = append(pages, page(300+i, 2, `[1, 2]`)...)
 	}

@@ -168,7 +168,7 @@ func text(id string, version, part int) string {
 }
 
 // documents is a version of a document, with all its passages.
-func (s *share) documents(id string, v value) (docs []collection.Document) {
+func (s *share) documents(id string, v value) (docs []collection.DocumentInput) {
 	for i := range parts(id, v.version) {
 		name, metadata := id, fmt.Appendf(nil, `{"w":%q,"v":%d,"n":%d,"part":%d}`, s.writer, v.version, v.n, i)
 		if hasPassages(id) {

@@ -129,7 +129,7 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 // queriesAtOnce is how many queries of a batch have a deadline together.
 const queriesAtOnce = 32
 
-// Search implements [collection.View].
+// Search implements [collection.Snapshot].
 func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
 	if o.K == 0 {
 		o.K = 10
@@ -379,8 +379,8 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 	for i, hits := range complete {
 		results[i].Hits = hits
 		for j := range hits {
-			if parts := results[i].Stats.Parts; parts != nil {
-				parts[hits[j].Part].Hits++
+			if parts := results[i].Stats.Shards; parts != nil {
+				parts[hits[j].Shard].Hits++
 			}
 		}
 	}
@@ -390,23 +390,23 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 // summedStats adds up the figures of the search for a query in shards.
 func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stats) {
 	if m.Shards > 1 {
-		sum.Parts = make([]search.PartStats, m.Shards)
-		for shard := range sum.Parts {
-			sum.Parts[shard].Part = shard
+		sum.Shards = make([]search.ShardStats, m.Shards)
+		for shard := range sum.Shards {
+			sum.Shards[shard].Shard = shard
 		}
 	}
-	tokens, parts := 0, sum.Parts
+	tokens, parts := 0, sum.Shards
 	for _, shard := range sorted(found) {
 		st := found[shard].Results[query].Stats
-		part := search.PartStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
-		if len(st.Parts) > 0 { // it was searched with others
-			part = st.Parts[0]
+		part := search.ShardStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
+		if len(st.Shards) > 0 { // it was searched with others
+			part = st.Shards[0]
 		}
 		if parts != nil {
-			part.Part, part.Hits = shard, 0
+			part.Shard, part.Hits = shard, 0
 			parts[shard] = part
 		}
-		st.Parts = nil
+		st.Shards = nil
 		tokens = max(tokens, st.QueryTokens)
 		sum.Add(st)
 	}
@@ -419,15 +419,15 @@ func merged(found map[int][]foundHit, k int) []foundHit {
 	var all []foundHit
 	for shard, hits := range found {
 		for _, h := range hits {
-			h.Part, h.Passages = shard, slices.Clone(h.Passages)
+			h.Shard, h.Passages = shard, slices.Clone(h.Passages)
 			for i := range h.Passages {
-				h.Passages[i].Part = shard
+				h.Passages[i].Shard = shard
 			}
 			all = append(all, h)
 		}
 	}
 	slices.SortFunc(all, func(x, y foundHit) int {
-		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Part, y.Part), cmp.Compare(x.Ordinal, y.Ordinal))
+		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Ordinal, y.Ordinal))
 	})
 	return all[:min(k, len(all))]
 }

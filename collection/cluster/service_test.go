@@ -306,7 +306,7 @@ func TestGrowth(t *testing.T) {
 		ix := c.Get(c.Node(name), "grown")
 		require.NoError(t, ix.(collection.Verifier).Verify(t.Context()))
 		c.Await(func() bool { return len(ids(t, ix)) == len(numbers) })
-		v, err := ix.View(t.Context())
+		v, err := ix.Snapshot(t.Context())
 		require.NoError(t, err)
 		for d, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true}) {
 			require.NoError(t, err)

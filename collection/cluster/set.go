@@ -20,17 +20,17 @@ import (
 )
 
 var (
-	_ collection.Set      = (*Cluster)(nil)
+	_ collection.Catalog  = (*Cluster)(nil)
 	_ collection.Readier  = (*Cluster)(nil)
 	_ collection.Panicker = (*Cluster)(nil)
 	_ collection.Restorer = (*Cluster)(nil)
 	_ collection.Spread   = (*Cluster)(nil)
 )
 
-// Place implements [collection.Set].
+// Place implements [collection.Catalog].
 func (c *Cluster) Place() string { return c.c.Place }
 
-// Names implements [collection.Set]. Collections that cannot be read are among them.
+// Names implements [collection.Catalog]. Collections that cannot be read are among them.
 func (c *Cluster) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *Cluster) Names() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Get implements [collection.Set].
+// Get implements [collection.Catalog].
 func (c *Cluster) Get(name string) (collection.Collection, error) {
 	ctx, stop := context.WithTimeout(c.ctx, 10*time.Second)
 	defer stop()
@@ -56,7 +56,7 @@ func (c *Cluster) Get(name string) (collection.Collection, error) {
 // CreateOptions of a collection. The [Config] has those that are 0.
 type CreateOptions struct{ Shards, Replicas int }
 
-// Declare implements [collection.Set].
+// Declare implements [collection.Catalog].
 func (c *Cluster) Declare(ctx context.Context, name string, cfg collection.Config) (collection.Collection, error) {
 	return c.Create(ctx, name, cfg, CreateOptions{})
 }
@@ -119,7 +119,7 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	}
 }
 
-// Drop implements [collection.Set]. First the map says that the collection is removed, then the logs of its shards
+// Drop implements [collection.Catalog]. First the map says that the collection is removed, then the logs of its shards
 // are sealed: when it returns, no node acknowledges a change of it, whether it has heard or not (I10). The objects are
 // deleted when the grace is over.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {

@@ -66,8 +66,8 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 	for i := range queriesAtOnce + 1 {
 		queries = append(queries, search.Query{Vectors: randomDocs(1, uint64(100+i))[0].Vectors, Dim: testDim})
 	}
-	searched := func(o search.Options, qs ...search.Query) func(v collection.View) (string, error) {
-		return func(v collection.View) (text string, err error) {
+	searched := func(o search.Options, qs ...search.Query) func(v collection.Snapshot) (string, error) {
+		return func(v collection.Snapshot) (text string, err error) {
 			r, err := v.Search(t.Context(), qs, o)
 			for i := range r {
 				text += shown(r[i].Hits)
@@ -78,7 +78,7 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 	for _, c := range []struct {
 		name, after string
 		answers     int
-		do          func(v collection.View) (string, error)
+		do          func(v collection.Snapshot) (string, error)
 	}{
 		{"a page", "search", 1, searched(search.Options{K: 8, Offset: 8, Mode: search.Pruned, Payload: true}, queries[0])},
 		{"many queries", "search", 1, searched(search.Options{K: 5}, queries...)},
@@ -86,11 +86,11 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 			searched(search.Options{K: 9, Feedback: &search.Feedback{Docs: 3}}, queries[0])},
 		{"feedback of ids", "evidence", 0,
 			searched(search.Options{K: 9, Feedback: &search.Feedback{Like: []string{"d1", "d4"}}}, queries[0])},
-		{"words", "words", 0, func(v collection.View) (string, error) {
+		{"words", "words", 0, func(v collection.Snapshot) (string, error) {
 			hits, err := v.(collection.Keywords).SearchKeywords(t.Context(), collection.KeywordQuery{Text: "ant bee", K: 30})
 			return shown(hits), err
 		}},
-		{"facets", "facets", 0, func(v collection.View) (text string, err error) {
+		{"facets", "facets", 0, func(v collection.Snapshot) (text string, err error) {
 			facets, err := v.(collection.Faceter).Facets(t.Context(), []condition.Field{"n", "text"}, collection.Selection{},
 				index.FacetOptions{Values: 100})
 			for _, f := range facets {
@@ -98,7 +98,7 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 			}
 			return text, err
 		}},
-		{"explanation", "explain", 0, func(v collection.View) (string, error) {
+		{"explanation", "explain", 0, func(v collection.Snapshot) (string, error) {
 			x, err := v.(collection.Explainer).Explain(t.Context(), queries[0], "d1", search.Options{K: 100})
 			if err != nil {
 				return "", err
@@ -108,7 +108,7 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			answer := func() string {
-				v, err := wiki.View(t.Context())
+				v, err := wiki.Snapshot(t.Context())
 				require.NoError(t, err)
 				text, err := c.do(v)
 				require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 // The passages of a document that come in several answers are those of one state of it.
 func TestPassagesOfOneState(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
-	book := func(text string) []collection.Document {
+	book := func(text string) []collection.DocumentInput {
 		docs := testDocs(0, 60, testDim)
 		for i := range docs {
 			docs[i].ID = fmt.Sprintf("book#%d", i)
@@ -152,7 +152,7 @@ func TestPassagesOfOneState(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 		defer stop()
 		err = wiki.documents(ctx, collection.Selection{IDs: []string{"book"}}, collection.ReadOptions{Metadata: true},
-			func(d collection.Stored) bool {
+			func(d collection.StoredDocument) bool {
 				if n++; n == 1 && first != nil {
 					first()
 				}
@@ -187,7 +187,7 @@ func TestListOfOneGeneration(t *testing.T) {
 		ids = append(ids, fmt.Sprint("d", i))
 	}
 	n, o := 0, collection.ReadOptions{Metadata: true}
-	err := wiki.documents(t.Context(), collection.Selection{IDs: ids}, o, func(d collection.Stored) bool {
+	err := wiki.documents(t.Context(), collection.Selection{IDs: ids}, o, func(d collection.StoredDocument) bool {
 		if n++; n == 1 {
 			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(200, 300, testDim)))
 			require.NoError(t, err)

@@ -78,13 +78,13 @@ func TestSoak(t *testing.T) {
 				if err == nil && w < 3 {
 					id := fmt.Sprintf("d%d-%d", w, draw(40))
 					d := document(id, fmt.Sprintf("%s v%d w%d", id, i%31, i%7), fmt.Sprintf(`{"v":%d}`, i))
-					_, err = ix.Update(within, []collection.Document{d}, collection.UpdateOptions{Replace: true})
+					_, err = ix.Update(within, []collection.DocumentInput{d}, collection.UpdateOptions{Replace: true})
 					if labelled(err) {
 						changes.Add(1)
 					}
 				} else if err == nil {
-					var v collection.View
-					if v, err = ix.View(within); err == nil {
+					var v collection.Snapshot
+					if v, err = ix.Snapshot(within); err == nil {
 						_, err = v.Search(within, []search.Query{{Vectors: flat("v1 w2"), Dim: dim}},
 							search.Options{K: 10, Payload: true})
 						_ = v.Close()

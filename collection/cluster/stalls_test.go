@@ -16,7 +16,7 @@ func TestBeatsWhileReplicasClose(t *testing.T) {
 	declared(t, nodes[0], testDocs(0, 40, 8)...)
 	open := func() []*kept { return nodes[0].opened(func(replicaKey) bool { return true }) }
 	for _, r := range open() {
-		v, _, err := r.View(t.Context(), 0)
+		v, _, err := r.Snapshot(t.Context(), 0)
 		require.NoError(t, err)
 		defer func() { _ = v.Close() }()
 	}
@@ -31,7 +31,7 @@ func TestBeatsWhileReplicasClose(t *testing.T) {
 // The first vectors of a collection do not wait for the training of another one.
 func TestDimensionDuringTraining(t *testing.T) {
 	c := startNodes(t, 1, 2, nil)[0]
-	wiki := declared(t, c, collection.Document{ID: "w", Metadata: []byte(`{"n":1}`)})
+	wiki := declared(t, c, collection.DocumentInput{ID: "w", Metadata: []byte(`{"n":1}`)})
 	c.heavy <- struct{}{}
 	defer func() { <-c.heavy }()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)

@@ -160,13 +160,13 @@ func (c *Cluster) searchShards(ctx context.Context, a *asked, in *searchAsk, gro
 			if j == 0 { // the figures are of all of them
 				to.Stats = r.Stats
 			}
-			to.Stats.Parts = nil
-			if j < len(r.Stats.Parts) {
-				to.Stats.Parts = r.Stats.Parts[j : j+1]
+			to.Stats.Shards = nil
+			if j < len(r.Stats.Shards) {
+				to.Stats.Shards = r.Stats.Shards[j : j+1]
 			}
 		}
 		for j := range r.Hits {
-			part := r.Hits[j].Part
+			part := r.Hits[j].Shard
 			hit, err := group[part].found(&r.Hits[j], in.Options.Payload, &room)
 			if err != nil {
 				return err

@@ -19,7 +19,7 @@ func TestTogetherKeepsNoState(t *testing.T) {
 	first := func() (kept []weak.Pointer[index.Snapshot]) {
 		var parts []*index.Snapshot
 		for _, r := range c.opened(func(replicaKey) bool { return true }) {
-			v, _, err := r.View(t.Context(), 0)
+			v, _, err := r.Snapshot(t.Context(), 0)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, v.Close()) }()
 			parts, kept = append(parts, v.Snapshot()), append(kept, weak.Make(v.Snapshot()))

@@ -29,23 +29,23 @@ type view struct {
 }
 
 var (
-	_ collection.View      = (*view)(nil)
+	_ collection.Snapshot  = (*view)(nil)
 	_ collection.Explainer = (*view)(nil)
 	_ collection.Faceter   = (*view)(nil)
 	_ collection.Keywords  = (*view)(nil)
 	_ collection.Measured  = (*view)(nil)
 )
 
-// Close implements [collection.View].
+// Close implements [collection.Snapshot].
 func (v *view) Close() error { return nil }
 
-// Dim implements [collection.View].
+// Dim implements [collection.Snapshot].
 func (v *view) Dim() int { return v.dim }
 
 // Most is above the number of documents: others may be adding some.
 func (v *view) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
-// Describe implements [collection.View].
+// Describe implements [collection.Snapshot].
 func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	m, looks, err := v.s.look(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	for shard := range m.Shards {
 		p, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
 		if p == nil { // it has no documents
-			d.Parts = append(d.Parts, search.PartDescription{Name: name})
+			d.Shards = append(d.Shards, search.ShardDescription{Name: name})
 			continue
 		}
 		d.Docs += p.Docs
@@ -63,12 +63,12 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 		d.Tokens += p.Tokens
 		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = p.Centroids, p.Nbits, p.Backend, p.Threads, p.Device
 		d.Pool = max(d.Pool, p.Pool)
-		d.Parts = append(d.Parts, search.PartDescription{
+		d.Shards = append(d.Shards, search.ShardDescription{
 			Name: name, Docs: p.Docs, Passages: p.Passages, Tokens: p.Tokens, Device: p.Device, Memory: p.Memory,
 		})
 	}
 	if m.Shards == 1 {
-		d.Parts = nil
+		d.Shards = nil
 	}
 	d.Dim, d.Model, d.Generation = m.Current.Dim, m.Current.Model, m.Current.Number
 	h := fnv.New64a()
@@ -222,7 +222,7 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 	}
 	x := found[m.shardOf(id)]
 	if x.Explanation != nil {
-		x.Explanation.Part = m.shardOf(id)
+		x.Explanation.Shard = m.shardOf(id)
 	}
 	return x, nil
 }

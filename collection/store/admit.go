@@ -47,7 +47,7 @@ func newBatch(snap *index.Snapshot) *batch {
 
 // Admits returns the error with which an update of the state of the view would be refused. It does not
 // check vectors.
-func (v *View) Admits(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) error {
+func (v *Snapshot) Admits(ctx context.Context, docs []collection.DocumentInput, o collection.UpdateOptions) error {
 	_, err := newBatch(v.snap).admit(ctx, &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model})
 	return err
 }
@@ -201,7 +201,7 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 }
 
 // payload is the metadata that a document gets, which may be that of the document it replaces.
-func (b *batch) payload(d *collection.Document, id string) (json.RawMessage, error) {
+func (b *batch) payload(d *collection.DocumentInput, id string) (json.RawMessage, error) {
 	if d.Metadata != nil || !d.KeepMetadata || b.snap == nil {
 		return d.Metadata, nil
 	}
@@ -210,7 +210,7 @@ func (b *batch) payload(d *collection.Document, id string) (json.RawMessage, err
 }
 
 // checkDim refuses documents of another dimension than that of the collection.
-func (b *batch) checkDim(d *collection.Document) error {
+func (b *batch) checkDim(d *collection.DocumentInput) error {
 	if b.logged && b.undecided && len(d.Vectors) > 0 && d.Dim != b.snap.Dim() {
 		return ErrUndecided
 	}

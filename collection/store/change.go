@@ -26,12 +26,12 @@ import (
 // [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and
 // what writing fails with. After [storage.ErrOutcomeUnknown], which the disk gives rarely,
 // the documents may be stored or not.
-func (c *Collection) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+func (c *Collection) Update(ctx context.Context, docs []collection.DocumentInput, o collection.UpdateOptions) (collection.Receipt, error) {
 	return c.UpdateBatch(ctx, &Batch{}, docs, o)
 }
 
 // UpdateBatch is [Collection.Update] of a batch.
-func (c *Collection) UpdateBatch(ctx context.Context, b *Batch, docs []collection.Document,
+func (c *Collection) UpdateBatch(ctx context.Context, b *Batch, docs []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
 	dim, err := c.dim(ctx)
 	if err != nil {
@@ -107,13 +107,13 @@ func (c *Collection) UpdateMetadataBatch(ctx context.Context, b *Batch, chosen c
 }
 
 // costOfDocument is what a document takes in the queue.
-func costOfDocument(d *collection.Document) int64 {
+func costOfDocument(d *collection.DocumentInput) int64 {
 	return int64(4*len(d.Vectors) + len(d.Metadata) + len(d.ID) + 64)
 }
 
 // errorOf finds the place of a fault of a source in a request; errors that name no
 // document stay as they are.
-func errorOf(err error, docs []collection.Document) error {
+func errorOf(err error, docs []collection.DocumentInput) error {
 	if fe, ok := errors.AsType[*vectors.FileError](err); ok && fe.Doc >= 0 && fe.Doc < len(docs) {
 		return &collection.DocumentError{Document: fe.Doc, ID: docs[fe.Doc].ID, Token: fe.Token, Err: fe.Err}
 	}

@@ -303,7 +303,7 @@ func (c *Collection) use(ctx context.Context) (o *opened, done func(), err error
 
 // dim is the dimension of the vectors, 0 as long as it is not known.
 func (c *Collection) dim(ctx context.Context) (int, error) {
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
 		return 0, nil
 	} else if err != nil {

@@ -116,7 +116,7 @@ func crashChild(dir string) error {
 				}
 				say("begin", op, collection.Receipt{})
 				r, err := op.run(ctx, s, c)
-				if v, verr := c.View(ctx); verr == nil && err == nil && client == 0 { // the keywords are written too
+				if v, verr := c.Snapshot(ctx); verr == nil && err == nil && client == 0 { // the keywords are written too
 					_, err = v.SearchKeywords(ctx, collection.KeywordQuery{Text: "c0", K: 1})
 					err = errors.Join(err, v.Close())
 				}
@@ -131,8 +131,8 @@ func crashChild(dir string) error {
 	return <-failed
 }
 
-func (op *crashOp) documents() []collection.Document {
-	var docs []collection.Document
+func (op *crashOp) documents() []collection.DocumentInput {
+	var docs []collection.DocumentInput
 	for _, id := range op.IDs {
 		docs = append(docs, randomDoc(id, op.Version))
 	}
@@ -203,7 +203,7 @@ func (s crashState) after(op *crashOp, ordinals []int) crashState {
 }
 
 // differs says how a store differs from what a client was told.
-func (s crashState) differs(st *Store, v *View, client int) error {
+func (s crashState) differs(st *Store, v *Snapshot, client int) error {
 	if own := slices.Contains(st.Names(), "own"+strconv.Itoa(client)); own != s.own {
 		return fmt.Errorf("collection of client %d is there: %v", client, own)
 	}
@@ -234,7 +234,7 @@ func (s crashState) differs(st *Store, v *View, client int) error {
 	return nil
 }
 
-func differsDoc(v *View, id string, ordinal uint32, want crashDoc) error {
+func differsDoc(v *Snapshot, id string, ordinal uint32, want crashDoc) error {
 	b, err := v.snap.Payload(ordinal)
 	if err != nil {
 		return err
@@ -295,10 +295,10 @@ func TestKilledWhileClientsWrite(t *testing.T) {
 		begun := killOne(t, self, dir, kill, time.Duration(rng.IntN(within))*time.Millisecond, states, answered)
 		s, err := Open(t.Context(), dir, &Options{Growth: collection.Growth{Flat: math.MaxInt64, Until: math.MaxInt64}, Derive: DeriveKeywords(nil)})
 		require.NoError(t, err)
-		var v *View
+		var v *Snapshot
 		if c, err := s.Get("docs"); err == nil {
 			require.NoError(t, c.Err())
-			if v, err = c.View(t.Context()); err != nil {
+			if v, err = c.Snapshot(t.Context()); err != nil {
 				require.ErrorIs(t, err, collection.ErrEmpty)
 				v = nil
 			} else {

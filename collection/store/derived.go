@@ -51,13 +51,13 @@ type making struct {
 // It ends with the collection, and is not to be closed. Opening goes on beside searches
 // and changes, and when ctx ends: who asks again waits for the rest only.
 //
-// Errors: [errors.ErrUnsupported] without Options.Derive, those of [Collection.View], and
+// Errors: [errors.ErrUnsupported] without Options.Derive, those of [Collection.Snapshot], and
 // those of opening it and bringing it up to date.
 func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 	if c.s.o.Derive == nil {
 		return nil, fmt.Errorf("derived data: %w", errors.ErrUnsupported)
 	}
-	v, err := c.View(ctx) // says why there is none
+	v, err := c.Snapshot(ctx) // says why there is none
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derive
 // syncDerived brings the data up to the collection as it is now.
 func (c *Collection) syncDerived(ctx context.Context, data Derived) (err error) {
 	defer storage.Guard(c.indexPath(), &err)()
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, wri
 }
 
 // SearchKeywords implements [collection.Keywords].
-func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (hits []search.Hit, err error) {
+func (v *Snapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (hits []search.Hit, err error) {
 	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
 		hits, err = v.searchKeywords(ctx, ix, &q)
 		return err
@@ -258,7 +258,7 @@ func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (h
 
 // KeywordStatistics is what a query finds in the collection: of several that are searched as one, the sums
 // are [collection.KeywordQuery].Statistics for each.
-func (v *View) KeywordStatistics(ctx context.Context, q keywords.Query) (st keywords.Statistics, err error) {
+func (v *Snapshot) KeywordStatistics(ctx context.Context, q keywords.Query) (st keywords.Statistics, err error) {
 	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
 		st, err = ix.Statistics(ctx, q)
 		return err
@@ -269,7 +269,7 @@ func (v *View) KeywordStatistics(ctx context.Context, q keywords.Query) (st keyw
 // useKeywords calls use with the keywords of the collection, and once more if it finds them
 // damaged. If they were closed first because they could not follow a change, they are opened again;
 // the error says why that failed.
-func (v *View) useKeywords(ctx context.Context, use func(*keywords.Index) error) error {
+func (v *Snapshot) useKeywords(ctx context.Context, use func(*keywords.Index) error) error {
 	ix, err := keywordsOf(v.c.Derived(ctx))
 	for mended := false; err == nil; {
 		switch err = use(ix); {
@@ -294,7 +294,7 @@ func keywordsOf(derived Derived, err error) (*keywords.Index, error) {
 	return ix, err
 }
 
-func (v *View) searchKeywords(ctx context.Context, ix *keywords.Index, q *collection.KeywordQuery) ([]search.Hit, error) {
+func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index, q *collection.KeywordQuery) ([]search.Hit, error) {
 	var among *roaring.Bitmap
 	for _, f := range q.Filters {
 		switch {
@@ -309,7 +309,7 @@ func (v *View) searchKeywords(ctx context.Context, ix *keywords.Index, q *collec
 	if err := page.Check(); err != nil {
 		return nil, err
 	}
-	rank := func(k int) ([]keywords.Hit, error) {
+	rank := func(k int) ([]keywords.ScoredDocument, error) {
 		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among, Statistics: q.Statistics})
 	}
 	if q.Passages > 0 {

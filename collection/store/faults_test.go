@@ -83,7 +83,7 @@ func TestEvictionIsPartOfTheUpdate(t *testing.T) {
 	most := uint64(5)
 	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
 	state := func() (version uint64, ids []string) {
-		v, err := c.View(t.Context())
+		v, err := c.Snapshot(t.Context())
 		require.NoError(t, err)
 		defer v.Close()
 		for _, ordinal := range all(t, v) {
@@ -92,7 +92,7 @@ func TestEvictionIsPartOfTheUpdate(t *testing.T) {
 		return v.snap.Version(), ids
 	}
 	put := func(ids ...string) collection.Receipt {
-		var docs []collection.Document
+		var docs []collection.DocumentInput
 		for _, id := range ids {
 			docs = append(docs, randomDoc(id, 1))
 		}
@@ -213,7 +213,7 @@ func TestFirstBuildIsBeside(t *testing.T) {
 			}
 		}
 	}()
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 500 {
 		docs = append(docs, randomDoc(fmt.Sprint("d", i), 1))
 	}
@@ -234,7 +234,7 @@ func TestFirstBuildIsBeside(t *testing.T) {
 }
 
 // passagesOf are passages of a document.
-func passagesOf(t *testing.T, of string, n int) (docs []collection.Document) {
+func passagesOf(t *testing.T, of string, n int) (docs []collection.DocumentInput) {
 	t.Helper()
 	for i := range n {
 		p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
@@ -253,11 +253,11 @@ func TestEvictionCountsDocuments(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	most := uint64(2)
 	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
-	put := func(evicted int, want string, docs ...collection.Document) {
+	put := func(evicted int, want string, docs ...collection.DocumentInput) {
 		t.Helper()
 		r := update(c, collection.UpdateOptions{Replace: true}, docs...)()
 		require.NoError(t, r.err)
-		v, err := c.View(t.Context())
+		v, err := c.Snapshot(t.Context())
 		require.NoError(t, err)
 		defer v.Close()
 		var ids []string
@@ -274,7 +274,7 @@ func TestEvictionCountsDocuments(t *testing.T) {
 	put(0, "z a#0 a#1", passagesOf(t, "a", 2)...)
 	put(1, "a#0 a#1 b#0 b#1 b#2 b#3", passagesOf(t, "b", 4)...)
 	put(1, "b#0 b#1 b#2 b#3 c", randomDoc("c", 1))
-	put(2+2, "f#0 f#1 g", slices.Concat(passagesOf(t, "d", 3), passagesOf(t, "e", 3), passagesOf(t, "f", 2), []collection.Document{randomDoc("g", 1)})...)
+	put(2+2, "f#0 f#1 g", slices.Concat(passagesOf(t, "d", 3), passagesOf(t, "e", 3), passagesOf(t, "f", 2), []collection.DocumentInput{randomDoc("g", 1)})...)
 
 	// More at first than may stay.
 	fresh := declare(t, s, "fresh", collection.Config{MaxDocuments: &most})

@@ -58,7 +58,7 @@ func (c *Collection) Store() *Store { return c.s }
 
 // Index is the index file as it is open now; after a fault of the disk the collection opens
 // it again. It is to be read: changes that it is not the collection's own writer for may be
-// refused. Errors are those of [Collection.View].
+// refused. Errors are those of [Collection.Snapshot].
 func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
 	o, done, err := c.use(ctx)
 	if err != nil {

@@ -129,7 +129,7 @@ func (c *Collection) grow() {
 	}
 
 	// Is a training due, or advised?
-	v, err := c.View(c.alive)
+	v, err := c.Snapshot(c.alive)
 	if err != nil {
 		return
 	}
@@ -216,7 +216,7 @@ func (c *Collection) stopTraining() {
 // beside searches and changes, which go on. When it returns the new codec is in use; see
 // [collection.Growth.Again].
 //
-// Errors: those of [Collection.View] and of [index.Index.Retrain].
+// Errors: those of [Collection.Snapshot] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	if err := c.writable(); err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 		return nil, err
 	}
 	defer done()
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 // changes wait for it. When ctx or the collection ends, it is given up. It returns the bytes of the file before
 // and after.
 //
-// Errors: those of [Collection.View] and of [index.Index.Compact].
+// Errors: those of [Collection.Snapshot] and of [index.Index.Compact].
 func (c *Collection) Compact(ctx context.Context) (before, after int64, err error) {
 	r := &request{kind: acting}
 	r.act = func(context.Context) error {

@@ -46,7 +46,7 @@ func settled(t *testing.T, c *Collection) collection.Stats {
 func TestGrowth(t *testing.T) {
 	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1, LeastWaste: 1})
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	stages := map[collection.Stage]bool{}
 	var generations []uint64
 	for i := 0; len(docs) < 1000; i++ {
@@ -87,7 +87,7 @@ func TestGrowth(t *testing.T) {
 	// More of another kind.
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 100 {
-		d := collection.Document{ID: "other" + strconv.Itoa(i), Dim: testDim, Vectors: make([]float32, 5*testDim)}
+		d := collection.DocumentInput{ID: "other" + strconv.Itoa(i), Dim: testDim, Vectors: make([]float32, 5*testDim)}
 		for j := range d.Vectors {
 			d.Vectors[j] = rng.Float32() * float32(j%3)
 		}
@@ -113,7 +113,7 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 	for _, least := range []int64{1 << 16, 1 << 40} {
 		s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: least, Threads: 1})
 		c := declare(t, s, "docs", collection.Config{})
-		var docs []collection.Document
+		var docs []collection.DocumentInput
 		for i := range 3000 {
 			docs = append(docs, randomDoc("d"+strconv.Itoa(i), uint64(i)))
 		}
@@ -181,9 +181,9 @@ func TestTrainingsMeasureRecall(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for first := range 20 {
-		var docs []collection.Document
+		var docs []collection.DocumentInput
 		for i := range 20 {
-			d := collection.Document{ID: strconv.Itoa(20*first + i), Dim: testDim, Vectors: make([]float32, 10*testDim)}
+			d := collection.DocumentInput{ID: strconv.Itoa(20*first + i), Dim: testDim, Vectors: make([]float32, 10*testDim)}
 			for j := range d.Vectors {
 				d.Vectors[j] = float32(rng.NormFloat64())
 			}
@@ -244,7 +244,7 @@ func TestChangesWhileGrowing(t *testing.T) {
 						final[w][id] = state{uint64(i), true}
 					}
 				default:
-					_, err := c.Update(ctx, []collection.Document{randomDoc(id, uint64(i)), randomDoc("", 1)}, collection.UpdateOptions{Replace: true})
+					_, err := c.Update(ctx, []collection.DocumentInput{randomDoc(id, uint64(i)), randomDoc("", 1)}, collection.UpdateOptions{Replace: true})
 					require.NoError(t, err)
 					final[w][id] = state{uint64(i), true}
 				}
@@ -254,7 +254,7 @@ func TestChangesWhileGrowing(t *testing.T) {
 	searching.Go(func() {
 		q := randomDoc("q", 1)
 		for ctx.Err() == nil {
-			v, err := c.View(ctx)
+			v, err := c.Snapshot(ctx)
 			if err != nil {
 				continue // empty yet
 			}

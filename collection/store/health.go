@@ -42,7 +42,7 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	c.mu.Lock()
 	st.Counts = c.counts
 	c.mu.Unlock()
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
 		return st, nil
 	} else if err != nil {

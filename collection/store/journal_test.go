@@ -130,7 +130,7 @@ func contents(t *testing.T, ix *index.Index) *index.Contents {
 
 func updateBatch(t *testing.T, c *Collection, b *Batch, ids ...string) collection.Receipt {
 	t.Helper()
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i, id := range ids {
 		docs = append(docs, randomDoc(id, uint64(i)))
 	}
@@ -149,7 +149,7 @@ func TestJournal(t *testing.T) {
 	sent := &Batch{}
 	require.Equal(t, []uint64{2}, updateBatch(t, b, sent, "c").Numbers, "the entry of the other comes first")
 	require.EqualValues(t, 2, sent.Entry)
-	_, err := a.Update(ctx, []collection.Document{randomDoc("c", 9)}, collection.UpdateOptions{})
+	_, err := a.Update(ctx, []collection.DocumentInput{randomDoc("c", 9)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, index.ErrDuplicateID, "refused at the end of the log")
 	n, err := b.Delete(ctx, collection.Selection{IDs: []string{"a", "nothing"}})
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestJournalUnknown(t *testing.T) {
 			fa.before = lost
 		}
 		batch := Batch{ID: "x", After: 1}
-		docs := []collection.Document{randomDoc("", 2), randomDoc("", 3)}
+		docs := []collection.DocumentInput{randomDoc("", 2), randomDoc("", 3)}
 		_, err := a.UpdateBatch(t.Context(), &batch, docs, collection.UpdateOptions{})
 		require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 		fa.before, fa.after = nil, nil
@@ -222,7 +222,7 @@ func TestJournalLatePut(t *testing.T) {
 	updateBatch(t, a, &Batch{}, "first")
 	require.NoError(t, b.Follow(t.Context()))
 	fa.before = func() error { return storage.ErrOutcomeUnknown }
-	docs := []collection.Document{randomDoc("", 2)}
+	docs := []collection.DocumentInput{randomDoc("", 2)}
 	_, err := a.UpdateBatch(t.Context(), &Batch{ID: "x", After: 1}, docs, collection.UpdateOptions{})
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 	fa.before = nil
@@ -338,7 +338,7 @@ func TestJournalManyWriters(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			c := []*Collection{a, b}[i%2]
-			docs := []collection.Document{randomDoc(fmt.Sprint("d", i), uint64(i))}
+			docs := []collection.DocumentInput{randomDoc(fmt.Sprint("d", i), uint64(i))}
 			r, err := c.Update(context.Background(), docs, collection.UpdateOptions{})
 			if err != nil {
 				t.Error(err)

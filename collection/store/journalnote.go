@@ -41,7 +41,7 @@ func namesOf(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
 		}
 		document := snap.DocumentOf(ordinal)
 		if document != last {
-			parts, err := snap.Parts(document)
+			parts, err := snap.PassagesOf(document)
 			if err != nil {
 				return nil, err
 			}

@@ -16,7 +16,7 @@ import (
 func TestFileIsMappedAgain(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	c := declare(t, s, "docs", collection.Config{})
-	_, err := c.Update(t.Context(), []collection.Document{randomDoc("a", 1)}, collection.UpdateOptions{})
+	_, err := c.Update(t.Context(), []collection.DocumentInput{randomDoc("a", 1)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	for failures, want := range []error{nil, nil, storage.ErrTooLarge} {
 		before, err := c.work.current()
@@ -34,7 +34,7 @@ func TestFileIsMappedAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, failures == 0, before == now)
 	}
-	_, err = c.Update(t.Context(), []collection.Document{randomDoc("b", 2)}, collection.UpdateOptions{})
+	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("b", 2)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	st, err := c.Stats(t.Context())
 	require.NoError(t, err)

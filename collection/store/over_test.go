@@ -17,7 +17,7 @@ import (
 )
 
 // openIndex builds an index of documents and opens it.
-func openIndex(t *testing.T, o *index.Options, docs ...collection.Document) *index.Index {
+func openIndex(t *testing.T, o *index.Options, docs ...collection.DocumentInput) *index.Index {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "own.plaid")
 	all := make([]vectors.Document, len(docs))
@@ -54,7 +54,7 @@ func TestOver(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, st.Documents)
 
-	r, err := writes.Update(t.Context(), []collection.Document{extra, {Vectors: a.Vectors, Dim: testDim}}, collection.UpdateOptions{})
+	r, err := writes.Update(t.Context(), []collection.DocumentInput{extra, {Vectors: a.Vectors, Dim: testDim}}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{2, 3}, r.Numbers)
 	require.Equal(t, []string{"extra", "3"}, r.IDs)
@@ -84,7 +84,7 @@ func TestOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"b"}, zebras(reads))
 
-	_, err = reads.Update(t.Context(), []collection.Document{extra}, collection.UpdateOptions{Replace: true})
+	_, err = reads.Update(t.Context(), []collection.DocumentInput{extra}, collection.UpdateOptions{Replace: true})
 	require.ErrorIs(t, err, storage.ErrReadOnly)
 	_, err = reads.Delete(t.Context(), collection.Selection{IDs: []string{"a"}})
 	require.ErrorIs(t, err, storage.ErrReadOnly)

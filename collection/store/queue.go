@@ -15,7 +15,7 @@ import (
 // request is one change that waits, or runs.
 type request struct {
 	kind    kind
-	docs    []collection.Document // of an update
+	docs    []collection.DocumentInput // of an update
 	replace bool
 	model   *storage.Model
 	chosen  collection.Selection // of a deletion

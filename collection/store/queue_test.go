@@ -53,7 +53,7 @@ func later(t *testing.T, c *Collection, f func() answer) chan answer {
 	return ch
 }
 
-func update(c *Collection, o collection.UpdateOptions, docs ...collection.Document) func() answer {
+func update(c *Collection, o collection.UpdateOptions, docs ...collection.DocumentInput) func() answer {
 	return func() answer {
 		r, err := c.Update(context.Background(), docs, o)
 		return answer{receipt: r, err: err}
@@ -64,7 +64,7 @@ func update(c *Collection, o collection.UpdateOptions, docs ...collection.Docume
 func TestGroups(t *testing.T) {
 	s := openHeld(t, Options{})
 	c := declare(t, s.Store, "docs", collection.Config{})
-	_, err := c.Update(t.Context(), []collection.Document{randomDoc("a", 1)}, collection.UpdateOptions{})
+	_, err := c.Update(t.Context(), []collection.DocumentInput{randomDoc("a", 1)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	groups := c.counts.Groups
 
@@ -125,7 +125,7 @@ func TestGroupsCountOnce(t *testing.T) {
 	<-s.begun
 	var waiting []chan answer
 	for _, ids := range [][]string{{"d"}, {"b", "e"}, {"f"}, {"c"}, {"g", "h"}} {
-		var docs []collection.Document
+		var docs []collection.DocumentInput
 		for _, id := range ids {
 			docs = append(docs, randomDoc(id, 3))
 		}
@@ -171,12 +171,12 @@ func TestCancelledWaits(t *testing.T) {
 	s.stops.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := later(t, c, func() answer {
-		_, err := c.Update(ctx, []collection.Document{randomDoc("begun", 1)}, collection.UpdateOptions{})
+		_, err := c.Update(ctx, []collection.DocumentInput{randomDoc("begun", 1)}, collection.UpdateOptions{})
 		return answer{err: err}
 	})
 	<-s.begun
 	waits := later(t, c, func() answer {
-		_, err := c.Update(ctx, []collection.Document{randomDoc("waits", 1)}, collection.UpdateOptions{})
+		_, err := c.Update(ctx, []collection.DocumentInput{randomDoc("waits", 1)}, collection.UpdateOptions{})
 		return answer{err: err}
 	})
 	cancel()
@@ -184,7 +184,7 @@ func TestCancelledWaits(t *testing.T) {
 	s.stops.Store(false)
 	s.gone <- struct{}{}
 	require.NoError(t, (<-begun).err)
-	_, err := c.Update(ctx, []collection.Document{randomDoc("late", 1)}, collection.UpdateOptions{})
+	_, err := c.Update(ctx, []collection.DocumentInput{randomDoc("late", 1)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 1, view(t, c).snap.Len())
 }
@@ -214,7 +214,7 @@ func TestCloseDrains(t *testing.T) {
 	require.NoError(t, (<-dropping).err, "it had begun")
 	require.NoError(t, <-dropped)
 	require.ErrorIs(t, update(d, collection.UpdateOptions{}, randomDoc("3", 1))().err, collection.ErrUnknown)
-	_, err := d.View(t.Context())
+	_, err := d.Snapshot(t.Context())
 	require.ErrorIs(t, err, collection.ErrUnknown)
 	require.NoDirExists(t, d.dir)
 	go func() { closed <- s.Close(context.Background()) }()
@@ -280,7 +280,7 @@ func TestGivenNames(t *testing.T) {
 		want := map[string]uint32{}
 		next := uint64(0)
 		for range rapid.IntRange(1, 3).Draw(t, "updates") {
-			var docs []collection.Document
+			var docs []collection.DocumentInput
 			used := map[string]bool{}
 			for range rapid.IntRange(1, 5).Draw(t, "documents") {
 				id := rapid.SampledFrom([]string{"", "", "0", "1", "2", "3", "4", "5", "3-1", "3-2", "x"}).Draw(t, "id")
@@ -303,7 +303,7 @@ func TestGivenNames(t *testing.T) {
 				next++
 			}
 		}
-		v, err := c.View(context.Background())
+		v, err := c.Snapshot(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, len(want), v.snap.Len())
 		for id, ordinal := range want {

@@ -24,7 +24,7 @@ func TestReadOnly(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Declare(ctx, "empty", collection.Config{})
 	require.NoError(t, err)
-	_, err = c.Update(ctx, []collection.Document{{ID: "cat", Dim: 2, Vectors: []float32{1, 0}}, {ID: "dog", Dim: 2, Vectors: []float32{0, 1}}}, collection.UpdateOptions{})
+	_, err = c.Update(ctx, []collection.DocumentInput{{ID: "cat", Dim: 2, Vectors: []float32{1, 0}}, {ID: "dog", Dim: 2, Vectors: []float32{0, 1}}}, collection.UpdateOptions{})
 	require.NoError(t, err)
 
 	_, _, err = store.ReadOnly(ctx, dir, nil)
@@ -45,13 +45,13 @@ func TestReadOnly(t *testing.T) {
 	_, closeTwo := open()
 	pets, err := one.Get("pets")
 	require.NoError(t, err)
-	v, err := pets.View(ctx)
+	v, err := pets.Snapshot(ctx)
 	require.NoError(t, err)
 	res, err := v.Search(ctx, []search.Query{{Vectors: []float32{0, 1}, Dim: 2}}, search.Options{K: 1})
 	require.NoError(t, err)
 	require.Equal(t, "dog", res[0].Hits[0].ID)
 	require.NoError(t, v.Close())
-	_, err = pets.Update(ctx, []collection.Document{{ID: "x", Dim: 2, Vectors: []float32{1, 0}}}, collection.UpdateOptions{})
+	_, err = pets.Update(ctx, []collection.DocumentInput{{ID: "x", Dim: 2, Vectors: []float32{1, 0}}}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, storage.ErrReadOnly)
 	_, err = one.Declare(ctx, "new", collection.Config{})
 	require.ErrorIs(t, err, collection.ErrUnsupported)
@@ -80,8 +80,8 @@ func TestReadOnlyKeywords(t *testing.T) {
 			c, err = s.Get("pets")
 			require.NoError(t, err)
 		}
-		doc := collection.Document{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"text":"a ` + id + `fish"}`)}
-		_, err = c.Update(ctx, []collection.Document{doc}, collection.UpdateOptions{})
+		doc := collection.DocumentInput{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"text":"a ` + id + `fish"}`)}
+		_, err = c.Update(ctx, []collection.DocumentInput{doc}, collection.UpdateOptions{})
 		require.NoError(t, err)
 		if search {
 			require.Equal(t, []string{id}, byWords(t, c, id))
@@ -112,7 +112,7 @@ func TestReadOnlyKeywords(t *testing.T) {
 
 func byWords(t *testing.T, c *store.Collection, text string) (ids []string) {
 	t.Helper()
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, v.Close()) }()
 	hits, err := v.SearchKeywords(t.Context(), collection.KeywordQuery{Text: text, K: 9})

@@ -14,7 +14,7 @@ import (
 const sampledMemory = 16 << 20
 
 // sample offers questions that were answered to be measured.
-func (v *View) sample(qs []search.Query, o *search.Options) {
+func (v *Snapshot) sample(qs []search.Query, o *search.Options) {
 	c := v.c
 	if c.s.o.Sampling.Rate == 0 || o.Filter != nil || o.Mode != search.Pruned || collection.Undecided(v.snap) {
 		return
@@ -75,7 +75,7 @@ func (c *Collection) pinSample(ctx context.Context) (*quality.Pinned, error) {
 		rest()
 		return nil, err
 	}
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if err != nil {
 		done()
 		rest()
@@ -106,7 +106,7 @@ func (s *sampledView) Search(_ context.Context, q search.Query, o search.Options
 
 // sampled returns the recall of sampled questions together with the one stored with the index; nil means that no
 // question has been offered.
-func (v *View) sampled(d *storage.Defaults) *collection.Sampled {
+func (v *Snapshot) sampled(d *storage.Defaults) *collection.Sampled {
 	v.c.mu.Lock()
 	s := v.c.sampler
 	v.c.mu.Unlock()

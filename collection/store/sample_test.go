@@ -36,7 +36,7 @@ func randomQuestions(n int) []search.Query {
 func sampledCollection(t *testing.T, s *Store, name string) *Collection {
 	t.Helper()
 	c := declare(t, s, name, collection.Config{Nbits: 2})
-	docs := make([]collection.Document, 600)
+	docs := make([]collection.DocumentInput, 600)
 	for i := range docs {
 		docs[i] = randomDoc("d"+strconv.Itoa(i), 1)
 	}
@@ -180,7 +180,7 @@ func TestSamplingBesideEverything(t *testing.T) {
 					return
 				default:
 				}
-				v, err := c.View(context.Background())
+				v, err := c.Snapshot(context.Background())
 				if err != nil {
 					return // it was dropped
 				}

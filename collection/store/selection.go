@@ -73,7 +73,7 @@ func live(snap *index.Snapshot, number uint64) bool {
 
 // Filter lets the documents of a selection through: a set of ordinals, which serves all
 // queries that share it. It is nil for all documents.
-func (v *View) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
+func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
 	if s.All() {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (v *View) Filter(ctx context.Context, s collection.Selection) (*search.Filt
 }
 
 // Facets implements [collection.Faceter].
-func (v *View) Facets(ctx context.Context, fields []condition.Field, s collection.Selection, o index.FacetOptions) ([]*index.Facet, error) {
+func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection, o index.FacetOptions) ([]*index.Facet, error) {
 	docs, err := resolve(ctx, v.snap, &s)
 	if err != nil {
 		return nil, err
@@ -102,12 +102,12 @@ func (v *View) Facets(ctx context.Context, fields []condition.Field, s collectio
 	return all, nil
 }
 
-// Documents implements [collection.View].
-func (v *View) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.Stored, error] {
-	return func(yield func(collection.Stored, error) bool) {
+// Documents implements [collection.Snapshot].
+func (v *Snapshot) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
+	return func(yield func(collection.StoredDocument, error) bool) {
 		n := 0
 		for ordinal, err := range v.inOrder(ctx, &s, o.From) {
-			var d collection.Stored
+			var d collection.StoredDocument
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -123,7 +123,7 @@ func (v *View) Documents(ctx context.Context, s collection.Selection, o collecti
 }
 
 // inOrder are the ordinals of a selection: in the order of its list, or rising from one on.
-func (v *View) inOrder(ctx context.Context, s *collection.Selection, from uint64) iter.Seq2[uint32, error] {
+func (v *Snapshot) inOrder(ctx context.Context, s *collection.Selection, from uint64) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
 		err := s.Check()
 		switch {
@@ -165,7 +165,7 @@ func (v *View) inOrder(ctx context.Context, s *collection.Selection, from uint64
 }
 
 // named returns the ordinals of a document by its name, or of a passage by its own.
-func (v *View) named(ctx context.Context, id string) ([]uint32, error) {
+func (v *Snapshot) named(ctx context.Context, id string) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (v *View) named(ctx context.Context, id string) ([]uint32, error) {
 }
 
 // read reads what is wanted of a document.
-func (v *View) read(ordinal uint32, o *collection.ReadOptions) (d collection.Stored, err error) {
+func (v *Snapshot) read(ordinal uint32, o *collection.ReadOptions) (d collection.StoredDocument, err error) {
 	d.Number, d.ID = uint64(ordinal), v.snap.ID(ordinal)
 	if v.snap.Passages().Contains(ordinal) {
 		d.Of, d.Passage = v.snap.PassageOf(ordinal)

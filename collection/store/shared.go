@@ -37,7 +37,7 @@ const (
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], but for
 // a file that somebody has locked.
-func Shared(ctx context.Context, paths map[string]string, o *Options) (set collection.Set, end func() error, err error) {
+func Shared(ctx context.Context, paths map[string]string, o *Options) (set collection.Catalog, end func() error, err error) {
 	checked, err := newStore("", o)
 	if err != nil {
 		return nil, nil, err
@@ -66,13 +66,13 @@ func Shared(ctx context.Context, paths map[string]string, o *Options) (set colle
 
 type sharedSet map[string]*shared
 
-// Place implements [collection.Set].
+// Place implements [collection.Catalog].
 func (s sharedSet) Place() string { return "index files" }
 
-// Names implements [collection.Set].
+// Names implements [collection.Catalog].
 func (s sharedSet) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// Get implements [collection.Set].
+// Get implements [collection.Catalog].
 func (s sharedSet) Get(name string) (collection.Collection, error) {
 	if c := s[name]; c != nil {
 		return c, nil
@@ -80,12 +80,12 @@ func (s sharedSet) Get(name string) (collection.Collection, error) {
 	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
 }
 
-// Declare implements [collection.Set].
+// Declare implements [collection.Catalog].
 func (s sharedSet) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
 	return nil, collection.Unsupported("declaring a collection beside index files")
 }
 
-// Drop implements [collection.Set].
+// Drop implements [collection.Catalog].
 func (s sharedSet) Drop(context.Context, string) (bool, error) {
 	return false, collection.Unsupported("dropping an index file")
 }
@@ -286,30 +286,30 @@ func (c *shared) Stats(ctx context.Context) (collection.Stats, error) {
 	return f.Stats(ctx)
 }
 
-// View implements [collection.Collection].
-func (c *shared) View(ctx context.Context) (collection.View, error) {
+// Snapshot implements [collection.Collection].
+func (c *shared) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 	f, done, err := c.use(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v, err := f.View(ctx)
+	v, err := f.Snapshot(ctx)
 	if err != nil {
 		done()
 		return nil, err
 	}
-	return &sharedView{View: v, done: sync.OnceFunc(done)}, nil
+	return &sharedView{Snapshot: v, done: sync.OnceFunc(done)}, nil
 }
 
 // sharedView is a view of a file, which is open as long as the view is.
 type sharedView struct {
-	*View
+	*Snapshot
 	done func()
 }
 
-// Close implements [collection.View].
+// Close implements [collection.Snapshot].
 func (v *sharedView) Close() error {
 	defer v.done()
-	return v.View.Close()
+	return v.Snapshot.Close()
 }
 
 func (c *shared) readOnly() error {
@@ -322,7 +322,7 @@ func (c *shared) SetMaxDocuments(context.Context, *uint64) (collection.Config, e
 }
 
 // Update implements [collection.Collection].
-func (c *shared) Update(context.Context, []collection.Document, collection.UpdateOptions) (collection.Receipt, error) {
+func (c *shared) Update(context.Context, []collection.DocumentInput, collection.UpdateOptions) (collection.Receipt, error) {
 	return collection.Receipt{}, c.readOnly()
 }
 

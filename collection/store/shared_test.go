@@ -57,7 +57,7 @@ func TestShared(t *testing.T) {
 	path, c := sharedIndex(t)
 	query := randomDoc("query", 2)
 	documents := func() int {
-		v, err := c.View(t.Context())
+		v, err := c.Snapshot(t.Context())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, v.Close()) }()
 		found, err := v.Search(t.Context(), []search.Query{{Vectors: query.Vectors, Dim: testDim}}, search.Options{K: 100})
@@ -70,7 +70,7 @@ func TestShared(t *testing.T) {
 	for range 3 {
 		asking.Go(func() {
 			for !done.Load() {
-				v, err := c.View(t.Context())
+				v, err := c.Snapshot(t.Context())
 				if err != nil {
 					t.Error(err)
 					return
@@ -88,7 +88,7 @@ func TestShared(t *testing.T) {
 	done.Store(true)
 	asking.Wait()
 	require.Equal(t, 4, documents())
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	hits, err := v.(collection.Keywords).SearchKeywords(t.Context(), collection.KeywordQuery{Text: "added1", K: 5})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestSharedKeywords(t *testing.T) {
 	c, err := set.Get("own")
 	require.NoError(t, err)
 	find := func(text string) int {
-		v, err := c.View(t.Context())
+		v, err := c.Snapshot(t.Context())
 		require.NoError(t, err)
 		hits, err := v.(collection.Keywords).SearchKeywords(t.Context(), collection.KeywordQuery{Text: text, K: 5})
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestSharedKeywords(t *testing.T) {
 // Nobody waits for a file of which nothing is asked, and what is asked waits for who has it.
 func TestSharedTurns(t *testing.T) {
 	path, c := sharedIndex(t)
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	_, err = index.Open(t.Context(), path, &index.Options{Write: true})
 	require.ErrorIs(t, err, storage.ErrLocked, "it is being read")
@@ -157,7 +157,7 @@ func TestSharedTurns(t *testing.T) {
 	require.NoError(t, err)
 	asked := make(chan error, 1)
 	go func() {
-		v, err := c.View(t.Context())
+		v, err := c.Snapshot(t.Context())
 		if err == nil {
 			err = v.Close()
 		}
@@ -199,7 +199,7 @@ func TestSharedMistakes(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, st.Documents)
 	require.NoError(t, end())
-	_, err = c.View(t.Context())
+	_, err = c.Snapshot(t.Context())
 	require.ErrorIs(t, err, collection.ErrClosed)
 	_, err = set.Get("other")
 	require.ErrorIs(t, err, collection.ErrUnknown)

@@ -29,12 +29,12 @@ import (
 const testDim = 16
 
 // randomDoc is a document that follows from its id and version.
-func randomDoc(id string, version uint64) collection.Document {
+func randomDoc(id string, version uint64) collection.DocumentInput {
 	rng := rand.New(rand.NewPCG(version, uint64(len(id))))
 	for _, b := range []byte(id) {
 		rng = rand.New(rand.NewPCG(rng.Uint64(), uint64(b)))
 	}
-	d := collection.Document{ID: id, Dim: testDim, Vectors: make([]float32, (1+rng.IntN(6))*testDim)}
+	d := collection.DocumentInput{ID: id, Dim: testDim, Vectors: make([]float32, (1+rng.IntN(6))*testDim)}
 	for i := range d.Vectors {
 		d.Vectors[i] = float32(rng.NormFloat64())
 	}
@@ -57,16 +57,16 @@ func declare(t *testing.T, s *Store, name string, cfg collection.Config) *Collec
 	return c
 }
 
-func view(t *testing.T, c *Collection) *View {
+func view(t *testing.T, c *Collection) *Snapshot {
 	t.Helper()
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	return v
 }
 
 // all are the ordinals of all documents.
-func all(t *testing.T, v *View) []uint32 {
+func all(t *testing.T, v *Snapshot) []uint32 {
 	t.Helper()
 	b, err := resolve(t.Context(), v.snap, &collection.Selection{})
 	require.NoError(t, err)
@@ -74,9 +74,9 @@ func all(t *testing.T, v *View) []uint32 {
 }
 
 // finds tells whether a search for a document's own vectors finds it first.
-func finds(t *testing.T, c *Collection, d collection.Document) bool {
+func finds(t *testing.T, c *Collection, d collection.DocumentInput) bool {
 	t.Helper()
-	v, err := c.View(t.Context())
+	v, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	defer v.Close()
 	rs, err := v.Search(t.Context(), []search.Query{{Vectors: d.Vectors, Dim: d.Dim}}, search.Options{K: 1})
@@ -99,12 +99,12 @@ func TestFromNothing(t *testing.T) {
 	require.True(t, finds(t, c, one))
 	require.ErrorIs(t, update(c, collection.UpdateOptions{}, one)().err, index.ErrDuplicateID)
 	for _, step := range []struct {
-		docs []collection.Document
+		docs []collection.DocumentInput
 		ids  []string
 	}{
-		{[]collection.Document{unnamed, randomDoc("2", 4)}, []string{"1", "2"}},
-		{[]collection.Document{unnamed, randomDoc("4", 4)}, []string{"3", "4"}},
-		{[]collection.Document{randomDoc("6", 4), unnamed}, []string{"6", "6-1"}},
+		{[]collection.DocumentInput{unnamed, randomDoc("2", 4)}, []string{"1", "2"}},
+		{[]collection.DocumentInput{unnamed, randomDoc("4", 4)}, []string{"3", "4"}},
+		{[]collection.DocumentInput{randomDoc("6", 4), unnamed}, []string{"6", "6-1"}},
 	} {
 		r := update(c, collection.UpdateOptions{}, step.docs...)()
 		require.NoError(t, r.err)
@@ -184,14 +184,14 @@ func TestBadDocuments(t *testing.T) {
 	nan.Vectors = append(nan.Vectors, make([]float32, testDim)...)
 	nan.Vectors[len(nan.Vectors)-3] *= float32(0)
 	nan.Vectors[len(nan.Vectors)-3] /= nan.Vectors[len(nan.Vectors)-3]
-	meta := func(m string) collection.Document { d := randomDoc("meta", 1); d.Metadata = []byte(m); return d }
+	meta := func(m string) collection.DocumentInput { d := randomDoc("meta", 1); d.Metadata = []byte(m); return d }
 	for name, x := range map[string]struct {
-		doc  collection.Document
+		doc  collection.DocumentInput
 		want error
 	}{
-		"dimension":  {collection.Document{ID: "x", Dim: 3, Vectors: []float32{1, 2, 3}}, index.ErrDimension},
-		"dimension0": {collection.Document{ID: "x", Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
-		"shape":      {collection.Document{ID: "x", Dim: testDim, Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
+		"dimension":  {collection.DocumentInput{ID: "x", Dim: 3, Vectors: []float32{1, 2, 3}}, index.ErrDimension},
+		"dimension0": {collection.DocumentInput{ID: "x", Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
+		"shape":      {collection.DocumentInput{ID: "x", Dim: testDim, Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
 		"nan":        {nan, vectors.ErrValue},
 		"twice":      {good, index.ErrDuplicateID},
 		"long id":    {randomDoc(string(make([]byte, 5000)), 1), vectors.ErrID},
@@ -202,7 +202,7 @@ func TestBadDocuments(t *testing.T) {
 		"key twice":  {meta(`{"a":1,"a":2}`), collection.ErrMetadata},
 		"large":      {meta(`{"a":"` + strings.Repeat("a", collection.MaxMetadata) + `"}`), collection.ErrMetadata},
 	} {
-		_, err := c.Update(t.Context(), []collection.Document{good, x.doc}, collection.UpdateOptions{Replace: true})
+		_, err := c.Update(t.Context(), []collection.DocumentInput{good, x.doc}, collection.UpdateOptions{Replace: true})
 		require.ErrorIs(t, err, x.want, name)
 		var de *collection.DocumentError
 		require.ErrorAs(t, err, &de, name)
@@ -211,9 +211,9 @@ func TestBadDocuments(t *testing.T) {
 			require.Equal(t, len(nan.Vectors)/testDim-1, de.Token)
 		}
 	}
-	_, err := c.View(t.Context())
+	_, err := c.Snapshot(t.Context())
 	require.ErrorIs(t, err, collection.ErrEmpty, "nothing of them is stored")
-	_, err = c.Update(t.Context(), []collection.Document{meta(`{ "_id" : "meta", "b": {"c":[1]}, "d":"x" }`), randomDoc("plain", 0)}, collection.UpdateOptions{})
+	_, err = c.Update(t.Context(), []collection.DocumentInput{meta(`{ "_id" : "meta", "b": {"c":[1]}, "d":"x" }`), randomDoc("plain", 0)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	m, err := view(t, c).snap.Payload(0)
 	require.NoError(t, err)
@@ -229,14 +229,14 @@ func TestUndeclare(t *testing.T) {
 	_, err := s.Get("a")
 	require.ErrorIs(t, err, collection.ErrUnknown)
 	require.NoError(t, s.undeclare(t.Context(), c), "it is gone")
-	_, err = c.Update(t.Context(), []collection.Document{randomDoc("x", 3)}, collection.UpdateOptions{})
+	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("x", 3)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, collection.ErrUnknown)
 
 	c = declare(t, s, "a", collection.Config{})
-	_, err = c.Update(t.Context(), []collection.Document{randomDoc("x", 3)}, collection.UpdateOptions{})
+	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("x", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	require.ErrorIs(t, s.undeclare(t.Context(), c), collection.ErrExists)
-	_, err = c.Update(t.Context(), []collection.Document{randomDoc("y", 3)}, collection.UpdateOptions{})
+	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("y", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 }
 
@@ -248,7 +248,7 @@ func TestSet(t *testing.T) {
 func TestADeletionOfNothingShowsNoRoom(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	c := declare(t, s, "docs", collection.Config{})
-	_, err := c.Update(t.Context(), []collection.Document{randomDoc("a", 1), randomDoc("b", 2)}, collection.UpdateOptions{})
+	_, err := c.Update(t.Context(), []collection.DocumentInput{randomDoc("a", 1), randomDoc("b", 2)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	isFull := func() bool {
 		s.disk.mu.Lock()
@@ -270,7 +270,7 @@ func TestADeletionOfNothingShowsNoRoom(t *testing.T) {
 // changed: the writer goes on with the next one.
 func TestConditionsOfLeavers(t *testing.T) {
 	c := declare(t, openStore(t, t.TempDir(), nil), "docs", collection.Config{})
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 500 {
 		d := randomDoc(fmt.Sprint("d", i), 1)
 		d.Metadata = json.RawMessage(`{"t":"` + strings.Repeat("cats and dogs ", 200) + `","n":1}`)
@@ -329,7 +329,7 @@ func TestIdleCollectionsAreCheap(t *testing.T) {
 	require.Less(t, runtime.NumGoroutine()-before, 10)
 	written, err := st.Get("c1")
 	require.NoError(t, err)
-	_, err = written.Update(ctx, []collection.Document{randomDoc("a", 1)}, collection.UpdateOptions{})
+	_, err = written.Update(ctx, []collection.DocumentInput{randomDoc("a", 1)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	for _, name := range []string{"c1", "c2"} {
 		existed, err := st.Drop(ctx, name)
@@ -339,6 +339,6 @@ func TestIdleCollectionsAreCheap(t *testing.T) {
 	idle, err := st.Get("c3")
 	require.NoError(t, err)
 	require.NoError(t, st.Close(ctx))
-	_, err = idle.Update(ctx, []collection.Document{randomDoc("a", 1)}, collection.UpdateOptions{})
+	_, err = idle.Update(ctx, []collection.DocumentInput{randomDoc("a", 1)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, collection.ErrClosed)
 }

@@ -18,7 +18,7 @@ import (
 // Backup writes the collection as it is now to out: an index file, checked before its
 // first byte is written. Searches and changes go on meanwhile.
 //
-// Errors: those of [Collection.View] and of [index.Index.Backup].
+// Errors: those of [Collection.Snapshot] and of [index.Index.Backup].
 func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error) {
 	var report *index.BackupReport
 	err := c.long(ctx, func(ctx context.Context) error {
@@ -36,7 +36,7 @@ func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupRe
 // Verify looks at every byte of the collection; the error wraps [storage.ErrCorrupt].
 func (c *Collection) Verify(ctx context.Context) error {
 	return c.long(ctx, func(ctx context.Context) error {
-		v, err := c.View(ctx)
+		v, err := c.Snapshot(ctx)
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func TestBackupAndRestore(t *testing.T) {
 	d := declare(t, s, "restored", collection.Config{})
 	empty := func() {
 		t.Helper()
-		_, err := d.View(t.Context())
+		_, err := d.Snapshot(t.Context())
 		require.ErrorIs(t, err, collection.ErrEmpty)
 		entries, err := os.ReadDir(d.dir)
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestDamagedCollection(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, c.Err(), collection.ErrDamaged)
 		require.ErrorIs(t, c.Err(), why)
-		_, err = c.View(t.Context())
+		_, err = c.Snapshot(t.Context())
 		require.ErrorIs(t, err, collection.ErrDamaged)
 		require.ErrorIs(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err, collection.ErrDamaged)
 		_, err = c.Delete(t.Context(), collection.Selection{IDs: []string{"a"}})

@@ -24,9 +24,9 @@ func TestFirstDocumentsWithoutVectors(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir, &Options{Growth: growth})
 			c := declare(t, s, "docs", collection.Config{})
-			var docs []collection.Document
+			var docs []collection.DocumentInput
 			for i := range 4 {
-				docs = append(docs, collection.Document{ID: fmt.Sprint("d", i), Metadata: fmt.Appendf(nil, `{"n":%d}`, i)})
+				docs = append(docs, collection.DocumentInput{ID: fmt.Sprint("d", i), Metadata: fmt.Appendf(nil, `{"n":%d}`, i)})
 			}
 			r, err := c.Update(ctx, docs, collection.UpdateOptions{})
 			require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestFirstDocumentsWithoutVectors(t *testing.T) {
 			st, err := c.Stats(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []uint64{3, 0, 0}, []uint64{st.Documents, st.Tokens, uint64(st.Dim)})
-			v, err := c.View(ctx)
+			v, err := c.Snapshot(ctx)
 			require.NoError(t, err)
 			require.Zero(t, v.Dim())
 			for _, dim := range []int{1, testDim, 2 * testDim} {
@@ -53,7 +53,7 @@ func TestFirstDocumentsWithoutVectors(t *testing.T) {
 
 			late := randomDoc("d2", 1)
 			late.Metadata, late.KeepMetadata = nil, true
-			r, err = c.Update(ctx, []collection.Document{{ID: "e"}, late}, collection.UpdateOptions{Replace: true})
+			r, err = c.Update(ctx, []collection.DocumentInput{{ID: "e"}, late}, collection.UpdateOptions{Replace: true})
 			require.NoError(t, err)
 			require.Equal(t, []uint64{4, 5}, r.Numbers, "numbers of others stay")
 			require.Equal(t, []int{1, 1}, []int{r.Empty, r.Replaced})
@@ -74,9 +74,9 @@ func TestFirstDocumentsWithoutVectors(t *testing.T) {
 			}
 			require.Equal(t, []string{"0d0", "3d3", "4e", "5d2"}, names)
 
-			_, err = c.Update(ctx, []collection.Document{{ID: "x", Dim: 3, Vectors: []float32{1, 0, 0}}}, collection.UpdateOptions{})
+			_, err = c.Update(ctx, []collection.DocumentInput{{ID: "x", Dim: 3, Vectors: []float32{1, 0, 0}}}, collection.UpdateOptions{})
 			require.ErrorIs(t, err, index.ErrDimension, "it is decided")
-			_, err = c.Update(ctx, []collection.Document{{ID: "x"}}, collection.UpdateOptions{})
+			_, err = c.Update(ctx, []collection.DocumentInput{{ID: "x"}}, collection.UpdateOptions{})
 			require.NoError(t, err)
 		})
 	}
@@ -90,7 +90,7 @@ func TestKeepMetadata(t *testing.T) {
 	put := func(id, metadata string, keep bool) {
 		d := randomDoc(id, 1)
 		d.Metadata, d.KeepMetadata = json.RawMessage(metadata), keep
-		_, err := c.Update(ctx, []collection.Document{d}, collection.UpdateOptions{Replace: true})
+		_, err := c.Update(ctx, []collection.DocumentInput{d}, collection.UpdateOptions{Replace: true})
 		require.NoError(t, err)
 	}
 	stored := func(id string) string {
@@ -109,7 +109,7 @@ func TestKeepMetadata(t *testing.T) {
 	put("a", ``, false)
 	require.Empty(t, stored("a"))
 	// Of passages it is what these have in common.
-	_, err := c.Update(ctx, []collection.Document{
+	_, err := c.Update(ctx, []collection.DocumentInput{
 		{ID: "b#0", Metadata: []byte(`{"_passage":{"of":"b","n":0,"start":0,"end":3},"n":5,"text":"owl"}`)},
 		{ID: "b#1", Metadata: []byte(`{"_passage":{"of":"b","n":1,"start":4,"end":7},"n":5,"text":"elk"}`)},
 	}, collection.UpdateOptions{Replace: true})

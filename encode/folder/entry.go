@@ -79,7 +79,7 @@ func ReadEntry(payload []byte) (Entry, bool) {
 }
 
 // Cut names a way to cut files: two names differ if the passages may.
-func Cut(how encode.Parting) string {
+func Cut(how encode.Splitting) string {
 	counted, most := "words", 0
 	if how.Model != nil {
 		most = how.Model.Document.Length

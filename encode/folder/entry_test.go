@@ -23,7 +23,7 @@ func TestReadEntry(t *testing.T) {
 	c, err := files[0].Read(0)
 	require.NoError(t, err)
 	c.Root, c.Device = "/notes", "7"
-	how := encode.Parting{Window: 2}
+	how := encode.Splitting{Window: 2}
 	want := Entry{
 		Path: "a.txt", Digest: c.Digest, Root: "/notes", Device: "7", Cut: "kinds 2+0 of 0 words", Parts: 3, Intact: true,
 	}
@@ -67,7 +67,7 @@ func TestCutNames(t *testing.T) {
 		c.Document.Length, c.Tokenizer = length, new(tokenizer.Tokenizer)
 		return c
 	}
-	for _, how := range []encode.Parting{
+	for _, how := range []encode.Splitting{
 		{}, {Window: 9}, {Window: 8}, {Window: 9, Overlap: 1}, {Window: 9, Model: model(300)}, {Window: 9, Model: model(512)},
 		{Window: 9, By: encode.ByWords}, {Window: 9, By: encode.BySentences}, {Model: model(300)}, {Model: model(512)},
 	} {

@@ -100,7 +100,7 @@ func TestTextsKnowTheirLines(t *testing.T) {
 		require.NoError(t, err)
 		size := rapid.IntRange(1, 9).Draw(t, "size")
 		seen, n := make([]bool, len(text)), 0
-		for p, err := range c.Texts(encode.Parting{Window: size, Overlap: rapid.IntRange(0, size-1).Draw(t, "overlap")}) {
+		for p, err := range c.Texts(encode.Splitting{Window: size, Overlap: rapid.IntRange(0, size-1).Draw(t, "overlap")}) {
 			require.NoError(t, err)
 			var own struct {
 				Path, Digest, Text string

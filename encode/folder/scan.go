@@ -369,7 +369,7 @@ func readFile(path string, most int64) ([]byte, error) {
 // ([ReadEntry]). A file without a word has one passage that is empty, so that it is known.
 //
 // how says how long passages are; without a unit they are made of that of the file's kind.
-func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
+func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		whole := func(yield func(encode.Text, error) bool) {
 			title := c.Path

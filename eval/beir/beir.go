@@ -336,9 +336,9 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 
 // AddHits adds the result of a search to a run; ranks count from 1.
 func AddHits(run *eval.Run, query string, hits []search.Hit) error {
-	list := make([]eval.Hit, len(hits))
+	list := make([]eval.ScoredDocument, len(hits))
 	for i, h := range hits {
-		list[i] = eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}
+		list[i] = eval.ScoredDocument{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}
 	}
 	return run.Add(query, list...)
 }

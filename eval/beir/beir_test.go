@@ -60,7 +60,7 @@ func TestRun(t *testing.T) {
 		got := r.Run.Hits(d.ID)
 		require.Len(t, got, len(res.Hits))
 		for i, h := range res.Hits {
-			require.Equal(t, eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}, got[i])
+			require.Equal(t, eval.ScoredDocument{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}, got[i])
 		}
 	}
 

@@ -116,7 +116,7 @@ type tally struct {
 const tallied = 4096
 
 // tally takes in what a document has.
-func (c *Counter) tally(e *condition.Evaluation, t *tally, d *condition.Document) error {
+func (c *Counter) tally(e *condition.Evaluation, t *tally, d *condition.Record) error {
 	t.docs++
 	null, begin, held := false, len(t.values), int64(0)
 	var many map[condition.Literal]bool // values of the document, if it has many

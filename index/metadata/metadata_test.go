@@ -100,7 +100,7 @@ func TestManyValues(t *testing.T) {
 	payload := func(i int) []byte {
 		return fmt.Appendf(nil, `{"low": %d, "high": %d, "real": %g, "text": "id-%07d", "lang": "%s"}`, i%7, (i*7919)%n, float64(i)/8, (i*104729)%n, []string{"en", "de", "fr"}[i%3])
 	}
-	documents := make([]*condition.Document, n)
+	documents := make([]*condition.Record, n)
 	for i := range n {
 		b.Add(context.Background(), uint32(i), payload(i))
 		documents[i] = new(condition.Evaluation).Document(payload(i), "", uint32(i))

@@ -14,14 +14,14 @@ import (
 
 // damaged names the run of a view that has values which no Builder has written. What
 // reading it failed with says so itself.
-func damaged(v *storage.View, run uint32, err error) error {
+func damaged(v *storage.Snapshot, run uint32, err error) error {
 	if errors.Is(err, ErrFormat) {
 		return &storage.CorruptError{Path: v.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
 	}
 	return err
 }
 
-func openRun(v *storage.View, s storage.FieldRun) (*Run, error) {
+func openRun(v *storage.Snapshot, s storage.FieldRun) (*Run, error) {
 	run, err := Open(v.FieldRun(s.ID))
 	return run, damaged(v, s.ID, err)
 }
@@ -43,7 +43,7 @@ func (b *Builder) Full() bool { return b.bytes > b.limit }
 // merging says. Those that it took in leave the state and are returned. live has the
 // documents for which they may count.
 func (b *Builder) Absorb(
-	ctx context.Context, v *storage.View, live *roaring.Bitmap, s *storage.State,
+	ctx context.Context, v *storage.Snapshot, live *roaring.Bitmap, s *storage.State,
 ) (absorbed []storage.FieldRun, err error) {
 	keep := len(s.FieldRuns)
 	for ; keep > 0; keep-- {

@@ -17,7 +17,7 @@ import (
 // its runs and, where these do not tell, by payloads. It is made once for that moment, and
 // is safe for concurrent use.
 type Selector struct {
-	view *storage.View
+	view *storage.Snapshot
 	live *roaring.Bitmap
 	runs []counted // newer ones first
 }
@@ -32,7 +32,7 @@ type counted struct {
 }
 
 // NewSelector opens the runs of a view, which cover its live documents.
-func NewSelector(v *storage.View, live *roaring.Bitmap) (*Selector, error) {
+func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
 	s, rest := &Selector{view: v, live: live}, live.Clone()
 	for _, stored := range slices.Backward(v.State().FieldRuns) {
 		run, err := openRun(v, stored)
@@ -60,7 +60,7 @@ func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring
 		return nil, err
 	}
 	found.maybe.AndNot(found.sure)
-	matching, err := s.scan(ctx, found.maybe, func(e *condition.Evaluation, d *condition.Document) (bool, error) { return e.Match(c, d) })
+	matching, err := s.scan(ctx, found.maybe, func(e *condition.Evaluation, d *condition.Record) (bool, error) { return e.Match(c, d) })
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s sets) Test(t *condition.Test, is condition.Truth) (between, error) {
 var scanBlock = 1024
 
 // scan returns those of some documents that match by their payloads.
-func (s *Selector) scan(ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Document) (bool, error)) (*roaring.Bitmap, error) {
+func (s *Selector) scan(ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Record) (bool, error)) (*roaring.Bitmap, error) {
 	found := make([][]uint32, parallel.Blocks(int(docs.GetCardinality()), scanBlock))
 	err := s.read(ctx, docs, func(block int, ordinals []uint32) error {
 		evaluation := condition.NewEvaluation(ctx)
@@ -166,7 +166,7 @@ func (s *Selector) read(ctx context.Context, docs *roaring.Bitmap, fn func(block
 }
 
 // document is what conditions see of a live document, if the context goes on.
-func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition.Document, error) {
+func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition.Record, error) {
 	if err := e.Err(); err != nil {
 		return nil, err
 	}

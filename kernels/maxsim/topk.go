@@ -8,8 +8,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/topk"
 )
 
-// Hit is a document with its score.
-type Hit struct {
+// ScoredDocument is a document with its score.
+type ScoredDocument struct {
 	Doc   int     // its number among the documents
 	Score float32 // MaxSim
 }
@@ -117,13 +117,13 @@ func (t *Top) keep(list []topk.Scored, d *Shape, lo int, scores []float32) []top
 
 // Hits lists the best documents of each query, the highest score first, of several
 // with the same score the first.
-func (t *Top) Hits() [][]Hit {
-	all := make([][]Hit, len(t.lists))
+func (t *Top) Hits() [][]ScoredDocument {
+	all := make([][]ScoredDocument, len(t.lists))
 	for i, list := range t.lists {
 		slices.SortFunc(list, topk.Order)
-		hits := make([]Hit, len(list))
+		hits := make([]ScoredDocument, len(list))
 		for j, s := range list {
-			hits[j] = Hit{int(s.Doc), s.Score}
+			hits[j] = ScoredDocument{int(s.Doc), s.Score}
 		}
 		all[i] = hits
 	}
@@ -142,7 +142,7 @@ func (l *Layout) empty(i int) bool {
 }
 
 // TopK finds the k best documents of each query.
-func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][]Hit, error) {
+func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][]ScoredDocument, error) {
 	t := NewTop(k)
 	if err := t.Add(ctx, b, q, d, terms); err != nil {
 		return nil, err

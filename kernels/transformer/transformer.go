@@ -80,7 +80,7 @@ func On(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) 
 	if err := w.Check(&c); err != nil {
 		return nil, err
 	}
-	parts := kernels.Parts(d)
+	parts := kernels.MemberDevices(d)
 	if len(parts) == 1 {
 		return on(ctx, d, c, w, o)
 	}

@@ -77,8 +77,8 @@ func (m *Method) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Hit is a document of a ranking.
-type Hit struct {
+// ScoredDocument is a document of a ranking.
+type ScoredDocument struct {
 	Ordinal uint32  `json:"ordinal"` // the document
 	Score   float64 `json:"score"`   // on the scale of its side
 }
@@ -89,7 +89,7 @@ type Hit struct {
 // no part: it brings no documents in.
 //
 // Errors: [ErrMethod], [ErrWeight], [ErrRanking].
-func Fuse(m Method, k int, alpha float64, first, second []Hit) ([]Hit, error) {
+func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]ScoredDocument, error) {
 	if m != RelativeScore && m != ReciprocalRank {
 		return nil, fmt.Errorf("%w: %v", ErrMethod, m)
 	}
@@ -97,7 +97,7 @@ func Fuse(m Method, k int, alpha float64, first, second []Hit) ([]Hit, error) {
 		return nil, fmt.Errorf("%w: alpha %g is not from 0 to 1", ErrWeight, alpha)
 	}
 	sums := map[uint32]float64{}
-	for i, hits := range [][]Hit{first, second} {
+	for i, hits := range [][]ScoredDocument{first, second} {
 		weight := []float64{alpha, 1 - alpha}[i]
 		lo, hi := math.Inf(1), math.Inf(-1)
 		seen := make(map[uint32]struct{}, len(hits))
@@ -122,11 +122,11 @@ func Fuse(m Method, k int, alpha float64, first, second []Hit) ([]Hit, error) {
 			sums[h.Ordinal] += weight * gain
 		}
 	}
-	fused := make([]Hit, 0, len(sums))
+	fused := make([]ScoredDocument, 0, len(sums))
 	for ordinal, sum := range sums {
-		fused = append(fused, Hit{ordinal, sum})
+		fused = append(fused, ScoredDocument{ordinal, sum})
 	}
-	slices.SortFunc(fused, func(a, b Hit) int {
+	slices.SortFunc(fused, func(a, b ScoredDocument) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Ordinal, b.Ordinal))
 	})
 	return fused[:max(min(k, len(fused)), 0)], nil

@@ -10,21 +10,21 @@ import (
 )
 
 func TestFuse(t *testing.T) {
-	vectors := []Hit{{1, 9}, {2, 8}, {3, 5}}
-	words := []Hit{{3, 2}, {4, 2}}
+	vectors := []ScoredDocument{{1, 9}, {2, 8}, {3, 5}}
+	words := []ScoredDocument{{3, 2}, {4, 2}}
 	tests := []struct {
 		name   string
 		method Method
 		alpha  float64
 		k      int
-		want   []Hit
+		want   []ScoredDocument
 	}{
-		{"ranks", ReciprocalRank, .75, 10, []Hit{{3, .75/63 + .25/61}, {1, .75 / 61}, {2, .75 / 62}, {4, .25 / 62}}},
-		{"scores", RelativeScore, .75, 10, []Hit{{1, .75}, {2, .75 * .75}, {3, .25}, {4, .25}}},
-		{"cut", RelativeScore, .75, 2, []Hit{{1, .75}, {2, .75 * .75}}},
-		{"none", RelativeScore, .75, 0, []Hit{}},
-		{"only the first", RelativeScore, 1, 10, []Hit{{1, 1}, {2, .75}, {3, 0}}},
-		{"only the second", ReciprocalRank, 0, 10, []Hit{{3, 1. / 61}, {4, 1. / 62}}},
+		{"ranks", ReciprocalRank, .75, 10, []ScoredDocument{{3, .75/63 + .25/61}, {1, .75 / 61}, {2, .75 / 62}, {4, .25 / 62}}},
+		{"scores", RelativeScore, .75, 10, []ScoredDocument{{1, .75}, {2, .75 * .75}, {3, .25}, {4, .25}}},
+		{"cut", RelativeScore, .75, 2, []ScoredDocument{{1, .75}, {2, .75 * .75}}},
+		{"none", RelativeScore, .75, 0, []ScoredDocument{}},
+		{"only the first", RelativeScore, 1, 10, []ScoredDocument{{1, 1}, {2, .75}, {3, 0}}},
+		{"only the second", ReciprocalRank, 0, 10, []ScoredDocument{{3, 1. / 61}, {4, 1. / 62}}},
 	}
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err := Fuse(Method(7), 1, 1, nil, nil)
 	require.ErrorIs(t, err, ErrMethod)
-	for _, bad := range [][]Hit{{{1, math.NaN()}}, {{1, 2}, {1, 1}}} {
+	for _, bad := range [][]ScoredDocument{{{1, math.NaN()}}, {{1, 2}, {1, 1}}} {
 		_, err = Fuse(RelativeScore, 1, 1, bad, nil)
 		require.ErrorIs(t, err, ErrRanking)
 	}
@@ -65,13 +65,13 @@ func TestMethodsAsText(t *testing.T) {
 // and the order of hits of equal ordinal set does not depend on a scale of scores.
 func TestFuseProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(label string) []Hit {
+		draw := func(label string) []ScoredDocument {
 			docs := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 20), 0, 12, rapid.ID).Draw(t, label)
-			hits := make([]Hit, len(docs))
+			hits := make([]ScoredDocument, len(docs))
 			score := 1e6
 			for i, d := range docs {
 				score -= float64(rapid.IntRange(0, 3).Draw(t, "less"))
-				hits[i] = Hit{d, score}
+				hits[i] = ScoredDocument{d, score}
 			}
 			return hits
 		}
@@ -81,7 +81,7 @@ func TestFuseProperties(t *testing.T) {
 		got, err := Fuse(m, 100, alpha, a, b)
 		require.NoError(t, err)
 		all := map[uint32]bool{}
-		for _, h := range append(append([]Hit{}, a...), b...) {
+		for _, h := range append(append([]ScoredDocument{}, a...), b...) {
 			all[h.Ordinal] = true
 		}
 		require.Len(t, got, len(all))

@@ -22,7 +22,7 @@ func BenchmarkFind(b *testing.B) {
 	require.NoError(b, err)
 	defer e.Close()
 	var payload []byte
-	var found *highlight.Document
+	var found *highlight.SourceText
 	for d := range documents(b, filepath.Join(quick, "scifact-sample", "corpus.jsonl")) {
 		var fields struct{ Title, Text string }
 		require.NoError(b, json.Unmarshal(d, &fields))

@@ -55,9 +55,9 @@ func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err err
 // usual are the fields that documents are encoded from, in the order of trial.
 var usual = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
 
-// Document is a text that a document was encoded from, made of fields of its payload, with
+// SourceText is a text that a document was encoded from, made of fields of its payload, with
 // a blank between, and the tokens that have vectors.
-type Document struct {
+type SourceText struct {
 	Text   string
 	Tokens []encode.Token
 	fields []field
@@ -70,7 +70,7 @@ type field struct {
 
 // texts are the texts that a document may have been encoded from, without their tokens:
 // of the fields that are named, or of usual ones. None is empty.
-func texts(payload []byte, names []string) (all []*Document) {
+func texts(payload []byte, names []string) (all []*SourceText) {
 	var values map[string]any
 	if json.Unmarshal(payload, &values) != nil {
 		return nil
@@ -80,7 +80,7 @@ func texts(payload []byte, names []string) (all []*Document) {
 		trials = [][]string{names}
 	}
 	for _, names := range trials {
-		d := &Document{}
+		d := &SourceText{}
 		for _, name := range names {
 			s, ok := values[name].(string)
 			if !ok || s == "" {
@@ -92,7 +92,7 @@ func texts(payload []byte, names []string) (all []*Document) {
 			d.fields = append(d.fields, field{name, s, len(d.Text)})
 			d.Text += s
 		}
-		if d.Text != "" && !slices.ContainsFunc(all, func(o *Document) bool { return o.Text == d.Text }) {
+		if d.Text != "" && !slices.ContainsFunc(all, func(o *SourceText) bool { return o.Text == d.Text }) {
 			all = append(all, d)
 		}
 	}
@@ -102,7 +102,7 @@ func texts(payload []byte, names []string) (all []*Document) {
 // Find is the text that has as many tokens as a document, of those that its payload may
 // tell: the first one. pool is how many tokens of a document the index keeps one vector for; 1 or
 // less: each has its own. The error is one of those above where the text is not known.
-func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Document, error) {
+func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*SourceText, error) {
 	encoder, ok := e.(interface{ Config() encode.Config })
 	if ok {
 		c := encoder.Config()
@@ -133,7 +133,7 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Docum
 
 // Place is where a token is: the field, its text, and bytes of that. The field is "" of
 // what a model puts around a text.
-func (d *Document) Place(t encode.Token) (name, text string, start, end int) {
+func (d *SourceText) Place(t encode.Token) (name, text string, start, end int) {
 	if t.Start == t.End {
 		return "", "", 0, 0
 	}
@@ -162,7 +162,7 @@ type Span struct {
 
 // Spans are the words of a document that a question has found, in the order of the fields
 // and of the text. asked are the tokens of the question that have vectors ([Kept]).
-func (d *Document) Spans(question string, asked []encode.Token, matches []search.Match) []Span {
+func (d *SourceText) Spans(question string, asked []encode.Token, matches []search.Match) []Span {
 	var spans []Span
 	order := map[string]int{}
 	for i, f := range d.fields {

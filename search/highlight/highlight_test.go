@@ -91,7 +91,7 @@ func mustKept(t *testing.T, text string) []encode.Token {
 func TestSpansOfAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "bird", " ", "鳥", "é", "\u0301", "<b>", "&", "\x1b[1m", ".", "🐦", "\n"}), 0, 20)
-		d := &Document{}
+		d := &SourceText{}
 		for _, name := range []string{"title", "text"} {
 			if s := strings.Join(parts.Draw(t, name), ""); s != "" {
 				if d.Text != "" {

@@ -404,7 +404,7 @@ func descriptors() int {
 }
 
 // shut closes a file, and returns what queries found in it, and its bytes.
-func shut(t *testing.T, kw *Index, queries []Query) (found [][]Hit, file []byte) {
+func shut(t *testing.T, kw *Index, queries []Query) (found [][]ScoredDocument, file []byte) {
 	for _, q := range queries {
 		found = append(found, search1(t, kw, q))
 	}

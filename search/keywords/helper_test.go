@@ -81,7 +81,7 @@ func made(t testing.TB, s Settings, payloads ...[]byte) (*Index, *index.Index) {
 	return kw, ix
 }
 
-func search1(t require.TestingT, kw *Index, q Query) []Hit {
+func search1(t require.TestingT, kw *Index, q Query) []ScoredDocument {
 	if q.K == 0 {
 		q.K = 1000
 	}
@@ -90,7 +90,7 @@ func search1(t require.TestingT, kw *Index, q Query) []Hit {
 	return hits
 }
 
-func ordinals(hits []Hit) []uint32 {
+func ordinals(hits []ScoredDocument) []uint32 {
 	o := []uint32{}
 	for _, h := range hits {
 		o = append(o, h.Ordinal)

@@ -67,7 +67,7 @@ func TestLongPhrases(t *testing.T) {
 	search1(t, kw, one) // tables of documents are read
 	once := allocated(func() { search1(t, kw, one) })
 	q := Query{Text: `"` + strings.Repeat("red fox ", MaxWords/2) + `"`, Mode: Expression, K: 10}
-	var hits []Hit
+	var hits []ScoredDocument
 	require.Less(t, allocated(func() { hits = search1(t, kw, q) }), once+8<<20)
 	require.Empty(t, hits)
 	q.Text = `"` + strings.Repeat("red fox ", 2) + `"`

@@ -68,7 +68,7 @@ func (p *part) count(d *oracleDoc) (n int) {
 
 // oracle is the definition of the score, in the plainest way: for every document and
 // every part.
-func oracle(t require.TestingT, docs []oracleDoc, parts []part, p BM25, filter *roaring.Bitmap, k int) []Hit {
+func oracle(t require.TestingT, docs []oracleDoc, parts []part, p BM25, filter *roaring.Bitmap, k int) []ScoredDocument {
 	var merged []part
 	for _, q := range parts {
 		if i := slices.IndexFunc(merged, func(o part) bool { return o.same(&q) }); i >= 0 {
@@ -92,7 +92,7 @@ func oracle(t require.TestingT, docs []oracleDoc, parts []part, p BM25, filter *
 			}
 		}
 	}
-	hits := []Hit{}
+	hits := []ScoredDocument{}
 	for _, d := range docs {
 		score, plain, out := 0.0, 0.0, filter != nil && !filter.Contains(d.ordinal)
 		for i, q := range merged {
@@ -117,10 +117,10 @@ func oracle(t require.TestingT, docs []oracleDoc, parts []part, p BM25, filter *
 		}
 		require.InDelta(t, plain, score, 1e-9*plain)
 		if score > 0 && !out {
-			hits = append(hits, Hit{d.ordinal, float32(score)})
+			hits = append(hits, ScoredDocument{d.ordinal, float32(score)})
 		}
 	}
-	slices.SortFunc(hits, func(a, b Hit) int {
+	slices.SortFunc(hits, func(a, b ScoredDocument) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Ordinal, b.Ordinal))
 	})
 	return hits[:min(k, len(hits))]

@@ -232,7 +232,7 @@ func (w *world) check(damaged bool) {
 	}
 	require.NoError(w.t, err)
 	if hits == nil {
-		hits = []Hit{}
+		hits = []ScoredDocument{}
 	}
 	require.Equal(w.t, oracle(w.t, w.shown, parts, p, filter, k), hits, "%s", text)
 }

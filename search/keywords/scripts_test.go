@@ -130,7 +130,7 @@ func TestScriptsModel(t *testing.T) {
 					}
 				}
 			}
-			require.Equal(r, oracle(r, docs, parts, DefaultBM25, nil, 1000), append([]Hit{}, search1(r, kw, Query{Text: text})...), text)
+			require.Equal(r, oracle(r, docs, parts, DefaultBM25, nil, 1000), append([]ScoredDocument{}, search1(r, kw, Query{Text: text})...), text)
 			for _, run := range runs {
 				phrase := strings.Join(run, "")
 				want := []uint32{}

@@ -100,8 +100,8 @@ func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err er
 	return st, err
 }
 
-// Hit is a document that was found.
-type Hit struct {
+// ScoredDocument is a document that was found.
+type ScoredDocument struct {
 	Ordinal uint32  `json:"ordinal"` // the document
 	Score   float32 `json:"score"`   // above 0
 }
@@ -112,7 +112,7 @@ type Hit struct {
 //
 // Errors: [ErrOption], [ErrSyntax], [ErrTooLong], [ErrNotSynced], [ErrDamaged], [storage.ErrClosed],
 // and that of the context.
-func (ix *Index) Search(ctx context.Context, q Query) (hits []Hit, err error) {
+func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, err error) {
 	if q.K < 1 {
 		return nil, fmt.Errorf("%w: %d documents", ErrOption, q.K)
 	}
@@ -193,7 +193,7 @@ type matches struct {
 	tfs     []uint32
 }
 
-func (s *search) run() ([]Hit, error) {
+func (s *search) run() ([]ScoredDocument, error) {
 	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
 		return nil, s.ctx.Err()
 	}
@@ -226,9 +226,9 @@ func (s *search) run() ([]Hit, error) {
 	}
 	best := topk.Best(s.best, s.k)
 	slices.SortFunc(best, topk.Order)
-	hits := make([]Hit, len(best))
+	hits := make([]ScoredDocument, len(best))
 	for i, b := range best {
-		hits[i] = Hit{Ordinal: b.Doc, Score: b.Score}
+		hits[i] = ScoredDocument{Ordinal: b.Doc, Score: b.Score}
 	}
 	return hits, nil
 }

@@ -137,7 +137,7 @@ func (a *app) admitNow(
 	if err != nil {
 		return err
 	}
-	set, err := index.OpenSet(ctx, paths, &index.Options{})
+	set, err := index.OpenShards(ctx, paths, &index.Options{})
 	if errors.Is(err, storage.ErrLocked) {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (a *app) admitNow(
 	if err != nil {
 		return err
 	}
-	_, err = index.NewAdmission(snap.Parts()...).Admit(ctx, documents, replace)
+	_, err = index.NewAdmission(snap.Snapshots()...).Admit(ctx, documents, replace)
 	return errors.Join(err, snap.Close())
 }
 
@@ -196,7 +196,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 				}
 			})
 	}
-	return a.openSet(ctx, names, path, true, func(set *index.Set) error {
+	return a.openSet(ctx, names, path, true, func(set *index.Shards) error {
 		if files := set.Files(); len(files) == 1 {
 			r, err := files[0].Add(ctx, src, &o)
 			if err != nil {

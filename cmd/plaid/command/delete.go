@@ -256,7 +256,7 @@ type changeable interface {
 
 // change opens one index, or several, for writing.
 func (op *opener) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
-	return op.openSet(ctx, names, path, true, func(set *index.Set) error {
+	return op.openSet(ctx, names, path, true, func(set *index.Shards) error {
 		if files := set.Files(); len(files) == 1 {
 			return use(files[0])
 		}

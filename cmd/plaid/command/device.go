@@ -76,7 +76,7 @@ func (op *opener) withSearcher(ctx context.Context, x *searched, threads int, d 
 	if x.several() {
 		o := &search.MultiOptions{Threads: threads, Logger: op.logger()}
 		if dev != nil {
-			o.Devices = kernels.Parts(dev)
+			o.Devices = kernels.MemberDevices(dev)
 		}
 		m, err := search.NewMultiAt(ctx, x.set, o)
 		if err != nil {

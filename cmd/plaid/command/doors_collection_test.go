@@ -28,7 +28,7 @@ type goDoor struct {
 	texts
 	path string
 	o    plaid.Options
-	how  encode.Parting
+	how  encode.Splitting
 	c    *plaid.Collection
 }
 
@@ -44,7 +44,7 @@ func tinyModel(t *testing.T, dir string) *encode.Encoder {
 
 func newGoDoor(t *rapid.T, dir string, model *encode.Encoder) *goDoor {
 	config := model.Config()
-	d := &goDoor{path: filepath.Join(dir, "x.plaid"), how: encode.Parting{Model: &config, Window: 4}}
+	d := &goDoor{path: filepath.Join(dir, "x.plaid"), how: encode.Splitting{Model: &config, Window: 4}}
 	d.o = plaid.Options{Encoder: model, Passages: &d.how, Growth: tinyGrowth, Bits: 2}
 	var err error
 	d.c, err = plaid.Create(context.Background(), d.path, &d.o)

@@ -25,7 +25,7 @@ type filesDoor struct {
 	names []string // of documents
 	dim   int
 	ix    *index.Index // nil means several
-	set   *index.Set
+	set   *index.Shards
 }
 
 // newFileDoor makes an index file. "page#1" is no passage of "page" there.
@@ -76,7 +76,7 @@ func (d *filesDoor) open(ctx context.Context) (err error) {
 	if o := (&index.Options{Write: true}); len(d.paths) == 1 {
 		d.ix, err = index.Open(ctx, d.paths[0], o)
 	} else {
-		d.set, err = index.OpenSet(ctx, d.paths, o)
+		d.set, err = index.OpenShards(ctx, d.paths, o)
 	}
 	return err
 }
@@ -252,7 +252,7 @@ func (d *filesDoor) snapshots(show func(...*index.Snapshot) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(show(snap.Parts()...), snap.Close())
+	return errors.Join(show(snap.Snapshots()...), snap.Close())
 }
 
 func (d *filesDoor) parts(ctx context.Context) (parts []documents.Part, err error) {

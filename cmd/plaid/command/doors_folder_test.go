@@ -38,7 +38,7 @@ func newFolderDoor(t *rapid.T, dir string, model *encode.Encoder) *folderDoor {
 	s.app.lockTimeout = time.Minute
 	require.NoError(t, os.MkdirAll(filepath.Join(s.root, "sub"), 0o700))
 	config := model.Config()
-	s.parting = encode.Parting{Model: &config, Window: 4}
+	s.parting = encode.Splitting{Model: &config, Window: 4}
 	return &folderDoor{sync: s}
 }
 

@@ -203,7 +203,7 @@ func (d *serviceDoor) updateTexts(t *rapid.T, window int) change {
 		own := []documents.Arrival{{Part: documents.Part{ID: id, N: n, Text: text}}}
 		if window > 0 {
 			var err error
-			own, err = partTexts(id, n, text, encode.Parting{Window: window})
+			own, err = partTexts(id, n, text, encode.Splitting{Window: window})
 			require.NoError(t, err)
 			body["window"] = window
 		}
@@ -288,7 +288,7 @@ func (d *serviceDoor) empty(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	v, err := c.View(ctx)
+	v, err := c.Snapshot(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
 		return true, nil
 	} else if err != nil {

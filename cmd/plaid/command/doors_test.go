@@ -449,7 +449,7 @@ func partsOf(ctx context.Context, snaps ...*index.Snapshot) (parts []documents.P
 }
 
 // partTexts are the parts that a text is stored in.
-func partTexts(id string, n int, text string, how encode.Parting) (arrivals []documents.Arrival, err error) {
+func partTexts(id string, n int, text string, how encode.Splitting) (arrivals []documents.Arrival, err error) {
 	ctx := context.Background()
 	for t, err := range encode.Passages(ctx, encode.Texts(encode.Text{ID: id, Text: text}), how) {
 		if err != nil {

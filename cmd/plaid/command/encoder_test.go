@@ -28,7 +28,7 @@ func encodingServer(t *testing.T) *httptest.Server {
 }
 
 // serving is a service of some indexes, and of what encodes texts for them.
-func serving(t *testing.T, indexes collection.Set, e server.Encoder) *httptest.Server {
+func serving(t *testing.T, indexes collection.Catalog, e server.Encoder) *httptest.Server {
 	handler, err := server.New(indexes, e, nil)
 	require.NoError(t, err)
 	service := httptest.NewServer(handler)

@@ -111,7 +111,7 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 		if err != nil {
 			return err
 		}
-		part := y.parts[r.Part]
+		part := y.parts[r.Shard]
 		if y.several() {
 			r.File = part.Path()
 		}

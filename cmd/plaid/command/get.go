@@ -102,7 +102,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		return err
 	}
 	if !ok {
-		passages, err := snap.Parts(id)
+		passages, err := snap.PassagesOf(id)
 		switch {
 		case err != nil:
 			return err

@@ -64,8 +64,8 @@ func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight
 		h.question = question
 	}
 	if err = h.unknown; err == nil {
-		var d *highlight.Document
-		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.pool(hit.Part)); err == nil {
+		var d *highlight.SourceText
+		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.pool(hit.Shard)); err == nil {
 			return d.Spans(question, h.asked, hit.Matches), nil
 		}
 	}

@@ -42,7 +42,7 @@ func oneFile(path string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return nil // to open it says what is wrong
 	}
-	if paths, err := index.SetPaths(path); err == nil {
+	if paths, err := index.ShardPaths(path); err == nil {
 		return fmt.Errorf("%s: %w: this takes one file, such as %s", path, files.ErrFolder, paths[0])
 	}
 	return fmt.Errorf("%s: %w: an index is a file", path, files.ErrFolder)
@@ -93,7 +93,7 @@ func (x *indexes) register(f *pflag.FlagSet) {
 func (x *indexes) paths(first string) ([]string, error) {
 	var all []string
 	for _, path := range slices.Concat([]string{first}, x.more) {
-		paths, err := index.SetPaths(path)
+		paths, err := index.ShardPaths(path)
 		if err != nil {
 			return nil, err
 		}
@@ -103,13 +103,13 @@ func (x *indexes) paths(first string) ([]string, error) {
 }
 
 // openSet opens an index, or several as one, and hands them to use.
-func (op *opener) openSet(ctx context.Context, names *indexes, path string, write bool, use func(*index.Set) error) (err error) {
+func (op *opener) openSet(ctx context.Context, names *indexes, path string, write bool, use func(*index.Shards) error) (err error) {
 	paths, err := names.paths(path)
 	if err != nil {
 		return err
 	}
 	begin := op.now()
-	set, err := whenFree(op, write, func(o *index.Options) (*index.Set, error) { return index.OpenSet(ctx, paths, o) })
+	set, err := whenFree(op, write, func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
 	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.more) == 0 {
 		return fmt.Errorf("%s is a folder, and %w: name one of its %d indexes", path, differ, len(paths))
 	}
@@ -125,7 +125,7 @@ func (op *opener) openSet(ctx context.Context, names *indexes, path string, writ
 
 // searched is what a command searches: one index, or several as one.
 type searched struct {
-	set   *index.SetSnapshot
+	set   *index.ShardsSnapshot
 	parts []*index.Snapshot // its files; the number of a hit or an explanation stands for one
 	snap  *index.Snapshot   // the one whose codec and model are those of all
 }
@@ -135,13 +135,13 @@ func (x *searched) several() bool { return len(x.parts) > 1 }
 
 // openSearched opens what is searched for reading.
 func (op *opener) openSearched(ctx context.Context, names *indexes, path string, use func(*searched) error) error {
-	return op.openSet(ctx, names, path, false, func(set *index.Set) (err error) {
+	return op.openSet(ctx, names, path, false, func(set *index.Shards) (err error) {
 		snap, err := set.Snapshot()
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, snap.Close()) }()
-		x := &searched{set: snap, parts: snap.Parts(), snap: snap.Parts()[0]}
+		x := &searched{set: snap, parts: snap.Snapshots(), snap: snap.Snapshots()[0]}
 		for _, p := range x.parts { // one that says which model it is of
 			if p.Header().Model != nil {
 				x.snap = p

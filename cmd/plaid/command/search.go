@@ -244,11 +244,11 @@ func (w *answering) showOnce(page search.Page, results []search.Result) {
 		r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
 			before--
 			part, twice := seen[h.ID]
-			if twice && part != h.Part && !w.warned {
+			if twice && part != h.Shard && !w.warned {
 				w.warned = true
 				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
 			}
-			seen[h.ID] = h.Part
+			seen[h.ID] = h.Shard
 			return twice || before >= 0 || !page.Enough(h.Score)
 		})
 	}
@@ -335,8 +335,8 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 	count("refined scores", s.RefinedDocs)
 	table.Line("… largest share of the error bound", fmt.Sprintf("%.3f", s.BoundShare), "")
 	count("… queries that took the worst bound", s.Worst)
-	for _, p := range s.Parts {
-		count(fmt.Sprintf("hits of file %d", p.Part), p.Hits)
+	for _, p := range s.Shards {
+		count(fmt.Sprintf("hits of file %d", p.Shard), p.Hits)
 	}
 	if d := s.Device; d != nil {
 		table.Line("device", d.Device, "")

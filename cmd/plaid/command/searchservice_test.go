@@ -19,7 +19,7 @@ func TestSearchService(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "docs.plaid")
 	docs, err := plaid.Create(ctx, path, &plaid.Options{
-		Model: nano, Passages: &encode.Parting{By: encode.ByWords, Window: 5},
+		Model: nano, Passages: &encode.Splitting{By: encode.ByWords, Window: 5},
 	})
 	require.NoError(t, err)
 	_, err = docs.Add(ctx,

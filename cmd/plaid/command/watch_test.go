@@ -31,7 +31,7 @@ func newSync(t *testing.T) *folderSync {
 		encoder: e, device: folder.Device,
 	}
 	c := e.Config()
-	s.parting = encode.Parting{Model: &c, Window: 100}
+	s.parting = encode.Splitting{Model: &c, Window: 100}
 	return s
 }
 

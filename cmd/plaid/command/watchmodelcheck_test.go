@@ -21,11 +21,11 @@ import (
 )
 
 // documents are those of an index that say of what file they are, by its path, in order.
-func (m *watchModel) documents(ix *index.Index) map[string][]*index.Document {
+func (m *watchModel) documents(ix *index.Index) map[string][]*index.StoredDocument {
 	snap, err := ix.Snapshot()
 	require.NoError(m.t, err)
 	defer snap.Close()
-	all := map[string][]*index.Document{}
+	all := map[string][]*index.StoredDocument{}
 	for ordinal := range snap.State().Docs {
 		if !snap.Live(ordinal) {
 			continue

@@ -29,7 +29,7 @@ type folderSync struct {
 	app        *app
 	path, root string
 	largest    int64 // bytes of a file
-	parting    encode.Parting
+	parting    encode.Splitting
 	encoder    *encode.Encoder
 	model      *storage.Model
 	build      index.BuildOptions

@@ -51,7 +51,7 @@ func (a *app) mixer(ctx context.Context, f *flags.Words, snap *index.Snapshot, o
 	m.open = func(ctx context.Context, use func() error) error {
 		return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 			m.rank = func(ctx context.Context, text string, k int) (hits []search.Hit, err error) {
-				rank := func(k int) ([]keywords.Hit, error) {
+				rank := func(k int) ([]keywords.ScoredDocument, error) {
 					q := f.Query(k)
 					q.Text, q.Filter = text, filter
 					return kw.Search(ctx, q)

@@ -187,7 +187,7 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 
 // opened are the indexes that are served, and what came with them.
 type opened struct {
-	collections collection.Set
+	collections collection.Catalog
 	// inner answers the other services of a store, below innerRoutes; nil: there are none.
 	inner http.Handler
 	// model is the one on a device, which comes first: what it leaves of the memory is for the
@@ -231,7 +231,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 			return nil, err
 		}
 		o.Device = device.Info().Name
-		if o.Scorer, err = maxsim.On(kernels.Parts(device)[0]); err != nil {
+		if o.Scorer, err = maxsim.On(kernels.MemberDevices(device)[0]); err != nil {
 			return nil, err
 		}
 	}

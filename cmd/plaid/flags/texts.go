@@ -66,8 +66,8 @@ func (w *Window) Register(f *pflag.FlagSet, by, none string) {
 
 // Parting returns the settings of the flags; model counts tokens. An error is found before texts
 // are read.
-func (w *Window) Parting(model *encode.Config, threads int) (encode.Parting, error) {
-	p := encode.Parting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
+func (w *Window) Parting(model *encode.Config, threads int) (encode.Splitting, error) {
+	p := encode.Splitting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
 	if err := p.Check(); err != nil {
 		return p, Usagef("--window: %w", err)
 	}

@@ -24,8 +24,8 @@ func BenchmarkChange(b *testing.B) {
 			g.Dim = 128
 			r := openReplica(b, s, b.TempDir(), shardOf(g))
 			rng := rand.New(rand.NewPCG(1, 2))
-			doc := func(i int) collection.Document {
-				d := collection.Document{ID: fmt.Sprint("d", i), Dim: g.Dim, Metadata: []byte(`{"title":"a"}`)}
+			doc := func(i int) collection.DocumentInput {
+				d := collection.DocumentInput{ID: fmt.Sprint("d", i), Dim: g.Dim, Metadata: []byte(`{"title":"a"}`)}
 				for range g.Dim * 64 {
 					d.Vectors = append(d.Vectors, float32(rng.NormFloat64()))
 				}
@@ -35,7 +35,7 @@ func BenchmarkChange(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				d := doc(i)
 				begun := time.Now()
-				_, _, err := r.Update(b.Context(), Batch{}, []collection.Document{d}, collection.UpdateOptions{})
+				_, _, err := r.Update(b.Context(), Batch{}, []collection.DocumentInput{d}, collection.UpdateOptions{})
 				require.NoError(b, err)
 				times = append(times, time.Since(begun))
 			}

@@ -212,7 +212,7 @@ func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
 
 // Sample returns about n tokens of the shard's documents for a training, [rows, dim], row-major.
 func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []float32, err error) {
-	v, _, err := r.View(ctx, 0)
+	v, _, err := r.Snapshot(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func add(t testing.TB, r *Replica, docs ...collection.Document) uint64 {
+func add(t testing.TB, r *Replica, docs ...collection.DocumentInput) uint64 {
 	t.Helper()
 	_, entry, err := r.Update(t.Context(), Batch{}, docs, collection.UpdateOptions{})
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()
 	a := openReplica(t, s, dir, shardOf(flat))
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 200 {
 		docs = append(docs, randomDoc(rng, fmt.Sprint("d", i)))
 	}
@@ -180,7 +180,7 @@ func TestFailed(t *testing.T) {
 	built := flat
 	built.Number, built.Begun = 2, false
 	b := openReplica(t, s, t.TempDir(), shardOf(built))
-	_, _, err := b.View(t.Context(), 0)
+	_, _, err := b.Snapshot(t.Context(), 0)
 	require.ErrorIs(t, err, ErrFailed)
 	require.ErrorIs(t, err, errNoCheckpoint)
 	require.Equal(t, Failed, b.State().Phase)
@@ -195,10 +195,10 @@ func TestFailed(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, _, err = a.View(ctx, 7) // there is no such entry
+	_, _, err = a.Snapshot(ctx, 7) // there is no such entry
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, a.Close(t.Context()))
-	_, _, err = a.View(t.Context(), 0)
+	_, _, err = a.Snapshot(t.Context(), 0)
 	require.ErrorIs(t, err, collection.ErrClosed)
 }
 
@@ -209,8 +209,8 @@ func TestBuildNext(t *testing.T) {
 	undecided := flat
 	undecided.Dim = 0
 	a := openReplica(t, s, t.TempDir(), shardOf(undecided))
-	add(t, a, collection.Document{ID: "x", Metadata: []byte(`{"n":1}`)}, collection.Document{ID: "y"})
-	_, _, err := a.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, "z")}, collection.UpdateOptions{})
+	add(t, a, collection.DocumentInput{ID: "x", Metadata: []byte(`{"n":1}`)}, collection.DocumentInput{ID: "y"})
+	_, _, err := a.Update(ctx, Batch{}, []collection.DocumentInput{randomDoc(rng, "z")}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, store.ErrUndecided)
 	_, _, err = a.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"y"}})
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestBuildNext(t *testing.T) {
 	require.NoError(t, a.BuildNext(ctx, second))
 	require.NoError(t, a.BuildNext(ctx, second), "it is there")
 	b := openReplica(t, s, t.TempDir(), shardOf(second))
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i := range 30 {
 		docs = append(docs, randomDoc(rng, fmt.Sprint("d", i)))
 	}
@@ -298,7 +298,7 @@ func TestCheckpointAfterRestart(t *testing.T) {
 		a, err := Open(c, shardOf(flat))
 		require.NoError(t, err)
 		a.SetWriter(true)
-		add(t, a, collection.Document{ID: fmt.Sprint("d", i), Dim: testDim, Vectors: make([]float32, entryCost)})
+		add(t, a, collection.DocumentInput{ID: fmt.Sprint("d", i), Dim: testDim, Vectors: make([]float32, entryCost)})
 		require.Eventually(t, func() bool {
 			all, err := a.journal.Checkpoints(t.Context(), 1)
 			return err == nil && (len(all) == 1 || i < 2)

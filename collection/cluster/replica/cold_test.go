@@ -29,11 +29,11 @@ func TestCold(t *testing.T) {
 	g.Dim = 128
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
 	var last uint64
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for part := range 4 {
 		docs = docs[:0]
 		for i := range 800 {
-			d := collection.Document{ID: fmt.Sprintf("d%d-%d", part, i), Dim: g.Dim}
+			d := collection.DocumentInput{ID: fmt.Sprintf("d%d-%d", part, i), Dim: g.Dim}
 			for range 100 * g.Dim {
 				d.Vectors = append(d.Vectors, rng.Float32()-.5)
 			}
@@ -48,7 +48,7 @@ func TestCold(t *testing.T) {
 	b := openReplica(t, s, t.TempDir(), shardOf(g))
 	within, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	v, entry, err := b.View(within, last)
+	v, entry, err := b.Snapshot(within, last)
 	require.NoError(t, err)
 	defer v.Close()
 	require.Equal(t, last, entry)
@@ -61,11 +61,11 @@ func TestCold(t *testing.T) {
 		require.Equal(t, docs[7].ID, found[0].Hits[0].ID)
 	}
 	find()
-	last = add(t, a, collection.Document{ID: "more"})
+	last = add(t, a, collection.DocumentInput{ID: "more"})
 	b.Hint(last)
 	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
-	_, _, err = b.View(short, 0)
+	_, _, err = b.Snapshot(short, 0)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "the log has more")
 	close(release)
 	require.NoError(t, b.Poll(ctx))
@@ -80,7 +80,7 @@ func TestCold(t *testing.T) {
 func TestColdTooLate(t *testing.T) {
 	s, ctx, g := memory.New(), t.Context(), flat
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
-	last := add(t, a, collection.Document{ID: "a"}, collection.Document{ID: "b"})
+	last := add(t, a, collection.DocumentInput{ID: "a"}, collection.DocumentInput{ID: "b"})
 	require.NoError(t, a.Checkpoint(ctx))
 	defer func(f func(), g func(context.Context)) { beforeFill, beforeShown = f, g }(beforeFill, beforeShown)
 	begun := make(chan struct{})

@@ -22,7 +22,7 @@ import (
 func put1(t testing.TB, r *Replica, b Batch, id string) (uint64, error) {
 	t.Helper()
 	d := randomDoc(rand.New(rand.NewPCG(1, 2)), id)
-	_, entry, err := r.Update(t.Context(), b, []collection.Document{d}, collection.UpdateOptions{Replace: true})
+	_, entry, err := r.Update(t.Context(), b, []collection.DocumentInput{d}, collection.UpdateOptions{Replace: true})
 	return entry, err
 }
 

@@ -38,8 +38,8 @@ func openWith(t testing.TB, s objects.Store, dir string, shard Shard, backend st
 }
 
 // randomDoc makes a document of some tokens.
-func randomDoc(rng *rand.Rand, id string) collection.Document {
-	d := collection.Document{ID: id, Dim: testDim, Metadata: fmt.Appendf(nil, `{"n":%d}`, rng.IntN(10))}
+func randomDoc(rng *rand.Rand, id string) collection.DocumentInput {
+	d := collection.DocumentInput{ID: id, Dim: testDim, Metadata: fmt.Appendf(nil, `{"n":%d}`, rng.IntN(10))}
 	for range testDim * (1 + rng.IntN(3)) {
 		d.Vectors = append(d.Vectors, float32(rng.NormFloat64()))
 	}
@@ -49,7 +49,7 @@ func randomDoc(rng *rand.Rand, id string) collection.Document {
 // content is what a replica has, to the bit.
 func content(t testing.TB, r *Replica, after uint64) (*index.Contents, map[string]string) {
 	t.Helper()
-	v, _, err := r.View(t.Context(), after)
+	v, _, err := r.Snapshot(t.Context(), after)
 	require.NoError(t, err)
 	defer v.Close()
 	c, err := v.Snapshot().Contents(t.Context(), 1)

@@ -39,7 +39,7 @@ type pictured struct {
 	metadata string // JSON, with its keys in order
 }
 
-func (p *picture) update(docs []collection.Document, replace bool) (r collection.Receipt, err error) {
+func (p *picture) update(docs []collection.DocumentInput, replace bool) (r collection.Receipt, err error) {
 	for _, d := range docs {
 		if _, there := p.docs[d.ID]; there && !replace {
 			return r, index.ErrDuplicateID
@@ -120,7 +120,7 @@ func (m *model) send(do func(r *Replica, b Batch) (uint64, error)) error {
 }
 
 func (m *model) update() {
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	used := map[string]bool{}
 	for range 1 + m.rng.IntN(4) {
 		id := fmt.Sprint("d", m.rng.IntN(40))

@@ -37,7 +37,7 @@ func TestNothingIsDoneOnce(t *testing.T) {
 	s := memory.New()
 	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s.Twin())
 	add := func(r *replica.Replica, id string) error {
-		docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"n":1}`)}}
+		docs := []collection.DocumentInput{{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"n":1}`)}}
 		_, _, err := r.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})
 		return err
 	}
@@ -81,7 +81,7 @@ func TestNothingIsDoneOnce(t *testing.T) {
 		require.NoError(t, <-ended)
 	}
 	for _, r := range []*replica.Replica{first, other} {
-		v, _, err := r.View(ctx, 5)
+		v, _, err := r.Snapshot(ctx, 5)
 		require.NoError(t, err)
 		o, there, err := v.Snapshot().Ordinal("late")
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 	s := memory.New()
 	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s)
 	add := func(r *replica.Replica, b replica.Batch) error {
-		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}}}
+		docs := []collection.DocumentInput{{ID: "a", Dim: 2, Vectors: []float32{1, 0}}}
 		_, _, err := r.Update(ctx, b, docs, collection.UpdateOptions{})
 		return err
 	}
@@ -110,7 +110,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n.Documents)
 	require.ErrorIs(t, add(first, replica.Batch{ID: "one", After: 1}), index.ErrDuplicateID) // which was late
-	v, _, err := first.View(ctx, entry)
+	v, _, err := first.Snapshot(ctx, entry)
 	require.NoError(t, err)
 	require.Zero(t, v.Snapshot().Documents())
 	require.NoError(t, v.Close())
@@ -121,7 +121,7 @@ func TestRefusedFieldsStayRefused(t *testing.T) {
 	s := memory.New()
 	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s)
 	put := func(metadata string) {
-		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(metadata)}}
+		docs := []collection.DocumentInput{{ID: "a", Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(metadata)}}
 		_, _, err := other.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})
 		require.NoError(t, err)
 	}
@@ -136,7 +136,7 @@ func TestRefusedFieldsStayRefused(t *testing.T) {
 	}
 	put(`{"n": 1}`)
 	require.ErrorIs(t, set(first, replica.Batch{ID: "one", After: 1}), collection.ErrMetadata) // which was late
-	v, _, err := other.View(ctx, 3)
+	v, _, err := other.Snapshot(ctx, 3)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, v.Close()) }()
 	o, there, err := v.Snapshot().Ordinal("a")
@@ -153,7 +153,7 @@ func TestDamagedLogIsSealed(t *testing.T) {
 		s := memory.New()
 		r := openOver(t, s)
 		add := func(id string) error {
-			docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+			docs := []collection.DocumentInput{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
 			_, _, err := r.Update(t.Context(), replica.Batch{}, docs, collection.UpdateOptions{})
 			return err
 		}

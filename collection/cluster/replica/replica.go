@@ -274,11 +274,11 @@ func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*op
 	}
 }
 
-// View waits until the replica has an entry, and returns a state of the shard, with the last entry
+// Snapshot waits until the replica has an entry, and returns a state of the shard, with the last entry
 // that it has.
-func (r *Replica) View(ctx context.Context, after uint64) (v *store.View, entry uint64, err error) {
+func (r *Replica) Snapshot(ctx context.Context, after uint64) (v *store.Snapshot, entry uint64, err error) {
 	err = r.with(ctx, after, true, func(open *opened) error {
-		if v, err = open.col.View(ctx); err != nil {
+		if v, err = open.col.Snapshot(ctx); err != nil {
 			return err
 		}
 		has, err := v.Snapshot().Applied()
@@ -314,7 +314,7 @@ func (r *Replica) change(ctx context.Context, b Batch, do func(*store.Collection
 // Update, Delete and UpdateMetadata are those of [collection.Collection] for the documents of the
 // shard; entry is the one that has the change, 0 if nothing was changed. After
 // [storage.ErrOutcomeUnknown] the change may have been made: send the same batch again.
-func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.Document, o collection.UpdateOptions) (
+func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.DocumentInput, o collection.UpdateOptions) (
 	receipt collection.Receipt, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		receipt, err = c.UpdateBatch(ctx, b, docs, o)

@@ -61,7 +61,7 @@ func TestManyAtATime(t *testing.T) {
 				var entry uint64
 				for {
 					var err error
-					if _, entry, err = some(rng).Update(ctx, b, []collection.Document{doc},
+					if _, entry, err = some(rng).Update(ctx, b, []collection.DocumentInput{doc},
 						collection.UpdateOptions{}); err == nil {
 						break
 					}
@@ -77,7 +77,7 @@ func TestManyAtATime(t *testing.T) {
 					last.Store(entry) // what is known may lag
 				}
 				for { // read it by any replica
-					v, has, err := some(rng).View(ctx, entry)
+					v, has, err := some(rng).Snapshot(ctx, entry)
 					if errors.Is(err, collection.ErrClosed) {
 						continue
 					}
@@ -148,7 +148,7 @@ func TestHintThatIsWrong(t *testing.T) {
 	require.Eventually(t, func() bool { return len(misled) == 1 }, 20*time.Second, time.Millisecond)
 	require.Zero(t, b.State().Known)
 	b.Hint(100)
-	_, entry, err := a.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, "d")}, collection.UpdateOptions{})
+	_, entry, err := a.Update(ctx, Batch{}, []collection.DocumentInput{randomDoc(rng, "d")}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	b.Hint(entry)
 	require.Eventually(t, func() bool { return b.State().Entry == entry }, 20*time.Second, time.Millisecond)

@@ -306,7 +306,7 @@ func (c *Condition) Lenient() *Condition {
 func (c *Condition) IsLenient() bool { return c.lenient }
 
 // Match tells whether the condition is true of a document.
-func (c *Condition) Match(d *Document) bool { return c.Truth(d) == True }
+func (c *Condition) Match(d *Record) bool { return c.Truth(d) == True }
 
 // Truth is the value of the condition for a document.
-func (c *Condition) Truth(d *Document) Truth { return c.root.truth(&Evaluation{}, d) }
+func (c *Condition) Truth(d *Record) Truth { return c.root.truth(&Evaluation{}, d) }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Document is what conditions see of a document: the object in its payload, its id
+// Record is what conditions see of a document: the object in its payload, its id
 // and its ordinal. A payload that is no JSON object has no fields. It is for one
 // goroutine at a time.
-type Document struct {
+type Record struct {
 	id      string
 	ordinal uint32
 	fields  object
@@ -35,7 +35,7 @@ type member struct {
 }
 
 // Has tells whether the payload has a field, be it null.
-func (d *Document) Has(f Field) (there bool) {
+func (d *Record) Has(f Field) (there bool) {
 	d.find(f.path(), func(*member) bool {
 		there = true
 		return false
@@ -46,7 +46,7 @@ func (d *Document) Has(f Field) (there bool) {
 // find calls visit with all that a path leads to, which is keys with dots between them:
 // through objects, arrays of objects, and keys that have dots themselves. It ends, with
 // false, when visit returns false or the evaluation has ended.
-func (d *Document) find(path string, visit func(*member) bool) bool {
+func (d *Record) find(path string, visit func(*member) bool) bool {
 	return d.object().find(d.e, path, visit)
 }
 
@@ -107,7 +107,7 @@ func (m *member) valueOf(e *Evaluation) Value {
 	return m.value
 }
 
-func (d *Document) object() object {
+func (d *Record) object() object {
 	if !d.opened {
 		d.opened = true
 		if raw := bytes.TrimSpace(d.raw); len(raw) > 0 && raw[0] == '{' && valid(d.e, raw) {
@@ -168,7 +168,7 @@ func readObject(e *Evaluation, raw []byte) object {
 // object, and of those in an array, the fields within follow, down to names of depth keys.
 // It ends when visit returns false, or the evaluation has ended. [FieldID] and
 // [FieldOrdinal] are left out.
-func (d *Document) Fields(depth int, visit func(Field, Value, Form) bool) bool {
+func (d *Record) Fields(depth int, visit func(Field, Value, Form) bool) bool {
 	return d.object().walk(d.e, "", depth, visit)
 }
 

@@ -23,8 +23,8 @@ func NewEvaluation(ctx context.Context) *Evaluation { return &Evaluation{ctx: ct
 
 // Document reads a payload, which is kept and not to be changed, for as long as the context
 // goes on. If Err is not nil afterwards, what the document was asked for means nothing.
-func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Document {
-	return &Document{id: id, ordinal: ordinal, raw: payload, e: e}
+func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Record {
+	return &Record{id: id, ordinal: ordinal, raw: payload, e: e}
 }
 
 // Err looks at the context, unless it is known to have ended.
@@ -47,7 +47,7 @@ func (e *Evaluation) ended(steps int) bool {
 
 // Match tells whether a condition is true of a document. The error is that of the
 // context.
-func (e *Evaluation) Match(c *Condition, d *Document) (bool, error) {
+func (e *Evaluation) Match(c *Condition, d *Record) (bool, error) {
 	truth := c.root.truth(e, d)
 	return truth == True && e.err == nil, e.err
 }
@@ -60,7 +60,7 @@ func (e *Evaluation) Truth(t *Test, v Value) (Truth, error) {
 }
 
 // truth means nothing once the context has ended.
-func (b *bound) truth(e *Evaluation, d *Document) Truth {
+func (b *bound) truth(e *Evaluation, d *Record) Truth {
 	switch b.join {
 	case joinNot:
 		return -b.parts[0].truth(e, d)
@@ -88,7 +88,7 @@ func (b *bound) truth(e *Evaluation, d *Document) Truth {
 }
 
 // holds is the value of the test for a document. What is read counts as a step for each byte.
-func (t *Test) holds(e *Evaluation, d *Document) Truth {
+func (t *Test) holds(e *Evaluation, d *Record) Truth {
 	switch t.Field {
 	case FieldID:
 		return t.truth(e, textValue(d.id))

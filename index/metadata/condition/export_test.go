@@ -2,7 +2,7 @@ package condition
 
 // Value is the value of a field, if it is one scalar or object, and otherwise that of the first
 // that there is.
-func (d *Document) Value(f Field) (v Value) {
+func (d *Record) Value(f Field) (v Value) {
 	switch f {
 	case FieldID:
 		return textValue(d.id)

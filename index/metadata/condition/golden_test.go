@@ -18,7 +18,7 @@ import (
 type golden struct {
 	Documents []json.RawMessage
 	Cases     []goldenCase
-	documents []*condition.Document
+	documents []*condition.Record
 }
 
 type goldenCase struct {
@@ -116,7 +116,7 @@ func TestTruthIsThatOfSQLite(t *testing.T) {
 }
 
 // ordinals are sets for Select in which each test is asked of each document.
-type ordinals struct{ documents []*condition.Document }
+type ordinals struct{ documents []*condition.Record }
 
 func (o ordinals) filter(keep func(i int) bool) map[int]bool {
 	set := map[int]bool{}

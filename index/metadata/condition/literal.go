@@ -14,7 +14,7 @@ const (
 	Plain   Form = iota // a number, a text, or null
 	Boolean             // true and false, which are the Integers 1 and 0
 	Nested              // an array or an object, which is the Text of its JSON
-	Whole               // an array as well as its elements: see [Document.Fields]
+	Whole               // an array as well as its elements: see [Record.Fields]
 )
 
 // Literal is a value as JSON writes it: true is not 1, and an array is no text. Numbers
@@ -64,7 +64,7 @@ func LiteralOf(v Value, form Form) Literal {
 // Literals calls visit with what the payload has in a field: the elements of an array one
 // by one, also those that are alike, and anything else as it is. It tells whether the
 // payload has the field, be it null. If the evaluation has ended, not all are visited.
-func (d *Document) Literals(f Field, visit func(Literal) error) (there bool, err error) {
+func (d *Record) Literals(f Field, visit func(Literal) error) (there bool, err error) {
 	element := func(raw []byte) bool {
 		err = visit(literalOf(d.e, raw))
 		return err == nil

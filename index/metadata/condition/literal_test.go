@@ -92,10 +92,10 @@ func TestLongPayloadsEndWithTheirContext(t *testing.T) {
 		"other":   `{"a": 1, "b": "` + repeated("z") + `"}`,
 		"no JSON": `{"a": "` + repeated("x"),
 	} {
-		read := map[string]func(d *Document){
-			"value":    func(d *Document) { d.Value("a") },
-			"fields":   func(d *Document) { d.Fields(4, func(Field, Value, Form) bool { return true }) },
-			"literals": func(d *Document) { _, _ = d.Literals("a", func(Literal) error { return nil }) },
+		read := map[string]func(d *Record){
+			"value":    func(d *Record) { d.Value("a") },
+			"fields":   func(d *Record) { d.Fields(4, func(Field, Value, Form) bool { return true }) },
+			"literals": func(d *Record) { _, _ = d.Literals("a", func(Literal) error { return nil }) },
 		}
 		c := bindText(t, "a = 1")
 		for what, fn := range read {

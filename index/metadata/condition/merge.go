@@ -70,7 +70,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 	if !json.Valid(payload) || bytes.TrimSpace(payload)[0] != '{' {
 		return nil, ErrNoObject
 	}
-	was := &Document{raw: payload}
+	was := &Record{raw: payload}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
 		own := was.object().member(Fold(key))
 		if !was.find(Fold(key), func(m *member) bool { return m == own }) {

@@ -17,7 +17,7 @@ import (
 
 // find looks at searches by vectors, and at what they are limited to.
 func (s *suite) find() {
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		along := func(axis int) search.Query {
 			d := document("", axis)
 			return search.Query{Vectors: d.Vectors, Dim: dim}
@@ -97,7 +97,7 @@ func (s *suite) searcher() {
 
 // count looks at facets.
 func (s *suite) count() {
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		counting, ok := v.(collection.Faceter)
 		require.True(s, ok, "facets")
 		n, err := condition.ParseField("n")
@@ -143,7 +143,7 @@ func (s *suite) count() {
 
 // lists looks at conditions and facets over lists and nested fields, which update and delete too.
 func (s *suite) lists() {
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for i, id := range slices.Sorted(maps.Keys(conditiontest.ListDocs)) {
 		d := document(id, i)
 		d.Metadata = conditiontest.ListDocs[id]
@@ -151,7 +151,7 @@ func (s *suite) lists() {
 	}
 	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		for text, want := range conditiontest.ListCases {
 			f, err := v.Filter(s.Context(), collection.Selection{Where: conditiontest.Bind(s, text)})
 			require.NoError(s, err)
@@ -188,7 +188,7 @@ func (s *suite) lists() {
 
 // words looks at searches by words, and at explanations.
 func (s *suite) words() {
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		by, ok := v.(collection.Keywords)
 		require.True(s, ok, "keywords")
 		find := func(text string, chosen ...collection.Selection) (ids []string) {

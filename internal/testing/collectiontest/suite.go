@@ -1,4 +1,4 @@
-// Package collectiontest is the suite that every [collection.Set] has to pass.
+// Package collectiontest is the suite that every [collection.Catalog] has to pass.
 package collectiontest
 
 import (
@@ -27,18 +27,18 @@ const dim = 4
 // suite is a collection with documents a to e, and their numbers by id.
 type suite struct {
 	*testing.T
-	set     collection.Set
+	set     collection.Catalog
 	c       collection.Collection
 	numbers map[string]uint64
 	shards  int // that limits are shared out to
 }
 
 // Run runs the suite over a set that has no collection called [Name].
-func Run(t *testing.T, set collection.Set) { RunShards(t, set, 1) }
+func Run(t *testing.T, set collection.Catalog) { RunShards(t, set, 1) }
 
 // RunShards is Run over a set whose collections have several shards, each with its share of the largest number of
 // documents.
-func RunShards(t *testing.T, set collection.Set, shards int) {
+func RunShards(t *testing.T, set collection.Catalog, shards int) {
 	s := &suite{T: t, set: set, numbers: map[string]uint64{}, shards: shards}
 	s.declare()
 	s.update()
@@ -61,7 +61,7 @@ func RunShards(t *testing.T, set collection.Set, shards int) {
 
 // having counts the documents that an id stands for.
 func (s *suite) having(id string) (n int) {
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		filter, err := v.Filter(s.Context(), collection.Selection{IDs: []string{id}})
 		require.NoError(s, err)
 		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}},
@@ -90,7 +90,7 @@ func (s *suite) declare() {
 	_, err = s.set.Declare(s.Context(), Name, collection.Config{})
 	require.ErrorIs(s, err, collection.ErrExists)
 	require.Contains(s, s.set.Names(), Name)
-	_, err = s.c.View(s.Context())
+	_, err = s.c.Snapshot(s.Context())
 	require.ErrorIs(s, err, collection.ErrEmpty)
 	if checks, ok := s.c.(collection.Verifier); ok {
 		require.ErrorIs(s, checks.Verify(s.Context()), collection.ErrEmpty)
@@ -102,15 +102,15 @@ func (s *suite) declare() {
 }
 
 // document points along an axis, and has its place as metadata.
-func document(id string, place int) collection.Document {
-	d := collection.Document{ID: id, Dim: dim, Vectors: make([]float32, dim),
+func document(id string, place int) collection.DocumentInput {
+	d := collection.DocumentInput{ID: id, Dim: dim, Vectors: make([]float32, dim),
 		Metadata: fmt.Appendf(nil, `{"n":%d}`, place)}
 	d.Vectors[place%dim] = 1
 	return d
 }
 
 func (s *suite) update() {
-	docs := []collection.Document{document("a", 0), document("b", 1), document("c", 2), document("d", 3),
+	docs := []collection.DocumentInput{document("a", 0), document("b", 1), document("c", 2), document("d", 3),
 		document("e", 0)}
 	bad := slices.Clone(docs)
 	bad[3].Vectors, bad[3].Dim = []float32{1, 0}, 2
@@ -123,7 +123,7 @@ func (s *suite) update() {
 	bad[1].Metadata = []byte(`{"_subset_":1}`)
 	_, err = s.c.Update(s.Context(), bad, collection.UpdateOptions{})
 	require.ErrorIs(s, err, collection.ErrMetadata)
-	_, err = s.c.View(s.Context())
+	_, err = s.c.Snapshot(s.Context())
 	require.ErrorIs(s, err, collection.ErrEmpty, "all or nothing")
 
 	r, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
@@ -142,16 +142,16 @@ func (s *suite) update() {
 }
 
 // view calls use with the newest state.
-func (s *suite) view(use func(v collection.View)) {
+func (s *suite) view(use func(v collection.Snapshot)) {
 	s.Helper()
-	v, err := s.c.View(s.Context())
+	v, err := s.c.Snapshot(s.Context())
 	require.NoError(s, err)
 	defer func() { require.NoError(s, v.Close()) }()
 	use(v)
 }
 
 // ids are those of the documents of a selection, as they come.
-func (s *suite) ids(v collection.View, chosen collection.Selection, o collection.ReadOptions) []string {
+func (s *suite) ids(v collection.Snapshot, chosen collection.Selection, o collection.ReadOptions) []string {
 	s.Helper()
 	ids := []string{}
 	for d, err := range v.Documents(s.Context(), chosen, o) {
@@ -163,7 +163,7 @@ func (s *suite) ids(v collection.View, chosen collection.Selection, o collection
 }
 
 func (s *suite) read() {
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		require.Equal(s, dim, v.Dim())
 		require.GreaterOrEqual(s, v.Most(), 5)
 		d, err := v.Describe(s.Context())
@@ -256,7 +256,7 @@ func (s *suite) whole() {
 	c, err := s.set.Get(copied)
 	require.NoError(s, err)
 	contents := func(c collection.Collection) map[string]string {
-		v, err := c.View(s.Context())
+		v, err := c.Snapshot(s.Context())
 		require.NoError(s, err)
 		all := map[string]string{}
 		for d, err := range v.Documents(s.Context(), collection.Selection{},
@@ -269,7 +269,7 @@ func (s *suite) whole() {
 	}
 	require.Len(s, contents(s.c), 5)
 	require.Equal(s, contents(s.c), contents(c))
-	_, err = c.Update(s.Context(), []collection.Document{document("f", 1)}, collection.UpdateOptions{})
+	_, err = c.Update(s.Context(), []collection.DocumentInput{document("f", 1)}, collection.UpdateOptions{})
 	require.NoError(s, err)
 	require.Len(s, contents(c), 6)
 	_, err = s.set.Drop(s.Context(), copied)
@@ -293,7 +293,7 @@ func (s *suite) change() {
 		map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
 	require.NoError(s, err)
 	require.Equal(s, index.Affected{Documents: 2}, n)
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v,
 			collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
 	})
@@ -310,7 +310,7 @@ func (s *suite) change() {
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		require.ElementsMatch(s, []string{"b", "c", "d"},
 			s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
 	})
@@ -327,13 +327,13 @@ func (s *suite) change() {
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		require.ElementsMatch(s, []string{"d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
 	})
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
 	require.EqualValues(s, 2, st.Documents)
-	r, err := s.c.Update(s.Context(), []collection.Document{document("d", 1)}, collection.UpdateOptions{Replace: true})
+	r, err := s.c.Update(s.Context(), []collection.DocumentInput{document("d", 1)}, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
 }
@@ -341,7 +341,7 @@ func (s *suite) change() {
 // passages of a document are found, replaced and deleted as documents, also where they come in
 // several files or shards.
 func (s *suite) passages() {
-	var docs []collection.Document
+	var docs []collection.DocumentInput
 	for n := range 3 {
 		d := document(fmt.Sprintf("long#%d", n), n)
 		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"long","n":%d,"start":%d,"end":%d}}`, n, n, n+1)
@@ -349,7 +349,7 @@ func (s *suite) passages() {
 	}
 	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	s.view(func(v collection.View) {
+	s.view(func(v collection.Snapshot) {
 		q := search.Query{Vectors: docs[1].Vectors, Dim: dim}
 		r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Group: search.GroupBest, Passages: 2})
 		require.NoError(s, err)
@@ -373,7 +373,7 @@ func (s *suite) passages() {
 			search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
 		require.ErrorIs(s, err, search.ErrUnknownID)
 	})
-	var other []collection.Document // enough for all shards
+	var other []collection.DocumentInput // enough for all shards
 	for n := range 8 {
 		d := document(fmt.Sprintf("o%d#0", n), n)
 		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"o%d","n":0,"start":0,"end":1}}`, n)
@@ -382,7 +382,7 @@ func (s *suite) passages() {
 	_, err = s.c.Update(s.Context(), append(docs[:1:1], other...), collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.Equal(s, 1, s.having("long"), "what comes takes the place of all passages")
-	_, err = s.c.Update(s.Context(), []collection.Document{document("long", 1)},
+	_, err = s.c.Update(s.Context(), []collection.DocumentInput{document("long", 1)},
 		collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.Equal(s, 1, s.having("long"))
@@ -411,14 +411,14 @@ func (s *suite) limit() {
 	require.Equal(s, &two, cfg.MaxDocuments)
 	require.Equal(s, &two, s.c.Config().MaxDocuments)
 	for _, id := range []string{"g", "h"} {
-		r, err := s.c.Update(s.Context(), []collection.Document{document(id, 2)}, collection.UpdateOptions{})
+		r, err := s.c.Update(s.Context(), []collection.DocumentInput{document(id, 2)}, collection.UpdateOptions{})
 		require.NoError(s, err)
 		require.Positive(s, r.Evicted)
 		st, err := s.c.Stats(s.Context())
 		require.NoError(s, err)
 		require.EqualValues(s, 2, st.Documents)
 		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.View) {
+		s.view(func(v collection.Snapshot) {
 			require.Equal(s, []string{id},
 				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
@@ -443,11 +443,11 @@ func (s *suite) limitShards() {
 	evicted, brought := 0, 8*s.shards
 	for n := range brought {
 		id := fmt.Sprintf("m%d", n)
-		r, err := s.c.Update(s.Context(), []collection.Document{document(id, n)}, collection.UpdateOptions{})
+		r, err := s.c.Update(s.Context(), []collection.DocumentInput{document(id, n)}, collection.UpdateOptions{})
 		require.NoError(s, err)
 		evicted += r.Evicted
 		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.View) {
+		s.view(func(v collection.Snapshot) {
 			require.Equal(s, []string{id},
 				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})

@@ -90,16 +90,16 @@ func (s *suite) topK(t *testing.T) {
 	}
 	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
 	require.NoError(t, s.b.Score(ctx(), c))
-	var want [2][]maxsim.Hit
+	var want [2][]maxsim.ScoredDocument
 	for p, score := range c.Scores {
 		if slices.Max(c.Argmax[p*q.MaxRows():(p+1)*q.MaxRows()]) >= 0 {
-			want[p/300] = append(want[p/300], maxsim.Hit{Doc: p % 300, Score: score})
+			want[p/300] = append(want[p/300], maxsim.ScoredDocument{Doc: p % 300, Score: score})
 		}
 	}
 	for _, k := range []int{0, 1, 7, 1000} {
-		var expected [][]maxsim.Hit
+		var expected [][]maxsim.ScoredDocument
 		for _, hits := range want {
-			slices.SortFunc(hits, func(a, b maxsim.Hit) int { return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc) })
+			slices.SortFunc(hits, func(a, b maxsim.ScoredDocument) int { return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc) })
 			expected = append(expected, hits[:min(k, len(hits))])
 		}
 		got, err := maxsim.TopK(ctx(), s.b, q, d, k, maxsim.Terms{})
@@ -116,10 +116,10 @@ func (s *suite) topK(t *testing.T) {
 	}
 }
 
-func nonNil(hits [][]maxsim.Hit) [][]maxsim.Hit {
+func nonNil(hits [][]maxsim.ScoredDocument) [][]maxsim.ScoredDocument {
 	for i := range hits {
 		if hits[i] == nil {
-			hits[i] = []maxsim.Hit{}
+			hits[i] = []maxsim.ScoredDocument{}
 		}
 	}
 	return hits

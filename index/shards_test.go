@@ -29,7 +29,7 @@ func twoParts(t *testing.T, docs []vectors.Document) (paths [2]string) {
 	require.NoError(t, err)
 	c := snapshotOf(t, filepath.Join(dir, "codec"))
 	for i := range paths {
-		paths[i] = filepath.Join(dir, PartName(i, 2))
+		paths[i] = filepath.Join(dir, ShardFileName(i, 2))
 		half := len(docs) / 2
 		build(t, paths[i], 8, docs[i*half:(i+1)*half], &BuildOptions{Like: c})
 	}
@@ -41,7 +41,7 @@ func idsOf(n int, prefix string) []string {
 	ids := make([]string, n)
 	for found, i := 0, 0; found < n; i++ {
 		id := prefix + string(rune('a'+i%26)) + string(rune('a'+i/26))
-		if p := Place(id, n); ids[p] == "" {
+		if p := HashShard(id, n); ids[p] == "" {
 			ids[p], found = id, found+1
 		}
 	}
@@ -56,16 +56,16 @@ func TestSetFailsInTheMiddle(t *testing.T) {
 	second, err := Open(ctx, paths[1], nil) // which cannot be changed
 	require.NoError(t, err)
 	defer second.Close()
-	set, err := NewSet(first, second)
+	set, err := NewShards(first, second)
 	require.NoError(t, err)
 	ids := idsOf(2, "new")
 	docs := corpus(2, 4, 8, 3)
 	docs[0].ID, docs[1].ID = ids[0], ids[1]
 	_, err = set.Add(ctx, fromDocs(t, 8, docs), nil)
-	var failed *SetError
+	var failed *ShardsError
 	require.ErrorAs(t, err, &failed)
 	require.ErrorIs(t, err, storage.ErrReadOnly)
-	require.Equal(t, SetError{Path: second.Path(), Done: []string{first.Path()}, Err: failed.Err}, *failed)
+	require.Equal(t, ShardsError{Path: second.Path(), Done: []string{first.Path()}, Err: failed.Err}, *failed)
 	snap, err := set.Snapshot()
 	require.NoError(t, err)
 	require.EqualValues(t, 41, snap.Len())
@@ -102,10 +102,10 @@ func TestSetReplacesAll(t *testing.T) {
 	a, b := filepath.Join(dir, "a.plaid"), filepath.Join(dir, "b.plaid")
 	build(t, a, 8, docs[:20], &BuildOptions{Like: c})
 	build(t, b, 8, docs[20:], &BuildOptions{Like: c})
-	paths, err := SetPaths(dir)
+	paths, err := ShardPaths(dir)
 	require.NoError(t, err)
 	require.Equal(t, []string{a, b}, paths)
-	set, err := OpenSet(ctx, paths, &Options{Write: true})
+	set, err := OpenShards(ctx, paths, &Options{Write: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	r, err := set.Add(ctx, fromDocs(t, 8, []vectors.Document{{ID: "d3", Tokens: docs[5].Tokens}}), &AddOptions{Replace: true})
@@ -115,12 +115,12 @@ func TestSetReplacesAll(t *testing.T) {
 	require.NoError(t, err)
 	defer snap.Close()
 	require.EqualValues(t, 39, snap.Len())
-	_, there, err := snap.Parts()[1].Ordinal("d3")
+	_, there, err := snap.Snapshots()[1].Ordinal("d3")
 	require.NoError(t, err)
 	require.False(t, there)
-	_, err = OpenSet(ctx, []string{c.Path(), c.Path()}, nil)
+	_, err = OpenShards(ctx, []string{c.Path(), c.Path()}, nil)
 	require.ErrorIs(t, err, ErrOption)
-	_, err = SetPaths(t.TempDir())
+	_, err = ShardPaths(t.TempDir())
 	require.ErrorIs(t, err, storage.ErrNotIndex)
 }
 
@@ -128,7 +128,7 @@ func TestSetReplacesAll(t *testing.T) {
 // lose documents too; by its own turn a file is asked again if it has changed.
 func TestSetAddIf(t *testing.T) {
 	paths := twoParts(t, corpus(40, 4, 8, 6))
-	set, err := OpenSet(t.Context(), paths[:], &Options{Write: true})
+	set, err := OpenShards(t.Context(), paths[:], &Options{Write: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	second := set.Files()[1]
@@ -155,7 +155,7 @@ func TestSetAddIf(t *testing.T) {
 			_, err = set.Add(t.Context(), fromDocs(t, 8, docs), o)
 			require.ErrorIs(t, err, errUnwanted)
 			require.ErrorContains(t, err, second.Path())
-			var failed *SetError
+			var failed *ShardsError
 			require.Equal(t, change, errors.As(err, &failed))
 			snap, err := set.Snapshot()
 			require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestSetFollowsOneCodec(t *testing.T) {
 	ctx := context.Background()
 	docs := corpus(40, 4, 8, 5)
 	paths := twoParts(t, docs)
-	set, err := OpenSet(ctx, paths[:], nil)
+	set, err := OpenShards(ctx, paths[:], nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	replace := func(o *BuildOptions, n int) {
@@ -218,7 +218,7 @@ func TestTogether(t *testing.T) {
 	for _, parts := range [][]*Snapshot{{a}, {b}, {a, b}, {b, a}} {
 		snap, err := Together(same, parts...)
 		require.NoError(t, err)
-		require.Equal(t, parts, snap.Parts())
+		require.Equal(t, parts, snap.Snapshots())
 		require.NoError(t, snap.Close())
 		require.True(t, a.Live(0), "it is the caller's")
 	}
@@ -241,7 +241,7 @@ func TestSetPayloads(t *testing.T) {
 	}
 	docs[33].Payload = []byte("[1]") // is in the second file
 	paths := twoParts(t, docs)
-	set, err := OpenSet(ctx, paths[:], &Options{Write: true})
+	set, err := OpenShards(ctx, paths[:], &Options{Write: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	digests := func() []string {
@@ -292,10 +292,10 @@ func TestSetPayloads(t *testing.T) {
 	second, err := Open(ctx, path, nil)
 	require.NoError(t, err)
 	defer second.Close()
-	mixed, err := NewSet(first, second)
+	mixed, err := NewShards(first, second)
 	require.NoError(t, err)
 	_, err = mixed.UpdatePayload(ctx, where(t, "n > 10"), checked)
-	var failed *SetError
+	var failed *ShardsError
 	require.ErrorAs(t, err, &failed)
 	require.ErrorIs(t, err, storage.ErrReadOnly)
 	require.Equal(t, []string{first.Path()}, failed.Done)
@@ -304,12 +304,12 @@ func TestSetPayloads(t *testing.T) {
 
 // Hashes spread ids evenly, and do not change.
 func TestPlace(t *testing.T) {
-	require.Equal(t, []int{3, 2, 1, 3}, []int{Place("", 4), Place("a", 4), Place("doc17", 4), Place("ordnung", 4)})
+	require.Equal(t, []int{3, 2, 1, 3}, []int{HashShard("", 4), HashShard("a", 4), HashShard("doc17", 4), HashShard("ordnung", 4)})
 	for _, n := range []int{1, 3, 16, 4096} {
 		count := make([]int, n)
 		docs := 100 * n
 		for i := range docs {
-			count[Place(string(rune('a'+i%26))+string(rune(0x4e00+i%20000))+string(rune('0'+i/20000%10))+string(rune('0'+i/200000)), n)]++
+			count[HashShard(string(rune('a'+i%26))+string(rune(0x4e00+i%20000))+string(rune('0'+i/20000%10))+string(rune('0'+i/200000)), n)]++
 		}
 		for _, c := range count {
 			require.InDelta(t, 100, c, 70, "%d parts", n)
@@ -338,17 +338,17 @@ func damageCodes(t *testing.T, path string) {
 func TestSetVerifiesEach(t *testing.T) {
 	paths := twoParts(t, corpus(40, 4, 8, 6))
 	damageCodes(t, paths[1])
-	set, err := OpenSet(context.Background(), paths[:], nil)
+	set, err := OpenShards(context.Background(), paths[:], nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	snap, err := set.Snapshot()
 	require.NoError(t, err)
 	defer snap.Close()
-	require.NoError(t, snap.Parts()[0].Warm(t.Context(), 1, nil))
+	require.NoError(t, snap.Snapshots()[0].Warm(t.Context(), 1, nil))
 	var damaged *storage.CorruptError
-	require.ErrorAs(t, snap.Parts()[1].Warm(t.Context(), 1, nil), &damaged)
+	require.ErrorAs(t, snap.Snapshots()[1].Warm(t.Context(), 1, nil), &damaged)
 	require.Equal(t, paths[1], damaged.Path)
-	_, err = Copy(t.Context(), paths[0]+".merged", allOf(snap.Parts()...), nil)
+	_, err = Copy(t.Context(), paths[0]+".merged", allOf(snap.Snapshots()...), nil)
 	require.ErrorAs(t, err, &damaged)
 	require.Equal(t, paths[1], damaged.Path)
 	require.NoFileExists(t, paths[0]+".merged")
@@ -370,7 +370,7 @@ func TestSetWaitsWithoutLocks(t *testing.T) {
 	opened := make(chan error)
 	looked := waiting(t)
 	go func() {
-		_, err := OpenSet(ctx, paths, o)
+		_, err := OpenShards(ctx, paths, o)
 		opened <- err
 	}()
 	<-looked
@@ -384,7 +384,7 @@ func TestSetWaitsWithoutLocks(t *testing.T) {
 // Several files have no oldest document: a limit is refused, and nothing is stored.
 func TestSetRefusesMaxDocuments(t *testing.T) {
 	paths := twoParts(t, corpus(10, 4, 8, 2))
-	set, err := OpenSet(t.Context(), paths[:], &Options{Write: true})
+	set, err := OpenShards(t.Context(), paths[:], &Options{Write: true})
 	require.NoError(t, err)
 	defer set.Close()
 	most := uint64(3)

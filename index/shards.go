@@ -14,18 +14,18 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Set is several open indexes with one codec, which are searched and changed as one.
+// Shards is several open indexes with one codec, which are searched and changed as one.
 // Each document is in one of them. Together they may have more documents than one
 // index can: ordinals count in each.
 //
 // A change of several documents is made in one file after the other. What has been
 // shown before stays shown until it is done in all of them, or has failed, so that
 // searches of this process see all of it or nothing. A process that dies in the middle
-// leaves each file as before or as after; so does an error, which is a [*SetError]
+// leaves each file as before or as after; so does an error, which is a [*ShardsError]
 // then.
 //
 // It is safe for concurrent use.
-type Set struct {
+type Shards struct {
 	files []*Index
 	owned bool
 
@@ -33,26 +33,26 @@ type Set struct {
 
 	mu     sync.Mutex
 	codecs []*kernels.Codec // of each file, known to be one codec
-	held   *setPicture      // what is shown while a change goes on; nil: none does
+	held   *shardsState     // what is shown while a change goes on; nil: none does
 }
 
-// SetError is a change that was made in some files of a set and failed in another.
-type SetError struct {
+// ShardsError is a change that was made in some files of a set and failed in another.
+type ShardsError struct {
 	Path string   // of the file where it failed
 	Done []string // the files where it is done
 	Err  error
 }
 
-func (e *SetError) Error() string {
+func (e *ShardsError) Error() string {
 	return fmt.Sprintf("%v; in %d other files of the set the change is done", e.Err, len(e.Done))
 }
 
 // Unwrap returns the cause.
-func (e *SetError) Unwrap() error { return e.Err }
+func (e *ShardsError) Unwrap() error { return e.Err }
 
-// SetPaths are the index files that a path stands for: those of a folder whose names
+// ShardPaths are the index files that a path stands for: those of a folder whose names
 // end in .plaid, in the order of their names, or the file itself.
-func SetPaths(path string) ([]string, error) {
+func ShardPaths(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
 		return []string{path}, nil // to open it says what is wrong
@@ -73,12 +73,12 @@ func SetPaths(path string) ([]string, error) {
 	return paths, nil
 }
 
-// OpenSet opens index files as one. Their order decides among documents of equal
+// OpenShards opens index files as one. Their order decides among documents of equal
 // scores, and where new ones go.
 //
 // Errors: those of [Open], [*CodecError], [storage.ErrModel], and [ErrOption] for a
 // file that is named twice.
-func OpenSet(ctx context.Context, paths []string, opts *Options) (s *Set, err error) {
+func OpenShards(ctx context.Context, paths []string, opts *Options) (s *Shards, err error) {
 	o := given(opts)
 	timeout := o.LockTimeout
 	o.LockTimeout = 0 // while it waits for one file, it holds no lock of the others
@@ -89,7 +89,7 @@ func OpenSet(ctx context.Context, paths []string, opts *Options) (s *Set, err er
 	return s, err
 }
 
-func openSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error) {
+func openSet(ctx context.Context, paths []string, o *Options) (_ *Shards, err error) {
 	var files []*Index
 	defer func() {
 		if err != nil {
@@ -116,7 +116,7 @@ func openSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error
 		}
 		files = append(files, ix)
 	}
-	s, err := NewSet(files...)
+	s, err := NewShards(files...)
 	if err != nil {
 		return nil, err
 	}
@@ -124,12 +124,12 @@ func openSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error
 	return s, nil
 }
 
-// NewSet makes a set of indexes that stay the caller's, who closes them after it.
-func NewSet(files ...*Index) (*Set, error) {
+// NewShards makes a set of indexes that stay the caller's, who closes them after it.
+func NewShards(files ...*Index) (*Shards, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%w: a set of no indexes", ErrOption)
 	}
-	s := &Set{files: files, write: make(turn, 1), codecs: make([]*kernels.Codec, len(files))}
+	s := &Shards{files: files, write: make(turn, 1), codecs: make([]*kernels.Codec, len(files))}
 	snap, err := s.Snapshot()
 	if err != nil {
 		return nil, err
@@ -138,11 +138,11 @@ func NewSet(files ...*Index) (*Set, error) {
 }
 
 // Files are the indexes.
-func (s *Set) Files() []*Index { return s.files }
+func (s *Shards) Files() []*Index { return s.files }
 
 // Close closes the indexes that OpenSet opened. Snapshots stay valid until they are
 // closed.
-func (s *Set) Close() error {
+func (s *Shards) Close() error {
 	s.write <- struct{}{}
 	defer s.write.end()
 	var errs []error
@@ -154,23 +154,23 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// setPicture is what the snapshots of a set that were taken together share.
-type setPicture struct {
+// shardsState is what the snapshots of a set that were taken together share.
+type shardsState struct {
 	parts []*Snapshot
 	refs  int // guarded by Set.mu
 }
 
-// SetSnapshot is a set at one moment: a snapshot of each of its files, which have one
+// ShardsSnapshot is a set at one moment: a snapshot of each of its files, which have one
 // codec. It is safe for concurrent use until Close.
-type SetSnapshot struct {
-	set  *Set
-	p    *setPicture
+type ShardsSnapshot struct {
+	set  *Shards
+	p    *shardsState
 	once sync.Once
 }
 
 // Snapshot returns the set as it is now, without a part of a change that is being
 // made through it.
-func (s *Set) Snapshot() (*SetSnapshot, error) {
+func (s *Shards) Snapshot() (*ShardsSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, err := s.picture()
@@ -178,15 +178,15 @@ func (s *Set) Snapshot() (*SetSnapshot, error) {
 		return nil, err
 	}
 	p.refs++
-	return &SetSnapshot{set: s, p: p}, nil
+	return &ShardsSnapshot{set: s, p: p}, nil
 }
 
 // picture is what is shown; s.mu is held.
-func (s *Set) picture() (_ *setPicture, err error) {
+func (s *Shards) picture() (_ *shardsState, err error) {
 	if s.held != nil {
 		return s.held, nil
 	}
-	p := &setPicture{parts: make([]*Snapshot, 0, len(s.files))}
+	p := &shardsState{parts: make([]*Snapshot, 0, len(s.files))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -209,7 +209,7 @@ func (s *Set) picture() (_ *setPicture, err error) {
 	return p, nil
 }
 
-func (p *setPicture) close() error {
+func (p *shardsState) close() error {
 	var errs []error
 	for _, snap := range p.parts {
 		errs = append(errs, snap.Close())
@@ -217,7 +217,7 @@ func (p *setPicture) close() error {
 	return errors.Join(errs...)
 }
 
-func (s *Set) release(p *setPicture) error {
+func (s *Shards) release(p *shardsState) error {
 	s.mu.Lock()
 	p.refs--
 	last := p.refs == 0
@@ -232,7 +232,7 @@ func (s *Set) release(p *setPicture) error {
 // it. same remembers codecs that are one, by the number of each: others are compared.
 //
 // Errors: [*CodecError], [storage.ErrModel].
-func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*SetSnapshot, error) {
+func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*ShardsSnapshot, error) {
 	if len(same) > 1024 { // most are of files that were opened again
 		clear(same)
 	}
@@ -256,16 +256,16 @@ func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*SetSnapshot, er
 			}
 		}
 	}
-	s := &SetSnapshot{p: &setPicture{parts: parts}}
+	s := &ShardsSnapshot{p: &shardsState{parts: parts}}
 	s.once.Do(func() {}) // there is nothing to close
 	return s, nil
 }
 
-// Parts are the snapshots of the files, in their order. They are closed with the set's.
-func (s *SetSnapshot) Parts() []*Snapshot { return s.p.parts }
+// Snapshots are the snapshots of the files, in their order. They are closed with the set's.
+func (s *ShardsSnapshot) Snapshots() []*Snapshot { return s.p.parts }
 
 // Len is the number of live documents.
-func (s *SetSnapshot) Len() int64 {
+func (s *ShardsSnapshot) Len() int64 {
 	n := int64(0)
 	for _, p := range s.p.parts {
 		n += int64(p.Len())
@@ -274,7 +274,7 @@ func (s *SetSnapshot) Len() int64 {
 }
 
 // Find is the first part that has a live document of an id; -1: none has.
-func (s *SetSnapshot) Find(id string) (part int, ordinal uint32, err error) {
+func (s *ShardsSnapshot) Find(id string) (part int, ordinal uint32, err error) {
 	for i, p := range s.p.parts {
 		ordinal, ok, err := p.Ordinal(id)
 		if err != nil || ok {
@@ -285,7 +285,7 @@ func (s *SetSnapshot) Find(id string) (part int, ordinal uint32, err error) {
 }
 
 // Close ends the snapshot. It may be called more than once.
-func (s *SetSnapshot) Close() error {
+func (s *ShardsSnapshot) Close() error {
 	var err error
 	s.once.Do(func() { err = s.set.release(s.p) })
 	return err

@@ -13,11 +13,11 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Place is the file, of n, that a document of an id is put in when it is new to a set,
+// HashShard is the file, of n, that a document of an id is put in when it is new to a set,
 // and by a split by hash: the upper half of hash · n, where the hash is FNV-1a of 64
 // bits, mixed by the finalizer of MurmurHash3. So documents of one n keep together
 // those whose hashes are neighbours.
-func Place(id string, n int) int {
+func HashShard(id string, n int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
 	x := h.Sum64()
@@ -29,7 +29,7 @@ func Place(id string, n int) int {
 
 // change runs the change of each file for which there is one, while the set shows
 // what it showed before. Files are changed in order; what follows a failure is not.
-func (s *Set) change(before *SetSnapshot, changes []func(*Index) error) error {
+func (s *Shards) change(before *ShardsSnapshot, changes []func(*Index) error) error {
 	s.mu.Lock()
 	s.held = before.p
 	s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Set) change(before *SetSnapshot, changes []func(*Index) error) error {
 		ix := s.files[i]
 		if err := fn(ix); err != nil {
 			if len(done) > 0 {
-				err = &SetError{Path: ix.Path(), Done: done, Err: err}
+				err = &ShardsError{Path: ix.Path(), Done: done, Err: err}
 			}
 			return err
 		}
@@ -56,7 +56,7 @@ func (s *Set) change(before *SetSnapshot, changes []func(*Index) error) error {
 }
 
 // begin takes the turn of changes and shows what is to be changed.
-func (s *Set) begin(ctx context.Context) (snap *SetSnapshot, done func(), err error) {
+func (s *Shards) begin(ctx context.Context) (snap *ShardsSnapshot, done func(), err error) {
 	if err := s.write.begin(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +68,7 @@ func (s *Set) begin(ctx context.Context) (snap *SetSnapshot, done func(), err er
 }
 
 // having returns the ids that each file has, as has reports, and those that none has.
-func (s *SetSnapshot) having(ids []string, has func(*Snapshot, string) (bool, error)) (in [][]string, missing []string, err error) {
+func (s *ShardsSnapshot) having(ids []string, has func(*Snapshot, string) (bool, error)) (in [][]string, missing []string, err error) {
 	in = make([][]string, len(s.p.parts))
 	for _, id := range ids {
 		found := false
@@ -88,18 +88,18 @@ func (s *SetSnapshot) having(ids []string, has func(*Snapshot, string) (bool, er
 	return in, missing, nil
 }
 
-// SetAddReport says what Add did, in all, and in each file.
-type SetAddReport struct {
+// ShardsAddReport says what Add did, in all, and in each file.
+type ShardsAddReport struct {
 	AddReport // First means nothing here
 	// Files have a zero where nothing was added. Deleted of a file counts documents, too, whose place
 	// another file took.
 	Files []AddReport
 }
 
-// Add adds documents as [Index.Add] does: a new one goes to the file that [Place] chooses, one that
+// Add adds documents as [Index.Add] does: a new one goes to the file that [HashShard] chooses, one that
 // replaces another (AddOptions.Replace) to the file of that one. Copies in other files are deleted.
 // Ids, dimension and model are checked in all files before the first one is changed.
-func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
+func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *ShardsAddReport, err error) {
 	o := given(opts)
 	if o.MaxDocuments != nil {
 		return nil, fmt.Errorf("%w: a limit of documents is for one file", ErrOption)
@@ -109,7 +109,7 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		return nil, err
 	}
 	defer done()
-	for _, p := range snap.Parts() {
+	for _, p := range snap.Snapshots() {
 		if o.If == nil {
 			break
 		}
@@ -121,14 +121,14 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 	if err != nil {
 		return nil, err
 	}
-	r = &SetAddReport{Files: make([]AddReport, len(s.files))}
+	r = &ShardsAddReport{Files: make([]AddReport, len(s.files))}
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		rows, gone := routed.rows[i], routed.gone[i]
 		if len(rows) == 0 && len(gone) == 0 {
 			continue
 		}
-		asked := snap.Parts()[i].Version()
+		asked := snap.Snapshots()[i].Version()
 		again := func(now *Snapshot) error {
 			if o.If == nil || now.Version() == asked {
 				return nil
@@ -186,8 +186,8 @@ type routing struct {
 
 // route finds the file of each document of a source. A document stays in the first file that has
 // it, and is deleted from the others.
-func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOptions) (*routing, error) {
-	parts := snap.Parts()
+func route(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
+	parts := snap.Snapshots()
 	for _, p := range parts {
 		if err := p.Header().Model.Check(o.Model); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Path(), err)
@@ -228,7 +228,7 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 		if i == 0 || rows[i-1].document() != id {
 			home = -1
 			for j, p := range parts {
-				there, err := p.Parts(id)
+				there, err := p.PassagesOf(id)
 				if err != nil {
 					return nil, err
 				}
@@ -242,7 +242,7 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 				}
 			}
 			if home < 0 {
-				home = Place(id, len(parts))
+				home = HashShard(id, len(parts))
 			}
 		}
 		if from, kept := keptFrom[i]; kept && from != home {
@@ -308,7 +308,7 @@ func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *Add
 }
 
 // Delete removes documents and passages by id, in every file that has them; see [Index.Delete].
-func (s *Set) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
+func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	missing, err = s.changeByID(ctx, ids, hasNamed, func(ix *Index, ids []string) error {
 		n, _, err := ix.Delete(ctx, ids)
 		removed.Add(n)
@@ -327,7 +327,7 @@ func hasNamed(p *Snapshot, id string) (bool, error) {
 }
 
 // changeByID changes every file that has some of the ids, and passes these to change.
-func (s *Set) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
+func (s *Shards) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
 	change func(*Index, []string) error) (missing []string, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
@@ -349,13 +349,13 @@ func (s *Set) changeByID(ctx context.Context, ids []string, has func(*Snapshot, 
 
 // DeleteWhere removes the documents and passages that a condition is true of; see
 // [Index.DeleteWhere]. A field need only be in one of the files.
-func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
+func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
 	defer done()
-	if err := checkFields(ctx, snap.Parts(), where); err != nil {
+	if err := checkFields(ctx, snap.Snapshots(), where); err != nil {
 		return Affected{}, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
@@ -377,14 +377,14 @@ func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (remo
 // files. What is wrong with a payload of any file is found before the first is changed.
 //
 // The new payloads of all files are in memory until they are committed.
-func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
-	check := func(snap *SetSnapshot) error { return checkFields(ctx, snap.Parts(), where) }
+func (s *Shards) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+	check := func(snap *ShardsSnapshot) error { return checkFields(ctx, snap.Snapshots(), where) }
 	return s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) { return p.selectKnown(ctx, where) })
 }
 
 // UpdateNamed is UpdatePayload for ids; see [Index.UpdateNamed].
-func (s *Set) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
-	check := func(snap *SetSnapshot) error {
+func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+	check := func(snap *ShardsSnapshot) error {
 		_, missing, err = snap.having(ids, hasNamed)
 		return err
 	}
@@ -400,7 +400,7 @@ func (s *Set) UpdateNamed(ctx context.Context, ids []string, set condition.Field
 
 // update sets fields of the ordinals that choose returns for each file. The payloads of all files
 // are made before the first file is changed.
-func (s *Set) update(ctx context.Context, set condition.Fields, check func(*SetSnapshot) error,
+func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
 	choose func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
@@ -414,7 +414,7 @@ func (s *Set) update(ctx context.Context, set condition.Fields, check func(*SetS
 		return Affected{}, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
-	for i, p := range snap.Parts() {
+	for i, p := range snap.Snapshots() {
 		docs, err := choose(p)
 		if err != nil {
 			return Affected{}, err
@@ -440,7 +440,7 @@ func (s *Set) update(ctx context.Context, set condition.Fields, check func(*SetS
 
 // SetPayload replaces the payloads of documents by id, in every file that has them; see
 // [Index.SetPayload].
-func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+func (s *Shards) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
 	ids := slices.Sorted(maps.Keys(payloads))
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {

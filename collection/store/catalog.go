@@ -13,16 +13,16 @@ import (
 
 // Set is the store as a service takes it: its collections, behind the interfaces of
 // package collection. It stays open until the store is closed.
-func (s *Store) Set() collection.Set { return set{s} }
+func (s *Store) Set() collection.Catalog { return set{s} }
 
 // set gives collections and views as what they implement.
 type set struct{ *Store }
 
-// Place implements [collection.Set].
+// Place implements [collection.Catalog].
 func (s set) Place() string { return s.place() }
 
 var (
-	_ collection.Set      = set{}
+	_ collection.Catalog  = set{}
 	_ collection.Disker   = set{}
 	_ collection.Panicker = set{}
 	_ collection.Restorer = set{}
@@ -32,17 +32,17 @@ var (
 	_ collection.Retrainer  = member{}
 	_ collection.Verifier   = member{}
 
-	_ collection.View      = (*View)(nil)
-	_ collection.Explainer = (*View)(nil)
-	_ collection.Keywords  = (*View)(nil)
-	_ collection.Faceter   = (*View)(nil)
-	_ collection.Measured  = (*View)(nil)
+	_ collection.Snapshot  = (*Snapshot)(nil)
+	_ collection.Explainer = (*Snapshot)(nil)
+	_ collection.Keywords  = (*Snapshot)(nil)
+	_ collection.Faceter   = (*Snapshot)(nil)
+	_ collection.Measured  = (*Snapshot)(nil)
 )
 
-// Get implements [collection.Set].
+// Get implements [collection.Catalog].
 func (s set) Get(name string) (collection.Collection, error) { return asMember(s.Store.Get(name)) }
 
-// Declare implements [collection.Set].
+// Declare implements [collection.Catalog].
 func (s set) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
 	return asMember(s.Store.Declare(ctx, name, c))
 }
@@ -56,17 +56,17 @@ func asMember(c *Collection, err error) (collection.Collection, error) {
 	return member{c}, nil
 }
 
-// View implements [collection.Collection].
-func (m member) View(ctx context.Context) (collection.View, error) {
-	v, err := m.Collection.View(ctx)
+// Snapshot implements [collection.Collection].
+func (m member) Snapshot(ctx context.Context) (collection.Snapshot, error) {
+	v, err := m.Collection.Snapshot(ctx)
 	if err != nil {
 		return nil, err // and no nil of a type
 	}
 	return v, nil
 }
 
-// View is one state of a collection. It is safe for concurrent use until Close.
-type View struct {
+// Snapshot is one state of a collection. It is safe for concurrent use until Close.
+type Snapshot struct {
 	c      *Collection
 	snap   *index.Snapshot
 	engine *search.Engine
@@ -75,13 +75,13 @@ type View struct {
 	err    error
 }
 
-// View takes the state as it is now, with every change that has been answered. Taking
+// Snapshot takes the state as it is now, with every change that has been answered. Taking
 // one is cheap; close it soon, since the space of what is replaced meanwhile is not
 // used again before.
 //
 // Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged],
 // [collection.ErrClosed], that of ctx, and those of [index.Index.Snapshot].
-func (c *Collection) View(ctx context.Context) (*View, error) {
+func (c *Collection) Snapshot(ctx context.Context) (*Snapshot, error) {
 	o, done, err := c.use(ctx)
 	if err != nil {
 		return nil, err
@@ -91,12 +91,12 @@ func (c *Collection) View(ctx context.Context) (*View, error) {
 		done()
 		return nil, err
 	}
-	return &View{c: c, snap: snap, engine: o.engine.At(snap), done: done}, nil
+	return &Snapshot{c: c, snap: snap, engine: o.engine.At(snap), done: done}, nil
 }
 
 // Close ends the view. It may be called more than once; the searches of the view must
 // have ended.
-func (v *View) Close() error {
+func (v *Snapshot) Close() error {
 	v.once.Do(func() {
 		v.err = v.snap.Close()
 		v.done()
@@ -107,7 +107,7 @@ func (v *View) Close() error {
 // Search answers queries with the same options. It leaves metadata out, which MetadataOf
 // reads when it is asked for: that of many documents is never in memory at a time without
 // being counted.
-func (v *View) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+func (v *Snapshot) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	o.Payload = false
 	if collection.Undecided(v.snap) {
 		qs, o.Feedback = slices.Clone(qs), nil
@@ -123,44 +123,44 @@ func (v *View) Search(ctx context.Context, qs []search.Query, o search.Options) 
 }
 
 // Check finds what is wrong with a query, without searching.
-func (v *View) Check(q *search.Query) error {
+func (v *Snapshot) Check(q *search.Query) error {
 	_, err := v.QueryTokens(context.Background(), q)
 	return err
 }
 
 // QueryTokens implements [collection.Explainer].
-func (v *View) QueryTokens(_ context.Context, q *search.Query) ([]float32, error) {
+func (v *Snapshot) QueryTokens(_ context.Context, q *search.Query) ([]float32, error) {
 	asked := v.asked(*q)
 	vectors, _, err := asked.Tokens(v.snap)
 	return vectors, err
 }
 
 // MetadataOf is what was stored beside a hit; nil if nothing was.
-func (v *View) MetadataOf(h *search.Hit) (json.RawMessage, error) {
+func (v *Snapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return v.snap.Payload(h.Ordinal)
 }
 
 // Explain says how the score of a document comes about, and how far it got.
-func (v *View) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+func (v *Snapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
 	return v.engine.Explain(ctx, v.asked(q), id, o)
 }
 
 // Describe says what is searched.
-func (v *View) Describe(ctx context.Context) (search.Description, error) {
+func (v *Snapshot) Describe(ctx context.Context) (search.Description, error) {
 	return v.engine.Describe(ctx)
 }
 
 // Snapshot is what the view shows. It ends with the view.
-func (v *View) Snapshot() *index.Snapshot { return v.snap }
+func (v *Snapshot) Snapshot() *index.Snapshot { return v.snap }
 
 // Traced implements [collection.Measured].
-func (v *View) Traced() collection.Traced { return v.engine }
+func (v *Snapshot) Traced() collection.Traced { return v.engine }
 
 // Most is how many documents a search may return at most: all that there are.
-func (v *View) Most() int { return v.snap.Len() }
+func (v *Snapshot) Most() int { return v.snap.Len() }
 
 // Dim is the dimension of the vectors, 0 while it is undecided.
-func (v *View) Dim() int {
+func (v *Snapshot) Dim() int {
 	if collection.Undecided(v.snap) {
 		return 0
 	}
@@ -169,7 +169,7 @@ func (v *View) Dim() int {
 
 // asked is a query as the index takes it. While the dimension is undecided, vectors of every dimension
 // find nothing.
-func (v *View) asked(q search.Query) search.Query {
+func (v *Snapshot) asked(q search.Query) search.Query {
 	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
 		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil
 	}
