@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 )
@@ -65,6 +66,11 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	if !c.o.AnyModel && slices.ContainsFunc(docs, isText) {
 		u.Model = c.model
 	}
+	done, err := c.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	r, err := c.docs.Update(ctx, all, u)
 	if err != nil {
 		var fault *collection.DocumentError // counts passages
@@ -116,15 +122,18 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 // checkIndex refuses texts that the index cannot take and ids that are in use, before any text is
 // encoded. It returns the dimension of the index.
 func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
-	v, err := c.docs.Snapshot(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
+	err = c.read(ctx, func(ctx context.Context, v *store.Snapshot) error {
+		dim = v.Dim()
+		return c.checkSnapshot(ctx, v, docs, replace)
+	})
+	return dim, err
+}
+
+func (c *Collection) checkSnapshot(ctx context.Context, v *store.Snapshot, docs []Document, replace bool) error {
 	snap := v.Snapshot()
 	given := c.o.Encoder != nil || c.o.Model != ""
 	if !c.o.AnyModel && snap.Header().Model == nil && given && slices.ContainsFunc(docs, isText) {
-		return 0, fmt.Errorf("%w: the index names no model; set Options.AnyModel to add texts anyway", ErrModel)
+		return fmt.Errorf("%w: the index names no model; set Options.AnyModel to add texts anyway", ErrModel)
 	}
 	rows := make([]index.Arrival, 0, len(docs))
 	places := make([]int, 0, len(docs))
@@ -133,13 +142,13 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 			rows, places = append(rows, index.Arrival{ID: docs[i].ID}), append(places, i)
 		}
 	}
-	_, err = index.NewAdmission(snap).Admit(ctx, rows, replace)
+	_, err := index.NewAdmission(snap).Admit(ctx, rows, replace)
 	var refused *index.ArrivalError
 	if errors.As(err, &refused) {
 		i := places[refused.Row]
 		err = documentError(i, &docs[i], refused.Err)
 	}
-	return v.Dim(), err
+	return err
 }
 
 // origin tells which document of the call a stored row belongs to, and whether it is a passage.

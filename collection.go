@@ -92,6 +92,11 @@ type Collection struct {
 
 	opening chan struct{} // holds one while the encoder is opened
 
+	close func() error
+	calls sync.WaitGroup  // those that have the file open
+	alive context.Context // ends with the collection, and with it reads
+	end   context.CancelFunc
+
 	mu      sync.Mutex // of the rest
 	model   *storage.Model
 	encoder *encode.Encoder // nil: not opened yet
@@ -104,7 +109,7 @@ type Collection struct {
 // Errors: [ErrExists] if a file is there, [ErrOption] without a model and a dimension, and
 // those of [encode.Open], [index.Build] and Open.
 func Create(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
-	c := &Collection{path: path, o: given(o), opening: make(chan struct{}, 1)}
+	c := newCollection(path, o)
 	defer func() { err = c.fault(err) }()
 	if err := c.check(); err != nil {
 		return nil, err
@@ -186,7 +191,7 @@ func (c *Collection) takeBack() (err error) {
 // it is needed; with Options.Encoder, one of another model than that of the index is
 // [ErrModel].
 func Open(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
-	c := &Collection{path: path, o: given(o), opening: make(chan struct{}, 1)}
+	c := newCollection(path, o)
 	defer func() { err = c.fault(err) }()
 	if err := c.check(); err != nil {
 		return nil, err
@@ -202,11 +207,14 @@ func Open(ctx context.Context, path string, o *Options) (_ *Collection, err erro
 	return c, nil
 }
 
-func given(o *Options) Options {
-	if o == nil {
-		return Options{}
+func newCollection(path string, o *Options) *Collection {
+	c := &Collection{path: path, opening: make(chan struct{}, 1)}
+	if o != nil {
+		c.o = *o
 	}
-	return *o
+	c.alive, c.end = context.WithCancel(context.Background())
+	c.close = sync.OnceValue(c.closeAll)
+	return c
 }
 
 func (c *Collection) check() error {
@@ -273,19 +281,22 @@ func optionError(err error) error {
 	return err
 }
 
-// Close ends searches, finishes the changes that have begun and a training that the
+// Close ends searches and other reads, finishes the changes that have begun and a training that the
 // collection has grown for, which may take as long as building the index, and closes the
-// files. Calls after it are [ErrClosed]. It may be called more than once.
-func (c *Collection) Close() error {
+// files. They can be opened again when it returns, unless a snapshot of [Collection.Index] or a view of
+// [Collection.Set] is still open. Calls after it are [ErrClosed]. It may be called more than once;
+// other calls wait for the first.
+func (c *Collection) Close() error { return c.close() }
+
+func (c *Collection) closeAll() error {
 	c.mu.Lock()
-	was := c.closed
 	c.closed = true
 	c.mu.Unlock()
-	if was {
-		return nil
-	}
 	ctx := context.Background()
-	err := errors.Join(c.docs.Grown(ctx), c.docs.Store().Close(ctx))
+	err := c.docs.Grown(ctx)
+	c.end()
+	err = errors.Join(err, c.docs.Store().Close(ctx))
+	c.calls.Wait()
 	if c.ix != nil {
 		err = errors.Join(err, c.ix.Close())
 	}
@@ -303,6 +314,11 @@ func (c *Collection) closeEncoder() error {
 
 // Stats describes the collection, at little cost. The error is [ErrClosed].
 func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
+	done, err := c.begin()
+	if err != nil {
+		return collection.Stats{}, c.fault(err)
+	}
+	defer done()
 	st, err := c.docs.Stats(ctx)
 	return st, c.fault(err)
 }
@@ -417,12 +433,12 @@ func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	if c.docs == nil {
 		return nil, nil // it is being created
 	}
-	v, err := c.docs.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m := v.Snapshot().Header().Model
-	return m, v.Close()
+	var m *storage.Model
+	err := c.read(ctx, func(_ context.Context, v *store.Snapshot) error {
+		m = v.Snapshot().Header().Model
+		return nil
+	})
+	return m, err
 }
 
 // Set is the collection for package server: server.New makes an [net/http.Handler] of it
@@ -433,27 +449,24 @@ func (c *Collection) Set() collection.Catalog { return c.docs.Store().Set() }
 // Backup writes a copy of the index to a file, and checks it. Searches and changes may be
 // made meanwhile. A backup that is there is replaced. Errors are those of
 // [index.Index.BackupTo].
-func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupReport, err error) {
-	defer func() { err = c.fault(err) }()
-	v, err := c.docs.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	ix, err := c.Index()
-	if err != nil {
-		return nil, err
-	}
-	return ix.BackupTo(ctx, path, nil)
+func (c *Collection) Backup(ctx context.Context, path string) (report *index.BackupReport, err error) {
+	err = c.read(ctx, func(ctx context.Context, _ *store.Snapshot) error {
+		ix, err := c.docs.Index(ctx)
+		if err == nil {
+			report, err = ix.BackupTo(ctx, path, nil)
+		}
+		return err
+	})
+	return report, c.fault(err)
 }
 
 // Len returns the number of documents; one that is stored as passages counts once.
-func (c *Collection) Len(ctx context.Context) (int, error) {
-	v, err := c.docs.Snapshot(ctx)
-	if err != nil {
-		return 0, c.fault(err)
-	}
-	return v.Snapshot().Documents(), v.Close()
+func (c *Collection) Len(ctx context.Context) (n int, err error) {
+	err = c.read(ctx, func(_ context.Context, v *store.Snapshot) error {
+		n = v.Snapshot().Documents()
+		return nil
+	})
+	return n, c.fault(err)
 }
 
 // fault is an error in the words of this package: it names the file.

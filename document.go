@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/jsontext"
@@ -130,13 +130,15 @@ const maxGaps = 1 << 20
 // parted into passages is put together from these, with blanks for the white space between
 // them. The error is [ErrNotFound] if there is none.
 func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
-	defer func() { err = c.fault(err) }()
-	v, err := c.docs.Snapshot(ctx)
-	if err != nil {
-		return d, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	snap := v.Snapshot()
+	err = c.read(ctx, func(ctx context.Context, v *store.Snapshot) (err error) {
+		d, err = documentOf(ctx, v.Snapshot(), id)
+		return err
+	})
+	return d, c.fault(err)
+}
+
+// documentOf puts a document together, of one passage or more.
+func documentOf(ctx context.Context, snap *index.Snapshot, id string) (d Document, err error) {
 	named, _, err := snap.Named(ctx, []string{id})
 	if err != nil {
 		return d, err
@@ -222,6 +224,11 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 	if err != nil {
 		return index.Affected{}, err
 	}
+	done, err := c.begin()
+	if err != nil {
+		return index.Affected{}, err
+	}
+	defer done()
 	return c.docs.Delete(ctx, chosen)
 }
 
@@ -247,5 +254,10 @@ func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 			return index.Affected{}, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}
+	done, err := c.begin()
+	if err != nil {
+		return index.Affected{}, err
+	}
+	defer done()
 	return c.docs.UpdateMetadata(ctx, chosen, set)
 }

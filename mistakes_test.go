@@ -254,13 +254,13 @@ func TestAnyModel(t *testing.T) {
 	require.Equal(t, "bee", hits[0].ID)
 }
 
-// Who waits for a model that another one opens waits until his own context ends.
-func TestSlowModel(t *testing.T) {
-	ctx := t.Context()
-	var slow atomic.Bool
-	asked, answer := make(chan struct{}, 100), make(chan struct{})
+// slowModel is the encoder of a server that answers at once, and from slow on only when answer is closed. asked
+// gets an element for each request that waits.
+func slowModel(t *testing.T) (e *encode.Encoder, slow func(), asked, answer chan struct{}) {
+	var isSlow atomic.Bool
+	asked, answer = make(chan struct{}, 100), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slow.Load() {
+		if isSlow.Load() {
 			asked <- struct{}{}
 			<-answer
 		}
@@ -270,17 +270,24 @@ func TestSlowModel(t *testing.T) {
 		}
 		fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(slices.Repeat([]string{`{"embedding":[[1,0,0,0]]}`}, len(texts.Input)), ","))
 	}))
-	defer srv.Close()
+	t.Cleanup(srv.Close)
 	e, err := encode.Open("", &encode.Options{Backend: encode.Remote, Remote: &remote.Options{URL: srv.URL, API: "pylate"}})
 	require.NoError(t, err)
-	defer e.Close()
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e, func() { isSlow.Store(true) }, asked, answer
+}
+
+// Who waits for a model that another one opens waits until his own context ends.
+func TestSlowModel(t *testing.T) {
+	ctx := t.Context()
+	e, slow, asked, answer := slowModel(t)
 	path := filepath.Join(t.TempDir(), "docs.plaid")
 	c, err := plaid.Create(ctx, path, &plaid.Options{Encoder: e})
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	c, err = plaid.Open(ctx, path, nil)
 	require.NoError(t, err)
-	slow.Store(true)
+	slow()
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := c.Encoder(ctx)
@@ -299,6 +306,33 @@ func TestSlowModel(t *testing.T) {
 	require.NoError(t, c.Close())
 	_, err = c.Encoder(ctx)
 	require.ErrorIs(t, err, plaid.ErrClosed)
+}
+
+// A search that waits for its question's vectors ends with the collection, whose file can then be opened again.
+func TestCloseEndsSearches(t *testing.T) {
+	ctx := t.Context()
+	e, slow, asked, answer := slowModel(t)
+	defer close(answer)
+	path, o := filepath.Join(t.TempDir(), "docs.plaid"), &plaid.Options{Encoder: e}
+	c, err := plaid.Create(ctx, path, o)
+	require.NoError(t, err)
+	slow()
+	for _, o := range []*plaid.Options{{Encoder: e}, {Encoder: e, ReadOnly: true}} {
+		require.NoError(t, c.Close())
+		c, err = plaid.Open(ctx, path, o)
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Search(ctx, plaid.Query{Text: "owl"})
+			ended <- err
+		}()
+		<-asked
+		require.NoError(t, c.Close())
+		next, err := plaid.Open(ctx, path, nil)
+		require.NoError(t, err)
+		require.NoError(t, next.Close())
+		require.ErrorIs(t, <-ended, plaid.ErrClosed)
+	}
 }
 
 // What an encoder of the caller's was opened with is what the model of the index is opened with.

@@ -101,27 +101,15 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 			return nil, err
 		}
 	}
-	v, err := c.docs.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	r := &reading{c: c, ctx: ctx, v: v, q: &q}
-	if r.filter, err = v.Filter(ctx, chosen); err != nil {
-		return nil, err
-	}
-	found, err := r.find()
-	if err != nil {
-		return nil, err
-	}
-	hits = make([]Hit, len(found))
-	for i := range found {
-		if hits[i], err = r.hit(&found[i].Hit); err != nil {
-			return nil, err
+	err = c.read(ctx, func(ctx context.Context, v *store.Snapshot) (err error) {
+		r := &reading{c: c, ctx: ctx, v: v, q: &q}
+		if r.filter, err = v.Filter(ctx, chosen); err != nil {
+			return err
 		}
-		hits[i].Score = found[i].Score
-	}
-	return hits, nil
+		hits, err = r.hits()
+		return err
+	})
+	return hits, err
 }
 
 func (q *Query) complete() error {
@@ -190,6 +178,22 @@ type reading struct {
 	encoder *encode.Encoder
 	asked   []encode.Token // of the question, for highlights
 	unknown error          // why there are none
+}
+
+// hits are those that are found, with what is stored of them.
+func (r *reading) hits() ([]Hit, error) {
+	found, err := r.find()
+	if err != nil {
+		return nil, err
+	}
+	hits := make([]Hit, len(found))
+	for i := range found {
+		if hits[i], err = r.hit(&found[i].Hit); err != nil {
+			return nil, err
+		}
+		hits[i].Score = found[i].Score
+	}
+	return hits, nil
 }
 
 // find are the hits without what is stored of them.

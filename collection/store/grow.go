@@ -367,8 +367,11 @@ func (w *worker) compact(ctx context.Context, o *opened) error {
 // requests, which wait for it, and is given up when the collection is closed. A training that runs writes another
 // file anyway.
 func (w *worker) tidy(ctx context.Context) {
+	if w.c.given != nil && w.journal() == nil || w.c.isTraining() {
+		return
+	}
 	o, snap, err := w.snapshot()
-	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil || w.c.isTraining() {
+	if err != nil || snap == nil {
 		return
 	}
 	st := snap.State()

@@ -164,6 +164,28 @@ func TestCompactionsEnd(t *testing.T) {
 	require.NotContains(t, log.String(), "compacted")
 }
 
+// Changes beside a training hold no snapshot when they are answered: a store that is closed can be opened again.
+func TestChangesBesideATrainingReleaseTheFile(t *testing.T) {
+	dir := testenv.RAMDir(t)
+	s := openStore(t, dir, &Options{Growth: smallGrowth, Threads: 1})
+	s.training <- struct{}{} // the training waits for its turn until the store is closed
+	c := declare(t, s, "docs", collection.Config{})
+	var docs []collection.DocumentInput
+	for i := range 100 {
+		docs = append(docs, randomDoc("d"+strconv.Itoa(i), uint64(i)))
+	}
+	require.NoError(t, update(c, collection.UpdateOptions{}, docs[:10]...)().err)
+	require.NoError(t, update(c, collection.UpdateOptions{}, docs[10:]...)().err)
+	require.True(t, c.isTraining())
+	_, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"d0"}})
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+
+	c, err = openStore(t, dir, nil).Get("docs")
+	require.NoError(t, err)
+	require.NoError(t, c.Err())
+}
+
 // A training ends with a check of what searches find, which is stored with the index.
 func TestTrainingsMeasureRecall(t *testing.T) {
 	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})

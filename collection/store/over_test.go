@@ -30,7 +30,10 @@ func openIndex(t *testing.T, o *index.Options, docs ...collection.DocumentInput)
 	require.NoError(t, err)
 	ix, err := index.Open(t.Context(), path, o)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ix.Close()) })
+	t.Cleanup(func() {
+		require.NoError(t, ix.Close())
+		requireReleased(t, path)
+	})
 	return ix
 }
 

@@ -4,7 +4,7 @@
 //	[Open] → [Store]                      locks the folder, opens what is in it
 //	[Store.Declare] → [Collection]        a collection without documents
 //	[Collection.Update], [Collection.Delete], [Collection.UpdateMetadata]
-//	[Collection.View] → [Snapshot]            one state of a collection, to search and read
+//	[Collection.Snapshot] → [Snapshot]        one state of a collection, to search and read
 //
 // What a change returns is on the disk and is seen by every view that is taken
 // afterwards. Changes of one collection take effect in the order in which they were

@@ -46,8 +46,25 @@ func openStore(t *testing.T, dir string, o *Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), dir, o)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	t.Cleanup(func() {
+		require.NoError(t, s.Close(context.Background()))
+		paths, err := filepath.Glob(filepath.Join(dir, "*", indexFile))
+		require.NoError(t, err)
+		for _, path := range paths {
+			requireReleased(t, path)
+		}
+	})
 	return s
+}
+
+// requireReleased fails if an index file is still open although its store, its index and all views are closed.
+func requireReleased(t *testing.T, path string) {
+	t.Helper()
+	f, err := storage.Open(context.Background(), path, storage.Options{Write: true})
+	require.NotErrorIs(t, err, storage.ErrLocked)
+	if err == nil { // a test may have damaged it
+		require.NoError(t, f.Close())
+	}
 }
 
 func declare(t *testing.T, s *Store, name string, cfg collection.Config) *Collection {

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 from unittest import mock
 
@@ -55,18 +56,31 @@ class Served(unittest.TestCase):
                     answer(sock) if callable(answer) else sock.sendall(answer)
                 sock.shutdown(socket.SHUT_RDWR)
 
+        listener, stopping = self.listener, threading.Event()
+
         def accept() -> None:
             n = 0
-            with contextlib.suppress(OSError):
-                while True:
-                    sock, _ = self.listener.accept()
-                    self.asked.append([])
-                    self.ended.append(threading.Event())
-                    answers = connections[min(n, len(connections) - 1)]
-                    threading.Thread(target=run, args=(sock, answers, self.asked[-1], self.ended[-1]), daemon=True).start()
-                    n += 1
+            while True:
+                sock, _ = listener.accept()
+                if stopping.is_set():
+                    return sock.close()
+                self.asked.append([])
+                self.ended.append(threading.Event())
+                answers = connections[min(n, len(connections) - 1)]
+                threading.Thread(target=run, args=(sock, answers, self.asked[-1], self.ended[-1]), daemon=True).start()
+                n += 1
 
-        threading.Thread(target=accept, daemon=True).start()
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+
+        def stop() -> None:
+            """Ends the thread before the listener is closed: it could accept on the next one, which has the same file
+            number."""
+            stopping.set()
+            socket.create_connection(listener.getsockname()).close()
+            accepting.join()
+
+        self.addCleanup(stop)
         client = Client(self.url, None, 20)
         self.addCleanup(client.close)
         return client
@@ -218,9 +232,8 @@ class Served(unittest.TestCase):
             self.get(client)
 
         for _ in range(2):
-            thread = threading.Thread(target=ask)
-            thread.start()
-            thread.join()
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(ask).result()
         self.get(client)
         self.assertEqual([len(asked) for asked in self.asked], [2, 2, 2])
         for ended in self.ended[1:]:  # with their threads
