@@ -12,14 +12,14 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Snapshot is the index as it was when the view was taken. It is safe for
+// Snapshot is the committed state of an index at the time when it was opened. It is safe for
 // concurrent use until Close.
 type Snapshot struct {
 	file       *File
 	handle     *handle
 	tx         *bolt.Tx
 	snapshot   *readSnapshot // of tx
-	shared     bool          // the transaction is the handle's
+	shared     bool          // the transaction belongs to the handle, which ends it
 	closed     atomic.Bool
 	generation uint64
 	lineage    uint64
@@ -38,43 +38,46 @@ type Snapshot struct {
 
 	ids, payload lookups
 
-	idsFault error // what checkIDs found; guarded by checkedIDs.mu
+	idsFault error // the result of checkIDs; guarded by checkedIDs.mu
 }
 
-// What follows is shared by the views in which it is the same; see share.go.
+// Snapshots share the following types where nothing changed between them; see share.go.
 
+// codecView is a codec in the mapped file.
 type codecView struct {
-	root    uint64 // page of its bucket; 0: it lies in the page of the one above
+	root    uint64 // page of its bucket; 0 means that it lies in the page of the parent bucket
 	codec   kernels.Codec
 	cutoffs []float32
 }
 
+// postingsView is the posting blocks of a segment in the mapped file.
 type postingsView struct {
-	segment uint32
-	root    uint64
-	found   int
-	blocks  [][]byte // sealed; nil where there are no postings
+	segment uint32   // its id
+	root    uint64   // see codecView
+	found   int      // blocks that are not nil
+	blocks  [][]byte // sealed; nil means that the block has no postings
 	checked *checkedParts
 }
 
+// chunkView is a chunk in the mapped file.
 type chunkView struct {
 	layout.Chunk
 	number  uint32
-	segment int
-	root    uint64
+	segment int    // index of its segment in State.Segments
+	root    uint64 // see codecView
 	checked *checkedParts
 }
 
-// Snapshot takes a picture of the committed index: after a change that ended in
-// [ErrOutcomeUnknown], of what was committed before it.
+// Snapshot opens a snapshot of the committed index. After a change that ended in
+// [ErrOutcomeUnknown], it shows the state before that.
 //
 // Errors: [ErrUnfinished], [ErrCorrupt], [ErrClosed].
 func (f *File) Snapshot() (*Snapshot, error) { return f.SnapshotAfter(context.Background(), nil) }
 
-// SnapshotAfter is View for who has an older view, which stays open meanwhile: what has
-// not changed since is shared with it instead of being read and checked again. Either
-// may be closed first. Of another file, or nil, there is nothing to share. Reading
-// the document tables ends with ctx.
+// SnapshotAfter is [File.Snapshot] for a caller that has an older snapshot, which must stay open
+// during the call. Unchanged content is shared with older instead of being read and checked again.
+// Either may be closed first. If older is nil, or of another file, nothing is shared. ctx ends the
+// reading of the document tables.
 func (f *File) SnapshotAfter(ctx context.Context, older *Snapshot) (v *Snapshot, err error) {
 	h, err := f.acquire()
 	if err != nil {
@@ -98,13 +101,14 @@ func (f *File) SnapshotAfter(ctx context.Context, older *Snapshot) (v *Snapshot,
 	if v.generation, err = currentGeneration(v.tx, f.path); err != nil {
 		return v, err
 	}
-	if older != nil && (older.handle != h || older.snapshot.from != v.snapshot.from || older.generation != v.generation) {
+	sharesPages := older != nil && older.handle == h && older.snapshot.from == v.snapshot.from
+	if !sharesPages || older.generation != v.generation {
 		older = nil
 	}
 	return v, v.load(ctx, older)
 }
 
-// Close lets go of the view. It may be called more than once.
+// Close ends the read transaction of the snapshot. It may be called more than once.
 func (v *Snapshot) Close() error {
 	if v.closed.Swap(true) {
 		return nil
@@ -123,7 +127,10 @@ func (v *Snapshot) corrupt(err error, format string, args ...any) error {
 	return corrupt(v.file.path, err, format, args...)
 }
 
+// load reads and checks the header, state, codec, bitmaps and document tables of the snapshot. It
+// shares unchanged ones with older, unless that is nil.
 func (v *Snapshot) load(ctx context.Context, older *Snapshot) error {
+	// The records of the generation.
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	if gen == nil {
 		return v.corrupt(nil, "generation %d is missing", v.generation)
@@ -138,6 +145,7 @@ func (v *Snapshot) load(ctx context.Context, older *Snapshot) error {
 	if err := v.checkNames(gen); err != nil {
 		return err
 	}
+	// Its buckets.
 	buckets := make(map[string]*bolt.Bucket, len(layout.GenerationBuckets))
 	for _, name := range layout.GenerationBuckets {
 		if buckets[string(name)] = gen.Bucket(name); buckets[string(name)] == nil {
@@ -146,13 +154,15 @@ func (v *Snapshot) load(ctx context.Context, older *Snapshot) error {
 	}
 	v.ids.partial, v.payload.partial = v.handle.partial, v.handle.partial
 	v.ids.Bucket, v.payload.Bucket = buckets[string(layout.BucketIDs)], buckets[string(layout.BucketPayload)]
+	// Codec, chunks and postings, and the bitmaps of documents.
 	if err := v.loadCodec(buckets[string(layout.BucketCodec)], older); err != nil {
 		return err
 	}
 	if err := v.loadTombstones(gen.Get(layout.KeyTombstones), older); err != nil {
 		return err
 	}
-	if err := v.loadSegments(ctx, buckets[string(layout.BucketChunks)], buckets[string(layout.BucketPostings)], older); err != nil {
+	chunks, postings := buckets[string(layout.BucketChunks)], buckets[string(layout.BucketPostings)]
+	if err := v.loadSegments(ctx, chunks, postings, older); err != nil {
 		return err
 	}
 	if err := v.loadPayloadDocs(gen.Get(layout.KeyPayloadDocs), older); err != nil {
@@ -177,24 +187,26 @@ func (v *Snapshot) loadHeader(gen *bolt.Bucket) error {
 	return nil
 }
 
-// checkNames looks for names in a generation that nobody gave: what had them is not to
-// be taken for something that was never there. A later program may have given some.
+// checkNames returns an error if the generation has a bucket or key of an unknown name. Such a name
+// may be a damaged one, whose value would otherwise seem to be absent. In a file of a later
+// FeatureVersion unknown names are allowed.
 func (v *Snapshot) checkNames(gen *bolt.Bucket) error {
 	if v.versions.feature > FeatureVersion {
 		return nil
 	}
 	return gen.ForEach(func(k, value []byte) error {
-		known := slices.ContainsFunc(layout.GenerationKeys, func(name []byte) bool { return string(name) == string(k) })
+		names := layout.GenerationKeys
 		if value == nil {
-			known = slices.ContainsFunc(layout.GenerationBuckets, func(name []byte) bool { return string(name) == string(k) })
+			names = layout.GenerationBuckets
 		}
-		if !known {
+		if !slices.ContainsFunc(names, func(name []byte) bool { return string(name) == string(k) }) {
 			return v.corrupt(nil, "there is a name %q in generation %d, which has no meaning", k, v.generation)
 		}
 		return nil
 	})
 }
 
+// loadCodec reads the codec from its bucket, or shares that of older.
 func (v *Snapshot) loadCodec(b *bolt.Bucket, older *Snapshot) (err error) {
 	if older != nil && samePage(b, older.codec.root) {
 		v.codec = older.codec
@@ -238,7 +250,7 @@ func (v *Snapshot) loadCodec(b *bolt.Bucket, older *Snapshot) (err error) {
 	return nil
 }
 
-// CodeBytes is the width of a stored code.
+// CodeBytes returns the width in bytes of a stored code.
 func CodeBytes(centroids int) int {
 	if centroids <= 1<<16 {
 		return 2
