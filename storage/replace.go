@@ -16,25 +16,28 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// Windows may rename no file over one that is open, and an index is open when another takes
-// its place: its lock is held. But it renames open files. So the old file gets another
-// name first, then the new one its name, and then the old one a name under which it is
-// removed with its last view. A program that dies in between leaves no file of the name
-// of the index, and the old one under replacedSuffix: whoever opens the index
-// next gives it its name back.
+// Windows cannot rename a file over one that is open, and an index is open while it is replaced,
+// since its lock is held. But it can rename open files. So a replacement has three steps:
+//
+//  1. The old file gets the name with replacedSuffix.
+//  2. The new file gets the name of the index.
+//  3. The old file gets a random name with goneSuffix, under which it is removed after its last
+//     snapshot is closed.
+//
+// If a program dies after step 1, the index has no file. The next process to open it renames the old
+// file back (putBack).
 const (
 	replacedSuffix = ".replaced.tmp"
 	goneSuffix     = ".gone.tmp" // after a dash and a random number
 )
 
-// putInPlace gives a new file the name of the index, which may be open. If the old file
-// could not be removed it is then gone, a name under which that is to be done once it is
-// closed.
+// putInPlace renames a new file to the path of the index, which may be open. gone is the path of the
+// old file if that must be removed after it is closed; "" means that it was removed.
 func putInPlace(tmp, path string) (gone string, err error) {
 	if _, err := os.Lstat(path); !files.AsOnWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
 	}
-	if runtime.GOOS == "windows" && os.Rename(tmp, path) == nil { // it is not open, or that is no matter
+	if runtime.GOOS == "windows" && os.Rename(tmp, path) == nil { // the old file was not open
 		return "", nil
 	}
 	replaced := siblingPath(path, replacedSuffix)
@@ -51,14 +54,14 @@ func putInPlace(tmp, path string) (gone string, err error) {
 	if files.Rename(replaced, gone) != nil {
 		gone = replaced
 	}
-	if os.Remove(gone) == nil { // now, or when nobody has it open any more
+	if os.Remove(gone) == nil { // now, or by the system when the last process closes it
 		return "", nil
 	}
 	return gone, nil
 }
 
-// putBack gives an index its name that lost it in an interrupted replacement. There may
-// be nothing to be done; then it is false.
+// putBack renames an index back that lost its name in an interrupted replacement. done is false if
+// there was no such replacement, and true if this or another process has changed the names.
 func putBack(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
 	replaced := siblingPath(path, replacedSuffix)
 	f, err := files.OpenFile(replaced, os.O_RDONLY, 0)
@@ -68,16 +71,16 @@ func putBack(ctx context.Context, path string, deadline time.Time) (done bool, e
 		return false, boltfile.WithPath(path, err)
 	}
 	defer f.Close()
-	// Who rewrites the index now has its lock alone. Who puts a copy in its place has not,
-	// and fails.
+	// The lock excludes a process that is rewriting the index. A process that replaces it by a copy
+	// has no lock; its replacement fails.
 	if err := boltfile.Lock(ctx, f, false, deadline); err != nil {
 		return false, fmt.Errorf("%s: %w", path, err)
 	}
-	mine, err := f.Stat()
+	locked, err := f.Stat()
 	if err != nil {
 		return false, boltfile.WithPath(path, err)
 	}
-	if named, err := os.Stat(replaced); err != nil || !os.SameFile(mine, named) {
+	if named, err := os.Stat(replaced); err != nil || !os.SameFile(locked, named) {
 		return true, nil // another process was first
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +92,8 @@ func putBack(ctx context.Context, path string, deadline time.Time) (done bool, e
 	return true, nil
 }
 
-// Remove takes the file away from its name, under the lock that is held. On Windows what
-// it held goes when it is closed.
+// Remove removes the file, which is open for writing. On Windows its content is removed when it is
+// closed.
 func (f *File) Remove() error {
 	if !files.AsOnWindows {
 		return os.Remove(f.path)
@@ -107,12 +110,13 @@ func (f *File) Remove() error {
 	return nil
 }
 
+// goneName returns a random path for a replaced file that will be removed.
 func goneName(path string) string {
 	return siblingPath(path, fmt.Sprintf("-%08x%s", rand.Uint32(), goneSuffix))
 }
 
-// sweepReplaced removes what replacements have left. The file that has the name of the
-// index is open and locked, so none is under way.
+// sweepReplaced removes the leftovers of replacements. The file at the path of the index is open and
+// locked, so that no replacement is in progress.
 func (f *File) sweepReplaced() {
 	if !files.AsOnWindows {
 		return
@@ -121,12 +125,12 @@ func (f *File) sweepReplaced() {
 		f.log.Info("removed an index that was replaced", "index", f.path)
 	}
 	for _, path := range randomlyNamed(f.path, goneSuffix) {
-		_ = os.Remove(path) // views of another process may have it
+		_ = os.Remove(path) // fails if another process has it open
 	}
 }
 
-// randomlyNamed are the regular files beside path with its name, a dash, a number and an
-// ending.
+// randomlyNamed returns the regular files in the folder of path that are named like it, followed by
+// a dash, eight random digits, and the suffix.
 func randomlyNamed(path, suffix string) []string {
 	dir, prefix := filepath.Split(strings.TrimSuffix(siblingPath(path, "-00000000"+suffix), "00000000"+suffix))
 	if dir == "" {
@@ -134,12 +138,13 @@ func randomlyNamed(path, suffix string) []string {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // what follows will say why
+		return nil // the next use of the folder reports the error
 	}
 	var found []string
 	for _, e := range entries {
 		name := e.Name()
-		if len(name) == len(prefix)+8+len(suffix) && strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix) && e.Type().IsRegular() {
+		named := strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
+		if named && len(name) == len(prefix)+8+len(suffix) && e.Type().IsRegular() {
 			found = append(found, filepath.Join(dir, name))
 		}
 	}

@@ -14,32 +14,31 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// On Windows a writer maps its file anew as it grows, instead of having mapped from the
-// beginning what it can grow to: there a file is as long as its mapping.
+// On Windows a file is as long as its mapping, so that a writer cannot map from the beginning all
+// the space into which its file may grow. It remaps the file as that grows.
 //
-// To map the file anew bbolt waits until no read transaction is open, and views have one
-// for as long as they live. So views of such a writer read through a second, read-only
-// mapping of the same file, and a mapping that the file has outgrown stays until its
-// views are closed. What they read must not be written over meanwhile: a read transaction
-// of the writer's own mapping sees to that, one that reads nothing and does not hold
-// the lock of the mapping.
+// bbolt waits with remapping until no read transaction is open, but a snapshot has one as long as it
+// is open. So snapshots of such a writer read through a second, read-only mapping of the same file.
+// A second mapping that has become too small stays until its snapshots are closed. The writer must
+// not reuse the pages that they read: to ensure that, a snapshot also has a read transaction of the
+// writer's own mapping (readSnapshot.guard), which reads nothing and does not hold the mapping lock.
 
-// readSnapshot is a read transaction of a view.
+// readSnapshot is the read transaction of a snapshot.
 type readSnapshot struct {
 	tx    *bolt.Tx
-	guard *bolt.Tx       // keeps the pages, where the writer maps anew; nil elsewhere
-	from  *secondMapping // where tx reads then
+	guard *bolt.Tx       // keeps the writer from reusing pages; nil unless the writer remaps the file
+	from  *secondMapping // the mapping that tx reads; nil unless the writer remaps the file
 }
 
 // secondMapping is a read-only mapping of a file that this process writes.
 type secondMapping struct {
 	db   *bolt.DB
-	size int64 // of the mapping
-	uses int   // snapshots, and being the newest; guarded by File.mu
+	size int64 // of the mapping, in bytes
+	uses int   // its snapshots, plus 1 while it is the newest; guarded by File.mu
 }
 
-// mappingLock is the lock that a read transaction holds against mapping anew. It is nil
-// if bbolt has none of that name.
+// mappingLock returns the lock that keeps bbolt from remapping the file while a read transaction is
+// open, or nil if this version of bbolt has no lock of that name.
 func mappingLock(db *bolt.DB) *sync.RWMutex {
 	lock := reflect.ValueOf(db).Elem().FieldByName("mmaplock")
 	if !lock.IsValid() || lock.Type() != reflect.TypeFor[sync.RWMutex]() {
@@ -48,15 +47,15 @@ func mappingLock(db *bolt.DB) *sync.RWMutex {
 	return (*sync.RWMutex)(unsafe.Pointer(lock.UnsafeAddr()))
 }
 
-// snapshotBeside begins a read transaction of the committed state in the second mapping.
-// f.mu is held, and nothing is being committed: so both transactions are of one state,
-// and neither has to wait.
+// snapshotBeside begins a read transaction of the committed state in the second mapping. The caller
+// holds f.mu, and no commit is in progress: so the transaction and its guard are of one state, and
+// neither waits.
 func (f *File) snapshotBeside(h *handle) (*readSnapshot, error) {
 	guard, err := h.db.Begin(false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
-	h.mapping.RUnlock()
+	h.mapping.RUnlock() // which Begin has locked: the guard must not block remapping
 	s := &readSnapshot{guard: guard}
 	if err = h.mapForReading(guard.Size()); err == nil {
 		s.tx, err = h.readMapping.db.Begin(false)
@@ -69,14 +68,16 @@ func (f *File) snapshotBeside(h *handle) (*readSnapshot, error) {
 	return s, nil
 }
 
+// endGuard ends the guard of a snapshot.
 func (h *handle) endGuard(guard *bolt.Tx) error {
-	h.mapping.RLock() // which Rollback gives back
+	h.mapping.RLock() // which Rollback unlocks
 	return guard.Rollback()
 }
 
-// mapForReading makes the second mapping one of so much of the file at least. File.mu is held.
-func (h *handle) mapForReading(least int64) (err error) {
-	if h.readMapping != nil && h.readMapping.size >= least {
+// mapForReading replaces the second mapping if it is smaller than minSize bytes. The caller holds
+// File.mu.
+func (h *handle) mapForReading(minSize int64) (err error) {
+	if h.readMapping != nil && h.readMapping.size >= minSize {
 		return nil
 	}
 	info, err := h.file.Stat()
@@ -97,13 +98,13 @@ func (h *handle) mapForReading(least int64) (err error) {
 	}
 	old := h.readMapping
 	h.readMapping = &secondMapping{db: db, size: info.Size(), uses: 1}
-	if runtime.GOOS != "windows" { // where there is more of a mapping than of its file
+	if runtime.GOOS != "windows" { // in tests on other systems, the mapping is larger than the file
 		h.readMapping.size = mapStep(info.Size())
 	}
 	return old.release()
 }
 
-// release is called with File.mu held.
+// release removes one use, and closes the mapping after the last. The caller holds File.mu.
 func (m *secondMapping) release() error {
 	if m == nil {
 		return nil
@@ -114,7 +115,7 @@ func (m *secondMapping) release() error {
 	return m.db.Close()
 }
 
-// endSnapshot ends a read transaction of a view.
+// endSnapshot ends the read transaction of a snapshot.
 func (f *File) endSnapshot(h *handle, s *readSnapshot) error {
 	err := s.tx.Rollback()
 	if s.guard == nil {

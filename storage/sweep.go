@@ -11,15 +11,15 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// sweep removes what writers that died have left behind: generations that were
-// never made current, documents beyond the committed counters, and half-made
-// rewrites. The exclusive lock is held, so nobody else is at work.
+// sweep removes the leftovers of writers that died: unfinished rewrites, generations that were never
+// made current, and documents beyond the committed counters. This process holds the exclusive lock
+// of the file, so that no other writer is active.
 func (f *File) sweep() error {
 	if err := f.sweepRewrite(rewriteSuffix); err != nil {
 		return err
 	}
 	if info, err := f.handle.file.Stat(); err == nil && linkCount(f.path, info) > 1 {
-		f.sweepFirst(info) // its maker died between giving it its name and taking away the first one
+		f.sweepFirst(info) // a creator that died between giving the file its name and removing the temporary one
 	}
 	staged, err := f.has(layout.KeyStaging)
 	if err != nil || !staged {
@@ -29,7 +29,7 @@ func (f *File) sweep() error {
 	return f.commit(f.handle, func(tx *Tx) error {
 		n, err := tx.Current()
 		if errors.Is(err, ErrUnfinished) {
-			return tx.finish(0) // generations count from 1: none stays
+			return tx.finish(0) // generations count from 1: remove all
 		} else if err != nil {
 			return err
 		}
@@ -48,27 +48,36 @@ func (f *File) sweep() error {
 	})
 }
 
-// Keep removes what is beyond the counters of a state; the rest stays as it is, staged or not.
-// Nothing is removed whose key is damaged: it may be of something that is not beyond them. open is
-// the first ordinal of a document whose passages may continue after the state, so that its own id
-// is beyond it; State.Docs means that there is none.
+// Keep removes the content beyond the counters of s: chunks, postings, payloads, field runs and ids.
+// Anything else stays, committed or staged. A damaged key is an error, since it may be that of
+// content to keep.
+//
+// The passages of a document may continue beyond s. open is the first ordinal of that document, so
+// that its own id is removed as well; State.Docs means that there is no such document.
 func (g *Generation) Keep(s State, open uint32) error {
 	buckets := []struct {
 		*bolt.Bucket
-		from uint32
-	}{{g.chunks, s.NextChunk}, {g.postings, s.NextSegment}, {g.payload, s.Docs}, {g.bucket.Bucket(layout.BucketFields), s.NextFieldRun}}
+		end uint32 // the first number to remove
+	}{
+		{g.chunks, s.NextChunk},
+		{g.postings, s.NextSegment},
+		{g.payload, s.Docs},
+		{g.bucket.Bucket(layout.BucketFields), s.NextFieldRun},
+	}
 	for _, b := range buckets {
-		if err := deleteFrom(b.Bucket, b.from); err != nil {
-			return corrupt(g.tx.path, err, "what an interrupted writer left")
+		if err := deleteFrom(b.Bucket, b.end); err != nil {
+			return corrupt(g.tx.path, err, "content of an interrupted writer")
 		}
 	}
+	// Ids lead to ordinals, so that all of them have to be read.
 	var ids [][]byte
 	err := g.ids.ForEach(func(id, sealed []byte) error {
 		v, ok := layout.Unseal(id, sealed)
 		if !ok || !layout.ValidID(v) {
 			return corrupt(g.tx.path, layout.ErrChecksum, "id %q", id)
 		}
-		if ordinal, n := layout.SplitID(v); ordinal >= s.Docs || n > s.Docs-ordinal || n > 0 && ordinal == open {
+		ordinal, passages := layout.SplitID(v)
+		if ordinal >= s.Docs || passages > s.Docs-ordinal || passages > 0 && ordinal == open {
 			ids = append(ids, bytes.Clone(id))
 		}
 		return nil
@@ -84,7 +93,7 @@ func (g *Generation) Keep(s State, open uint32) error {
 	return nil
 }
 
-// deleteFrom removes the keys (or buckets) numbered n and above.
+// deleteFrom removes the keys and buckets with a number of n or more.
 func deleteFrom(b *bolt.Bucket, n uint32) error {
 	var deletions []func() error
 	c := b.Cursor()
@@ -107,8 +116,8 @@ func deleteFrom(b *bolt.Bucket, n uint32) error {
 	return nil
 }
 
-// checkNumber makes sure that a value, or one of a bucket, has the number that
-// it was written with.
+// checkNumber checks that the key of a value or bucket is the number with which it was written: the
+// checksum of the value, or of a value in the bucket, covers it.
 func checkNumber(b *bolt.Bucket, number, value []byte) error {
 	key := number
 	if value == nil {
@@ -120,7 +129,7 @@ func checkNumber(b *bolt.Bucket, number, value []byte) error {
 		if k == nil {
 			return nil
 		}
-		if table := inner.Get(layout.KeyDocs); table != nil { // of a chunk, of which its checksum covers the number
+		if table := inner.Get(layout.KeyDocs); table != nil { // a chunk: only its document table has a checksum of its own
 			k, v = layout.KeyDocs, table
 		}
 		key, value = slices.Concat(number, k), v
@@ -131,8 +140,7 @@ func checkNumber(b *bolt.Bucket, number, value []byte) error {
 	return nil
 }
 
-// Discard removes what has been staged since the last commit, as the next open
-// for writing would.
+// Discard removes all content staged since the last commit, as the next Open for writing would.
 func (f *File) Discard() error {
 	return f.exclusive(func(*handle) error { return f.sweep() })
 }
