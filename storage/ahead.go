@@ -11,43 +11,46 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// The file is mapped, and a page that is not in memory is read when it is touched: one page, while the reader
-// waits. So a stage of a search asks for all that it will read, and the disk has hundreds of requests at once.
+// The file is mapped, and a page that is not in memory is read when it is touched: one page, while
+// the reader waits. So a stage of a search first advises the system which pages it will read, so that
+// the disk has hundreds of requests at once.
 //
-// Asking costs about a microsecond a range even where all is in memory. So a search asks only for documents and
-// blocks that have not passed their checksums: they have not been read since the file was opened. Pages that were
-// read may be gone where memory is short. Then readers wait for the disk, and the system counts such waits: while
-// there are many, a search asks for everything that it will read.
+// Advice costs about a microsecond per range, even if all pages are in memory. So a search advises
+// only about documents and blocks that have not passed their checksums, since those have not been
+// read since the file was opened. If memory is short, the system may have evicted pages that were
+// read before. Then readers wait for the disk, and the system counts such waits (major faults): while
+// there are many, a search advises about everything that it will read.
 
-// ahead is the pages that are asked for together.
+// ahead collects the memory that will be read.
 type ahead struct {
 	spans []memorySpan
 }
 
-// memorySpan is mapped memory from lo to hi.
+// memorySpan is the mapped memory from lo to hi.
 type memorySpan struct{ lo, hi uintptr }
 
 const (
-	aheadGap  = 8 << 10 // bytes between two spans that are read with them
-	pageBytes = 4 << 10 // the least page of any system
+	aheadGap  = 8 << 10 // maximum gap in bytes between two spans that are read as one
+	pageBytes = 4 << 10 // the smallest page of any system
 )
 
-// add asks for a value, or a part of one.
+// add adds mapped bytes.
 func (a *ahead) add(b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	a.spans = append(a.spans, memorySpan{at &^ (pageBytes - 1), at + uintptr(len(b))})
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	a.spans = append(a.spans, memorySpan{address &^ (pageBytes - 1), address + uintptr(len(b))})
 }
 
-// ask begins to read what was added. With again it notes whether any of it was not in memory.
-func (a *ahead) ask(again bool) {
+// ask makes the system read the added memory in the background. memoryShort means that some of it was
+// read before: if any of that is missing in memory, the shortage goes on.
+func (a *ahead) ask(memoryShort bool) {
 	a.merge()
-	look := again
+	checkMissing := memoryShort
 	for _, s := range a.spans {
-		if look && isMissing(s) {
-			look = false
+		if checkMissing && isMissing(s) {
+			checkMissing = false
 			shortage.extend()
 		}
 		willNeed(s)
@@ -69,7 +72,7 @@ func (a *ahead) merge() {
 	a.spans = merged
 }
 
-// askNow begins to read values.
+// askNow makes the system read values in the background that were not read before.
 func askNow(values ...[]byte) {
 	var a ahead
 	for _, b := range values {
@@ -78,22 +81,26 @@ func askNow(values ...[]byte) {
 	a.ask(false)
 }
 
-// shortage tells whether this process waits for pages that it has read before.
+// shortage detects whether this process waits for pages that it has read before.
 var shortage shortages
 
+// shortages detects a shortage of memory by the major faults of this process. Times are nanoseconds
+// since processStart.
 type shortages struct {
-	looked, until, faults atomic.Int64
+	looked atomic.Int64 // time of the last sample of the faults; 0 means none
+	until  atomic.Int64 // time when the shortage ends
+	faults atomic.Int64 // major faults at the last sample
 }
 
 const (
-	shortageLook  = 10 * time.Millisecond // the least time between two looks at the count of the system
-	shortageLeast = 16                    // waits for the disk between two looks that mean a shortage
-	shortageTime  = 10 * time.Second      // how long a shortage is taken to last
+	shortageLook  = 10 * time.Millisecond // minimum time between two samples
+	shortageLeast = 16                    // faults between two samples that mean a shortage
+	shortageTime  = 10 * time.Second      // how long a shortage lasts after the last sign of it
 )
 
 var processStart = time.Now()
 
-// is reports whether memory is short. It costs a look at the clock, and now and then a system call.
+// is reports whether memory is short. It reads the clock, and sometimes makes a system call.
 func (s *shortages) is() bool {
 	now := int64(time.Since(processStart))
 	if last := s.looked.Load(); now-last > int64(shortageLook) && s.looked.CompareAndSwap(last, now) {
@@ -105,29 +112,33 @@ func (s *shortages) is() bool {
 	return now < s.until.Load()
 }
 
+// extend records a sign of a shortage.
 func (s *shortages) extend() { s.until.Store(int64(time.Since(processStart) + shortageTime)) }
 
-// Prefetch begins to read what readers of a part of some documents will ask [Snapshot.ChunkFor] for. While the file is
-// fetched, it waits until all of that is there.
+// Prefetch makes the system read the arrays of documents in the background, for later calls of
+// [Snapshot.ChunkFor]. While the file is being fetched, it waits until they are fetched.
 func (v *Snapshot) Prefetch(ctx context.Context, part Arrays, ordinals []uint32) error {
-	p, again := v.handle.partial, false
-	whole := p.isWhole()
-	if whole {
-		again = shortage.is()
+	p, memoryShort := v.handle.partial, false
+	complete := p.isWhole()
+	if complete {
+		memoryShort = shortage.is()
 	} else if part == Codes {
 		return nil // they were fetched when the file was opened
 	}
-	a, spans := v.unread(part, ordinals, whole, again)
-	a.ask(again)
+	a, spans := v.unread(part, ordinals, complete, memoryShort)
+	a.ask(memoryShort)
 	if len(spans) == 0 {
 		return nil
 	}
 	return p.fetch(ctx, spans...)
 }
 
-// unread returns the memory that [Snapshot.Prefetch] asks for where the file is whole, and else the spans that it
-// fetches. With again, documents that have passed their checksums are among them.
-func (v *Snapshot) unread(part Arrays, ordinals []uint32, whole, again bool) (a ahead, spans []boltfile.Span) {
+// unread returns the memory that [Snapshot.Prefetch] advises about if the file is complete, and
+// otherwise the spans of the file that it fetches. Documents that have passed their checksums are
+// included only if memory is short.
+func (v *Snapshot) unread(
+	part Arrays, ordinals []uint32, complete, memoryShort bool,
+) (a ahead, spans []boltfile.Span) {
 	var (
 		c          *chunkView
 		first, end uint32
@@ -143,14 +154,14 @@ func (v *Snapshot) unread(part Arrays, ordinals []uint32, whole, again bool) (a 
 		}
 		doc := ordinal - first
 		switch {
-		case !again && hasBit(c.passed(part), doc):
-		case !whole:
+		case !memoryShort && hasBit(c.passed(part), doc):
+		case !complete:
 			spans = v.rows(spans, c, doc)
 		case part == Codes:
 			a.add(c.codesOf(doc))
 		default:
 			if !hasBit(c.checked.first, doc) {
-				a.add(c.codesOf(doc)) // the check of all reads them too
+				a.add(c.codesOf(doc)) // the check of All reads them, too
 			}
 			factors, residuals := c.rowsOf(doc)
 			a.add(factors)
@@ -160,19 +171,19 @@ func (v *Snapshot) unread(part Arrays, ordinals []uint32, whole, again bool) (a 
 	return a, spans
 }
 
-// PrefetchPostings begins to read the lists of some centroids.
+// PrefetchPostings makes the system read the posting lists of centroids in the background.
 func (v *Snapshot) PrefetchPostings(centroids []uint32) {
 	if !v.handle.partial.isWhole() {
 		return // they were fetched when the file was opened
 	}
-	again := shortage.is()
-	a := v.unreadPostings(centroids, again)
-	a.ask(again)
+	memoryShort := shortage.is()
+	a := v.unreadPostings(centroids, memoryShort)
+	a.ask(memoryShort)
 }
 
-// unreadPostings returns the memory that [Snapshot.PrefetchPostings] asks for: whole blocks that have not passed
-// their checksums, and, with again, lists of those that have.
-func (v *Snapshot) unreadPostings(centroids []uint32, again bool) (a ahead) {
+// unreadPostings returns the memory that [Snapshot.PrefetchPostings] advises about: blocks that have
+// not passed their checksums, and, if memory is short, the lists in those that have.
+func (v *Snapshot) unreadPostings(centroids []uint32, memoryShort bool) (a ahead) {
 	for _, p := range v.postings {
 		for _, c := range centroids {
 			block := p.blocks[c/PostingBlock]
@@ -180,7 +191,7 @@ func (v *Snapshot) unreadPostings(centroids []uint32, again bool) (a ahead) {
 			case block == nil:
 			case !hasBit(p.checked.first, c/PostingBlock):
 				a.add(block)
-			case again:
+			case memoryShort:
 				a.add(postingOf(block, c))
 			}
 		}
@@ -188,11 +199,12 @@ func (v *Snapshot) unreadPostings(centroids []uint32, again bool) (a ahead) {
 	return a
 }
 
-// codesOf and rowsOf are the arrays of a document.
+// codesOf returns the codes of a document of the chunk.
 func (c *chunkView) codesOf(doc uint32) []byte {
 	return c.Codes[int(c.Offsets[doc])*c.CodeBytes : int(c.Offsets[doc+1])*c.CodeBytes]
 }
 
+// rowsOf returns the factors and residuals of a document of the chunk.
 func (c *chunkView) rowsOf(doc uint32) (factors, residuals []byte) {
 	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
 	return c.Factors[2*lo : 2*hi], c.Residuals[c.RowBytes*lo : c.RowBytes*hi]

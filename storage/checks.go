@@ -10,33 +10,36 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// A reader checks the documents of a chunk and the blocks of a segment that it reads: each has a checksum of its
-// own. Those that have passed are remembered as long as the file is open, over all of its views, since committed
-// chunks and segments do not change.
+// A reader verifies the documents of a chunk and the posting blocks of a segment that it reads: each
+// has its own checksum. Those that have passed are remembered for all snapshots while the file is
+// open, since committed chunks and segments do not change.
 
-// checks has what was checked of each chunk and segment.
+// checks records which documents and posting blocks have passed.
 type checks struct {
 	mu    sync.Mutex
 	parts map[checkKey]*checkedParts
 }
 
+// checkKey identifies a chunk or the postings of a segment.
 type checkKey struct {
 	generation uint64
-	segment    bool // of postings; else a chunk
+	segment    bool // the postings of a segment; otherwise a chunk
 	number     uint32
 }
 
-// checkedParts are the parts of a chunk or segment that have passed.
+// checkedParts is sets of bits: which documents of a chunk, or blocks of a segment, have passed.
 type checkedParts struct {
-	first  []atomic.Uint64 // a bit a document, for its codes, or a bit a block
-	second []atomic.Uint64 // a bit a document, for all that it has
+	first  []atomic.Uint64 // a bit per document for its codes, or a bit per posting block
+	second []atomic.Uint64 // a bit per document for its factors and residuals
 }
 
+// hasBit reports whether bit i is set.
 func hasBit(words []atomic.Uint64, i uint32) bool { return words[i/64].Load()>>(i%64)&1 == 1 }
 
+// setBit sets bit i.
 func setBit(words []atomic.Uint64, i uint32) { words[i/64].Or(1 << (i % 64)) }
 
-// of returns what was checked of a chunk or segment of n parts.
+// of returns the bits of a chunk of n documents, or of a segment of n posting blocks.
 func (c *checks) of(k checkKey, n int) *checkedParts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,8 +58,8 @@ func (c *checks) of(k checkKey, n int) *checkedParts {
 	return p
 }
 
-// prune forgets chunks and segments that v does not have, once they may be half of all.
-// Older views go on with what they have.
+// prune removes the records of chunks and segments that v does not have, once those may be half of
+// all. Older snapshots keep theirs.
 func (c *checks) prune(v *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,17 +80,17 @@ func (c *checks) prune(v *Snapshot) {
 	}
 }
 
-// Arrays says which arrays of a chunk are asked for.
+// Arrays selects arrays of a chunk.
 type Arrays int
 
 const (
-	// Codes are enough for approximate scores.
+	// Codes selects the codes, which suffice for approximate scores.
 	Codes Arrays = iota
-	// All is codes, residuals and factors.
+	// All selects codes, residuals and factors.
 	All
 )
 
-// passed returns the documents of a chunk whose codes, or all of whose arrays, have passed.
+// passed returns a bit per document of a chunk: whether the selected arrays have passed.
 func (c *chunkView) passed(part Arrays) []atomic.Uint64 {
 	if part == All {
 		return c.checked.second
@@ -104,15 +107,15 @@ func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 		}
 	}
 	passed := c.passed(part)
-	asked := false
+	prefetched := false
 	for doc := uint32(0); doc < uint32(c.Table.Count); doc++ {
-		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) {
+		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) { // all 64 documents of the word
 			doc += 63
 			continue
 		}
 		if !hasBit(passed, doc) {
-			if !asked {
-				asked = true
+			if !prefetched {
+				prefetched = true
 				v.askArrays(c, part)
 			}
 			if err := v.check(c, doc, part); err != nil {
@@ -134,8 +137,9 @@ func (v *Snapshot) askArrays(c *chunkView, part Arrays) {
 	}
 }
 
-// ChunkFor returns the arrays of chunk i for readers of some of its documents, given by their places there. Of
-// other documents nothing is checked, and, while the file is fetched, factors and residuals may be missing.
+// ChunkFor returns the arrays of chunk i for readers of some of its documents, which are indexes in
+// the chunk. Other documents are not verified, and while the file is being fetched, their factors and
+// residuals may be missing.
 func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk, error) {
 	c := v.chunks[i]
 	passed, fetched := c.passed(part), false
@@ -156,7 +160,8 @@ func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk,
 	return &c.Chunk.Chunk, nil
 }
 
-// check compares a part of a document with its checksums. Several readers may do so at once.
+// check verifies the selected arrays of a document, unless they have passed before. Several readers
+// may do so at once.
 func (v *Snapshot) check(c *chunkView, doc uint32, part Arrays) error {
 	if !hasBit(c.checked.first, doc) {
 		err := c.CheckCodes(int(doc))
@@ -177,8 +182,9 @@ func (v *Snapshot) check(c *chunkView, doc uint32, part Arrays) error {
 	return nil
 }
 
-// checkValue reports what is wrong with a value of a generation, whose bucket is at a path of buckets below
-// that of the generation. The values of a chunk are those of one writer: factors are checked with residuals.
+// checkValue calls report with each fault of a value. path is that of its bucket b below the
+// generation. The checksums of documents cover factors and residuals together, so that factors are
+// checked with the residuals only.
 func (v *Snapshot) checkValue(b *bolt.Bucket, path [][]byte, k, value []byte, report func(error)) {
 	name := func() string { return layout.ValueName(append(path[:len(path):len(path)], k)) }
 	if !isArray(path, k) {
