@@ -10,24 +10,23 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// span is a value in the file.
+// span is the location of a value in the file.
 type span struct{ at, size int64 }
 
-// leafPage is a page of keys and values, or the inline one of a small bucket.
+// leafPage is a page of keys and values, or the page of a small bucket within a value.
 type leafPage struct {
 	at, end int64
-	id      uint64 // of the page, as it says itself
+	id      uint64 // the number of the page according to its header
 }
 
-// chunkPage is the leaf that holds the values of a chunk: codes, docs, factors
-// and residuals in this order.
+// chunkPage is the leaf of a chunk, with its values: codes, docs, factors and residuals in this order.
 type chunkPage struct {
-	number uint32 // by the tree
-	named  bool
+	number uint32 // the number according to the tree
+	named  bool   // the tree leads to the page, so that number is set
 	values [4]span
 }
 
-// finds are the values of a generation, or those that no tree leads to.
+// finds is the values of a generation, or those that the tree does not lead to (strays).
 type finds struct {
 	values       map[string][]span // header, state, tombstones and the arrays of the codec
 	chunks       []chunkPage
@@ -37,8 +36,7 @@ type finds struct {
 
 func newFinds() *finds { return &finds{values: map[string][]span{}, idsBroken: true} }
 
-// renamed are the values whose keys are none of this program's, of which one may be a
-// value whose key is damaged.
+// renamed returns the values under unknown keys. A key may be unknown because it is damaged.
 func (f *finds) renamed() (values []span) {
 	for k, list := range f.values {
 		known := func(name []byte) bool { return string(name) == k }
@@ -49,7 +47,7 @@ func (f *finds) renamed() (values []span) {
 	return values
 }
 
-// role is what the tree says of a page.
+// role is the kind of content of a page according to the tree.
 type role int
 
 const (
@@ -66,34 +64,41 @@ const (
 	inUnknown
 )
 
-// roleOf are the roles of the buckets of a generation.
+// roleOf maps the buckets of a generation to their roles.
 var roleOf = map[string]role{
-	string(layout.BucketCodec): inCodec, string(layout.BucketChunks): inChunks, string(layout.BucketIDs): inIDs,
-	string(layout.BucketPayload): inPayload, string(layout.BucketPostings): inPostings, string(layout.BucketFields): inFields,
+	string(layout.BucketCodec):    inCodec,
+	string(layout.BucketChunks):   inChunks,
+	string(layout.BucketIDs):      inIDs,
+	string(layout.BucketPayload):  inPayload,
+	string(layout.BucketPostings): inPostings,
+	string(layout.BucketFields):   inFields,
 }
 
+// place is the bucket that a page belongs to.
 type place struct {
 	role   role
-	finds  *finds
-	number uint32
+	finds  *finds // of its generation; nil outside of one
+	number uint32 // of its chunk
 }
 
+// pageHead is the used fields of the header of a page.
 type pageHead struct {
 	id    uint64
 	flags uint16
 	count uint16
 }
 
-func (w *Reader) readHead(at int64) (pageHead, error) {
+// readHead reads the header of the page at an offset.
+func (w *Reader) readHead(offset int64) (pageHead, error) {
 	var h [boltfile.PageHeaderSize]byte
-	if _, err := w.readAt(h[:], at); err != nil {
+	if _, err := w.readAt(h[:], offset); err != nil {
 		return pageHead{}, err
 	}
 	ne := binary.NativeEndian
 	return pageHead{ne.Uint64(h[:]), ne.Uint16(h[8:]), ne.Uint16(h[10:])}, nil
 }
 
-// noteLost notes that a page below a place cannot be read.
+// noteLost adds a fault for a page of a bucket that cannot be read.
 func (w *Reader) noteLost(p place, format string, args ...any) {
 	if p.role == inIDs {
 		p.finds.idsBroken = true
@@ -101,7 +106,7 @@ func (w *Reader) noteLost(p place, format string, args ...any) {
 	w.noteFault(format, args...)
 }
 
-// walkTree visits a page of the tree and all below it.
+// walkTree visits a page of the tree and all pages below it. It notes and skips damaged ones.
 func (w *Reader) walkTree(id uint64, p place, depth int) {
 	switch {
 	case id < 2 || id >= w.pages || depth > boltfile.MaxDepth:
@@ -123,7 +128,7 @@ func (w *Reader) walkTree(id uint64, p place, depth int) {
 		if h.flags == boltfile.PageLeaf {
 			w.misplacedPages = append(w.misplacedPages, leafPage{base, w.size, h.id})
 		}
-		return // what it leads to is found among the strays
+		return // pages below it are found among the strays
 	}
 	switch h.flags {
 	case boltfile.PageBranch:
@@ -145,7 +150,7 @@ func (w *Reader) walkTree(id uint64, p place, depth int) {
 	}
 }
 
-// element is a key of a leaf page, and where its value is.
+// element is a key of a leaf page, and the location of its value.
 type element struct {
 	key    []byte
 	value  span
@@ -158,20 +163,22 @@ const (
 	maxKeys     = 0xffff // of a page
 )
 
-// elements reads the keys of a leaf page. What does not fit the page is passed
-// over, and the error says so.
+// elements reads the keys of a leaf page. It skips those that do not fit the page, and then returns an
+// error in addition to the others.
 func (w *Reader) elements(l leafPage) ([]element, error) {
+	// Read the page.
 	head := make([]byte, min(w.pageSize, l.end-l.at))
 	n, err := w.readAt(head, l.at)
 	if n < boltfile.PageHeaderSize {
 		return nil, err
 	}
+	// Determine the number of keys.
 	ne := binary.NativeEndian
 	count := int64(ne.Uint16(head[10:]))
-	var bad error
-	if n := countByLayout(head[:n], count); n != count {
-		bad = fmt.Errorf("it says that it has %d keys, and has %d", count, n)
-		count = n
+	var fault error
+	if actual := countByLayout(head[:n], count); actual != count {
+		fault = fmt.Errorf("it says that it has %d keys, and has %d", count, actual)
+		count = actual
 	}
 	if need := boltfile.PageHeaderSize + count*boltfile.ElementSize; need > int64(n) { // many keys, on several pages
 		head = make([]byte, min(need, l.end-l.at))
@@ -180,52 +187,54 @@ func (w *Reader) elements(l leafPage) ([]element, error) {
 		}
 	}
 	head = head[:n]
+	// Read each key.
 	out := make([]element, 0, count)
 	for i := range count {
 		pos := boltfile.PageHeaderSize + i*boltfile.ElementSize
 		if pos+boltfile.ElementSize > int64(len(head)) {
-			bad = fmt.Errorf("%d keys do not fit", count)
+			fault = fmt.Errorf("%d keys do not fit", count)
 			break
 		}
 		e := head[pos:]
-		key := pos + int64(ne.Uint32(e[4:]))
-		ksize, vsize := int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
-		if ksize == 0 || ksize > maxKeyBytes || l.at+key+ksize+vsize > l.end {
-			bad = fmt.Errorf("key %d ends beyond it", i)
+		keyStart := pos + int64(ne.Uint32(e[4:]))
+		keySize, valueSize := int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
+		if keySize == 0 || keySize > maxKeyBytes || l.at+keyStart+keySize+valueSize > l.end {
+			fault = fmt.Errorf("key %d ends beyond it", i)
 			continue
 		}
-		k := make([]byte, ksize)
-		if key+ksize <= int64(len(head)) {
-			copy(k, head[key:])
-		} else if _, err := w.readAt(k, l.at+key); err != nil {
-			bad = err
+		key := make([]byte, keySize)
+		if keyStart+keySize <= int64(len(head)) {
+			copy(key, head[keyStart:])
+		} else if _, err := w.readAt(key, l.at+keyStart); err != nil {
+			fault = err
 			continue
 		}
-		out = append(out, element{k, span{l.at + key + ksize, vsize}, ne.Uint32(e)&boltfile.LeafBucketFlag != 0})
+		value := span{l.at + keyStart + keySize, valueSize}
+		out = append(out, element{key, value, ne.Uint32(e)&boltfile.LeafBucketFlag != 0})
 	}
-	return out, bad
+	return out, fault
 }
 
-// countByLayout is the number of elements of a leaf page by where the first key
-// is, right behind them, if the second one says so too; else the count that the
-// page names.
+// countByLayout returns the number of elements of a leaf page according to the offset of the first
+// key, which directly follows the elements. The second element must confirm it; otherwise the result
+// is count, the number in the header.
 func countByLayout(head []byte, count int64) int64 {
 	ne := binary.NativeEndian
 	if len(head) < boltfile.PageHeaderSize+2*boltfile.ElementSize {
 		return count
 	}
 	first, second := head[boltfile.PageHeaderSize:], head[boltfile.PageHeaderSize+boltfile.ElementSize:]
-	pos := int64(ne.Uint32(first[4:]))
-	next := pos + int64(ne.Uint32(first[8:])) + int64(ne.Uint32(first[12:]))
-	n := pos / boltfile.ElementSize
-	if pos%boltfile.ElementSize != 0 || n == 0 || n > maxKeys || n > 1 && int64(ne.Uint32(second[4:]))+boltfile.ElementSize != next || n == 1 && count != 0 {
+	firstKey := int64(ne.Uint32(first[4:]))                                            // from the first element on
+	secondKey := firstKey + int64(ne.Uint32(first[8:])) + int64(ne.Uint32(first[12:])) // after the first value
+	n := firstKey / boltfile.ElementSize
+	confirmed := int64(ne.Uint32(second[4:]))+boltfile.ElementSize == secondKey
+	if firstKey%boltfile.ElementSize != 0 || n == 0 || n > maxKeys || n > 1 && !confirmed || n == 1 && count != 0 {
 		return count
 	}
 	return n
 }
 
-// walkLeaf sorts the values of a leaf page by what they are, and goes into the
-// buckets.
+// walkLeaf sorts the values of a leaf page by their role, and visits its buckets.
 func (w *Reader) walkLeaf(l leafPage, p place, depth int) {
 	switch p.role {
 	case inIDs:
@@ -265,7 +274,7 @@ func (w *Reader) walkLeaf(l leafPage, p place, depth int) {
 	}
 }
 
-// placeBelow is the role of a bucket.
+// placeBelow returns the place of the bucket with this key in p.
 func (w *Reader) placeBelow(p place, key []byte) place {
 	switch p.role {
 	case inRoot:
@@ -294,6 +303,7 @@ func (w *Reader) placeBelow(p place, key []byte) place {
 	return place{role: inUnknown}
 }
 
+// walkBucket visits the pages of the bucket in an element of a leaf.
 func (w *Reader) walkBucket(l leafPage, e element, p place, depth int) {
 	var b [boltfile.BucketHeaderSize]byte
 	if e.value.size < boltfile.BucketHeaderSize {
@@ -311,12 +321,13 @@ func (w *Reader) walkBucket(l leafPage, e element, p place, depth int) {
 		return
 	}
 	if depth < boltfile.MaxDepth {
-		w.walkLeaf(leafPage{e.value.at + boltfile.BucketHeaderSize, min(e.value.at+e.value.size, w.size), l.id}, p, depth+1)
+		end := min(e.value.at+e.value.size, w.size)
+		w.walkLeaf(leafPage{e.value.at + boltfile.BucketHeaderSize, end, l.id}, p, depth+1)
 	}
 }
 
-// asChunk takes four values for those of a chunk: their keys need not be right,
-// since the checksums cover what the keys should be.
+// asChunk interprets four values as those of a chunk. It ignores their keys, which may be damaged: the
+// checksums cover the original keys.
 func asChunk(elements []element) (c chunkPage, ok bool) {
 	if len(elements) != len(c.values) {
 		return c, false
@@ -337,7 +348,7 @@ func (w *Reader) readValue(v span) ([]byte, error) {
 	return b, err
 }
 
-// openValue reads a value and checks its checksum.
+// openValue reads and verifies a value.
 func (w *Reader) openValue(key []byte, v span) ([]byte, error) {
 	b, err := w.readValue(v)
 	if err != nil {

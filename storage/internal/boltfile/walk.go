@@ -10,20 +10,20 @@ import (
 // Span is a run of bytes of a file.
 type Span struct{ Off, Len int64 }
 
-// Walk reads the way to the values of the last transaction: branches, and the elements and keys
-// of leaves. It is for files that are there only in part: each part is fetched before it is read.
+// Walk finds the values of the last transaction in a file that is being fetched: it fetches and reads
+// branches, and the elements and keys of leaves, but not the values.
 type Walk struct {
 	File io.ReaderAt
-	Size int64 // of the file
-	// Fetch fetches spans, all at a time.
+	Size int64 // bytes of the file
+	// Fetch returns when the spans are in the file.
 	Fetch func([]Span) error
-	// Leaves reports whether the leaves of a bucket are walked. If not, its values are left out.
+	// Leaves reports whether to walk the leaves of a bucket. If not, its values are not found.
 	Leaves func(bucket [][]byte) bool
-	// Values gets the values of each level of the tree that has some.
+	// Values is called with the values of each level of the tree that has any.
 	Values func([]Value)
 }
 
-// Value is the place of a value.
+// Value is the location of a value.
 type Value struct {
 	Bucket [][]byte
 	Key    []byte
@@ -32,17 +32,20 @@ type Value struct {
 
 // walkNode is a page to read.
 type walkNode struct {
-	page     uint64
-	bucket   [][]byte
-	walked   bool     // as Leaves says
-	siblings []uint64 // pages that are read if it is a branch: all leaves are at one depth
+	page   uint64
+	bucket [][]byte
+	walked bool // result of Walk.Leaves for the bucket
+	// siblings are pages to read only if this one is a branch. If it is a leaf, so are they, since all
+	// leaves of a bucket are at one depth.
+	siblings []uint64
 }
 
-// Run walks the tree, one level at a time. Each page is read at most once, however damaged the file is.
+// Run walks the tree, one level at a time. It reads each page at most once, even in a damaged file.
 func (w *Walk) Run(ctx context.Context) error {
 	if err := w.Fetch([]Span{{0, min(w.Size, MetaEnd+MaxPageSize)}}); err != nil {
 		return err
 	}
+	// The newer meta page.
 	var metas [2]Meta
 	for i := range metas {
 		var err error
@@ -57,8 +60,10 @@ func (w *Walk) Run(ctx context.Context) error {
 	if m.Pages > w.Size/m.PageSize {
 		return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, m.PageSize, w.Size)
 	}
+	// The tree, from its root on.
 	c := newPageChecker(ctx, w.File, m.PageSize, uint64(m.Pages))
 	for level, depth := []walkNode{{page: m.Root, walked: true}}, 0; len(level) > 0; depth++ {
+		// Values of an index lie in at most four nested buckets, each of which is a tree.
 		if depth > 4*MaxDepth {
 			return fmt.Errorf("a tree of more than %d levels", depth)
 		}
@@ -70,9 +75,9 @@ func (w *Walk) Run(ctx context.Context) error {
 	return nil
 }
 
-// level reads the pages of a level, and returns those of the next.
+// level reads the pages of a level of the tree, and returns the pages of the next.
 func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
-	// The first page of each node.
+	// Fetch the first page of each node.
 	spans := make([]Span, len(nodes))
 	for i, n := range nodes {
 		if n.page >= c.pages {
@@ -83,8 +88,8 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	if err := w.Fetch(spans); err != nil {
 		return nil, err
 	}
-	// The other pages of branches, and the elements of leaves.
-	var more []Span
+	// Fetch the overflow pages of branches, and the elements of leaves.
+	var overflow []Span
 	for _, s := range spans {
 		var h [PageHeaderSize]byte
 		if _, err := c.file.ReadAt(h[:], s.Off); err != nil {
@@ -96,15 +101,15 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 			size = int64(ne.Uint32(h[12:])+1) * c.pageSize
 		}
 		if size > c.pageSize {
-			more = append(more, Span{s.Off, min(size, w.Size-s.Off)})
+			overflow = append(overflow, Span{s.Off, min(size, w.Size-s.Off)})
 		}
 	}
-	if err := w.Fetch(more); err != nil {
+	if err := w.Fetch(overflow); err != nil {
 		return nil, err
 	}
-	// The keys of leaves that are walked.
+	// Fetch the keys of leaves that are walked.
 	pages := make([]treePage, len(nodes))
-	more = more[:0]
+	var keys []Span
 	for i, n := range nodes {
 		p, err := c.treePage(n.page, 0)
 		if err != nil {
@@ -114,15 +119,15 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 			return nil, fmt.Errorf("page %d is of kind %#x with %d elements", p.id, p.flags, p.count)
 		}
 		if pages[i] = p; p.flags == PageLeaf && n.walked {
-			if more, err = p.keys(more, c.pageSize); err != nil {
+			if keys, err = p.keys(keys, c.pageSize); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := w.Fetch(more); err != nil {
+	if err := w.Fetch(keys); err != nil {
 		return nil, err
 	}
-	// Where all that leads to.
+	// Collect the children of branches, and the buckets and values of leaves.
 	var values []Value
 	for i, n := range nodes {
 		switch p := &pages[i]; {
@@ -140,7 +145,8 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	return next, nil
 }
 
-// keys appends the spans of the keys of a leaf, with the heads of buckets.
+// keys appends the spans of the keys of a leaf. For buckets they include the values, which hold the
+// header or the page of the bucket.
 func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
 	for i := range p.count {
 		value, size, isBucket := leafValue(p.elements, i)
@@ -158,8 +164,8 @@ func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
 	return spans, nil
 }
 
-// below appends the children of a branch: all, or, where leaves are not walked, the first, which shows
-// whether they are leaves. The siblings of the branch are branches as well.
+// below appends the children of a branch and of its siblings. If leaves are not walked, it appends
+// only the first child, which shows whether the children are leaves, with the others as its siblings.
 func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
 	for _, page := range n.siblings {
 		next = append(next, walkNode{page: page, bucket: n.bucket})
@@ -177,12 +183,13 @@ func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
 	return next
 }
 
-// leaf appends the roots of the buckets in a leaf, and the values.
+// leaf appends the root pages of the buckets in a leaf, and its values.
 func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) (
 	[]walkNode, []Value, error) {
 	for i := range p.count {
 		offset, size, isBucket := leafValue(p.elements, i)
 		value := p.at + offset
+		// Read the key, and the header of a bucket, which follows it.
 		keySize := int(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
 		b := make([]byte, keySize+BucketHeaderSize)
 		key := b[:keySize:keySize]
