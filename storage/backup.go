@@ -16,8 +16,8 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// backupBlock is the number of bytes that a backup reads and writes at a time.
-const backupBlock = 1 << 20
+// backupBlockBytes is the number of bytes that a backup reads and writes at a time.
+const backupBlockBytes = 1 << 20
 
 // CopyTo writes the snapshot to w as a complete index file, and returns the size of that in bytes.
 // Changes may go on meanwhile, since the read transaction of the snapshot keeps its pages. Free
@@ -32,10 +32,10 @@ func (v *Snapshot) CopyTo(ctx context.Context, w io.Writer, progress func(done, 
 		},
 		skip: func(n int64) error {
 			if zeros == nil {
-				zeros = make([]byte, backupBlock)
+				zeros = make([]byte, backupBlockBytes)
 			}
-			for ; n > 0; n -= min(n, backupBlock) {
-				if _, err := w.Write(zeros[:min(n, backupBlock)]); err != nil {
+			for ; n > 0; n -= min(n, backupBlockBytes) {
+				if _, err := w.Write(zeros[:min(n, backupBlockBytes)]); err != nil {
 					return err
 				}
 			}
@@ -48,7 +48,7 @@ func (v *Snapshot) CopyTo(ctx context.Context, w io.Writer, progress func(done, 
 // copyTarget receives the bytes of a copy in order.
 type copyTarget struct {
 	write func(b []byte) error
-	skip  func(n int64) error // appends n zeros, at most backupBlock
+	skip  func(n int64) error // appends n zeros, at most backupBlockBytes
 }
 
 // copyTo writes the pages of the snapshot to a target: first both meta pages, then runs of pages
@@ -64,11 +64,11 @@ func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(don
 	// The meta pages, which name the list of free pages.
 	m, err := readTxMeta(v.tx)
 	if err != nil {
-		return 0, v.corrupt(err, "meta page")
+		return 0, v.corruptError(err, "meta page")
 	}
 	free, err := m.ReadFreeList(v.handle.file)
 	if err != nil {
-		return 0, v.corrupt(err, "free pages")
+		return 0, v.corruptError(err, "free pages")
 	}
 	isFree := func(page int64) bool { return free.Has(uint64(page)) }
 	total := m.Pages * m.PageSize
@@ -76,7 +76,7 @@ func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(don
 		return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
 	}
 	// All other pages, as many at a time as the buffer holds.
-	buf := make([]byte, max(backupBlock/m.PageSize, 1)*m.PageSize)
+	buf := make([]byte, max(backupBlockBytes/m.PageSize, 1)*m.PageSize)
 	bufPages := int64(len(buf)) / m.PageSize
 	for page := int64(2); page < m.Pages; {
 		if err := ctx.Err(); err != nil {
@@ -90,7 +90,7 @@ func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(don
 		if isFree(page) {
 			err = out.skip(size)
 		} else if _, rerr := v.handle.file.ReadAt(buf[:size], offset); errors.Is(rerr, io.EOF) {
-			return 0, v.corrupt(rerr, "the file was cut short while it was copied")
+			return 0, v.corruptError(rerr, "the file was cut short while it was copied")
 		} else if rerr != nil {
 			return 0, fmt.Errorf("reading %s: %w", v.file.path, rerr)
 		} else {
@@ -117,7 +117,7 @@ type txMeta struct {
 // which metaWriter stops after the meta pages.
 func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	var head metaWriter
-	if _, err := tx.WriteTo(&head); !errors.Is(err, errEnough) {
+	if _, err := tx.WriteTo(&head); !errors.Is(err, errMetaRead) {
 		return nil, fmt.Errorf("%d bytes of meta pages: %w", len(head.b), err)
 	}
 	page := head.b[:len(head.b)/2]
@@ -146,7 +146,7 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	return m, nil
 }
 
-var errEnough = errors.New("enough")
+var errMetaRead = errors.New("enough")
 
 // metaWriter keeps the two meta pages with which bbolt's copy begins, and then fails with errEnough.
 type metaWriter struct {
@@ -156,7 +156,7 @@ type metaWriter struct {
 
 func (w *metaWriter) Write(p []byte) (int, error) {
 	if w.pages == 2 {
-		return 0, errEnough
+		return 0, errMetaRead
 	}
 	w.pages++
 	w.b = append(w.b, p...)
@@ -171,10 +171,10 @@ func (v *Snapshot) VerifyChecksums(ctx context.Context) (err error) {
 		return err
 	}
 	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
-		return treeFault(ctx, v.file.path, err)
+		return treeError(ctx, v.file.path, err)
 	}
 	var faults []error
-	err = v.verifySums(ctx, func(err error) {
+	err = v.verifyAllChecksums(ctx, func(err error) {
 		if len(faults) < maxFaults {
 			faults = append(faults, err)
 		}

@@ -93,7 +93,7 @@ func (s *Successor) Commit(mode fs.FileMode) error {
 		}
 	}
 	// An old file that cannot be removed yet is removed when the new one is opened for writing.
-	if _, err := putInPlace(s.Name(), s.path); err != nil {
+	if _, err := renameOver(s.Name(), s.path); err != nil {
 		return errors.Join(err, s.Discard())
 	}
 	s.done = true

@@ -20,9 +20,9 @@ var (
 	ErrManyChanges = errors.New("too much of it has changed")
 )
 
-// edit is one change that makes a copy equal to its original: it puts or removes a value, or
+// mirrorEdit is one change that makes a copy equal to its original: it puts or removes a value, or
 // creates or removes a bucket.
-type edit struct {
+type mirrorEdit struct {
 	path   [][]byte // the buckets that lead to the key
 	key    []byte
 	value  []byte // to put; unused for a bucket and for a removal
@@ -47,10 +47,10 @@ func (v *Snapshot) Mirror(ctx context.Context, dst *File, limit int64) (written 
 	var tx *bolt.Tx
 	err = dst.Update(func(t *Tx) error {
 		tx = t.btx
-		if err := v.related(t); err != nil {
+		if err := v.checkRelated(t); err != nil {
 			return err
 		}
-		m := &mirror{ctx: ctx, v: v, left: limit}
+		m := &mirror{ctx: ctx, v: v, remaining: limit}
 		if err := m.compare(v.tx.Cursor().Bucket(), tx.Cursor().Bucket(), nil); err != nil {
 			return err
 		}
@@ -76,9 +76,9 @@ func (v *Snapshot) Mirror(ctx context.Context, dst *File, limit int64) (written 
 
 var errNoEdits = errors.New("nothing differs")
 
-// related checks that a file has the same generation and codec as the snapshot. Its error is
+// checkRelated checks that a file has the same generation and codec as the snapshot. Its error is
 // [ErrUnrelated] if not.
-func (v *Snapshot) related(t *Tx) error {
+func (v *Snapshot) checkRelated(t *Tx) error {
 	current, err := t.Current()
 	if err != nil {
 		return err
@@ -96,17 +96,17 @@ func (v *Snapshot) related(t *Tx) error {
 
 // mirror collects the edits of [Snapshot.Mirror].
 type mirror struct {
-	ctx   context.Context
-	v     *Snapshot
-	left  int64 // bytes that may still be written
-	edits []edit
+	ctx       context.Context
+	v         *Snapshot
+	remaining int64 // bytes that may still be written
+	edits     []mirrorEdit
 }
 
 // compare walks two buckets in key order and appends the edits that make to equal from. to is nil
 // if the copy lacks the bucket.
 func (m *mirror) compare(from, to *bolt.Bucket, path [][]byte) error {
 	if len(path) > 3 { // the generation, its buckets, and the buckets in those
-		return m.v.corrupt(nil, "buckets too deep at %s", layout.ValueName(path))
+		return m.v.corruptError(nil, "buckets too deep at %s", layout.ValueName(path))
 	}
 	var toCursor *bolt.Cursor
 	var toKey, toValue []byte
@@ -129,7 +129,8 @@ func (m *mirror) compare(from, to *bolt.Bucket, path [][]byte) error {
 		}
 		// Remove a key that the original lacks, or has for a bucket in place of a value, or vice versa.
 		if order > 0 || order == 0 && (fromValue == nil) != (toValue == nil) {
-			m.edits = append(m.edits, edit{path: path, key: bytes.Clone(toKey), bucket: toValue == nil, remove: true})
+			removal := mirrorEdit{path: path, key: bytes.Clone(toKey), bucket: toValue == nil, remove: true}
+			m.edits = append(m.edits, removal)
 		}
 		if order <= 0 {
 			pair := valuePair{key: fromKey, from: fromValue, to: toValue, inBoth: order == 0}
@@ -160,7 +161,7 @@ func (m *mirror) compareValue(from, to *bolt.Bucket, pair valuePair, path [][]by
 		if pair.inBoth && pair.to == nil {
 			toBucket = to.Bucket(k)
 		} else {
-			m.edits = append(m.edits, edit{path: path, key: k, bucket: true})
+			m.edits = append(m.edits, mirrorEdit{path: path, key: k, bucket: true})
 		}
 		return m.compare(from.Bucket(k), toBucket, append(path[:len(path):len(path)], k))
 	}
@@ -176,15 +177,15 @@ func (m *mirror) compareValue(from, to *bolt.Bucket, pair valuePair, path [][]by
 	if m.v.checkValue(from, below, checked, pair.from, func(err error) { fault = err }); fault != nil {
 		return fault
 	}
-	if m.left -= int64(len(k) + len(pair.from)); m.left < 0 {
+	if m.remaining -= int64(len(k) + len(pair.from)); m.remaining < 0 {
 		return ErrManyChanges
 	}
-	m.edits = append(m.edits, edit{path: path, key: k, value: pair.from})
+	m.edits = append(m.edits, mirrorEdit{path: path, key: k, value: pair.from})
 	return nil
 }
 
 // apply makes the change below the root bucket b.
-func (e *edit) apply(b *bolt.Bucket) error {
+func (e *mirrorEdit) apply(b *bolt.Bucket) error {
 	for _, name := range e.path {
 		if b = b.Bucket(name); b == nil {
 			return fmt.Errorf("%w: bucket %s is missing", ErrCorrupt, layout.ValueName(e.path))

@@ -11,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// ending is a transaction that is being committed.
-type ending struct {
-	id          int
+// pendingCommit is a transaction that is being committed.
+type pendingCommit struct {
+	txID        int
 	metasBefore metaBytes     // the meta pages before the commit
 	before      *readSnapshot // a read transaction of the state before the commit
 	done        chan struct{} // closed when the commit has succeeded, failed, or become unknown
@@ -31,7 +31,7 @@ func (f *File) commit(h *handle, change func(*Tx) error) error {
 	// Run the change, and let bbolt write its pages, the meta page, and sync.
 	pending, err := f.writeChange(h, change)
 	if pending == nil { // it failed before bbolt wrote anything
-		return f.explainWrite(err)
+		return f.toWriteError(err)
 	}
 	defer close(pending.done)
 	if err == nil {
@@ -40,28 +40,28 @@ func (f *File) commit(h *handle, change func(*Tx) error) error {
 	// After an error, unchanged meta pages prove that the file still holds the state before.
 	if err != nil {
 		if metas, rerr := h.metaPages(); rerr != nil || metas != pending.metasBefore {
-			f.setEnding(h, nil, pending)
-			return f.breakOff(errors.Join(err, rerr))
+			f.setPendingCommit(h, nil, pending)
+			return f.refuseChanges(errors.Join(err, rerr))
 		}
 	}
 	// The outcome is known: new snapshots show the committed state.
-	f.setEnding(h, nil, nil)
+	f.setPendingCommit(h, nil, nil)
 	if rerr := f.endSnapshot(h, pending.before); err == nil {
 		err = rerr
 	}
-	return f.explainWrite(err)
+	return f.toWriteError(err)
 }
 
 // writeChange runs change in a transaction of bbolt and commits that. pending is nil if the
 // transaction failed before bbolt began to write; otherwise err is the error of the commit.
-func (f *File) writeChange(h *handle, change func(*Tx) error) (pending *ending, err error) {
+func (f *File) writeChange(h *handle, change func(*Tx) error) (pending *pendingCommit, err error) {
 	defer Guard(f.path, &err)() // the commit may panic, too
 	err = h.db.Update(func(btx *bolt.Tx) error {
 		root := btx.Bucket(layout.RootBucket)
 		if root == nil {
-			return corrupt(f.path, nil, "root bucket is missing")
+			return corruptError(f.path, nil, "root bucket is missing")
 		}
-		if err := change(&Tx{path: f.path, after: f.after, btx: btx, root: root}); err != nil {
+		if err := change(&Tx{path: f.path, minGeneration: f.minGeneration, btx: btx, root: root}); err != nil {
 			return err
 		}
 		metas, err := h.metaPages()
@@ -70,47 +70,47 @@ func (f *File) writeChange(h *handle, change func(*Tx) error) (pending *ending, 
 		}
 		// This read transaction begins after the change, so that it keeps no page from being
 		// reused that the change could still use.
-		before, err := f.snapshotBefore(h)
+		before, err := f.beginReadBefore(h)
 		if err != nil {
 			return err
 		}
-		pending = &ending{id: btx.ID(), metasBefore: metas, before: before, done: make(chan struct{})}
-		f.setEnding(h, pending, nil)
+		pending = &pendingCommit{txID: btx.ID(), metasBefore: metas, before: before, done: make(chan struct{})}
+		f.setPendingCommit(h, pending, nil)
 		return nil // bbolt commits now
 	})
 	return pending, err
 }
 
-// snapshotBefore begins a read transaction of the state before the current write transaction.
-func (f *File) snapshotBefore(h *handle) (*readSnapshot, error) {
-	if h.mapping != nil {
+// beginReadBefore begins a read transaction of the state before the current write transaction.
+func (f *File) beginReadBefore(h *handle) (*readSnapshot, error) {
+	if h.remapLock != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.snapshotBeside(h)
+		return f.snapshotInSecondMapping(h)
 	}
 	tx, err := h.db.Begin(false)
 	return &readSnapshot{tx: tx}, err
 }
 
-// setEnding sets the commit that is in progress, and the one whose outcome is unknown; nil means none.
-func (f *File) setEnding(h *handle, pending, unknown *ending) {
+// setPendingCommit sets the commit that is in progress, and the one whose outcome is unknown. nil means none.
+func (f *File) setPendingCommit(h *handle, pending, unknown *pendingCommit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h.ending, h.unknown = pending, unknown
+	h.pending, h.unknown = pending, unknown
 }
 
-// begin begins the read transaction of a snapshot. It never shows a state that the disk may lose:
+// beginRead begins the read transaction of a snapshot. It never shows a state that the disk may lose:
 //
-//  1. If the latest state is still being committed, begin waits for the end of that commit.
-//  2. If the outcome of a commit is unknown, begin returns the transaction of the state before it.
+//  1. If the latest state is still being committed, beginRead waits for the end of that commit.
+//  2. If the outcome of a commit is unknown, beginRead returns the transaction of the state before it.
 //     Snapshots share that transaction (shared is true) and do not end it.
 //
-// Where the writer remaps the file (see h.mapping) begin waits for every commit, since it could
+// Where the writer remaps the file (see h.remapLock) beginRead waits for every commit, since it could
 // read a half-written meta page.
-func (f *File) begin(h *handle) (s *readSnapshot, shared bool, err error) {
-	for h.mapping != nil {
+func (f *File) beginRead(h *handle) (s *readSnapshot, shared bool, err error) {
+	for h.remapLock != nil {
 		f.mu.Lock()
-		if pending := h.ending; pending != nil && h.unknown == nil {
+		if pending := h.pending; pending != nil && h.unknown == nil {
 			f.mu.Unlock()
 			<-pending.done
 			continue
@@ -119,7 +119,7 @@ func (f *File) begin(h *handle) (s *readSnapshot, shared bool, err error) {
 		if h.unknown != nil {
 			return h.unknown.before, true, nil
 		}
-		s, err = f.snapshotBeside(h)
+		s, err = f.snapshotInSecondMapping(h)
 		return s, false, err
 	}
 	for {
@@ -128,12 +128,12 @@ func (f *File) begin(h *handle) (s *readSnapshot, shared bool, err error) {
 			return nil, false, fmt.Errorf("%s: %w", f.path, err)
 		}
 		f.mu.Lock()
-		pending, unknown := h.ending, h.unknown
+		pending, unknown := h.pending, h.unknown
 		f.mu.Unlock()
 		switch {
 		case unknown != nil:
 			return unknown.before, true, tx.Rollback()
-		case pending == nil || tx.ID() < pending.id: // tx shows a state that is committed
+		case pending == nil || tx.ID() < pending.txID: // tx shows a state that is committed
 			return &readSnapshot{tx: tx}, false, nil
 		}
 		if err := tx.Rollback(); err != nil {
@@ -143,8 +143,8 @@ func (f *File) begin(h *handle) (s *readSnapshot, shared bool, err error) {
 	}
 }
 
-// explainWrite adds the path of the file to an error of writing it. nil stays nil.
-func (f *File) explainWrite(err error) error {
+// toWriteError adds the path of the file to an error of writing it. nil stays nil.
+func (f *File) toWriteError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -154,9 +154,9 @@ func (f *File) explainWrite(err error) error {
 	return &writeError{f.path, err}
 }
 
-// breakOff makes the file refuse all further changes, and returns the error with which it does.
+// refuseChanges makes the file refuse all further changes, and returns the error with which it does.
 // The caller holds f.writer.
-func (f *File) breakOff(cause error) error {
+func (f *File) refuseChanges(cause error) error {
 	f.cause = cause
 	f.broken = fmt.Errorf("%s: %w: a change failed in its last step: %w", f.path, ErrOutcomeUnknown, cause)
 	f.log.Error("the outcome of a change is unknown; close and open the index before further changes",

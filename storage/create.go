@@ -24,16 +24,16 @@ const (
 	firstSuffix   = ".first.tmp"   // of a new index, after a dash and a random number
 )
 
-// maxName is the maximum length in bytes of the name of a file.
-const maxName = 255
+// maxNameBytes is the maximum length in bytes of the name of a file.
+const maxNameBytes = 255
 
 // siblingPath returns path with a suffix. If the name would get too long, it is shortened, and a
 // checksum of all of it is added.
 func siblingPath(path, suffix string) string {
 	dir, name := filepath.Split(path)
-	if len(name)+len(suffix) > maxName {
+	if len(name)+len(suffix) > maxNameBytes {
 		sum := fmt.Sprintf("-%08x", crc32.Checksum([]byte(name), layout.Castagnoli))
-		cut := maxName - len(suffix) - len(sum)
+		cut := maxNameBytes - len(suffix) - len(sum)
 		for cut > 0 && !utf8.RuneStart(name[cut]) {
 			cut--
 		}
@@ -45,13 +45,13 @@ func siblingPath(path, suffix string) string {
 // errRaced means that another process has created, replaced or removed the file meanwhile.
 var errRaced = errors.New("another process was first")
 
-// makeFile creates a new file at f.path. old is the file without content that it replaces, which the
-// caller has locked; nil means that there is none. The frame is written and synced under a temporary
+// createFile creates a new file at f.path. old is the file without content that it replaces, which the
+// caller has locked. nil means no such file. The frame is written and synced under a temporary
 // name, so that the path never names an incomplete file.
-func (f *File) makeFile(old fs.FileInfo) (err error) {
-	f.sweepFirst(nil)
+func (f *File) createFile(old fs.FileInfo) (err error) {
+	f.removeUnfinishedFirst(nil)
 	tmp := siblingPath(f.path, fmt.Sprintf("-%08x%s", rand.Uint32(), firstSuffix))
-	h, err := f.newFile(tmp, old)
+	h, err := f.createTemp(tmp, old)
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 		return &writeError{f.path, err}
 	}
 	if old != nil {
-		_, err = putInPlace(tmp, f.path) // sweepReplaced removes an old file that is still open
+		_, err = renameOver(tmp, f.path) // sweepReplaced removes an old file that is still open
 	} else {
-		err = giveName(tmp, f.path)
+		err = renameNew(tmp, f.path)
 	}
 	// Another process has created the index, or removed the temporary file as a leftover.
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
@@ -79,9 +79,9 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 	return nil
 }
 
-// giveName renames a file to a path that must not exist. Its error wraps [fs.ErrExist] if the path
+// renameNew renames a file to a path that must not exist. Its error wraps [fs.ErrExist] if the path
 // exists.
-func giveName(tmp, path string) error {
+func renameNew(tmp, path string) error {
 	err := files.RenameNew(tmp, path)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return err
@@ -100,10 +100,10 @@ func giveName(tmp, path string) error {
 	return os.Rename(tmp, path) // a file system without links
 }
 
-// sweepFirst removes the temporary files of new indexes whose creators died. A creator that is still
+// removeUnfinishedFirst removes the temporary files of new indexes whose creators died. A creator that is still
 // active starts again. If same is not nil, only other names of that file are removed: its creator
 // died before it could.
-func (f *File) sweepFirst(same fs.FileInfo) {
+func (f *File) removeUnfinishedFirst(same fs.FileInfo) {
 	for _, path := range randomlyNamed(f.path, firstSuffix) {
 		if info, err := os.Lstat(path); same != nil && (err != nil || !os.SameFile(same, info)) {
 			continue
@@ -135,31 +135,31 @@ func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 		return boltfile.WithPath(path, err)
 	}
 	named, err := os.Stat(path)
-	if err != nil || !os.SameFile(info, named) || info.Size() > 0 && !isFirst(old, info.Size()) {
+	if err != nil || !os.SameFile(info, named) || info.Size() > 0 && !isFirstWrite(old, info.Size()) {
 		return errRaced
 	}
 	f.path = path
-	return f.makeFile(info)
+	return f.createFile(info)
 }
 
-// newFile creates and opens a file at tmp that will replace old; nil means that it replaces none. The
+// createTemp creates and opens a file at tmp that will replace old. nil means that it replaces none. The
 // new file gets the owner and permissions of old before any content. Errors name f.path.
-func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
+func (f *File) createTemp(tmp string, old fs.FileInfo) (*handle, error) {
 	mode, expected := fs.FileMode(0o644), int64(0)
 	if old != nil {
 		mode, expected = 0o600, old.Size()
 	}
-	file, err := openAs(tmp, f.path, os.O_CREATE|os.O_EXCL, mode)
+	file, err := openFileAs(tmp, f.path, os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, &writeError{f.path, err}
 	}
 	if old != nil {
-		err = f.inherit(file, old)
+		err = f.copyOwnership(file, old)
 	}
 	var h *handle
 	if err != nil {
 		_ = file.Close()
-	} else if h, err = f.mapNew(file, tmp, expected); err == nil {
+	} else if h, err = f.lockAndMap(file, tmp, expected); err == nil {
 		h.db.NoSync = f.noSync
 		return h, nil
 	} else if errors.Is(err, errRaced) {
@@ -169,19 +169,19 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 	return nil, &writeError{f.path, err}
 }
 
-// mapNew locks a new file and lets bbolt open it. Only this process knows its name, so that the lock
+// lockAndMap locks a new file and lets bbolt open it. Only this process knows its name, so that the lock
 // is free. If the address space is short, mapFile closes the file, and the next attempt, with a
 // smaller mapping, opens it again.
-func (f *File) mapNew(file *os.File, tmp string, expected int64) (*handle, error) {
+func (f *File) lockAndMap(file *os.File, tmp string, expected int64) (*handle, error) {
 	for smaller := 0; ; smaller++ {
 		if err := files.LockExclusive(file); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := mapFile(file, true, expected, smaller)
-		if !errors.Is(err, errSmaller) {
+		h, err := openMapped(file, true, expected, smaller)
+		if !errors.Is(err, errMapTooLarge) {
 			return h, err
 		}
-		file, err = openAs(tmp, f.path, 0, 0)
+		file, err = openFileAs(tmp, f.path, 0, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, errRaced // another process has removed it as a leftover
 		} else if err != nil {
@@ -190,10 +190,10 @@ func (f *File) mapNew(file *os.File, tmp string, expected int64) (*handle, error
 	}
 }
 
-// inherit gives a new, empty file the owner and permissions of the file that it will replace. If this
+// copyOwnership gives a new, empty file the owner and permissions of the file that it will replace. If this
 // process may not change the owner, it stays the owner; if it may not set the group either, the group
 // of the new file gets only those permissions that everybody has.
-func (f *File) inherit(file *os.File, old fs.FileInfo) error {
+func (f *File) copyOwnership(file *os.File, old fs.FileInfo) error {
 	mode := old.Mode().Perm()
 	if n := linkCount(f.path, old); n > 1 {
 		f.log.Warn("the index has several names (hard links); only this one refers to the new file",
@@ -220,8 +220,8 @@ func (f *File) inherit(file *os.File, old fs.FileInfo) error {
 	return file.Chmod(mode)
 }
 
-// openAs opens the file at path for writing. Its errors show name, the path that the file will get.
-func openAs(path, name string, flag int, mode os.FileMode) (*os.File, error) {
+// openFileAs opens the file at path for writing. Its errors show name, the path that the file will get.
+func openFileAs(path, name string, flag int, mode os.FileMode) (*os.File, error) {
 	f, err := files.OpenFileAs(path, name, os.O_RDWR|flag, mode)
 	if pe, ok := err.(*fs.PathError); ok {
 		pe.Path = name

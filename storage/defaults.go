@@ -29,11 +29,11 @@ type Defaults struct {
 // DefaultClass is the parameters of searches for up to K documents, and their measured recall.
 type DefaultClass struct {
 	K int `json:"k"`
-	// Probes, Approx and Exact are the fields of search.Options; 0 means that search derives them.
+	// Probes, Approx and Exact are the fields of search.Options. 0 means that search derives them.
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
-	// Effort multiplies derived parameters, as in search.Options; 0 means 1.
+	// Effort multiplies derived parameters, as in search.Options. 0 means 1.
 	Effort float64 `json:"effort,omitempty"`
 	// Scan means that all documents are scanned instead of probed; Probes is 0 then.
 	Scan bool `json:"scan,omitempty"`
@@ -70,7 +70,7 @@ func (d *Defaults) For(k int) (c DefaultClass, ok bool) {
 //   - If all records have the same parameters, it returns these.
 //   - If all records have only an effort, it returns the largest effort of each class, with the lowest
 //     measured recall. An index without a record counts as an effort of 1.
-//   - Otherwise, or if there is no record, it returns nil.
+//   - Otherwise, or if no index has a record, it returns nil.
 func CommonDefaults(indexes []*Defaults) *Defaults {
 	var common *Defaults
 	someLackRecord := false
@@ -87,7 +87,7 @@ func CommonDefaults(indexes []*Defaults) *Defaults {
 				return nil
 			}
 			for i := range common.Classes {
-				if !common.Classes[i].join(d.Classes[i]) {
+				if !common.Classes[i].merge(d.Classes[i]) {
 					return nil
 				}
 			}
@@ -100,23 +100,25 @@ func CommonDefaults(indexes []*Defaults) *Defaults {
 	}
 	for i := range common.Classes {
 		withoutRecord := DefaultClass{K: common.Classes[i].K, Recall: 1, HeldOut: 1, Worst: 1}
-		if !common.Classes[i].join(withoutRecord) {
+		if !common.Classes[i].merge(withoutRecord) {
 			return nil
 		}
 	}
 	return common
 }
 
-// chosen reports whether the class sets parameters, instead of only an effort.
-func (c DefaultClass) chosen() bool { return c.Scan || c.Probes != 0 || c.Approx != 0 || c.Exact != 0 }
+// setsParameters reports whether the class sets parameters, instead of only an effort.
+func (c DefaultClass) setsParameters() bool {
+	return c.Scan || c.Probes != 0 || c.Approx != 0 || c.Exact != 0
+}
 
-// join merges the class of another index into c. It returns false if the two contradict each other.
-func (c *DefaultClass) join(d DefaultClass) bool {
+// merge merges the class of another index into c. It returns false if the two contradict each other.
+func (c *DefaultClass) merge(d DefaultClass) bool {
 	if c.K != d.K || c.Probes != d.Probes || c.Scan != d.Scan || c.Approx != d.Approx || c.Exact != d.Exact ||
-		c.chosen() && c.Effort != d.Effort {
+		c.setsParameters() && c.Effort != d.Effort {
 		return false
 	}
-	if !c.chosen() {
+	if !c.setsParameters() {
 		c.Effort = max(cmp.Or(c.Effort, 1), cmp.Or(d.Effort, 1))
 	}
 	c.Target, c.WorstTarget = max(c.Target, d.Target), max(c.WorstTarget, d.WorstTarget)
@@ -170,7 +172,7 @@ type defaultsRecord struct {
 	Defaults
 }
 
-// PutDefaults replaces the search parameters of a generation; nil removes them.
+// PutDefaults replaces the search parameters of a generation. If d is nil, it removes them.
 func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 	if d == nil {
 		return tx.root.Delete(layout.KeyDefaults)
@@ -178,20 +180,20 @@ func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	return tx.putRecord(layout.KeyDefaults, defaultsRecord{generation, *d})
+	return tx.putFrameJSON(layout.KeyDefaults, defaultsRecord{generation, *d})
 }
 
-// Defaults reads the search parameters that [Tx.PutDefaults] stored for this generation, nil if there
-// are none. After an error, [ErrCorrupt] for a damaged record, the index can be used nevertheless.
+// Defaults reads the search parameters that [Tx.PutDefaults] stored for this generation. It returns
+// nil if none were stored. After an error, [ErrCorrupt] for a damaged record, the index can be used nevertheless.
 func (v *Snapshot) Defaults() (d *Defaults, err error) {
 	defer Guard(v.file.path, &err)()
 	const what = "stored search parameters"
 	var r defaultsRecord
-	if ok, err := readRecord(v.tx, layout.KeyDefaults, v.file.path, what, &r); !ok || r.Generation != v.generation {
+	if ok, err := readFrameJSON(v.tx, layout.KeyDefaults, v.file.path, what, &r); !ok || r.Generation != v.generation {
 		return nil, err
 	}
 	if err := r.Validate(); err != nil {
-		return nil, v.corrupt(err, what)
+		return nil, v.corruptError(err, what)
 	}
 	return &r.Defaults, nil
 }

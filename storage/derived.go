@@ -31,14 +31,14 @@ type DerivedFile struct {
 type DerivedOptions struct {
 	// Write acquires the exclusive lock, and creates the file if it does not exist.
 	Write bool
-	// LockTimeout is how long to wait for the lock; 0 means not to wait.
+	// LockTimeout is how long to wait for the lock. 0 means not to wait.
 	LockTimeout time.Duration
-	// PageSize is the page size of a new file; 0 means that of the system.
+	// PageSize is the page size of a new file. 0 means that of the system.
 	PageSize int
 }
 
-// derivedPoll is how long WhileLocked waits between two attempts.
-const derivedPoll = 50 * time.Millisecond
+// lockPollInterval is how long WhileLocked waits between two attempts.
+const lockPollInterval = 50 * time.Millisecond
 
 // OpenDerived opens a file, after checking the pages that could make bbolt panic.
 //
@@ -52,7 +52,7 @@ func OpenDerived(ctx context.Context, path string, o DerivedOptions) (*DerivedFi
 	return d, err
 }
 
-// WhileLocked calls try until it returns no [ErrLocked], or until the timeout; 0 means one call.
+// WhileLocked calls try until it returns no [ErrLocked], or until the timeout. 0 means one call.
 func WhileLocked(ctx context.Context, timeout time.Duration, try func() error) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -65,7 +65,7 @@ func WhileLocked(ctx context.Context, timeout time.Duration, try func() error) e
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(derivedPoll):
+		case <-time.After(lockPollInterval):
 		}
 	}
 }
@@ -89,7 +89,7 @@ func openDerived(ctx context.Context, path string, o DerivedOptions) (d *Derived
 	}
 	defer func() {
 		if err != nil {
-			closeLeft(file) // unless bbolt has closed it
+			closeUnlessClosed(file) // unless bbolt has closed it
 		}
 	}()
 	if err := boltfile.Lock(ctx, file, o.Write, time.Time{}); err != nil {
@@ -103,37 +103,37 @@ func openDerived(ctx context.Context, path string, o DerivedOptions) (d *Derived
 		return nil, fmt.Errorf("%s: %w: it was replaced", path, ErrLocked)
 	}
 	d = &DerivedFile{path: path, file: file, write: o.Write}
-	if err := d.check(ctx, info.Size()); err != nil {
+	if err := d.checkPages(ctx, info.Size()); err != nil {
 		return nil, err
 	}
-	if err := d.start(o.PageSize); err != nil {
+	if err := d.openDB(o.PageSize); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-// check checks the pages that could make bbolt panic or loop. For reading, the branches of the tree
+// checkPages checks the pages that could make bbolt panic or loop. For reading, the branches of the tree
 // suffice, since they lead to all pages.
-func (d *DerivedFile) check(ctx context.Context, size int64) error {
+func (d *DerivedFile) checkPages(ctx context.Context, size int64) error {
 	if size == 0 && d.write {
 		return nil // bbolt creates the first pages
 	}
 	if err := checkMeta(d.file); err != nil {
 		// errors.New hides an ErrNotIndex: this file need not be an index.
-		return corrupt(d.path, errors.New(err.Error()), "bbolt's first pages")
+		return corruptError(d.path, errors.New(err.Error()), "bbolt's first pages")
 	}
 	checkTree := boltfile.CheckNewest
 	if !d.write {
 		checkTree = boltfile.CheckBranches
 	}
 	if err := checkTree(ctx, d.file); err != nil {
-		return treeFault(ctx, d.path, err)
+		return treeError(ctx, d.path, err)
 	}
 	return nil
 }
 
-// start lets bbolt open the file.
-func (d *DerivedFile) start(pageSize int) (err error) {
+// openDB lets bbolt open the file.
+func (d *DerivedFile) openDB(pageSize int) (err error) {
 	defer Guard(d.path, &err)()
 	bo := optionsFor(d.file, d.write)
 	bo.PageSize = pageSize
@@ -154,7 +154,7 @@ func (d *DerivedFile) Writes() bool { return d.write }
 func (d *DerivedFile) View(fn func(*bolt.Tx) error) (err error) {
 	defer Guard(d.path, &err)()
 	var tx *bolt.Tx
-	err = d.brokenByPanic(func() error {
+	err = d.markBrokenByPanic(func() error {
 		tx, err = d.db.Begin(false)
 		return err
 	})
@@ -168,12 +168,12 @@ func (d *DerivedFile) View(fn func(*bolt.Tx) error) (err error) {
 // Update calls fn with a transaction that is committed if it returns nil.
 func (d *DerivedFile) Update(fn func(*bolt.Tx) error) (err error) {
 	defer Guard(d.path, &err)()
-	return d.brokenByPanic(func() error { return d.db.Update(fn) })
+	return d.markBrokenByPanic(func() error { return d.db.Update(fn) })
 }
 
-// brokenByPanic calls a function of bbolt that holds mutexes, and sets d.broken if it panics, since a
+// markBrokenByPanic calls a function of bbolt that holds mutexes, and sets d.broken if it panics, since a
 // panic leaves the mutexes locked.
-func (d *DerivedFile) brokenByPanic(call func() error) error {
+func (d *DerivedFile) markBrokenByPanic(call func() error) error {
 	returned := false
 	defer func() {
 		if !returned {

@@ -46,7 +46,7 @@ var (
 type CorruptError struct {
 	Path string // of the file
 	What string // the value, in words
-	Err  error  // the cause; nil if What says it all
+	Err  error  // the cause. nil if What says it all
 }
 
 func (e *CorruptError) Error() string {
@@ -65,18 +65,18 @@ func (e *CorruptError) Unwrap() []error {
 	return []error{ErrCorrupt, e.Err}
 }
 
-// corrupt returns a [CorruptError]. err may be nil.
-func corrupt(path string, err error, format string, args ...any) error {
+// corruptError returns a [CorruptError]. err may be nil.
+func corruptError(path string, err error, format string, args ...any) error {
 	return &CorruptError{Path: path, What: fmt.Sprintf(format, args...), Err: err}
 }
 
-// treeFault converts an error of a check of the B+tree into a [CorruptError], unless ctx ended the
+// treeError converts an error of a check of the B+tree into a [CorruptError], unless ctx ended the
 // check.
-func treeFault(ctx context.Context, path string, err error) error {
+func treeError(ctx context.Context, path string, err error) error {
 	if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) {
 		return err
 	}
-	return corrupt(path, err, "B+tree")
+	return corruptError(path, err, "B+tree")
 }
 
 // PanicError is a panic that a damaged file does not explain: a fault of this
@@ -116,7 +116,7 @@ func Guard(path string, err *error) func() {
 			return
 		}
 		if _, fault := r.(interface{ Addr() uintptr }); fault || boltPanicked() {
-			*err = corrupt(path, nil, "damaged page: %v", r)
+			*err = corruptError(path, nil, "damaged page: %v", r)
 		} else {
 			*err = &PanicError{Path: path, Value: r, Stack: debug.Stack()}
 		}

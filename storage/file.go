@@ -33,7 +33,7 @@ type Options struct {
 	// machine stops before, the file is useless and may even look sound: use NoSync for files that
 	// are thrown away then. If only the process dies, nothing is lost.
 	NoSync bool
-	// LockTimeout is how long to wait for the lock; 0 means not to wait.
+	// LockTimeout is how long to wait for the lock. 0 means not to wait.
 	LockTimeout time.Duration
 	// Source fetches the content of the file while it is read; only for reading. The file has its
 	// full length, and zeros where it was not fetched yet. nil means that the file is complete.
@@ -51,7 +51,7 @@ type File struct {
 	noSync  bool
 	log     *slog.Logger
 
-	after uint64 // new generations get larger numbers; of a file that will replace another
+	minGeneration uint64 // new generations get larger numbers; of a file that will replace another
 
 	writer        sync.Mutex // held by the only writer; guards broken and cause
 	broken, cause error      // if not nil, the error with which changes are refused, and its cause
@@ -63,23 +63,23 @@ type File struct {
 // handle is one opened bbolt file. A rewritten index gets a new one; the old one stays open until
 // its last snapshot is closed.
 type handle struct {
-	db       *bolt.DB
-	file     *os.File    // bbolt's own, closed by it
-	opened   fs.FileInfo // of file when it was opened
-	pageSize int
-	reserved int64         // bytes of address space
-	mapping  *sync.RWMutex // see mappingLock; nil unless the writer remaps the file
-	checks   checks
-	ids      checkedIDs
-	lineage  lineage
-	partial  *partial // nil means that the file is complete
+	db         *bolt.DB
+	file       *os.File    // bbolt's own, closed by it
+	opened     fs.FileInfo // of file when it was opened
+	pageSize   int
+	reserved   int64         // bytes of address space
+	remapLock  *sync.RWMutex // see mappingLock. nil unless the writer remaps the file
+	passed     passedRegistry
+	checkedIDs checkedIDs
+	lineage    lineage
+	partial    *partialFile // nil means that the file is complete
 
 	// Guarded by File.mu.
-	refs        int     // the File itself, and its users
-	gone        string  // path of the file to remove at close; "" means none
-	ending      *ending // the commit in progress; nil means none
-	unknown     *ending // the commit whose outcome is unknown; nil means none
-	readMapping *secondMapping
+	refs          int            // the File itself, and its users
+	removeAtClose string         // path of the file to remove at close. "" means none
+	pending       *pendingCommit // the commit in progress. nil means none
+	unknown       *pendingCommit // the commit whose outcome is unknown. nil means none
+	readMapping   *readOnlyMapping
 }
 
 // Open opens the index file at path. ctx ends the wait for the lock, and the check of the pages of
@@ -93,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	if o.Write {
-		if err := writable(); err != nil {
+		if err := checkCanWrite(); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +124,7 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	// Finish an interrupted replacement.
 	info, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) && files.AsOnWindows {
-		if done, err := putBack(ctx, f.path, deadline); err != nil {
+		if done, err := undoInterruptedReplace(ctx, f.path, deadline); err != nil {
 			return err
 		} else if done {
 			return errRaced
@@ -134,7 +134,7 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	if errors.Is(err, fs.ErrNotExist) && create {
 		switch named, lerr := os.Lstat(f.path); {
 		case lerr != nil:
-			return f.makeFile(nil)
+			return f.createFile(nil)
 		case named.Mode().Type() == fs.ModeSymlink:
 			return fmt.Errorf("%s: a link that leads to no file: %w", f.path, fs.ErrNotExist)
 		}
@@ -151,7 +151,7 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	}
 	// Replace a file without content, as after a crash of its creator. A file that is being fetched
 	// may look like one.
-	if first, err := isFirstAt(f.path, info.Size()); err != nil {
+	if first, err := isFirstWriteAt(f.path, info.Size()); err != nil {
 		return boltfile.WithPath(f.path, err)
 	} else if first = first && o.Source == nil; create && (first || info.Size() == 0) {
 		return f.replaceEmpty(ctx, deadline)
@@ -186,19 +186,19 @@ func openBolt(ctx context.Context, path string, o *Options, deadline time.Time) 
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
 		if fetched != nil {
-			err = fetched.begin(ctx)
+			err = fetched.fetchForOpen(ctx)
 		} else if err = boltfile.CheckNewest(ctx, file); err != nil {
-			err = treeFault(ctx, path, err)
+			err = treeError(ctx, path, err)
 		}
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := mapFile(file, o.Write, 0, smaller)
+		h, err := openMapped(file, o.Write, 0, smaller)
 		if err == nil && fetched != nil {
 			info := h.db.Info()
-			fetched.mapped, fetched.pageSize, h.partial = info.Data, int64(info.PageSize), fetched
+			fetched.mappedAt, fetched.pageSize, h.partial = info.Data, int64(info.PageSize), fetched
 		}
-		if !errors.Is(err, errSmaller) {
+		if !errors.Is(err, errMapTooLarge) {
 			return h, err
 		}
 	}
@@ -250,11 +250,11 @@ func (f *File) prepare(create, resume bool) (err error) {
 	case create && errors.Is(err, ErrUnfinished): // an empty file of bbolt
 		err = f.handle.db.Update(writeFormat)
 	case err == nil && f.write:
-		f.sweepReplaced()
-		if err = f.sweepRewrite(besideSuffix); err == nil {
+		f.removeReplaced()
+		if err = f.removeOldRewrite(besideSuffix); err == nil {
 			var building bool
-			if building, err = f.has(layout.KeyBuilding); err == nil && !(resume && building) {
-				err = f.sweep()
+			if building, err = f.hasFrameRecord(layout.KeyBuilding); err == nil && !(resume && building) {
+				err = f.removeLeftovers()
 			}
 		}
 	}
@@ -294,7 +294,7 @@ func (f *File) Close() error {
 	h.partial.close()
 	var err error
 	if f.noSync && f.broken == nil {
-		err = f.explainWrite(h.db.Sync())
+		err = f.toWriteError(h.db.Sync())
 	}
 	return errors.Join(err, f.release(h))
 }

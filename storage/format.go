@@ -36,7 +36,7 @@ func readVersions(root *bolt.Bucket, path string) (v versions, err error) {
 	record, ok := layout.Unseal(layout.KeyFormat, root.Get(layout.KeyFormat))
 	magic := len(layout.Magic)
 	if !ok || len(record) != layout.FormatValueSize || string(record[:magic]) != string(layout.Magic) {
-		return v, corrupt(path, nil, "format record")
+		return v, corruptError(path, nil, "format record")
 	}
 	le := binary.LittleEndian
 	return versions{format: le.Uint16(record[magic:]), feature: le.Uint16(record[magic+2:])}, nil
@@ -46,7 +46,7 @@ func readVersions(root *bolt.Bucket, path string) (v versions, err error) {
 func checkFormat(tx *bolt.Tx, path string) error {
 	root := tx.Bucket(layout.RootBucket)
 	if root == nil {
-		return noFrame(tx, path)
+		return noFrameError(tx, path)
 	}
 	v, err := readVersions(root, path)
 	if err == nil && v.format != FormatVersion {
@@ -56,9 +56,9 @@ func checkFormat(tx *bolt.Tx, path string) error {
 	return err
 }
 
-// noFrame returns the error for a file without root bucket: [ErrUnfinished] if it is empty,
+// noFrameError returns the error for a file without root bucket: [ErrUnfinished] if it is empty,
 // [ErrCorrupt] if it has other content of an index, otherwise [ErrNotIndex].
-func noFrame(tx *bolt.Tx, path string) error {
+func noFrameError(tx *bolt.Tx, path string) error {
 	err := fmt.Errorf("%s: %w", path, ErrUnfinished) // a build died before it wrote anything
 	ferr := tx.Cursor().Bucket().ForEach(func(k, value []byte) error {
 		err = fmt.Errorf("%s: %w: a bbolt file of another program", path, ErrNotIndex)
@@ -66,7 +66,7 @@ func noFrame(tx *bolt.Tx, path string) error {
 		b := tx.Bucket(k)
 		isFrame := b != nil && bytes.HasPrefix(b.Get(layout.KeyFormat), layout.Magic) // under a damaged name
 		if isGeneration || isFrame || string(k) == string(layout.RootBucket) {
-			return corrupt(path, nil, "bucket %q is missing, and there is %s",
+			return corruptError(path, nil, "bucket %q is missing, and there is %s",
 				layout.RootBucket, layout.ValueName([][]byte{k}))
 		}
 		return nil
@@ -81,24 +81,24 @@ func noFrame(tx *bolt.Tx, path string) error {
 // if a build was interrupted; otherwise a missing number means a damaged file.
 func currentGeneration(tx *bolt.Tx, path string) (uint64, error) {
 	root := tx.Bucket(layout.RootBucket)
-	sealed, err := frameRecord(root, layout.KeyCurrent, path)
+	sealed, err := sealedFrameRecord(root, layout.KeyCurrent, path)
 	if err != nil {
 		return 0, err
 	}
 	if sealed == nil {
-		staging, err := frameRecord(root, layout.KeyStaging, path)
+		staging, err := sealedFrameRecord(root, layout.KeyStaging, path)
 		if err != nil {
 			return 0, err
 		}
 		if g := anyGeneration(tx); g != nil && staging == nil {
-			return 0, corrupt(path, nil, "the generation pointer is missing, and %s is there",
+			return 0, corruptError(path, nil, "the generation pointer is missing, and %s is there",
 				layout.ValueName([][]byte{g}))
 		}
 		return 0, fmt.Errorf("%s: %w", path, ErrUnfinished)
 	}
 	v, ok := layout.Unseal(layout.KeyCurrent, sealed)
 	if !ok || len(v) != 8 {
-		return 0, corrupt(path, nil, "generation pointer")
+		return 0, corruptError(path, nil, "generation pointer")
 	}
 	return binary.LittleEndian.Uint64(v), nil
 }
@@ -114,46 +114,46 @@ func anyGeneration(tx *bolt.Tx) (name []byte) {
 	return name
 }
 
-// frameRecord returns a record of the frame with its checksum, or nil if the frame has none. The
+// sealedFrameRecord returns a record of the frame with its checksum, or nil if the frame has none. The
 // error is [ErrCorrupt] if the record may be there under a damaged key: checksums cover keys, so that
 // its checksum does not match the key that it has now.
-func frameRecord(root *bolt.Bucket, key []byte, path string) (sealed []byte, err error) {
+func sealedFrameRecord(root *bolt.Bucket, key []byte, path string) (sealed []byte, err error) {
 	if sealed = root.Get(key); sealed != nil {
 		return sealed, nil
 	}
 	return nil, root.ForEach(func(k, value []byte) error {
 		if _, ok := layout.Unseal(key, value); ok {
-			return corrupt(path, nil, "record %q has the key %q", key, k)
+			return corruptError(path, nil, "record %q has the key %q", key, k)
 		}
 		if isFrameKey(k) && !(isNote(k) && isNote(key)) {
 			return nil // a known record is checked when it is read
 		}
 		if _, ok := layout.Unseal(k, value); !ok {
-			return corrupt(path, layout.ErrChecksum, "record %q, which may be %q", k, key)
+			return corruptError(path, layout.ErrChecksum, "record %q, which may be %q", k, key)
 		}
 		return nil
 	})
 }
 
-// has reports whether the committed frame has a record.
-func (f *File) has(key []byte) (found bool, err error) {
+// hasFrameRecord reports whether the committed frame has a record.
+func (f *File) hasFrameRecord(key []byte) (found bool, err error) {
 	err = f.handle.db.View(func(tx *bolt.Tx) error {
-		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), key, f.path)
+		sealed, err := sealedFrameRecord(tx.Bucket(layout.RootBucket), key, f.path)
 		found = sealed != nil
 		return err
 	})
 	return found, err
 }
 
-// readRecord decodes a JSON record of the frame. ok is false if the frame has none. what describes
+// readFrameJSON decodes a JSON record of the frame. ok is false if the frame has none. what describes
 // the record in errors.
-func readRecord(tx *bolt.Tx, key []byte, path, what string, dst any) (ok bool, err error) {
-	sealed, err := frameRecord(tx.Bucket(layout.RootBucket), key, path)
+func readFrameJSON(tx *bolt.Tx, key []byte, path, what string, dst any) (ok bool, err error) {
+	sealed, err := sealedFrameRecord(tx.Bucket(layout.RootBucket), key, path)
 	if sealed == nil {
 		return false, err
 	}
 	if err := decodeJSON(key, sealed, dst); err != nil {
-		return false, corrupt(path, err, "%s", what)
+		return false, corruptError(path, err, "%s", what)
 	}
 	return true, nil
 }

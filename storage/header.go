@@ -37,7 +37,7 @@ type Header struct {
 	Arrays int `json:"arrays"`
 	// Normalize means that vectors are scaled to unit length before they are encoded.
 	Normalize bool `json:"normalize"`
-	// Model is the model that computed the vectors; nil means that it is unknown.
+	// Model is the model that computed the vectors. nil means that it is unknown.
 	Model *Model `json:"model,omitempty"`
 	Build Build  `json:"build"`
 }
@@ -49,7 +49,7 @@ type Build struct {
 	Iterations int    `json:"iterations"`
 	SampleDocs int    `json:"sample_docs"`
 	SampleRows int    `json:"sample_tokens"`
-	// Tokens is the number of tokens in the index when the codec was trained; 0 means unknown.
+	// Tokens is the number of tokens in the index when the codec was trained. 0 means unknown.
 	Tokens uint64 `json:"tokens,omitempty"`
 	// Pool is the factor by which the tokens of a document were pooled before they were encoded;
 	// 0 means that they were not pooled. Added documents are pooled in the same way.
@@ -279,8 +279,8 @@ func (m *Model) CheckQueries(other *Model) error {
 	return m.Check(other)
 }
 
-// maxModel is the maximum number of bytes of each field of a [Model].
-const maxModel = 4096
+// maxModelBytes is the maximum number of bytes of each field of a [Model].
+const maxModelBytes = 4096
 
 // Validate checks that the model has a name or a fingerprint, and that all fields can be printed.
 func (m *Model) Validate() error {
@@ -297,9 +297,9 @@ func (m *Model) Validate() error {
 		{"settings", m.Settings},
 		{"near", m.Near},
 	} {
-		if len(field.value) > maxModel || !utf8.ValidString(field.value) {
+		if len(field.value) > maxModelBytes || !utf8.ValidString(field.value) {
 			return fmt.Errorf("a model's %s of %d bytes: at most %d of UTF-8 are possible",
-				field.name, len(field.value), maxModel)
+				field.name, len(field.value), maxModelBytes)
 		}
 		for _, r := range field.value {
 			if unicode.IsControl(r) {

@@ -27,7 +27,7 @@ import (
 // checkedIDs remembers for the snapshots of one handle that their ids were checked.
 type checkedIDs struct {
 	mu    sync.Mutex
-	since int // snapshots from this transaction on have passed; 0 means none
+	since int // snapshots from this transaction on have passed. 0 means none
 }
 
 // CheckIDs checks that no document table has an id that is missing in the tree of ids, once for each
@@ -39,7 +39,7 @@ func (v *Snapshot) CheckIDs() (err error) {
 
 // checkIDs is CheckIDs without its guard against faults. It remembers the result.
 func (v *Snapshot) checkIDs() error {
-	ids := &v.handle.ids
+	ids := &v.handle.checkedIDs
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	if ids.since > 0 && v.tx.ID() >= ids.since {
@@ -67,10 +67,10 @@ func (v *Snapshot) walkIDs() error {
 		}
 		if passages > 0 {
 			parents++
-			return v.checkRun(string(id), ordinal, passages)
+			return v.checkPassageRun(string(id), ordinal, passages)
 		}
-		if !v.Live(ordinal) || !v.hasID(ordinal, string(id)) {
-			return v.corrupt(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
+		if !v.Live(ordinal) || !v.tableHasID(ordinal, string(id)) {
+			return v.corruptError(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
 		}
 		found++
 		return nil
@@ -93,11 +93,11 @@ func (v *Snapshot) walkIDs() error {
 	case errors.Is(err, ErrCorrupt):
 		return err
 	case err != nil:
-		return v.corrupt(err, "ids")
+		return v.corruptError(err, "ids")
 	case found != v.state.Live:
-		return v.corrupt(nil, "%d ids for %d live documents", found, v.state.Live)
+		return v.corruptError(nil, "%d ids for %d live documents", found, v.state.Live)
 	case parents != v.state.PassageParents:
-		return v.corrupt(nil, "%d documents are stored as passages, %d expected", parents, v.state.PassageParents)
+		return v.corruptError(nil, "%d documents are stored as passages, %d expected", parents, v.state.PassageParents)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ type idTree struct {
 }
 
 // visitPage visits a page and all pages below it. Their keys must be at least minKey and less than
-// end; nil means no bound.
+// end. nil means no bound.
 func (t *idTree) visitPage(id uint64, depth int, minKey, end []byte) error {
 	page, err := t.readPage(id, depth)
 	if err != nil {
@@ -129,10 +129,10 @@ func (t *idTree) visitPage(id uint64, depth int, minKey, end []byte) error {
 		return fmt.Errorf("page %d of kind %#x has %d keys", id, flags, count)
 	}
 	for i := range count {
-		key, keyEnd, err := keyOf(page, leaf, i)
+		key, keyEnd, err := pageKey(page, leaf, i)
 		next := end // the key after this one
 		if err == nil && i+1 < count {
-			next, _, err = keyOf(page, leaf, i+1)
+			next, _, err = pageKey(page, leaf, i+1)
 		}
 		if err != nil {
 			return fmt.Errorf("page %d: %w", id, err)
@@ -163,8 +163,8 @@ func (t *idTree) visitPage(id uint64, depth int, minKey, end []byte) error {
 	return nil
 }
 
-// keyOf returns key i of a page, and the offset of its end.
-func keyOf(page []byte, leaf bool, i int) (key []byte, keyEnd int64, err error) {
+// pageKey returns key i of a page, and the offset of its end.
+func pageKey(page []byte, leaf bool, i int) (key []byte, keyEnd int64, err error) {
 	element := boltfile.PageHeaderSize + i*boltfile.ElementSize
 	lengths := page[element:] // the offset of the key from the element on, and its size
 	if leaf {
@@ -196,7 +196,7 @@ func (t *idTree) readPage(id uint64, depth int) ([]byte, error) {
 		return nil, fmt.Errorf("page %d says that it is page %d", id, got)
 	}
 	size := (int64(ne.Uint32(p[12:])) + 1) * t.pageSize
-	if size > maxIDPage {
+	if size > maxIDPageBytes {
 		return nil, fmt.Errorf("page %d has %d bytes", id, size)
 	}
 	if size > t.pageSize {
@@ -211,6 +211,6 @@ func (t *idTree) readPage(id uint64, depth int) ([]byte, error) {
 	return p, nil
 }
 
-// maxIDPage bounds the bytes of a page, so that a damaged one does not exhaust the memory. A sound
+// maxIDPageBytes bounds the bytes of a page, so that a damaged one does not exhaust the memory. A sound
 // one has at most two of the longest keys in addition to one page.
-const maxIDPage = 1 << 24
+const maxIDPageBytes = 1 << 24

@@ -59,7 +59,7 @@ func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err
 		sum.Write(b)
 	}
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
-	err = walk(ctx, gen, nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
+	err = walkBuckets(ctx, gen, nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 		if val == nil {
 			write('b', k)
 			return nil
@@ -70,7 +70,7 @@ func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err
 		}
 		write('k', k)
 		write('v', val)
-		if part := sizes.part(path, k); part != nil {
+		if part := sizes.fieldFor(path, k); part != nil {
 			*part += int64(len(k) + len(val))
 		}
 		return nil
@@ -81,8 +81,8 @@ func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err
 	return hex.EncodeToString(sum.Sum(nil)), sizes, err
 }
 
-// part returns the size to which a value counts, by its path in the generation.
-func (s *Sizes) part(path [][]byte, key []byte) *int64 {
+// fieldFor returns the size to which a value counts, by its path in the generation.
+func (s *Sizes) fieldFor(path [][]byte, key []byte) *int64 {
 	if len(path) == 0 {
 		switch string(key) {
 		case string(layout.KeyTombstones), string(layout.KeyPayloadDocs), string(layout.KeyPassages):
@@ -113,9 +113,9 @@ func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 	return &s.Docs
 }
 
-// walk visits the buckets and values below b in key order, each with the bucket that contains it.
+// walkBuckets visits the buckets and values below b in key order, each with the bucket that contains it.
 // val is nil for a bucket.
-func walk(ctx context.Context, b *bolt.Bucket, path [][]byte,
+func walkBuckets(ctx context.Context, b *bolt.Bucket, path [][]byte,
 	visit func(b *bolt.Bucket, path [][]byte, k, val []byte) error) error {
 	if len(path) > 2 { // a generation has two levels of buckets
 		return fmt.Errorf("%w: buckets too deep at %s", ErrCorrupt, layout.ValueName(path))
@@ -127,7 +127,7 @@ func walk(ctx context.Context, b *bolt.Bucket, path [][]byte,
 		if err := visit(b, path, k, val); err != nil || val != nil {
 			return err
 		}
-		return walk(ctx, b.Bucket(k), append(path[:len(path):len(path)], k), visit)
+		return walkBuckets(ctx, b.Bucket(k), append(path[:len(path):len(path)], k), visit)
 	})
 }
 
@@ -147,16 +147,16 @@ func (v *Snapshot) Verify(ctx context.Context) (err error) {
 		}
 	}
 	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
-		return treeFault(ctx, v.file.path, err) // walking on, bbolt would follow wild pointers
+		return treeError(ctx, v.file.path, err) // walking on, bbolt would follow wild pointers
 	}
-	add(v.verifySums(ctx, add))
+	add(v.verifyAllChecksums(ctx, add))
 	if len(faults) == 0 {
 		add(v.verifyIDs(ctx))
 		add(v.verifyPostings(ctx))
 		add(v.verifyKeys(ctx))
 	}
 	if len(faults) == maxFaults {
-		faults = append(faults, v.corrupt(nil, "and more: the first %d faults are listed", maxFaults))
+		faults = append(faults, v.corruptError(nil, "and more: the first %d faults are listed", maxFaults))
 	}
 	return errors.Join(faults...)
 }
@@ -164,10 +164,10 @@ func (v *Snapshot) Verify(ctx context.Context) (err error) {
 // maxFaults is the maximum number of faults that Verify lists.
 const maxFaults = 20
 
-// verifySums reports each value whose checksum is wrong.
-func (v *Snapshot) verifySums(ctx context.Context, report func(error)) error {
+// verifyAllChecksums reports each value whose checksum is wrong.
+func (v *Snapshot) verifyAllChecksums(ctx context.Context, report func(error)) error {
 	for _, name := range [][]byte{layout.RootBucket, layout.GenerationName(v.generation)} {
-		err := walk(ctx, v.tx.Bucket(name), nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
+		err := walkBuckets(ctx, v.tx.Bucket(name), nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 			if val == nil {
 				return nil
 			}
@@ -181,9 +181,9 @@ func (v *Snapshot) verifySums(ctx context.Context, report func(error)) error {
 	return nil
 }
 
-// sealedAs returns the key that the checksum of a value covers. path is that of its bucket below the
+// checksumKeyOf returns the key that the checksum of a value covers. path is that of its bucket below the
 // generation.
-func sealedAs(path [][]byte, k []byte) []byte {
+func checksumKeyOf(path [][]byte, k []byte) []byte {
 	if len(path) == 2 { // in the bucket of a chunk or segment
 		return slices.Concat(path[1], k)
 	}
@@ -211,7 +211,7 @@ func (v *Snapshot) verifyIDs(ctx context.Context) (err error) {
 			if found, ok, err := v.Ordinal(id); err != nil {
 				return err
 			} else if !ok || found != ordinal {
-				return v.corrupt(nil, "id %q of document %d leads to document %d", id, ordinal, found)
+				return v.corruptError(nil, "id %q of document %d leads to document %d", id, ordinal, found)
 			}
 			if _, err := v.Payload(ordinal); err != nil {
 				return err
@@ -241,9 +241,9 @@ func (v *Snapshot) verifyPassage(ordinal uint32, id string, last passageRun) (pa
 	case err != nil:
 		return last, err
 	case !ok || ordinal-first >= n:
-		return last, v.corrupt(nil, "passage %q is none of the passages of %q", id, parent)
+		return last, v.corruptError(nil, "passage %q is none of the passages of %q", id, parent)
 	case run != last && run.first < last.end:
-		return last, v.corrupt(nil, "passages of %q are among those of another document", parent)
+		return last, v.corruptError(nil, "passages of %q are among those of another document", parent)
 	}
 	return run, nil
 }
@@ -271,7 +271,7 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 	faults := []error{
 		v.verifyNumbers(ctx, gen, layout.BucketChunks, func(n uint32) error {
 			if !chunks[n] && !(staging && n >= v.state.NextChunk) {
-				return v.corrupt(nil, "chunk %d belongs to no segment", n)
+				return v.corruptError(nil, "chunk %d belongs to no segment", n)
 			}
 			return nil
 		}),
@@ -282,7 +282,7 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 			}
 			b := gen.Bucket(layout.BucketPostings).Bucket(layout.NumberKey(n))
 			if !ok || b == nil || b.Inspect().KeyN != want {
-				return v.corrupt(nil, "postings of segment %d are not the %d blocks that it has", n, want)
+				return v.corruptError(nil, "postings of segment %d are not the %d blocks that it has", n, want)
 			}
 			return nil
 		}),
@@ -290,14 +290,14 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 			if v.HasPayload(n) {
 				payloads++
 			} else if !(staging && n >= v.state.Docs) {
-				return v.corrupt(nil, "there is payload of document %d, which has none", n)
+				return v.corruptError(nil, "there is payload of document %d, which has none", n)
 			}
 			return nil
 		}),
 		v.verifyFieldRuns(gen),
 		v.verifyNumbers(ctx, gen, layout.BucketFields, func(n uint32) error {
 			if !runs[n] && !(staging && n >= v.state.NextFieldRun) {
-				return v.corrupt(nil, "field run %d is not one of the state", n)
+				return v.corruptError(nil, "field run %d is not one of the state", n)
 			}
 			return nil
 		}),
@@ -306,7 +306,8 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 		return err
 	}
 	if want := uint32(v.payloadDocs.GetCardinality()); payloads != want {
-		faults = append(faults, v.corrupt(nil, "there are %d payloads of the %d documents that have one", payloads, want))
+		faults = append(faults, v.corruptError(nil,
+			"there are %d payloads of the %d documents that have one", payloads, want))
 	}
 	return errors.Join(faults...)
 }
@@ -319,11 +320,11 @@ func (v *Snapshot) verifyNumbers(
 	last := int64(-1)
 	return gen.Bucket(bucket).ForEach(func(k, _ []byte) error {
 		if len(k) != 4 {
-			return v.corrupt(nil, "%s has a key %q", bucket, k)
+			return v.corruptError(nil, "%s has a key %q", bucket, k)
 		}
-		n := layout.NumberOfKey(k)
+		n := layout.NumberFromKey(k)
 		if int64(n) <= last {
-			return v.corrupt(nil, "%s has key %d after %d", bucket, n, last)
+			return v.corruptError(nil, "%s has key %d after %d", bucket, n, last)
 		}
 		last = int64(n)
 		return errors.Join(ctx.Err(), check(n))
@@ -335,7 +336,7 @@ func (v *Snapshot) verifyFieldRuns(gen *bolt.Bucket) error {
 	for _, r := range v.state.FieldRuns {
 		b := gen.Bucket(layout.BucketFields).Bucket(layout.NumberKey(r.ID))
 		if b == nil || b.Inspect().KeyN != r.Values {
-			return v.corrupt(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
+			return v.corruptError(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
 		}
 	}
 	return nil
@@ -366,7 +367,8 @@ func (v *Snapshot) readPostings(segment int) ([]*roaring.Bitmap, error) {
 		}
 		if lists[c] = roaring.New(); len(raw) > 0 {
 			if err := lists[c].UnmarshalBinary(raw); err != nil {
-				return nil, v.corrupt(err, "postings of centroid %d in segment %d", c, v.state.Segments[segment].ID)
+				return nil, v.corruptError(err, "postings of centroid %d in segment %d",
+					c, v.state.Segments[segment].ID)
 			}
 		}
 	}
@@ -400,7 +402,7 @@ func (v *Snapshot) compareCodes(ctx context.Context, segment int, lists []*roari
 				last[code] = ordinal + 1
 				counts[code]++
 				if !lists[code].Contains(ordinal) {
-					return v.corrupt(nil, "document %d has code %d, whose postings in segment %d lack it",
+					return v.corruptError(nil, "document %d has code %d, whose postings in segment %d lack it",
 						ordinal, code, id)
 				}
 			}
@@ -409,7 +411,7 @@ func (v *Snapshot) compareCodes(ctx context.Context, segment int, lists []*roari
 	// The lists have no more pairs.
 	for c, list := range lists {
 		if n := list.GetCardinality(); n != counts[c] {
-			return v.corrupt(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes",
+			return v.corruptError(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes",
 				c, n, id, counts[c])
 		}
 	}

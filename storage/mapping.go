@@ -22,30 +22,30 @@ import (
 // eighth of the address space of a process on x86-64. It uses no memory.
 var mappedBytes int64 = 16 << 40 // a variable, so that tests can reach its end
 
-// mappedLeast is the smallest mapping in bytes that is tried for a small file.
-const mappedLeast = 64 << 20
+// minMappedBytes is the smallest mapping in bytes that is tried for a small file.
+const minMappedBytes = 64 << 20
 
-// reserved is the address space in bytes that the writers of this process have mapped. The first
+// reservedBytes is the address space in bytes that the writers of this process have mapped. The first
 // ones map as much as they want; a service has many, which share the remaining space.
-var reserved atomic.Int64
+var reservedBytes atomic.Int64
 
 // A process has 128 TiB of address space on x86-64. As long as writers have mapped no more than
 // reservedFirst, the next one maps as much as it wants. A later one maps at most 1/reservedShare of
 // the remaining space, up to reservedMost in all: 256 GiB each for about 150 writers, 32 GiB for
 // the next hundreds, and so on.
 const (
-	reservedFirst = 48 << 40
-	reservedMost  = 112 << 40
-	reservedShare = 64
+	reservedFreely  = 48 << 40
+	maxReserved     = 112 << 40
+	reservedDivisor = 64
 )
 
-// fairSize returns the index of the first of the descending sizes that a new writer may map.
-func fairSize(sizes []int64) int {
-	mapped := reserved.Load()
-	if mapped <= reservedFirst {
+// firstAllowedSize returns the index of the first of the descending sizes that a new writer may map.
+func firstAllowedSize(sizes []int64) int {
+	mapped := reservedBytes.Load()
+	if mapped <= reservedFreely {
 		return 0
 	}
-	limit := (reservedMost - mapped) / reservedShare
+	limit := (maxReserved - mapped) / reservedDivisor
 	for i, n := range sizes {
 		if n <= limit {
 			return i
@@ -54,32 +54,32 @@ func fairSize(sizes []int64) int {
 	return len(sizes) - 1
 }
 
-// growBytes is the number of bytes by which the file grows beyond its current need.
-const growBytes = 32 << 10
+// growStepBytes is the number of bytes by which the file grows beyond its current need.
+const growStepBytes = 32 << 10
 
-// writable returns an error on systems that cannot write an index: those of 32 bits have too little
+// checkCanWrite returns an error on systems that cannot write an index: those of 32 bits have too little
 // address space, and on Windows bbolt's mapping lock is needed.
-func writable() error {
-	if bits.UintSize < 64 || files.AsOnWindows && mappingLock(new(bolt.DB)) == nil {
+func checkCanWrite() error {
+	if bits.UintSize < 64 || files.AsOnWindows && boltMappingLock(new(bolt.DB)) == nil {
 		return fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 	}
 	return nil
 }
 
-// errSmaller means that there is too little address space, and a smaller mapping can be tried.
-var errSmaller = errors.New("no address space")
+// errMapTooLarge means that there is too little address space, and a smaller mapping can be tried.
+var errMapTooLarge = errors.New("no address space")
 
-// mapFile lets bbolt open and map a locked file. A writer maps all the space into which the file may
+// openMapped lets bbolt open and map a locked file. A writer maps all the space into which the file may
 // grow: to remap it, bbolt would wait for readers, and the writer itself may be one of them.
 //
 // expected is the size in bytes to which the file will grow, 0 if unknown. smaller is the number of
 // attempts that failed with errSmaller before: it selects a smaller mapping. After an error the file
 // is closed.
-func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle, err error) {
+func openMapped(file *os.File, write bool, expected int64, smaller int) (h *handle, err error) {
 	path := file.Name()
 	defer func() {
 		if err != nil {
-			closeLeft(file)
+			closeUnlessClosed(file)
 		}
 	}()
 	// Select the size of the mapping.
@@ -92,7 +92,7 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	h = &handle{file: file, opened: info, refs: 1}
 	if write && !files.AsOnWindows {
 		sizes := mapSizes(max(info.Size(), expected))
-		i := min(fairSize(sizes)+smaller, len(sizes)-1)
+		i := min(firstAllowedSize(sizes)+smaller, len(sizes)-1)
 		isSmallest = i == len(sizes)-1
 		h.reserved = sizes[i]
 		bo.InitialMmapSize, bo.MaxSize = int(h.reserved), int(h.reserved)
@@ -102,7 +102,7 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	db, err := bolt.Open(path, 0, bo)
 	switch {
 	case errors.Is(err, syscall.ENOMEM) && !isSmallest:
-		return nil, errSmaller
+		return nil, errMapTooLarge
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
 	case err != nil:
@@ -110,24 +110,24 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	}
 	// Select how the file grows.
 	if write && files.AsOnWindows {
-		h.mapping = mappingLock(db)
+		h.remapLock = boltMappingLock(db)
 		db.AllocSize = 1 << 30 // the step of bbolt's mappings, which are as long as the file on Windows
 	} else {
-		db.AllocSize = growBytes
+		db.AllocSize = growStepBytes
 	}
 	h.db, h.pageSize = db, db.Info().PageSize
-	reserved.Add(h.reserved)
+	reservedBytes.Add(h.reserved)
 	openHandles.Store(h, write)
 	return h, nil
 }
 
 // close closes the file. The caller has released the last reference.
 func (h *handle) close() error {
-	reserved.Add(-h.reserved)
+	reservedBytes.Add(-h.reserved)
 	openHandles.Delete(h)
 	err := errors.Join(h.readMapping.release(), h.db.Close()) // no snapshot uses the second mapping now
-	if h.gone != "" {
-		_ = os.Remove(h.gone) // otherwise sweepReplaced removes it
+	if h.removeAtClose != "" {
+		_ = os.Remove(h.removeAtClose) // otherwise sweepReplaced removes it
 	}
 	return err
 }
@@ -144,18 +144,18 @@ func lockedError(file *os.File, write bool) (err error) {
 	err = ErrLocked
 	openHandles.Range(func(h, writes any) bool {
 		if (write || writes.(bool)) && os.SameFile(info, h.(*handle).opened) {
-			err = ownLock{}
+			err = lockedHereError{}
 		}
 		return err == ErrLocked
 	})
 	return err
 }
 
-// ownLock is the [ErrLocked] of a file that this process has open.
-type ownLock struct{}
+// lockedHereError is the [ErrLocked] of a file that this process has open.
+type lockedHereError struct{}
 
-func (ownLock) Error() string { return "index is locked: it is open in this program already" }
-func (ownLock) Unwrap() error { return ErrLocked }
+func (lockedHereError) Error() string { return "index is locked: it is open in this program already" }
+func (lockedHereError) Unwrap() error { return ErrLocked }
 
 // optionsFor returns the options with which bbolt opens a file that is already open and locked.
 func optionsFor(file *os.File, write bool) *bolt.Options {
@@ -167,8 +167,8 @@ func optionsFor(file *os.File, write bool) *bolt.Options {
 	}
 }
 
-// closeLeft closes a file unless bbolt has closed it. After a panic bbolt has not.
-func closeLeft(file *os.File) {
+// closeUnlessClosed closes a file unless bbolt has closed it. After a panic bbolt has not.
+func closeUnlessClosed(file *os.File) {
 	if _, err := file.Stat(); err == nil {
 		files.Unlock(file)
 		_ = file.Close()
@@ -178,16 +178,16 @@ func closeLeft(file *os.File) {
 // mapSizes returns the sizes of mappings to try for a file, largest first. bbolt does not round them.
 func mapSizes(fileBytes int64) []int64 {
 	var sizes []int64
-	smallest := min(mappedBytes, mappedLeast)
+	smallest := min(mappedBytes, minMappedBytes)
 	for n := max(mappedBytes, 4*fileBytes); n > smallest && n >= 2*fileBytes; n /= 8 {
-		sizes = append(sizes, mapStep(n))
+		sizes = append(sizes, roundMapSize(n))
 	}
-	return append(sizes, mapStep(max(fileBytes+1, smallest)))
+	return append(sizes, roundMapSize(max(fileBytes+1, smallest)))
 }
 
-// mapStep returns the size that bbolt maps for n bytes: a power of two from 32 KiB on, and a multiple
+// roundMapSize returns the size that bbolt maps for n bytes: a power of two from 32 KiB on, and a multiple
 // of 1 GiB above that.
-func mapStep(n int64) int64 {
+func roundMapSize(n int64) int64 {
 	const smallest, step = 32 << 10, 1 << 30
 	if n > step {
 		return (n + step - 1) / step * step

@@ -9,7 +9,7 @@ package storage
 type MergePolicy struct {
 	// Largest is the maximum size of a segment that is merged.
 	Largest uint64
-	// Full is the size from which on a new segment absorbs nothing more; 0 means no limit.
+	// Full is the size from which on a new segment absorbs nothing more. 0 means no limit.
 	Full uint64
 }
 

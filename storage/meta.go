@@ -67,9 +67,9 @@ func (h *handle) metaPages() (b metaBytes, err error) {
 // leaf. bbolt writes them at once.
 const firstPages = 4
 
-// isFirst reports whether a file holds only part of bbolt's first write, or all of it, as after a
+// isFirstWrite reports whether a file holds only part of bbolt's first write, or all of it, as after a
 // crash: no more than firstPages, and each meta page either one of a new file or zeros.
-func isFirst(r io.ReaderAt, size int64) bool {
+func isFirstWrite(r io.ReaderAt, size int64) bool {
 	if size == 0 || size > firstPages*boltfile.MaxPageSize {
 		return false
 	}
@@ -94,8 +94,8 @@ func isFirst(r io.ReaderAt, size int64) bool {
 	return metas > 0
 }
 
-// isFirstAt is isFirst for the file at a path.
-func isFirstAt(path string, size int64) (bool, error) {
+// isFirstWriteAt is isFirst for the file at a path.
+func isFirstWriteAt(path string, size int64) (bool, error) {
 	if size > firstPages*boltfile.MaxPageSize {
 		return false, nil
 	}
@@ -104,7 +104,7 @@ func isFirstAt(path string, size int64) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	return isFirst(file, size), nil
+	return isFirstWrite(file, size), nil
 }
 
 // Pages describes the file as bbolt sees it.
@@ -145,7 +145,7 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 	if p.Free == 0 && p.Pending == 0 { // bbolt counts free pages only when it writes
 		m, err := readTxMeta(v.tx)
 		if err != nil {
-			return Pages{}, v.corrupt(err, "meta page")
+			return Pages{}, v.corruptError(err, "meta page")
 		}
 		var file io.ReaderAt = v.handle.file
 		if v.Partial() {
@@ -153,7 +153,7 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 		}
 		free, err := m.ReadFreeList(file)
 		if err != nil {
-			return Pages{}, v.corrupt(err, "list of free pages")
+			return Pages{}, v.corruptError(err, "list of free pages")
 		}
 		for _, word := range free {
 			p.Free += bits.OnesCount64(word)

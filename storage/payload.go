@@ -73,30 +73,30 @@ func readBitmap(key, sealed []byte) (*roaring.Bitmap, error) {
 
 // loadTombstones reads the set of deleted documents, or shares that of older.
 func (v *Snapshot) loadTombstones(sealed []byte, older *Snapshot) (err error) {
-	v.tombSealed = sealed
-	if older != nil && bytes.Equal(sealed, older.tombSealed) {
+	v.sealedTombstones = sealed
+	if older != nil && bytes.Equal(sealed, older.sealedTombstones) {
 		v.tombstones = older.tombstones
 	} else if v.tombstones, err = readBitmap(layout.KeyTombstones, sealed); err != nil {
-		return v.corrupt(err, "tombstones")
+		return v.corruptError(err, "tombstones")
 	}
 	if n := v.tombstones.GetCardinality(); n != uint64(v.state.Docs-v.state.Live) {
-		return v.corrupt(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
+		return v.corruptError(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
 	}
 	return nil
 }
 
 // loadPayloadDocs reads the set of documents with a payload, or shares that of older.
 func (v *Snapshot) loadPayloadDocs(sealed []byte, older *Snapshot) (err error) {
-	v.payloadSealed = sealed
-	if older != nil && bytes.Equal(sealed, older.payloadSealed) {
+	v.sealedPayloadDocs = sealed
+	if older != nil && bytes.Equal(sealed, older.sealedPayloadDocs) {
 		v.payloadDocs = older.payloadDocs
 	} else if v.payloadDocs, err = readBitmap(layout.KeyPayloadDocs, sealed); err != nil {
-		return v.corrupt(err, "bitmap of the documents with payload")
+		return v.corruptError(err, "bitmap of the documents with payload")
 	}
 	n := v.payloadDocs.GetCardinality()
 	if n != uint64(v.state.PayloadDocs) || n > 0 && v.payloadDocs.Maximum() >= v.state.Docs ||
 		v.payloadDocs.Intersects(v.tombstones) {
-		return v.corrupt(nil, "the bitmap of the documents with payload has %d, which are not %d live ones",
+		return v.corruptError(nil, "the bitmap of the documents with payload has %d, which are not %d live ones",
 			n, v.state.PayloadDocs)
 	}
 	return nil
@@ -104,16 +104,16 @@ func (v *Snapshot) loadPayloadDocs(sealed []byte, older *Snapshot) (err error) {
 
 // loadPassages reads the set of passages, or shares that of older.
 func (v *Snapshot) loadPassages(sealed []byte, older *Snapshot) (err error) {
-	v.passagesSealed = sealed
-	if older != nil && bytes.Equal(sealed, older.passagesSealed) {
+	v.sealedPassages = sealed
+	if older != nil && bytes.Equal(sealed, older.sealedPassages) {
 		v.passages = older.passages
 	} else if v.passages, err = readBitmap(layout.KeyPassages, sealed); err != nil {
-		return v.corrupt(err, "bitmap of the passages")
+		return v.corruptError(err, "bitmap of the passages")
 	}
 	n := v.passages.GetCardinality()
 	if n != uint64(v.state.Passages) || n > 0 && v.passages.Maximum() >= v.state.Docs ||
 		v.passages.Intersects(v.tombstones) {
-		return v.corrupt(nil, "the bitmap of the passages has %d, which are not %d live ones", n, v.state.Passages)
+		return v.corruptError(nil, "the bitmap of the passages has %d, which are not %d live ones", n, v.state.Passages)
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (g *Generation) StagedPayloads() *roaring.Bitmap {
 	c := g.payload.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
 		if len(k) == 4 {
-			docs.Add(layout.NumberOfKey(k))
+			docs.Add(layout.NumberFromKey(k))
 		}
 	}
 	return docs
@@ -150,13 +150,13 @@ func (g *Generation) DeleteFieldRun(id uint32) error {
 // FieldRun returns a function that reads the values of a run of the state. The values are mapped
 // memory, which is valid until the snapshot is closed.
 func (v *Snapshot) FieldRun(id uint32) func(key []byte) ([]byte, error) {
-	find := sync.OnceValues(func() (run *lookups, err error) {
+	find := sync.OnceValues(func() (run *lookupBucket, err error) {
 		defer Guard(v.file.path, &err)()
 		fields := v.tx.Bucket(layout.GenerationName(v.generation)).Bucket(layout.BucketFields)
 		if b := fields.Bucket(layout.NumberKey(id)); b != nil {
-			return &lookups{Bucket: b, partial: v.handle.partial}, nil
+			return &lookupBucket{Bucket: b, partial: v.handle.partial}, nil
 		}
-		return nil, v.corrupt(nil, "field run %d is missing", id)
+		return nil, v.corruptError(nil, "field run %d is missing", id)
 	})
 	return func(key []byte) (value []byte, err error) {
 		defer Guard(v.file.path, &err)()
@@ -170,7 +170,8 @@ func (v *Snapshot) FieldRun(id uint32) func(key []byte) ([]byte, error) {
 		}
 		value, ok := layout.Unseal(layout.ChecksumKey(id, key), sealed)
 		if !ok {
-			return nil, v.corrupt(layout.ErrChecksum, "value %s of field run %d", layout.ValueName([][]byte{key}), id)
+			return nil, v.corruptError(layout.ErrChecksum, "value %s of field run %d",
+				layout.ValueName([][]byte{key}), id)
 		}
 		return value, nil
 	}

@@ -60,8 +60,8 @@ func checkPostingBlock(v []byte) error {
 	return nil
 }
 
-// postingOf returns the list of centroid c in its checked block.
-func postingOf(block []byte, c uint32) PostingList {
+// postingList returns the list of centroid c in its checked block.
+func postingList(block []byte, c uint32) PostingList {
 	const head = 4 * (PostingBlock + 1)
 	i := c % PostingBlock
 	lo := binary.LittleEndian.Uint32(block[4*i:])
@@ -77,31 +77,31 @@ type PostingList []byte
 const (
 	roaringCookie       = 12347 // run containers present; their number is in the upper half
 	roaringCookieNoRuns = 12346
-	arrayMax            = 4096 // larger containers are bitmaps
+	maxArrayValues      = 4096 // larger containers are bitmaps
 	bitmapBytes         = 8192
-	offsetThreshold     = 4 // fewer containers than this have no offset table if there are runs
+	minOffsetContainers = 4 // fewer containers than this have no offset table if there are runs
 )
 
 var errRoaring = errors.New("malformed roaring bitmap")
 
-// containers is the parsed header of a roaring bitmap.
-type containers struct {
+// roaringContainers is the parsed header of a roaring bitmap.
+type roaringContainers struct {
 	n       int
-	runs    []byte // a bit per container: whether it is a run container; nil if none is
+	runs    []byte // a bit per container: whether it is a run container. nil if none is
 	headers []byte // key and cardinality−1 of each container, u16 each
 	data    []byte // of the containers that the cursor has not read
 }
 
-// open parses the header of the bitmap.
-func (p PostingList) open() (containers, error) {
+// parseHeader parses the header of the bitmap.
+func (p PostingList) parseHeader() (roaringContainers, error) {
 	le := binary.LittleEndian
 	if len(p) == 0 {
-		return containers{}, nil
+		return roaringContainers{}, nil
 	}
 	if len(p) < 8 {
-		return containers{}, errRoaring
+		return roaringContainers{}, errRoaring
 	}
-	var c containers
+	var c roaringContainers
 	unread := []byte(p[4:])
 	hasOffsets := true
 	// The number of containers, and which of them are runs.
@@ -113,22 +113,22 @@ func (p PostingList) open() (containers, error) {
 		c.n = int(cookie>>16) + 1
 		flagBytes := (c.n + 7) / 8
 		if len(unread) < flagBytes {
-			return containers{}, errRoaring
+			return roaringContainers{}, errRoaring
 		}
 		c.runs, unread = unread[:flagBytes], unread[flagBytes:]
-		hasOffsets = c.n >= offsetThreshold
+		hasOffsets = c.n >= minOffsetContainers
 	default:
-		return containers{}, errRoaring
+		return roaringContainers{}, errRoaring
 	}
 	// Their keys and cardinalities.
 	if c.n > 1<<16 || len(unread) < 4*c.n {
-		return containers{}, errRoaring
+		return roaringContainers{}, errRoaring
 	}
 	c.headers, unread = unread[:4*c.n], unread[4*c.n:]
 	// The offset table, which a reader in order does not need.
 	if hasOffsets {
 		if len(unread) < 4*c.n {
-			return containers{}, errRoaring
+			return roaringContainers{}, errRoaring
 		}
 		unread = unread[4*c.n:]
 	}
@@ -138,23 +138,23 @@ func (p PostingList) open() (containers, error) {
 
 // PostingCursor reads a list in blocks of documents with the same upper 16 bits.
 type PostingCursor struct {
-	containers
-	at   int    // index of the next container
-	next uint32 // the smallest block that may follow
+	roaringContainers
+	index    int    // index of the next container
+	minBlock uint32 // the smallest block that may follow
 }
 
 // Cursor returns a cursor at the first block.
 func (p PostingList) Cursor() (PostingCursor, error) {
-	c, err := p.open()
-	return PostingCursor{containers: c}, err
+	c, err := p.parseHeader()
+	return PostingCursor{roaringContainers: c}, err
 }
 
 // Done reports whether all blocks were read.
-func (c *PostingCursor) Done() bool { return c.at >= c.n }
+func (c *PostingCursor) Done() bool { return c.index >= c.n }
 
 // Block returns the upper 16 bits of the documents that Next will return. Do not call it when Done.
 func (c *PostingCursor) Block() uint32 {
-	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.at:]))
+	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.index:]))
 }
 
 // Next returns the lower 16 bits of the documents of the next block in ascending order,
@@ -163,13 +163,13 @@ func (c *PostingCursor) Block() uint32 {
 func (c *PostingCursor) Next(buf *[]byte, docs uint32) ([]byte, error) {
 	le := binary.LittleEndian
 	block := c.Block()
-	card := int(le.Uint16(c.headers[4*c.at+2:])) + 1
-	isRun := c.runs != nil && c.runs[c.at/8]>>(c.at%8)&1 == 1
+	card := int(le.Uint16(c.headers[4*c.index+2:])) + 1
+	isRun := c.runs != nil && c.runs[c.index/8]>>(c.index%8)&1 == 1
 	data := c.data
-	if block < c.next {
+	if block < c.minBlock {
 		return nil, errRoaring
 	}
-	c.at, c.next = c.at+1, block+1
+	c.index, c.minBlock = c.index+1, block+1
 	var list []byte
 	switch {
 	case isRun: // the number of runs, then the first value and the length−1 of each
@@ -194,7 +194,7 @@ func (c *PostingCursor) Next(buf *[]byte, docs uint32) ([]byte, error) {
 			}
 		}
 		*buf, data = list, data[4*n:]
-	case card <= arrayMax: // an array of values
+	case card <= maxArrayValues: // an array of values
 		if len(data) < 2*card {
 			return nil, errRoaring
 		}

@@ -15,7 +15,7 @@ import (
 
 // Versions returns the versions of the file; see [FormatVersion] and [FeatureVersion].
 func (v *Snapshot) Versions() (format, feature int) {
-	return int(v.versions.format), int(v.versions.feature)
+	return int(v.fileVersions.format), int(v.fileVersions.feature)
 }
 
 // Header returns the header of the generation. Do not change its slices.
@@ -92,14 +92,14 @@ func (v *Snapshot) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 		return 0, false, nil
 	}
 	defer Guard(v.file.path, &err)()
-	if ordinal, ok, err = v.lookup(id); ok || err != nil {
+	if ordinal, ok, err = v.lookUpID(id); ok || err != nil {
 		return ordinal, ok, err
 	}
 	return 0, false, v.checkIDs()
 }
 
-// lookup is Ordinal without the check of all ids.
-func (v *Snapshot) lookup(id string) (ordinal uint32, ok bool, err error) {
+// lookUpID is Ordinal without the check of all ids.
+func (v *Snapshot) lookUpID(id string) (ordinal uint32, ok bool, err error) {
 	sealed, err := v.ids.get([]byte(id))
 	if sealed == nil {
 		return 0, false, err
@@ -108,8 +108,8 @@ func (v *Snapshot) lookup(id string) (ordinal uint32, ok bool, err error) {
 	if err != nil || passages > 0 || !v.Live(ordinal) {
 		return 0, false, err
 	}
-	if !v.hasID(ordinal, id) {
-		return 0, false, v.corrupt(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
+	if !v.tableHasID(ordinal, id) {
+		return 0, false, v.corruptError(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
 	}
 	return ordinal, true, nil
 }
@@ -131,11 +131,11 @@ func (v *Snapshot) Run(id string) (first, n uint32, ok bool, err error) {
 	if first, n, err = v.unsealID([]byte(id), sealed); err != nil || n == 0 || first >= v.state.Docs {
 		return 0, 0, false, err
 	}
-	return first, n, true, v.checkRun(id, first, n)
+	return first, n, true, v.checkPassageRun(id, first, n)
 }
 
-// checkRun checks that a document stored as passages has at least one in its range of ordinals.
-func (v *Snapshot) checkRun(id string, first, n uint32) error {
+// checkPassageRun checks that a document stored as passages has at least one in its range of ordinals.
+func (v *Snapshot) checkPassageRun(id string, first, n uint32) error {
 	it := v.passages.Iterator()
 	it.AdvanceIfNeeded(first)
 	if it.HasNext() {
@@ -143,22 +143,22 @@ func (v *Snapshot) checkRun(id string, first, n uint32) error {
 			return nil
 		}
 	}
-	return v.corrupt(nil, "document %q has no passage among the %d from %d on", id, n, first)
+	return v.corruptError(nil, "document %q has no passage among the %d from %d on", id, n, first)
 }
 
 // unsealID verifies and decodes a value of the tree of ids. If n is 0, ordinal is that of the id.
 // Otherwise the passages of the document with this id are among the n ordinals from ordinal on.
 func (v *Snapshot) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
 	b, ok := layout.Unseal(id, sealed)
-	if !ok || !layout.ValidID(b) {
-		return 0, 0, v.corrupt(layout.ErrChecksum, "id %q", id)
+	if !ok || !layout.IsValidID(b) {
+		return 0, 0, v.corruptError(layout.ErrChecksum, "id %q", id)
 	}
-	ordinal, n = layout.SplitID(b)
+	ordinal, n = layout.DecodeID(b)
 	return ordinal, n, nil
 }
 
-// hasID reports whether the document table has this id for an ordinal.
-func (v *Snapshot) hasID(ordinal uint32, id string) bool {
+// tableHasID reports whether the document table has this id for an ordinal.
+func (v *Snapshot) tableHasID(ordinal uint32, id string) bool {
 	chunk, doc, ok := v.Locate(ordinal)
 	return ok && v.chunks[chunk].Table.HasID(doc, id)
 }
@@ -184,7 +184,7 @@ func (v *Snapshot) Payload(ordinal uint32) (p []byte, err error) {
 	}
 	b, ok := layout.Unseal(k, sealed)
 	if !ok {
-		return nil, v.corrupt(layout.ErrChecksum, "payload of document %d", ordinal)
+		return nil, v.corruptError(layout.ErrChecksum, "payload of document %d", ordinal)
 	}
 	return bytes.Clone(b), nil
 }
@@ -200,17 +200,17 @@ func (v *Snapshot) Postings(segment int, centroid uint32) (PostingList, error) {
 	if sealed == nil {
 		return nil, nil
 	}
-	if !hasBit(p.checked.first, n) {
+	if !hasBit(p.checked.codesOrBlocks, n) {
 		block, ok := layout.Unseal(layout.ChecksumKey(p.segment, layout.NumberKey(n)), sealed)
 		if !ok {
-			return nil, v.corrupt(layout.ErrChecksum, "postings %d of segment %d", n, p.segment)
+			return nil, v.corruptError(layout.ErrChecksum, "postings %d of segment %d", n, p.segment)
 		}
 		if err := checkPostingBlock(block); err != nil {
-			return nil, v.corrupt(err, "postings %d of segment %d", n, p.segment)
+			return nil, v.corruptError(err, "postings %d of segment %d", n, p.segment)
 		}
-		setBit(p.checked.first, n)
+		setBit(p.checked.codesOrBlocks, n)
 	}
-	return postingOf(sealed, centroid), nil
+	return postingList(sealed, centroid), nil
 }
 
 // bbolt documents a transaction as being for one goroutine. But reads change nothing in a read
@@ -218,20 +218,20 @@ func (v *Snapshot) Postings(segment int, centroid uint32) (PostingList, error) {
 // its own state. So any number of goroutines can read a snapshot at once, and none waits for the disk
 // on behalf of another. (The tests run this under the race detector, in case a later bbolt differs.)
 
-// lookups is a bucket of a read transaction in which many goroutines look up keys at once. Cursors
+// lookupBucket is a bucket of a read transaction in which many goroutines look up keys at once. Cursors
 // are pooled: creating one increments a counter of the transaction, for which the processors of all
 // readers would contend.
-type lookups struct {
+type lookupBucket struct {
 	*bolt.Bucket
 	cursors sync.Pool
-	partial *partial
+	partial *partialFile
 }
 
 // get is [bolt.Bucket.Get] for many goroutines. While the file is being fetched, it first fetches the
 // leaf of the key.
-func (l *lookups) get(key []byte) ([]byte, error) {
-	if !l.partial.isWhole() {
-		if err := l.partial.fetchLeaf(l.partial.closed, l.Bucket, key); err != nil {
+func (l *lookupBucket) get(key []byte) ([]byte, error) {
+	if !l.partial.isComplete() {
+		if err := l.partial.fetchLeaf(l.partial.closedCtx, l.Bucket, key); err != nil {
 			return nil, err
 		}
 		return l.Get(key), nil // Seek could go on to the next leaf, which may not have been fetched

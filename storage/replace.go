@@ -28,12 +28,12 @@ import (
 // file back (putBack).
 const (
 	replacedSuffix = ".replaced.tmp"
-	goneSuffix     = ".gone.tmp" // after a dash and a random number
+	removalSuffix  = ".gone.tmp" // after a dash and a random number
 )
 
-// putInPlace renames a new file to the path of the index, which may be open. gone is the path of the
-// old file if that must be removed after it is closed; "" means that it was removed.
-func putInPlace(tmp, path string) (gone string, err error) {
+// renameOver renames a new file to the path of the index, which may be open. gone is the path of the
+// old file if that must be removed after it is closed. "" means that it was removed.
+func renameOver(tmp, path string) (gone string, err error) {
 	if _, err := os.Lstat(path); !files.AsOnWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
 	}
@@ -50,7 +50,7 @@ func putInPlace(tmp, path string) (gone string, err error) {
 	if err := files.Rename(tmp, path); err != nil {
 		return "", errors.Join(err, files.Rename(replaced, path))
 	}
-	gone = goneName(path)
+	gone = removalPath(path)
 	if files.Rename(replaced, gone) != nil {
 		gone = replaced
 	}
@@ -60,9 +60,9 @@ func putInPlace(tmp, path string) (gone string, err error) {
 	return gone, nil
 }
 
-// putBack renames an index back that lost its name in an interrupted replacement. done is false if
+// undoInterruptedReplace renames an index back that lost its name in an interrupted replacement. done is false if
 // there was no such replacement, and true if this or another process has changed the names.
-func putBack(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
+func undoInterruptedReplace(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
 	replaced := siblingPath(path, replacedSuffix)
 	f, err := files.OpenFile(replaced, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func putBack(ctx context.Context, path string, deadline time.Time) (done bool, e
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
-	if err := giveName(replaced, path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := renameNew(replaced, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, fmt.Errorf("%s: its replacement was interrupted, and it cannot be renamed back: %w", path, err)
 	}
 	return true, nil
@@ -98,33 +98,33 @@ func (f *File) Remove() error {
 	if !files.AsOnWindows {
 		return os.Remove(f.path)
 	}
-	gone := goneName(f.path)
+	gone := removalPath(f.path)
 	if err := files.Rename(f.path, gone); err != nil {
 		return err
 	}
 	if os.Remove(gone) != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.handle.gone = gone
+		f.handle.removeAtClose = gone
 	}
 	return nil
 }
 
-// goneName returns a random path for a replaced file that will be removed.
-func goneName(path string) string {
-	return siblingPath(path, fmt.Sprintf("-%08x%s", rand.Uint32(), goneSuffix))
+// removalPath returns a random path for a replaced file that will be removed.
+func removalPath(path string) string {
+	return siblingPath(path, fmt.Sprintf("-%08x%s", rand.Uint32(), removalSuffix))
 }
 
-// sweepReplaced removes the leftovers of replacements. The file at the path of the index is open and
+// removeReplaced removes the leftovers of replacements. The file at the path of the index is open and
 // locked, so that no replacement is in progress.
-func (f *File) sweepReplaced() {
+func (f *File) removeReplaced() {
 	if !files.AsOnWindows {
 		return
 	}
 	if os.Remove(siblingPath(f.path, replacedSuffix)) == nil {
 		f.log.Info("removed an index that was replaced", "index", f.path)
 	}
-	for _, path := range randomlyNamed(f.path, goneSuffix) {
+	for _, path := range randomlyNamed(f.path, removalSuffix) {
 		_ = os.Remove(path) // fails if another process has it open
 	}
 }

@@ -11,10 +11,10 @@ import (
 // Rewrite is a new file that is written next to another and will replace it. It is for one
 // goroutine.
 type Rewrite struct {
-	f    *File // the file to replace
-	dst  *File // the new file; nil after Commit or Close
-	tmp  string
-	made fs.FileInfo // of the new file
+	original *File // the file to replace
+	newFile  *File // the new file, or nil after Commit or Close
+	tmpPath  string
+	newInfo  fs.FileInfo // of the new file
 }
 
 // BeginRewrite creates a file that may replace this one later, which is open for writing. Meanwhile
@@ -30,7 +30,7 @@ func (f *File) BeginRewrite() (*Rewrite, error) {
 	}
 	r, err := f.beginRewrite(besideSuffix)
 	if err == nil {
-		r.dst.after = v.generation
+		r.newFile.minGeneration = v.generation
 	}
 	return r, errors.Join(err, v.Close())
 }
@@ -45,16 +45,16 @@ func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rewrite{f: f, tmp: siblingPath(f.path, suffix)}
-	if err := os.Remove(r.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	r := &Rewrite{original: f, tmpPath: siblingPath(f.path, suffix)}
+	if err := os.Remove(r.tmpPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	dst := &File{path: r.tmp, write: true, noSync: f.noSync, log: f.log}
-	if dst.handle, err = f.newFile(r.tmp, info); err != nil {
+	dst := &File{path: r.tmpPath, write: true, noSync: f.noSync, log: f.log}
+	if dst.handle, err = f.createTemp(r.tmpPath, info); err != nil {
 		return nil, err
 	}
-	r.dst = dst
-	if r.made, err = dst.handle.file.Stat(); err == nil {
+	r.newFile = dst
+	if r.newInfo, err = dst.handle.file.Stat(); err == nil {
 		err = dst.handle.db.Update(writeFormat)
 	}
 	if err != nil {
@@ -64,53 +64,53 @@ func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
 }
 
 // File returns the new file. Commit makes it the file of the index; Close closes it otherwise.
-func (r *Rewrite) File() *File { return r.dst }
+func (r *Rewrite) File() *File { return r.newFile }
 
 // Commit replaces the old file by the new one, atomically. Snapshots of the old one stay valid.
 // After an error Close removes the new file. Only after [ErrOutcomeUnknown] the index may be the
 // new file; see [File.Update].
 func (r *Rewrite) Commit() error {
-	f := r.f
+	f := r.original
 	if err := f.lockWriter(); err != nil {
 		return err
 	}
 	defer f.writer.Unlock()
-	return r.commit(false)
+	return r.replaceOriginal(false)
 }
 
-// commit is Commit for a caller that holds f.writer. keepLineage means that the documents have the
+// replaceOriginal is Commit for a caller that holds f.writer. keepLineage means that the documents have the
 // same ordinals and codec as in the old file.
-func (r *Rewrite) commit(keepLineage bool) error {
-	f, dst := r.f, r.dst
+func (r *Rewrite) replaceOriginal(keepLineage bool) error {
+	f, dst := r.original, r.newFile
 	// Rename the new file to the name of the old one.
 	gone := ""
 	err := dst.handle.db.Sync()
 	if err == nil {
-		gone, err = putInPlace(r.tmp, f.path)
+		gone, err = renameOver(r.tmpPath, f.path)
 	}
 	renamed := err == nil
 	if err == nil {
 		err = syncDir(f.path)
-	} else if current, serr := os.Stat(f.path); serr == nil && os.SameFile(current, r.made) {
+	} else if current, serr := os.Stat(f.path); serr == nil && os.SameFile(current, r.newInfo) {
 		renamed = true // a network file system may rename and report an error
 	}
 	// A rename that may not be durable leaves the outcome unknown.
 	switch {
 	case renamed && err != nil:
-		f.handle.gone = gone
+		f.handle.removeAtClose = gone
 		_ = dst.Close()
-		r.dst = nil
-		return f.breakOff(fmt.Errorf("rewriting: %w", err))
+		r.newFile = nil
+		return f.refuseChanges(fmt.Errorf("rewriting: %w", err))
 	case err != nil:
 		return fmt.Errorf("rewriting %s: %w", f.path, err)
 	}
 	// Switch to the new file. The old one is closed with its last snapshot.
-	r.dst = nil
+	r.newFile = nil
 	f.mu.Lock()
 	stale := f.handle
-	stale.gone = gone
+	stale.removeAtClose = gone
 	if keepLineage {
-		stale.lineage.rewritten(&dst.handle.lineage)
+		stale.lineage.passTo(&dst.handle.lineage)
 	}
 	f.handle = dst.handle // the open, locked file that has the path of the index now
 	f.mu.Unlock()
@@ -120,20 +120,20 @@ func (r *Rewrite) commit(keepLineage bool) error {
 // Failed converts an error of a change to the new file into an error of the index. The index is
 // unchanged, so that the result never wraps [ErrOutcomeUnknown].
 func (r *Rewrite) Failed(err error) error {
-	if r.dst != nil && r.dst.broken != nil && errors.Is(err, ErrOutcomeUnknown) {
-		err = r.dst.cause
+	if r.newFile != nil && r.newFile.broken != nil && errors.Is(err, ErrOutcomeUnknown) {
+		err = r.newFile.cause
 	}
-	return fmt.Errorf("rewriting %s: %w", r.f.path, err)
+	return fmt.Errorf("rewriting %s: %w", r.original.path, err)
 }
 
 // Close removes the new file unless it was committed. It may be called twice.
 func (r *Rewrite) Close() error {
-	if r.dst == nil {
+	if r.newFile == nil {
 		return nil
 	}
-	err := r.dst.Close()
-	r.dst = nil
-	if rerr := os.Remove(r.tmp); !errors.Is(rerr, fs.ErrNotExist) {
+	err := r.newFile.Close()
+	r.newFile = nil
+	if rerr := os.Remove(r.tmpPath); !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
 	return err
@@ -157,18 +157,18 @@ func (f *File) Replace(fill func(dst *File) error) error {
 	if err != nil {
 		return err
 	}
-	r.dst.after = v.generation - 1 // the first generation of the new file has the number of this one
+	r.newFile.minGeneration = v.generation - 1 // the first generation of the new file has the number of this one
 	if err := v.Close(); err != nil {
 		return err
 	}
-	if err := fill(r.dst); err != nil {
+	if err := fill(r.newFile); err != nil {
 		return r.Failed(err)
 	}
-	return r.commit(true)
+	return r.replaceOriginal(true)
 }
 
-// sweepRewrite removes the file of an interrupted rewrite.
-func (f *File) sweepRewrite(suffix string) error {
+// removeOldRewrite removes the file of an interrupted rewrite.
+func (f *File) removeOldRewrite(suffix string) error {
 	leftover := siblingPath(f.path, suffix)
 	switch err := os.Remove(leftover); {
 	case err == nil:

@@ -22,7 +22,7 @@ func (v *Snapshot) loadSegments(ctx context.Context, chunks, postings *bolt.Buck
 		for _, number := range seg.Chunks {
 			b := chunks.Bucket(layout.NumberKey(number))
 			if b == nil {
-				return v.corrupt(nil, "chunk %d is missing", number)
+				return v.corruptError(nil, "chunk %d is missing", number)
 			}
 			if err := ctx.Err(); err != nil {
 				return err
@@ -35,13 +35,13 @@ func (v *Snapshot) loadSegments(ctx context.Context, chunks, postings *bolt.Buck
 			next += uint32(c.Table.Count)
 		}
 		if next != seg.FirstDoc+seg.Docs {
-			return v.corrupt(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
+			return v.corruptError(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
 		}
 		blocks := (v.header.Centroids + PostingBlock - 1) / PostingBlock
 		p := loadPostings(postings.Bucket(layout.NumberKey(seg.ID)), seg.ID, blocks)
-		p.checked = v.handle.checks.of(checkKey{v.generation, true, seg.ID}, len(p.blocks))
+		p.checked = v.handle.passed.bitsFor(passedKey{v.generation, true, seg.ID}, len(p.blocks))
 		if p.found != seg.Blocks {
-			return v.corrupt(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
+			return v.corruptError(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
 		}
 		v.postings = append(v.postings, p)
 	}
@@ -68,20 +68,20 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 
 // loadChunk opens a chunk in its bucket. first is the expected ordinal of its first document.
 func (v *Snapshot) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err error) {
-	if v.handle.partial.isWhole() {
-		askNow(b.Get(layout.KeyDocs))
+	if v.handle.partial.isComplete() {
+		adviseValues(b.Get(layout.KeyDocs))
 	}
 	c.Chunk, err = layout.OpenChunk(c.number, b.Get)
 	if err == nil {
-		err = c.Has(CodeBytes(v.header.Centroids), v.codec.codec.RowBytes())
+		err = c.CheckWidths(CodeBytes(v.header.Centroids), v.codec.codec.RowBytes())
 	}
 	if err != nil {
-		return v.corrupt(err, "chunk %d", c.number)
+		return v.corruptError(err, "chunk %d", c.number)
 	}
 	if c.Table.First != first {
-		return v.corrupt(nil, "chunk %d begins at document %d, not %d", c.number, c.Table.First, first)
+		return v.corruptError(nil, "chunk %d begins at document %d, not %d", c.number, c.Table.First, first)
 	}
-	c.checked = v.handle.checks.of(checkKey{v.generation, false, c.number}, c.Table.Count)
+	c.checked = v.handle.passed.bitsFor(passedKey{v.generation, false, c.number}, c.Table.Count)
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (v *Snapshot) Stamp() (Stamp, error) {
 // PayloadSum identifies the bytes of a payload: CRC32C and length. 0 means no payload.
 type PayloadSum uint64
 
-const sumsAtOnce = 1024 // payloads between checks of the context
+const payloadsPerCheck = 1024 // payloads between checks of the context
 
 // PayloadSums calls visit with the checksums of the payloads of live documents, in the order of their
 // ordinals from the given one on. Documents without payload are skipped. It does not read or verify
@@ -53,36 +53,38 @@ func (v *Snapshot) PayloadSums(
 	c := v.payload.Cursor()
 	k, sealed := c.Seek(layout.NumberKey(from))
 	for n := 0; docs.HasNext(); n++ {
-		if n%sumsAtOnce == 0 && ctx.Err() != nil {
+		if n%payloadsPerCheck == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		ordinal := docs.Next()
-		if len(k) != 4 || layout.NumberOfKey(k) != ordinal || len(sealed) < layout.ChecksumSize {
-			return v.corrupt(nil, "the payload of document %d is missing before key %x", ordinal, k)
+		if len(k) != 4 || layout.NumberFromKey(k) != ordinal || len(sealed) < layout.ChecksumSize {
+			return v.corruptError(nil, "the payload of document %d is missing before key %x", ordinal, k)
 		}
 		last := len(sealed) - layout.ChecksumSize
-		if err := visit(ordinal, payloadSum(binary.LittleEndian.Uint32(sealed[last:]), last)); err != nil {
+		if err := visit(ordinal, packPayloadSum(binary.LittleEndian.Uint32(sealed[last:]), last)); err != nil {
 			return err
 		}
 		k, sealed = c.Next()
 	}
-	if len(k) == 4 && layout.NumberOfKey(k) < v.state.Docs {
-		return v.corrupt(nil, "there is payload of document %d, which has none", layout.NumberOfKey(k))
+	if len(k) == 4 && layout.NumberFromKey(k) < v.state.Docs {
+		return v.corruptError(nil, "there is payload of document %d, which has none", layout.NumberFromKey(k))
 	}
 	return nil
 }
 
 // SumPayload returns the checksum of the payload of a document.
 func SumPayload(ordinal uint32, p []byte) PayloadSum {
-	return payloadSum(layout.Checksum(layout.NumberKey(ordinal), p), len(p))
+	return packPayloadSum(layout.Checksum(layout.NumberKey(ordinal), p), len(p))
 }
 
-// payloadSum packs a checksum and a length. It adds 1, so that the result is not 0.
-func payloadSum(crc uint32, n int) PayloadSum { return PayloadSum(crc)<<32 | PayloadSum(uint32(n)+1) }
+// packPayloadSum packs a checksum and a length. It adds 1, so that the result is not 0.
+func packPayloadSum(crc uint32, n int) PayloadSum {
+	return PayloadSum(crc)<<32 | PayloadSum(uint32(n)+1)
+}
 
-// lineages is the number of lineages of all files in this process, so that no two files share one,
+// lineageCount is the number of lineages of all files in this process, so that no two files share one,
 // whatever the numbers of their generations.
-var lineages atomic.Uint64
+var lineageCount atomic.Uint64
 
 // lineage numbers the generations of an open file. Snapshots of one lineage have the same documents
 // under the same ordinals. A compaction keeps ordinals, and so the lineage, although it creates a new
@@ -97,15 +99,15 @@ func (l *lineage) numberFor(generation uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.number == 0 || l.generation != 0 && l.generation != generation {
-		l.number = lineages.Add(1)
+		l.number = lineageCount.Add(1)
 	}
 	l.generation = generation
 	return l.number
 }
 
-// rewritten passes the lineage of a file to the file that a compaction created. The generation there
+// passTo passes the lineage of a file to the file that a compaction created. The generation there
 // may have another number.
-func (l *lineage) rewritten(to *lineage) {
+func (l *lineage) passTo(to *lineage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	to.mu.Lock()

@@ -14,10 +14,10 @@ import (
 
 // Tx is a change to the file. It takes effect when the function passed to [File.Update] returns nil.
 type Tx struct {
-	path  string
-	after uint64 // see File.after
-	btx   *bolt.Tx
-	root  *bolt.Bucket
+	path          string
+	minGeneration uint64 // see File.after
+	btx           *bolt.Tx
+	root          *bolt.Bucket
 }
 
 // Update runs fn in a write transaction. The file stays unchanged if fn returns an error, if the
@@ -104,7 +104,7 @@ func (tx *Tx) NewGeneration(h Header, codec *kernels.Codec, cutoffs []float32) (
 
 // nextGeneration returns an unused number for a generation.
 func (tx *Tx) nextGeneration() (uint64, error) {
-	next := tx.after + 1
+	next := tx.minGeneration + 1
 	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if g, ok := layout.GenerationNumber(name); ok {
 			next = max(next, g+1)
@@ -150,11 +150,11 @@ func (tx *Tx) MakeCurrent(n uint64) error {
 	if err := tx.root.Put(layout.KeyCurrent, layout.Seal(layout.KeyCurrent, v)); err != nil {
 		return err
 	}
-	return tx.finish(n)
+	return tx.keepGeneration(n)
 }
 
-// finish removes all generations but one, and the records of staging.
-func (tx *Tx) finish(keep uint64) error {
+// keepGeneration removes all generations but one, and the records of staging.
+func (tx *Tx) keepGeneration(keep uint64) error {
 	var old [][]byte
 	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if g, ok := layout.GenerationNumber(name); ok && g != keep {
@@ -177,7 +177,7 @@ func (tx *Tx) finish(keep uint64) error {
 func (tx *Tx) Generation(n uint64) (*Generation, error) {
 	b := tx.btx.Bucket(layout.GenerationName(n))
 	if b == nil {
-		return nil, corrupt(tx.path, nil, "generation %d is missing", n)
+		return nil, corruptError(tx.path, nil, "generation %d is missing", n)
 	}
 	g := &Generation{tx: tx, bucket: b}
 	for _, field := range []struct {
@@ -190,7 +190,7 @@ func (tx *Tx) Generation(n uint64) (*Generation, error) {
 		{layout.BucketPostings, &g.postings},
 	} {
 		if *field.dst = b.Bucket(field.name); *field.dst == nil {
-			return nil, corrupt(tx.path, nil, "bucket %s is missing", field.name)
+			return nil, corruptError(tx.path, nil, "bucket %s is missing", field.name)
 		}
 		(*field.dst).FillPercent = 0.9 // most keys are appended
 	}
@@ -202,7 +202,7 @@ type Generation struct {
 	tx                             *Tx
 	bucket                         *bolt.Bucket
 	chunks, ids, payload, postings *bolt.Bucket
-	before                         *State // cached by committed
+	cachedState                    *State // cached by committedState
 }
 
 // State returns the committed state.
@@ -216,16 +216,16 @@ func readState(gen *bolt.Bucket, path string) (s State, err error) {
 		err = s.Validate()
 	}
 	if err != nil {
-		return s, corrupt(path, err, "state")
+		return s, corruptError(path, err, "state")
 	}
 	return s, nil
 }
 
-// committed returns the state before the transaction, which is empty for a new generation. The
-// numbers of its chunks and segments are never reused: snapshots remember by number what they have
-// read and checked.
-func (g *Generation) committed() (*State, error) {
-	if g.before == nil {
+// committedState returns the state before the transaction, which is empty for a new generation. The
+// numbers of its chunks and segments are never reused: the handle remembers by number which of them
+// have passed their checks.
+func (g *Generation) committedState() (*State, error) {
+	if g.cachedState == nil {
 		s := State{}
 		if g.bucket.Get(layout.KeyState) != nil {
 			var err error
@@ -233,9 +233,9 @@ func (g *Generation) committed() (*State, error) {
 				return nil, err
 			}
 		}
-		g.before = &s
+		g.cachedState = &s
 	}
-	return g.before, nil
+	return g.cachedState, nil
 }
 
 // PutState commits everything below the counters of s, and ends staging. If the sets of documents
@@ -264,7 +264,7 @@ type SealedChunk struct {
 // spare capacity.
 func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) *SealedChunk {
 	c := &SealedChunk{number: number}
-	table := appendDocTable(nil, docs, sumsOf(number, docs, codes, factors, residuals))
+	table := appendDocTable(nil, docs, docChecksums(number, docs, codes, factors, residuals))
 	table = layout.Seal(layout.ChecksumKey(number, layout.KeyDocs), table)
 	for i, a := range []struct{ key, value []byte }{
 		{layout.KeyDocs, table},
@@ -277,12 +277,12 @@ func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) 
 	return c
 }
 
-// sumsOf returns two checksums for each document of a chunk: of its codes, and of its factors and
+// docChecksums returns two checksums for each document of a chunk: of its codes, and of its factors and
 // residuals.
-func sumsOf(number uint32, docs *DocTable, codes, factors, residuals []byte) (sums []uint32) {
+func docChecksums(number uint32, docs *DocTable, codes, factors, residuals []byte) (sums []uint32) {
 	tokens := max(len(factors)/2, 1)
 	codeBytes, residualBytes := len(codes)/tokens, len(residuals)/tokens
-	summer, first := layout.NewDocSummer(number), 0
+	summer, first := layout.NewDocChecksummer(number), 0
 	for doc, n := range docs.Lengths {
 		end := first + int(n)
 		sums = append(sums, summer.Codes(doc, codes[first*codeBytes:end*codeBytes]))
@@ -296,7 +296,7 @@ func sumsOf(number uint32, docs *DocTable, codes, factors, residuals []byte) (su
 // PutChunk stores a chunk under its number, which must be new. Each chunk has its own bucket, so
 // that adding others never rewrites its pages.
 func (g *Generation) PutChunk(c *SealedChunk) error {
-	if s, err := g.committed(); err != nil {
+	if s, err := g.committedState(); err != nil {
 		return err
 	} else if c.number < s.NextChunk {
 		return fmt.Errorf("%w: chunk %d was committed once", ErrInternal, c.number)
@@ -320,7 +320,7 @@ func (g *Generation) DeleteChunk(number uint32) error {
 
 // PutPostings stores a posting block of a segment, encoded by [AppendPostings].
 func (g *Generation) PutPostings(segment, block uint32, data []byte) error {
-	if s, err := g.committed(); err != nil {
+	if s, err := g.committedState(); err != nil {
 		return err
 	} else if segment < s.NextSegment {
 		return fmt.Errorf("%w: segment %d was committed once", ErrInternal, segment)
@@ -373,11 +373,11 @@ func (g *Generation) DeletePayload(ordinal uint32) error {
 // PutNote stores a small JSON document under a name: facts about the file that do not belong to the
 // content of the index, nor to its digest.
 func (tx *Tx) PutNote(name string, v any) error {
-	return tx.putRecord(layout.NoteKey(name), v)
+	return tx.putFrameJSON(layout.NoteKey(name), v)
 }
 
-// putRecord stores a JSON record in the root bucket, the frame of the file.
-func (tx *Tx) putRecord(key []byte, v any) error {
+// putFrameJSON stores a JSON record in the root bucket, the frame of the file.
+func (tx *Tx) putFrameJSON(key []byte, v any) error {
 	b, err := encodeJSON(key, v)
 	if err != nil {
 		return err
@@ -385,8 +385,8 @@ func (tx *Tx) putRecord(key []byte, v any) error {
 	return tx.root.Put(key, b)
 }
 
-// Note reads a document that [Tx.PutNote] stored. ok is false if there is none of that name.
+// Note reads a document that [Tx.PutNote] stored. ok is false if none has that name.
 func (v *Snapshot) Note(name string, dst any) (ok bool, err error) {
 	defer Guard(v.file.path, &err)()
-	return readRecord(v.tx, layout.NoteKey(name), v.file.path, "note "+name, dst)
+	return readFrameJSON(v.tx, layout.NoteKey(name), v.file.path, "note "+name, dst)
 }

@@ -23,7 +23,7 @@ const (
 	uncertain             // both are damaged
 )
 
-// Standing says whether a document is live.
+// Standing is the knowledge whether a document is live.
 type Standing int
 
 // Standings of a document.
@@ -44,7 +44,7 @@ func (w *Reader) findPayloadDocs() {
 		want = int64(w.state.PayloadDocs)
 	}
 	var err error
-	if w.payloadDocs, err = w.bitmap(layout.KeyPayloadDocs, want); err != nil {
+	if w.payloadDocs, err = w.readBitmap(layout.KeyPayloadDocs, want); err != nil {
 		w.noteFault("bitmap of the documents with payload: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func (w *Reader) findPassages() {
 		want = int64(w.state.Passages)
 	}
 	var err error
-	if w.passages, err = w.bitmap(layout.KeyPassages, want); err != nil {
+	if w.passages, err = w.readBitmap(layout.KeyPassages, want); err != nil {
 		w.noteFault("bitmap of the passages: %v", err)
 	}
 }
@@ -69,10 +69,10 @@ func (w *Reader) findPassages() {
 // payloads identify passages.
 func (w *Reader) Passages() *roaring.Bitmap { return w.passages }
 
-// bitmap reads a set of documents, which must have want elements unless want is negative. It returns
+// readBitmap reads a set of documents, which must have want elements unless want is negative. It returns
 // nil after an error.
-func (w *Reader) bitmap(key []byte, want int64) (found *roaring.Bitmap, err error) {
-	_, err = w.record(key, func(b []byte) error {
+func (w *Reader) readBitmap(key []byte, want int64) (found *roaring.Bitmap, err error) {
+	_, err = w.findValue(key, func(b []byte) error {
 		bm := roaring.New()
 		if err := bm.UnmarshalBinary(b); err != nil {
 			return err
@@ -100,9 +100,9 @@ func (w *Reader) UnknownPayloads() int64 {
 		return 0
 	}
 	found := roaring.New()
-	for _, p := range append(w.listPayload(w.finds.payload), w.listPayload(w.findStrays().payload)...) {
+	for _, p := range append(w.sortedPayloads(w.current.payload), w.sortedPayloads(w.findStrays().payload)...) {
 		if w.Standing(p.ordinal) != Dead {
-			if _, err := w.openValue(layout.NumberKey(p.ordinal), p.value); err == nil {
+			if _, err := w.readSealed(layout.NumberKey(p.ordinal), p.value); err == nil {
 				found.Add(p.ordinal)
 			}
 		}
@@ -122,13 +122,13 @@ func (w *Reader) findLiveness() {
 		return
 	}
 	var err error
-	if w.deletedDocs, err = w.bitmap(layout.KeyTombstones, deleted); err == nil {
+	if w.deletedDocs, err = w.readBitmap(layout.KeyTombstones, deleted); err == nil {
 		return
 	}
 	w.noteFault("tombstones: %v", err)
 	w.liveDocs = roaring.New()
-	idsBroken := w.finds.idsBroken
-	w.visitIDs(w.finds.ids, func(_ string, ordinal uint32, err error) {
+	idsBroken := w.current.idsBroken
+	w.visitIDs(w.current.ids, func(_ string, ordinal uint32, err error) {
 		if err != nil {
 			idsBroken = true
 			return
@@ -198,7 +198,7 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	}
 	stored, err := w.openChunk(c.number, c.page)
 	if err == nil {
-		err = stored.Has(storage.CodeBytes(w.header.Centroids), w.codec.RowBytes())
+		err = stored.CheckWidths(storage.CodeBytes(w.header.Centroids), w.codec.RowBytes())
 	}
 	if ctxErr := w.ctx.Err(); ctxErr != nil {
 		return nil, ctxErr
@@ -269,7 +269,7 @@ func (w *Reader) docTable(chunk uint32, page chunkPage) (t layout.EncodedDocTabl
 // and the other arguments are zero; so it is for each value of a page of other content.
 func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32, err error)) {
 	for _, l := range pages {
-		elements, err := w.elements(l)
+		elements, err := w.readElements(l)
 		if err != nil {
 			visit("", 0, err)
 		}
@@ -278,12 +278,12 @@ func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32
 				visit("", 0, layout.ErrChecksum)
 				continue
 			}
-			b, err := w.openValue(e.key, e.value)
-			if err != nil || !layout.ValidID(b) {
+			b, err := w.readSealed(e.key, e.value)
+			if err != nil || !layout.IsValidID(b) {
 				visit("", 0, cmp.Or(err, layout.ErrChecksum))
 				continue
 			}
-			if ordinal, passages := layout.SplitID(b); passages == 0 { // not a document stored as passages
+			if ordinal, passages := layout.DecodeID(b); passages == 0 { // not a document stored as passages
 				visit(string(e.key), ordinal, nil)
 			}
 		}
@@ -302,31 +302,31 @@ func (w *Reader) IDs(docs *roaring.Bitmap) map[uint32]string {
 	if docs.IsEmpty() {
 		return found
 	}
-	w.visitIDs(w.finds.ids, add)
+	w.visitIDs(w.current.ids, add)
 	if uint64(len(found)) < docs.GetCardinality() {
 		w.visitIDs(w.findStrays().ids, add)
 	}
 	return found
 }
 
-// payloadAt is the location of the payload of a document.
-type payloadAt struct {
+// payloadValue is the location of the payload of a document.
+type payloadValue struct {
 	ordinal uint32
 	value   span
 }
 
-// listPayload returns the payloads in leaf pages, sorted by ordinal, without verifying them.
-func (w *Reader) listPayload(pages []leafPage) []payloadAt {
-	list := []payloadAt{}
+// sortedPayloads returns the payloads in leaf pages, sorted by ordinal, without verifying them.
+func (w *Reader) sortedPayloads(pages []leafPage) []payloadValue {
+	list := []payloadValue{}
 	for _, l := range pages {
-		elements, _ := w.elements(l)
+		elements, _ := w.readElements(l)
 		for _, e := range elements {
 			if len(e.key) == 4 && !e.bucket {
-				list = append(list, payloadAt{layout.NumberOfKey(e.key), e.value})
+				list = append(list, payloadValue{layout.NumberFromKey(e.key), e.value})
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b payloadAt) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	slices.SortStableFunc(list, func(a, b payloadValue) int { return cmp.Compare(a.ordinal, b.ordinal) })
 	return list
 }
 
@@ -336,17 +336,17 @@ func (w *Reader) Payload(ordinal uint32) ([]byte, error) {
 	if w.payloadDocs != nil && !w.payloadDocs.Contains(ordinal) {
 		return nil, nil
 	}
-	if w.payload == nil {
-		w.payload = w.listPayload(w.finds.payload)
+	if w.payloads == nil {
+		w.payloads = w.sortedPayloads(w.current.payload)
 	}
-	p, err := w.payloadOf(w.payload, ordinal)
+	p, err := w.findPayload(w.payloads, ordinal)
 	if err == nil {
 		return p, nil
 	}
-	if w.misplaced == nil {
-		w.misplaced = w.listPayload(w.findStrays().payload)
+	if w.strayPayloads == nil {
+		w.strayPayloads = w.sortedPayloads(w.findStrays().payload)
 	}
-	if p, serr := w.payloadOf(w.misplaced, ordinal); serr == nil {
+	if p, serr := w.findPayload(w.strayPayloads, ordinal); serr == nil {
 		return p, nil
 	}
 	if ctxErr := w.ctx.Err(); ctxErr != nil {
@@ -359,12 +359,13 @@ func (w *Reader) Payload(ordinal uint32) ([]byte, error) {
 	return nil, w.corrupt(err, "payload of document %d", ordinal)
 }
 
-// payloadOf returns the first sound payload of a document in a sorted list, or the last error.
-func (w *Reader) payloadOf(list []payloadAt, ordinal uint32) ([]byte, error) {
+// findPayload returns the first sound payload of a document in a sorted list, or the last error.
+func (w *Reader) findPayload(list []payloadValue, ordinal uint32) ([]byte, error) {
 	err := fmt.Errorf("not found")
-	i, _ := slices.BinarySearchFunc(list, ordinal, func(p payloadAt, o uint32) int { return cmp.Compare(p.ordinal, o) })
+	byOrdinal := func(p payloadValue, o uint32) int { return cmp.Compare(p.ordinal, o) }
+	i, _ := slices.BinarySearchFunc(list, ordinal, byOrdinal)
 	for ; i < len(list) && list[i].ordinal == ordinal; i++ {
-		b, valueErr := w.openValue(layout.NumberKey(ordinal), list[i].value)
+		b, valueErr := w.readSealed(layout.NumberKey(ordinal), list[i].value)
 		if valueErr == nil {
 			return b, nil
 		}

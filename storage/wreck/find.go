@@ -24,9 +24,9 @@ type foundChunk struct {
 	noted        bool // its damage is among the faults
 }
 
-// survey walks the tree, and reads everything that a salvage needs before documents: the generation,
+// findContent walks the tree, and reads everything that a salvage needs before documents: the generation,
 // its header, codec and state, the document tables, and the sets of documents.
-func (w *Reader) survey() error {
+func (w *Reader) findContent() error {
 	// Walk the tree. A fault of it is noted; the walk skips damaged pages.
 	err := boltfile.CheckTransaction(w.ctx, w.file, w.transaction.ID)
 	if ctxErr := w.ctx.Err(); ctxErr != nil {
@@ -35,7 +35,7 @@ func (w *Reader) survey() error {
 	if err != nil && !w.transaction.DamagedMeta {
 		w.noteFault("B+tree: %v", err)
 	}
-	w.walkTree(w.root, place{role: inRoot}, 0)
+	w.walkTree(w.root, treePlace{role: inRoot}, 0)
 	// A list of free pages that names a page of the tree cannot be trusted.
 	for i := range w.freePages {
 		if w.freePages[i]&w.reached[i] != 0 {
@@ -45,12 +45,12 @@ func (w *Reader) survey() error {
 		}
 	}
 	// Read the records of the current generation.
-	if err := w.chooseGeneration(); err != nil {
+	if err := w.selectGeneration(); err != nil {
 		return err
 	}
-	_, err = w.record(layout.KeyHeader, func(b []byte) error {
+	_, err = w.findValue(layout.KeyHeader, func(b []byte) error {
 		var h storage.Header
-		if err := decode(b, &h); err != nil {
+		if err := decodeJSON(b, &h); err != nil {
 			return err
 		}
 		w.header = h
@@ -73,12 +73,12 @@ func (w *Reader) survey() error {
 	return nil
 }
 
-// chooseGeneration sets w.finds to the current generation. Without a sound pointer, it selects the
+// selectGeneration sets w.finds to the current generation. Without a sound pointer, it selects the
 // only generation; several are an error.
-func (w *Reader) chooseGeneration() error {
+func (w *Reader) selectGeneration() error {
 	// The format record.
 	if v, ok := w.frameRecord(layout.KeyFormat); ok {
-		b, err := w.openValue(layout.KeyFormat, v)
+		b, err := w.readSealed(layout.KeyFormat, v)
 		if err != nil || len(b) != layout.FormatValueSize || string(b[:len(layout.Magic)]) != string(layout.Magic) {
 			w.noteFault("format record: checksum mismatch")
 		} else if format := binary.LittleEndian.Uint16(b[len(layout.Magic):]); format != storage.FormatVersion {
@@ -89,16 +89,16 @@ func (w *Reader) chooseGeneration() error {
 		return fmt.Errorf("%s: %w: a bbolt file of another program", w.path, storage.ErrNotIndex)
 	}
 	// A sound file without a pointer is an unfinished build.
-	w.finds = newFinds()
+	w.current = newFinds()
 	v, hasPointer := w.frameRecord(layout.KeyCurrent)
 	_, staging := w.frameRecord(layout.KeyStaging)
 	if !hasPointer && len(w.faults) == 0 && (staging || len(w.generations) == 0) {
 		return fmt.Errorf("%s: %w", w.path, storage.ErrUnfinished)
 	}
 	// The generation of the pointer, or else the only one.
-	if b, err := w.openValue(layout.KeyCurrent, v); hasPointer && err == nil && len(b) == 8 {
+	if b, err := w.readSealed(layout.KeyCurrent, v); hasPointer && err == nil && len(b) == 8 {
 		if g := w.generations[binary.LittleEndian.Uint64(b)]; g != nil {
-			w.finds = g
+			w.current = g
 			return nil
 		}
 		w.noteFault("generation %d is missing", binary.LittleEndian.Uint64(b))
@@ -110,7 +110,7 @@ func (w *Reader) chooseGeneration() error {
 		return nil
 	case 1:
 		for _, g := range w.generations {
-			w.finds = g
+			w.current = g
 		}
 		return nil
 	}
@@ -125,7 +125,7 @@ func (w *Reader) frameRecord(key []byte) (v span, ok bool) {
 		return v, true
 	}
 	for k, v := range w.frame {
-		if _, err := w.openValue(key, v); err == nil {
+		if _, err := w.readSealed(key, v); err == nil {
 			w.noteFault("record %q has the key %q", key, k)
 			w.frame[string(key)] = v
 			return v, true
@@ -134,13 +134,13 @@ func (w *Reader) frameRecord(key []byte) (v span, ok bool) {
 	return span{}, false
 }
 
-// record finds the value of a key of the generation: in the tree, under a damaged key, or among the
+// findValue finds the value of a key of the generation: in the tree, under a damaged key, or among the
 // strays. It must be sound, pass check, and be unique.
-func (w *Reader) record(key []byte, check func([]byte) error) ([]byte, error) {
+func (w *Reader) findValue(key []byte, check func([]byte) error) ([]byte, error) {
 	// openSound returns the last sound candidate, the number of these, and the last error.
 	openSound := func(candidates []span) (b []byte, n int, err error) {
 		for _, v := range candidates {
-			value, valueErr := w.openValue(key, v)
+			value, valueErr := w.readSealed(key, v)
 			if valueErr == nil {
 				valueErr = check(value)
 			}
@@ -153,14 +153,14 @@ func (w *Reader) record(key []byte, check func([]byte) error) ([]byte, error) {
 		}
 		return b, n, err
 	}
-	b, n, err := openSound(w.finds.values[string(key)])
+	b, n, err := openSound(w.current.values[string(key)])
 	if n == 1 {
 		return b, nil
 	}
 	if err != nil {
 		w.noteFault("%s: %v", key, err)
 	}
-	if b, n, _ = openSound(w.finds.renamed()); n == 1 {
+	if b, n, _ = openSound(w.current.unknownKeys()); n == 1 {
 		w.noteFault("%s: its key is damaged", key)
 		return b, nil
 	}
@@ -176,8 +176,8 @@ func (w *Reader) record(key []byte, check func([]byte) error) ([]byte, error) {
 	return nil, fmt.Errorf("%s: not found", key)
 }
 
-// decode parses and validates a JSON record.
-func decode(b []byte, v interface{ Validate() error }) error {
+// decodeJSON parses and validates a JSON record.
+func decodeJSON(b []byte, v interface{ Validate() error }) error {
 	if err := json.Unmarshal(b, v); err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func decode(b []byte, v interface{ Validate() error }) error {
 
 // findStrays reads the leaf pages that are in use but that the tree does not reach, and those that it
 // reached in place of other pages. It does so once.
-func (w *Reader) findStrays() *finds {
+func (w *Reader) findStrays() *foundValues {
 	if w.strays != nil {
 		return w.strays
 	}
@@ -220,8 +220,8 @@ func (w *Reader) findStrays() *finds {
 // sortStray adds a page and its values to the strays under everything that they may be. Checksums
 // decide later.
 func (w *Reader) sortStray(l leafPage) {
-	elements, _ := w.elements(l)
-	if c, ok := asChunk(elements); ok {
+	elements, _ := w.readElements(l)
+	if c, ok := chunkFromElements(elements); ok {
 		w.strays.chunks = append(w.strays.chunks, c)
 	}
 	for _, e := range elements {
@@ -231,12 +231,12 @@ func (w *Reader) sortStray(l leafPage) {
 		}
 		const minSize = boltfile.BucketHeaderSize + boltfile.PageHeaderSize
 		var b [boltfile.BucketHeaderSize]byte
-		if _, err := w.readAt(b[:], e.value.at); err != nil || e.value.size < minSize {
+		if _, err := w.readAt(b[:], e.value.offset); err != nil || e.value.size < minSize {
 			continue
 		}
 		if binary.NativeEndian.Uint64(b[:]) == 0 { // it lies within the value; other buckets have pages
-			end := min(e.value.at+e.value.size, w.size)
-			w.sortStray(leafPage{e.value.at + boltfile.BucketHeaderSize, end, l.id})
+			end := min(e.value.offset+e.value.size, w.size)
+			w.sortStray(leafPage{e.value.offset + boltfile.BucketHeaderSize, end, l.id})
 		}
 	}
 	w.strays.ids = append(w.strays.ids, l)
@@ -250,7 +250,7 @@ func (w *Reader) findCodec() (err error) {
 	}
 	ct := &w.codec.Centroids
 	size := ct.K * ct.Dim * ct.Type.Size()
-	ct.Data, err = w.record(layout.KeyCentroids, func(b []byte) error {
+	ct.Data, err = w.findValue(layout.KeyCentroids, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, not %d", len(b), size)
 		}
@@ -261,7 +261,7 @@ func (w *Reader) findCodec() (err error) {
 	}
 	arrays, missing := 1, []string(nil)
 	for _, a := range layout.CodecArrays(&w.codec, &w.cutoffs) {
-		raw, err := w.array(a, arrays < w.header.Arrays)
+		raw, err := w.findCodecArray(a, arrays < w.header.Arrays)
 		if err != nil {
 			missing = append(missing, err.Error())
 			continue
@@ -275,13 +275,13 @@ func (w *Reader) findCodec() (err error) {
 	return w.codec.Validate()
 }
 
-// array reads an optional array of the codec. If the tree has none, it is searched among the strays
+// findCodecArray reads an optional array of the codec. If the tree has none, it is searched among the strays
 // only if the header says that one is missing.
-func (w *Reader) array(a layout.CodecArray, isMissing bool) ([]byte, error) {
-	if _, inTree := w.finds.values[string(a.Key)]; !inTree && !isMissing {
+func (w *Reader) findCodecArray(a layout.CodecArray, isMissing bool) ([]byte, error) {
+	if _, inTree := w.current.values[string(a.Key)]; !inTree && !isMissing {
 		return nil, fmt.Errorf("%s: not found", a.Key)
 	}
-	return w.record(a.Key, func(b []byte) error {
+	return w.findValue(a.Key, func(b []byte) error {
 		if len(b) != 4*a.Len {
 			return fmt.Errorf("%d bytes, not %d", len(b), 4*a.Len)
 		}
@@ -292,9 +292,9 @@ func (w *Reader) array(a layout.CodecArray, isMissing bool) ([]byte, error) {
 // findState reads the counters. If they are damaged, w.state is nil, and all chunks count; that is an
 // error if a writer may have staged some of them without committing.
 func (w *Reader) findState() error {
-	_, err := w.record(layout.KeyState, func(b []byte) error {
+	_, err := w.findValue(layout.KeyState, func(b []byte) error {
 		var s storage.State
-		if err := decode(b, &s); err != nil {
+		if err := decodeJSON(b, &s); err != nil {
 			return err
 		}
 		w.state = &s
@@ -328,7 +328,7 @@ func (w *Reader) findChunks() {
 	// Chunks that the tree leads to.
 	found := map[uint32]bool{}
 	var broken []chunkPage
-	for _, p := range w.finds.chunks {
+	for _, p := range w.current.chunks {
 		c, err := w.readTable(p)
 		if err != nil {
 			broken = append(broken, p)
@@ -368,7 +368,7 @@ func (w *Reader) addStrayChunks(pages []chunkPage, wanted func(uint32) bool) {
 		if !ok || !wanted(number) {
 			continue
 		}
-		if p.named {
+		if p.hasNumber {
 			w.noteFault("chunk %d has the number %d", number, p.number)
 		}
 		p.number = number
@@ -402,7 +402,7 @@ func (w *Reader) provenNumber(p chunkPage) (uint32, bool) {
 		return 0, false
 	}
 	n := len(b) - layout.ChecksumSize
-	number := numberOf(layout.KeyDocs, b[:n], binary.LittleEndian.Uint32(b[n:]))
+	number := numberFromChecksum(layout.KeyDocs, b[:n], binary.LittleEndian.Uint32(b[n:]))
 	c, err := w.openChunk(number, p)
 	if err != nil {
 		return 0, false
@@ -424,14 +424,14 @@ var crcTop = func() (top [256]byte) {
 	return top
 }()
 
-// numberOf returns the number n for which sum is the checksum of value under the key
+// numberFromChecksum returns the number n for which sum is the checksum of value under the key
 // layout.ChecksumKey(n, key). There is exactly one for every sum.
 //
 // The four bytes of the number are the first that the CRC reads. So numberOf computes the CRC
 // backwards, over value and key, to the state after these four bytes. Reading four bytes b from the
 // initial state I gives the same state as reading four zero bytes from I XOR b. So the state before
 // four zero bytes is I XOR b, and since all bits of I are set, its complement is b.
-func numberOf(key, value []byte, sum uint32) uint32 {
+func numberFromChecksum(key, value []byte, sum uint32) uint32 {
 	state := ^sum
 	// removeByte computes the state before the CRC read the byte b.
 	removeByte := func(b byte) {
@@ -450,7 +450,7 @@ func numberOf(key, value []byte, sum uint32) uint32 {
 	return binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ^state))
 }
 
-// Note reads a note that storage.Tx.PutNote stored. It returns false if there is no sound one.
+// Note reads a note that storage.Tx.PutNote stored. It returns false if the note is missing or damaged.
 func (w *Reader) Note(name string, dst any) bool {
 	return w.readJSON(layout.NoteKey(name), dst)
 }
@@ -461,19 +461,19 @@ func (w *Reader) Defaults() *storage.Defaults {
 		Generation uint64 `json:"generation"`
 		storage.Defaults
 	}
-	if !w.readJSON(layout.KeyDefaults, &r) || w.generations[r.Generation] != w.finds || r.Validate() != nil {
+	if !w.readJSON(layout.KeyDefaults, &r) || w.generations[r.Generation] != w.current || r.Validate() != nil {
 		return nil
 	}
 	return &r.Defaults
 }
 
-// readJSON decodes a JSON record of the frame. It returns false if there is no sound one.
+// readJSON decodes a JSON record of the frame. It returns false if the record is missing or damaged.
 func (w *Reader) readJSON(key []byte, dst any) bool {
 	v, ok := w.frameRecord(key)
 	if !ok {
 		return false
 	}
-	b, err := w.openValue(key, v)
+	b, err := w.readSealed(key, v)
 	if err != nil {
 		w.noteFault("%s: %v", key, err)
 		return false

@@ -42,22 +42,22 @@ type Reader struct {
 	reached        boltfile.PageSet // pages of the tree
 	freePages      boltfile.PageSet // nil if the list of free pages is damaged
 	frame          map[string]span
-	generations    map[uint64]*finds
-	misplacedPages []leafPage // pages that the tree reached in place of others
-	strays         *finds     // values that the tree does not lead to; nil before findStrays
-	finds          *finds     // values of the current generation
+	generations    map[uint64]*foundValues
+	misplacedPages []leafPage   // pages that the tree reached in place of others
+	strays         *foundValues // values that the tree does not lead to. nil before findStrays
+	current        *foundValues // values of the current generation
 	header         storage.Header
 	state          *storage.State // nil if its record is damaged
 	codec          kernels.Codec
 	cutoffs        []float32
 	chunks         []foundChunk
 	liveness       liveness
-	liveDocs       *roaring.Bitmap // by ids; nil if the tombstones are sound
+	liveDocs       *roaring.Bitmap // by ids. nil if the tombstones are sound
 	deletedDocs    *roaring.Bitmap // by tombstones
-	payloadDocs    *roaring.Bitmap // documents with payload; nil if unknown
+	payloadDocs    *roaring.Bitmap // documents with payload. nil if unknown
 	passages       *roaring.Bitmap // nil if unknown
-	payload        []payloadAt
-	misplaced      []payloadAt // payloads among the strays; nil before they are needed
+	payloads       []payloadValue
+	strayPayloads  []payloadValue // payloads among the strays. nil before they are needed
 }
 
 // Transaction identifies the commit whose content a [Reader] reads.
@@ -67,7 +67,7 @@ type Transaction struct {
 	// DamagedMeta means that the other of the two meta pages is damaged. If that was the newer one,
 	// the last commit is lost.
 	DamagedMeta bool `json:"damaged_meta_page"`
-	// Claimed is the transaction that the damaged page names; 0 if that is not plausible.
+	// Claimed is the transaction that the damaged page names. 0 if that is not plausible.
 	Claimed uint64 `json:"damaged_meta_page_claims,omitempty"`
 }
 
@@ -90,7 +90,7 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 	if err != nil {
 		return nil, boltfile.WithPath(path, err)
 	}
-	w = &Reader{ctx: ctx, path: path, file: f, frame: map[string]span{}, generations: map[uint64]*finds{}}
+	w = &Reader{ctx: ctx, path: path, file: f, frame: map[string]span{}, generations: map[uint64]*foundValues{}}
 	if err := boltfile.Lock(ctx, f, false, time.Now().Add(lockTimeout)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
@@ -98,10 +98,10 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 		return nil, errors.Join(boltfile.WithPath(path, err), f.Close())
 	}
 	w.size = info.Size()
-	if err := w.chooseMeta(); err != nil {
+	if err := w.readMeta(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
-	err = w.survey()
+	err = w.findContent()
 	if ctxErr := ctx.Err(); ctxErr != nil { // the survey is incomplete, even if it returned no error
 		err = ctxErr
 	}
@@ -162,8 +162,8 @@ func (w *Reader) corrupt(err error, format string, args ...any) error {
 	return &storage.CorruptError{Path: w.path, What: fmt.Sprintf(format, args...), Err: err}
 }
 
-// chooseMeta selects the newest sound meta page, and reads the list of free pages.
-func (w *Reader) chooseMeta() error {
+// readMeta selects the newest sound meta page, and reads the list of free pages.
+func (w *Reader) readMeta() error {
 	if w.size < boltfile.MetaEnd {
 		if w.size == 0 {
 			return fmt.Errorf("%w: the file is empty", storage.ErrNotIndex)
@@ -185,7 +185,7 @@ func (w *Reader) chooseMeta() error {
 		}
 	}
 	// Select the transaction, and compare its pages with the size of the file.
-	m := w.takeNewest()
+	m := w.selectNewestMeta()
 	if need := int64(w.pages) * w.pageSize; w.size < need {
 		w.noteFault("file of %d bytes is cut short, %d pages of %d bytes belong to it", w.size, w.pages, w.pageSize)
 		w.pages = uint64((w.size + w.pageSize - 1) / w.pageSize)
@@ -205,8 +205,8 @@ func (w *Reader) chooseMeta() error {
 	return nil
 }
 
-// takeNewest sets the transaction of the newest sound meta page, and returns the page.
-func (w *Reader) takeNewest() (newest boltfile.Meta) {
+// selectNewestMeta sets the transaction of the newest sound meta page, and returns the page.
+func (w *Reader) selectNewestMeta() (newest boltfile.Meta) {
 	found := false
 	for i := range int64(2) {
 		m, err := boltfile.ReadMeta(w.file, i*w.pageSize)

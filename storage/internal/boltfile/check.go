@@ -22,16 +22,16 @@ import (
 
 // Sizes and flags of pages and their elements.
 const (
-	PageHeaderSize   = 16
-	PageBranch       = 0x01
-	PageLeaf         = 0x02
-	PageFreeList     = 0x10
-	ElementSize      = 16
-	LeafBucketFlag   = 0x01
-	BucketHeaderSize = 16
-	noFreeList       = ^uint64(0)
-	manyFree         = 0xffff // a page count that means: the real count is the first entry of the list
-	maxKeySize       = 32 << 10
+	PageHeaderSize    = 16
+	PageBranch        = 0x01
+	PageLeaf          = 0x02
+	PageFreeList      = 0x10
+	ElementSize       = 16
+	LeafBucketFlag    = 0x01
+	BucketHeaderSize  = 16
+	noFreeList        = ^uint64(0)
+	longFreeListCount = 0xffff // a page count that means: the real count is the first entry of the list
+	maxKeySize        = 32 << 10
 )
 
 // MaxDepth is far more than the number of levels of a B+tree of 2³² keys.
@@ -45,7 +45,7 @@ type pageChecker struct {
 	pages    uint64
 	used     PageSet
 
-	branches bool // check branches only: do not read leaves below branches
+	branchesOnly bool // check branches only: do not read leaves below branches
 }
 
 func newPageChecker(ctx context.Context, file io.ReaderAt, pageSize int64, pages uint64) *pageChecker {
@@ -120,11 +120,11 @@ func checkPages(
 			return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, pageSize, info.Size())
 		}
 		c := newPageChecker(ctx, f, pageSize, uint64(m.Pages))
-		c.branches = selected == branchesOnly
-		if err := c.claim(0, 2); err != nil { // the meta pages
+		c.branchesOnly = selected == branchesOnly
+		if err := c.claimPages(0, 2); err != nil { // the meta pages
 			return err
 		}
-		if err := c.checkTree(m.Root, nil); err != nil || c.branches {
+		if err := c.checkTree(m.Root, nil); err != nil || c.branchesOnly {
 			return err
 		}
 		return c.checkFreeList(m.FreeList)
@@ -132,8 +132,8 @@ func checkPages(
 	return nil
 }
 
-// claim marks pages as used. Its error means that they are outside of the file, or used already.
-func (c *pageChecker) claim(id, count uint64) error {
+// claimPages marks pages as used. Its error means that they are outside of the file, or used already.
+func (c *pageChecker) claimPages(id, count uint64) error {
 	if id >= c.pages || count > c.pages-id {
 		return fmt.Errorf("pages %d to %d of %d", id, id+count, c.pages)
 	}
@@ -146,9 +146,9 @@ func (c *pageChecker) claim(id, count uint64) error {
 	return nil
 }
 
-// claimPage reads the header of a page, and claims the page with its overflow. bytes is the size of
+// claimWithOverflow reads the header of a page, and claims the page with its overflow. bytes is the size of
 // both.
-func (c *pageChecker) claimPage(id uint64) (flags, count uint16, bytes int64, err error) {
+func (c *pageChecker) claimWithOverflow(id uint64) (flags, count uint16, bytes int64, err error) {
 	var h [PageHeaderSize]byte
 	if id < 2 || id >= c.pages {
 		return 0, 0, 0, fmt.Errorf("page %d of %d", id, c.pages)
@@ -161,56 +161,56 @@ func (c *pageChecker) claimPage(id uint64) (flags, count uint16, bytes int64, er
 		return 0, 0, 0, fmt.Errorf("page %d says that it is page %d", id, got)
 	}
 	overflow := uint64(ne.Uint32(h[12:]))
-	return ne.Uint16(h[8:]), ne.Uint16(h[10:]), int64(overflow+1) * c.pageSize, c.claim(id, overflow+1)
+	return ne.Uint16(h[8:]), ne.Uint16(h[10:]), int64(overflow+1) * c.pageSize, c.claimPages(id, overflow+1)
 }
 
 // treePage is a page of the tree.
 type treePage struct {
-	id       uint64
-	flags    uint16
-	count    int
-	at       int64 // offset of its first element in the file
-	bytes    int64 // bytes from there to the end of the page and its overflow
-	elements []byte
-	first    []byte // the bytes after the elements, where the first key is
+	id         uint64
+	flags      uint16
+	count      int
+	offset     int64 // offset of its first element in the file
+	bytes      int64 // bytes from there to the end of the page and its overflow
+	elements   []byte
+	firstBytes []byte // the bytes after the elements, where the first key is
 }
 
-// treePage claims and reads the elements of a page, and a number of bytes after them (keyBytes).
-func (c *pageChecker) treePage(id uint64, keyBytes int) (p treePage, err error) {
-	flags, count, bytes, err := c.claimPage(id)
+// readTreePage claims and reads the elements of a page, and a number of bytes after them (keyBytes).
+func (c *pageChecker) readTreePage(id uint64, keyBytes int) (p treePage, err error) {
+	flags, count, bytes, err := c.claimWithOverflow(id)
 	if err != nil {
 		return p, err
 	}
 	p = treePage{
-		id:    id,
-		flags: flags,
-		count: int(count),
-		at:    int64(id)*c.pageSize + PageHeaderSize,
-		bytes: bytes - PageHeaderSize,
+		id:     id,
+		flags:  flags,
+		count:  int(count),
+		offset: int64(id)*c.pageSize + PageHeaderSize,
+		bytes:  bytes - PageHeaderSize,
 	}
 	if int64(p.count)*ElementSize > p.bytes {
 		return p, fmt.Errorf("page %d has %d elements in %d bytes", id, count, bytes)
 	}
-	size := max(p.count, 1) * ElementSize // checkCount looks at the first element even if there is none
+	size := max(p.count, 1) * ElementSize // checkCount reads the first element even if count is 0
 	head := make([]byte, min(int64(size+keyBytes), p.bytes))
-	if _, err := c.file.ReadAt(head, p.at); err != nil {
+	if _, err := c.file.ReadAt(head, p.offset); err != nil {
 		return p, err
 	}
-	p.elements, p.first = head[:size:size], head[size:]
+	p.elements, p.firstBytes = head[:size:size], head[size:]
 	if err := checkCount(flags, p.count, p.elements); err != nil {
 		return p, fmt.Errorf("page %d: %w", id, err)
 	}
 	return p, nil
 }
 
-// begins reports whether the first key of the page is the given one. It is true for a nil key.
-func (p *treePage) begins(key []byte) bool {
+// beginsWith reports whether the first key of the page is the given one. It is true for a nil key.
+func (p *treePage) beginsWith(key []byte) bool {
 	size := p.elements[4:] // size of the first key in a branch
 	if p.flags == PageLeaf {
 		size = p.elements[8:]
 	}
 	return key == nil ||
-		p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.first, key)
+		p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.firstBytes, key)
 }
 
 // checkTree checks a page of the tree and all pages below it. key is the one that leads to it, nil
@@ -219,13 +219,13 @@ func (c *pageChecker) checkTree(id uint64, key []byte) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	p, err := c.treePage(id, len(key))
+	p, err := c.readTreePage(id, len(key))
 	switch {
 	case err != nil:
 		return err
 	case p.flags != PageLeaf && (p.flags != PageBranch || p.count == 0):
 		return fmt.Errorf("page %d is of kind %#x with %d elements", id, p.flags, p.count)
-	case !p.begins(key):
+	case !p.beginsWith(key):
 		return fmt.Errorf("page %d does not begin with the key that leads to it", id)
 	case p.flags == PageLeaf:
 		return c.checkLeaf(&p)
@@ -238,15 +238,15 @@ func (c *pageChecker) checkTree(id uint64, key []byte) error {
 func (c *pageChecker) checkBranch(p *treePage) error {
 	ne := binary.NativeEndian
 	checkChild := c.checkTree
-	if c.branches {
+	if c.branchesOnly {
 		if leaves, err := c.isLeaf(ne.Uint64(p.elements[8:])); err != nil {
 			return err
 		} else if leaves { // then all children are leaves
-			checkChild = func(id uint64, _ []byte) error { return c.claim(id, 1) }
+			checkChild = func(id uint64, _ []byte) error { return c.claimPages(id, 1) }
 		}
 	}
 	end := int64(p.count) * ElementSize // of the previous key; at first that of the elements
-	keys := bufio.NewReader(io.NewSectionReader(c.file, p.at+end, p.bytes-end))
+	keys := bufio.NewReader(io.NewSectionReader(c.file, p.offset+end, p.bytes-end))
 	for i := range p.count {
 		offset := i * ElementSize
 		e := p.elements[offset:]
@@ -272,7 +272,7 @@ func (c *pageChecker) checkBranch(p *treePage) error {
 // checkLeaf checks the values of a leaf, and the trees of its buckets.
 func (c *pageChecker) checkLeaf(p *treePage) error {
 	for i := range p.count {
-		value, size, isBucket := leafValue(p.elements, i)
+		value, size, isBucket := locateLeafValue(p.elements, i)
 		if value+size > p.bytes {
 			return fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
 		}
@@ -283,7 +283,7 @@ func (c *pageChecker) checkLeaf(p *treePage) error {
 			return fmt.Errorf("page %d, element %d is a bucket of %d bytes", p.id, i, size)
 		}
 		var head [BucketHeaderSize]byte
-		if _, err := c.file.ReadAt(head[:], p.at+value); err != nil {
+		if _, err := c.file.ReadAt(head[:], p.offset+value); err != nil {
 			return err
 		}
 		if root := binary.NativeEndian.Uint64(head[:]); root != 0 {
@@ -293,16 +293,16 @@ func (c *pageChecker) checkLeaf(p *treePage) error {
 			continue
 		}
 		// A small bucket lies within the value.
-		if err := c.checkSmallBucket(p.at+value+BucketHeaderSize, size-BucketHeaderSize); err != nil {
+		if err := c.checkSmallBucket(p.offset+value+BucketHeaderSize, size-BucketHeaderSize); err != nil {
 			return fmt.Errorf("page %d, element %d: %w", p.id, i, err)
 		}
 	}
 	return nil
 }
 
-// leafValue returns the offset of the value of element i of a leaf, counted from the first element,
+// locateLeafValue returns the offset of the value of element i of a leaf, counted from the first element,
 // its size, and whether it is a bucket.
-func leafValue(elements []byte, i int) (offset, size int64, isBucket bool) {
+func locateLeafValue(elements []byte, i int) (offset, size int64, isBucket bool) {
 	ne := binary.NativeEndian
 	e := elements[i*ElementSize:]
 	offset = int64(i)*ElementSize + int64(ne.Uint32(e[4:])) + int64(ne.Uint32(e[8:])) // after its key
@@ -363,7 +363,7 @@ func (c *pageChecker) checkSmallBucket(offset, bytes int64) error {
 		return fmt.Errorf("a small bucket: %w", err)
 	}
 	for i := range int(count) {
-		value, size, isBucket := leafValue(elements, i)
+		value, size, isBucket := locateLeafValue(elements, i)
 		if value+size > bytes-PageHeaderSize {
 			return fmt.Errorf("element %d of a small bucket ends beyond it", i)
 		}
@@ -404,7 +404,7 @@ func (m *Meta) ReadFreeList(r io.ReaderAt) (PageSet, error) {
 
 // readFreeList reads the list at page id, which bbolt writes in ascending order.
 func (c *pageChecker) readFreeList(id uint64) (PageSet, error) {
-	flags, count16, bytes, err := c.claimPage(id)
+	flags, count16, bytes, err := c.claimWithOverflow(id)
 	if err != nil {
 		return nil, err
 	}
@@ -415,7 +415,7 @@ func (c *pageChecker) readFreeList(id uint64) (PageSet, error) {
 	offset := int64(id)*c.pageSize + PageHeaderSize
 	count := int64(count16)
 	var word [8]byte
-	if count16 == manyFree {
+	if count16 == longFreeListCount {
 		if _, err := c.file.ReadAt(word[:], offset); err != nil {
 			return nil, err
 		}

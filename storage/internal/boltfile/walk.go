@@ -18,9 +18,9 @@ type Walk struct {
 	// Fetch returns when the spans are in the file.
 	Fetch func([]Span) error
 	// Leaves reports whether to walk the leaves of a bucket. If not, its values are not found.
-	Leaves func(bucket [][]byte) bool
+	WalkLeaves func(bucket [][]byte) bool
 	// Values is called with the values of each level of the tree that has any.
-	Values func([]Value)
+	VisitValues func([]Value)
 }
 
 // Value is the location of a value.
@@ -34,7 +34,7 @@ type Value struct {
 type walkNode struct {
 	page   uint64
 	bucket [][]byte
-	walked bool // result of Walk.Leaves for the bucket
+	walked bool // result of Walk.WalkLeaves for the bucket
 	// siblings are pages to read only if this one is a branch. If it is a leaf, so are they, since all
 	// leaves of a bucket are at one depth.
 	siblings []uint64
@@ -63,20 +63,20 @@ func (w *Walk) Run(ctx context.Context) error {
 	// The tree, from its root on.
 	c := newPageChecker(ctx, w.File, m.PageSize, uint64(m.Pages))
 	for level, depth := []walkNode{{page: m.Root, walked: true}}, 0; len(level) > 0; depth++ {
-		// Values of an index lie in at most four nested buckets, each of which is a tree.
+		// Values of an index lie in at most four nested buckets, and each bucket is a tree.
 		if depth > 4*MaxDepth {
 			return fmt.Errorf("a tree of more than %d levels", depth)
 		}
 		var err error
-		if level, err = w.level(c, level); err != nil {
+		if level, err = w.readLevel(c, level); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// level reads the pages of a level of the tree, and returns the pages of the next.
-func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
+// readLevel reads the pages of a level of the tree, and returns the pages of the next.
+func (w *Walk) readLevel(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
 	// Fetch the first page of each node.
 	spans := make([]Span, len(nodes))
 	for i, n := range nodes {
@@ -111,7 +111,7 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	pages := make([]treePage, len(nodes))
 	var keys []Span
 	for i, n := range nodes {
-		p, err := c.treePage(n.page, 0)
+		p, err := c.readTreePage(n.page, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 			return nil, fmt.Errorf("page %d is of kind %#x with %d elements", p.id, p.flags, p.count)
 		}
 		if pages[i] = p; p.flags == PageLeaf && n.walked {
-			if keys, err = p.keys(keys, c.pageSize); err != nil {
+			if keys, err = p.appendKeySpans(keys, c.pageSize); err != nil {
 				return nil, err
 			}
 		}
@@ -132,24 +132,24 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	for i, n := range nodes {
 		switch p := &pages[i]; {
 		case p.flags == PageBranch:
-			next = p.below(next, n)
+			next = p.appendChildren(next, n)
 		case n.walked:
-			if next, values, err = w.leaf(c, p, n, next, values); err != nil {
+			if next, values, err = w.readLeaf(c, p, n, next, values); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if len(values) > 0 {
-		w.Values(values)
+		w.VisitValues(values)
 	}
 	return next, nil
 }
 
-// keys appends the spans of the keys of a leaf. For buckets they include the values, which hold the
+// appendKeySpans appends the spans of the keys of a leaf. For buckets they include the values, which hold the
 // header or the page of the bucket.
-func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
+func (p *treePage) appendKeySpans(spans []Span, pageSize int64) ([]Span, error) {
 	for i := range p.count {
-		value, size, isBucket := leafValue(p.elements, i)
+		value, size, isBucket := locateLeafValue(p.elements, i)
 		key := int64(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
 		switch {
 		case value+size > p.bytes || key > maxKeySize:
@@ -159,14 +159,14 @@ func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
 		case !isBucket:
 			size = 0
 		}
-		spans = append(spans, Span{p.at + value - key, key + size})
+		spans = append(spans, Span{p.offset + value - key, key + size})
 	}
 	return spans, nil
 }
 
-// below appends the children of a branch and of its siblings. If leaves are not walked, it appends
+// appendChildren appends the children of a branch and of its siblings. If leaves are not walked, it appends
 // only the first child, which shows whether the children are leaves, with the others as its siblings.
-func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
+func (p *treePage) appendChildren(next []walkNode, n walkNode) []walkNode {
 	for _, page := range n.siblings {
 		next = append(next, walkNode{page: page, bucket: n.bucket})
 	}
@@ -183,12 +183,12 @@ func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
 	return next
 }
 
-// leaf appends the root pages of the buckets in a leaf, and its values.
-func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) (
+// readLeaf appends the root pages of the buckets in a leaf, and its values.
+func (w *Walk) readLeaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) (
 	[]walkNode, []Value, error) {
 	for i := range p.count {
-		offset, size, isBucket := leafValue(p.elements, i)
-		value := p.at + offset
+		offset, size, isBucket := locateLeafValue(p.elements, i)
+		value := p.offset + offset
 		// Read the key, and the header of a bucket, which follows it.
 		keySize := int(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
 		b := make([]byte, keySize+BucketHeaderSize)
@@ -209,7 +209,7 @@ func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, va
 			}
 		} else {
 			bucket := append(n.bucket[:len(n.bucket):len(n.bucket)], key)
-			next = append(next, walkNode{page: root, bucket: bucket, walked: w.Leaves(bucket)})
+			next = append(next, walkNode{page: root, bucket: bucket, walked: w.WalkLeaves(bucket)})
 		}
 	}
 	return next, values, nil

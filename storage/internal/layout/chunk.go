@@ -20,18 +20,18 @@ var ChunkTail [TailBytes]byte
 
 var errDocTable = errors.New("document table does not fit its counts")
 
-// docEntry is the number of bytes of a document in the table of its chunk, without its id: length, end
+// docEntryBytes is the number of bytes of a document in the table of its chunk, without its id: length, end
 // of the id, and two checksums.
-const docEntry = 16
+const docEntryBytes = 16
 
 // EncodedDocTable is the stored document table of a chunk, read in place.
 type EncodedDocTable struct {
-	First   uint32
-	Count   int
-	lengths []byte
-	ends    []byte
-	sums    []byte
-	ids     []byte
+	First     uint32
+	Count     int
+	lengths   []byte
+	ends      []byte
+	checksums []byte
+	ids       []byte
 }
 
 // ParseDocTable parses a stored table, and checks its counts and offsets.
@@ -41,16 +41,16 @@ func ParseDocTable(v []byte) (EncodedDocTable, error) {
 		return EncodedDocTable{}, errDocTable
 	}
 	n := int(le.Uint32(v))
-	if uint64(len(v)-8) < docEntry*uint64(n) || uint64(le.Uint32(v[4:]))+uint64(n) > MaxDocs {
+	if uint64(len(v)-8) < docEntryBytes*uint64(n) || uint64(le.Uint32(v[4:]))+uint64(n) > MaxDocs {
 		return EncodedDocTable{}, errDocTable
 	}
 	t := EncodedDocTable{
-		First:   le.Uint32(v[4:]),
-		Count:   n,
-		lengths: v[8 : 8+4*n],
-		ends:    v[8+4*n : 8+8*n],
-		sums:    v[8+8*n : 8+16*n],
-		ids:     v[8+16*n:],
+		First:     le.Uint32(v[4:]),
+		Count:     n,
+		lengths:   v[8 : 8+4*n],
+		ends:      v[8+4*n : 8+8*n],
+		checksums: v[8+8*n : 8+16*n],
+		ids:       v[8+16*n:],
 	}
 	prev := uint32(0)
 	for i := range n {
@@ -95,10 +95,10 @@ func (t *EncodedDocTable) IDBytes(i int) []byte {
 	return t.ids[lo:binary.LittleEndian.Uint32(t.ends[4*i:])]
 }
 
-// Sums returns the checksum of the codes of document i, and that of its factors and residuals.
-func (t *EncodedDocTable) Sums(i int) (codes, rows uint32) {
+// Checksums returns the checksum of the codes of document i, and that of its factors and residuals.
+func (t *EncodedDocTable) Checksums(i int) (codes, rows uint32) {
 	le := binary.LittleEndian
-	return le.Uint32(t.sums[8*i:]), le.Uint32(t.sums[8*i+4:])
+	return le.Uint32(t.checksums[8*i:]), le.Uint32(t.checksums[8*i+4:])
 }
 
 // Offsets returns the first token of each document, and the number of all tokens at the end.
@@ -119,27 +119,27 @@ func (t *EncodedDocTable) Offsets() ([]uint32, error) {
 // a chunk. The table of the chunk has two checksums for each document, which also cover the number of
 // the chunk and the index of the document in it.
 
-// DocSummer computes the checksums of the documents of a chunk. Its fields are the checksums of the
+// DocChecksummer computes the checksums of the documents of a chunk. Its fields are the checksums of the
 // bytes that precede the index of the document.
-type DocSummer struct{ codes, rows uint32 }
+type DocChecksummer struct{ codes, rows uint32 }
 
-// NewDocSummer returns a DocSummer for the chunk with this number.
-func NewDocSummer(chunk uint32) DocSummer {
-	return DocSummer{Checksum(ChecksumKey(chunk, KeyCodes), nil), Checksum(ChecksumKey(chunk, KeyResiduals), nil)}
+// NewDocChecksummer returns a DocChecksummer for the chunk with this number.
+func NewDocChecksummer(chunk uint32) DocChecksummer {
+	return DocChecksummer{Checksum(ChecksumKey(chunk, KeyCodes), nil), Checksum(ChecksumKey(chunk, KeyResiduals), nil)}
 }
 
 // Codes returns the checksum of the codes of a document.
-func (s DocSummer) Codes(doc int, codes []byte) uint32 {
-	return crc32.Update(addNumber(s.codes, uint32(doc)), Castagnoli, codes)
+func (s DocChecksummer) Codes(doc int, codes []byte) uint32 {
+	return crc32.Update(checksumNumber(s.codes, uint32(doc)), Castagnoli, codes)
 }
 
 // Rows returns the checksum of the factors and residuals of a document.
-func (s DocSummer) Rows(doc int, factors, residuals []byte) uint32 {
-	return crc32.Update(crc32.Update(addNumber(s.rows, uint32(doc)), Castagnoli, factors), Castagnoli, residuals)
+func (s DocChecksummer) Rows(doc int, factors, residuals []byte) uint32 {
+	return crc32.Update(crc32.Update(checksumNumber(s.rows, uint32(doc)), Castagnoli, factors), Castagnoli, residuals)
 }
 
-// addNumber continues a checksum with the bytes of [NumberKey], without allocating them.
-func addNumber(sum, n uint32) uint32 {
+// checksumNumber continues a checksum with the bytes of [NumberKey], without allocating them.
+func checksumNumber(sum, n uint32) uint32 {
 	sum = ^sum
 	for shift := 24; shift >= 0; shift -= 8 {
 		sum = Castagnoli[byte(sum)^byte(n>>shift)] ^ sum>>8
@@ -150,10 +150,10 @@ func addNumber(sum, n uint32) uint32 {
 // Chunk is a stored chunk, read in place.
 type Chunk struct {
 	kernels.Chunk
-	Table    EncodedDocTable
-	RowBytes int       // bytes of the residual of a token
-	tails    [3][]byte // of codes, factors and residuals
-	sums     DocSummer
+	Table       EncodedDocTable
+	RowBytes    int       // bytes of the residual of a token
+	tails       [3][]byte // of codes, factors and residuals
+	checksummer DocChecksummer
 }
 
 // OpenChunk parses the values of a chunk, which get returns by their keys, and checks that their sizes
@@ -166,7 +166,7 @@ func OpenChunk(number uint32, get func(key []byte) []byte) (c Chunk, err error) 
 	if c.Offsets, err = c.Table.Offsets(); err != nil {
 		return c, fmt.Errorf("%s: %w", KeyDocs, err)
 	}
-	c.sums = NewDocSummer(number)
+	c.checksummer = NewDocChecksummer(number)
 	tokens, factorBytes := c.Tokens(), 0
 	for i, a := range []struct {
 		key   []byte
@@ -193,9 +193,9 @@ func OpenChunk(number uint32, get func(key []byte) []byte) (c Chunk, err error) 
 	return c, nil
 }
 
-// Has checks that codes and residuals have the widths of the codec, in bytes. It sets them in a chunk
+// CheckWidths checks that codes and residuals have the widths of the codec, in bytes. It sets them in a chunk
 // without tokens.
-func (c *Chunk) Has(codeBytes, rowBytes int) error {
+func (c *Chunk) CheckWidths(codeBytes, rowBytes int) error {
 	if c.Tokens() == 0 {
 		c.CodeBytes, c.RowBytes = codeBytes, rowBytes
 	}
@@ -209,7 +209,7 @@ func (c *Chunk) Has(codeBytes, rowBytes int) error {
 // CheckCodes compares the codes of a document with their checksum.
 func (c *Chunk) CheckCodes(doc int) error {
 	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
-	if want, _ := c.Table.Sums(doc); c.sums.Codes(doc, c.Codes[lo*c.CodeBytes:hi*c.CodeBytes]) != want {
+	if want, _ := c.Table.Checksums(doc); c.checksummer.Codes(doc, c.Codes[lo*c.CodeBytes:hi*c.CodeBytes]) != want {
 		return ErrChecksum
 	}
 	return nil
@@ -218,8 +218,8 @@ func (c *Chunk) CheckCodes(doc int) error {
 // CheckRows compares the factors and residuals of a document with their checksum.
 func (c *Chunk) CheckRows(doc int) error {
 	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
-	_, want := c.Table.Sums(doc)
-	if c.sums.Rows(doc, c.Factors[2*lo:2*hi], c.Residuals[lo*c.RowBytes:hi*c.RowBytes]) != want {
+	_, want := c.Table.Checksums(doc)
+	if c.checksummer.Rows(doc, c.Factors[2*lo:2*hi], c.Residuals[lo*c.RowBytes:hi*c.RowBytes]) != want {
 		return ErrChecksum
 	}
 	return nil

@@ -93,11 +93,11 @@ func ChecksumKey(number uint32, key []byte) []byte { return append(NumberKey(num
 // NumberKey returns the key of a chunk, a segment, a field run, or the payload of an ordinal.
 func NumberKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// NumberOfKey is the inverse of NumberKey.
-func NumberOfKey(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
+// NumberFromKey is the inverse of NumberKey.
+func NumberFromKey(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
 
-// ValidID reports whether a value of the tree of ids has one of its two lengths.
-func ValidID(b []byte) bool {
+// IsValidID reports whether a value of the tree of ids has one of its two lengths.
+func IsValidID(b []byte) bool {
 	return len(b) == 4 || len(b) == 8 && binary.LittleEndian.Uint32(b[4:]) > 0
 }
 
@@ -111,8 +111,8 @@ func AppendID(b []byte, ordinal, n uint32) []byte {
 	return b
 }
 
-// SplitID decodes a valid value ([ValidID]) of AppendID.
-func SplitID(b []byte) (ordinal, n uint32) {
+// DecodeID decodes a valid value ([IsValidID]) of AppendID.
+func DecodeID(b []byte) (ordinal, n uint32) {
 	if len(b) == 8 {
 		n = binary.LittleEndian.Uint32(b[4:])
 	}

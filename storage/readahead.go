@@ -21,8 +21,8 @@ import (
 // read before. Then readers wait for the disk, and the system counts such waits (major faults): while
 // there are many, a search advises about everything that it will read.
 
-// ahead collects the memory that will be read.
-type ahead struct {
+// readAhead collects the memory that will be read.
+type readAhead struct {
 	spans []memorySpan
 }
 
@@ -30,40 +30,40 @@ type ahead struct {
 type memorySpan struct{ lo, hi uintptr }
 
 const (
-	aheadGap  = 8 << 10 // maximum gap in bytes between two spans that are read as one
-	pageBytes = 4 << 10 // the smallest page of any system
+	maxAheadGap  = 8 << 10 // maximum gap in bytes between two spans that are read as one
+	minPageBytes = 4 << 10 // the smallest page of any system
 )
 
-// add adds mapped bytes.
-func (a *ahead) add(b []byte) {
+// addBytes adds mapped bytes.
+func (a *readAhead) addBytes(b []byte) {
 	if len(b) == 0 {
 		return
 	}
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	a.spans = append(a.spans, memorySpan{address &^ (pageBytes - 1), address + uintptr(len(b))})
+	a.spans = append(a.spans, memorySpan{address &^ (minPageBytes - 1), address + uintptr(len(b))})
 }
 
-// ask makes the system read the added memory in the background. memoryShort means that some of it was
+// adviseSystem makes the system read the added memory in the background. memoryShort means that some of it was
 // read before: if any of that is missing in memory, the shortage goes on.
-func (a *ahead) ask(memoryShort bool) {
-	a.merge()
+func (a *readAhead) adviseSystem(memoryShort bool) {
+	a.mergeSpans()
 	checkMissing := memoryShort
 	for _, s := range a.spans {
 		if checkMissing && isMissing(s) {
 			checkMissing = false
-			shortage.extend()
+			memoryShortage.noteShortage()
 		}
 		willNeed(s)
 	}
 	a.spans = a.spans[:0]
 }
 
-// merge sorts the spans and joins those with small gaps between them.
-func (a *ahead) merge() {
+// mergeSpans sorts the spans and joins those with small gaps between them.
+func (a *readAhead) mergeSpans() {
 	slices.SortFunc(a.spans, func(x, y memorySpan) int { return cmp.Compare(x.lo, y.lo) })
 	merged := a.spans[:0]
 	for _, s := range a.spans {
-		if n := len(merged); n > 0 && s.lo <= merged[n-1].hi+aheadGap {
+		if n := len(merged); n > 0 && s.lo <= merged[n-1].hi+maxAheadGap {
 			merged[n-1].hi = max(merged[n-1].hi, s.hi)
 			continue
 		}
@@ -72,73 +72,75 @@ func (a *ahead) merge() {
 	a.spans = merged
 }
 
-// askNow makes the system read values in the background that were not read before.
-func askNow(values ...[]byte) {
-	var a ahead
+// adviseValues makes the system read values in the background that were not read before.
+func adviseValues(values ...[]byte) {
+	var a readAhead
 	for _, b := range values {
-		a.add(b)
+		a.addBytes(b)
 	}
-	a.ask(false)
+	a.adviseSystem(false)
 }
 
-// shortage detects whether this process waits for pages that it has read before.
-var shortage shortages
+// memoryShortage detects whether this process waits for pages that it has read before.
+var memoryShortage shortageDetector
 
-// shortages detects a shortage of memory by the major faults of this process. Times are nanoseconds
+// shortageDetector detects a shortage of memory by the major faults of this process. Times are nanoseconds
 // since processStart.
-type shortages struct {
-	looked atomic.Int64 // time of the last sample of the faults; 0 means none
-	until  atomic.Int64 // time when the shortage ends
-	faults atomic.Int64 // major faults at the last sample
+type shortageDetector struct {
+	lastSample atomic.Int64 // time of the last sample of the faults. 0 means none
+	shortUntil atomic.Int64 // time when the shortage ends
+	lastFaults atomic.Int64 // major faults at the last sample
 }
 
 const (
-	shortageLook  = 10 * time.Millisecond // minimum time between two samples
-	shortageLeast = 16                    // faults between two samples that mean a shortage
-	shortageTime  = 10 * time.Second      // how long a shortage lasts after the last sign of it
+	shortageSampleInterval = 10 * time.Millisecond // minimum time between two samples
+	shortageMinFaults      = 16                    // faults between two samples that mean a shortage
+	shortageDuration       = 10 * time.Second      // how long a shortage lasts after the last sign of it
 )
 
 var processStart = time.Now()
 
-// is reports whether memory is short. It reads the clock, and sometimes makes a system call.
-func (s *shortages) is() bool {
+// memoryIsShort reports whether memory is short. It reads the clock, and sometimes makes a system call.
+func (s *shortageDetector) memoryIsShort() bool {
 	now := int64(time.Since(processStart))
-	if last := s.looked.Load(); now-last > int64(shortageLook) && s.looked.CompareAndSwap(last, now) {
-		faults := majorFaults()
-		if before := s.faults.Swap(faults); last > 0 && faults-before >= shortageLeast {
-			s.extend()
+	if last := s.lastSample.Load(); now-last > int64(shortageSampleInterval) && s.lastSample.CompareAndSwap(last, now) {
+		faults := majorFaultCount()
+		if before := s.lastFaults.Swap(faults); last > 0 && faults-before >= shortageMinFaults {
+			s.noteShortage()
 		}
 	}
-	return now < s.until.Load()
+	return now < s.shortUntil.Load()
 }
 
-// extend records a sign of a shortage.
-func (s *shortages) extend() { s.until.Store(int64(time.Since(processStart) + shortageTime)) }
+// noteShortage records a sign of a shortage.
+func (s *shortageDetector) noteShortage() {
+	s.shortUntil.Store(int64(time.Since(processStart) + shortageDuration))
+}
 
 // Prefetch makes the system read the arrays of documents in the background, for later calls of
 // [Snapshot.ChunkFor]. While the file is being fetched, it waits until they are fetched.
 func (v *Snapshot) Prefetch(ctx context.Context, part Arrays, ordinals []uint32) error {
 	p, memoryShort := v.handle.partial, false
-	complete := p.isWhole()
+	complete := p.isComplete()
 	if complete {
-		memoryShort = shortage.is()
+		memoryShort = memoryShortage.memoryIsShort()
 	} else if part == Codes {
 		return nil // they were fetched when the file was opened
 	}
-	a, spans := v.unread(part, ordinals, complete, memoryShort)
-	a.ask(memoryShort)
+	a, spans := v.unreadSpans(part, ordinals, complete, memoryShort)
+	a.adviseSystem(memoryShort)
 	if len(spans) == 0 {
 		return nil
 	}
-	return p.fetch(ctx, spans...)
+	return p.fetchSpans(ctx, spans...)
 }
 
-// unread returns the memory that [Snapshot.Prefetch] advises about if the file is complete, and
+// unreadSpans returns the memory that [Snapshot.Prefetch] advises about if the file is complete, and
 // otherwise the spans of the file that it fetches. Documents that have passed their checksums are
 // included only if memory is short.
-func (v *Snapshot) unread(
+func (v *Snapshot) unreadSpans(
 	part Arrays, ordinals []uint32, complete, memoryShort bool,
-) (a ahead, spans []boltfile.Span) {
+) (a readAhead, spans []boltfile.Span) {
 	var (
 		c          *chunkView
 		first, end uint32
@@ -154,18 +156,18 @@ func (v *Snapshot) unread(
 		}
 		doc := ordinal - first
 		switch {
-		case !memoryShort && hasBit(c.passed(part), doc):
+		case !memoryShort && hasBit(c.passedDocs(part), doc):
 		case !complete:
-			spans = v.rows(spans, c, doc)
+			spans = v.appendRowSpans(spans, c, doc)
 		case part == Codes:
-			a.add(c.codesOf(doc))
+			a.addBytes(c.docCodes(doc))
 		default:
-			if !hasBit(c.checked.first, doc) {
-				a.add(c.codesOf(doc)) // the check of All reads them, too
+			if !hasBit(c.checked.codesOrBlocks, doc) {
+				a.addBytes(c.docCodes(doc)) // the check of All reads them, too
 			}
-			factors, residuals := c.rowsOf(doc)
-			a.add(factors)
-			a.add(residuals)
+			factors, residuals := c.docRows(doc)
+			a.addBytes(factors)
+			a.addBytes(residuals)
 		}
 	}
 	return a, spans
@@ -173,39 +175,39 @@ func (v *Snapshot) unread(
 
 // PrefetchPostings makes the system read the posting lists of centroids in the background.
 func (v *Snapshot) PrefetchPostings(centroids []uint32) {
-	if !v.handle.partial.isWhole() {
+	if !v.handle.partial.isComplete() {
 		return // they were fetched when the file was opened
 	}
-	memoryShort := shortage.is()
+	memoryShort := memoryShortage.memoryIsShort()
 	a := v.unreadPostings(centroids, memoryShort)
-	a.ask(memoryShort)
+	a.adviseSystem(memoryShort)
 }
 
 // unreadPostings returns the memory that [Snapshot.PrefetchPostings] advises about: blocks that have
 // not passed their checksums, and, if memory is short, the lists in those that have.
-func (v *Snapshot) unreadPostings(centroids []uint32, memoryShort bool) (a ahead) {
+func (v *Snapshot) unreadPostings(centroids []uint32, memoryShort bool) (a readAhead) {
 	for _, p := range v.postings {
 		for _, c := range centroids {
 			block := p.blocks[c/PostingBlock]
 			switch {
 			case block == nil:
-			case !hasBit(p.checked.first, c/PostingBlock):
-				a.add(block)
+			case !hasBit(p.checked.codesOrBlocks, c/PostingBlock):
+				a.addBytes(block)
 			case memoryShort:
-				a.add(postingOf(block, c))
+				a.addBytes(postingList(block, c))
 			}
 		}
 	}
 	return a
 }
 
-// codesOf returns the codes of a document of the chunk.
-func (c *chunkView) codesOf(doc uint32) []byte {
+// docCodes returns the codes of a document of the chunk.
+func (c *chunkView) docCodes(doc uint32) []byte {
 	return c.Codes[int(c.Offsets[doc])*c.CodeBytes : int(c.Offsets[doc+1])*c.CodeBytes]
 }
 
-// rowsOf returns the factors and residuals of a document of the chunk.
-func (c *chunkView) rowsOf(doc uint32) (factors, residuals []byte) {
+// docRows returns the factors and residuals of a document of the chunk.
+func (c *chunkView) docRows(doc uint32) (factors, residuals []byte) {
 	lo, hi := int(c.Offsets[doc]), int(c.Offsets[doc+1])
 	return c.Factors[2*lo : 2*hi], c.Residuals[c.RowBytes*lo : c.RowBytes*hi]
 }

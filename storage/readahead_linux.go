@@ -52,8 +52,8 @@ func (s memorySpan) inPages() memorySpan {
 	return memorySpan{s.lo &^ (uintptr(os.Getpagesize()) - 1), s.hi}
 }
 
-// majorFaults returns how often threads of this process have waited for the disk to read a page.
-func majorFaults() int64 {
+// majorFaultCount returns how often threads of this process have waited for the disk to read a page.
+func majorFaultCount() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0

@@ -11,17 +11,17 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// sweep removes the leftovers of writers that died: unfinished rewrites, generations that were never
+// removeLeftovers removes the leftovers of writers that died: unfinished rewrites, generations that were never
 // made current, and documents beyond the committed counters. This process holds the exclusive lock
 // of the file, so that no other writer is active.
-func (f *File) sweep() error {
-	if err := f.sweepRewrite(rewriteSuffix); err != nil {
+func (f *File) removeLeftovers() error {
+	if err := f.removeOldRewrite(rewriteSuffix); err != nil {
 		return err
 	}
 	if info, err := f.handle.file.Stat(); err == nil && linkCount(f.path, info) > 1 {
-		f.sweepFirst(info) // a creator that died between giving the file its name and removing the temporary one
+		f.removeUnfinishedFirst(info) // its creator died before it could remove the temporary name
 	}
-	staged, err := f.has(layout.KeyStaging)
+	staged, err := f.hasFrameRecord(layout.KeyStaging)
 	if err != nil || !staged {
 		return err
 	}
@@ -29,7 +29,7 @@ func (f *File) sweep() error {
 	return f.commit(f.handle, func(tx *Tx) error {
 		n, err := tx.Current()
 		if errors.Is(err, ErrUnfinished) {
-			return tx.finish(0) // generations count from 1: remove all
+			return tx.keepGeneration(0) // generations count from 1: remove all
 		} else if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (f *File) sweep() error {
 		if err := g.Keep(s, s.Docs); err != nil {
 			return err
 		}
-		return tx.finish(n)
+		return tx.keepGeneration(n)
 	})
 }
 
@@ -53,7 +53,7 @@ func (f *File) sweep() error {
 // content to keep.
 //
 // The passages of a document may continue beyond s. open is the first ordinal of that document, so
-// that its own id is removed as well; State.Docs means that there is no such document.
+// that its own id is removed as well; State.Docs means no document.
 func (g *Generation) Keep(s State, open uint32) error {
 	buckets := []struct {
 		*bolt.Bucket
@@ -65,18 +65,18 @@ func (g *Generation) Keep(s State, open uint32) error {
 		{g.bucket.Bucket(layout.BucketFields), s.NextFieldRun},
 	}
 	for _, b := range buckets {
-		if err := deleteFrom(b.Bucket, b.end); err != nil {
-			return corrupt(g.tx.path, err, "content of an interrupted writer")
+		if err := deleteNumbersFrom(b.Bucket, b.end); err != nil {
+			return corruptError(g.tx.path, err, "content of an interrupted writer")
 		}
 	}
 	// Ids lead to ordinals, so that all of them have to be read.
 	var ids [][]byte
 	err := g.ids.ForEach(func(id, sealed []byte) error {
 		v, ok := layout.Unseal(id, sealed)
-		if !ok || !layout.ValidID(v) {
-			return corrupt(g.tx.path, layout.ErrChecksum, "id %q", id)
+		if !ok || !layout.IsValidID(v) {
+			return corruptError(g.tx.path, layout.ErrChecksum, "id %q", id)
 		}
-		ordinal, passages := layout.SplitID(v)
+		ordinal, passages := layout.DecodeID(v)
 		if ordinal >= s.Docs || passages > s.Docs-ordinal || passages > 0 && ordinal == open {
 			ids = append(ids, bytes.Clone(id))
 		}
@@ -93,8 +93,8 @@ func (g *Generation) Keep(s State, open uint32) error {
 	return nil
 }
 
-// deleteFrom removes the keys and buckets with a number of n or more.
-func deleteFrom(b *bolt.Bucket, n uint32) error {
+// deleteNumbersFrom removes the keys and buckets with a number of n or more.
+func deleteNumbersFrom(b *bolt.Bucket, n uint32) error {
 	var deletions []func() error
 	c := b.Cursor()
 	for k, v := c.Seek(layout.NumberKey(n)); k != nil; k, v = c.Next() {
@@ -129,7 +129,7 @@ func checkNumber(b *bolt.Bucket, number, value []byte) error {
 		if k == nil {
 			return nil
 		}
-		if table := inner.Get(layout.KeyDocs); table != nil { // a chunk: only its document table has a checksum of its own
+		if table := inner.Get(layout.KeyDocs); table != nil { // a chunk: only its table has a checksum
 			k, v = layout.KeyDocs, table
 		}
 		key, value = slices.Concat(number, k), v
@@ -142,5 +142,5 @@ func checkNumber(b *bolt.Bucket, number, value []byte) error {
 
 // Discard removes all content staged since the last commit, as the next Open for writing would.
 func (f *File) Discard() error {
-	return f.exclusive(func(*handle) error { return f.sweep() })
+	return f.exclusive(func(*handle) error { return f.removeLeftovers() })
 }
