@@ -1,7 +1,7 @@
-// Package codec turns token vectors into the bytes of an index and back.
+// Package codec encodes token vectors into the bytes of an index, and decodes them.
 //
-// A vector v becomes a centroid number, one bucket of n bits a dimension, and a
-// factor that restores unit length:
+// A vector v becomes a centroid number (its code), one bucket of n bits per dimension (its
+// residual), and a factor that restores unit length:
 //
 //	code = argmax_c ⟨v, C_c⟩                      lowest number on ties
 //	b    ≈ argmax_b ⟨v, v̂⟩
@@ -9,13 +9,16 @@
 //
 // which is the residual compression of ColBERTv2 (arXiv 2112.01488, section
 // 3.3) with changes that halve the error of scores in the same bytes
-// (docs/lab/codec.md has the figures). The levels w of a codec that [Train] makes
-// are equally spaced rather than quantiles; residuals are scaled by g, a number
-// for each dimension, and a, one for each centroid, both optional and 1 if
-// absent; levels are chosen for the direction of the decoded vector rather than
-// one by one; and its length is settled when it is stored rather than each time
-// it is read. Codecs of imported indexes keep the table of weights they came
-// with ([FromTable]), and b is the bucket of (v − C_code) / (a·g).
+// (docs/lab/codec.md has the figures):
+//
+//   - The levels w of a codec of [Train] are equally spaced, not quantiles.
+//   - Residuals are scaled by g, a number for each dimension, and a, one for each
+//     centroid. Both are optional, and 1 if absent.
+//   - Levels are selected for the direction of the decoded vector, not one by one.
+//   - The length is restored by a stored factor, not computed by each reader.
+//
+// Codecs of imported indexes keep their table of weights ([FromTable]), and b is
+// the bucket of (v − C_code) / (a·g).
 //
 // Data flows: sample → [Train] → [Quantizer.Encode] into a [Block] → storage; and
 // back through [Quantizer.DecodeTokens]. Results depend on the seed and the
@@ -35,24 +38,26 @@ import (
 
 // Errors of this package; test with errors.Is.
 var (
-	// ErrNoVectors: there is nothing to train on.
+	// ErrNoVectors means that the sample for training is empty.
 	ErrNoVectors = errors.New("codec: no vectors to train on")
-	// ErrValue: a component that is NaN, infinite or out of range.
+	// ErrValue means that a component is NaN, infinite or out of range.
 	ErrValue = errors.New("codec: bad value")
-	// ErrShape: lengths or options that do not fit each other.
+	// ErrShape means that lengths or options do not match each other.
 	ErrShape = errors.New("codec: shapes do not match")
-	// ErrCode: a centroid number that the codec does not have.
+	// ErrCode means a centroid number that the codec does not have.
 	ErrCode = errors.New("codec: no such centroid")
-	// ErrNoCutoffs: the codec has a table of weights that do not increase, and no
-	// cutoffs, so that it decodes but cannot encode.
+	// ErrNoCutoffs means that the codec has a table of weights that do not increase, and no
+	// cutoffs, so that it can decode but not encode.
 	ErrNoCutoffs = errors.New("codec: table of weights without cutoffs cannot encode")
 )
 
 const (
-	// minNorm is the norm below which a decoded vector is not stretched further.
+	// minNorm is a lower bound of the norm in a factor, so that vectors near zero are not
+	// scaled to unit length.
 	minNorm = 1e-6
-	// Factors are 16-bit fractions of FactorMax, so a wide range costs precision.
-	// Residuals shorten a unit centroid by little: real collections stay below 2.
+	// Bounds of FactorMax. Factors are 16-bit fractions of it, so that a wide range costs
+	// precision. A residual shortens a unit centroid by little: in real collections factors
+	// stay below 2.
 	minFactorMax = 1.5
 	maxFactorMax = 8
 )
@@ -65,29 +70,28 @@ type Quantizer struct {
 	K     int // centroids
 
 	// Cutoffs are the 2ⁿ−1 boundaries of a table codebook: the bucket of a value
-	// is the number of cutoffs strictly below it. Nil for uniform levels, which
-	// are chosen for the direction of the decoded vector. Read-only.
+	// is the number of cutoffs strictly below it. nil means uniform levels, which
+	// are selected for the direction of the decoded vector. Read-only.
 	Cutoffs []float32
 
 	kernel  kernels.Codec
 	weights []float32 // 2ⁿ
 	lut     []float32 // 256 rows: the weights of the 8/n fields of a byte
-	buckets *bucketer // of a table codebook; nil: ErrNoCutoffs
+	buckets *bucketer // of a table codebook; without it the codec cannot encode (ErrNoCutoffs)
 	rows    *centroidRows
-	flat    bool // see [Flat]
+	flat    bool // a codec of [Flat]
 }
 
-// centroidRows holds the centroids as float32, made when the first vector is
-// encoded: a reader of an index never needs them.
+// centroidRows is the centroids as float32. They are computed when the first vector is
+// encoded, since readers of an index do not need them.
 type centroidRows struct {
 	once sync.Once
 	f32  []float32
 }
 
-// New wraps the arrays of a stored codec, which must stay valid and unchanged as
-// long as the codec is used. A table codebook gets cutoffs half-way between
-// neighbouring weights; see [Quantizer.WithCutoffs]. Errors wrap [kernels.ErrShape],
-// or [ErrValue] for a scale that is not positive and finite.
+// New returns a quantizer that uses the arrays of a stored codec, which must stay valid and unchanged. A
+// table codebook gets cutoffs half-way between neighbouring weights; see [Quantizer.WithCutoffs]. Errors
+// wrap [kernels.ErrShape], or [ErrValue] for a scale that is not positive and finite.
 func New(k kernels.Codec) (*Quantizer, error) {
 	if err := k.Validate(); err != nil {
 		return nil, fmt.Errorf("codec: %w", err)
@@ -117,18 +121,18 @@ func New(k kernels.Codec) (*Quantizer, error) {
 	return c, nil
 }
 
-func checkScales(of string, scales []float32) error {
+// checkScales checks that the scales of dimensions or centroids are positive and finite.
+func checkScales(unit string, scales []float32) error {
 	for i, s := range scales {
 		if !(s > 0) || math.IsInf(float64(s), 0) {
-			return fmt.Errorf("%w: scale of %s %d is %g", ErrValue, of, i, s)
+			return fmt.Errorf("%w: scale of %s %d is %g", ErrValue, unit, i, s)
 		}
 	}
 	return nil
 }
 
-// WithCutoffs returns the quantizer with other cutoffs for its table of weights:
-// 2ⁿ−1 values, none smaller than the one before. For a uniform codec the error
-// wraps [ErrShape].
+// WithCutoffs returns a copy of the quantizer with other cutoffs for its table of weights: 2ⁿ−1 values that
+// do not decrease. For a uniform codec the error wraps [ErrShape].
 func (c *Quantizer) WithCutoffs(cutoffs []float32) (*Quantizer, error) {
 	if c.kernel.Codebook.Uniform() {
 		return nil, fmt.Errorf("%w: cutoffs given for uniform levels", ErrShape)
@@ -142,15 +146,15 @@ func (c *Quantizer) WithCutoffs(cutoffs []float32) (*Quantizer, error) {
 	return &d, nil
 }
 
-// WithFactorMax returns the quantizer with another largest factor, f held within
-// [1.5, 8]: see [Quantizer.MaxFactor]. Blocks encoded before do not fit it.
+// WithFactorMax returns a copy of the quantizer with another maximum factor: f, limited to [1.5, 8]. See
+// [Quantizer.MaxFactor]. It cannot decode blocks that were encoded before.
 func (c *Quantizer) WithFactorMax(f float32) *Quantizer {
 	d := *c
 	d.kernel.FactorMax = clampFactorMax(f)
 	return &d
 }
 
-// withStep returns the quantizer with another step of its uniform levels.
+// withStep returns a copy of the quantizer with another step of its uniform levels.
 func (c *Quantizer) withStep(step float32) *Quantizer {
 	d := *c
 	d.kernel.Codebook.Step = max(step, minStep)
@@ -159,6 +163,7 @@ func (c *Quantizer) withStep(step float32) *Quantizer {
 	return &d
 }
 
+// clampFactorMax limits a maximum factor. NaN becomes the minimum.
 func clampFactorMax(f float32) float32 {
 	if !(f > minFactorMax) {
 		return minFactorMax
@@ -166,13 +171,13 @@ func clampFactorMax(f float32) float32 {
 	return min(f, maxFactorMax)
 }
 
-// Kernel is the codec as kernels see it. Read-only.
+// Kernel returns the codec for kernels. Read-only.
 func (c *Quantizer) Kernel() *kernels.Codec { return &c.kernel }
 
-// RowBytes is the number of residual bytes of one token.
+// RowBytes returns the number of bytes of the residual of a token.
 func (c *Quantizer) RowBytes() int { return c.kernel.RowBytes() }
 
-// CodeBytes is the number of bytes of a stored code: 2 while K allows, else 4.
+// CodeBytes returns the number of bytes of a stored code: 2 if K allows, otherwise 4.
 func (c *Quantizer) CodeBytes() int {
 	if c.K <= 1<<16 {
 		return 2
@@ -180,8 +185,8 @@ func (c *Quantizer) CodeBytes() int {
 	return 4
 }
 
-// Centroids returns the K × Dim centroids as float32, K·Dim·4 bytes that are
-// made by the first call and kept. Read-only.
+// Centroids returns the K × Dim centroids as float32. The first call computes them, and keeps K·Dim·4
+// bytes. Read-only.
 func (c *Quantizer) Centroids() []float32 {
 	c.rows.once.Do(func() {
 		c.rows.f32 = make([]float32, c.K*c.Dim)
@@ -190,7 +195,7 @@ func (c *Quantizer) Centroids() []float32 {
 	return c.rows.f32
 }
 
-// scale returns the factor of the residuals of one centroid.
+// scale returns a_code, the scale of the residuals of a centroid.
 func (c *Quantizer) scale(code uint32) float32 {
 	if c.kernel.CentroidScale == nil {
 		return 1
@@ -198,15 +203,14 @@ func (c *Quantizer) scale(code uint32) float32 {
 	return c.kernel.CentroidScale[code]
 }
 
-// Normalize scales each row of x to unit length, in place. Sums are float64; a
-// zero row stays zero.
+// Normalize scales each row of x to unit length, in place. It sums in float64. A zero row stays zero.
 func Normalize(x []float32, dim int) {
 	for ; len(x) >= dim && dim > 0; x = x[dim:] {
 		Unit(x[:dim], Square(x[:dim]))
 	}
 }
 
-// NormalizeWide is Normalize by several goroutines (below 1: one a processor).
+// NormalizeWide is Normalize in several goroutines. A number of threads below 1 means one per processor.
 func NormalizeWide(x []float32, dim, threads int) {
 	_ = forBlocks(context.Background(), len(x)/dim, blockRows, threads, func(_, _, lo, hi int) error {
 		Normalize(x[lo*dim:hi*dim], dim)
@@ -214,19 +218,18 @@ func NormalizeWide(x []float32, dim, threads int) {
 	})
 }
 
-// Square is the square of the length of x, summed in float64.
+// Square returns the squared length of x, summed in float64.
 func Square(x []float32) float64 { return floats.SquaredNorm(x) }
 
-// Unit scales a row whose [Square] is known to unit length, in place, as [Normalize]
-// does.
+// Unit scales a row with a known [Square] to unit length, in place, as [Normalize] does.
 func Unit(x []float32, square float64) {
 	if square > 0 {
 		floats.Scale(x, 1/math.Sqrt(square))
 	}
 }
 
-// dot64 sums in float64, in four lanes so that additions overlap. The products are
-// exact: fused with the sums they give the same.
+// dot64 returns the inner product of x and y, summed in float64, in four lanes so that additions overlap.
+// A product of two float32 is exact in float64, so that fused multiply-adds give the same bits.
 func dot64(x, y []float32) float64 {
 	var s0, s1, s2, s3 float64
 	y = y[:len(x)]
@@ -244,12 +247,11 @@ func dot64(x, y []float32) float64 {
 	return s0 + s1 + s2 + s3
 }
 
-// Flat returns a codec that needs no training: one centroid, which is zero, and 256
-// equally spaced levels for each component. A vector is scaled until its largest
-// component reaches the last level, and the factor undoes that, so that the error goes
-// with the vector and not with those of a sample: at most m·√dim/255 of its length, m
-// being the largest component of the vector at unit length. It is for collections that
-// are too small to train on. The error wraps [ErrShape].
+// Flat returns a codec without training, for collections that are too small to train on: one zero centroid,
+// and 256 equally spaced levels for each component. A vector is scaled so that its largest component is the
+// last level, and the factor undoes that. So the error depends on the vector alone: it is at most
+// m·√dim/255 of its length, where m is the largest component of the vector at unit length. The error wraps
+// [ErrShape].
 func Flat(dim int) (*Quantizer, error) {
 	if dim < 1 || dim > kernels.MaxDim {
 		return nil, fmt.Errorf("%w: dimension %d is not in 1..%d", ErrShape, dim, kernels.MaxDim)
@@ -261,7 +263,7 @@ func Flat(dim int) (*Quantizer, error) {
 	})
 }
 
-// isFlat tells whether a codec is one that Flat makes.
+// isFlat reports whether a codec is one of Flat.
 func isFlat(k *kernels.Codec) bool {
 	if k.Centroids.K != 1 || !k.Codebook.Uniform() {
 		return false
@@ -274,14 +276,14 @@ func isFlat(k *kernels.Codec) bool {
 	return true
 }
 
-// inverseLargest is 1/max|x_j|, 0 for zeros.
+// inverseLargest returns 1/max|x_j|, or 0 for a zero vector.
 func inverseLargest(x []float32) float32 {
-	most := float32(0)
+	largest := float32(0)
 	for _, v := range x {
-		most = max(most, float32(math.Abs(float64(v))))
+		largest = max(largest, float32(math.Abs(float64(v))))
 	}
-	if most == 0 {
+	if largest == 0 {
 		return 0
 	}
-	return 1 / most
+	return 1 / largest
 }

@@ -11,54 +11,56 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// Block is a growing run of encoded tokens in the layout of kernels.Chunk. It is
-// meant to be reused: Reset, then Encode with the same codec as often as wanted.
+// Block is encoded tokens in the layout of kernels.Chunk. Encode appends to it. Reuse it with Reset.
 type Block struct {
-	// Codes holds CodeBytes bytes a token, little-endian.
+	// Codes has CodeBytes bytes per token, little-endian.
 	Codes []byte
-	// Residuals holds RowBytes bytes a token; see pack.
+	// Residuals has RowBytes bytes per token; see pack.
 	Residuals []byte
-	// Factors holds an int16 a token, little-endian: see kernels.Codec.Factor.
+	// Factors has an int16 per token, little-endian; see kernels.Codec.Factor.
 	Factors []byte
 	Tokens  int
-	// Clamped counts factors above FactorMax, which were stored as FactorMax:
-	// their tokens decode to less than unit length.
+	// Clamped is the number of factors above FactorMax, which were stored as FactorMax: the tokens
+	// decode to less than unit length.
 	Clamped int
-	// Zero counts rows of zeros that Encode added.
+	// Zero is the number of zero rows that Encode appended.
 	Zero int
-	// SumSq is the sum of ‖x − v̂‖² over the tokens that Encode added.
+	// SumSq is the sum of ‖x − v̂‖² over the tokens that Encode appended.
 	SumSq float64
 
 	job encodeJob
 }
 
-// Reset empties the block and keeps its memory.
+// Reset empties the block, and keeps its memory.
 func (b *Block) Reset() {
 	b.Codes, b.Residuals, b.Factors = b.Codes[:0], b.Residuals[:0], b.Factors[:0]
 	b.Tokens, b.Clamped, b.Zero, b.SumSq = 0, 0, 0, 0
 }
 
-// Chunk is the block as kernels read it; offsets divides its tokens into
-// documents (kernels.Chunk.Offsets). It shares the block's memory.
+// Chunk returns the block for kernels. offsets divides its tokens into documents (kernels.Chunk.Offsets).
+// It shares the memory of the block.
 func (b *Block) Chunk(c *Quantizer, offsets []uint32) kernels.Chunk {
 	return kernels.Chunk{
-		Offsets: offsets, Codes: b.Codes, CodeBytes: c.CodeBytes(),
-		Residuals: b.Residuals, Factors: b.Factors,
+		Offsets:   offsets,
+		Codes:     b.Codes,
+		CodeBytes: c.CodeBytes(),
+		Residuals: b.Residuals,
+		Factors:   b.Factors,
 	}
 }
 
-// grow makes room for n more tokens and returns those parts.
+// grow extends the block by n tokens, and returns their uninitialized memory.
 func (b *Block) grow(c *Quantizer, n int) (codes, residuals, factors []byte) {
 	extend := func(s *[]byte, n int) []byte {
-		old := len(*s)
-		*s = slices.Grow(*s, n)[:old+n]
-		return (*s)[old:]
+		end := len(*s)
+		*s = slices.Grow(*s, n)[:end+n]
+		return (*s)[end:]
 	}
 	b.Tokens += n
 	return extend(&b.Codes, n*c.CodeBytes()), extend(&b.Residuals, n*c.RowBytes()), extend(&b.Factors, 2*n)
 }
 
-// shrink takes n tokens back after a failure.
+// shrink removes the last n tokens, after a failure.
 func (b *Block) shrink(c *Quantizer, n int) {
 	b.Tokens -= n
 	b.Codes = b.Codes[:len(b.Codes)-n*c.CodeBytes()]
@@ -66,15 +68,15 @@ func (b *Block) shrink(c *Quantizer, n int) {
 	b.Factors = b.Factors[:len(b.Factors)-2*n]
 }
 
-// encodeJob is one call of Encode or EncodeFixed, spread over blocks of rows.
+// encodeJob is one call of Encode or EncodeFixed, which runs in blocks of rows.
 type encodeJob struct {
 	codec   *Quantizer
 	backend kernels.Backend
 	x       []float32
-	unit    bool     // x is to be scaled to unit length first, in place
-	fixed   []uint32 // EncodeFixed: codes as given, residuals in place
+	unit    bool     // scale x to unit length first, in place
+	fixed   []uint32 // the given codes of EncodeFixed, or nil
 
-	codes, residuals, factors []byte
+	codes, residuals, factors []byte // of the new tokens
 
 	ctx     context.Context
 	pool    parallel.Pool
@@ -82,6 +84,7 @@ type encodeJob struct {
 	blocks  []blockTotal
 }
 
+// encodeScratch is the scratch memory of a worker.
 type encodeScratch struct {
 	codes   []uint32
 	buckets []uint8
@@ -89,22 +92,25 @@ type encodeScratch struct {
 	search  levelSearch
 }
 
+// blockTotal is the totals of a block of rows.
 type blockTotal struct {
 	clamped, zero int
 	sumSq         float64
 }
 
+// addTo adds the totals to those of b.
 func (t *blockTotal) addTo(b *Block) {
 	b.Clamped += t.clamped
 	b.Zero += t.zero
 	b.SumSq += t.sumSq
 }
 
-// Encode appends the rows of x, len(x)/Dim vectors, to dst. The result does not
-// depend on threads (below 1: all processors) nor on be (nil: the default backend). On
-// error dst is as before; errors are those of ctx and be, or wrap [ErrShape],
-// [ErrNoCutoffs] or [kernels.ErrUnavailable]. A row of zeros gets
-// factor 0. NaN must have been refused before: the bytes it gives mean nothing.
+// Encode appends the rows of x, len(x)/Dim vectors, to dst. A zero row gets factor 0. The caller must have
+// checked that x has no NaN, whose bytes would have no meaning. The result does not depend on threads (below
+// 1 means all processors), nor on be (nil means the default backend).
+//
+// After an error dst is unchanged. Errors are those of ctx and be, or wrap [ErrShape], [ErrNoCutoffs] or
+// [kernels.ErrUnavailable].
 func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
 	e := Encoder{codec: c, threads: threads}
 	if err := e.prepare(ctx, be); err != nil {
@@ -114,10 +120,9 @@ func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads
 	return e.Encode(ctx, dst, x)
 }
 
-// EncodeFixed appends tokens whose codes and packed buckets are given, as when an
-// index is imported: only the factors are computed. residuals holds RowBytes
-// bytes a token. On error dst is as before; errors are those of ctx or wrap
-// [ErrShape] or [ErrCode].
+// EncodeFixed appends tokens with given codes and packed buckets, such as those of an imported index. It
+// computes only the factors. residuals has RowBytes bytes per token. After an error dst is unchanged. Errors
+// are those of ctx, or wrap [ErrShape] or [ErrCode].
 func (c *Quantizer) EncodeFixed(ctx context.Context, dst *Block, codes []uint32, residuals []byte, threads int) error {
 	if err := c.checkFixed(codes, residuals); err != nil {
 		return err
@@ -128,14 +133,17 @@ func (c *Quantizer) EncodeFixed(ctx context.Context, dst *Block, codes []uint32,
 	return c.runJob(ctx, dst, len(codes), threads)
 }
 
+// runJob encodes n tokens of the job of dst.
 func (c *Quantizer) runJob(ctx context.Context, dst *Block, n, threads int) error {
+	// Allocate the memory of the tokens.
 	j := &dst.job
-	given := j.residuals
+	fixedResiduals := j.residuals
 	j.ctx, j.codec = ctx, c
 	j.codes, j.residuals, j.factors = dst.grow(c, n)
 	if j.fixed != nil {
-		copy(j.residuals, given)
+		copy(j.residuals, fixedResiduals)
 	}
+	// Encode them in blocks.
 	j.workers = resize(j.workers, workers(n, blockRows, threads))
 	j.blocks = resize(j.blocks, (n+blockRows-1)/blockRows)
 	err := j.pool.Run(ctx, len(j.blocks), threads, j)
@@ -146,12 +154,13 @@ func (c *Quantizer) runJob(ctx context.Context, dst *Block, n, threads int) erro
 			t.addTo(dst)
 		}
 	}
-	// Keep the scratch memory and nothing of the caller's.
+	// Keep the scratch memory, but no references to memory of the caller.
 	j.ctx, j.codec, j.backend, j.x, j.unit, j.fixed = nil, nil, nil, nil, false, nil
 	j.codes, j.residuals, j.factors = nil, nil, nil
 	return err
 }
 
+// resize returns a slice of n elements, in the memory of s if that is large enough.
 func resize[T any](s []T, n int) []T {
 	return slices.Grow(s[:0], n)[:n]
 }
@@ -163,11 +172,12 @@ func (j *encodeJob) Run(worker, block int) error {
 	s.prepare(c)
 	total := &j.blocks[block]
 	*total = blockTotal{}
-	rb := c.RowBytes()
+	rowBytes := c.RowBytes()
+	// With given codes and residuals, compute the factors.
 	if j.fixed != nil {
 		for t := lo; t < hi; t++ {
 			code := j.fixed[t]
-			packed := j.residuals[t*rb : (t+1)*rb]
+			packed := j.residuals[t*rowBytes : (t+1)*rowBytes]
 			c.clearPadding(packed)
 			y := c.reconstruct(s.values[:c.Dim], code, packed)
 			f, clamped := c.storeFactor(dot64(y, y))
@@ -175,6 +185,7 @@ func (j *encodeJob) Run(worker, block int) error {
 		}
 		return nil
 	}
+	// Otherwise find the nearest centroids, and encode the residuals.
 	if j.unit {
 		Normalize(j.x[lo*c.Dim:hi*c.Dim], c.Dim)
 	}
@@ -184,7 +195,7 @@ func (j *encodeJob) Run(worker, block int) error {
 	}
 	for t := lo; t < hi; t++ {
 		code := s.codes[t-lo]
-		r := c.encodeToken(j.residuals[t*rb:(t+1)*rb], s, j.x[t*c.Dim:(t+1)*c.Dim], code)
+		r := c.encodeToken(j.residuals[t*rowBytes:(t+1)*rowBytes], s, j.x[t*c.Dim:(t+1)*c.Dim], code)
 		j.put(t, code, r.factor, r.clamped, total)
 		total.sumSq += r.error
 		if r.zero {
@@ -194,18 +205,19 @@ func (j *encodeJob) Run(worker, block int) error {
 	return nil
 }
 
+// prepare allocates the memory that encodeToken needs.
 func (s *encodeScratch) prepare(c *Quantizer) {
 	s.values, s.buckets = resize(s.values, 2*c.Dim), resize(s.buckets, c.Dim)
 }
 
-// encodedToken is what is to be known of a token beside its code and residual.
+// encodedToken is the result of encoding a token, in addition to its code and residual.
 type encodedToken struct {
 	factor        int16
 	clamped, zero bool
 	error         float64 // squared
 }
 
-// encodeToken writes the residual of a token with a given code.
+// encodeToken packs the residual of a token x with a given code.
 func (c *Quantizer) encodeToken(packed []byte, s *encodeScratch, x []float32, code uint32) encodedToken {
 	y := c.encodeRow(packed, s, x, code)
 	xx := dot64(x, x)
@@ -214,14 +226,16 @@ func (c *Quantizer) encodeToken(packed []byte, s *encodeScratch, x []float32, co
 	}
 	yy := dot64(y, y)
 	f, clamped := c.storeFactor(yy)
-	return encodedToken{f, clamped, false, squaredErrorOf(xx, dot64(x, y), yy, float64(c.kernel.Factor(f)))}
+	squaredError := squaredErrorOf(xx, dot64(x, y), yy, float64(c.kernel.Factor(f)))
+	return encodedToken{factor: f, clamped: clamped, error: squaredError}
 }
 
-// squaredErrorOf is ‖x − f·y‖² of ‖x‖², ⟨x, y⟩, ‖y‖² and f.
+// squaredErrorOf returns ‖x − f·y‖², given ‖x‖², ⟨x, y⟩, ‖y‖² and f.
 func squaredErrorOf(xx, xy, yy, f float64) float64 {
 	return max(xx-float64(2*f*xy)+float64(f*f*yy), 0)
 }
 
+// put stores the code and the factor of token t, and counts a clamped factor.
 func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
 	if j.codec.CodeBytes() == 2 {
 		binary.LittleEndian.PutUint16(j.codes[2*t:], uint16(code))
@@ -234,8 +248,8 @@ func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *b
 	}
 }
 
-// encodeRow packs the buckets of x for a given code and returns what decodes
-// from them before the factor, in scratch memory of 2·Dim values and Dim buckets.
+// encodeRow packs the buckets of x for a given code, and returns the vector that they decode to before the
+// factor is applied. The result is in the scratch memory: s needs 2·Dim values and Dim buckets.
 func (c *Quantizer) encodeRow(packed []byte, s *encodeScratch, x []float32, code uint32) []float32 {
 	if c.kernel.Codebook.Uniform() {
 		c.searchLevels(s.buckets, &s.search, x, code)
@@ -248,7 +262,7 @@ func (c *Quantizer) encodeRow(packed []byte, s *encodeScratch, x []float32, code
 	return c.reconstruct(s.values[:c.Dim], code, packed)
 }
 
-// residual writes (x − C_code) / (a_code·g).
+// residual sets r to (x − C_code) / (a_code·g).
 func (c *Quantizer) residual(r, x []float32, code uint32) {
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
 	x = x[:len(r)]
@@ -258,8 +272,8 @@ func (c *Quantizer) residual(r, x []float32, code uint32) {
 	c.unscale(r, code)
 }
 
-// offset writes (u − C_code) / (a_code·g), u being x scaled to reach as far as the
-// centroid: the residual that searchLevels starts from.
+// offset sets r to (u − C_code) / (a_code·g), where u is x, scaled so that ⟨u, C_code⟩ is 1. This is the
+// residual with which searchLevels begins.
 func (c *Quantizer) offset(r, x []float32, code uint32) {
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
 	inv := c.reach(x, centroid)
@@ -269,8 +283,8 @@ func (c *Quantizer) offset(r, x []float32, code uint32) {
 	c.unscale(r, code)
 }
 
-// reach is 1/⟨x, centroid⟩, bounded where x points elsewhere, 0 for zeros. Of a flat
-// codec it takes x to the last level.
+// reach returns the scale of x with which searchLevels begins: 1/⟨x, centroid⟩, limited if x is far from the
+// centroid, and 0 for a zero vector. For a flat codec it scales the largest component to the last level.
 func (c *Quantizer) reach(x, centroid []float32) float32 {
 	if c.flat {
 		return inverseLargest(x)
@@ -282,6 +296,7 @@ func (c *Quantizer) reach(x, centroid []float32) float32 {
 	return float32(1 / max(dot64(x, centroid), minCosine*math.Sqrt(n2)))
 }
 
+// unscale divides a residual by a_code·g.
 func (c *Quantizer) unscale(r []float32, code uint32) {
 	a, g := c.scale(code), c.kernel.DimScale
 	switch {
@@ -296,19 +311,20 @@ func (c *Quantizer) unscale(r []float32, code uint32) {
 	}
 }
 
-// reconstruct writes C_code + a_code·(g ⊙ w[b]).
+// reconstruct sets y to C_code + a_code·(g ⊙ w[b]), and returns it.
 func (c *Quantizer) reconstruct(y []float32, code uint32, packed []byte) []float32 {
 	copy(y, c.Centroids()[int(code)*c.Dim:(int(code)+1)*c.Dim])
 	c.addResidual(y, code, packed)
 	return y
 }
 
-// inverseNorm is the exact factor of a vector of that squared norm.
+// inverseNorm returns the factor of a decoded vector with a squared norm, before rounding.
 func inverseNorm(n2 float64) float64 {
 	return 1 / max(math.Sqrt(n2), minNorm)
 }
 
-// storeFactor rounds the factor to the nearest of 1 … 32767 steps.
+// storeFactor rounds the factor of a vector with squared norm n2 to a multiple, 1 to 32767, of
+// FactorMax/32767. clamped means that the factor is too large.
 func (c *Quantizer) storeFactor(n2 float64) (f int16, clamped bool) {
 	v := inverseNorm(n2) / float64(c.kernel.FactorMax) * 32767
 	if v >= 32767.5 {
@@ -317,20 +333,20 @@ func (c *Quantizer) storeFactor(n2 float64) (f int16, clamped bool) {
 	return int16(max(math.Round(v), 1)), false
 }
 
-// MaxFactor is the largest factor that the given tokens need, 0 without tokens;
-// residuals as in [Quantizer.EncodeFixed], and the same errors. An import streams
-// its tokens through it first, and sets FactorMax with [Quantizer.WithFactorMax].
+// MaxFactor returns the largest factor that the given tokens need, 0 without tokens. An import calls it for
+// all tokens first, and sets FactorMax with [Quantizer.WithFactorMax]. Arguments and errors are those of
+// [Quantizer.EncodeFixed].
 func (c *Quantizer) MaxFactor(ctx context.Context, codes []uint32, residuals []byte, threads int) (float32, error) {
 	if err := c.checkFixed(codes, residuals); err != nil {
 		return 0, err
 	}
 	c.Centroids()
-	n, rb := len(codes), c.RowBytes()
+	n, rowBytes := len(codes), c.RowBytes()
 	largest := make([]float64, workers(n, blockRows, threads))
 	err := forBlocks(ctx, n, blockRows, threads, func(w, _, lo, hi int) error {
 		y := make([]float32, c.Dim)
 		for t := lo; t < hi; t++ {
-			c.reconstruct(y, codes[t], residuals[t*rb:(t+1)*rb])
+			c.reconstruct(y, codes[t], residuals[t*rowBytes:(t+1)*rowBytes])
 			largest[w] = max(largest[w], inverseNorm(dot64(y, y)))
 		}
 		return nil
@@ -341,9 +357,11 @@ func (c *Quantizer) MaxFactor(ctx context.Context, codes []uint32, residuals []b
 	return float32(slices.Max(largest)), nil
 }
 
+// checkFixed checks the arguments of EncodeFixed.
 func (c *Quantizer) checkFixed(codes []uint32, residuals []byte) error {
 	if len(residuals) != len(codes)*c.RowBytes() {
-		return fmt.Errorf("%w: %d residual bytes for %d tokens of %d", ErrShape, len(residuals), len(codes), c.RowBytes())
+		return fmt.Errorf("%w: %d residual bytes for %d tokens of %d",
+			ErrShape, len(residuals), len(codes), c.RowBytes())
 	}
 	for t, code := range codes {
 		if int64(code) >= int64(c.K) {
@@ -353,7 +371,7 @@ func (c *Quantizer) checkFixed(codes []uint32, residuals []byte) error {
 	return nil
 }
 
-// clearPadding zeroes the bits of the last byte that hold no field.
+// clearPadding clears the unused bits of the last byte.
 func (c *Quantizer) clearPadding(packed []byte) {
 	if used := c.Dim * c.Nbits % 8; used != 0 {
 		packed[len(packed)-1] &= 1<<used - 1

@@ -10,8 +10,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// Encoder encodes many runs of tokens with one codec, on the processor or on a device,
-// which holds what it needs of the codec until Close. It is for one goroutine at a time.
+// Encoder encodes tokens with one codec in many calls, on the processor or on a device. The device keeps
+// the arrays of the codec until Close. It is for one goroutine at a time.
 type Encoder struct {
 	codec   *Quantizer
 	threads int
@@ -19,7 +19,7 @@ type Encoder struct {
 	backend kernels.Backend
 	release func()
 
-	device        *deviceEncoder // nil if there is none, or it finds nearest centroids only
+	device        *deviceEncoder // nil if no device can encode whole tokens
 	releaseDevice func()
 }
 
@@ -34,13 +34,12 @@ type deviceEncoder struct {
 	scratch encodeScratch
 }
 
-// NewEncoder prepares a backend (nil: the default one) for the codec; threads as of
-// [Quantizer.Encode]. With unit, vectors are scaled to unit length first, as
-// [Normalize] does. Errors are those of ctx and be, or wrap [ErrNoCutoffs] or
-// [kernels.ErrUnavailable].
+// NewEncoder prepares a backend, nil means the default one, for the codec. threads is as in
+// [Quantizer.Encode]. unit means that vectors are scaled to unit length first, as by [Normalize]. Errors are
+// those of ctx and be, or wrap [ErrNoCutoffs] or [kernels.ErrUnavailable].
 //
-// A device that can encodes whole tokens. Those of codecs with a table of weights and of
-// [Flat] codecs get only their nearest centroids there.
+// A device encodes whole tokens if it can. For codecs with a table of weights, and for [Flat] codecs, it only
+// finds the nearest centroids.
 func (c *Quantizer) NewEncoder(ctx context.Context, threads int, be kernels.Backend, unit bool) (*Encoder, error) {
 	e := &Encoder{codec: c, threads: threads, unit: unit}
 	if err := e.prepare(ctx, be); err != nil {
@@ -49,7 +48,9 @@ func (c *Quantizer) NewEncoder(ctx context.Context, threads int, be kernels.Back
 	return e, nil
 }
 
+// prepare prepares the backend. After an error nothing has to be released.
 func (e *Encoder) prepare(ctx context.Context, be kernels.Backend) (err error) {
+	// Check that the codec can encode.
 	c := e.codec
 	uniform := c.kernel.Codebook.Uniform()
 	if c.buckets == nil && !uniform {
@@ -60,10 +61,12 @@ func (e *Encoder) prepare(ctx context.Context, be kernels.Backend) (err error) {
 			return fmt.Errorf("codec: %w", err)
 		}
 	}
-	centroids := c.Centroids() // not inside a worker: the others would wait
+	// Give the centroids to the backend.
+	centroids := c.Centroids() // computed here, since other workers would wait for the first one
 	if e.backend, e.release, err = kernels.Prepare(ctx, be, centroids, c.Dim); err != nil {
 		return err
 	}
+	// Give the codec to a device that encodes whole tokens.
 	e.releaseDevice = func() {}
 	if p, ok := e.backend.(kernels.EncoderPreparer); ok && uniform && !c.flat {
 		d := &deviceEncoder{codec: c, threads: e.threads}
@@ -76,14 +79,13 @@ func (e *Encoder) prepare(ctx context.Context, be kernels.Backend) (err error) {
 	return nil
 }
 
-// Close gives back what a device holds.
+// Close frees the memory on a device.
 func (e *Encoder) Close() {
 	e.releaseDevice()
 	e.release()
 }
 
-// Encode appends the rows of x as [Quantizer.Encode] does. An encoder that scales
-// vectors may do so in x.
+// Encode appends the rows of x, as [Quantizer.Encode] does. An encoder that scales vectors may change x.
 func (e *Encoder) Encode(ctx context.Context, dst *Block, x []float32) error {
 	c := e.codec
 	if len(x)%c.Dim != 0 {
@@ -94,16 +96,16 @@ func (e *Encoder) Encode(ctx context.Context, dst *Block, x []float32) error {
 		dst.job.x, dst.job.backend, dst.job.unit = x, e.backend, e.unit
 		return c.runJob(ctx, dst, n, e.threads)
 	}
-	to := e.device.room(dst, n)
-	err := e.device.EncodeTokens(ctx, to, x)
+	tokens := e.device.room(dst, n)
+	err := e.device.EncodeTokens(ctx, tokens, x)
 	if err == nil {
-		err = e.encodeLeft(ctx, to, x)
+		err = e.encodeLeft(ctx, tokens, x)
 	}
 	return e.device.settle(ctx, dst, n, err)
 }
 
-// Resident reports whether the encoder's device is the one that vectors lie on, and whole tokens
-// are encoded there.
+// Resident reports whether the vectors are on the device of the encoder, and the device encodes whole
+// tokens.
 func (e *Encoder) Resident(v kernels.ResidentVectors) bool {
 	b, ok := e.backend.(kernels.ResidentBuilder)
 	if !ok || e.device == nil {
@@ -113,21 +115,21 @@ func (e *Encoder) Resident(v kernels.ResidentVectors) bool {
 	return encodes && b.Holds(v)
 }
 
-// EncodeResident is Encode of n vectors that lie on the device ([Encoder.Resident]), from first on.
+// EncodeResident is Encode for n vectors on the device ([Encoder.Resident]), from first on.
 func (e *Encoder) EncodeResident(ctx context.Context, dst *Block, v kernels.ResidentVectors, first, n int) error {
-	to := e.device.room(dst, n)
-	err := e.device.TokenEncoder.(kernels.ResidentEncoder).EncodeResident(ctx, to, v, first)
+	tokens := e.device.room(dst, n)
+	err := e.device.TokenEncoder.(kernels.ResidentEncoder).EncodeResident(ctx, tokens, v, first)
 	return e.device.settle(ctx, dst, n, err)
 }
 
-// room is where n tokens go that are appended to a block.
+// room appends n tokens to a block, and returns the memory into which the device encodes them.
 func (d *deviceEncoder) room(dst *Block, n int) kernels.EncodedTokens {
 	_, residuals, _ := dst.grow(d.codec, n)
 	d.codes, d.factors, d.errors = resize(d.codes, n), resize(d.factors, n), resize(d.errors, n)
 	return kernels.EncodedTokens{Codes: d.codes, Residuals: residuals, Factors: d.factors, Errors: d.errors}
 }
 
-// settle completes the block, or takes the n tokens back after an error.
+// settle completes the last n tokens of the block, or removes them after an error of the device.
 func (d *deviceEncoder) settle(ctx context.Context, dst *Block, n int, err error) error {
 	if err == nil {
 		err = d.complete(ctx, dst, n)
@@ -138,10 +140,11 @@ func (d *deviceEncoder) settle(ctx context.Context, dst *Block, n int, err error
 	return err
 }
 
+// complete stores codes and factors of the last n tokens in the block, and adds their totals.
 func (d *deviceEncoder) complete(ctx context.Context, dst *Block, n int) error {
 	c := d.codec
 	codes, factors := dst.Codes[len(dst.Codes)-n*c.CodeBytes():], dst.Factors[len(dst.Factors)-2*n:]
-	// In blocks as on the processor, so that sums have the same bits.
+	// Sum in the same blocks as on the processor, so that sums have the same bits.
 	totals := make([]blockTotal, parallel.Blocks(n, blockRows))
 	err := forBlocks(ctx, n, blockRows, d.threads, func(_, block, lo, hi int) error {
 		total := &totals[block]
@@ -155,7 +158,7 @@ func (d *deviceEncoder) complete(ctx context.Context, dst *Block, n int) error {
 			if d.factors[t] == 0 {
 				total.zero++
 			}
-			if math.Signbit(d.errors[t]) {
+			if math.Signbit(d.errors[t]) { // the device marks a clamped factor by the sign of the error
 				total.clamped++
 			}
 			total.sumSq += math.Abs(d.errors[t])
@@ -171,48 +174,47 @@ func (d *deviceEncoder) complete(ctx context.Context, dst *Block, n int) error {
 	return nil
 }
 
-// encodeLeft encodes the rows that a device could not encode.
-func (e *Encoder) encodeLeft(ctx context.Context, to kernels.EncodedTokens, x []float32) error {
+// encodeLeft encodes the rows that the device could not encode.
+func (e *Encoder) encodeLeft(ctx context.Context, tokens kernels.EncodedTokens, x []float32) error {
 	c := e.codec
-	rb := c.RowBytes()
-	for t, code := range to.Codes {
-		if int64(code) < int64(c.K) {
+	rowBytes := c.RowBytes()
+	for t, code := range tokens.Codes {
+		if int64(code) < int64(c.K) { // a code of K or more marks such a row
 			continue
 		}
 		row := x[t*c.Dim : (t+1)*c.Dim]
 		if e.unit {
 			Normalize(row, c.Dim)
 		}
-		if err := e.backend.Nearest(ctx, to.Codes[t:t+1], nil, c.Centroids(), row, c.Dim); err != nil {
+		if err := e.backend.Nearest(ctx, tokens.Codes[t:t+1], nil, c.Centroids(), row, c.Dim); err != nil {
 			return err
 		}
 		s := &e.device.scratch
 		s.prepare(c)
-		r := c.encodeToken(to.Residuals[t*rb:(t+1)*rb], s, row, to.Codes[t])
-		if to.Factors[t], to.Errors[t] = r.factor, r.error; r.clamped {
-			to.Errors[t] = -r.error
+		r := c.encodeToken(tokens.Residuals[t*rowBytes:(t+1)*rowBytes], s, row, tokens.Codes[t])
+		if tokens.Factors[t], tokens.Errors[t] = r.factor, r.error; r.clamped {
+			tokens.Errors[t] = -r.error
 		}
 	}
 	return nil
 }
 
-// blockRows is the number of rows handed to a backend at once: enough to
-// amortise the pass over the centroids. It is fixed, so that sums over blocks
-// do not depend on the number of threads.
+// blockRows is the number of rows that a backend gets at a time, which is enough to amortise the pass over
+// the centroids. It is constant, so that sums over blocks do not depend on the number of threads.
 const blockRows = 2048
 
-// workers is the number of goroutines that n items in blocks of that size
-// deserve; threads below 1 means all processors.
+// workers returns the number of goroutines for n items in blocks of the given size. threads below 1 means
+// all processors.
 func workers(n, size, threads int) int {
 	return parallel.Threads(threads, parallel.Blocks(n, size))
 }
 
-// forBlocks calls fn for every block of size items of 0..n and waits for all of
-// them. After an error or cancellation the remaining blocks are skipped.
-func forBlocks(ctx context.Context, n, size, threads int, fn func(worker, block, lo, hi int) error) error {
+// forBlocks calls visit for every block of size items of 0..n, in several goroutines, and waits for them.
+// After an error or cancellation it skips the remaining blocks.
+func forBlocks(ctx context.Context, n, size, threads int, visit func(worker, block, lo, hi int) error) error {
 	var p parallel.Pool
 	return p.Run(ctx, parallel.Blocks(n, size), threads, parallel.Func(func(worker, i int) error {
 		lo, hi := parallel.Block(i, n, size)
-		return fn(worker, i, lo, hi)
+		return visit(worker, i, lo, hi)
 	}))
 }

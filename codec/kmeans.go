@@ -9,19 +9,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// kmeans is spherical k-means (Dhillon and Modha, Machine Learning 42, 2001):
-// assignment by largest inner product, centroids of unit length. Every sum runs
-// in row order within one centroid, so threads do not change a bit of it.
+// kmeans is spherical k-means (Dhillon and Modha, Machine Learning 42, 2001): assignment by the largest
+// inner product, centroids of unit length. Each sum is of the rows of one centroid, in their order, so that
+// its bits do not depend on threads.
 type kmeans struct {
 	points  points
 	dim     int
-	rows    []uint32 // of points, that take part, ascending
+	rows    []uint32 // numbers of the points, ascending
 	k       int
 	threads int
 	backend kernels.Backend
 	tick    func(rows int)
-	kept    kernels.KeptRows // nil: the backend gets the rows in every round
-	squares []float64        // squared lengths of rows that lie on a device, by position
+	kept    kernels.KeptRows // the rows on a device, or nil if the backend gets them in every round
+	squares []float64        // squared lengths of rows on a device, by position in rows
 
 	centroids []float32
 	codes     []uint32 // by position in rows
@@ -37,8 +37,8 @@ type kmeans struct {
 	similarity float64 // mean over rows, last assignment
 }
 
-// init picks k rows of the shuffled candidates as first centroids, each content
-// once while that is possible.
+// init selects k of the shuffled candidates as first centroids. It avoids equal rows as long as there are
+// others.
 func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 	km.centroids = make([]float32, km.k*km.dim)
 	n := len(km.rows)
@@ -47,8 +47,9 @@ func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 	km.starts, km.order = make([]int, km.k+1), make([]uint32, n)
 	km.gather = make([][]float32, workers(n, blockRows, km.threads))
 
+	// Select distinct rows.
 	set := rowSet{}
-	var again [][]float32
+	var duplicates [][]float32
 	c := 0
 	for block := range slices.Chunk(candidates, max(km.k, initRows)) {
 		rows, err := km.points.read(ctx, block)
@@ -60,8 +61,8 @@ func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 				break
 			}
 			if !set.insert(row) {
-				if len(again) < km.k {
-					again = append(again, row)
+				if len(duplicates) < km.k {
+					duplicates = append(duplicates, row)
 				}
 				continue
 			}
@@ -72,30 +73,32 @@ func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 			break
 		}
 	}
-	for _, row := range again[:min(km.k-c, len(again))] {
+	// Fill up with duplicates, and scale all to unit length.
+	for _, row := range duplicates[:min(km.k-c, len(duplicates))] {
 		copy(km.centroid(c), row)
 		c++
 	}
 	for c := range km.k {
 		row := km.centroid(c)
 		if Normalize(row, len(row)); dot64(row, row) == 0 {
-			row[c%km.dim] = 1 // only zero rows are left: any direction will do
+			row[c%km.dim] = 1 // only zero rows remain: use any direction
 		}
 	}
 	return nil
 }
 
-// initRows are read together at least.
+// initRows is the minimum number of candidates that init reads at a time.
 const initRows = 1024
 
+// centroid returns centroid c.
 func (km *kmeans) centroid(c int) []float32 {
 	return km.centroids[c*km.dim : (c+1)*km.dim]
 }
 
-// row is one of those in memory.
+// row returns the row at a position in rows, which must be in memory.
 func (km *kmeans) row(pos uint32) []float32 { return km.points.(memory).row(km.rows[pos]) }
 
-// square is the squared length of a row.
+// square returns the squared length of the row at a position in rows.
 func (km *kmeans) square(pos uint32) float64 {
 	if km.squares != nil {
 		return km.squares[pos]
@@ -104,7 +107,7 @@ func (km *kmeans) square(pos uint32) float64 {
 	return dot64(x, x)
 }
 
-// run iterates at most that many times, and stops when assignments repeat.
+// run runs at most this number of iterations. It stops when assignments do not change.
 func (km *kmeans) run(ctx context.Context, iterations int) error {
 	kept, err := km.points.keep(ctx, km.backend, km.rows)
 	if err != nil {
@@ -133,6 +136,7 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 	return nil
 }
 
+// assign assigns rows to centroids, and computes the mean similarity.
 func (km *kmeans) assign(ctx context.Context) error {
 	if err := km.nearest(ctx); err != nil {
 		return err
@@ -145,6 +149,7 @@ func (km *kmeans) assign(ctx context.Context) error {
 	return nil
 }
 
+// nearest sets the codes and scores of all rows.
 func (km *kmeans) nearest(ctx context.Context) error {
 	if km.kept != nil {
 		return km.kept.Nearest(ctx, km.codes, km.scores, km.centroids, km.tick)
@@ -173,8 +178,7 @@ func (km *kmeans) update(ctx context.Context) error {
 	return km.reseed(ctx)
 }
 
-// byCode sorts positions by their codes: those of code c are order[starts[c]:starts[c+1]],
-// ascending.
+// byCode sorts positions by their codes: those with code c are order[starts[c]:starts[c+1]], ascending.
 func byCode(starts []int, order, codes []uint32) {
 	clear(starts)
 	for _, c := range codes {
@@ -190,9 +194,10 @@ func byCode(starts []int, order, codes []uint32) {
 	}
 }
 
-// meansBlock is how many centroids a goroutine takes at once.
+// meansBlock is the number of centroids that a goroutine computes at a time.
 const meansBlock = 64
 
+// means computes the direction of the mean for each centroid.
 func (km *kmeans) means(ctx context.Context) error {
 	if km.kept != nil {
 		return km.kept.Means(ctx, km.centroids, km.order, km.starts)
@@ -209,7 +214,8 @@ func (km *kmeans) means(ctx context.Context) error {
 	})
 }
 
-// mean leaves the centroid where its rows cancel out.
+// mean sets a centroid to the direction of the mean of its rows, unless they cancel out. sum is scratch
+// memory.
 func (km *kmeans) mean(c int, sum []float64) {
 	members := km.order[km.starts[c]:km.starts[c+1]]
 	clear(sum)
@@ -230,9 +236,9 @@ func (km *kmeans) mean(c int, sum []float64) {
 	}
 }
 
-// reseed moves centroids without rows to the rows that their own centroids
-// represent worst, each content once. Where such rows run out (fewer distinct
-// rows than centroids) the centroid stays: it costs space but does no harm.
+// reseed moves centroids without rows to the rows with the lowest similarity to their centroids, without
+// duplicates. If there are fewer distinct rows than centroids, the others stay: they cost space but do no
+// harm.
 func (km *kmeans) reseed(ctx context.Context) error {
 	var empty []int
 	for c := range km.k {
@@ -245,9 +251,9 @@ func (km *kmeans) reseed(ctx context.Context) error {
 	}
 	set := rowSet{}
 	for n, tried := 2*len(empty), 0; len(empty) > 0 && tried < len(km.rows); n *= 4 {
-		worst := km.worst(n)
-		numbers := make([]uint32, 0, len(worst)-tried)
-		for _, pos := range worst[tried:] {
+		candidates := km.worst(n)
+		numbers := make([]uint32, 0, len(candidates)-tried)
+		for _, pos := range candidates[tried:] {
 			numbers = append(numbers, km.rows[pos])
 		}
 		rows, err := km.points.read(ctx, numbers)
@@ -267,18 +273,18 @@ func (km *kmeans) reseed(ctx context.Context) error {
 			empty = empty[1:]
 			km.reseeded++
 		}
-		tried = len(worst)
+		tried = len(candidates)
 	}
 	return nil
 }
 
-// worst are the n positions of the lowest scores, the lowest first, and of equals the first:
-// centroids without rows are few, and sorting all rows takes longer than assigning them.
+// worst returns the n positions with the lowest scores, the lowest first, and the first position on ties. It
+// does not sort all rows, which would take longer than assigning them: few centroids have no rows.
 func (km *kmeans) worst(n int) []uint32 {
 	n = min(n, len(km.rows))
 	order := func(a, b uint32) int { return cmp.Or(cmp.Compare(km.scores[a], km.scores[b]), cmp.Compare(a, b)) }
 	list := make([]uint32, 0, min(2*n, len(km.rows)))
-	highest := float32(math.Inf(1)) // of those that may still be among them
+	highest := float32(math.Inf(1)) // a higher score cannot be among the lowest n
 	for pos, score := range km.scores[:len(km.rows)] {
 		if score > highest {
 			continue

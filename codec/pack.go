@@ -6,10 +6,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// pack writes bucket numbers as fields of nbits (1, 2, 4 or 8) to the first
-// kernels.RowBytes(len(buckets), nbits) bytes of dst: field j at bit j·nbits,
-// least significant first; higher bits of a number are dropped and unused bits
-// of the last byte are 0.
+// pack packs bucket numbers into the first kernels.RowBytes(len(buckets), nbits) bytes of dst, as fields of
+// nbits (1, 2, 4 or 8): field j is at bit j·nbits, least significant bit first. Higher bits of a number are
+// ignored. Unused bits of the last byte are 0.
 func pack(dst []byte, buckets []uint8, nbits int) {
 	dst = dst[:kernels.RowBytes(len(buckets), nbits)]
 	n := len(buckets)
@@ -35,7 +34,7 @@ func pack(dst []byte, buckets []uint8, nbits int) {
 				b[4]&1<<4 | b[5]&1<<5 | b[6]&1<<6 | b[7]<<7
 		}
 	}
-	if i < len(dst) { // fields that fill no whole byte
+	if i < len(dst) { // the fields of the last, incomplete byte
 		dst[i] = 0
 		for j, b := range buckets[i*(8/nbits):] {
 			dst[i] |= b & (1<<nbits - 1) << (j * nbits)
@@ -43,12 +42,12 @@ func pack(dst []byte, buckets []uint8, nbits int) {
 	}
 }
 
-// byteTable gives, for each byte, the weights of the fields in it.
+// byteTable returns the weights of the 8/nbits fields of each byte.
 func byteTable(weights []float32, nbits int) []float32 {
-	per := 8 / nbits
-	lut := make([]float32, 0, 256*per)
+	fields := 8 / nbits
+	lut := make([]float32, 0, 256*fields)
 	for p := range 256 {
-		for i := range per {
+		for i := range fields {
 			lut = append(lut, weights[p>>(i*nbits)&(1<<nbits-1)])
 		}
 	}
@@ -60,9 +59,9 @@ type bucketer struct {
 	cuts []float32 // 2ⁿ−1, not decreasing
 }
 
-// midpoints returns cuts for which the bucket of a float32 value is the nearest
-// weight, the lower one on ties, and whether the weights increase at all.
-// A midpoint that is no float32 is rounded down, which no float32 value can tell.
+// midpoints returns cuts for which the bucket of a float32 value is the nearest weight, the lower one on ties,
+// and whether the weights do not decrease. A midpoint that is not a float32 is rounded down, which does not
+// change the bucket of any float32.
 func midpoints(weights []float32) (cuts []float32, increasing bool) {
 	cuts = make([]float32, len(weights)-1)
 	increasing = true
@@ -79,7 +78,7 @@ func midpoints(weights []float32) (cuts []float32, increasing bool) {
 	return cuts, increasing
 }
 
-// row writes the bucket of each value of x.
+// row sets dst to the bucket of each value of x.
 func (b *bucketer) row(dst []uint8, x []float32) {
 	dst = dst[:len(x)]
 	switch {
@@ -100,7 +99,7 @@ func (b *bucketer) row(dst []uint8, x []float32) {
 	}
 }
 
-// above compiles to a comparison without a branch.
+// above returns 1 if v is above the cut, otherwise 0. It compiles to a comparison without a branch.
 func above(v, cut float32) uint8 {
 	if v > cut {
 		return 1
@@ -108,6 +107,7 @@ func above(v, cut float32) uint8 {
 	return 0
 }
 
+// search returns the bucket of v by binary search.
 func (b *bucketer) search(v float32) uint8 {
 	lo, hi := 0, len(b.cuts)
 	for lo < hi {
@@ -120,16 +120,15 @@ func (b *bucketer) search(v float32) uint8 {
 	return uint8(lo)
 }
 
-// DecodeTokens writes the decoded vectors of the tokens from to to (exclusive)
-// of a chunk into dst, (to−from)·Dim values. The chunk must fit the codec
-// (kernels.Chunk.Validate).
+// DecodeTokens decodes the tokens of a chunk from from on and before to into dst, (to−from)·Dim values. The
+// chunk must be valid for the codec (kernels.Chunk.Validate).
 func (c *Quantizer) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int) {
-	rb := c.RowBytes()
+	rowBytes := c.RowBytes()
 	for t := from; t < to; t++ {
 		y := dst[(t-from)*c.Dim : (t-from+1)*c.Dim]
 		code := ch.Code(t)
 		c.kernel.Centroids.Rows(y, int(code), int(code)+1)
-		c.addResidual(y, code, ch.Residuals[t*rb:(t+1)*rb])
+		c.addResidual(y, code, ch.Residuals[t*rowBytes:(t+1)*rowBytes])
 		f := c.kernel.Factor(ch.Factor(t))
 		for j := range y {
 			y[j] *= f
@@ -137,24 +136,26 @@ func (c *Quantizer) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int)
 	}
 }
 
-// addResidual adds a_code·(g ⊙ w[b]) to y. The conversions keep compilers from
-// fusing product and sum, so that every machine decodes alike.
+// addResidual adds a_code·(g ⊙ w[b]) to y. The conversions keep compilers from fusing product and sum, so
+// that every machine decodes to the same bits.
 func (c *Quantizer) addResidual(y []float32, code uint32, packed []byte) {
-	per := 8 / c.Nbits
+	fields := 8 / c.Nbits // of a byte
 	a, g := c.scale(code), c.kernel.DimScale
+	// With scales.
 	if g != nil || a != 1 {
 		for i, p := range packed {
-			row := c.lut[int(p)*per : (int(p)+1)*per]
-			for j := i * per; j < min((i+1)*per, len(y)); j++ {
+			row := c.lut[int(p)*fields : (int(p)+1)*fields]
+			for j := i * fields; j < min((i+1)*fields, len(y)); j++ {
 				s := a
 				if g != nil {
 					s *= g[j]
 				}
-				y[j] += float32(s * row[j-i*per])
+				y[j] += float32(s * row[j-i*fields])
 			}
 		}
 		return
 	}
+	// Without scales: four fields at a time for 2 bits, and then the remaining ones.
 	if c.Nbits == 2 {
 		for ; len(y) >= 4; y, packed = y[4:], packed[1:] {
 			row := c.lut[int(packed[0])*4 : int(packed[0])*4+4 : int(packed[0])*4+4]
@@ -166,8 +167,8 @@ func (c *Quantizer) addResidual(y []float32, code uint32, packed []byte) {
 		}
 	}
 	for ; len(y) > 0; packed = packed[1:] {
-		n := min(per, len(y))
-		row := c.lut[int(packed[0])*per:][:n]
+		n := min(fields, len(y))
+		row := c.lut[int(packed[0])*fields:][:n]
 		for j := range row {
 			y[j] += row[j]
 		}

@@ -10,15 +10,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// points are the vectors of a sample, by number.
+// points is the vectors of a sample, by number.
 type points interface {
-	// read returns some of them, which must not be changed.
+	// read returns vectors, which must not be changed.
 	read(ctx context.Context, numbers []uint32) ([][]float32, error)
-	// keep keeps them on the device of a backend; nil means that the backend gets them in every round.
+	// keep copies vectors to the device of a backend. It returns nil if they stay in memory.
 	keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error)
 }
 
-// memory is points as rows of a matrix.
+// memory is points that are the rows of a matrix in memory.
 type memory struct {
 	x   []float32
 	dim int
@@ -34,7 +34,7 @@ func (m memory) read(_ context.Context, numbers []uint32) ([][]float32, error) {
 	return rows, nil
 }
 
-// keep gives nil where the device has no room.
+// keep returns nil if the backend has no device, or too little memory on it.
 func (m memory) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
 	keeper, ok := b.(kernels.RowKeeper)
 	if !ok {
@@ -47,8 +47,8 @@ func (m memory) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (
 	return kept, err
 }
 
-// gather returns rows one after another: those of the matrix where they lie so, otherwise a copy
-// in buf, which is for blockRows of them.
+// gather returns rows as a contiguous matrix: a part of m if they are contiguous there, otherwise a copy in
+// buf, which it allocates for blockRows rows.
 func (m memory) gather(buf *[]float32, rows []uint32) []float32 {
 	first, n := int(rows[0]), len(rows)
 	if int(rows[n-1]) == first+n-1 { // ascending and distinct
@@ -64,25 +64,25 @@ func (m memory) gather(buf *[]float32, rows []uint32) []float32 {
 	return out
 }
 
-// ResidentSample is a sample of vectors that lie on the device of the backend.
+// ResidentSample is a sample of vectors on the device of the backend.
 type ResidentSample struct {
 	Vectors kernels.ResidentVectors
-	// Numbers are those of the sample, ascending, and All, where set, those that a last round of
-	// k-means runs over ([TrainOptions.All]).
+	// Numbers are the numbers of the sampled vectors, ascending. All, if not nil, are those of the
+	// vectors for a last round of k-means ([TrainOptions.All]).
 	Numbers, All []uint32
-	// Unit: they are scaled to unit length first, as [Normalize] does.
+	// Unit means that vectors are scaled to unit length first, as by [Normalize].
 	Unit bool
 }
 
-// TrainResident is [Train] of a sample that lies on the device of the backend, a
-// [kernels.ResidentBuilder]: the codec has the same bits. An error that wraps
-// [kernels.ErrDeviceMemory] says that the device has no room for what training needs besides the
-// vectors.
+// TrainResident is [Train] for a sample on the device of the backend, a [kernels.ResidentBuilder]. The codec
+// has the same bits. The error wraps [kernels.ErrDeviceMemory] if the device has too little memory for the
+// training in addition to the vectors.
 func TrainResident(ctx context.Context, s *ResidentSample, opts TrainOptions) (*Quantizer, TrainReport, error) {
 	t := &trainer{on: s, dim: s.Vectors.Dim(), opts: opts}
 	return t.run(ctx)
 }
 
+// residentPoints is points on a device.
 type residentPoints struct {
 	*ResidentSample
 	threads int
@@ -110,7 +110,7 @@ func (p *residentPoints) keep(ctx context.Context, b kernels.Backend, numbers []
 	return p.keepNumbers(ctx, b, p.inVectors(numbers))
 }
 
-// inVectors turns numbers within the sample into those of the vectors on the device.
+// inVectors converts numbers in the sample to numbers of vectors on the device.
 func (p *residentPoints) inVectors(numbers []uint32) []uint32 {
 	mapped := make([]uint32, len(numbers))
 	for i, r := range numbers {
@@ -119,18 +119,21 @@ func (p *residentPoints) inVectors(numbers []uint32) []uint32 {
 	return mapped
 }
 
+// keepNumbers prepares vectors on the device, by their numbers there, for k-means.
 func (p *residentPoints) keepNumbers(
 	ctx context.Context, b kernels.Backend, numbers []uint32,
 ) (kernels.ResidentRows, error) {
 	keeper, ok := b.(kernels.ResidentBuilder)
 	if !ok || !keeper.Holds(p.Vectors) {
-		return nil, fmt.Errorf("codec: %w: vectors that are not on the device of %s", kernels.ErrUnavailable, b.Name())
+		return nil, fmt.Errorf("codec: %w: vectors that are not on the device of %s",
+			kernels.ErrUnavailable, b.Name())
 	}
 	return keeper.KeepResident(ctx, p.Vectors, numbers, p.Unit)
 }
 
-// runResident is runAll of vectors on a device.
+// runResident is runAll for vectors on a device.
 func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
+	// Assign the vectors, and sum those of each centroid, on the device.
 	n := len(s.All)
 	kept, err := km.points.(*residentPoints).keepNumbers(ctx, km.backend, s.All)
 	if err != nil {
@@ -150,6 +153,7 @@ func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 	if err := kept.Sums(ctx, sums, order, starts); err != nil {
 		return err
 	}
+	// Count vectors and residuals, and move the centroids.
 	km.clusters = clusters{make([]int, km.k), make([]float64, km.k)}
 	return forBlocks(ctx, km.k, meansBlock, km.threads, func(_, _, lo, hi int) error {
 		for c := lo; c < hi; c++ {
@@ -166,7 +170,7 @@ func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 	})
 }
 
-// direct gives a centroid the direction of the sum of n rows, unless they cancel out.
+// direct sets a centroid to the direction of the sum of n rows, unless they cancel out.
 func (km *kmeans) direct(c int, sum []float32, n int) {
 	if length := math.Sqrt(dot64(sum, sum)); length > 1e-6*float64(n) && n > 0 {
 		row := km.centroid(c)

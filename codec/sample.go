@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// DefaultK is the number of centroids that ColBERT's family uses for a
-// collection of that many tokens: 2^⌊log₂(16·√tokens)⌋, at least 1.
+// DefaultK returns the number of centroids that ColBERT and its successors use for a collection of this
+// number of tokens: 2^⌊log₂(16·√tokens)⌋, at least 1.
 func DefaultK(tokens int64) int {
 	if tokens < 1 {
 		return 1
 	}
-	_, exp := math.Frexp(16 * math.Sqrt(float64(tokens))) // of at least 2^(exp−1)
+	_, exp := math.Frexp(16 * math.Sqrt(float64(tokens))) // the number is in [2^(exp−1), 2^exp)
 	return 1 << (exp - 1)
 }
 
-// SampleDocs is the number of documents, of n, whose tokens ColBERT's family
-// trains on: min(1 + ⌊16·√(120·n)⌋, n).
+// SampleDocs returns the number of documents, of n, on whose tokens ColBERT and its successors train:
+// min(1 + ⌊16·√(120·n)⌋, n).
 func SampleDocs(n int) int {
 	if n < 1 {
 		return 0
@@ -25,10 +25,11 @@ func SampleDocs(n int) int {
 	return min(1+int(16*math.Sqrt(120*float64(n))), n)
 }
 
-// rng is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It is written out so
-// that a seed means the same codec whatever the standard library does.
+// rng is the random number generator SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It does not use the
+// standard library, so that a seed gives the same codec with every version of that.
 type rng uint64
 
+// next returns 64 random bits.
 func (r *rng) next() uint64 {
 	*r += 0x9e3779b97f4a7c15
 	z := uint64(*r)
@@ -37,7 +38,7 @@ func (r *rng) next() uint64 {
 	return z ^ z>>31
 }
 
-// below draws from 0..n−1. The bias of the multiplication is n/2⁶⁴.
+// below returns a random number in 0..n−1. The bias of the multiplication is n/2⁶⁴.
 func (r *rng) below(n int) int {
 	hi, _ := bits.Mul64(r.next(), uint64(n))
 	return int(hi)
@@ -57,15 +58,18 @@ func shuffled(n int, seed uint64) []uint32 {
 	return p
 }
 
-// heldRun is how many neighbours of a sample are held out together: tokens of one document are alike, so that
-// single ones would be nearer to the centroids than other documents are.
+// heldRun is the maximum number of neighbouring rows that are held out together. Tokens of one document are
+// similar, so that single held-out tokens would be nearer to the centroids than those of other documents.
 const heldRun = 1024
 
-// isHeld reports whether a row of n is held out, as a share of the rows is.
+// isHeld reports whether a row of n is held out. One in every runs of rows is; runs are shorter in a small
+// sample, so that about 8 runs are held out.
 func isHeld(row, n, every int) bool {
-	return row/max(min(heldRun, n/(8*every)), 1)%every == every-1
+	runLength := max(min(heldRun, n/(8*every)), 1)
+	return row/runLength%every == every-1
 }
 
+// countHeld returns the number of rows of n that are held out.
 func countHeld(n, every int) (held int) {
 	for row := range n {
 		if isHeld(row, n, every) {
@@ -75,7 +79,7 @@ func countHeld(n, every int) (held int) {
 	return held
 }
 
-// holdOut moves the rows that are held out, to the end.
+// holdOut returns the rows, with those that are held out at the end.
 func holdOut(rows []uint32, every int) []uint32 {
 	n := len(rows)
 	moved := make([]uint32, 0, n)
@@ -89,26 +93,25 @@ func holdOut(rows []uint32, every int) []uint32 {
 	return moved
 }
 
-// sorted returns an ascending copy, for reading rows in memory order, of distinct rows
-// below n.
+// sorted returns a sorted copy of distinct rows below n, to read them in memory order.
 func sorted(rows []uint32, n int) []uint32 {
-	there := make([]bool, n)
+	isPresent := make([]bool, n)
 	for _, r := range rows {
-		there[r] = true
+		isPresent[r] = true
 	}
 	s := make([]uint32, 0, len(rows))
-	for r, ok := range there {
-		if ok {
+	for r, present := range isPresent {
+		if present {
 			s = append(s, uint32(r))
 		}
 	}
 	return s
 }
 
-// rowSet remembers rows by content.
+// rowSet is a set of rows, by the hash of their content.
 type rowSet map[uint64][][]float32
 
-// insert reports whether a row is neither zero nor equal to one inserted before. It is kept.
+// insert adds a row without copying it. It returns false for a zero row, and for one that equals another.
 func (s rowSet) insert(row []float32) bool {
 	h, zero := uint64(0xcbf29ce484222325), true
 	for _, v := range row {

@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// Scales stay within these bounds, so that no dimension or cluster can lose
-	// its levels to a sample that happened to be still.
+	// minScale and maxScale limit scales, so that an untypical sample with a small spread in a dimension
+	// or cluster does not make its levels useless.
 	minScale, maxScale = 0.25, 4
-	// scalePrior is the number of tokens that a cluster's own spread needs to
-	// weigh as much as the spread of all.
+	// scalePrior is the number of tokens in a cluster for which its spread has the same weight as the
+	// spread of all clusters.
 	scalePrior = 8
 )
 
-// tuneSet is the vectors to which levels and scales are fitted.
+// tuneSet is the tuning vectors, to which levels and scales are fitted.
 type tuneSet struct {
 	dim   int
 	rows  [][]float32
 	codes []uint32
 }
 
-// dimScales is the spread of residuals in each dimension relative to that of all.
+// dimScales returns the spread of residuals in each dimension relative to the mean over dimensions.
 func (s *tuneSet) dimScales(c *Quantizer) []float32 {
 	sum := make([]float64, s.dim)
 	r := make([]float32, s.dim)
@@ -31,33 +31,32 @@ func (s *tuneSet) dimScales(c *Quantizer) []float32 {
 			sum[j] += float64(float64(v) * float64(v))
 		}
 	}
-	var all float64
+	var mean float64
 	for _, v := range sum {
-		all += v
+		mean += v
 	}
-	all /= float64(s.dim)
+	mean /= float64(s.dim)
 	scales := make([]float32, s.dim)
 	for j, v := range sum {
-		scales[j] = relativeScale(v, all)
+		scales[j] = relativeScale(v, mean)
 	}
 	return scales
 }
 
-// clusters holds, for each centroid, its vectors and the sum of their squared
-// residuals.
+// clusters has the number of vectors of each centroid, and the sum of their squared residuals.
 type clusters struct {
 	counts []int
 	spread []float64
 }
 
-// squaredResidual is the squared length of the residual u − C of a vector with
-// that product with its centroid and that squared length.
+// squaredResidual returns the squared length of the residual u − C of a vector, given its inner product with
+// the centroid and its squared length. See Quantizer.offset for u.
 func squaredResidual(score float32, n2 float64) float64 {
 	cos := max(float64(score)/math.Sqrt(n2), minCosine)
 	return max(1/(cos*cos)-1, 0)
 }
 
-// sampleClusters is how the rows of k-means were last assigned.
+// sampleClusters returns the clusters of the last assignment.
 func (km *kmeans) sampleClusters(ctx context.Context) (clusters, error) {
 	s := clusters{make([]int, km.k), make([]float64, km.k)}
 	err := forBlocks(ctx, km.k, meansBlock, km.threads, func(_, _, lo, hi int) error {
@@ -74,31 +73,31 @@ func (km *kmeans) sampleClusters(ctx context.Context) (clusters, error) {
 	return s, err
 }
 
-// scales is the spread of residuals in each cluster relative to that of all, drawn
-// towards 1 where a cluster has few vectors.
+// scales returns the spread of residuals in each cluster relative to that of all vectors. It is nearer to 1
+// for a cluster with few vectors (scalePrior).
 func (s *clusters) scales() []float32 {
-	var all, n float64
+	var mean, n float64
 	for c, v := range s.spread {
-		all += v
+		mean += v
 		n += float64(s.counts[c])
 	}
-	all /= max(n, 1)
+	mean /= max(n, 1)
 	scales := make([]float32, len(s.spread))
 	for c, v := range s.spread {
-		scales[c] = relativeScale(v+float64(scalePrior*all), (float64(s.counts[c])+scalePrior)*all)
+		scales[c] = relativeScale(v+float64(scalePrior*mean), (float64(s.counts[c])+scalePrior)*mean)
 	}
 	return scales
 }
 
-// relativeScale is the ratio of two root mean squares.
-func relativeScale(square, all float64) float32 {
-	if all == 0 {
+// relativeScale returns the ratio of two root mean squares, given the squares, within the limits of scales.
+func relativeScale(square, reference float64) float32 {
+	if reference == 0 {
 		return 1
 	}
-	return float32(max(minScale, min(math.Sqrt(square/all), maxScale)))
+	return float32(max(minScale, min(math.Sqrt(square/reference), maxScale)))
 }
 
-// step fits the step of the levels.
+// step returns the step of the levels with the least squared error for rounding.
 func (s *tuneSet) step(c *Quantizer) float32 {
 	h := newStepHistogram()
 	r := make([]float32, s.dim)

@@ -10,7 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// collection is one round of k-means over vectors that are not in memory.
+// collection is a round of k-means over vectors that are not in memory.
 type collection struct {
 	km      *kmeans
 	backend kernels.Backend // prepared for the centroids of the round
@@ -20,11 +20,11 @@ type collection struct {
 	codes   []uint32
 	scores  []float32
 	norms   []float64 // squared
-	done    int       // vectors of the blocks before
+	done    int       // vectors of previous blocks
 }
 
-// runAll assigns every vector of the collection and moves each centroid to the
-// direction of the mean of its own. Sums run in the order of the vectors.
+// runAll assigns every vector of the collection, and moves each centroid to the direction of the mean of its
+// vectors. It sums in the order of the vectors.
 func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]) error {
 	backend, release, err := kernels.Prepare(ctx, km.backend, km.centroids, km.dim)
 	if err != nil {
@@ -32,10 +32,15 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 	}
 	defer release()
 	s := &collection{
-		km: km, backend: backend, sums: make([]float32, km.k*km.dim), counts: make([]int, km.k), spread: make([]float64, km.k),
+		km:      km,
+		backend: backend,
+		sums:    make([]float32, km.k*km.dim),
+		counts:  make([]int, km.k),
+		spread:  make([]float64, km.k),
 	}
-	// While one block is assigned the next one is read.
-	err = parallel.Line(ctx, []*[]float32{new([]float32), new([]float32)}, func(free func() (*[]float32, error), put func(*[]float32)) error {
+	// Read the next block into one buffer while the block in the other is assigned.
+	buffers := []*[]float32{new([]float32), new([]float32)}
+	readBlocks := func(free func() (*[]float32, error), put func(*[]float32)) error {
 		for x, err := range blocks {
 			if err == nil && len(x)%km.dim != 0 {
 				err = fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), km.dim)
@@ -51,7 +56,8 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 			put(b)
 		}
 		return nil
-	}, func(b *[]float32) error { return s.assign(ctx, *b) })
+	}
+	err = parallel.Line(ctx, buffers, readBlocks, func(b *[]float32) error { return s.assign(ctx, *b) })
 	if err != nil {
 		return err
 	}
@@ -62,7 +68,9 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 	return nil
 }
 
+// assign assigns the vectors of a block, and adds them to the sums of their centroids.
 func (s *collection) assign(ctx context.Context, x []float32) error {
+	// Assign the vectors.
 	km := s.km
 	n := len(x) / km.dim
 	s.codes, s.scores, s.norms = resize(s.codes, n), resize(s.scores, n), resize(s.norms, n)
@@ -86,7 +94,8 @@ func (s *collection) assign(ctx context.Context, x []float32) error {
 		return err
 	}
 	s.done += n
-	// Each worker has centroids of its own and takes their rows in order.
+	// Add them to the sums. Each worker has a range of centroids, and adds their rows in order, so that
+	// sums do not depend on the number of workers.
 	w := workers(n, blockRows, km.threads)
 	size := (km.k + w - 1) / w
 	return forBlocks(ctx, km.k, size, km.threads, func(_, _, lo, hi int) error {

@@ -8,24 +8,28 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// GridReport says what an imported table of weights lost on its 16-bit grid.
+// GridReport describes the rounding of an imported table of weights to its 16-bit grid.
 type GridReport struct {
 	Scale  float32 // distance of grid points
 	Worst  float32 // largest absolute change of a weight, at most Scale/2
 	Bucket int     // the weight that changed most
-	Before float32 // that weight as given
-	After  float32 // and as stored
+	Before float32 // that weight before rounding
+	After  float32 // and after it
 }
 
-// FromTable makes the codec of an imported index: K × dim centroids kept bit for
-// bit in the type given, 2ⁿ weights put on a grid −32767 … 32767 whose end
-// is the largest of them, and 2ⁿ−1 cutoffs for documents added
-// later (nil: half-way between neighbouring weights).
+// FromTable returns the codec of an imported index, of
 //
-// FactorMax is at its upper end; [Quantizer.MaxFactor] and [Quantizer.WithFactorMax] fit
-// it to the tokens. Errors wrap [ErrValue] (not finite, or a centroid that is
-// not exact in its type), [ErrShape] or [kernels.ErrShape].
-func FromTable(centroids []float32, typ kernels.FloatType, dim, nbits int, cutoffs, weights []float32) (*Quantizer, GridReport, error) {
+//   - K × dim centroids, stored without rounding in the given type;
+//   - 2ⁿ weights, rounded to a grid of −32767 … 32767 steps up to the largest absolute weight;
+//   - 2ⁿ−1 cutoffs for documents that are added later; nil means half-way between neighbouring weights.
+//
+// FactorMax is the maximum. Fit it to the tokens with [Quantizer.MaxFactor] and [Quantizer.WithFactorMax].
+// Errors wrap [ErrValue] (a value that is not finite, or a centroid that its type cannot represent),
+// [ErrShape] or [kernels.ErrShape].
+func FromTable(
+	centroids []float32, typ kernels.FloatType, dim, nbits int, cutoffs, weights []float32,
+) (*Quantizer, GridReport, error) {
+	// Check the arguments.
 	var report GridReport
 	if dim < 1 || len(centroids) == 0 || len(centroids)%dim != 0 {
 		return nil, report, fmt.Errorf("%w: %d centroid values of dimension %d", ErrShape, len(centroids), dim)
@@ -42,6 +46,7 @@ func FromTable(centroids []float32, typ kernels.FloatType, dim, nbits int, cutof
 			return nil, report, fmt.Errorf("%w: weight %d is %g", ErrValue, b, w)
 		}
 	}
+	// Convert centroids and weights to their stored form.
 	data, err := storeCentroids(centroids, typ, dim)
 	if err != nil {
 		return nil, report, err
@@ -65,7 +70,7 @@ func FromTable(centroids []float32, typ kernels.FloatType, dim, nbits int, cutof
 	return c, report, nil
 }
 
-// checkCutoffs refuses cutoffs that do not divide the line into 2ⁿ buckets.
+// checkCutoffs checks that cutoffs are 2ⁿ−1 finite values that do not decrease.
 func checkCutoffs(cutoffs []float32, nbits int) error {
 	if len(cutoffs) != 1<<nbits-1 {
 		return fmt.Errorf("%w: %d cutoffs for %d bits", ErrShape, len(cutoffs), nbits)
@@ -81,7 +86,7 @@ func checkCutoffs(cutoffs []float32, nbits int) error {
 	return nil
 }
 
-// storeCentroids converts to bytes and refuses values that would change.
+// storeCentroids returns the centroids as bytes of a type, or an error for a value that would be rounded.
 func storeCentroids(centroids []float32, typ kernels.FloatType, dim int) ([]byte, error) {
 	if typ != kernels.BF16 && typ != kernels.F16 && typ != kernels.F32 {
 		return nil, fmt.Errorf("%w: centroids of type %v", ErrShape, typ)
@@ -91,29 +96,31 @@ func storeCentroids(centroids []float32, typ kernels.FloatType, dim int) ([]byte
 		if !(math.Abs(float64(v)) <= maxMagnitude) {
 			return nil, fmt.Errorf("%w: centroid %d, dimension %d is %g", ErrValue, i/dim, i%dim, v)
 		}
-		exact := v
+		rounded := v
 		switch typ {
 		case kernels.BF16:
 			h := kernels.BF16FromF32(v)
-			exact = math.Float32frombits(uint32(h) << 16)
+			rounded = math.Float32frombits(uint32(h) << 16)
 			data = binary.LittleEndian.AppendUint16(data, h)
 		case kernels.F16:
 			h := kernels.F16FromF32(v)
-			exact = kernels.F16ToF32(h)
+			rounded = kernels.F16ToF32(h)
 			data = binary.LittleEndian.AppendUint16(data, h)
 		default:
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
 		}
-		if exact != v {
-			return nil, fmt.Errorf("%w: centroid %d, dimension %d: %g is not exact in %v", ErrValue, i/dim, i%dim, v, typ)
+		if rounded != v {
+			return nil, fmt.Errorf("%w: centroid %d, dimension %d: %g is not exact in %v",
+				ErrValue, i/dim, i%dim, v, typ)
 		}
 	}
 	return data, nil
 }
 
+// gridMax is the largest number of grid steps.
 const gridMax = 1<<15 - 1
 
-// fitGrid puts the weights on a grid with the largest one at its end.
+// fitGrid rounds weights to a grid whose last point is the largest absolute weight.
 func fitGrid(weights []float32) (grid []int16, scale float32) {
 	var largest float64
 	for _, w := range weights {
@@ -130,6 +137,7 @@ func fitGrid(weights []float32) (grid []int16, scale float32) {
 	return grid, scale
 }
 
+// gridReport compares the weights before and after rounding.
 func gridReport(before, after []float32, scale float32) GridReport {
 	r := GridReport{Scale: scale, Before: before[0], After: after[0]}
 	for b := range before {

@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// maxMagnitude bounds the components of vectors that are not normalised.
+	// maxMagnitude is the maximum absolute value of a component of vectors that are not normalised.
 	maxMagnitude = 1e4
-	// tuneRows bounds the vectors that step and scales are fitted to, as in ColBERT.
+	// tuneRows is the maximum number of vectors to which step and scales are fitted, as in ColBERT.
 	tuneRows = 50_000
-	// stepRows is how many of them the search for the step encodes again and again.
+	// stepRows is the approximate number of these vectors that each trial of searchStep encodes.
 	stepRows = 8192
-	// stepTrials is how often that search encodes them, at most: 2 and the halvings by
-	// the golden section from 0.65 of the first guess to a hundredth of 0.6 of it.
+	// stepTrials is the maximum number of trials of searchStep. Its interval is 0.6 to 1.25 of the
+	// first guess, and ends at 0.01 of its upper bound, which is at least 0.6: golden sections, each of
+	// which multiplies the length by 0.618, reduce 0.65 to 0.006 in 10 steps, after 2 trials.
 	stepTrials = 12
 
 	defaultNbits                = 2
@@ -29,88 +30,85 @@ const (
 	defaultMaxPointsPerCentroid = 256
 )
 
-// TrainOptions tune Train. The zero value is usable.
+// TrainOptions are the options of [Train]. The zero value is usable.
 type TrainOptions struct {
-	// K is the number of centroids; 0 means DefaultK(Tokens). It is never more
-	// than the sample has vectors.
+	// K is the number of centroids; 0 means DefaultK(Tokens). It is limited to the number of vectors
+	// in the sample.
 	K int
-	// Tokens is the estimated number of tokens of the whole collection, for K;
-	// 0 means as many as the sample has.
+	// Tokens is the estimated number of tokens of the collection, for K; 0 means that of the sample.
 	Tokens int64
-	// Nbits is 1, 2, 4 or 8 bits a component; 0 means 2.
+	// Nbits is the number of bits per component: 1, 2, 4 or 8; 0 means 2.
 	Nbits int
-	// Iterations bounds the rounds of k-means over the sample; 0 means 4, as in
-	// ColBERT. More buy little, a round over All much: docs/lab/codec.md has figures.
+	// Iterations is the maximum number of rounds of k-means over the sample; 0 means 4, as in ColBERT.
+	// More rounds gain little; a round over All gains much (docs/lab/codec.md has figures).
 	Iterations int
-	// MaxPointsPerCentroid bounds the vectors k-means runs on to that many times
-	// K; 0 means 256. More cost time and move centroids little.
+	// MaxPointsPerCentroid limits the number of vectors for k-means to a multiple of K; 0 means 256.
+	// More vectors cost time and move centroids little.
 	MaxPointsPerCentroid int
-	// All, where set, yields the vectors of the whole collection, block after
-	// block and scaled as the sample is: a last round of k-means runs over them,
-	// so that centroids serve what the sample has missed. A block is not used
-	// after the next one is asked for.
+	// All, if not nil, yields the vectors of the collection in blocks, scaled as the sample is. A last
+	// round of k-means runs over them, so that centroids suit vectors that the sample misses. A block
+	// is not used after the next one is yielded.
 	All iter.Seq2[[]float32, error]
-	// HeldOut, where not 0, keeps one in HeldOut vectors of the sample from k-means, in runs that are
-	// about documents, and fits step and scales of dimensions to these alone. It suits collections that will
-	// get most of their vectors later: those are farther from centroids than the vectors that made them.
+	// HeldOut, if not 0, excludes one in HeldOut vectors of the sample from k-means, and fits the step
+	// and the scales of dimensions to these alone. They are excluded in runs of neighbours, which are
+	// roughly documents. It is for collections that will get most of their vectors later, which are
+	// farther from centroids than the vectors from which these were computed.
 	HeldOut int
-	// Seed decides every random choice.
+	// Seed is the seed of all random choices.
 	Seed uint64
 	// Threads is the number of goroutines; below 1 means all processors. It does
 	// not change the result.
 	Threads int
-	// NoDimScales and NoCentroidScales leave out the scale of the residuals for
-	// each dimension and for each centroid.
+	// NoDimScales and NoCentroidScales omit the scale of the residuals for each dimension and for each
+	// centroid.
 	NoDimScales, NoCentroidScales bool
 	// Backend assigns vectors to centroids; nil means the default one.
 	Backend kernels.Backend
-	// AllVectors is how many vectors All yields, for Progress; 0: Tokens.
+	// AllVectors is the number of vectors that All yields, for Progress; 0 means Tokens.
 	AllVectors int64
-	// Progress, where set, is told the number of vector assignments done and
-	// their total; calls do not overlap.
+	// Progress, if not nil, is called with the number of vectors that were assigned to centroids, and
+	// their total. Calls do not overlap.
 	Progress func(done, total int64)
-	// FitProgress is told the same of what follows: the vectors that were encoded
-	// to find the step of the levels.
+	// FitProgress, if not nil, is called in the same way with the number of vectors that were encoded
+	// to fit the step of the levels, which follows the assignments.
 	FitProgress func(done, total int64)
 }
 
-// TrainReport says what Train did.
+// TrainReport describes a training.
 type TrainReport struct {
 	Vectors     int     // in the sample
-	Points      int     // that k-means ran on
-	WantedK     int     // asked for or by the rule
-	K           int     // centroids that were made
-	Iterations  int     // rounds of k-means done
-	Reseeded    int     // centroids moved because they had no vector
-	TuneVectors int     // that step, scales and FactorMax were fitted to
+	Points      int     // vectors for k-means
+	WantedK     int     // TrainOptions.K, or the default
+	K           int     // number of centroids
+	Iterations  int     // rounds of k-means
+	Reseeded    int     // centroids that were moved because they had no vector
+	TuneVectors int     // vectors to which step, scales and FactorMax were fitted
 	Step        float32 // the distance between two levels, before scales
 	FactorMax   float32 // the largest factor that the codec can store
 	Similarity  float64 // mean inner product of tuning vectors with their centroids
-	RMSE        float64 // root mean square of ‖x − v̂‖ over them
+	RMSE        float64 // root mean square of ‖x − v̂‖ over tuning vectors
 }
 
-// String reads like: 40000 vectors, 1024 centroids, 4 iterations, RMSE 0.0712.
+// String returns a text such as: 40000 vectors, 1024 centroids, 4 iterations, RMSE 0.0712.
 func (r TrainReport) String() string {
 	return fmt.Sprintf("%d vectors, %d centroids, %d iterations, RMSE %.4f", r.Vectors, r.K, r.Iterations, r.RMSE)
 }
 
-// Train fits a codec to a sample of token vectors, n × dim and of unit length.
-// Vectors that were not normalised work too, as long as components stay within
-// ±10⁴; zero rows are left out of every estimate.
+// Train fits a codec to a sample of token vectors, n × dim and of unit length. Vectors that are not
+// normalised are possible if their components are within ±10⁴. Zero rows are ignored.
 //
-// Centroids come from spherical k-means and are rounded to bfloat16 before
-// anything is computed against them. The step of the levels is the one that
-// encodes best some of up to 50,000 vectors, which k-means has not seen where the
-// sample is large enough to keep some from it. The sample is not modified.
+// Centroids are computed by spherical k-means, and rounded to bfloat16 before residuals are computed. The
+// step of the levels minimizes the error of some of up to 50,000 vectors, which k-means has not seen if the
+// sample is large enough. The sample is not modified.
 //
-// Errors are those of ctx, All and Backend or wrap [ErrNoVectors], [ErrShape], [ErrValue] (NaN,
-// infinite or too large a component), [kernels.ErrShape] or
-// [kernels.ErrUnavailable].
+// Errors are those of ctx, All and Backend, or wrap [ErrNoVectors], [ErrShape], [ErrValue] (a component that
+// is NaN, infinite or too large), [kernels.ErrShape] or [kernels.ErrUnavailable].
 func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*Quantizer, TrainReport, error) {
 	t := &trainer{x: sample, dim: dim, opts: opts}
 	return t.run(ctx)
 }
 
+// run trains, and returns the report unless it fails.
 func (t *trainer) run(ctx context.Context) (*Quantizer, TrainReport, error) {
 	c, err := t.train(ctx)
 	if err != nil {
@@ -119,38 +117,47 @@ func (t *trainer) run(ctx context.Context) (*Quantizer, TrainReport, error) {
 	return c, t.report, nil
 }
 
+// trainer is the state of one training.
 type trainer struct {
-	x      []float32       // the sample; nil if it is resident
-	on     *ResidentSample // nil if the sample is in memory
-	points points          // of either
+	x      []float32       // the sample, or nil if it is on a device
+	on     *ResidentSample // the sample on a device, or nil if it is in memory
+	points points          // the vectors of the sample
 	dim    int
 	opts   TrainOptions
 	report TrainReport
-	held   int // vectors that k-means does not see
+	held   int // vectors that are held out of k-means
 
 	mu     sync.Mutex
 	assign ticker
 	encode ticker
 }
 
-// ticker counts one kind of work.
+// ticker counts vectors for progress.
 type ticker struct{ done, total int64 }
 
+// train runs the steps of a training.
 func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	if err := t.prepare(ctx); err != nil {
 		return nil, err
 	}
+	// Select the vectors for k-means, and those to fit step and scales.
 	r := &t.report
 	perm := shuffled(r.Vectors, t.opts.Seed)
 	if t.held > 0 {
 		perm = holdOut(perm, t.opts.HeldOut)
 	}
 	points := perm[:r.Points]
-	tune := perm[r.Vectors-r.TuneVectors:] // the end: unseen while Points leaves some
+	tune := perm[r.Vectors-r.TuneVectors:] // from the end, which k-means does not see if the sample is large
 
+	// Compute the centroids.
 	km := &kmeans{
-		points: t.points, dim: t.dim, rows: sorted(points, r.Vectors), k: r.K,
-		threads: t.opts.Threads, backend: t.opts.Backend, tick: t.tick,
+		points:  t.points,
+		dim:     t.dim,
+		rows:    sorted(points, r.Vectors),
+		k:       r.K,
+		threads: t.opts.Threads,
+		backend: t.opts.Backend,
+		tick:    t.tick,
 	}
 	if err := km.init(ctx, points); err != nil {
 		return nil, err
@@ -160,6 +167,7 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	}
 	r.Iterations, r.Reseeded = km.iterations, km.reseeded
 	t.tick((t.opts.Iterations - km.iterations) * r.Points) // rounds that were not needed
+	// Run a last round over all vectors, if there are more than the sample.
 	var err error
 	switch {
 	case t.opts.All != nil:
@@ -172,6 +180,7 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Fit step and scales.
 	rows, err := t.points.read(ctx, sorted(tune, r.Vectors))
 	if err != nil {
 		return nil, err
@@ -179,8 +188,9 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	return t.fit(ctx, km, rows)
 }
 
-// prepare checks the input and settles every size.
+// prepare checks the input, and determines the sizes of all steps.
 func (t *trainer) prepare(ctx context.Context) error {
+	// Check dimension and options.
 	o := &t.opts
 	if t.dim < 1 || t.dim > kernels.MaxDim {
 		return fmt.Errorf("%w: dimension %d is not in 1..%d", ErrShape, t.dim, kernels.MaxDim)
@@ -197,9 +207,10 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return ErrNoVectors
 	case int64(n) > math.MaxUint32:
 		return fmt.Errorf("%w: a sample of %d vectors", ErrShape, n)
-	case o.K < 0 || o.Iterations < 0 || o.MaxPointsPerCentroid < 0 || o.Tokens < 0 || o.HeldOut < 0 || o.HeldOut == 1:
+	case min(o.K, o.Iterations, o.MaxPointsPerCentroid, o.HeldOut) < 0 || o.Tokens < 0 || o.HeldOut == 1:
 		return fmt.Errorf("%w: negative option, or all vectors held out", ErrShape)
 	}
+	// Set defaults.
 	setDefault(&o.Nbits, defaultNbits)
 	setDefault(&o.Iterations, defaultIterations)
 	setDefault(&o.MaxPointsPerCentroid, defaultMaxPointsPerCentroid)
@@ -214,12 +225,13 @@ func (t *trainer) prepare(ctx context.Context) error {
 		}
 		o.Backend = be
 	}
-	if t.on == nil { // an encoder gives finite vectors of unit length
+	if t.on == nil { // vectors on a device come from an encoder, and are finite
 		if err := t.checkValues(ctx, n); err != nil {
 			return err
 		}
 	}
 
+	// Determine the numbers of vectors and centroids.
 	r := &t.report
 	r.Vectors = n
 	r.WantedK = o.K
@@ -236,6 +248,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 		r.Points = r.K * o.MaxPointsPerCentroid
 	}
 	r.TuneVectors = min(tune, tuneRows)
+	// Determine the number of assignments, for progress.
 	t.assign.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
 	if t.on != nil && t.on.All != nil {
 		o.AllVectors = int64(len(t.on.All))
@@ -247,13 +260,14 @@ func (t *trainer) prepare(ctx context.Context) error {
 	return nil
 }
 
+// setDefault sets *v to d if it is 0.
 func setDefault[T int | int64](v *T, d T) {
 	if *v == 0 {
 		*v = d
 	}
 }
 
-// checkValues finds the first component that arithmetic would choke on.
+// checkValues returns [ErrValue] for the first component that is NaN or too large.
 func (t *trainer) checkValues(ctx context.Context, n int) error {
 	first := len(t.x)
 	var mu sync.Mutex
@@ -269,32 +283,34 @@ func (t *trainer) checkValues(ctx context.Context, n int) error {
 		return nil
 	})
 	if err == nil && first < len(t.x) {
-		err = fmt.Errorf("%w: vector %d, dimension %d of the sample is %g", ErrValue, first/t.dim, first%t.dim, t.x[first])
+		err = fmt.Errorf("%w: vector %d, dimension %d of the sample is %g",
+			ErrValue, first/t.dim, first%t.dim, t.x[first])
 	}
 	return err
 }
 
-// tick counts vectors that were assigned to centroids.
+// tick reports vectors that were assigned to centroids.
 func (t *trainer) tick(rows int) { t.count(&t.assign, t.opts.Progress, rows) }
 
-func (t *trainer) count(c *ticker, tell func(done, total int64), rows int) {
-	if tell == nil || rows == 0 {
+// count adds vectors to a ticker, and calls progress, unless that is nil.
+func (t *trainer) count(c *ticker, progress func(done, total int64), rows int) {
+	if progress == nil || rows == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.done = min(c.done+int64(rows), c.total)
-	tell(c.done, c.total)
+	progress(c.done, c.total)
 }
 
-// fit builds the codec around trained centroids.
+// fit fits scales, step and FactorMax to tuning vectors, for trained centroids.
 func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quantizer, error) {
+	// Residuals can be computed with any step.
 	k := kernels.Codec{
 		Centroids: kernels.Centroids{K: t.report.K, Dim: t.dim, Type: kernels.BF16, Data: bf16Bytes(km.centroids)},
 		Codebook:  kernels.Codebook{Nbits: t.opts.Nbits, Step: 1},
 		FactorMax: maxFactorMax,
 	}
-	// A codec with any step serves to take residuals.
 	c, err := New(k)
 	if err != nil {
 		return nil, err
@@ -303,6 +319,7 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quant
 	if err := t.assignTune(ctx, c, set); err != nil {
 		return nil, err
 	}
+	// Fit the scales, and then the step to scaled residuals.
 	if !t.opts.NoDimScales {
 		c.kernel.DimScale = set.dimScales(c)
 	}
@@ -312,6 +329,7 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quant
 	if c, err = t.searchStep(ctx, c.withStep(set.step(c)), set); err != nil {
 		return nil, err
 	}
+	// Select FactorMax: a quarter more than tuning vectors need.
 	m, err := t.measure(ctx, c, set)
 	if err != nil {
 		return nil, err
@@ -322,8 +340,8 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quant
 	return c, nil
 }
 
-// assignTune finds the codes against the rounded centroids and drops zero rows,
-// whose residual says nothing.
+// assignTune assigns the tuning vectors to the rounded centroids, and removes zero rows, which have no
+// direction.
 func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) error {
 	centroids := c.Centroids()
 	scores := make([]float32, len(set.rows))
@@ -363,35 +381,37 @@ func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) er
 	return nil
 }
 
-// searchStep refines the step by encoding some of the vectors: the search for the
-// best direction does best with another step than plain rounding.
+// searchStep improves the step by encoding a subset of the vectors: the best step for searchLevels differs
+// from that for rounding, which the codec has.
 func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*Quantizer, error) {
-	some := &tuneSet{dim: set.dim}
+	subset := &tuneSet{dim: set.dim}
 	for i := 0; i < len(set.rows); i += max(len(set.rows)/stepRows, 1) {
-		some.rows, some.codes = append(some.rows, set.rows[i]), append(some.codes, set.codes[i])
+		subset.rows, subset.codes = append(subset.rows, set.rows[i]), append(subset.codes, set.codes[i])
 	}
-	t.encode.total = stepTrials*int64(len(some.rows)) + int64(len(set.rows))
+	t.encode.total = stepTrials*int64(len(subset.rows)) + int64(len(set.rows))
 	var err error
 	loss := func(step float64) float64 {
-		m, e := t.measure(ctx, c.withStep(float32(step)), some)
-		if e != nil {
-			err = e
+		m, measureErr := t.measure(ctx, c.withStep(float32(step)), subset)
+		if measureErr != nil {
+			err = measureErr
 		}
 		return m.sumSq
 	}
 	start := float64(c.kernel.Codebook.Step)
 	step := goldenSection(start*0.6, start*1.25, 0.01, loss)
-	t.count(&t.encode, t.opts.FitProgress, int(t.encode.total-t.encode.done)-len(set.rows)) // trials that were not needed
+	// Count trials that were not needed. The last measurement of all vectors follows.
+	skipped := int(t.encode.total-t.encode.done) - len(set.rows)
+	t.count(&t.encode, t.opts.FitProgress, skipped)
 	return c.withStep(float32(step)), err
 }
 
+// measured is the largest factor, and the sum of squared errors, of some vectors.
 type measured struct{ factor, sumSq float64 }
 
-// measure returns the largest factor that vectors need and the sum of the squared
-// errors of their reconstruction.
+// measure encodes vectors, and returns the largest factor that they need and the sum of their squared errors.
 func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (measured, error) {
-	each := make([]measured, len(set.rows))
-	err := forBlocks(ctx, len(each), measuredRows, t.opts.Threads, func(_, _, lo, hi int) error {
+	results := make([]measured, len(set.rows))
+	err := forBlocks(ctx, len(results), measuredRows, t.opts.Threads, func(_, _, lo, hi int) error {
 		s := encodeScratch{buckets: make([]uint8, t.dim), values: make([]float32, 2*t.dim)}
 		packed := make([]byte, c.RowBytes())
 		for i := lo; i < hi; i++ {
@@ -399,27 +419,29 @@ func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (meas
 			y := c.encodeRow(packed, &s, x, set.codes[i])
 			yy := dot64(y, y)
 			f := inverseNorm(yy)
-			each[i] = measured{f, squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)}
+			results[i] = measured{f, squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)}
 		}
 		t.count(&t.encode, t.opts.FitProgress, hi-lo)
 		return nil
 	})
-	var all measured
-	for block := range slices.Chunk(each, blockRows) { // sums of so many, then of those
+	// Sum per block of blockRows, and then the sums, as Encode does: so the bits do not depend on threads.
+	var total measured
+	for block := range slices.Chunk(results, blockRows) {
 		var sumSq float64
 		for _, m := range block {
-			all.factor = max(all.factor, m.factor)
+			total.factor = max(total.factor, m.factor)
 			sumSq += m.sumSq
 		}
-		all.sumSq += sumSq
+		total.sumSq += sumSq
 	}
-	return all, err
+	return total, err
 }
 
-// measuredRows is how many vectors of a trial a goroutine takes at once: trials have few.
+// measuredRows is the number of vectors that a goroutine encodes at a time in a trial. It is less than
+// blockRows, since a trial has few vectors.
 const measuredRows = 128
 
-// bf16Bytes rounds to bfloat16.
+// bf16Bytes returns x rounded to bfloat16, little-endian.
 func bf16Bytes(x []float32) []byte {
 	data := make([]byte, 0, 2*len(x))
 	for _, v := range x {

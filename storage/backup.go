@@ -16,14 +16,13 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// backupBlock is how much a backup reads and writes at a time.
-const backupBlock = 1 << 20
+// backupBlockBytes is the number of bytes that a backup reads and writes at a time.
+const backupBlockBytes = 1 << 20
 
-// CopyTo writes a whole index file of what the view shows to w, and returns how
-// long it is. Changes may go on meanwhile: the read transaction of the view
-// keeps its pages. Pages that are free are zeros in the copy, so that what was
-// deleted and given back is not in it, and what the file has grown ahead is left
-// out. progress, where not nil, is told how many bytes are done.
+// CopyTo writes the snapshot to w as a complete index file, and returns the size of that in bytes.
+// Changes may go on meanwhile, since the read transaction of the snapshot keeps its pages. Free
+// pages are zeros in the copy, so that it does not hold deleted content; the space into which the
+// file can grow is not copied. progress, if not nil, is called with the number of bytes written.
 func (v *Snapshot) CopyTo(ctx context.Context, w io.Writer, progress func(done, total int64)) (n int64, err error) {
 	var zeros []byte
 	out := copyTarget{
@@ -33,10 +32,10 @@ func (v *Snapshot) CopyTo(ctx context.Context, w io.Writer, progress func(done, 
 		},
 		skip: func(n int64) error {
 			if zeros == nil {
-				zeros = make([]byte, backupBlock)
+				zeros = make([]byte, backupBlockBytes)
 			}
-			for ; n > 0; n -= min(n, backupBlock) {
-				if _, err := w.Write(zeros[:min(n, backupBlock)]); err != nil {
+			for ; n > 0; n -= min(n, backupBlockBytes) {
+				if _, err := w.Write(zeros[:min(n, backupBlockBytes)]); err != nil {
 					return err
 				}
 			}
@@ -46,13 +45,14 @@ func (v *Snapshot) CopyTo(ctx context.Context, w io.Writer, progress func(done, 
 	return v.copyTo(ctx, out, progress)
 }
 
-// copyTarget is where a copy goes, from its beginning to its end. skip is called
-// for at most backupBlock bytes at a time that are to be zeros.
+// copyTarget receives the bytes of a copy in order.
 type copyTarget struct {
 	write func(b []byte) error
-	skip  func(n int64) error
+	skip  func(n int64) error // appends n zeros, at most backupBlockBytes
 }
 
+// copyTo writes the pages of the snapshot to a target: first both meta pages, then runs of pages
+// that are all free or all in use. It returns the size of the copy in bytes.
 func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(done, total int64)) (n int64, err error) {
 	if v.closed.Load() {
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
@@ -61,34 +61,36 @@ func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(don
 	if err := v.Whole(ctx); err != nil {
 		return 0, err
 	}
+	// The meta pages, which name the list of free pages.
 	m, err := readTxMeta(v.tx)
 	if err != nil {
-		return 0, v.corrupt(err, "meta page")
+		return 0, v.corruptError(err, "meta page")
 	}
 	free, err := m.ReadFreeList(v.handle.file)
 	if err != nil {
-		return 0, v.corrupt(err, "free pages")
+		return 0, v.corruptError(err, "free pages")
 	}
 	isFree := func(page int64) bool { return free.Has(uint64(page)) }
 	total := m.Pages * m.PageSize
 	if err := out.write(m.pair); err != nil {
 		return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
 	}
-	buf := make([]byte, max(backupBlock/m.PageSize, 1)*m.PageSize)
-	most := int64(len(buf)) / m.PageSize
+	// All other pages, as many at a time as the buffer holds.
+	buf := make([]byte, max(backupBlockBytes/m.PageSize, 1)*m.PageSize)
+	bufPages := int64(len(buf)) / m.PageSize
 	for page := int64(2); page < m.Pages; {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
 		end := page + 1
-		for end < m.Pages && end-page < most && isFree(end) == isFree(page) {
+		for end < m.Pages && end-page < bufPages && isFree(end) == isFree(page) {
 			end++
 		}
-		at, size := page*m.PageSize, (end-page)*m.PageSize
+		offset, size := page*m.PageSize, (end-page)*m.PageSize
 		if isFree(page) {
 			err = out.skip(size)
-		} else if _, rerr := v.handle.file.ReadAt(buf[:size], at); errors.Is(rerr, io.EOF) {
-			return 0, v.corrupt(rerr, "the file was cut short while it was copied")
+		} else if _, rerr := v.handle.file.ReadAt(buf[:size], offset); errors.Is(rerr, io.EOF) {
+			return 0, v.corruptError(rerr, "the file was cut short while it was copied")
 		} else if rerr != nil {
 			return 0, fmt.Errorf("reading %s: %w", v.file.path, rerr)
 		} else {
@@ -98,7 +100,7 @@ func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(don
 			return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
 		}
 		if page = end; progress != nil {
-			progress(at+size, total)
+			progress(offset+size, total)
 		}
 	}
 	return total, nil
@@ -110,12 +112,12 @@ type txMeta struct {
 	pair []byte // both meta pages of a file that holds just this transaction
 }
 
-// readTxMeta asks bbolt for the meta page of a transaction. The one in the file
-// may be that of a later commit by now, and the library shows it in no other way
-// than at the beginning of its own copy, which is stopped after that.
+// readTxMeta gets the meta page of a transaction from bbolt, since the one in the file may already
+// belong to a later commit. bbolt exposes it only as the beginning of its own copy (Tx.WriteTo),
+// which metaWriter stops after the meta pages.
 func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	var head metaWriter
-	if _, err := tx.WriteTo(&head); !errors.Is(err, errEnough) {
+	if _, err := tx.WriteTo(&head); !errors.Is(err, errMetaRead) {
 		return nil, fmt.Errorf("%d bytes of meta pages: %w", len(head.b), err)
 	}
 	page := head.b[:len(head.b)/2]
@@ -125,8 +127,8 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	}
 	ne := binary.NativeEndian
 	m := &txMeta{Meta: first}
-	// The page of a transaction is the one that its number says; the other one is
-	// to be older, and of the same content.
+	// A transaction writes the meta page with the parity of its id. The other page gets the same
+	// content and an older id, so that bbolt and checkMeta accept the pair.
 	txid := uint64(tx.ID())
 	for i := range uint64(2) {
 		p := append([]byte(nil), page...)
@@ -144,9 +146,9 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	return m, nil
 }
 
-var errEnough = errors.New("enough")
+var errMetaRead = errors.New("enough")
 
-// metaWriter takes the two meta pages that a copy begins with, and no more.
+// metaWriter keeps the two meta pages with which bbolt's copy begins, and then fails with errEnough.
 type metaWriter struct {
 	b     []byte
 	pages int
@@ -154,25 +156,25 @@ type metaWriter struct {
 
 func (w *metaWriter) Write(p []byte) (int, error) {
 	if w.pages == 2 {
-		return 0, errEnough
+		return 0, errMetaRead
 	}
 	w.pages++
 	w.b = append(w.b, p...)
 	return len(p), nil
 }
 
-// VerifyChecksums checks the pages of the B+tree and every checksum: of what
-// [Snapshot.Verify] checks, all that a damaged disk or copy can bring about.
+// VerifyChecksums checks the pages of the B+tree and every checksum: the part of [Snapshot.Verify]
+// that detects a damaged disk or copy.
 func (v *Snapshot) VerifyChecksums(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
 		return err
 	}
 	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
-		return treeFault(ctx, v.file.path, err)
+		return treeError(ctx, v.file.path, err)
 	}
 	var faults []error
-	err = v.verifySums(ctx, func(err error) {
+	err = v.verifyAllChecksums(ctx, func(err error) {
 		if len(faults) < maxFaults {
 			faults = append(faults, err)
 		}
@@ -180,20 +182,19 @@ func (v *Snapshot) VerifyChecksums(ctx context.Context) (err error) {
 	return errors.Join(append(faults, err)...)
 }
 
-// IsFile tells whether info is of the file that the view shows, or of the one
-// that has its path now.
+// IsFile reports whether info describes the file of the snapshot, or the one that has its path now.
 func (v *Snapshot) IsFile(info fs.FileInfo) (bool, error) {
-	own, err := v.handle.file.Stat()
+	opened, err := v.handle.file.Stat()
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", v.file.path, err)
 	}
 	if named, err := os.Stat(v.file.path); err == nil && os.SameFile(named, info) {
 		return true, nil
 	}
-	return os.SameFile(own, info), nil
+	return os.SameFile(opened, info), nil
 }
 
-// Mode is the permissions of the file that the view shows.
+// Mode returns the permissions of the file of the snapshot.
 func (v *Snapshot) Mode() (fs.FileMode, error) {
 	info, err := v.handle.file.Stat()
 	if err != nil {

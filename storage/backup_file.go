@@ -13,16 +13,17 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Successor is a file that is written next to another and then takes its place. It is
-// locked until then, or until it is discarded; the lock of a process that died is free.
+// Successor is a new file that is written next to another and then replaces it. It is locked
+// until it is committed or discarded. When its process dies, the lock is released, which shows
+// [SweepSuccessors] that the file can be removed.
 type Successor struct {
 	path string
 	file *os.File
 	done bool
 }
 
-// NewSuccessor begins a file that is to take the place of path, which need not
-// be there. Until it does only its owner may read it.
+// NewSuccessor creates a file that will replace path, which need not exist. Until then only its
+// owner may read it.
 func NewSuccessor(path string) (*Successor, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real // the file is replaced, not a link to it
@@ -30,7 +31,7 @@ func NewSuccessor(path string) (*Successor, error) {
 		return nil, err // a link to nowhere
 	}
 	f, err := files.Claim(path, 0o600)
-	if pe, ok := errors.AsType[*fs.PathError](err); ok { // the name is of this attempt alone
+	if pe, ok := errors.AsType[*fs.PathError](err); ok { // the temporary name would not help the user
 		err = &fs.PathError{Op: "create a file", Path: "in " + filepath.Dir(path), Err: pe.Err}
 	}
 	if err != nil {
@@ -39,33 +40,35 @@ func NewSuccessor(path string) (*Successor, error) {
 	return &Successor{path: path, file: f}, nil
 }
 
-// SweepSuccessors removes the successors of path whose processes died. It fails
-// silently: they are in nobody's way.
+// SweepSuccessors removes the successors of path whose processes died. It ignores errors, since
+// such files do no harm.
 func SweepSuccessors(path string, log *slog.Logger) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	for _, left := range files.Sweep(path) {
-		log.Info("removed an interrupted backup", "file", left)
+	for _, name := range files.Sweep(path) {
+		log.Info("removed an interrupted backup", "file", name)
 	}
 }
 
-// Name is the name that the file has now.
+// Name returns the current, temporary name of the file.
 func (s *Successor) Name() string { return s.file.Name() }
 
-// Fill writes a copy of what the view shows, and returns how long the file is
-// and how much of it was written; free pages become holes.
-func (s *Successor) Fill(ctx context.Context, v *Snapshot, progress func(done, total int64)) (size, written int64, err error) {
-	at := int64(0)
+// Fill writes a copy of the snapshot. It returns the size of the file, and the number of bytes
+// written: free pages become holes.
+func (s *Successor) Fill(
+	ctx context.Context, v *Snapshot, progress func(done, total int64),
+) (size, written int64, err error) {
+	offset := int64(0)
 	size, err = v.copyTo(ctx, copyTarget{
 		write: func(b []byte) error {
-			n, err := s.file.WriteAt(b, at)
-			at += int64(n)
+			n, err := s.file.WriteAt(b, offset)
+			offset += int64(n)
 			written += int64(n)
 			return err
 		},
 		skip: func(n int64) error {
-			at += n
+			offset += n
 			return nil
 		},
 	}, progress)
@@ -78,9 +81,8 @@ func (s *Successor) Fill(ctx context.Context, v *Snapshot, progress func(done, t
 	return size, written, nil
 }
 
-// Commit gives the file its mode and its name. It is durable afterwards, or that
-// is [ErrOutcomeUnknown]: the file has its name, and may lose it when the power
-// fails.
+// Commit gives the file its mode and its final name, durably. After [ErrOutcomeUnknown] the file
+// has its name but may lose it if the power fails.
 func (s *Successor) Commit(mode fs.FileMode) error {
 	if err := errors.Join(os.Chmod(s.Name(), mode.Perm()), s.file.Sync()); err != nil {
 		return errors.Join(err, s.Discard())
@@ -90,7 +92,8 @@ func (s *Successor) Commit(mode fs.FileMode) error {
 			return errors.Join(err, s.Discard())
 		}
 	}
-	if _, err := putInPlace(s.Name(), s.path); err != nil { // what stays of the old one is swept by who writes the new one
+	// An old file that cannot be removed yet is removed when the new one is opened for writing.
+	if _, err := renameOver(s.Name(), s.path); err != nil {
 		return errors.Join(err, s.Discard())
 	}
 	s.done = true
@@ -101,16 +104,15 @@ func (s *Successor) Commit(mode fs.FileMode) error {
 	return nil
 }
 
-// Discard removes the file if it was not committed. It may be called more than
-// once.
+// Discard removes the file unless it was committed. It may be called more than once.
 func (s *Successor) Discard() error {
 	if s.done {
 		return nil
 	}
 	s.done = true
-	err := os.Remove(s.Name()) // before the lock is let go
+	err := os.Remove(s.Name()) // before the lock is released
 	cerr := s.file.Close()
-	if err != nil { // where open files stay
+	if err != nil { // Windows does not remove an open file
 		err = os.Remove(s.Name())
 	}
 	if errors.Is(err, fs.ErrNotExist) {

@@ -163,7 +163,7 @@ func TestLineage(t *testing.T) {
 	second := l.numberFor(2)
 	require.NotEqual(t, first, second, "a build")
 	require.NotEqual(t, second, other.numberFor(2), "another file")
-	l.rewritten(&compacted)
+	l.passTo(&compacted)
 	require.Equal(t, second, compacted.numberFor(1))
 	require.NotEqual(t, second, compacted.numberFor(2))
 }

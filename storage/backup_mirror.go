@@ -14,29 +14,29 @@ import (
 
 // Reasons why [Snapshot.Mirror] does not change a file.
 var (
-	// ErrUnrelated: the file was not copied from the index of the view.
+	// ErrUnrelated means that the file was not copied from the index of the snapshot.
 	ErrUnrelated = errors.New("it is no copy of this index")
-	// ErrManyChanges: there are more than are worth it.
+	// ErrManyChanges means that a full copy is cheaper than writing the changes.
 	ErrManyChanges = errors.New("too much of it has changed")
 )
 
-// edit is one difference between two files: a value to be put at the end of a
-// path of buckets, or a key or bucket to be removed.
-type edit struct {
-	path   [][]byte
+// mirrorEdit is one change that makes a copy equal to its original: it puts or removes a value, or
+// creates or removes a bucket.
+type mirrorEdit struct {
+	path   [][]byte // the buckets that lead to the key
 	key    []byte
-	value  []byte // nil: remove
-	bucket bool   // key is a bucket, to be removed or made
+	value  []byte // to put; unused for a bucket and for a removal
+	bucket bool   // the key is that of a bucket
 	remove bool
 }
 
-// Mirror makes a file, which is an earlier copy of this one, hold the same
-// values again, in one transaction. All values of both are compared; those that
-// differ are checked and written, if they come to no more than most bytes. It
-// returns how many bytes were written, pages of the B+tree included.
+// Mirror updates dst, an earlier copy of the file of this snapshot, to the state of the snapshot,
+// in one transaction. It compares all values of both; those that differ are verified and written,
+// if they have no more than limit bytes together. It returns the number of bytes written, pages of
+// the B+tree included.
 //
 // Errors: [ErrUnrelated], [ErrManyChanges], [ErrCorrupt], [ErrReadOnly].
-func (v *Snapshot) Mirror(ctx context.Context, dst *File, most int64) (written int64, err error) {
+func (v *Snapshot) Mirror(ctx context.Context, dst *File, limit int64) (written int64, err error) {
 	if v.closed.Load() {
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
@@ -47,10 +47,10 @@ func (v *Snapshot) Mirror(ctx context.Context, dst *File, most int64) (written i
 	var tx *bolt.Tx
 	err = dst.Update(func(t *Tx) error {
 		tx = t.btx
-		if err := v.related(t); err != nil {
+		if err := v.checkRelated(t); err != nil {
 			return err
 		}
-		m := &mirror{ctx: ctx, v: v, left: most}
+		m := &mirror{ctx: ctx, v: v, remaining: limit}
 		if err := m.compare(v.tx.Cursor().Bucket(), tx.Cursor().Bucket(), nil); err != nil {
 			return err
 		}
@@ -76,103 +76,116 @@ func (v *Snapshot) Mirror(ctx context.Context, dst *File, most int64) (written i
 
 var errNoEdits = errors.New("nothing differs")
 
-// related makes sure that a file has the same generation and codec parameters.
-func (v *Snapshot) related(t *Tx) error {
-	n, err := t.Current()
+// checkRelated checks that a file has the same generation and codec as the snapshot. Its error is
+// [ErrUnrelated] if not.
+func (v *Snapshot) checkRelated(t *Tx) error {
+	current, err := t.Current()
 	if err != nil {
 		return err
 	}
-	if n != v.generation {
-		return fmt.Errorf("%s: %w: generation %d, not %d", t.path, ErrUnrelated, n, v.generation)
+	if current != v.generation {
+		return fmt.Errorf("%s: %w: generation %d, not %d", t.path, ErrUnrelated, current, v.generation)
 	}
-	name := layout.GenerationName(n)
-	theirs := t.btx.Bucket(name)
-	if theirs == nil || !bytes.Equal(theirs.Get(layout.KeyHeader), v.tx.Bucket(name).Get(layout.KeyHeader)) {
+	name := layout.GenerationName(current)
+	copied := t.btx.Bucket(name)
+	if copied == nil || !bytes.Equal(copied.Get(layout.KeyHeader), v.tx.Bucket(name).Get(layout.KeyHeader)) {
 		return fmt.Errorf("%s: %w: another codec", t.path, ErrUnrelated)
 	}
 	return nil
 }
 
-// mirror gathers the differences between two files.
+// mirror collects the edits of [Snapshot.Mirror].
 type mirror struct {
-	ctx   context.Context
-	v     *Snapshot
-	left  int64 // bytes that may still be written
-	edits []edit
+	ctx       context.Context
+	v         *Snapshot
+	remaining int64 // bytes that may still be written
+	edits     []mirrorEdit
 }
 
-// compare walks two buckets side by side; to is nil if there is none.
+// compare walks two buckets in key order and appends the edits that make to equal from. to is nil
+// if the copy lacks the bucket.
 func (m *mirror) compare(from, to *bolt.Bucket, path [][]byte) error {
-	if len(path) > 3 { // the generation, and buckets in buckets of it
-		return m.v.corrupt(nil, "buckets too deep at %s", layout.ValueName(path))
+	if len(path) > 3 { // the generation, its buckets, and the buckets in those
+		return m.v.corruptError(nil, "buckets too deep at %s", layout.ValueName(path))
 	}
-	var dc *bolt.Cursor
-	var dk, dv []byte
-	sc := from.Cursor()
-	sk, sv := sc.First()
+	var toCursor *bolt.Cursor
+	var toKey, toValue []byte
+	fromCursor := from.Cursor()
+	fromKey, fromValue := fromCursor.First()
 	if to != nil {
-		dc = to.Cursor()
-		dk, dv = dc.First()
+		toCursor = to.Cursor()
+		toKey, toValue = toCursor.First()
 	}
-	for sk != nil || dk != nil {
+	for fromKey != nil || toKey != nil {
 		if err := m.ctx.Err(); err != nil {
 			return err
 		}
-		order := bytes.Compare(sk, dk)
+		order := bytes.Compare(fromKey, toKey)
 		switch {
-		case sk == nil:
+		case fromKey == nil: // only the copy has more keys
 			order = 1
-		case dk == nil:
+		case toKey == nil: // only the original has more keys
 			order = -1
 		}
-		if order > 0 || order == 0 && (sv == nil) != (dv == nil) {
-			m.edits = append(m.edits, edit{path: path, key: bytes.Clone(dk), bucket: dv == nil, remove: true})
+		// Remove a key that the original lacks, or has for a bucket in place of a value, or vice versa.
+		if order > 0 || order == 0 && (fromValue == nil) != (toValue == nil) {
+			removal := mirrorEdit{path: path, key: bytes.Clone(toKey), bucket: toValue == nil, remove: true}
+			m.edits = append(m.edits, removal)
 		}
 		if order <= 0 {
-			if err := m.value(from, to, sk, sv, dv, order == 0, path); err != nil {
+			pair := valuePair{key: fromKey, from: fromValue, to: toValue, inBoth: order == 0}
+			if err := m.compareValue(from, to, pair, path); err != nil {
 				return err
 			}
-			sk, sv = sc.Next()
+			fromKey, fromValue = fromCursor.Next()
 		}
 		if order >= 0 {
-			dk, dv = dc.Next()
+			toKey, toValue = toCursor.Next()
 		}
 	}
 	return nil
 }
 
-// value compares what is under a key; there tells whether the other file has
-// something there.
-func (m *mirror) value(from, to *bolt.Bucket, k, sv, dv []byte, there bool, path [][]byte) error {
-	inner := append(path[:len(path):len(path)], k)
-	if sv == nil {
-		f, t := from.Bucket(k), (*bolt.Bucket)(nil)
-		if there && dv == nil {
-			t = to.Bucket(k)
+// valuePair is the values of a key in an original and its copy. A nil value is a bucket, or, in the
+// copy, may be absent.
+type valuePair struct {
+	key, from, to []byte
+	inBoth        bool // the copy has the key, too
+}
+
+// compareValue appends the edits that give the copy the value, or the bucket, of a key.
+func (m *mirror) compareValue(from, to *bolt.Bucket, pair valuePair, path [][]byte) error {
+	k := pair.key
+	if pair.from == nil {
+		var toBucket *bolt.Bucket
+		if pair.inBoth && pair.to == nil {
+			toBucket = to.Bucket(k)
 		} else {
-			m.edits = append(m.edits, edit{path: path, key: k, bucket: true})
+			m.edits = append(m.edits, mirrorEdit{path: path, key: k, bucket: true})
 		}
-		return m.compare(f, t, inner)
+		return m.compare(from.Bucket(k), toBucket, append(path[:len(path):len(path)], k))
 	}
-	if there && dv != nil && bytes.Equal(sv, dv) {
+	if pair.inBoth && pair.to != nil && bytes.Equal(pair.from, pair.to) {
 		return nil
 	}
+	// Verify the value: a backup must not spread damage.
 	var fault error
 	below, checked := path[min(1, len(path)):], k
 	if isArray(below, k) && string(k) == string(layout.KeyFactors) {
-		checked = layout.KeyResiduals // whose checksums are those of the factors too
+		checked = layout.KeyResiduals // their checksums cover the factors, too
 	}
-	if m.v.checkValue(from, below, checked, sv, func(err error) { fault = err }); fault != nil {
+	if m.v.checkValue(from, below, checked, pair.from, func(err error) { fault = err }); fault != nil {
 		return fault
 	}
-	if m.left -= int64(len(k) + len(sv)); m.left < 0 {
+	if m.remaining -= int64(len(k) + len(pair.from)); m.remaining < 0 {
 		return ErrManyChanges
 	}
-	m.edits = append(m.edits, edit{path: path, key: k, value: sv})
+	m.edits = append(m.edits, mirrorEdit{path: path, key: k, value: pair.from})
 	return nil
 }
 
-func (e *edit) apply(b *bolt.Bucket) error {
+// apply makes the change below the root bucket b.
+func (e *mirrorEdit) apply(b *bolt.Bucket) error {
 	for _, name := range e.path {
 		if b = b.Bucket(name); b == nil {
 			return fmt.Errorf("%w: bucket %s is missing", ErrCorrupt, layout.ValueName(e.path))
@@ -187,10 +200,10 @@ func (e *edit) apply(b *bolt.Bucket) error {
 		_, err := b.CreateBucket(e.key)
 		return err
 	}
-	b.FillPercent = 0.9 // mostly appended to
+	b.FillPercent = 0.9 // most keys are appended
 	return b.Put(e.key, e.value)
 }
 
-// SharedWith tells whether the file has more names than one, so that a change
-// would show under the others too.
+// SharedWith reports whether the file has several names (hard links), so that a change would
+// show under the others, too.
 func SharedWith(path string, info os.FileInfo) bool { return linkCount(path, info) > 1 }

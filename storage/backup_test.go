@@ -72,7 +72,7 @@ func dropDoc(t *testing.T, f *File, id string) {
 	}))
 }
 
-// A copy is of the view, not of what the file has become, and it can be opened,
+// A copy is of the snapshot, not of what the file has become, and it can be opened,
 // checked and changed.
 func TestCopyTo(t *testing.T) {
 	ctx := context.Background()

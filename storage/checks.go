@@ -10,89 +10,92 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// A reader checks the documents of a chunk and the blocks of a segment that it reads: each has a checksum of its
-// own. Those that have passed are remembered as long as the file is open, over all of its views, since committed
-// chunks and segments do not change.
+// A reader verifies the documents of a chunk and the posting blocks of a segment that it reads: each
+// has its own checksum. Those that have passed are remembered for all snapshots while the file is
+// open, since committed chunks and segments do not change.
 
-// checks has what was checked of each chunk and segment.
-type checks struct {
-	mu    sync.Mutex
-	parts map[checkKey]*checkedParts
+// passedRegistry records which documents and posting blocks have passed.
+type passedRegistry struct {
+	mu   sync.Mutex
+	bits map[passedKey]*passedBits
 }
 
-type checkKey struct {
+// passedKey identifies a chunk or the postings of a segment.
+type passedKey struct {
 	generation uint64
-	segment    bool // of postings; else a chunk
+	segment    bool // the postings of a segment; otherwise a chunk
 	number     uint32
 }
 
-// checkedParts are the parts of a chunk or segment that have passed.
-type checkedParts struct {
-	first  []atomic.Uint64 // a bit a document, for its codes, or a bit a block
-	second []atomic.Uint64 // a bit a document, for all that it has
+// passedBits is sets of bits: which documents of a chunk, or blocks of a segment, have passed.
+type passedBits struct {
+	codesOrBlocks []atomic.Uint64 // a bit per document for its codes, or a bit per posting block
+	rows          []atomic.Uint64 // a bit per document for its factors and residuals
 }
 
+// hasBit reports whether bit i is set.
 func hasBit(words []atomic.Uint64, i uint32) bool { return words[i/64].Load()>>(i%64)&1 == 1 }
 
+// setBit sets bit i.
 func setBit(words []atomic.Uint64, i uint32) { words[i/64].Or(1 << (i % 64)) }
 
-// of returns what was checked of a chunk or segment of n parts.
-func (c *checks) of(k checkKey, n int) *checkedParts {
+// bitsFor returns the bits of a chunk of n documents, or of a segment of n posting blocks.
+func (c *passedRegistry) bitsFor(k passedKey, n int) *passedBits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.parts[k]
+	p := c.bits[k]
 	if p == nil {
 		words := (n + 63) / 64
-		p = &checkedParts{first: make([]atomic.Uint64, words)}
+		p = &passedBits{codesOrBlocks: make([]atomic.Uint64, words)}
 		if !k.segment {
-			p.second = make([]atomic.Uint64, words)
+			p.rows = make([]atomic.Uint64, words)
 		}
-		if c.parts == nil {
-			c.parts = map[checkKey]*checkedParts{}
+		if c.bits == nil {
+			c.bits = map[passedKey]*passedBits{}
 		}
-		c.parts[k] = p
+		c.bits[k] = p
 	}
 	return p
 }
 
-// prune forgets chunks and segments that v does not have, once they may be half of all.
-// Older views go on with what they have.
-func (c *checks) prune(v *Snapshot) {
+// removeUnused removes the records of chunks and segments that v does not have, once those may be half of
+// all. Older snapshots keep theirs.
+func (c *passedRegistry) removeUnused(v *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.parts) <= 2*(len(v.chunks)+len(v.postings)) {
+	if len(c.bits) <= 2*(len(v.chunks)+len(v.postings)) {
 		return
 	}
-	used := make(map[*checkedParts]bool, len(c.parts))
+	used := make(map[*passedBits]bool, len(c.bits))
 	for _, ch := range v.chunks {
 		used[ch.checked] = true
 	}
 	for _, p := range v.postings {
 		used[p.checked] = true
 	}
-	for k, p := range c.parts {
+	for k, p := range c.bits {
 		if !used[p] {
-			delete(c.parts, k)
+			delete(c.bits, k)
 		}
 	}
 }
 
-// Arrays says which arrays of a chunk are asked for.
+// Arrays selects arrays of a chunk.
 type Arrays int
 
 const (
-	// Codes are enough for approximate scores.
+	// Codes selects the codes, which suffice for approximate scores.
 	Codes Arrays = iota
-	// All is codes, residuals and factors.
+	// All selects codes, residuals and factors.
 	All
 )
 
-// passed returns the documents of a chunk whose codes, or all of whose arrays, have passed.
-func (c *chunkView) passed(part Arrays) []atomic.Uint64 {
+// passedDocs returns a bit per document of a chunk: whether the selected arrays have passed.
+func (c *chunkView) passedDocs(part Arrays) []atomic.Uint64 {
 	if part == All {
-		return c.checked.second
+		return c.checked.rows
 	}
-	return c.checked.first
+	return c.checked.codesOrBlocks
 }
 
 // Chunk returns the arrays of chunk i for readers of all of its documents.
@@ -103,19 +106,19 @@ func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 			return nil, err
 		}
 	}
-	passed := c.passed(part)
-	asked := false
+	passed := c.passedDocs(part)
+	prefetched := false
 	for doc := uint32(0); doc < uint32(c.Table.Count); doc++ {
-		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) {
+		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) { // all 64 documents of the word
 			doc += 63
 			continue
 		}
 		if !hasBit(passed, doc) {
-			if !asked {
-				asked = true
-				v.askArrays(c, part)
+			if !prefetched {
+				prefetched = true
+				v.adviseArrays(c, part)
 			}
-			if err := v.check(c, doc, part); err != nil {
+			if err := v.verifyDoc(c, doc, part); err != nil {
 				return nil, err
 			}
 		}
@@ -123,22 +126,23 @@ func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 	return &c.Chunk.Chunk, nil
 }
 
-// askArrays begins to read arrays of a chunk.
-func (v *Snapshot) askArrays(c *chunkView, part Arrays) {
+// adviseArrays begins to read arrays of a chunk.
+func (v *Snapshot) adviseArrays(c *chunkView, part Arrays) {
 	switch {
 	case v.Partial():
 	case part == All:
-		askNow(c.Codes, c.Factors, c.Residuals)
+		adviseValues(c.Codes, c.Factors, c.Residuals)
 	default:
-		askNow(c.Codes)
+		adviseValues(c.Codes)
 	}
 }
 
-// ChunkFor returns the arrays of chunk i for readers of some of its documents, given by their places there. Of
-// other documents nothing is checked, and, while the file is fetched, factors and residuals may be missing.
+// ChunkFor returns the arrays of chunk i for readers of some of its documents, which are indexes in
+// the chunk. Other documents are not verified, and while the file is being fetched, their factors and
+// residuals may be missing.
 func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk, error) {
 	c := v.chunks[i]
-	passed, fetched := c.passed(part), false
+	passed, fetched := c.passedDocs(part), false
 	for n, doc := range docs {
 		if hasBit(passed, doc) {
 			continue
@@ -149,50 +153,52 @@ func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk,
 			}
 			fetched = true
 		}
-		if err := v.check(c, doc, part); err != nil {
+		if err := v.verifyDoc(c, doc, part); err != nil {
 			return nil, err
 		}
 	}
 	return &c.Chunk.Chunk, nil
 }
 
-// check compares a part of a document with its checksums. Several readers may do so at once.
-func (v *Snapshot) check(c *chunkView, doc uint32, part Arrays) error {
-	if !hasBit(c.checked.first, doc) {
+// verifyDoc verifies the selected arrays of a document, unless they have passed before. Several readers
+// may do so at once.
+func (v *Snapshot) verifyDoc(c *chunkView, doc uint32, part Arrays) error {
+	if !hasBit(c.checked.codesOrBlocks, doc) {
 		err := c.CheckCodes(int(doc))
 		if err == nil {
 			err = c.ValidateCodes(&v.codec.codec, int(c.Offsets[doc]), int(c.Offsets[doc+1]))
 		}
 		if err != nil {
-			return v.corrupt(err, "codes of document %d, in chunk %d", c.Table.First+doc, c.number)
+			return v.corruptError(err, "codes of document %d, in chunk %d", c.Table.First+doc, c.number)
 		}
-		setBit(c.checked.first, doc)
+		setBit(c.checked.codesOrBlocks, doc)
 	}
-	if part == All && !hasBit(c.checked.second, doc) {
+	if part == All && !hasBit(c.checked.rows, doc) {
 		if err := c.CheckRows(int(doc)); err != nil {
-			return v.corrupt(err, "factors and residuals of document %d, in chunk %d", c.Table.First+doc, c.number)
+			return v.corruptError(err, "factors and residuals of document %d, in chunk %d", c.Table.First+doc, c.number)
 		}
-		setBit(c.checked.second, doc)
+		setBit(c.checked.rows, doc)
 	}
 	return nil
 }
 
-// checkValue reports what is wrong with a value of a generation, whose bucket is at a path of buckets below
-// that of the generation. The values of a chunk are those of one writer: factors are checked with residuals.
+// checkValue calls report with each fault of a value. path is that of its bucket b below the
+// generation. The checksums of documents cover factors and residuals together, so that factors are
+// checked with the residuals only.
 func (v *Snapshot) checkValue(b *bolt.Bucket, path [][]byte, k, value []byte, report func(error)) {
 	name := func() string { return layout.ValueName(append(path[:len(path):len(path)], k)) }
 	if !isArray(path, k) {
-		if _, ok := layout.Unseal(sealedAs(path, k), value); !ok {
-			report(v.corrupt(layout.ErrChecksum, "%s", name()))
+		if _, ok := layout.Unseal(checksumKeyOf(path, k), value); !ok {
+			report(v.corruptError(layout.ErrChecksum, "%s", name()))
 		}
 		return
 	}
 	if string(k) == string(layout.KeyFactors) {
 		return
 	}
-	c, err := layout.OpenChunk(layout.NumberOfKey(path[1]), b.Get)
+	c, err := layout.OpenChunk(layout.NumberFromKey(path[1]), b.Get)
 	if err != nil {
-		report(v.corrupt(err, "%s", name()))
+		report(v.corruptError(err, "%s", name()))
 		return
 	}
 	tail, rowsTail := c.CheckTails()
@@ -202,11 +208,11 @@ func (v *Snapshot) checkValue(b *bolt.Bucket, path [][]byte, k, value []byte, re
 	}
 	for doc := range c.Table.Count {
 		if err := check(doc); err != nil {
-			report(v.corrupt(err, "%s of document %d", name(), c.Table.First+uint32(doc)))
+			report(v.corruptError(err, "%s of document %d", name(), c.Table.First+uint32(doc)))
 		}
 	}
 	if tail != nil {
-		report(v.corrupt(tail, "%s", name()))
+		report(v.corruptError(tail, "%s", name()))
 	}
 }
 

@@ -93,7 +93,7 @@ func TestDamagedDocument(t *testing.T) {
 		require.ErrorIs(t, err, ErrCorrupt)
 		_, err = v.Chunk(3-chunk, All)
 		require.NoError(t, err)
-		// What is remembered is that of the file, also for views that share nothing.
+		// What is remembered is that of the file, also for snapshots that share nothing.
 		again, err := f.Snapshot()
 		require.NoError(t, err)
 		require.Same(t, v.chunks[chunk].checked, again.chunks[chunk].checked)
@@ -139,13 +139,13 @@ func TestDocumentInAnotherPlace(t *testing.T) {
 	sums := map[uint32]bool{}
 	for chunk := range uint32(20) {
 		for doc := range 20 {
-			s := layout.NewDocSummer(chunk)
+			s := layout.NewDocChecksummer(chunk)
 			sums[s.Codes(doc, []byte{1, 2})], sums[s.Rows(doc, nil, []byte{1, 2})] = true, true
 		}
 	}
 	require.Len(t, sums, 2*20*20)
 	want := layout.Checksum(slices.Concat(layout.NumberKey(7), []byte("residuals"), layout.NumberKey(9)), []byte("abcd"))
-	require.Equal(t, want, layout.NewDocSummer(7).Rows(9, []byte("ab"), []byte("cd")), "as docs/formats.md says")
+	require.Equal(t, want, layout.NewDocChecksummer(7).Rows(9, []byte("ab"), []byte("cd")), "as docs/formats.md says")
 }
 
 // What follows an array is read by kernels and by nothing else: it is damage that only a check of all finds.
@@ -206,7 +206,7 @@ func TestChecksAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	c := v.chunks[1]
 	for doc := range uint32(docs) {
-		require.True(t, hasBit(c.checked.first, doc) && hasBit(c.checked.second, doc))
+		require.True(t, hasBit(c.checked.codesOrBlocks, doc) && hasBit(c.checked.rows, doc))
 	}
 	list := []uint32{1, 5, 77, 199}
 	require.Zero(t, testing.AllocsPerRun(50, func() { _, _ = v.ChunkFor(1, All, list...) }))

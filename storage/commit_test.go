@@ -26,7 +26,7 @@ func failSyncs(t *testing.T, match func(path string) bool) {
 	t.Cleanup(func() { files.HookSynced = nil })
 }
 
-// seen is what a new view shows.
+// seen is what a new snapshot shows.
 func seen(t *testing.T, f *File) string {
 	t.Helper()
 	v, err := f.Snapshot()
@@ -97,7 +97,7 @@ func TestUnknownOutcome(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// No view shows a commit before its last sync.
+// No snapshot shows a commit before its last sync.
 func TestViewsWaitForTheLastSync(t *testing.T) {
 	t.Cleanup(func() { files.HookSynced = nil })
 	for _, fails := range []bool{false, true} {

@@ -17,23 +17,23 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Files that are prepared beside the index have its name and one of these.
+// Suffixes of temporary files, which follow the name of the index.
 const (
-	rewriteSuffix = ".rewrite.tmp"
-	besideSuffix  = ".beside.tmp" // a rewrite beside changes
-	firstSuffix   = ".first.tmp"  // after a dash and a random number
+	rewriteSuffix = ".rewrite.tmp" // of File.Replace
+	besideSuffix  = ".beside.tmp"  // of File.BeginRewrite, during which the index can change
+	firstSuffix   = ".first.tmp"   // of a new index, after a dash and a random number
 )
 
-// maxName is the length in bytes that a name in a folder may have.
-const maxName = 255
+// maxNameBytes is the maximum length in bytes of the name of a file.
+const maxNameBytes = 255
 
-// siblingPath names a file in the folder of path. Of a name that would get too long
-// the beginning stays, and a checksum of it all.
+// siblingPath returns path with a suffix. If the name would get too long, it is shortened, and a
+// checksum of all of it is added.
 func siblingPath(path, suffix string) string {
 	dir, name := filepath.Split(path)
-	if len(name)+len(suffix) > maxName {
+	if len(name)+len(suffix) > maxNameBytes {
 		sum := fmt.Sprintf("-%08x", crc32.Checksum([]byte(name), layout.Castagnoli))
-		cut := maxName - len(suffix) - len(sum)
+		cut := maxNameBytes - len(suffix) - len(sum)
 		for cut > 0 && !utf8.RuneStart(name[cut]) {
 			cut--
 		}
@@ -42,16 +42,16 @@ func siblingPath(path, suffix string) string {
 	return dir + name + suffix
 }
 
-// errRaced: another process was first.
+// errRaced means that another process has created, replaced or removed the file meanwhile.
 var errRaced = errors.New("another process was first")
 
-// makeFile makes a new file at f.path, where there is none, or old, which has no
-// content. All of its frame is written and synced under another name: at no
-// moment does the path hold half of it. old, where given, must stay locked.
-func (f *File) makeFile(old fs.FileInfo) (err error) {
-	f.sweepFirst(nil)
+// createFile creates a new file at f.path. old is the file without content that it replaces, which the
+// caller has locked. nil means no such file. The frame is written and synced under a temporary
+// name, so that the path never names an incomplete file.
+func (f *File) createFile(old fs.FileInfo) (err error) {
+	f.removeUnfinishedFirst(nil)
 	tmp := siblingPath(f.path, fmt.Sprintf("-%08x%s", rand.Uint32(), firstSuffix))
-	h, err := f.newFile(tmp, old)
+	h, err := f.createTemp(tmp, old)
 	if err != nil {
 		return err
 	}
@@ -65,11 +65,12 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 		return &writeError{f.path, err}
 	}
 	if old != nil {
-		_, err = putInPlace(tmp, f.path) // an empty file that could not be removed is swept one day
+		_, err = renameOver(tmp, f.path) // sweepReplaced removes an old file that is still open
 	} else {
-		err = giveName(tmp, f.path)
+		err = renameNew(tmp, f.path)
 	}
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) { // made, or swept away, by another
+	// Another process has created the index, or removed the temporary file as a leftover.
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return errRaced
 	} else if err != nil {
 		return &writeError{f.path, err}
@@ -78,28 +79,31 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 	return nil
 }
 
-// giveName renames a file to a name that no file has.
-func giveName(tmp, path string) error {
+// renameNew renames a file to a path that must not exist. Its error wraps [fs.ErrExist] if the path
+// exists.
+func renameNew(tmp, path string) error {
 	err := files.RenameNew(tmp, path)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
+	// A system that cannot do that in one step can create a second name.
 	if err = os.Link(tmp, path); err == nil {
-		if err = os.Remove(tmp); err != nil { // a second name of the index is not to stay
+		if err = os.Remove(tmp); err != nil { // an index must have only one name
 			err = errors.Join(err, os.Remove(path))
 		}
 		return err
 	}
-	if _, serr := os.Lstat(path); errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || !errors.Is(serr, fs.ErrNotExist) {
+	_, serr := os.Lstat(path)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || !errors.Is(serr, fs.ErrNotExist) {
 		return err
 	}
 	return os.Rename(tmp, path) // a file system without links
 }
 
-// sweepFirst removes the beginnings of files that programs which died have left.
-// One that another program is at work on it will begin again. Of a file that has
-// its name already, only what is a second one of it goes.
-func (f *File) sweepFirst(same fs.FileInfo) {
+// removeUnfinishedFirst removes the temporary files of new indexes whose creators died. A creator that is still
+// active starts again. If same is not nil, only other names of that file are removed: its creator
+// died before it could.
+func (f *File) removeUnfinishedFirst(same fs.FileInfo) {
 	for _, path := range randomlyNamed(f.path, firstSuffix) {
 		if info, err := os.Lstat(path); same != nil && (err != nil || !os.SameFile(same, info)) {
 			continue
@@ -110,7 +114,7 @@ func (f *File) sweepFirst(same fs.FileInfo) {
 	}
 }
 
-// replaceEmpty makes a new file in the place of one without content.
+// replaceEmpty replaces a file without content by a new index.
 func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 	path, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
@@ -130,31 +134,32 @@ func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 	if err != nil {
 		return boltfile.WithPath(path, err)
 	}
-	if named, err := os.Stat(path); err != nil || !os.SameFile(info, named) || info.Size() > 0 && !isFirst(old, info.Size()) {
+	named, err := os.Stat(path)
+	if err != nil || !os.SameFile(info, named) || info.Size() > 0 && !isFirstWrite(old, info.Size()) {
 		return errRaced
 	}
 	f.path = path
-	return f.makeFile(info)
+	return f.createFile(info)
 }
 
-// newFile creates and opens a file at tmp that is to take the place of old: with
-// the same owner and permissions before anything is in it. Errors call it f.path.
-func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
+// createTemp creates and opens a file at tmp that will replace old. nil means that it replaces none. The
+// new file gets the owner and permissions of old before any content. Errors name f.path.
+func (f *File) createTemp(tmp string, old fs.FileInfo) (*handle, error) {
 	mode, expected := fs.FileMode(0o644), int64(0)
 	if old != nil {
 		mode, expected = 0o600, old.Size()
 	}
-	file, err := openAs(tmp, f.path, os.O_CREATE|os.O_EXCL, mode)
+	file, err := openFileAs(tmp, f.path, os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, &writeError{f.path, err}
 	}
 	if old != nil {
-		err = f.inherit(file, old)
+		err = f.copyOwnership(file, old)
 	}
 	var h *handle
 	if err != nil {
 		_ = file.Close()
-	} else if h, err = f.mapNew(file, tmp, expected); err == nil {
+	} else if h, err = f.lockAndMap(file, tmp, expected); err == nil {
 		h.db.NoSync = f.noSync
 		return h, nil
 	} else if errors.Is(err, errRaced) {
@@ -164,46 +169,48 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 	return nil, &writeError{f.path, err}
 }
 
-// mapNew locks a new file, whose name nobody else has heard of, and gives it to bbolt. An
-// attempt to map more than there is room for closes the file, and the next one, with less,
-// opens it again.
-func (f *File) mapNew(file *os.File, tmp string, expected int64) (*handle, error) {
+// lockAndMap locks a new file and lets bbolt open it. Only this process knows its name, so that the lock
+// is free. If the address space is short, mapFile closes the file, and the next attempt, with a
+// smaller mapping, opens it again.
+func (f *File) lockAndMap(file *os.File, tmp string, expected int64) (*handle, error) {
 	for smaller := 0; ; smaller++ {
 		if err := files.LockExclusive(file); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := mapFile(file, true, expected, smaller)
-		if !errors.Is(err, errSmaller) {
+		h, err := openMapped(file, true, expected, smaller)
+		if !errors.Is(err, errMapTooLarge) {
 			return h, err
 		}
-		file, err = openAs(tmp, f.path, 0, 0)
+		file, err = openFileAs(tmp, f.path, 0, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, errRaced // swept away
+			return nil, errRaced // another process has removed it as a leftover
 		} else if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// inherit gives a new, empty file owner and permissions of the one whose place it
-// is to take. Who may not give files away keeps them; then the group of the new
-// file gets no more than everybody has.
-func (f *File) inherit(file *os.File, old fs.FileInfo) error {
+// copyOwnership gives a new, empty file the owner and permissions of the file that it will replace. If this
+// process may not change the owner, it stays the owner; if it may not set the group either, the group
+// of the new file gets only those permissions that everybody has.
+func (f *File) copyOwnership(file *os.File, old fs.FileInfo) error {
 	mode := old.Mode().Perm()
 	if n := linkCount(f.path, old); n > 1 {
-		f.log.Warn("the index has more than one name; only this one is of the new file", "index", f.path, "names", n)
+		f.log.Warn("the index has several names (hard links); only this one refers to the new file",
+			"index", f.path, "names", n)
 	}
 	if uid, gid, ok := fileOwner(old); ok {
 		info, err := file.Stat()
 		if err != nil {
 			return err
 		}
-		u, g, _ := fileOwner(info)
-		if u != uid || g != gid {
+		newUID, newGID, _ := fileOwner(info)
+		if newUID != uid || newGID != gid {
 			if err := file.Chown(uid, gid); errors.Is(err, fs.ErrPermission) {
-				f.log.Warn("the owner of the index cannot be kept", "index", f.path, "owner", uid, "group", gid, "new_owner", u, "new_group", g)
-				if g != gid && file.Chown(-1, gid) != nil {
-					mode = mode&^0o070 | mode&0o007<<3&mode
+				f.log.Warn("the owner of the index cannot be kept", "index", f.path,
+					"owner", uid, "group", gid, "new_owner", newUID, "new_group", newGID)
+				if newGID != gid && file.Chown(-1, gid) != nil {
+					mode = mode&^0o070 | mode&0o007<<3&mode // group bits: those that others have, too
 				}
 			} else if err != nil {
 				return err
@@ -213,8 +220,8 @@ func (f *File) inherit(file *os.File, old fs.FileInfo) error {
 	return file.Chmod(mode)
 }
 
-// openAs opens a file for writing under another name than it has for now.
-func openAs(path, name string, flag int, mode os.FileMode) (*os.File, error) {
+// openFileAs opens the file at path for writing. Its errors show name, the path that the file will get.
+func openFileAs(path, name string, flag int, mode os.FileMode) (*os.File, error) {
 	f, err := files.OpenFileAs(path, name, os.O_RDWR|flag, mode)
 	if pe, ok := err.(*fs.PathError); ok {
 		pe.Path = name

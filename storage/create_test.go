@@ -178,7 +178,7 @@ func TestRewriteInheritsPermissions(t *testing.T) {
 			return fillTestIndex(dst)
 		}))
 		check(path)
-		require.Contains(t, log.String(), "more than one name")
+		require.Contains(t, log.String(), "several names")
 		require.NoError(t, f.Close())
 	}
 }

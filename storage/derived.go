@@ -16,35 +16,33 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// DerivedFile is a file of bbolt beside an index, of data that are derived from it, such
-// as keywords. bbolt panics on damaged pages, or follows them in circles, and then leaves
-// its lock, descriptor and mutexes as they are: here that is a [CorruptError], after which
-// the file can be closed.
+// DerivedFile is a file of bbolt next to an index, with data derived from the index, such as
+// keywords. On damaged pages bbolt panics or loops for ever, and then does not release its file lock,
+// descriptor and mutexes. A DerivedFile returns a [CorruptError] instead, and can be closed after it.
 type DerivedFile struct {
 	path   string
 	db     *bolt.DB
 	file   *os.File
 	write  bool
-	broken atomic.Bool // bbolt may hold its own mutexes for ever
+	broken atomic.Bool // bbolt panicked, and may hold its own mutexes for ever
 }
 
-// DerivedOptions say how to open a file.
+// DerivedOptions are the options of [OpenDerived].
 type DerivedOptions struct {
-	// Write takes the exclusive lock, and makes the file where it is not there.
+	// Write acquires the exclusive lock, and creates the file if it does not exist.
 	Write bool
-	// LockTimeout is how long to wait for the lock; 0: not at all.
+	// LockTimeout is how long to wait for the lock. 0 means not to wait.
 	LockTimeout time.Duration
-	// PageSize of a file that is made; 0: that of the system.
+	// PageSize is the page size of a new file. 0 means that of the system.
 	PageSize int
 }
 
-// derivedPoll is how long to wait between two tries.
-const derivedPoll = 50 * time.Millisecond
+// lockPollInterval is how long WhileLocked waits between two attempts.
+const lockPollInterval = 50 * time.Millisecond
 
-// OpenDerived opens a file.
+// OpenDerived opens a file, after checking the pages that could make bbolt panic.
 //
-// Errors: that of ctx, [ErrLocked], [ErrCorrupt], [fs.ErrNotExist], and what the system
-// refuses. Nothing is left open after an error.
+// Errors: that of ctx, [ErrLocked], [ErrCorrupt], [fs.ErrNotExist], and other errors of the system.
 func OpenDerived(ctx context.Context, path string, o DerivedOptions) (*DerivedFile, error) {
 	var d *DerivedFile
 	err := WhileLocked(ctx, o.LockTimeout, func() (err error) {
@@ -54,8 +52,7 @@ func OpenDerived(ctx context.Context, path string, o DerivedOptions) (*DerivedFi
 	return d, err
 }
 
-// WhileLocked calls try again and again while it returns [ErrLocked], until the timeout;
-// 0: it calls it once.
+// WhileLocked calls try until it returns no [ErrLocked], or until the timeout. 0 means one call.
 func WhileLocked(ctx context.Context, timeout time.Duration, try func() error) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -68,17 +65,18 @@ func WhileLocked(ctx context.Context, timeout time.Duration, try func() error) e
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(derivedPoll):
+		case <-time.After(lockPollInterval):
 		}
 	}
 }
 
+// openDerived is OpenDerived without waiting for the lock.
 func openDerived(ctx context.Context, path string, o DerivedOptions) (d *DerivedFile, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil && !(o.Write && errors.Is(err, fs.ErrNotExist)):
 		return nil, boltfile.WithPath(path, err)
-	case err == nil && !info.Mode().IsRegular(): // a pipe would make us wait
+	case err == nil && !info.Mode().IsRegular(): // opening a pipe would block
 		return nil, fmt.Errorf("%s: it is a %s", path, boltfile.KindOf(info))
 	}
 	flag := os.O_RDONLY
@@ -91,7 +89,7 @@ func openDerived(ctx context.Context, path string, o DerivedOptions) (d *Derived
 	}
 	defer func() {
 		if err != nil {
-			closeLeft(file) // unless bbolt has closed it
+			closeUnlessClosed(file) // unless bbolt has closed it
 		}
 	}()
 	if err := boltfile.Lock(ctx, file, o.Write, time.Time{}); err != nil {
@@ -101,38 +99,41 @@ func openDerived(ctx context.Context, path string, o DerivedOptions) (d *Derived
 		return nil, boltfile.WithPath(path, err)
 	}
 	if named, err := os.Stat(path); err != nil || !os.SameFile(named, info) {
-		return nil, fmt.Errorf("%s: %w: it was replaced", path, ErrLocked) // who did so has the lock of the new one
+		// The process that replaced it holds the lock of the new file.
+		return nil, fmt.Errorf("%s: %w: it was replaced", path, ErrLocked)
 	}
 	d = &DerivedFile{path: path, file: file, write: o.Write}
-	if err := d.check(ctx, info.Size()); err != nil {
+	if err := d.checkPages(ctx, info.Size()); err != nil {
 		return nil, err
 	}
-	if err := d.start(o.PageSize); err != nil {
+	if err := d.openDB(o.PageSize); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-// check finds out what would make bbolt panic, or go round for ever. A reader looks at the
-// branches of the tree only, which lead it everywhere.
-func (d *DerivedFile) check(ctx context.Context, size int64) error {
+// checkPages checks the pages that could make bbolt panic or loop. For reading, the branches of the tree
+// suffice, since they lead to all pages.
+func (d *DerivedFile) checkPages(ctx context.Context, size int64) error {
 	if size == 0 && d.write {
-		return nil // bbolt makes its first pages
+		return nil // bbolt creates the first pages
 	}
 	if err := checkMeta(d.file); err != nil {
-		return corrupt(d.path, errors.New(err.Error()), "bbolt's first pages") // it may say "no index", which it need not be
+		// errors.New hides an ErrNotIndex: this file need not be an index.
+		return corruptError(d.path, errors.New(err.Error()), "bbolt's first pages")
 	}
-	check := boltfile.CheckNewest
+	checkTree := boltfile.CheckNewest
 	if !d.write {
-		check = boltfile.CheckBranches
+		checkTree = boltfile.CheckBranches
 	}
-	if err := check(ctx, d.file); err != nil {
-		return treeFault(ctx, d.path, err)
+	if err := checkTree(ctx, d.file); err != nil {
+		return treeError(ctx, d.path, err)
 	}
 	return nil
 }
 
-func (d *DerivedFile) start(pageSize int) (err error) {
+// openDB lets bbolt open the file.
+func (d *DerivedFile) openDB(pageSize int) (err error) {
 	defer Guard(d.path, &err)()
 	bo := optionsFor(d.file, d.write)
 	bo.PageSize = pageSize
@@ -146,14 +147,14 @@ func (d *DerivedFile) start(pageSize int) (err error) {
 	return nil
 }
 
-// Writes tells whether the file was opened for that.
+// Writes reports whether the file was opened for writing.
 func (d *DerivedFile) Writes() bool { return d.write }
 
-// View calls fn with a transaction that reads.
+// View calls fn with a read transaction.
 func (d *DerivedFile) View(fn func(*bolt.Tx) error) (err error) {
 	defer Guard(d.path, &err)()
 	var tx *bolt.Tx
-	err = d.brokenByPanic(func() error {
+	err = d.markBrokenByPanic(func() error {
 		tx, err = d.db.Begin(false)
 		return err
 	})
@@ -167,11 +168,12 @@ func (d *DerivedFile) View(fn func(*bolt.Tx) error) (err error) {
 // Update calls fn with a transaction that is committed if it returns nil.
 func (d *DerivedFile) Update(fn func(*bolt.Tx) error) (err error) {
 	defer Guard(d.path, &err)()
-	return d.brokenByPanic(func() error { return d.db.Update(fn) })
+	return d.markBrokenByPanic(func() error { return d.db.Update(fn) })
 }
 
-// brokenByPanic calls bbolt where it holds mutexes of its own, which a panic leaves locked.
-func (d *DerivedFile) brokenByPanic(call func() error) error {
+// markBrokenByPanic calls a function of bbolt that holds mutexes, and sets d.broken if it panics, since a
+// panic leaves the mutexes locked.
+func (d *DerivedFile) markBrokenByPanic(call func() error) error {
 	returned := false
 	defer func() {
 		if !returned {
@@ -186,7 +188,7 @@ func (d *DerivedFile) brokenByPanic(call func() error) error {
 // Close closes the file. No transaction may run.
 func (d *DerivedFile) Close() error {
 	if d.broken.Load() {
-		files.Unlock(d.file) // what bbolt has mapped keeps the open file alive
+		files.Unlock(d.file) // before Close, since bbolt's mapping keeps the open file, and its lock, alive
 		return d.file.Close()
 	}
 	return d.db.Close()

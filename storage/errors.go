@@ -14,41 +14,39 @@ import (
 // Errors of this package; test with errors.Is. Every one that concerns a file
 // arrives wrapped with its path.
 var (
-	// ErrNotIndex: the file is not a plaid index.
+	// ErrNotIndex means that the file is not a plaid index.
 	ErrNotIndex = errors.New("not a plaid index")
-	// ErrUnfinished: a build of this file was interrupted before its first commit.
+	// ErrUnfinished means that a build of this file was interrupted before its first commit.
 	ErrUnfinished = errors.New("no finished index in this file (its build was interrupted)")
-	// ErrVersion: the file has a newer format than this program knows.
+	// ErrVersion means that the file has a newer format than this program knows.
 	ErrVersion = errors.New("index format is newer than this program")
-	// ErrCorrupt: the file is cut short or its bytes have changed.
+	// ErrCorrupt means that the file is cut short or its bytes have changed.
 	ErrCorrupt = boltfile.ErrCorrupt
-	// ErrLocked: another process, or another part of this one, has the file open in a
-	// way that excludes this one.
+	// ErrLocked means that another process, or this one, has the file open in a way that excludes
+	// this use.
 	ErrLocked = boltfile.ErrLocked
-	// ErrClosed: the file or view was closed.
+	// ErrClosed means that the file or snapshot was closed.
 	ErrClosed = errors.New("index is closed")
-	// ErrReadOnly: a write to a file that was opened for reading.
+	// ErrReadOnly means a change to a file that was opened for reading.
 	ErrReadOnly = errors.New("index was opened read-only")
-	// ErrExists: an index is there already.
+	// ErrExists means that an index exists already.
 	ErrExists = errors.New("index exists")
-	// ErrOutcomeUnknown: the last step of a change failed after it could be seen, so
-	// that nobody knows whether it is kept. The open file goes on showing what it
-	// held before and takes no further changes; opening it again finds it with the
-	// change or without.
+	// ErrOutcomeUnknown means that the last step of a change failed when its pages were written, so
+	// that the disk may have the change or not. The open file shows the state before it and refuses
+	// further changes. After it is opened again, it shows one of the two states.
 	ErrOutcomeUnknown = errors.New("outcome unknown, open again")
-	// ErrTooLarge: the file would outgrow the address space that is mapped for it.
-	// Opening it again maps more, where the system has it.
+	// ErrTooLarge means that the file would outgrow the address space that is mapped for it.
+	// Opening it again maps more, if the system has more.
 	ErrTooLarge = errors.New("index is larger than the address space mapped for it")
-	// ErrInternal: a fault of this program, not of the file.
+	// ErrInternal means a fault of this program, not of the file.
 	ErrInternal = errors.New("internal error")
 )
 
-// CorruptError says which value of which file failed its checksum or does not
-// decode. It wraps [ErrCorrupt].
+// CorruptError names a value that failed its checksum or cannot be decoded. It wraps [ErrCorrupt].
 type CorruptError struct {
-	Path string
-	What string
-	Err  error
+	Path string // of the file
+	What string // the value, in words
+	Err  error  // the cause. nil if What says it all
 }
 
 func (e *CorruptError) Error() string {
@@ -67,24 +65,25 @@ func (e *CorruptError) Unwrap() []error {
 	return []error{ErrCorrupt, e.Err}
 }
 
-func corrupt(path string, err error, format string, args ...any) error {
+// corruptError returns a [CorruptError]. err may be nil.
+func corruptError(path string, err error, format string, args ...any) error {
 	return &CorruptError{Path: path, What: fmt.Sprintf(format, args...), Err: err}
 }
 
-// treeFault says of the error of a check that the tree is damaged, unless the check was
-// broken off.
-func treeFault(ctx context.Context, path string, err error) error {
-	if done := ctx.Err(); done != nil && errors.Is(err, done) {
+// treeError converts an error of a check of the B+tree into a [CorruptError], unless ctx ended the
+// check.
+func treeError(ctx context.Context, path string, err error) error {
+	if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) {
 		return err
 	}
-	return corrupt(path, err, "B+tree")
+	return corruptError(path, err, "B+tree")
 }
 
 // PanicError is a panic that a damaged file does not explain: a fault of this
 // program, which its users should report. It wraps [ErrInternal].
 type PanicError struct {
 	Path  string
-	Value any    // what was given to panic
+	Value any    // the argument of panic
 	Stack []byte // of the goroutine that panicked
 }
 
@@ -100,63 +99,63 @@ func (e *PanicError) Unwrap() []error {
 	return []error{ErrInternal}
 }
 
-// Guard turns a fault in mapped memory, and a panic of bbolt, into a
-// [CorruptError]. A damaged B+tree page makes bbolt panic or follow a pointer out
-// of the mapping, and a file that another program cuts short faults when it is
-// read; neither may reach a user as a crash. Any other panic becomes a
+// Guard converts a fault in mapped memory, or a panic of bbolt, into a [CorruptError]. A damaged page
+// makes bbolt panic or follow a pointer out of the mapping, and a file that another program has cut
+// short faults when it is read; neither may crash the program. Any other panic becomes a
 // [PanicError]. Use it as
 //
 //	defer storage.Guard(path, &err)()
 //
 // in every goroutine that reads mapped values.
 func Guard(path string, err *error) func() {
-	old := debug.SetPanicOnFault(true)
+	previous := debug.SetPanicOnFault(true)
 	return func() {
-		debug.SetPanicOnFault(old)
+		debug.SetPanicOnFault(previous)
 		r := recover()
 		if r == nil {
 			return
 		}
 		if _, fault := r.(interface{ Addr() uintptr }); fault || boltPanicked() {
-			*err = corrupt(path, nil, "damaged page: %v", r)
+			*err = corruptError(path, nil, "damaged page: %v", r)
 		} else {
 			*err = &PanicError{Path: path, Value: r, Stack: debug.Stack()}
 		}
 	}
 }
 
-// boltPanicked tells whether the panic that is being recovered from began in
-// bbolt, or in what bbolt calls of the standard library. It is to be called by the
-// deferred function: the stack of the panic is still below it.
+// boltPanicked reports whether the recovered panic began in bbolt, or in a function of the standard
+// library that bbolt called. Only the deferred function may call it: the stack of the panic is then
+// still below it.
 func boltPanicked() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
 	panicked := false
-	for {
-		f, more := frames.Next()
-		host, _, module := strings.Cut(f.Function, "/")
+	for hasNext := true; hasNext; {
+		var f runtime.Frame
+		f, hasNext = frames.Next()
+		host, _, hasSlash := strings.Cut(f.Function, "/")
 		switch {
 		case !panicked:
 			panicked = f.Function == "runtime.gopanic"
-		case module && strings.Contains(host, "."), strings.HasPrefix(f.Function, "main."):
-			return strings.HasPrefix(f.Function, "go.etcd.io/bbolt") // the innermost one outside of the standard library
-		}
-		if !more {
-			return false
+		case hasSlash && strings.Contains(host, "."), strings.HasPrefix(f.Function, "main."):
+			// This is the innermost function outside of the standard library.
+			return strings.HasPrefix(f.Function, "go.etcd.io/bbolt")
 		}
 	}
+	return false
 }
 
-// writeError is an error of writing a file, which names it once.
+// writeError is an error of writing a file. Its text names the file only once, although the cause may
+// name it as well.
 type writeError struct {
 	path string
 	err  error
 }
 
 func (e *writeError) Error() string {
-	named := strings.NewReplacer("write "+e.path+": ", "", "truncate "+e.path+": ", "", e.path+": ", "")
-	return "writing " + e.path + ": " + named.Replace(e.err.Error())
+	withoutPath := strings.NewReplacer("write "+e.path+": ", "", "truncate "+e.path+": ", "", e.path+": ", "")
+	return "writing " + e.path + ": " + withoutPath.Replace(e.err.Error())
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *writeError) Unwrap() error { return e.err }

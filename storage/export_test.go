@@ -1,4 +1,4 @@
 package storage
 
-// PartialLeast is how large a file has to be for parts of it to be fetched.
-var PartialLeast = &partialLeast
+// PartialLeast is the size in bytes below which a file is fetched at once.
+var PartialLeast = &minPartialBytes

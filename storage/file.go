@@ -24,22 +24,22 @@ import (
 type Options struct {
 	// Write opens the file for changes and takes its exclusive lock.
 	Write bool
-	// Create makes the file if there is none; only with Write.
+	// Create creates the file if it does not exist; only with Write.
 	Create bool
-	// Resume leaves in the file what an interrupted build needs to go on, if that left
-	// such ([File.Building]); only with Write. To go on with it, or to Discard it, is
-	// for the caller then.
+	// Resume keeps the staged content of an interrupted build, if the build can be resumed
+	// ([File.Building]); only with Write. The caller then resumes it, or calls Discard.
 	Resume bool
-	// NoSync leaves it to the system when changes reach the disk; Close waits for that. If the
-	// machine stops before, the file is worth nothing, and may even look sound: it is for files
-	// that are thrown away then. If only the process dies nothing is lost.
+	// NoSync lets the system decide when changes reach the disk; Close waits for that. If the
+	// machine stops before, the file is useless and may even look sound: use NoSync for files that
+	// are thrown away then. If only the process dies, nothing is lost.
 	NoSync bool
-	// LockTimeout is how long to wait for the lock; 0: not at all.
+	// LockTimeout is how long to wait for the lock. 0 means not to wait.
 	LockTimeout time.Duration
-	// Source fetches the file, which has its full length and is zero where it is not there yet: what
-	// opening it, and reading it, need is asked for; only for reading. nil: all is there.
+	// Source fetches the content of the file while it is read; only for reading. The file has its
+	// full length, and zeros where it was not fetched yet. nil means that the file is complete.
 	Source Source
-	// Logger hears of what is swept and rewritten; nil: nobody does.
+	// Logger receives messages about leftovers that are removed and files that are rewritten; nil
+	// means none.
 	Logger *slog.Logger
 }
 
@@ -51,39 +51,39 @@ type File struct {
 	noSync  bool
 	log     *slog.Logger
 
-	after uint64 // generations of a file that is made for another's place are above it
+	minGeneration uint64 // new generations get larger numbers; of a file that will replace another
 
-	writer        sync.Mutex // one writer at a time; guards what follows
-	broken, cause error      // what changes are refused with, and why
+	writer        sync.Mutex // held by the only writer; guards broken and cause
+	broken, cause error      // if not nil, the error with which changes are refused, and its cause
 
 	mu     sync.Mutex
-	handle *handle // nil when closed
+	handle *handle // nil after Close
 }
 
-// handle is one opened bbolt file. A rewritten index gets a new one; the old
-// one lives until its last view is closed.
+// handle is one opened bbolt file. A rewritten index gets a new one; the old one stays open until
+// its last snapshot is closed.
 type handle struct {
-	db       *bolt.DB
-	file     *os.File    // bbolt's own, closed by it
-	opened   fs.FileInfo // of file when it was opened
-	pageSize int
-	reserved int64         // bytes of address space
-	mapping  *sync.RWMutex // bbolt's lock of a mapping that is made anew; see snapshot.go
-	checks   checks
-	ids      checkedIDs
-	lineage  lineage
-	partial  *partial // nil: all of the file is there
+	db         *bolt.DB
+	file       *os.File    // bbolt's own, closed by it
+	opened     fs.FileInfo // of file when it was opened
+	pageSize   int
+	reserved   int64         // bytes of address space
+	remapLock  *sync.RWMutex // see mappingLock. nil unless the writer remaps the file
+	passed     passedRegistry
+	checkedIDs checkedIDs
+	lineage    lineage
+	partial    *partialFile // nil means that the file is complete
 
 	// Guarded by File.mu.
-	refs        int
-	gone        string  // the name under which the file is to be removed when it is closed; "": it is not
-	ending      *ending // the transaction that is being committed now
-	unknown     *ending // one of which nobody knows whether the disk has it
-	readMapping *secondMapping
+	refs          int            // the File itself, and its users
+	removeAtClose string         // path of the file to remove at close. "" means none
+	pending       *pendingCommit // the commit in progress. nil means none
+	unknown       *pendingCommit // the commit whose outcome is unknown. nil means none
+	readMapping   *readOnlyMapping
 }
 
-// Open opens the index file at path. Waiting for the lock, and checking the pages of
-// a large file, end with ctx.
+// Open opens the index file at path. ctx ends the wait for the lock, and the check of the pages of
+// a large file.
 //
 // Errors: that of ctx, [fs.ErrNotExist], [ErrNotIndex], [ErrUnfinished] (reading, and without
 // Create), [ErrVersion], [ErrCorrupt], [ErrLocked].
@@ -93,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	if o.Write {
-		if err := writable(); err != nil {
+		if err := checkCanWrite(); err != nil {
 			return nil, err
 		}
 	}
@@ -117,26 +117,30 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	return f, nil
 }
 
-// open sets f.handle. The error is errRaced if the file has changed meanwhile.
+// open opens or creates the file, and sets f.handle. Its error is errRaced if another process has
+// created, replaced or removed the file meanwhile: the caller tries again.
 func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	create := o.Write && o.Create
+	// Finish an interrupted replacement.
 	info, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) && files.AsOnWindows {
-		if done, err := putBack(ctx, f.path, deadline); err != nil {
+		if done, err := undoInterruptedReplace(ctx, f.path, deadline); err != nil {
 			return err
 		} else if done {
 			return errRaced
 		}
 	}
+	// Create a file that does not exist.
 	if errors.Is(err, fs.ErrNotExist) && create {
 		switch named, lerr := os.Lstat(f.path); {
 		case lerr != nil:
-			return f.makeFile(nil)
+			return f.createFile(nil)
 		case named.Mode().Type() == fs.ModeSymlink:
 			return fmt.Errorf("%s: a link that leads to no file: %w", f.path, fs.ErrNotExist)
 		}
-		return errRaced // made by another since the first look
+		return errRaced // created by another process since os.Stat
 	}
+	// Refuse anything that cannot be an index.
 	switch {
 	case err != nil:
 		return boltfile.WithPath(f.path, err)
@@ -145,16 +149,19 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	case info.Size() == 0 && !create:
 		return fmt.Errorf("%s: %w: the file is empty", f.path, ErrNotIndex)
 	}
-	if first, err := isFirstAt(f.path, info.Size()); err != nil {
+	// Replace a file without content, as after a crash of its creator. A file that is being fetched
+	// may look like one.
+	if first, err := isFirstWriteAt(f.path, info.Size()); err != nil {
 		return boltfile.WithPath(f.path, err)
 	} else if first = first && o.Source == nil; create && (first || info.Size() == 0) {
 		return f.replaceEmpty(ctx, deadline)
 	} else if first {
 		return fmt.Errorf("%s: %w", f.path, ErrUnfinished)
 	}
+	// Open a file with content.
 	f.handle, err = openBolt(ctx, f.path, &o, deadline)
 	if errors.Is(err, fs.ErrNotExist) && create {
-		return errRaced // who held the lock has taken the file away
+		return errRaced // the process that held the lock has removed the file
 	}
 	if err == nil {
 		f.handle.db.NoSync = f.noSync
@@ -162,43 +169,43 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	return err
 }
 
-// openBolt opens and locks the file, checks it, and gives it to bbolt: on a
-// damaged page that panics and leaves its mapping behind.
+// openBolt opens and locks the file, checks it, and then lets bbolt open it. bbolt would panic on a
+// damaged page and leak its mapping. If the address space is short, openBolt tries again with a
+// smaller mapping.
 func openBolt(ctx context.Context, path string, o *Options, deadline time.Time) (*handle, error) {
 	for smaller := 0; ; smaller++ {
 		file, err := openLocked(ctx, path, o.Write, deadline)
 		if err != nil {
 			return nil, err
 		}
-		part, err := newPartial(ctx, o.Source, file)
+		fetched, err := newPartial(ctx, o.Source, file) // nil if the file is complete
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 		if err := checkMeta(file); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
-		if part != nil {
-			err = part.begin(ctx)
+		if fetched != nil {
+			err = fetched.fetchForOpen(ctx)
 		} else if err = boltfile.CheckNewest(ctx, file); err != nil {
-			err = treeFault(ctx, path, err)
+			err = treeError(ctx, path, err)
 		}
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := mapFile(file, o.Write, 0, smaller)
-		if err == nil && part != nil {
+		h, err := openMapped(file, o.Write, 0, smaller)
+		if err == nil && fetched != nil {
 			info := h.db.Info()
-			part.mapped, part.pageSize, h.partial = info.Data, int64(info.PageSize), part
+			fetched.mappedAt, fetched.pageSize, h.partial = info.Data, int64(info.PageSize), fetched
 		}
-		if !errors.Is(err, errSmaller) {
+		if !errors.Is(err, errMapTooLarge) {
 			return h, err
 		}
 	}
 }
 
-// openLocked opens and locks the file, and makes sure that the file that it
-// locked is the one that the path names: a rewrite replaces the file, and a
-// process that waited for the old one's lock would otherwise go on with that.
+// openLocked opens and locks the file, and checks that the path still names the file that it locked:
+// a rewrite may have replaced the file while this process waited for the lock of the old one.
 func openLocked(ctx context.Context, path string, write bool, deadline time.Time) (*os.File, error) {
 	flag := os.O_RDONLY
 	if write {
@@ -228,7 +235,8 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 	}
 }
 
-// prepare checks format and versions, and sweeps.
+// prepare checks the format of an opened file. For writing it also finishes a new file, removes the
+// leftovers of interrupted writers, and syncs the folder.
 func (f *File) prepare(create, resume bool) (err error) {
 	defer Guard(f.path, &err)()
 	err = f.handle.db.View(func(tx *bolt.Tx) error {
@@ -239,14 +247,14 @@ func (f *File) prepare(create, resume bool) (err error) {
 		return err
 	})
 	switch {
-	case create && errors.Is(err, ErrUnfinished): // bbolt's frame and no more
+	case create && errors.Is(err, ErrUnfinished): // an empty file of bbolt
 		err = f.handle.db.Update(writeFormat)
 	case err == nil && f.write:
-		f.sweepReplaced()
-		if err = f.sweepRewrite(besideSuffix); err == nil {
+		f.removeReplaced()
+		if err = f.removeOldRewrite(besideSuffix); err == nil {
 			var building bool
-			if building, err = f.has(layout.KeyBuilding); err == nil && !(resume && building) {
-				err = f.sweep()
+			if building, err = f.hasFrameRecord(layout.KeyBuilding); err == nil && !(resume && building) {
+				err = f.removeLeftovers()
 			}
 		}
 	}
@@ -262,17 +270,17 @@ func (f *File) prepare(create, resume bool) (err error) {
 	return err
 }
 
-// Path is the file's name, after any links.
+// Path returns the path of the file, with links resolved.
 func (f *File) Path() string { return f.path }
 
-// Writes tells whether the file was opened to be changed.
+// Writes reports whether the file was opened for writing.
 func (f *File) Writes() bool { return f.write }
 
-// Created reports whether Open made the file, where there was none.
+// Created reports whether Open created the file.
 func (f *File) Created() bool { return f.created }
 
-// Close closes the file as soon as its last view is closed. Reads that wait for an [Options.Source] end with
-// [ErrClosed]. It may be called more than once.
+// Close closes the file as soon as its last snapshot is closed. Reads that wait for an
+// [Options.Source] end with [ErrClosed]. It may be called more than once.
 func (f *File) Close() error {
 	f.writer.Lock()
 	defer f.writer.Unlock()
@@ -286,11 +294,12 @@ func (f *File) Close() error {
 	h.partial.close()
 	var err error
 	if f.noSync && f.broken == nil {
-		err = f.explainWrite(h.db.Sync())
+		err = f.toWriteError(h.db.Sync())
 	}
 	return errors.Join(err, f.release(h))
 }
 
+// acquire returns the handle with an additional reference, or [ErrClosed].
 func (f *File) acquire() (*handle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -301,6 +310,7 @@ func (f *File) acquire() (*handle, error) {
 	return f.handle, nil
 }
 
+// release removes a reference, and closes the handle after the last.
 func (f *File) release(h *handle) error {
 	f.mu.Lock()
 	h.refs--
@@ -316,7 +326,7 @@ func (f *File) release(h *handle) error {
 	return errors.Join(err, h.close())
 }
 
-// syncDir makes the name of a file durable, where the system can do that.
+// syncDir makes the name of a file durable by syncing its folder, on systems that support that.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return files.AfterSync(filepath.Dir(path))
@@ -332,16 +342,15 @@ func syncDir(path string) error {
 	return files.AfterSync(filepath.Dir(path))
 }
 
-// Refresh looks whether the file that was opened for reading has been replaced
-// and, if so, opens the one that has its path now and shows accept a view of
-// it. If accept returns nil, the view is its own and later views are of the new
-// file too; the old one is closed with its last view. After an error everything
-// stays as it was.
+// Refresh checks whether another file has replaced the one that was opened for reading. If so, it
+// opens that file and calls accept with a snapshot of it. If accept returns nil, it owns the
+// snapshot, and later snapshots are of the new file, too; the old file is closed with its last
+// snapshot. After an error nothing has changed.
 //
-// Errors: those of [Open] and [File.Snapshot], and what accept returns.
+// Errors: those of [Open], [File.Snapshot] and accept.
 func (f *File) Refresh(ctx context.Context, accept func(*Snapshot) error) (changed bool, err error) {
 	if f.write {
-		return false, fmt.Errorf("%s: it is open for writing, and stays the file that it is", f.path)
+		return false, fmt.Errorf("%s: a file that is open for writing cannot be refreshed", f.path)
 	}
 	f.writer.Lock() // one at a time
 	defer f.writer.Unlock()
@@ -350,26 +359,31 @@ func (f *File) Refresh(ctx context.Context, accept func(*Snapshot) error) (chang
 		return false, err
 	}
 	defer func() { err = errors.Join(err, f.release(old)) }()
-	// A program that writes into the file instead of replacing it heeds no lock;
-	// what it leaves may be sound all the same.
-	if info, err := os.Stat(f.path); err != nil {
+	// Size and time are compared as well: a program that ignores locks may have overwritten the
+	// file in place, with a sound one.
+	info, err := os.Stat(f.path)
+	if err != nil {
 		return false, boltfile.WithPath(f.path, err)
-	} else if was := old.opened; os.SameFile(info, was) && info.Size() == was.Size() && info.ModTime().Equal(was.ModTime()) {
+	}
+	opened := old.opened
+	if os.SameFile(info, opened) && info.Size() == opened.Size() && info.ModTime().Equal(opened.ModTime()) {
 		return false, nil
 	}
-	fresh, err := Open(ctx, f.path, Options{Logger: f.log})
+	// Open the new file and offer a snapshot of it.
+	replacement, err := Open(ctx, f.path, Options{Logger: f.log})
 	if err != nil {
 		return false, err
 	}
-	v, err := fresh.SnapshotAfter(ctx, nil)
+	v, err := replacement.SnapshotAfter(ctx, nil)
 	if err != nil {
-		return false, errors.Join(err, fresh.Close())
+		return false, errors.Join(err, replacement.Close())
 	}
-	h := fresh.handle
-	v.file = f // which counts the references of h from here on
+	h := replacement.handle
+	v.file = f // f counts the references of h from here on
 	if err := accept(v); err != nil {
 		return false, errors.Join(err, v.Close(), f.release(h))
 	}
+	// Switch to it.
 	f.mu.Lock()
 	previous := f.handle // not nil: Close waits for f.writer
 	f.handle = h

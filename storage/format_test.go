@@ -198,7 +198,7 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 		}
 		field(4*(head-shown), "centroids %d to %d: no list; and the end", shown, PostingBlock-1)
 		for c := range uint32(shown) {
-			if list := postingOf(v, c); len(list) > 0 {
+			if list := postingList(v, c); len(list) > 0 {
 				docs, _ := list.appendDocs(nil, 10)
 				field(len(list), "centroid %d: roaring bitmap of documents %v", c, docs)
 			}

@@ -12,16 +12,15 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// FormatVersion says which bytes are in the file. A program refuses a file of
+// FormatVersion is the version of the file format. A program refuses a file of
 // another version.
 const FormatVersion = 4
 
-// FeatureVersion grows when the bytes stay readable but a rebuild is worth
-// while.
+// FeatureVersion grows when older files stay readable but a rebuild would improve them.
 const FeatureVersion = 1
 
-// Header is what does not change over the life of a generation: the codec and
-// how it was made.
+// Header describes the codec of a generation and how it was trained. It does not change
+// over the life of the generation.
 type Header struct {
 	Dim          int     `json:"dim"`
 	Nbits        int     `json:"nbits"`
@@ -33,29 +32,29 @@ type Header struct {
 	Grid      []int   `json:"grid,omitempty"`
 	GridScale float32 `json:"grid_scale,omitempty"`
 	FactorMax float32 `json:"factor_max"`
-	// Arrays is how many arrays the codec has in the file, so that a lost one is
-	// noticed; NewGeneration counts them.
+	// Arrays is the number of arrays that the codec has in the file, so that a lost one is
+	// detected. [Tx.NewGeneration] sets it.
 	Arrays int `json:"arrays"`
-	// Normalize: vectors are scaled to unit length before they are encoded.
+	// Normalize means that vectors are scaled to unit length before they are encoded.
 	Normalize bool `json:"normalize"`
-	// Model is what made the vectors, nil if nobody said.
+	// Model is the model that computed the vectors. nil means that it is unknown.
 	Model *Model `json:"model,omitempty"`
 	Build Build  `json:"build"`
 }
 
-// Build records how the codec was trained; for an import, from what.
+// Build records how the codec was trained, or where it was imported from.
 type Build struct {
 	Source     string `json:"source"` // "vectors", or the engine that an index was imported from
 	Seed       uint64 `json:"seed"`
 	Iterations int    `json:"iterations"`
 	SampleDocs int    `json:"sample_docs"`
 	SampleRows int    `json:"sample_tokens"`
-	// Tokens is how many the index had when the codec was trained; 0: nobody said.
+	// Tokens is the number of tokens in the index when the codec was trained. 0 means unknown.
 	Tokens uint64 `json:"tokens,omitempty"`
-	// Pool is how many tokens of a document became one before they were encoded;
-	// 0: they were not pooled. Documents that are added are pooled alike.
+	// Pool is the factor by which the tokens of a document were pooled before they were encoded;
+	// 0 means that they were not pooled. Added documents are pooled in the same way.
 	Pool int `json:"pool,omitempty"`
-	// PoolBy is how they were chosen: "" for similar ones, or a pool.Method.
+	// PoolBy is how tokens to pool were selected: "" for similar ones, or a pool.Method.
 	PoolBy string `json:"pool_by,omitempty"`
 	// RMSE is the root mean square error of the decoded vectors of the sample.
 	RMSE float64 `json:"rmse,omitempty"`
@@ -63,7 +62,7 @@ type Build struct {
 	WeightChange float64 `json:"weight_change,omitempty"`
 }
 
-// Segment is what one commit added: a run of documents with postings of its own.
+// Segment is the addition of one commit: consecutive documents with postings of their own.
 type Segment struct {
 	ID       uint32 `json:"id"`
 	FirstDoc uint32 `json:"first_doc"`
@@ -71,14 +70,14 @@ type Segment struct {
 	Tokens   uint64 `json:"tokens"`
 	// Chunks are the numbers of its chunks, in document order.
 	Chunks []uint32 `json:"chunks"`
-	// Blocks is how many posting blocks it has, so that a lost one is noticed.
+	// Blocks is the number of its posting blocks, so that a lost one is detected.
 	Blocks int `json:"blocks"`
 }
 
-// State is the commit point of a generation: whatever lies beyond its counters
-// was staged by a writer that never committed.
+// State is the commit point of a generation. Content beyond its counters was staged by a writer
+// that has not committed it.
 type State struct {
-	Docs       uint32 `json:"docs"` // ordinals given out, deleted documents included
+	Docs       uint32 `json:"docs"` // ordinals assigned, deleted documents included
 	Live       uint32 `json:"live"`
 	Tokens     uint64 `json:"tokens"` // tokens stored, those of deleted documents included
 	LiveTokens uint64 `json:"live_tokens"`
@@ -93,12 +92,12 @@ type State struct {
 	NextChunk      uint32    `json:"next_chunk"`
 	NextSegment    uint32    `json:"next_segment"`
 	Segments       []Segment `json:"segments"`
-	// FieldRuns are what is derived from the fields of payloads, older ones first. Each
-	// live document is in one at least.
+	// FieldRuns are the runs of data derived from the fields of payloads, older ones first. Each
+	// live document is in at least one.
 	FieldRuns    []FieldRun `json:"field_runs,omitempty"`
 	NextFieldRun uint32     `json:"next_field_run,omitempty"`
-	// PayloadDocs is how many live documents have a payload, so that a lost bitmap of them
-	// is noticed. [Generation.PutDocSets] sets it.
+	// PayloadDocs is the number of live documents with a payload, so that a lost bitmap of them
+	// is detected. [Generation.PutDocSets] sets it.
 	PayloadDocs uint32 `json:"payload_docs,omitempty"`
 	// Passages is the number of live ordinals that are passages, PassageParents the number of
 	// documents that they belong to. [Generation.PutDocSets] sets the first.
@@ -106,15 +105,15 @@ type State struct {
 	PassageParents uint32 `json:"passage_parents,omitempty"`
 }
 
-// Documents is the number of live documents; all passages of one count as one.
+// Documents returns the number of live documents. All passages of a document count as one.
 func (s *State) Documents() uint32 { return s.Live - s.Passages + s.PassageParents }
 
 // FieldRun is a run of derived data, which package metadata reads and writes.
 type FieldRun struct {
 	ID uint32 `json:"id"`
-	// Docs is how many documents it covers, deleted ones included.
+	// Docs is the number of documents that it covers, deleted ones included.
 	Docs uint32 `json:"docs"`
-	// Values is how many it has, so that a lost one is noticed.
+	// Values is the number of its values, so that a lost one is detected.
 	Values int `json:"values"`
 }
 
@@ -147,7 +146,7 @@ func (h *Header) Validate() error {
 	return cb.Validate()
 }
 
-// Codebook is that of the codec.
+// Codebook returns the codebook of the codec.
 func (h *Header) Codebook() (kernels.Codebook, error) {
 	cb := kernels.Codebook{Nbits: h.Nbits, Step: h.Step, Scale: h.GridScale}
 	for _, g := range h.Grid {
@@ -159,7 +158,7 @@ func (h *Header) Codebook() (kernels.Codebook, error) {
 	return cb, nil
 }
 
-// EmptyCodec is the codec without the arrays that are stored beside the header.
+// EmptyCodec returns the codec without the arrays that are stored separately.
 func (h *Header) EmptyCodec() (c kernels.Codec, err error) {
 	c.FactorMax = h.FactorMax
 	c.Centroids.K, c.Centroids.Dim = h.Centroids, h.Dim
@@ -177,7 +176,8 @@ func (s *State) Validate() error {
 	tokens := uint64(0)
 	for _, g := range s.Segments {
 		if g.FirstDoc != next || g.Docs > s.Docs-next {
-			return fmt.Errorf("segment %d holds documents %d to %d, %d expected next", g.ID, g.FirstDoc, g.FirstDoc+g.Docs, next)
+			return fmt.Errorf("segment %d holds documents %d to %d, %d expected next",
+				g.ID, g.FirstDoc, g.FirstDoc+g.Docs, next)
 		}
 		next += g.Docs
 		tokens += g.Tokens
@@ -207,6 +207,7 @@ func (s *State) Validate() error {
 	return nil
 }
 
+// encodeJSON returns v as JSON, followed by its checksum under the key.
 func encodeJSON(key []byte, v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -215,6 +216,7 @@ func encodeJSON(key []byte, v any) ([]byte, error) {
 	return layout.Seal(key, b), nil
 }
 
+// decodeJSON verifies and decodes a value of encodeJSON.
 func decodeJSON(key, sealed []byte, v any) error {
 	b, ok := layout.Unseal(key, sealed)
 	if !ok {
@@ -223,23 +225,22 @@ func decodeJSON(key, sealed []byte, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// ErrModel: vectors of another model than those of the index. What two models
-// make of the same text has nothing in common, and scores between them mean
-// nothing.
+// ErrModel means that vectors come from another model than those of the index. The vectors of two
+// models have nothing in common, and scores between them mean nothing.
 var ErrModel = errors.New("vectors of another model than those of the index")
 
-// Model names what vectors were made with.
+// Model identifies the model that computed vectors.
 type Model struct {
-	// Name is what a person knows it by, such as a folder.
+	// Name is the name that a person knows it by, such as a folder.
 	Name string `json:"name,omitempty"`
-	// Fingerprint is equal for models that make the same vectors.
+	// Fingerprint is equal for models that compute the same vectors.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Precision and Settings are what the model needs beside its folder to make the
-	// same vectors again, in the words of what encodes: nothing here reads them.
+	// Precision and Settings are needed in addition to the folder of the model to compute the
+	// same vectors again. Only the encoder reads them.
 	Precision string `json:"precision,omitempty"`
 	Settings  string `json:"settings,omitempty"`
-	// Near is, of what made queries, the fingerprint of a model whose vectors agree with
-	// these within what is of no matter to a search: the same one in another precision.
+	// Near is set for the model of queries only: the fingerprint of a model whose vectors differ
+	// from these by less than a search notices, such as the same one in another precision.
 	Near string `json:"near,omitempty"`
 }
 
@@ -253,9 +254,9 @@ func (m Model) String() string {
 	return fmt.Sprintf("model %q (%.12s)", m.Name, m.Fingerprint)
 }
 
-// Check returns an error that wraps [ErrModel] if m and other are known to be two
-// models: by their fingerprints where both have one, else by their names. Nothing
-// is known of nil.
+// Check returns an error that wraps [ErrModel] if m and other are known to differ: by their
+// fingerprints if both have one, otherwise by their names. nil is an unknown model, which
+// never differs.
 func (m *Model) Check(other *Model) error {
 	if m == nil || other == nil {
 		return nil
@@ -270,7 +271,7 @@ func (m *Model) Check(other *Model) error {
 	return fmt.Errorf("%w: %v, the index has %v", ErrModel, other, m)
 }
 
-// CheckQueries is Check of what made queries, which may be near the model.
+// CheckQueries is [Model.Check] for the model of queries, which may also be a near one (see Model.Near).
 func (m *Model) CheckQueries(other *Model) error {
 	if m != nil && other != nil && other.Near != "" && m.Fingerprint == other.Near {
 		return nil
@@ -278,10 +279,10 @@ func (m *Model) CheckQueries(other *Model) error {
 	return m.Check(other)
 }
 
-// maxModel bounds the bytes of each part.
-const maxModel = 4096
+// maxModelBytes is the maximum number of bytes of each field of a [Model].
+const maxModelBytes = 4096
 
-// Validate checks that the model has a name or a fingerprint, both fit to be shown.
+// Validate checks that the model has a name or a fingerprint, and that all fields can be printed.
 func (m *Model) Validate() error {
 	if m == nil {
 		return nil
@@ -289,15 +290,20 @@ func (m *Model) Validate() error {
 	if m.Name == "" && m.Fingerprint == "" {
 		return errors.New("a model without name and fingerprint")
 	}
-	for _, part := range []struct{ what, s string }{
-		{"name", m.Name}, {"fingerprint", m.Fingerprint}, {"precision", m.Precision}, {"settings", m.Settings}, {"near", m.Near},
+	for _, field := range []struct{ name, value string }{
+		{"name", m.Name},
+		{"fingerprint", m.Fingerprint},
+		{"precision", m.Precision},
+		{"settings", m.Settings},
+		{"near", m.Near},
 	} {
-		if len(part.s) > maxModel || !utf8.ValidString(part.s) {
-			return fmt.Errorf("a model's %s of %d bytes: at most %d of UTF-8 are possible", part.what, len(part.s), maxModel)
+		if len(field.value) > maxModelBytes || !utf8.ValidString(field.value) {
+			return fmt.Errorf("a model's %s of %d bytes: at most %d of UTF-8 are possible",
+				field.name, len(field.value), maxModelBytes)
 		}
-		for _, r := range part.s {
+		for _, r := range field.value {
 			if unicode.IsControl(r) {
-				return fmt.Errorf("a model's %s %q: control character %U", part.what, part.s, r)
+				return fmt.Errorf("a model's %s %q: control character %U", field.name, field.value, r)
 			}
 		}
 	}

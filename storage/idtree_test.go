@@ -43,7 +43,7 @@ func writeManyIDs(t *testing.T) (path string, ids []string, versions [][]byte) {
 	return path, append(ids, "alpha", "beta", "gamma"), versions
 }
 
-// requireIDs looks up all ids, and some that are not there, with a view of its
+// requireIDs looks up all ids, and some that are not there, with a snapshot of its
 // own for each order: whatever is said must be true, or ErrCorrupt.
 func requireIDs(t *testing.T, path string, ids []string, what string) (noticed bool) {
 	t.Helper()
@@ -151,11 +151,11 @@ func TestIDsAreCheckedOnce(t *testing.T) {
 	now, err := f.Snapshot()
 	require.NoError(t, err)
 	missing(now)
-	since := f.handle.ids.since
+	since := f.handle.checkedIDs.since
 	require.Equal(t, now.tx.ID(), since)
 	missing(old) // an earlier state is looked at for itself
-	require.Less(t, f.handle.ids.since, since)
-	since = f.handle.ids.since
+	require.Less(t, f.handle.checkedIDs.since, since)
+	since = f.handle.checkedIDs.since
 	require.NoError(t, addDoc(f, "latest"))
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		require.NoError(t, tx.MarkStaging())
@@ -173,7 +173,7 @@ func TestIDsAreCheckedOnce(t *testing.T) {
 		require.NoError(t, v.walkIDs())
 		require.NoError(t, v.Close())
 	}
-	require.Equal(t, since, f.handle.ids.since)
+	require.Equal(t, since, f.handle.checkedIDs.since)
 	require.NoError(t, now.Verify(context.Background()))
 	require.NoError(t, errors.Join(now.Close(), old.Close(), f.Close()))
 }

@@ -17,28 +17,30 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Sizes is where the bytes of an index are, checksums and tails included, the
-// overhead of B+tree pages not.
+// Sizes is the number of bytes of each kind of content in an index. Keys, checksums and tails count,
+// the overhead of B+tree pages does not.
 type Sizes struct {
 	Codec      int64 `json:"codec"`      // centroids, cutoffs, scales
 	Codes      int64 `json:"codes"`      // the number of each token's centroid
-	Residuals  int64 `json:"residuals"`  // of each token
-	Factors    int64 `json:"factors"`    // of each token
+	Residuals  int64 `json:"residuals"`  // quantized residuals of tokens
+	Factors    int64 `json:"factors"`    // scale factors of tokens
 	Docs       int64 `json:"docs"`       // lengths and ids by ordinal
 	IDs        int64 `json:"ids"`        // ordinals by id
 	Postings   int64 `json:"postings"`   // documents by centroid
-	Tombstones int64 `json:"tombstones"` // which documents are deleted, have a payload, and are passages
-	Payload    int64 `json:"metadata"`   // what is stored beside documents
-	Fields     int64 `json:"fields"`     // what is derived from payloads
+	Tombstones int64 `json:"tombstones"` // bitmaps of documents: deleted ones, those with a payload, passages
+	Payload    int64 `json:"metadata"`   // payloads of documents
+	Fields     int64 `json:"fields"`     // data derived from payloads
 }
 
-// Total adds them up.
+// Total returns the sum of all sizes.
 func (s Sizes) Total() int64 {
-	return s.Codec + s.Codes + s.Residuals + s.Factors + s.Docs + s.IDs + s.Postings + s.Tombstones + s.Payload + s.Fields
+	perToken := s.Codes + s.Residuals + s.Factors
+	perDocument := s.Docs + s.IDs + s.Payload + s.Fields
+	return s.Codec + perToken + perDocument + s.Postings + s.Tombstones
 }
 
-// Inspect walks all values of the generation: their digest and their sizes. It is an
-// error if one fails its checksum.
+// Inspect reads all values of the generation, and returns their digest and their sizes. It returns
+// an error if a checksum is wrong.
 //
 // The digest is the SHA-256 of every bucket and key of the generation in key
 // order: names, values and their lengths. Two indexes of the same digest hold
@@ -57,7 +59,7 @@ func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err
 		sum.Write(b)
 	}
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
-	err = walk(ctx, gen, nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
+	err = walkBuckets(ctx, gen, nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 		if val == nil {
 			write('b', k)
 			return nil
@@ -68,18 +70,19 @@ func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err
 		}
 		write('k', k)
 		write('v', val)
-		if part := sizes.part(path, k); part != nil {
+		if part := sizes.fieldFor(path, k); part != nil {
 			*part += int64(len(k) + len(val))
 		}
 		return nil
 	})
-	if err == nil { // what is not there is in no digest, and may be missed all the same
+	if err == nil { // a value that was lost would change the digest, but not be reported
 		err = errors.Join(v.verifyKeys(ctx), v.checkIDs())
 	}
 	return hex.EncodeToString(sum.Sum(nil)), sizes, err
 }
 
-func (s *Sizes) part(path [][]byte, key []byte) *int64 {
+// fieldFor returns the size to which a value counts, by its path in the generation.
+func (s *Sizes) fieldFor(path [][]byte, key []byte) *int64 {
 	if len(path) == 0 {
 		switch string(key) {
 		case string(layout.KeyTombstones), string(layout.KeyPayloadDocs), string(layout.KeyPassages):
@@ -110,10 +113,11 @@ func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 	return &s.Docs
 }
 
-// walk visits buckets (val nil) and values below b in key order, each with the bucket that it is in.
-func walk(ctx context.Context, b *bolt.Bucket, path [][]byte,
+// walkBuckets visits the buckets and values below b in key order, each with the bucket that contains it.
+// val is nil for a bucket.
+func walkBuckets(ctx context.Context, b *bolt.Bucket, path [][]byte,
 	visit func(b *bolt.Bucket, path [][]byte, k, val []byte) error) error {
-	if len(path) > 2 { // a generation has buckets in buckets, no more
+	if len(path) > 2 { // a generation has two levels of buckets
 		return fmt.Errorf("%w: buckets too deep at %s", ErrCorrupt, layout.ValueName(path))
 	}
 	return b.ForEach(func(k, val []byte) error {
@@ -123,14 +127,14 @@ func walk(ctx context.Context, b *bolt.Bucket, path [][]byte,
 		if err := visit(b, path, k, val); err != nil || val != nil {
 			return err
 		}
-		return walk(ctx, b.Bucket(k), append(path[:len(path):len(path)], k), visit)
+		return walkBuckets(ctx, b.Bucket(k), append(path[:len(path):len(path)], k), visit)
 	})
 }
 
-// Verify checks everything that can be checked without the original vectors:
-// the pages of the B+tree, every checksum, that codes are in range, that the
-// postings are those of the codes, and that ids and ordinals agree. It returns
-// all faults that it finds, joined; but a damaged B+tree alone.
+// Verify checks everything that can be checked without the original vectors: the pages of the
+// B+tree, every checksum, that codes are in range, that the postings match the codes, and that ids
+// and ordinals agree. It returns all faults that it finds, joined. If the B+tree is damaged, it
+// returns only that fault.
 func (v *Snapshot) Verify(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
@@ -143,27 +147,27 @@ func (v *Snapshot) Verify(ctx context.Context) (err error) {
 		}
 	}
 	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
-		return treeFault(ctx, v.file.path, err) // not to be walked: bbolt would follow wild pointers
+		return treeError(ctx, v.file.path, err) // walking on, bbolt would follow wild pointers
 	}
-	add(v.verifySums(ctx, add))
+	add(v.verifyAllChecksums(ctx, add))
 	if len(faults) == 0 {
 		add(v.verifyIDs(ctx))
 		add(v.verifyPostings(ctx))
 		add(v.verifyKeys(ctx))
 	}
 	if len(faults) == maxFaults {
-		faults = append(faults, v.corrupt(nil, "and more: the first %d faults are listed", maxFaults))
+		faults = append(faults, v.corruptError(nil, "and more: the first %d faults are listed", maxFaults))
 	}
 	return errors.Join(faults...)
 }
 
-// maxFaults bounds what Verify lists of a file that is damaged all over.
+// maxFaults is the maximum number of faults that Verify lists.
 const maxFaults = 20
 
-// verifySums reports each value whose checksum is wrong.
-func (v *Snapshot) verifySums(ctx context.Context, report func(error)) error {
+// verifyAllChecksums reports each value whose checksum is wrong.
+func (v *Snapshot) verifyAllChecksums(ctx context.Context, report func(error)) error {
 	for _, name := range [][]byte{layout.RootBucket, layout.GenerationName(v.generation)} {
-		err := walk(ctx, v.tx.Bucket(name), nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
+		err := walkBuckets(ctx, v.tx.Bucket(name), nil, func(b *bolt.Bucket, path [][]byte, k, val []byte) error {
 			if val == nil {
 				return nil
 			}
@@ -177,15 +181,17 @@ func (v *Snapshot) verifySums(ctx context.Context, report func(error)) error {
 	return nil
 }
 
-// sealedAs is the key that the checksum of a value covers, at a path of buckets below
-// that of the generation.
-func sealedAs(path [][]byte, k []byte) []byte {
+// checksumKeyOf returns the key that the checksum of a value covers. path is that of its bucket below the
+// generation.
+func checksumKeyOf(path [][]byte, k []byte) []byte {
 	if len(path) == 2 { // in the bucket of a chunk or segment
 		return slices.Concat(path[1], k)
 	}
 	return k
 }
 
+// verifyIDs checks that every id leads to its document and back, that payloads can be read, and that
+// passages belong to their documents.
 func (v *Snapshot) verifyIDs(ctx context.Context) (err error) {
 	if err := v.walkIDs(); err != nil {
 		return err
@@ -202,10 +208,10 @@ func (v *Snapshot) verifyIDs(ctx context.Context) (err error) {
 				continue
 			}
 			id := c.Table.ID(d)
-			if got, ok, err := v.Ordinal(id); err != nil {
+			if found, ok, err := v.Ordinal(id); err != nil {
 				return err
-			} else if !ok || got != ordinal {
-				return v.corrupt(nil, "id %q of document %d leads to document %d", id, ordinal, got)
+			} else if !ok || found != ordinal {
+				return v.corruptError(nil, "id %q of document %d leads to document %d", id, ordinal, found)
 			}
 			if _, err := v.Payload(ordinal); err != nil {
 				return err
@@ -218,11 +224,12 @@ func (v *Snapshot) verifyIDs(ctx context.Context) (err error) {
 	return nil
 }
 
-// passageRun is where the passages of a document begin and end.
+// passageRun is the range of ordinals that contains the passages of a document.
 type passageRun struct{ first, end uint64 }
 
-// verifyPassage makes sure that the document of a passage has it, and that it does not begin among
-// the passages of another one, the last before the ordinal. It returns the last one behind it.
+// verifyPassage checks that the document of a passage spans its ordinal, and that the ranges of
+// documents do not overlap: last is the range of the previous passage. It returns the range of this
+// one, or last if the ordinal is not a passage.
 func (v *Snapshot) verifyPassage(ordinal uint32, id string, last passageRun) (passageRun, error) {
 	if !v.passages.Contains(ordinal) {
 		return last, nil
@@ -234,19 +241,20 @@ func (v *Snapshot) verifyPassage(ordinal uint32, id string, last passageRun) (pa
 	case err != nil:
 		return last, err
 	case !ok || ordinal-first >= n:
-		return last, v.corrupt(nil, "passage %q is none of the passages of %q", id, parent)
+		return last, v.corruptError(nil, "passage %q is none of the passages of %q", id, parent)
 	case run != last && run.first < last.end:
-		return last, v.corrupt(nil, "passages of %q are among those of another document", parent)
+		return last, v.corruptError(nil, "passages of %q are among those of another document", parent)
 	}
 	return run, nil
 }
 
-// verifyKeys makes sure that the buckets hold something of all that the state has, and
-// nothing of what is not there, as they would after a write that was lost; only what an
-// unfinished writer has staged beyond the counters.
+// verifyKeys checks that the buckets have exactly the chunks, postings, payloads and field runs of
+// the state, which they would not after a lost write. While a writer is staging, content beyond the
+// counters is allowed.
 func (v *Snapshot) verifyKeys(ctx context.Context) error {
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	staging := v.tx.Bucket(layout.RootBucket).Get(layout.KeyStaging) != nil
+	// The numbers that the state has.
 	chunks, blocks := map[uint32]bool{}, map[uint32]int{}
 	for _, seg := range v.state.Segments {
 		blocks[seg.ID] = seg.Blocks
@@ -258,11 +266,12 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 	for _, r := range v.state.FieldRuns {
 		runs[r.ID] = true
 	}
+	// The numbers that the buckets have.
 	payloads := uint32(0)
 	faults := []error{
 		v.verifyNumbers(ctx, gen, layout.BucketChunks, func(n uint32) error {
 			if !chunks[n] && !(staging && n >= v.state.NextChunk) {
-				return v.corrupt(nil, "chunk %d belongs to no segment", n)
+				return v.corruptError(nil, "chunk %d belongs to no segment", n)
 			}
 			return nil
 		}),
@@ -273,7 +282,7 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 			}
 			b := gen.Bucket(layout.BucketPostings).Bucket(layout.NumberKey(n))
 			if !ok || b == nil || b.Inspect().KeyN != want {
-				return v.corrupt(nil, "postings of segment %d are not the %d blocks that it has", n, want)
+				return v.corruptError(nil, "postings of segment %d are not the %d blocks that it has", n, want)
 			}
 			return nil
 		}),
@@ -281,14 +290,14 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 			if v.HasPayload(n) {
 				payloads++
 			} else if !(staging && n >= v.state.Docs) {
-				return v.corrupt(nil, "there is payload of document %d, which has none", n)
+				return v.corruptError(nil, "there is payload of document %d, which has none", n)
 			}
 			return nil
 		}),
 		v.verifyFieldRuns(gen),
 		v.verifyNumbers(ctx, gen, layout.BucketFields, func(n uint32) error {
 			if !runs[n] && !(staging && n >= v.state.NextFieldRun) {
-				return v.corrupt(nil, "field run %d is not one of the state", n)
+				return v.corruptError(nil, "field run %d is not one of the state", n)
 			}
 			return nil
 		}),
@@ -297,41 +306,44 @@ func (v *Snapshot) verifyKeys(ctx context.Context) error {
 		return err
 	}
 	if want := uint32(v.payloadDocs.GetCardinality()); payloads != want {
-		faults = append(faults, v.corrupt(nil, "there are %d payloads of the %d documents that have one", payloads, want))
+		faults = append(faults, v.corruptError(nil,
+			"there are %d payloads of the %d documents that have one", payloads, want))
 	}
 	return errors.Join(faults...)
 }
 
-// verifyNumbers makes sure that the keys of a bucket are numbers, in order, and checks each.
-func (v *Snapshot) verifyNumbers(ctx context.Context, gen *bolt.Bucket, bucket []byte, check func(n uint32) error) error {
+// verifyNumbers checks that the keys of a bucket are numbers in ascending order, and calls check
+// with each.
+func (v *Snapshot) verifyNumbers(
+	ctx context.Context, gen *bolt.Bucket, bucket []byte, check func(n uint32) error,
+) error {
 	last := int64(-1)
 	return gen.Bucket(bucket).ForEach(func(k, _ []byte) error {
 		if len(k) != 4 {
-			return v.corrupt(nil, "%s has a key %q", bucket, k)
+			return v.corruptError(nil, "%s has a key %q", bucket, k)
 		}
-		n := layout.NumberOfKey(k)
+		n := layout.NumberFromKey(k)
 		if int64(n) <= last {
-			return v.corrupt(nil, "%s has key %d after %d", bucket, n, last)
+			return v.corruptError(nil, "%s has key %d after %d", bucket, n, last)
 		}
 		last = int64(n)
 		return errors.Join(ctx.Err(), check(n))
 	})
 }
 
-// verifyFieldRuns looks for values of runs that are lost.
+// verifyFieldRuns checks that no field run has lost a value.
 func (v *Snapshot) verifyFieldRuns(gen *bolt.Bucket) error {
 	for _, r := range v.state.FieldRuns {
 		b := gen.Bucket(layout.BucketFields).Bucket(layout.NumberKey(r.ID))
 		if b == nil || b.Inspect().KeyN != r.Values {
-			return v.corrupt(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
+			return v.corruptError(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
 		}
 	}
 	return nil
 }
 
-// verifyPostings compares the stored lists with the codes: each pair of a
-// centroid and a document that the codes have is in the lists, and the lists
-// hold no more pairs than that.
+// verifyPostings compares the posting lists with the codes: each pair of a centroid and a document
+// in the codes is in the lists, and the lists have no further pairs.
 func (v *Snapshot) verifyPostings(ctx context.Context) error {
 	for segment := range v.postings {
 		lists, err := v.readPostings(segment)
@@ -345,7 +357,7 @@ func (v *Snapshot) verifyPostings(ctx context.Context) error {
 	return nil
 }
 
-// readPostings are the lists of a segment, by centroid.
+// readPostings returns the posting lists of a segment, by centroid.
 func (v *Snapshot) readPostings(segment int) ([]*roaring.Bitmap, error) {
 	lists := make([]*roaring.Bitmap, v.header.Centroids)
 	for c := range lists {
@@ -355,7 +367,8 @@ func (v *Snapshot) readPostings(segment int) ([]*roaring.Bitmap, error) {
 		}
 		if lists[c] = roaring.New(); len(raw) > 0 {
 			if err := lists[c].UnmarshalBinary(raw); err != nil {
-				return nil, v.corrupt(err, "postings of centroid %d in segment %d", c, v.state.Segments[segment].ID)
+				return nil, v.corruptError(err, "postings of centroid %d in segment %d",
+					c, v.state.Segments[segment].ID)
 			}
 		}
 	}
@@ -365,8 +378,9 @@ func (v *Snapshot) readPostings(segment int) ([]*roaring.Bitmap, error) {
 // compareCodes compares the lists of a segment with the codes of its chunks.
 func (v *Snapshot) compareCodes(ctx context.Context, segment int, lists []*roaring.Bitmap) error {
 	id := v.state.Segments[segment].ID
-	counts := make([]uint64, len(lists)) // documents of each code
-	last := make([]uint32, len(lists))   // 1 + the last document seen with the code
+	counts := make([]uint64, len(lists)) // documents with each code
+	last := make([]uint32, len(lists))   // 1 + the last document seen with each code
+	// Every pair of the codes is in the lists.
 	for i, c := range v.chunks {
 		if c.segment != segment {
 			continue
@@ -388,14 +402,17 @@ func (v *Snapshot) compareCodes(ctx context.Context, segment int, lists []*roari
 				last[code] = ordinal + 1
 				counts[code]++
 				if !lists[code].Contains(ordinal) {
-					return v.corrupt(nil, "document %d has code %d, whose postings in segment %d lack it", ordinal, code, id)
+					return v.corruptError(nil, "document %d has code %d, whose postings in segment %d lack it",
+						ordinal, code, id)
 				}
 			}
 		}
 	}
+	// The lists have no more pairs.
 	for c, list := range lists {
 		if n := list.GetCardinality(); n != counts[c] {
-			return v.corrupt(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes", c, n, id, counts[c])
+			return v.corruptError(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes",
+				c, n, id, counts[c])
 		}
 	}
 	return nil

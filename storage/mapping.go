@@ -17,120 +17,125 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// mappedBytes is the address space that a writer maps: the file can grow to that
-// size. It is as much as the largest file of ext4, enough for the largest number
-// of documents of 100 tokens each, and an eighth of what a process has on x86-64; it
-// takes no memory.
+// mappedBytes is the address space in bytes that a writer maps, which is the maximum size of its
+// file. It equals the largest file of ext4, suffices for MaxDocs documents of 100 tokens, and is an
+// eighth of the address space of a process on x86-64. It uses no memory.
 var mappedBytes int64 = 16 << 40 // a variable, so that tests can reach its end
 
-// mappedLeast is where a writer gives up looking for room to grow.
-const mappedLeast = 64 << 20
+// minMappedBytes is the smallest mapping in bytes that is tried for a small file.
+const minMappedBytes = 64 << 20
 
-// reserved is the address space that the writers of this process have mapped. The first
-// ones take as much as they like; a service has many, which share the rest.
-var reserved atomic.Int64
+// reservedBytes is the address space in bytes that the writers of this process have mapped. The first
+// ones map as much as they want; a service has many, which share the remaining space.
+var reservedBytes atomic.Int64
 
-// Of 128 TiB that a process has on x86-64, so much is for the first writers, and so much
-// in all. A later one takes no more than a 64th of what is left: 256 GiB each for a
-// hundred and fifty, 32 GiB for the next hundreds, and so on.
+// A process has 128 TiB of address space on x86-64. As long as writers have mapped no more than
+// reservedFirst, the next one maps as much as it wants. A later one maps at most 1/reservedShare of
+// the remaining space, up to reservedMost in all: 256 GiB each for about 150 writers, 32 GiB for
+// the next hundreds, and so on.
 const (
-	reservedFirst = 48 << 40
-	reservedMost  = 112 << 40
-	reservedShare = 64
+	reservedFreely  = 48 << 40
+	maxReserved     = 112 << 40
+	reservedDivisor = 64
 )
 
-// fairSize is the first of the sizes, which fall, that is this process's due.
-func fairSize(sizes []int64) int {
-	taken := reserved.Load()
-	if taken <= reservedFirst {
+// firstAllowedSize returns the index of the first of the descending sizes that a new writer may map.
+func firstAllowedSize(sizes []int64) int {
+	mapped := reservedBytes.Load()
+	if mapped <= reservedFreely {
 		return 0
 	}
-	most := (reservedMost - taken) / reservedShare
+	limit := (maxReserved - mapped) / reservedDivisor
 	for i, n := range sizes {
-		if n <= most {
+		if n <= limit {
 			return i
 		}
 	}
 	return len(sizes) - 1
 }
 
-// growBytes is how far the file grows beyond what is needed at the moment.
-const growBytes = 32 << 10
+// growStepBytes is the number of bytes by which the file grows beyond its current need.
+const growStepBytes = 32 << 10
 
-// writable refuses systems where there is no address space to spare.
-func writable() error {
-	if bits.UintSize < 64 || files.AsOnWindows && mappingLock(new(bolt.DB)) == nil {
+// checkCanWrite returns an error on systems that cannot write an index: those of 32 bits have too little
+// address space, and on Windows bbolt's mapping lock is needed.
+func checkCanWrite() error {
+	if bits.UintSize < 64 || files.AsOnWindows && boltMappingLock(new(bolt.DB)) == nil {
 		return fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 	}
 	return nil
 }
 
-// errSmaller: there is not that much address space, a smaller mapping may do.
-var errSmaller = errors.New("no address space")
+// errMapTooLarge means that there is too little address space, and a smaller mapping can be tried.
+var errMapTooLarge = errors.New("no address space")
 
-// mapFile gives a locked file to bbolt, which maps it; a writer maps as much of
-// mappedBytes as a limit on address space leaves: smaller says how many times less
-// than that is to be tried. To map a file anew bbolt waits for readers, of which
-// the writer itself may be one: so it may not grow beyond. It is expected to grow to a
-// size, as far as that is known. After an error the file is closed.
-func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle, err error) {
+// openMapped lets bbolt open and map a locked file. A writer maps all the space into which the file may
+// grow: to remap it, bbolt would wait for readers, and the writer itself may be one of them.
+//
+// expected is the size in bytes to which the file will grow, 0 if unknown. smaller is the number of
+// attempts that failed with errSmaller before: it selects a smaller mapping. After an error the file
+// is closed.
+func openMapped(file *os.File, write bool, expected int64, smaller int) (h *handle, err error) {
 	path := file.Name()
 	defer func() {
 		if err != nil {
-			closeLeft(file)
+			closeUnlessClosed(file)
 		}
 	}()
+	// Select the size of the mapping.
 	bo := optionsFor(file, write)
 	info, err := file.Stat()
 	if err != nil {
 		return nil, boltfile.WithPath(file.Name(), err)
 	}
-	last := true
+	isSmallest := true
 	h = &handle{file: file, opened: info, refs: 1}
 	if write && !files.AsOnWindows {
 		sizes := mapSizes(max(info.Size(), expected))
-		chosen := min(fairSize(sizes)+smaller, len(sizes)-1)
-		last = chosen == len(sizes)-1
-		h.reserved = sizes[chosen]
+		i := min(firstAllowedSize(sizes)+smaller, len(sizes)-1)
+		isSmallest = i == len(sizes)-1
+		h.reserved = sizes[i]
 		bo.InitialMmapSize, bo.MaxSize = int(h.reserved), int(h.reserved)
 	}
+	// Map it.
 	defer Guard(path, &err)()
 	db, err := bolt.Open(path, 0, bo)
 	switch {
-	case errors.Is(err, syscall.ENOMEM) && !last:
-		return nil, errSmaller
+	case errors.Is(err, syscall.ENOMEM) && !isSmallest:
+		return nil, errMapTooLarge
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	// Select how the file grows.
 	if write && files.AsOnWindows {
-		h.mapping = mappingLock(db)
-		db.AllocSize = 1 << 30 // what bbolt maps, as on Windows
+		h.remapLock = boltMappingLock(db)
+		db.AllocSize = 1 << 30 // the step of bbolt's mappings, which are as long as the file on Windows
 	} else {
-		db.AllocSize = growBytes
+		db.AllocSize = growStepBytes
 	}
 	h.db, h.pageSize = db, db.Info().PageSize
-	reserved.Add(h.reserved)
+	reservedBytes.Add(h.reserved)
 	openHandles.Store(h, write)
 	return h, nil
 }
 
-// close closes the file when nobody uses it any more.
+// close closes the file. The caller has released the last reference.
 func (h *handle) close() error {
-	reserved.Add(-h.reserved)
+	reservedBytes.Add(-h.reserved)
 	openHandles.Delete(h)
-	err := errors.Join(h.readMapping.release(), h.db.Close()) // no view has it any more
-	if h.gone != "" {
-		_ = os.Remove(h.gone) // else it is swept when the index is opened
+	err := errors.Join(h.readMapping.release(), h.db.Close()) // no snapshot uses the second mapping now
+	if h.removeAtClose != "" {
+		_ = os.Remove(h.removeAtClose) // otherwise sweepReplaced removes it
 	}
 	return err
 }
 
-// openHandles are the handles of this process, each with whether it writes.
+// openHandles maps the open handles of this process to a bool: true for those that write.
 var openHandles sync.Map
 
-// lockedError is [ErrLocked] for a file; it says so if this process itself has the file open.
+// lockedError returns the [ErrLocked] of a file: ownLock if this process itself has the file open.
 func lockedError(file *os.File, write bool) (err error) {
 	info, serr := file.Stat()
 	if serr != nil {
@@ -139,54 +144,53 @@ func lockedError(file *os.File, write bool) (err error) {
 	err = ErrLocked
 	openHandles.Range(func(h, writes any) bool {
 		if (write || writes.(bool)) && os.SameFile(info, h.(*handle).opened) {
-			err = ownLock{}
+			err = lockedHereError{}
 		}
 		return err == ErrLocked
 	})
 	return err
 }
 
-// ownLock is the [ErrLocked] of a file that this process has open.
-type ownLock struct{}
+// lockedHereError is the [ErrLocked] of a file that this process has open.
+type lockedHereError struct{}
 
-func (ownLock) Error() string { return "index is locked: it is open in this program already" }
-func (ownLock) Unwrap() error { return ErrLocked }
+func (lockedHereError) Error() string { return "index is locked: it is open in this program already" }
+func (lockedHereError) Unwrap() error { return ErrLocked }
 
-// optionsFor is how bbolt opens a file that is open and locked.
+// optionsFor returns the options with which bbolt opens a file that is already open and locked.
 func optionsFor(file *os.File, write bool) *bolt.Options {
 	return &bolt.Options{
 		ReadOnly:     !write,
 		FreelistType: bolt.FreelistMapType,
 		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return file, nil },
-		Timeout:      time.Nanosecond, // its lock is had already, or a program has it that knows only that one
+		Timeout:      time.Nanosecond, // do not wait: only a program with bbolt's lock alone can hold it now
 	}
 }
 
-// closeLeft closes a file that bbolt has not closed because it panicked.
-func closeLeft(file *os.File) {
+// closeUnlessClosed closes a file unless bbolt has closed it. After a panic bbolt has not.
+func closeUnlessClosed(file *os.File) {
 	if _, err := file.Stat(); err == nil {
 		files.Unlock(file)
 		_ = file.Close()
 	}
 }
 
-// mapSizes is what to try to map for a file of a size, largest first: sizes that
-// bbolt does not round.
-func mapSizes(file int64) []int64 {
+// mapSizes returns the sizes of mappings to try for a file, largest first. bbolt does not round them.
+func mapSizes(fileBytes int64) []int64 {
 	var sizes []int64
-	least := min(mappedBytes, mappedLeast)
-	for n := max(mappedBytes, 4*file); n > least && n >= 2*file; n /= 8 {
-		sizes = append(sizes, mapStep(n))
+	smallest := min(mappedBytes, minMappedBytes)
+	for n := max(mappedBytes, 4*fileBytes); n > smallest && n >= 2*fileBytes; n /= 8 {
+		sizes = append(sizes, roundMapSize(n))
 	}
-	return append(sizes, mapStep(max(file+1, least)))
+	return append(sizes, roundMapSize(max(fileBytes+1, smallest)))
 }
 
-// mapStep is the size that bbolt maps for n bytes: a power of two, and whole
-// gibibytes above one of them.
-func mapStep(n int64) int64 {
-	const least, step = 32 << 10, 1 << 30
+// roundMapSize returns the size that bbolt maps for n bytes: a power of two from 32 KiB on, and a multiple
+// of 1 GiB above that.
+func roundMapSize(n int64) int64 {
+	const smallest, step = 32 << 10, 1 << 30
 	if n > step {
 		return (n + step - 1) / step * step
 	}
-	return max(least, int64(1)<<bits.Len64(uint64(n-1)))
+	return max(smallest, int64(1)<<bits.Len64(uint64(n-1)))
 }

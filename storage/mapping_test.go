@@ -16,7 +16,7 @@ import (
 )
 
 // A file that reaches the end of its mapping is an error at once, also while
-// views are open, for which bbolt would wait. Opened again it goes on growing.
+// snapshots are open, for which bbolt would wait. Opened again it goes on growing.
 func TestFileReachesTheEndOfItsMapping(t *testing.T) {
 	if files.AsOnWindows {
 		t.Skip("the file is mapped anew")
@@ -77,7 +77,7 @@ func TestMapSizes(t *testing.T) {
 		require.Equal(t, c.last, sizes[len(sizes)-1], c.file)
 		for i, n := range sizes {
 			require.Greater(t, n, c.file)
-			require.Equal(t, n, mapStep(n)) // as bbolt maps it
+			require.Equal(t, n, roundMapSize(n)) // as bbolt maps it
 			require.True(t, i == 0 || n < sizes[i-1], "%d", sizes)
 		}
 	}
@@ -89,7 +89,7 @@ func TestManyWriters(t *testing.T) {
 	if files.AsOnWindows || mappedBytes != 16<<40 {
 		t.Skip("only where all of it is mapped")
 	}
-	before := reserved.Load()
+	before := reservedBytes.Load()
 	first, err := os.ReadFile(writeTestIndex(t))
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -102,11 +102,11 @@ func TestManyWriters(t *testing.T) {
 		open = append(open, f)
 	}
 	require.GreaterOrEqual(t, open[len(open)-1].handle.reserved, int64(32<<30))
-	require.LessOrEqual(t, reserved.Load()-before, int64(reservedMost))
+	require.LessOrEqual(t, reservedBytes.Load()-before, int64(maxReserved))
 	for _, f := range open {
 		require.NoError(t, f.Close())
 	}
-	require.Equal(t, before, reserved.Load())
+	require.Equal(t, before, reservedBytes.Load())
 }
 
 // What is remembered of checked values is bounded by the values in use.
@@ -132,7 +132,7 @@ func TestCheckedValuesAreForgotten(t *testing.T) {
 			return putDocs(g, s, []testDoc{{"again", []uint16{uint16(i % 3), 1}, ""}})
 		}))
 		seen(t, f)
-		most = max(most, len(f.handle.checks.parts))
+		most = max(most, len(f.handle.passed.bits))
 	}
 	require.LessOrEqual(t, most, 2*4+2) // two chunks and two segments are in use
 	require.NoError(t, f.Close())

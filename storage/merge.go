@@ -1,35 +1,36 @@
 package storage
 
-// MergePolicy decides which parts of something that grows part by part are merged: segments of
-// an index, runs of fields, segments of a keywords file. It is the logarithmic method (Bentley
-// and Saxe, 1980): a new part takes in the ones before it that are at most twice as large as
-// all that it has gathered. So each part is more than twice as large as the next, their number
-// is logarithmic in the size of the whole, and each rewrite moves data into a part at least
-// half as large again. The unit of sizes is the caller's.
+// MergePolicy decides which segments are merged when a new one is added: segments of an index, runs
+// of fields, segments of a keywords file. It is the logarithmic method (Bentley and Saxe, 1980): a
+// new segment absorbs the ones before it while these are at most twice as large as it has become.
+// So each segment is more than twice as large as the next, their number is logarithmic in the total
+// size, and each rewrite moves data into a segment at least half as large again. Sizes are in any
+// unit of the caller.
 type MergePolicy struct {
-	// Largest is the size above which a part is left alone.
+	// Largest is the maximum size of a segment that is merged.
 	Largest uint64
-	// Full is the size from which on a new part takes in nothing more; 0: there is none.
+	// Full is the size from which on a new segment absorbs nothing more. 0 means no limit.
 	Full uint64
 }
 
-// Absorbs tells whether a new part that has gathered so much takes in the part before.
-// It is for who learns only by merging how large the result is; [KeepParts] is for
-// sizes that add up.
-func (p MergePolicy) Absorbs(gathered, before uint64) bool {
-	return before <= p.Largest && before-before/2 <= gathered && (p.Full == 0 || gathered < p.Full)
+// Absorbs reports whether a new segment, which has grown to a size, absorbs the one before it. It is
+// for callers that learn the size of a merged segment only by merging; [KeepParts] is for sizes that
+// add up.
+func (p MergePolicy) Absorbs(grown, previous uint64) bool {
+	halfPrevious := previous - previous/2 // rounded up
+	return previous <= p.Largest && halfPrevious <= grown && (p.Full == 0 || grown < p.Full)
 }
 
-// KeepParts returns the number of parts, older ones first, that stay as they are when a new
-// part of a size comes; the ones after them are merged into it.
-func KeepParts[P any](p MergePolicy, parts []P, size func(P) uint64, gathered uint64) int {
-	keep := len(parts)
-	for ; keep > 0; keep-- {
-		before := size(parts[keep-1])
-		if !p.Absorbs(gathered, before) {
+// KeepParts returns the number of segments, older ones first, that stay unmerged when a new segment
+// of the given size is added. The ones after them are merged into the new one.
+func KeepParts[S any](p MergePolicy, segments []S, size func(S) uint64, newSize uint64) int {
+	unmerged := len(segments)
+	for ; unmerged > 0; unmerged-- {
+		previous := size(segments[unmerged-1])
+		if !p.Absorbs(newSize, previous) {
 			break
 		}
-		gathered += before
+		newSize += previous
 	}
-	return keep
+	return unmerged
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// checkMeta looks at both meta pages and at the length of the file. bbolt is
-// content with one good meta page, that is, it would show the index as it was
-// one transaction ago when the newer page is damaged, and it trusts the page
-// count even when the file was cut short.
+// checkMeta checks both meta pages and the length of the file. bbolt does not: it accepts one sound
+// meta page, so that it would show the index as of one transaction ago if the newer page is damaged,
+// and it trusts the page count even if the file was cut short.
 func checkMeta(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -33,7 +32,7 @@ func checkMeta(f *os.File) error {
 		return err0
 	}
 	pageSize := first.PageSize
-	if err0 != nil { // page 0 is damaged: page 1 begins at a multiple of the OS's page size
+	if err0 != nil { // page 0 is damaged: bbolt gives a new file the page size of the system
 		pageSize = int64(os.Getpagesize())
 	}
 	second, err1 := boltfile.ReadMeta(f, pageSize)
@@ -44,15 +43,17 @@ func checkMeta(f *os.File) error {
 		return fmt.Errorf("meta page: %w", err)
 	}
 	pages := max(first.Pages, second.Pages)
-	if need := pages * pageSize; pages < 4 || size < need {
-		return fmt.Errorf("%w: file of %d bytes is cut short, %d pages of %d bytes belong to it", ErrCorrupt, size, pages, pageSize)
+	if need := pages * pageSize; pages < firstPages || size < need {
+		return fmt.Errorf("%w: file of %d bytes is cut short, %d pages of %d bytes belong to it",
+			ErrCorrupt, size, pages, pageSize)
 	}
 	return nil
 }
 
-// metaBytes is what counts of both meta pages.
+// metaBytes is the used bytes of both meta pages.
 type metaBytes [2][boltfile.MetaEnd]byte
 
+// metaPages reads both meta pages from the file.
 func (h *handle) metaPages() (b metaBytes, err error) {
 	for page := range b {
 		if _, err := h.file.ReadAt(b[page][:], int64(page*h.pageSize)); err != nil {
@@ -62,18 +63,18 @@ func (h *handle) metaPages() (b metaBytes, err error) {
 	return b, nil
 }
 
-// firstPages is how many pages bbolt begins a file with, in one write.
+// firstPages is the number of pages of a new file: two meta pages, a list of free pages and an empty
+// leaf. bbolt writes them at once.
 const firstPages = 4
 
-// isFirst reports whether a file of a size is what is there of bbolt's first
-// write, of which a program or machine that stops may leave any part: no more
-// than four pages, and of the meta pages those of the beginning or nothing.
-func isFirst(r io.ReaderAt, size int64) bool {
+// isFirstWrite reports whether a file holds only part of bbolt's first write, or all of it, as after a
+// crash: no more than firstPages, and each meta page either one of a new file or zeros.
+func isFirstWrite(r io.ReaderAt, size int64) bool {
 	if size == 0 || size > firstPages*boltfile.MaxPageSize {
 		return false
 	}
 	pageSize := int64(os.Getpagesize())
-	good := 0
+	metas := 0
 	for page := range int64(2) {
 		m, err := boltfile.ReadMeta(r, page*pageSize)
 		if err == nil {
@@ -81,7 +82,7 @@ func isFirst(r io.ReaderAt, size int64) bool {
 				return false
 			}
 			pageSize = m.PageSize
-			good++
+			metas++
 			continue
 		}
 		var b [boltfile.MetaEnd]byte
@@ -90,10 +91,11 @@ func isFirst(r io.ReaderAt, size int64) bool {
 			return false
 		}
 	}
-	return good > 0
+	return metas > 0
 }
 
-func isFirstAt(path string, size int64) (bool, error) {
+// isFirstWriteAt is isFirst for the file at a path.
+func isFirstWriteAt(path string, size int64) (bool, error) {
 	if size > firstPages*boltfile.MaxPageSize {
 		return false, nil
 	}
@@ -102,28 +104,26 @@ func isFirstAt(path string, size int64) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	return isFirst(file, size), nil
+	return isFirstWrite(file, size), nil
 }
 
 // Pages describes the file as bbolt sees it.
 type Pages struct {
-	// Size of the file; where writers map it anew, without the room that it has to grow.
+	// Size is the size of the file. On Windows the space into which the file can grow is not counted.
 	Size int64 `json:"file_bytes"`
 	Page int   `json:"page_bytes"`
-	// Free pages take what is written next; only a rewrite gives them back to the
+	// Free is the number of pages that later changes will reuse. Only a rewrite returns them to the
 	// file system.
 	Free int `json:"free_pages"`
-	// Pending pages are those that changes have let go of and that open views may
-	// still show: what the last change replaced, and all that was replaced since
-	// the oldest view was taken. Only the process that writes knows of them; for
-	// others they are free.
+	// Pending is the number of pages that changes have replaced and that open snapshots may still
+	// show: those of the last change, and of all changes since the oldest snapshot. Only the writing
+	// process knows them; others count them as free.
 	Pending int `json:"pending_pages"`
-	// Views is how many pictures of the file this process holds open, the one that
-	// is asked included.
+	// Views is the number of snapshots that this process has open, this one included.
 	Views int `json:"open_views"`
 }
 
-// Pages returns how large the file is, and how much of it is not in use.
+// Pages returns the size of the file, and the number of pages that are not in use.
 func (v *Snapshot) Pages() (p Pages, err error) {
 	defer Guard(v.file.path, &err)()
 	info, err := v.handle.file.Stat() // the path may name another file by now
@@ -131,18 +131,21 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 		return Pages{}, fmt.Errorf("%s: %w", v.file.path, err)
 	}
 	size := info.Size()
-	if files.AsOnWindows { // the rest is room to grow
+	if files.AsOnWindows { // the file is as long as its mapping; see read_mapping.go
 		size = min(size, v.tx.Size())
 	}
 	stats := v.handle.db.Stats()
 	p = Pages{
-		Size: size, Page: v.handle.pageSize,
-		Free: stats.FreePageN, Pending: stats.PendingPageN, Views: stats.OpenTxN,
+		Size:    size,
+		Page:    v.handle.pageSize,
+		Free:    stats.FreePageN,
+		Pending: stats.PendingPageN,
+		Views:   stats.OpenTxN,
 	}
-	if p.Free == 0 && p.Pending == 0 { // nothing was written through this handle: bbolt has not counted
+	if p.Free == 0 && p.Pending == 0 { // bbolt counts free pages only when it writes
 		m, err := readTxMeta(v.tx)
 		if err != nil {
-			return Pages{}, v.corrupt(err, "meta page")
+			return Pages{}, v.corruptError(err, "meta page")
 		}
 		var file io.ReaderAt = v.handle.file
 		if v.Partial() {
@@ -150,7 +153,7 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 		}
 		free, err := m.ReadFreeList(file)
 		if err != nil {
-			return Pages{}, v.corrupt(err, "list of free pages")
+			return Pages{}, v.corruptError(err, "list of free pages")
 		}
 		for _, word := range free {
 			p.Free += bits.OnesCount64(word)

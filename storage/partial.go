@@ -20,47 +20,47 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// A file may be read while it is fetched from elsewhere ([Options.Source]). Opening it fetches the parts
-// that every search reads: the structure of the tree, codec, document tables, bitmaps, codes and
-// postings, a tenth to a fifth of the file. The rest is
+// A file may be read while it is fetched from elsewhere ([Options.Source]). Opening it fetches the
+// content that every search reads: the structure of the tree, codec, document tables, bitmaps, codes
+// and postings, a tenth to a fifth of the file. The remaining content is
 //
 //   - residuals and factors: a search reads those of some hundred documents;
 //   - the leaves of ids, payloads and field runs: a look-up reads one.
 //
-// [Snapshot.Chunk], [Snapshot.ChunkFor] and lookups.get fetch these before they read them. All other readers of
-// them read everything, and wait for the whole file (whole). So bytes that have not been fetched are never
-// read. A checksum is compared when all of its bytes are there.
+// [Snapshot.Chunk], [Snapshot.ChunkFor] and lookups.get fetch these before they read them. All other
+// readers read everything, and wait for the complete file (whole). So bytes that have not been
+// fetched are never read, and a checksum is compared only when all of its bytes are in the file.
 
 // Source fetches a file, which has its full length from the beginning.
 type Source interface {
-	// Ensure returns when n bytes from an offset on are in the file, or with an error when ctx ends before.
-	// It is called by many goroutines at a time.
+	// Ensure returns when n bytes from an offset on are in the file, or with an error when ctx ends
+	// before. Many goroutines call it at a time.
 	Ensure(ctx context.Context, off, n int64) error
 }
 
-// partial is a file that is being fetched; nil is one that is whole, as most are.
-type partial struct {
-	source   Source
-	file     *os.File
-	size     int64
-	pageSize int64
-	mapped   uintptr // the first byte of it in memory
-	complete atomic.Bool
-	closed   context.Context // of reads that have no other: it ends with the file
-	end      context.CancelFunc
+// partialFile is a file that is being fetched. A nil *partial is a complete file, as most are.
+type partialFile struct {
+	source      Source
+	file        *os.File
+	size        int64
+	pageSize    int64
+	mappedAt    uintptr // the address of its first byte in memory
+	complete    atomic.Bool
+	closedCtx   context.Context // ends when the file is closed; for reads without a context
+	cancelReads context.CancelFunc
 }
 
-// partialLeast is the least size of a file that is fetched in parts: all of a smaller one is as fast.
-var partialLeast int64 = 32 << 20 // a variable, so that tests need no large files
+// minPartialBytes is the size in bytes below which a file is fetched at once, which is as fast.
+var minPartialBytes int64 = 32 << 20 // a variable, so that tests need no large files
 
 const (
-	fetchesAtOnce = 128      // a store takes long to answer, also for few bytes
-	fetchGap      = 32 << 10 // bytes between two spans that are fetched with them, to save a request
-	fetchMost     = 2 << 20  // bytes of a request
+	maxParallelFetches = 128      // requests in parallel: a store has a high latency, even for a few bytes
+	maxFetchGap        = 32 << 10 // maximum gap in bytes between two spans that one request fetches
+	maxFetchBytes      = 2 << 20  // maximum bytes of a request
 )
 
-// newPartial fetches the first pages of a file; it returns nil without a source.
-func newPartial(ctx context.Context, source Source, file *os.File) (*partial, error) {
+// newPartial fetches the first pages of a file. It returns nil if the source is nil.
+func newPartial(ctx context.Context, source Source, file *os.File) (*partialFile, error) {
 	if source == nil {
 		return nil, nil
 	}
@@ -68,34 +68,35 @@ func newPartial(ctx context.Context, source Source, file *os.File) (*partial, er
 	if err != nil {
 		return nil, err
 	}
-	p := &partial{source: source, file: file, size: info.Size()}
-	p.closed, p.end = context.WithCancel(context.Background())
-	return p, p.fetch(ctx, boltfile.Span{Len: boltfile.MaxPageSize + boltfile.MetaEnd})
+	p := &partialFile{source: source, file: file, size: info.Size()}
+	p.closedCtx, p.cancelReads = context.WithCancel(context.Background())
+	return p, p.fetchSpans(ctx, boltfile.Span{Len: boltfile.MaxPageSize + boltfile.MetaEnd})
 }
 
-// begin fetches the parts that opening the file and every search read.
-func (p *partial) begin(ctx context.Context) error {
-	if p.size < partialLeast {
-		return p.whole(ctx)
+// fetchForOpen fetches the content that opening the file and every search read.
+func (p *partialFile) fetchForOpen(ctx context.Context) error {
+	if p.size < minPartialBytes {
+		return p.waitComplete(ctx)
 	}
-	// Each level of the tree leads to the next, while the values of the levels before it are fetched.
+	// Walk the tree level by level. Meanwhile goroutines fetch the values of earlier levels.
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var values sync.WaitGroup
 	fetch := func(spans []boltfile.Span) error {
-		err := p.fetch(ctx, spans...)
+		err := p.fetchSpans(ctx, spans...)
 		if err != nil {
 			stop(err)
 		}
 		return err
 	}
 	w := boltfile.Walk{
-		File: p.file, Size: p.size,
-		Fetch:  fetch,
-		Leaves: func(bucket [][]byte) bool { return !isLookup(bucket) },
-		Values: func(all []boltfile.Value) {
+		File:       p.file,
+		Size:       p.size,
+		Fetch:      fetch,
+		WalkLeaves: func(bucket [][]byte) bool { return !isLookup(bucket) },
+		VisitValues: func(level []boltfile.Value) {
 			var spans []boltfile.Span
-			for _, v := range all {
+			for _, v := range level {
 				if !isRows(v.Bucket, v.Key) {
 					spans = append(spans, v.Span)
 				}
@@ -104,13 +105,13 @@ func (p *partial) begin(ctx context.Context) error {
 		},
 	}
 	if err := w.Run(ctx); err != nil {
-		stop(corrupt(p.file.Name(), err, "B+tree")) // the cause stays that of a fetch that has failed
+		stop(corruptError(p.file.Name(), err, "B+tree")) // an earlier cause, of a failed fetch, stays
 	}
 	values.Wait()
 	return context.Cause(ctx)
 }
 
-// isLookup reports whether lookups.get reads a bucket.
+// isLookup reports whether a bucket is read by lookups.get, so that its leaves are fetched on demand.
 func isLookup(bucket [][]byte) bool {
 	if len(bucket) < 2 {
 		return false
@@ -120,160 +121,169 @@ func isLookup(bucket [][]byte) bool {
 		name == string(layout.BucketFields) && len(bucket) == 3
 }
 
-// isRows reports whether a value has the factors or residuals of a chunk.
+// isRows reports whether a value is the factors or residuals of a chunk.
 func isRows(bucket [][]byte, key []byte) bool {
 	return len(bucket) == 3 && string(bucket[1]) == string(layout.BucketChunks) &&
 		(string(key) == string(layout.KeyFactors) || string(key) == string(layout.KeyResiduals))
 }
 
-// isWhole reports whether nothing needs to be fetched.
-func (p *partial) isWhole() bool { return p == nil || p.complete.Load() }
+// isComplete reports whether the file is known to be complete.
+func (p *partialFile) isComplete() bool { return p == nil || p.complete.Load() }
 
-// whole waits until all of the file is there.
-func (p *partial) whole(ctx context.Context) error {
-	if p.isWhole() {
+// waitComplete waits until the file is complete.
+func (p *partialFile) waitComplete(ctx context.Context) error {
+	if p.isComplete() {
 		return nil
 	}
 	if err := p.source.Ensure(ctx, 0, p.size); err != nil {
-		return p.fault(err)
+		return p.fetchError(err)
 	}
 	p.complete.Store(true)
 	return nil
 }
 
-// close ends reads that wait for the source.
-func (p *partial) close() {
+// close cancels reads that wait for the source.
+func (p *partialFile) close() {
 	if p != nil {
-		p.end()
+		p.cancelReads()
 	}
 }
 
-func (p *partial) fault(err error) error {
-	if p.closed.Err() != nil && errors.Is(err, context.Canceled) {
+// fetchError adds the path of the file to an error of a fetch. It is [ErrClosed] after close.
+func (p *partialFile) fetchError(err error) error {
+	if p.closedCtx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = ErrClosed
 	}
 	return fmt.Errorf("%s: fetching it: %w", p.file.Name(), err)
 }
 
-// fetch returns when spans are there. It changes their order.
-func (p *partial) fetch(ctx context.Context, spans ...boltfile.Span) error {
-	if p.isWhole() {
+// fetchSpans returns when the spans are in the file. It sorts them.
+func (p *partialFile) fetchSpans(ctx context.Context, spans ...boltfile.Span) error {
+	if p.isComplete() {
 		return nil
 	}
+	// Join close spans into requests, and split long ones.
 	slices.SortFunc(spans, func(a, b boltfile.Span) int { return cmp.Compare(a.Off, b.Off) })
-	var pieces []boltfile.Span
+	var requests []boltfile.Span
 	for _, s := range spans {
 		end := min(s.Off+s.Len, p.size)
-		if n := len(pieces) - 1; n >= 0 && s.Off <= pieces[n].Off+pieces[n].Len+fetchGap && end <= pieces[n].Off+fetchMost {
-			pieces[n].Len = max(pieces[n].Len, end-pieces[n].Off)
-			continue
+		if len(requests) > 0 {
+			last := &requests[len(requests)-1]
+			if s.Off <= last.Off+last.Len+maxFetchGap && end <= last.Off+maxFetchBytes {
+				last.Len = max(last.Len, end-last.Off)
+				continue
+			}
 		}
-		for ; s.Off < end; s.Off += fetchMost {
-			pieces = append(pieces, boltfile.Span{Off: s.Off, Len: min(end-s.Off, fetchMost)})
+		for ; s.Off < end; s.Off += maxFetchBytes {
+			requests = append(requests, boltfile.Span{Off: s.Off, Len: min(end-s.Off, maxFetchBytes)})
 		}
 	}
-	// The source looks at ctx: views of a file that was closed can still read the pieces that are there.
-	err := parallel.Do(context.WithoutCancel(ctx), len(pieces), fetchesAtOnce, func(i int) error {
-		return p.source.Ensure(ctx, pieces[i].Off, pieces[i].Len)
+	// Only the source checks ctx: after the file was closed, its snapshots can still read bytes that
+	// were fetched before.
+	err := parallel.Do(context.WithoutCancel(ctx), len(requests), maxParallelFetches, func(i int) error {
+		return p.source.Ensure(ctx, requests[i].Off, requests[i].Len)
 	})
 	if err != nil {
-		return p.fault(err)
+		return p.fetchError(err)
 	}
 	return nil
 }
 
-// spanOf returns the place of a mapped value in the file.
-func (p *partial) spanOf(value []byte) boltfile.Span {
-	return boltfile.Span{Off: int64(uintptr(unsafe.Pointer(unsafe.SliceData(value))) - p.mapped), Len: int64(len(value))}
+// spanOf returns the span of a mapped value in the file.
+func (p *partialFile) spanOf(value []byte) boltfile.Span {
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(value)))
+	return boltfile.Span{Off: int64(address - p.mappedAt), Len: int64(len(value))}
 }
 
-// ReadAt fetches a part of the file, and reads it.
-func (p *partial) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.fetch(p.closed, boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
+// ReadAt fetches a span of the file, and reads it.
+func (p *partialFile) ReadAt(b []byte, off int64) (int, error) {
+	if err := p.fetchSpans(p.closedCtx, boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
 		return 0, err
 	}
 	return p.file.ReadAt(b, off)
 }
 
-// fetchLeaf fetches the leaf in which bbolt looks for a key of a bucket.
-func (p *partial) fetchLeaf(ctx context.Context, b *bolt.Bucket, key []byte) error {
+// fetchLeaf fetches the leaf in which bbolt searches for a key of a bucket, and the branches that
+// lead to it.
+func (p *partialFile) fetchLeaf(ctx context.Context, b *bolt.Bucket, key []byte) error {
 	page := pageOf(b)
-	if page == 0 { // it lies in the leaf of the bucket above
+	if page == 0 { // it lies in the leaf of the parent bucket
 		return nil
 	}
 	t, ne := idTree{file: p.file, pageSize: p.pageSize}, binary.NativeEndian
 	for range boltfile.MaxDepth {
 		off := int64(page) * p.pageSize
 		var head [boltfile.PageHeaderSize]byte
-		if err := p.fetch(ctx, boltfile.Span{Off: off, Len: p.pageSize}); err != nil {
+		if err := p.fetchSpans(ctx, boltfile.Span{Off: off, Len: p.pageSize}); err != nil {
 			return err
 		}
 		if _, err := p.file.ReadAt(head[:], off); err != nil {
 			return err
 		}
 		if ne.Uint16(head[8:]) != boltfile.PageBranch { // a leaf, with its overflow
-			return p.fetch(ctx, boltfile.Span{Off: off, Len: (int64(ne.Uint32(head[12:])) + 1) * p.pageSize})
+			return p.fetchSpans(ctx, boltfile.Span{Off: off, Len: (int64(ne.Uint32(head[12:])) + 1) * p.pageSize})
 		}
-		// The last child whose first key is not greater than the key.
+		// Go to the last child whose first key is not greater than the key.
 		branch, err := t.readPage(page, 0)
 		if err != nil {
-			return corrupt(p.file.Name(), err, "B+tree")
+			return corruptError(p.file.Name(), err, "B+tree")
 		}
-		var wrong error
+		var keyErr error
 		after := sort.Search(int(ne.Uint16(branch[10:])), func(i int) bool {
-			k, _, err := keyOf(branch, false, i)
-			wrong = errors.Join(wrong, err)
+			const isLeaf = false
+			k, _, err := pageKey(branch, isLeaf, i)
+			keyErr = errors.Join(keyErr, err)
 			return string(k) > string(key)
 		})
-		if wrong != nil {
-			return corrupt(p.file.Name(), wrong, "B+tree")
+		if keyErr != nil {
+			return corruptError(p.file.Name(), keyErr, "B+tree")
 		}
 		page = ne.Uint64(branch[boltfile.PageHeaderSize+max(after-1, 0)*boltfile.ElementSize+8:])
 	}
-	return corrupt(p.file.Name(), nil, "B+tree of more than %d levels", boltfile.MaxDepth)
+	return corruptError(p.file.Name(), nil, "B+tree of more than %d levels", boltfile.MaxDepth)
 }
 
-// Partial reports whether some of the file may still have to be fetched.
-func (v *Snapshot) Partial() bool { return !v.handle.partial.isWhole() }
+// Partial reports whether some of the file may not have been fetched yet.
+func (v *Snapshot) Partial() bool { return !v.handle.partial.isComplete() }
 
-// Whole waits until all of a file that is fetched while it is read is there.
-func (v *Snapshot) Whole(ctx context.Context) error { return v.handle.partial.whole(ctx) }
+// Whole waits until the file is complete, if it is being fetched.
+func (v *Snapshot) Whole(ctx context.Context) error { return v.handle.partial.waitComplete(ctx) }
 
-// rows appends the spans of the factors and residuals of a document of a chunk.
-func (v *Snapshot) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
+// appendRowSpans appends the spans of the factors and residuals of a document of a chunk.
+func (v *Snapshot) appendRowSpans(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
 	p := v.handle.partial
-	factors, residuals := c.rowsOf(doc)
+	factors, residuals := c.docRows(doc)
 	return append(spans, p.spanOf(factors), p.spanOf(residuals))
 }
 
 // fetchArrays fetches the factors and residuals of a chunk.
 func (v *Snapshot) fetchArrays(c *chunkView) error {
 	p := v.handle.partial
-	if p.isWhole() {
+	if p.isComplete() {
 		return nil
 	}
-	return p.fetch(p.closed, p.spanOf(c.Factors), p.spanOf(c.Residuals))
+	return p.fetchSpans(p.closedCtx, p.spanOf(c.Factors), p.spanOf(c.Residuals))
 }
 
 // fetchRows fetches the factors and residuals of some documents of a chunk.
 func (v *Snapshot) fetchRows(c *chunkView, docs []uint32) error {
 	p := v.handle.partial
-	if p.isWhole() {
+	if p.isComplete() {
 		return nil
 	}
 	var spans []boltfile.Span
 	for _, doc := range docs {
-		spans = v.rows(spans, c, doc)
+		spans = v.appendRowSpans(spans, c, doc)
 	}
-	return p.fetch(p.closed, spans...)
+	return p.fetchSpans(p.closedCtx, spans...)
 }
 
-// FetchPayloads fetches the payloads of documents for [Snapshot.Payload], in one step.
+// FetchPayloads fetches the payloads of documents in parallel, for later calls of [Snapshot.Payload].
 func (v *Snapshot) FetchPayloads(ctx context.Context, ordinals []uint32) error {
 	if !v.Partial() {
 		return nil
 	}
-	return parallel.Do(ctx, len(ordinals), fetchesAtOnce, func(i int) (err error) {
+	return parallel.Do(ctx, len(ordinals), maxParallelFetches, func(i int) (err error) {
 		defer Guard(v.file.path, &err)()
 		return v.handle.partial.fetchLeaf(ctx, v.payload.Bucket, layout.NumberKey(ordinals[i]))
 	})

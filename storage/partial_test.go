@@ -299,7 +299,7 @@ func TestPartialEnds(t *testing.T) {
 }
 
 // Reads that have no context end when the file is closed, also if its source stands still. What is there is read
-// from views that are open.
+// from snapshots that are open.
 func TestPartialReadsEndWithFile(t *testing.T) {
 	path := partialFile(t, 2000, 12)
 	calls := map[string]func(v *storage.Snapshot) error{

@@ -10,24 +10,25 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Three bitmaps of a generation, whose sizes are in its state, tell which ordinals are deleted,
-// have a payload, and are passages. So adding or removing a payload writes no chunk, and a lost
-// payload or bitmap is noticed.
+// A generation has three bitmaps of ordinals: those that are deleted, have a payload, and are
+// passages. So adding or removing a payload writes no chunk. The state has the sizes of the bitmaps,
+// so that a lost payload or bitmap is detected.
 
-// DocSets are sets of the ordinals of a state.
+// DocSets are the sets of ordinals of a state.
 type DocSets struct {
 	Deleted *roaring.Bitmap
-	Payload *roaring.Bitmap // those that are live and have a payload
+	Payload *roaring.Bitmap // live ordinals with a payload
 	// Passages are the live ordinals that are passages of a document.
 	Passages *roaring.Bitmap
 }
 
-// DocSets returns those of the view, as copies.
+// DocSets returns copies of the sets of the snapshot.
 func (v *Snapshot) DocSets() DocSets {
 	return DocSets{Deleted: v.tombstones.Clone(), Payload: v.payloadDocs.Clone(), Passages: v.passages.Clone()}
 }
 
-// PutDocSets stores the sets of a state that is to be put.
+// PutDocSets stores the sets of a state, and sets their sizes in it. Call it before
+// [Generation.PutState].
 func (g *Generation) PutDocSets(s *State, sets DocSets) error {
 	if err := putBitmap(g.bucket, layout.KeyTombstones, sets.Deleted); err != nil {
 		return err
@@ -40,7 +41,7 @@ func (g *Generation) PutDocSets(s *State, sets DocSets) error {
 	return putBitmap(g.bucket, layout.KeyPassages, sets.Passages)
 }
 
-// putBitmap stores a bitmap unless it is there already; an empty one is absent.
+// putBitmap stores a bitmap unless it is unchanged. An empty one is stored as no value.
 func putBitmap(b *bolt.Bucket, key []byte, bm *roaring.Bitmap) error {
 	if bm.IsEmpty() {
 		return b.Delete(key)
@@ -57,7 +58,7 @@ func putBitmap(b *bolt.Bucket, key []byte, bm *roaring.Bitmap) error {
 	return b.Put(key, data)
 }
 
-// readBitmap reads what putBitmap stored, into memory of its own.
+// readBitmap returns a copy of a bitmap that putBitmap stored.
 func readBitmap(key, sealed []byte) (*roaring.Bitmap, error) {
 	bm := roaring.New()
 	if sealed == nil {
@@ -70,64 +71,66 @@ func readBitmap(key, sealed []byte) (*roaring.Bitmap, error) {
 	return bm, bm.UnmarshalBinary(data)
 }
 
-// loadTombstones reads which documents are deleted.
+// loadTombstones reads the set of deleted documents, or shares that of older.
 func (v *Snapshot) loadTombstones(sealed []byte, older *Snapshot) (err error) {
-	v.tombSealed = sealed
-	if older != nil && bytes.Equal(sealed, older.tombSealed) {
+	v.sealedTombstones = sealed
+	if older != nil && bytes.Equal(sealed, older.sealedTombstones) {
 		v.tombstones = older.tombstones
 	} else if v.tombstones, err = readBitmap(layout.KeyTombstones, sealed); err != nil {
-		return v.corrupt(err, "tombstones")
+		return v.corruptError(err, "tombstones")
 	}
 	if n := v.tombstones.GetCardinality(); n != uint64(v.state.Docs-v.state.Live) {
-		return v.corrupt(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
+		return v.corruptError(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
 	}
 	return nil
 }
 
-// loadPayloadDocs reads which documents have a payload.
+// loadPayloadDocs reads the set of documents with a payload, or shares that of older.
 func (v *Snapshot) loadPayloadDocs(sealed []byte, older *Snapshot) (err error) {
-	v.payloadSealed = sealed
-	if older != nil && bytes.Equal(sealed, older.payloadSealed) {
+	v.sealedPayloadDocs = sealed
+	if older != nil && bytes.Equal(sealed, older.sealedPayloadDocs) {
 		v.payloadDocs = older.payloadDocs
 	} else if v.payloadDocs, err = readBitmap(layout.KeyPayloadDocs, sealed); err != nil {
-		return v.corrupt(err, "bitmap of the documents with payload")
+		return v.corruptError(err, "bitmap of the documents with payload")
 	}
 	n := v.payloadDocs.GetCardinality()
-	if n != uint64(v.state.PayloadDocs) || n > 0 && v.payloadDocs.Maximum() >= v.state.Docs || v.payloadDocs.Intersects(v.tombstones) {
-		return v.corrupt(nil, "the bitmap of the documents with payload has %d, which are not %d live ones", n, v.state.PayloadDocs)
+	if n != uint64(v.state.PayloadDocs) || n > 0 && v.payloadDocs.Maximum() >= v.state.Docs ||
+		v.payloadDocs.Intersects(v.tombstones) {
+		return v.corruptError(nil, "the bitmap of the documents with payload has %d, which are not %d live ones",
+			n, v.state.PayloadDocs)
 	}
 	return nil
 }
 
-// loadPassages reads which documents are passages.
+// loadPassages reads the set of passages, or shares that of older.
 func (v *Snapshot) loadPassages(sealed []byte, older *Snapshot) (err error) {
-	v.passagesSealed = sealed
-	if older != nil && bytes.Equal(sealed, older.passagesSealed) {
+	v.sealedPassages = sealed
+	if older != nil && bytes.Equal(sealed, older.sealedPassages) {
 		v.passages = older.passages
 	} else if v.passages, err = readBitmap(layout.KeyPassages, sealed); err != nil {
-		return v.corrupt(err, "bitmap of the passages")
+		return v.corruptError(err, "bitmap of the passages")
 	}
 	n := v.passages.GetCardinality()
 	if n != uint64(v.state.Passages) || n > 0 && v.passages.Maximum() >= v.state.Docs ||
 		v.passages.Intersects(v.tombstones) {
-		return v.corrupt(nil, "the bitmap of the passages has %d, which are not %d live ones", n, v.state.Passages)
+		return v.corruptError(nil, "the bitmap of the passages has %d, which are not %d live ones", n, v.state.Passages)
 	}
 	return nil
 }
 
-// StagedPayloads returns the documents with a payload of a generation that is not visible yet.
+// StagedPayloads returns the documents with a payload, staged ones included.
 func (g *Generation) StagedPayloads() *roaring.Bitmap {
 	docs := roaring.New()
 	c := g.payload.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
 		if len(k) == 4 {
-			docs.Add(layout.NumberOfKey(k))
+			docs.Add(layout.NumberFromKey(k))
 		}
 	}
 	return docs
 }
 
-// NewFieldRun makes an empty run of derived data.
+// NewFieldRun creates an empty run of derived data.
 func (g *Generation) NewFieldRun(id uint32) error {
 	_, err := g.bucket.Bucket(layout.BucketFields).CreateBucket(layout.NumberKey(id))
 	return err
@@ -135,7 +138,8 @@ func (g *Generation) NewFieldRun(id uint32) error {
 
 // PutField stores a value of a run.
 func (g *Generation) PutField(run uint32, key, value []byte) error {
-	return g.bucket.Bucket(layout.BucketFields).Bucket(layout.NumberKey(run)).Put(key, layout.Seal(layout.ChecksumKey(run, key), value))
+	b := g.bucket.Bucket(layout.BucketFields).Bucket(layout.NumberKey(run))
+	return b.Put(key, layout.Seal(layout.ChecksumKey(run, key), value))
 }
 
 // DeleteFieldRun removes a run.
@@ -143,16 +147,16 @@ func (g *Generation) DeleteFieldRun(id uint32) error {
 	return g.bucket.Bucket(layout.BucketFields).DeleteBucket(layout.NumberKey(id))
 }
 
-// FieldRun returns a function that reads the values of a run of the state, where they
-// lie in the file: they are there until the view is closed.
+// FieldRun returns a function that reads the values of a run of the state. The values are mapped
+// memory, which is valid until the snapshot is closed.
 func (v *Snapshot) FieldRun(id uint32) func(key []byte) ([]byte, error) {
-	find := sync.OnceValues(func() (run *lookups, err error) {
+	find := sync.OnceValues(func() (run *lookupBucket, err error) {
 		defer Guard(v.file.path, &err)()
 		fields := v.tx.Bucket(layout.GenerationName(v.generation)).Bucket(layout.BucketFields)
 		if b := fields.Bucket(layout.NumberKey(id)); b != nil {
-			return &lookups{Bucket: b, partial: v.handle.partial}, nil
+			return &lookupBucket{Bucket: b, partial: v.handle.partial}, nil
 		}
-		return nil, v.corrupt(nil, "field run %d is missing", id)
+		return nil, v.corruptError(nil, "field run %d is missing", id)
 	})
 	return func(key []byte) (value []byte, err error) {
 		defer Guard(v.file.path, &err)()
@@ -166,7 +170,8 @@ func (v *Snapshot) FieldRun(id uint32) func(key []byte) ([]byte, error) {
 		}
 		value, ok := layout.Unseal(layout.ChecksumKey(id, key), sealed)
 		if !ok {
-			return nil, v.corrupt(layout.ErrChecksum, "value %s of field run %d", layout.ValueName([][]byte{key}), id)
+			return nil, v.corruptError(layout.ErrChecksum, "value %s of field run %d",
+				layout.ValueName([][]byte{key}), id)
 		}
 		return value, nil
 	}

@@ -9,14 +9,13 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
-// PostingBlock is how many centroids share one stored value.
+// PostingBlock is the number of centroids whose posting lists are stored in one value.
 const PostingBlock = 256
 
-// A posting block is PostingBlock+1 offsets (u32, into what follows) and the
-// serialised roaring bitmap of each centroid's documents; an empty list takes
-// no bytes.
+// A posting block is PostingBlock+1 offsets (u32, from the end of the offsets on), followed by the
+// serialised roaring bitmap of each centroid's documents. An empty list has no bytes.
 
-// AppendPostings encodes the lists of up to PostingBlock centroids: document
+// AppendPostings appends the posting block of up to PostingBlock centroids. Each list is document
 // ordinals, ascending and distinct.
 func AppendPostings(dst []byte, lists [][]uint32) ([]byte, error) {
 	start := len(dst)
@@ -44,6 +43,7 @@ func AppendPostings(dst []byte, lists [][]uint32) ([]byte, error) {
 
 var errPostings = errors.New("posting block does not fit its offsets")
 
+// checkPostingBlock checks that the offsets of a block ascend and lie in it.
 func checkPostingBlock(v []byte) error {
 	const head = 4 * (PostingBlock + 1)
 	if len(v) < head {
@@ -60,7 +60,8 @@ func checkPostingBlock(v []byte) error {
 	return nil
 }
 
-func postingOf(block []byte, c uint32) PostingList {
+// postingList returns the list of centroid c in its checked block.
+func postingList(block []byte, c uint32) PostingList {
 	const head = 4 * (PostingBlock + 1)
 	i := c % PostingBlock
 	lo := binary.LittleEndian.Uint32(block[4*i:])
@@ -68,119 +69,122 @@ func postingOf(block []byte, c uint32) PostingList {
 	return PostingList(block[head+lo : head+hi])
 }
 
-// PostingList is the documents of one centroid: a roaring bitmap in its
-// portable serialised form (RoaringFormatSpec), or nothing. It is read in
-// place, at any alignment and without allocating, since a search reads
-// hundreds of them.
+// PostingList is the documents of one centroid: a roaring bitmap in its portable serialised form
+// (RoaringFormatSpec), or empty. It is read in place, at any alignment and without allocating, since
+// a search reads hundreds of lists.
 type PostingList []byte
 
 const (
 	roaringCookie       = 12347 // run containers present; their number is in the upper half
 	roaringCookieNoRuns = 12346
-	arrayMax            = 4096 // larger containers are bitmaps
+	maxArrayValues      = 4096 // larger containers are bitmaps
 	bitmapBytes         = 8192
-	offsetThreshold     = 4 // fewer containers than this have no offset table if there are runs
+	minOffsetContainers = 4 // fewer containers than this have no offset table if there are runs
 )
 
 var errRoaring = errors.New("malformed roaring bitmap")
 
-type containers struct {
+// roaringContainers is the parsed header of a roaring bitmap.
+type roaringContainers struct {
 	n       int
-	runs    []byte // a bit a container, nil if there are none
-	headers []byte // key and cardinality−1, u16 each
-	data    []byte
+	runs    []byte // a bit per container: whether it is a run container. nil if none is
+	headers []byte // key and cardinality−1 of each container, u16 each
+	data    []byte // of the containers that the cursor has not read
 }
 
-func (p PostingList) open() (containers, error) {
+// parseHeader parses the header of the bitmap.
+func (p PostingList) parseHeader() (roaringContainers, error) {
 	le := binary.LittleEndian
 	if len(p) == 0 {
-		return containers{}, nil
+		return roaringContainers{}, nil
 	}
 	if len(p) < 8 {
-		return containers{}, errRoaring
+		return roaringContainers{}, errRoaring
 	}
-	var c containers
-	rest := []byte(p[4:])
-	offsets := true
+	var c roaringContainers
+	unread := []byte(p[4:])
+	hasOffsets := true
+	// The number of containers, and which of them are runs.
 	switch cookie := le.Uint32(p); {
 	case cookie == roaringCookieNoRuns:
 		c.n = int(le.Uint32(p[4:]))
-		rest = rest[4:]
+		unread = unread[4:]
 	case cookie&0xffff == roaringCookie:
 		c.n = int(cookie>>16) + 1
-		flags := (c.n + 7) / 8
-		if len(rest) < flags {
-			return containers{}, errRoaring
+		flagBytes := (c.n + 7) / 8
+		if len(unread) < flagBytes {
+			return roaringContainers{}, errRoaring
 		}
-		c.runs, rest = rest[:flags], rest[flags:]
-		offsets = c.n >= offsetThreshold
+		c.runs, unread = unread[:flagBytes], unread[flagBytes:]
+		hasOffsets = c.n >= minOffsetContainers
 	default:
-		return containers{}, errRoaring
+		return roaringContainers{}, errRoaring
 	}
-	if c.n > 1<<16 || len(rest) < 4*c.n {
-		return containers{}, errRoaring
+	// Their keys and cardinalities.
+	if c.n > 1<<16 || len(unread) < 4*c.n {
+		return roaringContainers{}, errRoaring
 	}
-	c.headers, rest = rest[:4*c.n], rest[4*c.n:]
-	if offsets {
-		if len(rest) < 4*c.n {
-			return containers{}, errRoaring
+	c.headers, unread = unread[:4*c.n], unread[4*c.n:]
+	// The offset table, which a reader in order does not need.
+	if hasOffsets {
+		if len(unread) < 4*c.n {
+			return roaringContainers{}, errRoaring
 		}
-		rest = rest[4*c.n:]
+		unread = unread[4*c.n:]
 	}
-	c.data = rest
+	c.data = unread
 	return c, nil
 }
 
 // PostingCursor reads a list in blocks of documents with the same upper 16 bits.
 type PostingCursor struct {
-	containers
-	at   int
-	next uint32 // the least block that may follow
+	roaringContainers
+	index    int    // index of the next container
+	minBlock uint32 // the smallest block that may follow
 }
 
-// Cursor begins at the first block.
+// Cursor returns a cursor at the first block.
 func (p PostingList) Cursor() (PostingCursor, error) {
-	c, err := p.open()
-	return PostingCursor{containers: c}, err
+	c, err := p.parseHeader()
+	return PostingCursor{roaringContainers: c}, err
 }
 
 // Done reports whether all blocks were read.
-func (c *PostingCursor) Done() bool { return c.at >= c.n }
+func (c *PostingCursor) Done() bool { return c.index >= c.n }
 
-// Block is the upper 16 bits of the documents that Next returns; not to be asked
-// for when Done.
+// Block returns the upper 16 bits of the documents that Next will return. Do not call it when Done.
 func (c *PostingCursor) Block() uint32 {
-	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.at:]))
+	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.index:]))
 }
 
 // Next returns the lower 16 bits of the documents of the next block in ascending order,
-// little-endian, two bytes each: in the file where it has them so, and otherwise in room,
-// which grows. docs is the number of documents that exist; an ordinal beyond it is an error.
-func (c *PostingCursor) Next(room *[]byte, docs uint32) ([]byte, error) {
+// little-endian, two bytes each. The result is part of the file if that stores it in this form, and
+// otherwise in *buf, which grows. An ordinal of docs or more is an error.
+func (c *PostingCursor) Next(buf *[]byte, docs uint32) ([]byte, error) {
 	le := binary.LittleEndian
 	block := c.Block()
-	card := int(le.Uint16(c.headers[4*c.at+2:])) + 1
-	isRun := c.runs != nil && c.runs[c.at/8]>>(c.at%8)&1 == 1
-	rest := c.data
-	if block < c.next {
+	card := int(le.Uint16(c.headers[4*c.index+2:])) + 1
+	isRun := c.runs != nil && c.runs[c.index/8]>>(c.index%8)&1 == 1
+	data := c.data
+	if block < c.minBlock {
 		return nil, errRoaring
 	}
-	c.at, c.next = c.at+1, block+1
+	c.index, c.minBlock = c.index+1, block+1
 	var list []byte
 	switch {
-	case isRun:
-		if len(rest) < 2 {
+	case isRun: // the number of runs, then the first value and the length−1 of each
+		if len(data) < 2 {
 			return nil, errRoaring
 		}
-		n := int(le.Uint16(rest))
-		if rest = rest[2:]; len(rest) < 4*n {
+		n := int(le.Uint16(data))
+		if data = data[2:]; len(data) < 4*n {
 			return nil, errRoaring
 		}
-		list = (*room)[:0]
+		list = (*buf)[:0]
 		next := uint32(0)
 		for r := range n {
-			lo := uint32(le.Uint16(rest[4*r:]))
-			hi := lo + uint32(le.Uint16(rest[4*r+2:]))
+			lo := uint32(le.Uint16(data[4*r:]))
+			hi := lo + uint32(le.Uint16(data[4*r+2:]))
 			if lo < next || hi > 0xffff {
 				return nil, errRoaring
 			}
@@ -189,44 +193,46 @@ func (c *PostingCursor) Next(room *[]byte, docs uint32) ([]byte, error) {
 				list = le.AppendUint16(list, uint16(d))
 			}
 		}
-		*room, rest = list, rest[4*n:]
-	case card <= arrayMax:
-		if len(rest) < 2*card {
+		*buf, data = list, data[4*n:]
+	case card <= maxArrayValues: // an array of values
+		if len(data) < 2*card {
 			return nil, errRoaring
 		}
-		list, rest = rest[:2*card:2*card], rest[2*card:]
+		list, data = data[:2*card:2*card], data[2*card:]
 		if !ascending(list) {
 			return nil, errRoaring
 		}
-	default:
-		if len(rest) < bitmapBytes {
+	default: // a bit per value
+		if len(data) < bitmapBytes {
 			return nil, errRoaring
 		}
-		list = (*room)[:0]
+		list = (*buf)[:0]
 		for w := range bitmapBytes / 8 {
-			for v := le.Uint64(rest[8*w:]); v != 0; v &= v - 1 {
+			for v := le.Uint64(data[8*w:]); v != 0; v &= v - 1 {
 				list = le.AppendUint16(list, uint16(w*64+bits.TrailingZeros64(v)))
 			}
 		}
-		*room, rest = list, rest[bitmapBytes:]
+		*buf, data = list, data[bitmapBytes:]
 	}
 	if len(list) > 0 && block<<16|uint32(le.Uint16(list[len(list)-2:])) >= docs {
 		return nil, errRoaring
 	}
-	c.data = rest
+	c.data = data
 	return list, nil
 }
 
-// ascending reports whether each of the 16-bit numbers is larger than the one before. Four
-// at a time are compared with their successors.
+// ascending reports whether each of the 16-bit numbers is larger than the one before. It compares
+// four numbers at a time (the lanes of v) with their successors (the lanes of w).
 func ascending(list []byte) bool {
-	const top = 0x8000_8000_8000_8000
+	const top = 0x8000_8000_8000_8000 // the top bit of each lane
 	le := binary.LittleEndian
-	bad := uint64(0)
+	bad := uint64(0) // a top bit is set where v >= w
 	for ; len(list) >= 10; list = list[8:] {
 		v, w := le.Uint64(list), le.Uint64(list[2:])
-		// The top bit of a lane is set where that of v, without its own, is no smaller.
+		// The top bit of a lane of low is set where v >= w in the lower 15 bits: setting the top bit
+		// of v and clearing that of w keeps a borrow from reaching the next lane.
 		low := (v | top) - w&^top
+		// v >= w if only v has its top bit, or if both top bits are equal and low says so.
 		bad |= v&^w | ^(v^w)&low
 	}
 	ok := bad&top == 0

@@ -51,7 +51,7 @@ func TestPostingBlock(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, checkPostingBlock(block))
 	for c := range uint32(PostingBlock) {
-		got, err := postingOf(block, c).appendDocs(nil, 10)
+		got, err := postingList(block, c).appendDocs(nil, 10)
 		require.NoError(t, err)
 		if int(c) < len(lists) {
 			require.Equal(t, lists[c], got)
@@ -59,7 +59,7 @@ func TestPostingBlock(t *testing.T) {
 			require.Empty(t, got)
 		}
 	}
-	_, err = postingOf(block, 0).appendDocs(nil, 9)
+	_, err = postingList(block, 0).appendDocs(nil, 9)
 	require.ErrorIs(t, err, errRoaring, "document 9 of 9")
 }
 
@@ -101,7 +101,7 @@ func FuzzDocTable(f *testing.F) {
 		for i := range table.Count {
 			again.Lengths = append(again.Lengths, table.Length(i))
 			again.IDs = append(again.IDs, table.ID(i))
-			codes, rows := table.Sums(i)
+			codes, rows := table.Checksums(i)
 			sums = append(sums, codes, rows)
 		}
 		require.Equal(t, b, appendDocTable(nil, &again, sums))

@@ -13,36 +13,36 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Versions are those of the file: see [FormatVersion] and [FeatureVersion].
+// Versions returns the versions of the file; see [FormatVersion] and [FeatureVersion].
 func (v *Snapshot) Versions() (format, feature int) {
-	return int(v.versions.format), int(v.versions.feature)
+	return int(v.fileVersions.format), int(v.fileVersions.feature)
 }
 
-// Header returns the generation's header. Its slices are not to be changed.
+// Header returns the header of the generation. Do not change its slices.
 func (v *Snapshot) Header() Header { return v.header }
 
-// State returns counters and segments. Its slices are not to be changed.
+// State returns counters and segments. Do not change its slices.
 func (v *Snapshot) State() State { return v.state }
 
-// Generation is the number of the generation.
+// Generation returns the number of the generation.
 func (v *Snapshot) Generation() uint64 { return v.generation }
 
-// Path is the path of the file.
+// Path returns the path of the file.
 func (v *Snapshot) Path() string { return v.file.path }
 
-// Codec is what kernels need of the codec; its slices are mapped pages.
+// Codec returns the codec for kernels. Its slices are mapped pages.
 func (v *Snapshot) Codec() *kernels.Codec { return &v.codec.codec }
 
-// Cutoffs are the bucket bounds of a table codebook, nil for uniform levels.
+// Cutoffs returns the bucket bounds of a table codebook, nil for uniform levels.
 func (v *Snapshot) Cutoffs() []float32 { return v.codec.cutoffs }
 
-// Tombstones are the deleted ordinals. The bitmap is not to be changed.
+// Tombstones returns the deleted ordinals. Do not change the bitmap.
 func (v *Snapshot) Tombstones() *roaring.Bitmap { return v.tombstones }
 
 // Passages returns the live ordinals that are passages of a document. Do not change the bitmap.
 func (v *Snapshot) Passages() *roaring.Bitmap { return v.passages }
 
-// Chunks is the number of chunks. Chunks hold consecutive documents.
+// Chunks returns the number of chunks. Chunks hold consecutive documents.
 func (v *Snapshot) Chunks() int { return len(v.chunks) }
 
 // ChunkDocs returns the first ordinal and the token offsets of the documents
@@ -51,8 +51,8 @@ func (v *Snapshot) ChunkDocs(i int) (first uint32, offsets []uint32) {
 	return v.chunks[i].Table.First, v.chunks[i].Offsets
 }
 
-// Locate finds the chunk that holds an ordinal, and its place there. ok is
-// false for an ordinal that was never given out.
+// Locate finds the chunk of an ordinal, and the index of the document in it. ok is false for an
+// ordinal that was never assigned.
 func (v *Snapshot) Locate(ordinal uint32) (chunk, doc int, ok bool) {
 	if ordinal >= v.state.Docs {
 		return 0, 0, false
@@ -61,7 +61,7 @@ func (v *Snapshot) Locate(ordinal uint32) (chunk, doc int, ok bool) {
 	return i, int(ordinal - v.chunks[i].Table.First), true
 }
 
-// ID is the id of an ordinal, "" if there is none.
+// ID returns the id of an ordinal, or "" for an ordinal without document.
 func (v *Snapshot) ID(ordinal uint32) string {
 	chunk, doc, ok := v.Locate(ordinal)
 	if !ok {
@@ -70,8 +70,8 @@ func (v *Snapshot) ID(ordinal uint32) string {
 	return v.chunks[chunk].Table.ID(doc)
 }
 
-// IDBytes is [Snapshot.ID] in the memory of the view: it is not to be changed, nor read
-// after the view has been closed.
+// IDBytes is [Snapshot.ID] without a copy: do not change the bytes, nor read them after the snapshot
+// was closed.
 func (v *Snapshot) IDBytes(ordinal uint32) []byte {
 	chunk, doc, ok := v.Locate(ordinal)
 	if !ok {
@@ -80,42 +80,42 @@ func (v *Snapshot) IDBytes(ordinal uint32) []byte {
 	return v.chunks[chunk].Table.IDBytes(doc)
 }
 
-// Live reports whether an ordinal is a document that was not deleted.
+// Live reports whether an ordinal is that of a document that was not deleted.
 func (v *Snapshot) Live(ordinal uint32) bool {
 	return ordinal < v.state.Docs && !v.tombstones.Contains(ordinal)
 }
 
-// Ordinal finds a live document by its id. That there is none is said only when
-// the ids of the file are known to be those of its documents; the first time that
-// takes a walk over all of them.
+// Ordinal finds a live document by its id. Before it returns false for the first time, it checks all
+// ids of the file ([Snapshot.CheckIDs]), so that damage is not mistaken for an unknown id.
 func (v *Snapshot) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 	if id == "" {
 		return 0, false, nil
 	}
 	defer Guard(v.file.path, &err)()
-	if ordinal, ok, err = v.lookup(id); ok || err != nil {
+	if ordinal, ok, err = v.lookUpID(id); ok || err != nil {
 		return ordinal, ok, err
 	}
 	return 0, false, v.checkIDs()
 }
 
-func (v *Snapshot) lookup(id string) (ordinal uint32, ok bool, err error) {
+// lookUpID is Ordinal without the check of all ids.
+func (v *Snapshot) lookUpID(id string) (ordinal uint32, ok bool, err error) {
 	sealed, err := v.ids.get([]byte(id))
 	if sealed == nil {
 		return 0, false, err
 	}
-	ordinal, run, err := v.unsealID([]byte(id), sealed)
-	if err != nil || run > 0 || !v.Live(ordinal) {
+	ordinal, passages, err := v.unsealID([]byte(id), sealed)
+	if err != nil || passages > 0 || !v.Live(ordinal) {
 		return 0, false, err
 	}
-	if !v.hasID(ordinal, id) {
-		return 0, false, v.corrupt(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
+	if !v.tableHasID(ordinal, id) {
+		return 0, false, v.corruptError(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
 	}
 	return ordinal, true, nil
 }
 
-// Run finds the passages of a document by its id: those of the n ordinals from first on that are in
-// [Snapshot.Passages]. ok is false if the id is not that of a document stored as passages.
+// Run finds the passages of a document by its id: the ordinals among the n from first on that are in
+// [Snapshot.Passages]. ok is false if no document with this id is stored as passages.
 func (v *Snapshot) Run(id string) (first, n uint32, ok bool, err error) {
 	if id == "" || v.state.PassageParents == 0 {
 		return 0, 0, false, nil
@@ -131,11 +131,11 @@ func (v *Snapshot) Run(id string) (first, n uint32, ok bool, err error) {
 	if first, n, err = v.unsealID([]byte(id), sealed); err != nil || n == 0 || first >= v.state.Docs {
 		return 0, 0, false, err
 	}
-	return first, n, true, v.checkRun(id, first, n)
+	return first, n, true, v.checkPassageRun(id, first, n)
 }
 
-// checkRun makes sure that a document stored as passages has at least one.
-func (v *Snapshot) checkRun(id string, first, n uint32) error {
+// checkPassageRun checks that a document stored as passages has at least one in its range of ordinals.
+func (v *Snapshot) checkPassageRun(id string, first, n uint32) error {
 	it := v.passages.Iterator()
 	it.AdvanceIfNeeded(first)
 	if it.HasNext() {
@@ -143,36 +143,35 @@ func (v *Snapshot) checkRun(id string, first, n uint32) error {
 			return nil
 		}
 	}
-	return v.corrupt(nil, "document %q has no passage among the %d from %d on", id, n, first)
+	return v.corruptError(nil, "document %q has no passage among the %d from %d on", id, n, first)
 }
 
-// unsealID returns the ordinal of an id; or, if n is above 0, the first of the n ordinals that the
-// passages of the document with this id span.
+// unsealID verifies and decodes a value of the tree of ids. If n is 0, ordinal is that of the id.
+// Otherwise the passages of the document with this id are among the n ordinals from ordinal on.
 func (v *Snapshot) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
 	b, ok := layout.Unseal(id, sealed)
-	if !ok || !layout.ValidID(b) {
-		return 0, 0, v.corrupt(layout.ErrChecksum, "id %q", id)
+	if !ok || !layout.IsValidID(b) {
+		return 0, 0, v.corruptError(layout.ErrChecksum, "id %q", id)
 	}
-	ordinal, n = layout.SplitID(b)
+	ordinal, n = layout.DecodeID(b)
 	return ordinal, n, nil
 }
 
-// hasID tells whether the document table has this id for an ordinal.
-func (v *Snapshot) hasID(ordinal uint32, id string) bool {
+// tableHasID reports whether the document table has this id for an ordinal.
+func (v *Snapshot) tableHasID(ordinal uint32, id string) bool {
 	chunk, doc, ok := v.Locate(ordinal)
 	return ok && v.chunks[chunk].Table.HasID(doc, id)
 }
 
-// HasPayload reports whether something was stored beside a document.
+// HasPayload reports whether a live document has a payload.
 func (v *Snapshot) HasPayload(ordinal uint32) bool {
 	return v.payloadDocs.Contains(ordinal)
 }
 
-// Payloads is how many live documents have a payload.
+// Payloads returns the number of live documents with a payload.
 func (v *Snapshot) Payloads() uint64 { return v.payloadDocs.GetCardinality() }
 
-// Payload returns a copy of what was stored beside a live document, nil if
-// nothing was.
+// Payload returns a copy of the payload of a live document, nil if it has none.
 func (v *Snapshot) Payload(ordinal uint32) (p []byte, err error) {
 	if !v.HasPayload(ordinal) {
 		return nil, nil
@@ -185,16 +184,15 @@ func (v *Snapshot) Payload(ordinal uint32) (p []byte, err error) {
 	}
 	b, ok := layout.Unseal(k, sealed)
 	if !ok {
-		return nil, v.corrupt(layout.ErrChecksum, "payload of document %d", ordinal)
+		return nil, v.corruptError(layout.ErrChecksum, "payload of document %d", ordinal)
 	}
 	return bytes.Clone(b), nil
 }
 
-// Segments is the number of segments, each with postings of its own.
+// Segments returns the number of segments, each with its own postings.
 func (v *Snapshot) Segments() int { return len(v.postings) }
 
-// Postings returns the documents of a segment that have a token with the
-// centroid; nil if there are none.
+// Postings returns the documents of a segment that have a token with the centroid, or nil.
 func (v *Snapshot) Postings(segment int, centroid uint32) (PostingList, error) {
 	n := centroid / PostingBlock
 	p := v.postings[segment]
@@ -202,41 +200,41 @@ func (v *Snapshot) Postings(segment int, centroid uint32) (PostingList, error) {
 	if sealed == nil {
 		return nil, nil
 	}
-	if !hasBit(p.checked.first, n) {
+	if !hasBit(p.checked.codesOrBlocks, n) {
 		block, ok := layout.Unseal(layout.ChecksumKey(p.segment, layout.NumberKey(n)), sealed)
 		if !ok {
-			return nil, v.corrupt(layout.ErrChecksum, "postings %d of segment %d", n, p.segment)
+			return nil, v.corruptError(layout.ErrChecksum, "postings %d of segment %d", n, p.segment)
 		}
 		if err := checkPostingBlock(block); err != nil {
-			return nil, v.corrupt(err, "postings %d of segment %d", n, p.segment)
+			return nil, v.corruptError(err, "postings %d of segment %d", n, p.segment)
 		}
-		setBit(p.checked.first, n)
+		setBit(p.checked.codesOrBlocks, n)
 	}
-	return postingOf(sealed, centroid), nil
+	return postingList(sealed, centroid), nil
 }
 
-// bbolt says that a transaction is for one goroutine. Of one that only reads, nothing is
-// written by reading, but counters, which are atomic: buckets and pages are those of the
-// mapped file, and a cursor has all that moves in itself. So any number of goroutines
-// read a view at once, and none waits for the disk of another. (The tests run that under
-// the race detector, should a later bbolt do otherwise.)
+// bbolt documents a transaction as being for one goroutine. But reads change nothing in a read
+// transaction, except for atomic counters: buckets and pages are in the mapped file, and a cursor has
+// its own state. So any number of goroutines can read a snapshot at once, and none waits for the disk
+// on behalf of another. (The tests run this under the race detector, in case a later bbolt differs.)
 
-// lookups is a bucket of a read transaction, in which many look for keys at once. Making
-// a cursor counts it, which the processors of all readers would have to agree on each
-// time; so cursors are kept.
-type lookups struct {
+// lookupBucket is a bucket of a read transaction in which many goroutines look up keys at once. Cursors
+// are pooled: creating one increments a counter of the transaction, for which the processors of all
+// readers would contend.
+type lookupBucket struct {
 	*bolt.Bucket
 	cursors sync.Pool
-	partial *partial
+	partial *partialFile
 }
 
-// get is [bolt.Bucket.Get], after fetching what it reads.
-func (l *lookups) get(key []byte) ([]byte, error) {
-	if !l.partial.isWhole() {
-		if err := l.partial.fetchLeaf(l.partial.closed, l.Bucket, key); err != nil {
+// get is [bolt.Bucket.Get] for many goroutines. While the file is being fetched, it first fetches the
+// leaf of the key.
+func (l *lookupBucket) get(key []byte) ([]byte, error) {
+	if !l.partial.isComplete() {
+		if err := l.partial.fetchLeaf(l.partial.closedCtx, l.Bucket, key); err != nil {
 			return nil, err
 		}
-		return l.Get(key), nil // a cursor may look at the next leaf
+		return l.Get(key), nil // Seek could go on to the next leaf, which may not have been fetched
 	}
 	c, ok := l.cursors.Get().(*bolt.Cursor)
 	if !ok {

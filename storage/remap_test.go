@@ -33,7 +33,7 @@ func asOnWindows(t *testing.T) {
 func TestMappingLock(t *testing.T) {
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "x"), 0o600, nil)
 	require.NoError(t, err)
-	lock := mappingLock(db)
+	lock := boltMappingLock(db)
 	require.NotNil(t, lock)
 	tx, err := db.Begin(false)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestMappingLock(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// What is true of commits, views and rewrites is true of those of Windows.
+// What is true of commits, snapshots and rewrites is true of those of Windows.
 func TestAsOnWindows(t *testing.T) {
 	if files.AsOnWindows {
 		t.Skip("all tests are")
@@ -74,7 +74,7 @@ func TestAsOnWindows(t *testing.T) {
 	}
 }
 
-// picture is a view that is held, and what it showed at first.
+// picture is a snapshot that is held, and what it showed at first.
 type picture struct {
 	v    *Snapshot
 	text string
@@ -97,7 +97,7 @@ type growing struct {
 	fill  []int // notes: no part of the content, but of the file
 	held  []picture
 	next  int
-	maps  map[*secondMapping]bool
+	maps  map[*readOnlyMapping]bool
 	files int
 }
 
@@ -116,7 +116,7 @@ func (g *growing) step(rng *rand.Rand) {
 		}))
 		g.fill = append(g.fill, g.next)
 		g.next++
-	case 5, 6: // pages become free, and are written again if no view has them
+	case 5, 6: // pages become free, and are written again if no snapshot has them
 		if len(g.fill) > 0 {
 			i := rng.IntN(len(g.fill))
 			require.NoError(t, g.f.Update(func(tx *Tx) error {
@@ -131,7 +131,7 @@ func (g *growing) step(rng *rand.Rand) {
 		}
 		v, err := g.f.SnapshotAfter(context.Background(), older)
 		require.NoError(t, err)
-		g.maps[v.snapshot.from] = true
+		g.maps[v.readTx.from] = true
 		text, err := contents(v)
 		require.NoError(t, err)
 		for id := range g.docs {
@@ -174,7 +174,7 @@ func (g *growing) release(rng *rand.Rand) {
 	}
 }
 
-// Random changes of an index whose file grows and is replaced below views that are held:
+// Random changes of an index whose file grows and is replaced below snapshots that are held:
 // each shows to its end what it showed at first.
 func TestFilesGrowBelowTheirViews(t *testing.T) {
 	asOnWindows(t)
@@ -182,7 +182,7 @@ func TestFilesGrowBelowTheirViews(t *testing.T) {
 	for seed := range uint64(effort.Cases(1, 3)) {
 		rng := rand.New(rand.NewPCG(seed, 22))
 		f := openWriting(t, writeTestIndex(t))
-		g := &growing{t: t, f: f, docs: map[string]bool{}, maps: map[*secondMapping]bool{}}
+		g := &growing{t: t, f: f, docs: map[string]bool{}, maps: map[*readOnlyMapping]bool{}}
 		for range steps {
 			g.step(rng)
 		}
@@ -195,7 +195,7 @@ func TestFilesGrowBelowTheirViews(t *testing.T) {
 	}
 }
 
-// Views are taken, read and closed beside a writer whose file grows.
+// Snapshots are opened, read and closed beside a writer whose file grows.
 func TestViewsBesideAGrowingFile(t *testing.T) {
 	f := openWriting(t, writeTestIndex(t))
 	var stop atomic.Bool
@@ -284,7 +284,7 @@ func TestInterruptedReplacement(t *testing.T) {
 	require.NoError(t, f.Close())
 
 	// After the second and the third step.
-	for _, left := range []string{replacedSuffix, "-0123abcd" + goneSuffix} {
+	for _, left := range []string{replacedSuffix, "-0123abcd" + removalSuffix} {
 		path := writeTestIndex(t)
 		require.NoError(t, os.WriteFile(siblingPath(path, left), []byte("the old one"), 0o600))
 		require.Equal(t, want, text(path))

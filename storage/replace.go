@@ -16,25 +16,28 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// Windows may rename no file over one that is open, and an index is open when another takes
-// its place: its lock is held. But it renames open files. So the old file gets another
-// name first, then the new one its name, and then the old one a name under which it is
-// removed with its last view. A program that dies in between leaves no file of the name
-// of the index, and the old one under replacedSuffix: whoever opens the index
-// next gives it its name back.
+// Windows cannot rename a file over one that is open, and an index is open while it is replaced,
+// since its lock is held. But it can rename open files. So a replacement has three steps:
+//
+//  1. The old file gets the name with replacedSuffix.
+//  2. The new file gets the name of the index.
+//  3. The old file gets a random name with goneSuffix, under which it is removed after its last
+//     snapshot is closed.
+//
+// If a program dies after step 1, the index has no file. The next process to open it renames the old
+// file back (putBack).
 const (
 	replacedSuffix = ".replaced.tmp"
-	goneSuffix     = ".gone.tmp" // after a dash and a random number
+	removalSuffix  = ".gone.tmp" // after a dash and a random number
 )
 
-// putInPlace gives a new file the name of the index, which may be open. If the old file
-// could not be removed it is then gone, a name under which that is to be done once it is
-// closed.
-func putInPlace(tmp, path string) (gone string, err error) {
+// renameOver renames a new file to the path of the index, which may be open. gone is the path of the
+// old file if that must be removed after it is closed. "" means that it was removed.
+func renameOver(tmp, path string) (gone string, err error) {
 	if _, err := os.Lstat(path); !files.AsOnWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
 	}
-	if runtime.GOOS == "windows" && os.Rename(tmp, path) == nil { // it is not open, or that is no matter
+	if runtime.GOOS == "windows" && os.Rename(tmp, path) == nil { // the old file was not open
 		return "", nil
 	}
 	replaced := siblingPath(path, replacedSuffix)
@@ -47,19 +50,19 @@ func putInPlace(tmp, path string) (gone string, err error) {
 	if err := files.Rename(tmp, path); err != nil {
 		return "", errors.Join(err, files.Rename(replaced, path))
 	}
-	gone = goneName(path)
+	gone = removalPath(path)
 	if files.Rename(replaced, gone) != nil {
 		gone = replaced
 	}
-	if os.Remove(gone) == nil { // now, or when nobody has it open any more
+	if os.Remove(gone) == nil { // now, or by the system when the last process closes it
 		return "", nil
 	}
 	return gone, nil
 }
 
-// putBack gives an index its name that lost it in an interrupted replacement. There may
-// be nothing to be done; then it is false.
-func putBack(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
+// undoInterruptedReplace renames an index back that lost its name in an interrupted replacement. done is false if
+// there was no such replacement, and true if this or another process has changed the names.
+func undoInterruptedReplace(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
 	replaced := siblingPath(path, replacedSuffix)
 	f, err := files.OpenFile(replaced, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,65 +71,66 @@ func putBack(ctx context.Context, path string, deadline time.Time) (done bool, e
 		return false, boltfile.WithPath(path, err)
 	}
 	defer f.Close()
-	// Who rewrites the index now has its lock alone. Who puts a copy in its place has not,
-	// and fails.
+	// The lock excludes a process that is rewriting the index. A process that replaces it by a copy
+	// has no lock; its replacement fails.
 	if err := boltfile.Lock(ctx, f, false, deadline); err != nil {
 		return false, fmt.Errorf("%s: %w", path, err)
 	}
-	mine, err := f.Stat()
+	locked, err := f.Stat()
 	if err != nil {
 		return false, boltfile.WithPath(path, err)
 	}
-	if named, err := os.Stat(replaced); err != nil || !os.SameFile(mine, named) {
+	if named, err := os.Stat(replaced); err != nil || !os.SameFile(locked, named) {
 		return true, nil // another process was first
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
-	if err := giveName(replaced, path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := renameNew(replaced, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, fmt.Errorf("%s: its replacement was interrupted, and it cannot be renamed back: %w", path, err)
 	}
 	return true, nil
 }
 
-// Remove takes the file away from its name, under the lock that is held. On Windows what
-// it held goes when it is closed.
+// Remove removes the file, which is open for writing. On Windows its content is removed when it is
+// closed.
 func (f *File) Remove() error {
 	if !files.AsOnWindows {
 		return os.Remove(f.path)
 	}
-	gone := goneName(f.path)
+	gone := removalPath(f.path)
 	if err := files.Rename(f.path, gone); err != nil {
 		return err
 	}
 	if os.Remove(gone) != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.handle.gone = gone
+		f.handle.removeAtClose = gone
 	}
 	return nil
 }
 
-func goneName(path string) string {
-	return siblingPath(path, fmt.Sprintf("-%08x%s", rand.Uint32(), goneSuffix))
+// removalPath returns a random path for a replaced file that will be removed.
+func removalPath(path string) string {
+	return siblingPath(path, fmt.Sprintf("-%08x%s", rand.Uint32(), removalSuffix))
 }
 
-// sweepReplaced removes what replacements have left. The file that has the name of the
-// index is open and locked, so none is under way.
-func (f *File) sweepReplaced() {
+// removeReplaced removes the leftovers of replacements. The file at the path of the index is open and
+// locked, so that no replacement is in progress.
+func (f *File) removeReplaced() {
 	if !files.AsOnWindows {
 		return
 	}
 	if os.Remove(siblingPath(f.path, replacedSuffix)) == nil {
 		f.log.Info("removed an index that was replaced", "index", f.path)
 	}
-	for _, path := range randomlyNamed(f.path, goneSuffix) {
-		_ = os.Remove(path) // views of another process may have it
+	for _, path := range randomlyNamed(f.path, removalSuffix) {
+		_ = os.Remove(path) // fails if another process has it open
 	}
 }
 
-// randomlyNamed are the regular files beside path with its name, a dash, a number and an
-// ending.
+// randomlyNamed returns the regular files in the folder of path that are named like it, followed by
+// a dash, eight random digits, and the suffix.
 func randomlyNamed(path, suffix string) []string {
 	dir, prefix := filepath.Split(strings.TrimSuffix(siblingPath(path, "-00000000"+suffix), "00000000"+suffix))
 	if dir == "" {
@@ -134,12 +138,13 @@ func randomlyNamed(path, suffix string) []string {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // what follows will say why
+		return nil // the next use of the folder reports the error
 	}
 	var found []string
 	for _, e := range entries {
 		name := e.Name()
-		if len(name) == len(prefix)+8+len(suffix) && strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix) && e.Type().IsRegular() {
+		named := strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
+		if named && len(name) == len(prefix)+8+len(suffix) && e.Type().IsRegular() {
 			found = append(found, filepath.Join(dir, name))
 		}
 	}

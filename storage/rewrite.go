@@ -8,19 +8,18 @@ import (
 	"syscall"
 )
 
-// Rewrite is a new file that is made beside another, to take its place. It is for one
+// Rewrite is a new file that is written next to another and will replace it. It is for one
 // goroutine.
 type Rewrite struct {
-	f    *File // that is to be replaced
-	dst  *File // nil when ended
-	tmp  string
-	made fs.FileInfo
+	original *File // the file to replace
+	newFile  *File // the new file, or nil after Commit or Close
+	tmpPath  string
+	newInfo  fs.FileInfo // of the new file
 }
 
-// BeginRewrite begins a file that may take the place of this one later, under the
-// exclusive lock that is held. The file stays as it is meanwhile, and may be changed.
-// Generations of the new file are counted on from those of this one. There is at most
-// one such file at a time; what another left is removed.
+// BeginRewrite creates a file that may replace this one later, which is open for writing. Meanwhile
+// this file can be changed. The generations of the new file continue the count of this one. There
+// is at most one such file at a time: the leftover of an interrupted rewrite is removed.
 func (f *File) BeginRewrite() (*Rewrite, error) {
 	if !f.write {
 		return nil, fmt.Errorf("%s: %w", f.path, ErrReadOnly)
@@ -31,11 +30,12 @@ func (f *File) BeginRewrite() (*Rewrite, error) {
 	}
 	r, err := f.beginRewrite(besideSuffix)
 	if err == nil {
-		r.dst.after = v.generation
+		r.newFile.minGeneration = v.generation
 	}
 	return r, errors.Join(err, v.Close())
 }
 
+// beginRewrite creates the new file, with the path of f and a suffix as its temporary name.
 func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
 	var info fs.FileInfo
 	err := f.withHandle(func(h *handle) (err error) {
@@ -45,16 +45,16 @@ func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rewrite{f: f, tmp: siblingPath(f.path, suffix)}
-	if err := os.Remove(r.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	r := &Rewrite{original: f, tmpPath: siblingPath(f.path, suffix)}
+	if err := os.Remove(r.tmpPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	dst := &File{path: r.tmp, write: true, noSync: f.noSync, log: f.log}
-	if dst.handle, err = f.newFile(r.tmp, info); err != nil {
+	dst := &File{path: r.tmpPath, write: true, noSync: f.noSync, log: f.log}
+	if dst.handle, err = f.createTemp(r.tmpPath, info); err != nil {
 		return nil, err
 	}
-	r.dst = dst
-	if r.made, err = dst.handle.file.Stat(); err == nil {
+	r.newFile = dst
+	if r.newInfo, err = dst.handle.file.Stat(); err == nil {
 		err = dst.handle.db.Update(writeFormat)
 	}
 	if err != nil {
@@ -63,83 +63,86 @@ func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
 	return r, nil
 }
 
-// File is the new file. It is closed by Close, and is that of the index after Commit.
-func (r *Rewrite) File() *File { return r.dst }
+// File returns the new file. Commit makes it the file of the index; Close closes it otherwise.
+func (r *Rewrite) File() *File { return r.newFile }
 
-// Commit puts the new file in the place of the old one, atomically. Views of the old
-// one stay valid. After an error Close removes what was made; only if the error is
-// [ErrOutcomeUnknown] may the new file be there, with what [File.Update] says of it.
+// Commit replaces the old file by the new one, atomically. Snapshots of the old one stay valid.
+// After an error Close removes the new file. Only after [ErrOutcomeUnknown] the index may be the
+// new file; see [File.Update].
 func (r *Rewrite) Commit() error {
-	f := r.f
+	f := r.original
 	if err := f.lockWriter(); err != nil {
 		return err
 	}
 	defer f.writer.Unlock()
-	return r.commit(false)
+	return r.replaceOriginal(false)
 }
 
-// commit is Commit with f.writer held. keepLineage: the documents have the ordinals and
-// the codec that they had.
-func (r *Rewrite) commit(keepLineage bool) error {
-	f, dst := r.f, r.dst
+// replaceOriginal is Commit for a caller that holds f.writer. keepLineage means that the documents have the
+// same ordinals and codec as in the old file.
+func (r *Rewrite) replaceOriginal(keepLineage bool) error {
+	f, dst := r.original, r.newFile
+	// Rename the new file to the name of the old one.
 	gone := ""
 	err := dst.handle.db.Sync()
 	if err == nil {
-		gone, err = putInPlace(r.tmp, f.path)
+		gone, err = renameOver(r.tmpPath, f.path)
 	}
 	renamed := err == nil
 	if err == nil {
 		err = syncDir(f.path)
-	} else if now, serr := os.Stat(f.path); serr == nil && os.SameFile(now, r.made) {
-		renamed = true // a network file system can fail and do it
+	} else if current, serr := os.Stat(f.path); serr == nil && os.SameFile(current, r.newInfo) {
+		renamed = true // a network file system may rename and report an error
 	}
+	// A rename that may not be durable leaves the outcome unknown.
 	switch {
 	case renamed && err != nil:
-		f.handle.gone = gone
+		f.handle.removeAtClose = gone
 		_ = dst.Close()
-		r.dst = nil
-		return f.breakOff(fmt.Errorf("rewriting: %w", err))
+		r.newFile = nil
+		return f.refuseChanges(fmt.Errorf("rewriting: %w", err))
 	case err != nil:
 		return fmt.Errorf("rewriting %s: %w", f.path, err)
 	}
-	r.dst = nil
+	// Switch to the new file. The old one is closed with its last snapshot.
+	r.newFile = nil
 	f.mu.Lock()
 	stale := f.handle
-	stale.gone = gone
+	stale.removeAtClose = gone
 	if keepLineage {
-		stale.lineage.rewritten(&dst.handle.lineage)
+		stale.lineage.passTo(&dst.handle.lineage)
 	}
-	f.handle = dst.handle // the open, locked file that now has our name
+	f.handle = dst.handle // the open, locked file that has the path of the index now
 	f.mu.Unlock()
 	return f.release(stale)
 }
 
-// Failed is what a change to the new file failed with, as it concerns the index, which
-// stays: there is nothing unknown about that.
+// Failed converts an error of a change to the new file into an error of the index. The index is
+// unchanged, so that the result never wraps [ErrOutcomeUnknown].
 func (r *Rewrite) Failed(err error) error {
-	if r.dst != nil && r.dst.broken != nil && errors.Is(err, ErrOutcomeUnknown) {
-		err = r.dst.cause
+	if r.newFile != nil && r.newFile.broken != nil && errors.Is(err, ErrOutcomeUnknown) {
+		err = r.newFile.cause
 	}
-	return fmt.Errorf("rewriting %s: %w", r.f.path, err)
+	return fmt.Errorf("rewriting %s: %w", r.original.path, err)
 }
 
 // Close removes the new file unless it was committed. It may be called twice.
 func (r *Rewrite) Close() error {
-	if r.dst == nil {
+	if r.newFile == nil {
 		return nil
 	}
-	err := r.dst.Close()
-	r.dst = nil
-	if rerr := os.Remove(r.tmp); !errors.Is(rerr, fs.ErrNotExist) {
+	err := r.newFile.Close()
+	r.newFile = nil
+	if rerr := os.Remove(r.tmpPath); !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
 	return err
 }
 
-// Replace lets fill write a new file beside this one and then puts it in its
-// place: atomically, with the lock held all along. Views of the old file stay
-// valid. If fill fails, or the program dies, the old file stays. If only the last
-// step fails, the error is [ErrOutcomeUnknown], with what [File.Update] says of it.
+// Replace creates a new file, calls fill to write it, and then replaces this file by it:
+// atomically, and with the lock held throughout. Snapshots of the old file stay valid. If fill
+// fails, or the program dies, the old file stays. If only the last step fails, the error is
+// [ErrOutcomeUnknown]; see [File.Update].
 func (f *File) Replace(fill func(dst *File) error) error {
 	if err := f.lockWriter(); err != nil {
 		return err
@@ -154,24 +157,25 @@ func (f *File) Replace(fill func(dst *File) error) error {
 	if err != nil {
 		return err
 	}
-	r.dst.after = v.generation - 1 // the first generation of the new file has the number of this one
+	r.newFile.minGeneration = v.generation - 1 // the first generation of the new file has the number of this one
 	if err := v.Close(); err != nil {
 		return err
 	}
-	if err := fill(r.dst); err != nil {
+	if err := fill(r.newFile); err != nil {
 		return r.Failed(err)
 	}
-	return r.commit(true)
+	return r.replaceOriginal(true)
 }
 
-// sweepRewrite removes what a rewrite that was interrupted has left.
-func (f *File) sweepRewrite(suffix string) error {
-	left := siblingPath(f.path, suffix)
-	switch err := os.Remove(left); {
+// removeOldRewrite removes the file of an interrupted rewrite.
+func (f *File) removeOldRewrite(suffix string) error {
+	leftover := siblingPath(f.path, suffix)
+	switch err := os.Remove(leftover); {
 	case err == nil:
-		f.log.Info("removed an interrupted rewrite", "file", left)
-	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENAMETOOLONG): // no file can have too long a name
-		return fmt.Errorf("removing what an interrupted rewrite left: %w", err)
+		f.log.Info("removed an interrupted rewrite", "file", leftover)
+	// A name that is too long cannot be that of a file.
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENAMETOOLONG):
+		return fmt.Errorf("removing the file of an interrupted rewrite: %w", err)
 	}
 	return nil
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// loadSegments finds the chunks and postings of the state. Those of segments that an
-// older view has as well, the first ones, are its own: nothing is looked up for them.
+// loadSegments finds the chunks and postings of the state. The first segments are shared with an
+// older snapshot as far as they are the same; only the others are looked up in the file.
 func (v *Snapshot) loadSegments(ctx context.Context, chunks, postings *bolt.Bucket, older *Snapshot) error {
-	kept := v.sharedSegments(older)
-	next := uint32(0)
-	if kept > 0 {
-		next = v.state.Segments[kept-1].FirstDoc + v.state.Segments[kept-1].Docs
+	shared := v.sharedSegments(older)
+	next := uint32(0) // the first ordinal of the next chunk
+	if shared > 0 {
+		next = v.state.Segments[shared-1].FirstDoc + v.state.Segments[shared-1].Docs
 	}
-	for s := kept; s < len(v.state.Segments); s++ {
+	for s := shared; s < len(v.state.Segments); s++ {
 		seg := &v.state.Segments[s]
 		for _, number := range seg.Chunks {
 			b := chunks.Bucket(layout.NumberKey(number))
 			if b == nil {
-				return v.corrupt(nil, "chunk %d is missing", number)
+				return v.corruptError(nil, "chunk %d is missing", number)
 			}
 			if err := ctx.Err(); err != nil {
 				return err
@@ -35,19 +35,20 @@ func (v *Snapshot) loadSegments(ctx context.Context, chunks, postings *bolt.Buck
 			next += uint32(c.Table.Count)
 		}
 		if next != seg.FirstDoc+seg.Docs {
-			return v.corrupt(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
+			return v.corruptError(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
 		}
-		p := loadPostings(postings.Bucket(layout.NumberKey(seg.ID)), seg.ID, (v.header.Centroids+PostingBlock-1)/PostingBlock)
-		p.checked = v.handle.checks.of(checkKey{v.generation, true, seg.ID}, len(p.blocks))
+		blocks := (v.header.Centroids + PostingBlock - 1) / PostingBlock
+		p := loadPostings(postings.Bucket(layout.NumberKey(seg.ID)), seg.ID, blocks)
+		p.checked = v.handle.passed.bitsFor(passedKey{v.generation, true, seg.ID}, len(p.blocks))
 		if p.found != seg.Blocks {
-			return v.corrupt(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
+			return v.corruptError(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
 		}
 		v.postings = append(v.postings, p)
 	}
 	return nil
 }
 
-// loadPostings finds the posting blocks of a segment, which may have none.
+// loadPostings finds the posting blocks of a segment. b is nil if it has none.
 func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 	p := &postingsView{segment: segment, blocks: make([][]byte, blocks)}
 	if b == nil {
@@ -65,27 +66,27 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 	return p
 }
 
+// loadChunk opens a chunk in its bucket. first is the expected ordinal of its first document.
 func (v *Snapshot) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err error) {
-	if v.handle.partial.isWhole() {
-		askNow(b.Get(layout.KeyDocs))
+	if v.handle.partial.isComplete() {
+		adviseValues(b.Get(layout.KeyDocs))
 	}
 	c.Chunk, err = layout.OpenChunk(c.number, b.Get)
 	if err == nil {
-		err = c.Has(CodeBytes(v.header.Centroids), v.codec.codec.RowBytes())
+		err = c.CheckWidths(CodeBytes(v.header.Centroids), v.codec.codec.RowBytes())
 	}
 	if err != nil {
-		return v.corrupt(err, "chunk %d", c.number)
+		return v.corruptError(err, "chunk %d", c.number)
 	}
 	if c.Table.First != first {
-		return v.corrupt(nil, "chunk %d begins at document %d, not %d", c.number, c.Table.First, first)
+		return v.corruptError(nil, "chunk %d begins at document %d, not %d", c.number, c.Table.First, first)
 	}
-	c.checked = v.handle.checks.of(checkKey{v.generation, false, c.number}, c.Table.Count)
+	c.checked = v.handle.passed.bitsFor(passedKey{v.generation, false, c.number}, c.Table.Count)
 	return nil
 }
 
-// DocTable lists the documents of a chunk: ordinals First to First+len(IDs)−1.
-// A document that was deleted and then dropped by compaction stays as a hole
-// of length 0 with an empty id.
+// DocTable lists the documents of a chunk: ordinals First to First+len(IDs)−1. A document that was
+// deleted and then removed by compaction stays as a hole of length 0 with an empty id.
 type DocTable struct {
 	First   uint32
 	Lengths []uint32
@@ -95,8 +96,9 @@ type DocTable struct {
 // MaxTokens is the largest length of a document.
 const MaxTokens = 1<<31 - 1
 
-// appendDocTable encodes: count and first ordinal (u32 each), lengths (u32
-// each), ends of ids (u32 each), two checksums each, id bytes; little-endian.
+// appendDocTable appends the encoded table. All numbers are little-endian u32: the number of
+// documents, the first ordinal, the length of each document, the end of each id, two checksums for
+// each document; then the bytes of the ids.
 func appendDocTable(dst []byte, t *DocTable, sums []uint32) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint32(dst, uint32(len(t.Lengths)))

@@ -6,41 +6,44 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Views share what has not changed between them. A bucket that no transaction has
-// written to since an older view was taken has the root page that it had, and a page
-// that the transaction of an open view reaches is not written again. So while the
-// older view is open, the same page means the same bucket, pages and values, in the
-// same place: to map the file anew bbolt would have to wait for that view. The newer
-// view's own transaction reaches those pages too, so they stay when the older one is
-// closed.
+// A snapshot shares unchanged content with an older one:
 //
-// What a committed segment has never changes, so that the first segments of two states
-// that are the same need not even be looked up.
+//  1. A bucket that was not written since the older snapshot was opened has the same root page.
+//  2. bbolt does not reuse a page that the transaction of an open snapshot reaches.
+//  3. So while the older snapshot is open, the same root page means the same bucket, pages and
+//     values, at the same addresses: bbolt would have to wait for that snapshot to remap the file.
+//  4. The transaction of the newer snapshot reaches those pages, too, so that they stay valid after
+//     the older one is closed.
 //
-// A small bucket has no page of its own. It lies in that of the bucket above, which
-// is written whenever a neighbour is, and so it is read again.
+// The content of a committed segment never changes, so that the equal first segments of two states
+// are shared without a look-up.
+//
+// A small bucket has no page of its own. It lies in that of its parent bucket, which is written
+// whenever a neighbour is, and so it is read again.
 
-// pageOf is the root page of a bucket, 0 if it has none of its own.
+// pageOf returns the root page of a bucket, 0 if it lies in the page of its parent.
 func pageOf(b *bolt.Bucket) uint64 { return uint64(b.Root()) }
 
-// samePage tells whether a bucket is the one that had this page in an open view.
+// samePage reports whether a bucket is the one that has this root page in an open snapshot.
 func samePage(b *bolt.Bucket, root uint64) bool { return root != 0 && pageOf(b) == root }
 
-// sharedSegments takes chunks and postings of the first segments from an older view, as
-// far as they are the same and have pages of their own, and returns how many these are.
+// sharedSegments takes over chunks and postings of the first segments from an older snapshot, as far
+// as they are equal and have their own pages. It returns the number of these segments.
 func (v *Snapshot) sharedSegments(older *Snapshot) (segments int) {
 	if older == nil {
 		return 0
 	}
 	chunks := 0
 	for s := range min(len(v.state.Segments), len(older.state.Segments)) {
-		now, was := &v.state.Segments[s], &older.state.Segments[s]
+		newSegment, oldSegment := &v.state.Segments[s], &older.state.Segments[s]
 		p := older.postings[s]
-		if now.ID != was.ID || now.FirstDoc != was.FirstDoc || now.Docs != was.Docs || now.Blocks != was.Blocks ||
-			!slices.Equal(now.Chunks, was.Chunks) || p.root == 0 && p.found > 0 {
+		equal := newSegment.ID == oldSegment.ID && newSegment.FirstDoc == oldSegment.FirstDoc &&
+			newSegment.Docs == oldSegment.Docs && newSegment.Blocks == oldSegment.Blocks &&
+			slices.Equal(newSegment.Chunks, oldSegment.Chunks)
+		if !equal || p.root == 0 && p.found > 0 {
 			break
 		}
-		end := chunks + len(was.Chunks)
+		end := chunks + len(oldSegment.Chunks)
 		if slices.ContainsFunc(older.chunks[chunks:end], func(c *chunkView) bool { return c.root == 0 }) {
 			break
 		}
@@ -51,7 +54,7 @@ func (v *Snapshot) sharedSegments(older *Snapshot) (segments int) {
 	return segments
 }
 
-// SharedChunks is how many chunks, from the first on, are shared with another view.
+// SharedChunks returns the number of first chunks that are shared with another snapshot.
 func (v *Snapshot) SharedChunks(other *Snapshot) int {
 	n := min(len(v.chunks), len(other.chunks))
 	for i := range n {
@@ -62,8 +65,8 @@ func (v *Snapshot) SharedChunks(other *Snapshot) int {
 	return n
 }
 
-// CheckNew checks the chunks and postings that are not shared with an older view of
-// the same file, which searches would otherwise do when they first read them.
+// CheckNew verifies the chunks and postings that are not shared with an older snapshot of the same
+// file. Otherwise searches do so when they first read them.
 func (v *Snapshot) CheckNew(older *Snapshot) (err error) {
 	if older.handle != v.handle {
 		return nil

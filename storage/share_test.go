@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// inPlace makes sure that what a view has of its codec, chunks and postings lies where its own
+// inPlace makes sure that what a snapshot has of its codec, chunks and postings lies where its own
 // transaction finds it, and passes its checksums there.
 func inPlace(v *Snapshot) error {
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
@@ -57,7 +57,7 @@ func inPlace(v *Snapshot) error {
 	return nil
 }
 
-// What is shared with an older view lies where the newer one finds it too, and
+// What is shared with an older snapshot lies where the newer one finds it too, and
 // stays there when the older one is closed and its pages are written anew.
 func TestViewsShareWhatHasNotChanged(t *testing.T) {
 	path := writeTestIndex(t)
@@ -78,7 +78,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 		require.NoError(t, appendDocs(f, testDoc{fmt.Sprint("n", i), []uint16{0, 1, uint16(i % 3)}, "p"}))
 		v, err := f.SnapshotAfter(context.Background(), older)
 		require.NoError(t, err)
-		if v.snapshot.from == older.snapshot.from {
+		if v.readTx.from == older.readTx.from {
 			require.Equal(t, len(older.chunks), v.SharedChunks(older))
 		} else {
 			require.True(t, files.AsOnWindows)
@@ -122,7 +122,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 }
 
 // Numbers of chunks and segments that were committed are not given again, also when what
-// had them is gone: views share by them what they do not look up.
+// had them is gone: snapshots share by them what they do not look up.
 func TestNumbersAreGivenOnce(t *testing.T) {
 	f := openWriting(t, writeTestIndex(t))
 	defer func() { require.NoError(t, f.Close()) }()
@@ -143,7 +143,7 @@ func TestNumbersAreGivenOnce(t *testing.T) {
 	}
 }
 
-// The view after a commit looks up what the commit brought, however much is there.
+// The snapshot after a commit looks up what the commit brought, however much is there.
 func TestViewsLookUpWhatHasChanged(t *testing.T) {
 	f := openWriting(t, writeTestIndex(t))
 	defer func() { require.NoError(t, f.Close()) }()
@@ -166,7 +166,7 @@ func TestViewsLookUpWhatHasChanged(t *testing.T) {
 	require.NoError(t, v.Close())
 }
 
-// A view of another file has nothing to share.
+// A snapshot of another file has nothing to share.
 func TestViewAfterAnotherFile(t *testing.T) {
 	var files [2]*File
 	var views [2]*Snapshot

@@ -10,20 +10,19 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Stamp tells the states of index files apart without reading them: two views with
-// the same stamp show the same content. A state may have several, since a copy of a
-// file has another one, and so has a file whose time was changed. For data that is
-// derived from an index and kept beside it.
+// Stamp identifies the state of an index file without reading it, for derived data that is stored
+// next to the index. Two snapshots with the same stamp show the same content. The reverse is not true:
+// a copy of a file has another stamp, and so has a file whose time was changed.
 type Stamp struct {
 	Device   uint64 `json:"device"` // 0 where the system has no such numbers
 	Inode    uint64 `json:"inode"`
 	Modified int64  `json:"modified"` // nanoseconds since 1970
-	Tx       int    `json:"tx"`       // transaction of the file
+	Tx       int    `json:"tx"`       // id of the last transaction
 }
 
-// Stamp is that of the view. It is another one after a change of the file that the
-// view does not show; so what was derived from the view may be looked through again
-// in vain, but is never taken for what it is not.
+// Stamp returns the stamp of the snapshot. It also changes with a later change of the file, which the
+// snapshot does not show; so derived data may be compared again in vain, but is never mistaken for
+// that of another state.
 func (v *Snapshot) Stamp() (Stamp, error) {
 	info, err := v.handle.file.Stat() // the path may name another file by now
 	if err != nil {
@@ -34,15 +33,17 @@ func (v *Snapshot) Stamp() (Stamp, error) {
 	return s, nil
 }
 
-// PayloadSum stands for the bytes of a payload: CRC32C and length. 0: there is none.
+// PayloadSum identifies the bytes of a payload: CRC32C and length. 0 means no payload.
 type PayloadSum uint64
 
-const sumsAtOnce = 1024 // payloads, between looks at the context
+const payloadsPerCheck = 1024 // payloads between checks of the context
 
-// PayloadSums calls fn with the sums of the payloads of live documents in the order of
-// their ordinals, from one on. Documents without payload are left out. Payloads are not
-// read, nor checked, for that; but that each document has its own is.
-func (v *Snapshot) PayloadSums(ctx context.Context, from uint32, fn func(ordinal uint32, sum PayloadSum) error) (err error) {
+// PayloadSums calls visit with the checksums of the payloads of live documents, in the order of their
+// ordinals from the given one on. Documents without payload are skipped. It does not read or verify
+// payloads, but checks that each of these documents has one.
+func (v *Snapshot) PayloadSums(
+	ctx context.Context, from uint32, visit func(ordinal uint32, sum PayloadSum) error,
+) (err error) {
 	defer Guard(v.file.path, &err)()
 	if err := v.Whole(ctx); err != nil {
 		return err
@@ -52,58 +53,61 @@ func (v *Snapshot) PayloadSums(ctx context.Context, from uint32, fn func(ordinal
 	c := v.payload.Cursor()
 	k, sealed := c.Seek(layout.NumberKey(from))
 	for n := 0; docs.HasNext(); n++ {
-		if n%sumsAtOnce == 0 && ctx.Err() != nil {
+		if n%payloadsPerCheck == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		ordinal := docs.Next()
-		if len(k) != 4 || layout.NumberOfKey(k) != ordinal || len(sealed) < layout.ChecksumSize {
-			return v.corrupt(nil, "in the place of the payload of document %d is the key %x", ordinal, k)
+		if len(k) != 4 || layout.NumberFromKey(k) != ordinal || len(sealed) < layout.ChecksumSize {
+			return v.corruptError(nil, "the payload of document %d is missing before key %x", ordinal, k)
 		}
 		last := len(sealed) - layout.ChecksumSize
-		if err := fn(ordinal, payloadSum(binary.LittleEndian.Uint32(sealed[last:]), last)); err != nil {
+		if err := visit(ordinal, packPayloadSum(binary.LittleEndian.Uint32(sealed[last:]), last)); err != nil {
 			return err
 		}
 		k, sealed = c.Next()
 	}
-	if len(k) == 4 && layout.NumberOfKey(k) < v.state.Docs {
-		return v.corrupt(nil, "there is payload of document %d, which has none", layout.NumberOfKey(k))
+	if len(k) == 4 && layout.NumberFromKey(k) < v.state.Docs {
+		return v.corruptError(nil, "there is payload of document %d, which has none", layout.NumberFromKey(k))
 	}
 	return nil
 }
 
-// SumPayload is the sum of a payload that is stored beside a document.
+// SumPayload returns the checksum of the payload of a document.
 func SumPayload(ordinal uint32, p []byte) PayloadSum {
-	return payloadSum(layout.Checksum(layout.NumberKey(ordinal), p), len(p))
+	return packPayloadSum(layout.Checksum(layout.NumberKey(ordinal), p), len(p))
 }
 
-func payloadSum(crc uint32, n int) PayloadSum { return PayloadSum(crc)<<32 | PayloadSum(uint32(n)+1) }
+// packPayloadSum packs a checksum and a length. It adds 1, so that the result is not 0.
+func packPayloadSum(crc uint32, n int) PayloadSum {
+	return PayloadSum(crc)<<32 | PayloadSum(uint32(n)+1)
+}
 
-// lineages counts over all files that this process opens, so that no two of
-// them share one however alike their generations are numbered.
-var lineages atomic.Uint64
+// lineageCount is the number of lineages of all files in this process, so that no two files share one,
+// whatever the numbers of their generations.
+var lineageCount atomic.Uint64
 
-// lineage tells which views of an opened file name the same documents by the
-// same ordinals: those of one generation. A compaction keeps ordinals, and so
-// the lineage; another file under the same name has one of its own.
+// lineage numbers the generations of an open file. Snapshots of one lineage have the same documents
+// under the same ordinals. A compaction keeps ordinals, and so the lineage, although it creates a new
+// file; another file that replaces this one has a new lineage.
 type lineage struct {
 	mu                 sync.Mutex
-	number, generation uint64 // 0: not known yet
+	number, generation uint64 // 0 means not known yet
 }
 
-// numberFor returns the lineage of a view of a generation.
+// numberFor returns the lineage of a snapshot of a generation.
 func (l *lineage) numberFor(generation uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.number == 0 || l.generation != 0 && l.generation != generation {
-		l.number = lineages.Add(1)
+		l.number = lineageCount.Add(1)
 	}
 	l.generation = generation
 	return l.number
 }
 
-// rewritten hands the lineage of a file on to what a compaction made of it,
-// whose generations are counted anew.
-func (l *lineage) rewritten(to *lineage) {
+// passTo passes the lineage of a file to the file that a compaction created. The generation there
+// may have another number.
+func (l *lineage) passTo(to *lineage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	to.mu.Lock()
@@ -111,6 +115,6 @@ func (l *lineage) rewritten(to *lineage) {
 	to.number, to.generation = l.number, 0
 }
 
-// Lineage is the same for views that name the same documents by the same
-// ordinals. It means nothing in another process.
+// Lineage returns a number that is equal for snapshots in which the same ordinals are the same
+// documents. It has no meaning in another process.
 func (v *Snapshot) Lineage() uint64 { return v.lineage }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// linkCount is how many names a file has.
+// linkCount returns the number of names (hard links) of a file.
 func linkCount(_ string, info os.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Nlink)
@@ -15,7 +15,7 @@ func linkCount(_ string, info os.FileInfo) int {
 	return 1
 }
 
-// fileOwner is who owns a file.
+// fileOwner returns the owner and group of a file.
 func fileOwner(info os.FileInfo) (uid, gid int, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -24,7 +24,7 @@ func fileOwner(info os.FileInfo) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// fileIdentity is what the system knows an open file by.
+// fileIdentity returns the numbers by which the system identifies an open file, or zeros.
 func fileIdentity(_ *os.File, info os.FileInfo) (device, inode uint64) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Dev), uint64(st.Ino)

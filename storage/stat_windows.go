@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// linkCount is how many names a file has.
+// linkCount returns the number of names (hard links) of a file.
 func linkCount(path string, _ os.FileInfo) int {
 	f, err := files.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -22,10 +22,10 @@ func linkCount(path string, _ os.FileInfo) int {
 	return int(info.NumberOfLinks)
 }
 
-// fileOwner is who owns a file; here a new file has the permissions of its folder.
+// fileOwner returns false: on Windows a new file inherits the permissions of its folder.
 func fileOwner(os.FileInfo) (uid, gid int, ok bool) { return 0, 0, false }
 
-// fileIdentity is what the system knows an open file by.
+// fileIdentity returns the numbers by which the system identifies an open file, or zeros.
 func fileIdentity(f *os.File, _ os.FileInfo) (device, inode uint64) {
 	var info windows.ByHandleFileInformation
 	if err := windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info); err != nil {

@@ -337,7 +337,7 @@ func TestPayloadSums(t *testing.T) {
 			return err
 		}
 		var docs []testDoc
-		for i := range uint32(2*sumsAtOnce + 3) {
+		for i := range uint32(2*payloadsPerCheck + 3) {
 			d := testDoc{id: fmt.Sprint("more", i)}
 			if ordinal := s.Docs + i; i%5 != 4 {
 				d.payload = fmt.Sprintf("payload %d", i/2)

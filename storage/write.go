@@ -12,26 +12,25 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Tx is a change to the file; it takes effect when the function given to
-// [File.Update] returns nil.
+// Tx is a change to the file. It takes effect when the function passed to [File.Update] returns nil.
 type Tx struct {
-	path  string
-	after uint64 // see File
-	btx   *bolt.Tx
-	root  *bolt.Bucket
+	path          string
+	minGeneration uint64 // see File.after
+	btx           *bolt.Tx
+	root          *bolt.Bucket
 }
 
-// Update runs fn in a write transaction. Nothing of it remains when fn returns
-// an error, when the machine stops before Update has returned, or when writing
-// fails; the file can be changed further then. The exception is an error that is
-// [ErrOutcomeUnknown]: the last step of the commit failed, all or nothing of the
-// transaction will be found when the file is opened again, and until then the
-// file shows what it held before and refuses changes with the same error.
+// Update runs fn in a write transaction. The file stays unchanged if fn returns an error, if the
+// machine stops before Update returns, or if writing fails; further changes are possible.
+//
+// The exception is [ErrOutcomeUnknown], after a failure of the last step of the commit. When the
+// file is opened again, it will have all of the transaction or nothing of it. Until then it shows
+// the state before, and refuses changes with the same error.
 func (f *File) Update(fn func(*Tx) error) error {
 	return f.exclusive(func(h *handle) error { return f.commit(h, fn) })
 }
 
-// exclusive runs fn as the only writer.
+// exclusive runs fn while no other goroutine writes to the file.
 func (f *File) exclusive(fn func(*handle) error) error {
 	if err := f.lockWriter(); err != nil {
 		return err
@@ -40,7 +39,7 @@ func (f *File) exclusive(fn func(*handle) error) error {
 	return f.withHandle(fn)
 }
 
-// lockWriter waits to be the only writer.
+// lockWriter waits until no other goroutine writes to the file. The caller unlocks f.writer.
 func (f *File) lockWriter() error {
 	if !f.write {
 		return fmt.Errorf("%s: %w", f.path, ErrReadOnly)
@@ -53,7 +52,7 @@ func (f *File) lockWriter() error {
 	return nil
 }
 
-// withHandle calls fn with the file, which stays open meanwhile.
+// withHandle calls fn with the handle, which stays open until fn returns.
 func (f *File) withHandle(fn func(*handle) error) (err error) {
 	h, err := f.acquire()
 	if err != nil {
@@ -68,8 +67,8 @@ func (f *File) withHandle(fn func(*handle) error) (err error) {
 	return fn(h)
 }
 
-// NewGeneration makes an empty generation that nobody sees yet and returns its
-// number. The codec's arrays are copied into the file.
+// NewGeneration creates an empty generation and returns its number. Readers do not see it before
+// [Tx.MakeCurrent]. The arrays of the codec are copied into the file.
 func (tx *Tx) NewGeneration(h Header, codec *kernels.Codec, cutoffs []float32) (uint64, error) {
 	if err := h.Validate(); err != nil {
 		return 0, err
@@ -103,9 +102,9 @@ func (tx *Tx) NewGeneration(h Header, codec *kernels.Codec, cutoffs []float32) (
 	return n, gen.Put(layout.KeyHeader, header)
 }
 
-// nextGeneration is a number that no generation has.
+// nextGeneration returns an unused number for a generation.
 func (tx *Tx) nextGeneration() (uint64, error) {
-	next := tx.after + 1
+	next := tx.minGeneration + 1
 	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if g, ok := layout.GenerationNumber(name); ok {
 			next = max(next, g+1)
@@ -115,7 +114,7 @@ func (tx *Tx) nextGeneration() (uint64, error) {
 	return next, err
 }
 
-// putCodec stores the arrays of a codec, and says how many these are.
+// putCodec stores the arrays of a codec, and returns their number.
 func putCodec(b *bolt.Bucket, codec *kernels.Codec, cutoffs []float32) (arrays int, err error) {
 	ct := &codec.Centroids
 	centroids := slices.Clone(ct.Data[:ct.K*ct.Dim*ct.Type.Size()])
@@ -135,28 +134,27 @@ func putCodec(b *bolt.Bucket, codec *kernels.Codec, cutoffs []float32) (arrays i
 	return arrays, nil
 }
 
-// MarkStaging notes that the transactions that follow write what is not yet
-// committed, so that it is looked for if they are never finished.
+// MarkStaging records that the next transactions stage content that is not committed yet. If the
+// writer dies, the next one removes that content.
 func (tx *Tx) MarkStaging() error {
 	return tx.root.Put(layout.KeyStaging, layout.Seal(layout.KeyStaging, nil))
 }
 
-// Current is the number of the committed generation.
+// Current returns the number of the committed generation.
 func (tx *Tx) Current() (uint64, error) { return currentGeneration(tx.btx, tx.path) }
 
-// MakeCurrent flips the pointer to generation n and removes all others.
-// Readers that hold a view of another one keep it.
+// MakeCurrent sets the pointer to generation n and removes all others. Open snapshots of another
+// one stay valid.
 func (tx *Tx) MakeCurrent(n uint64) error {
 	v := binary.LittleEndian.AppendUint64(nil, n)
 	if err := tx.root.Put(layout.KeyCurrent, layout.Seal(layout.KeyCurrent, v)); err != nil {
 		return err
 	}
-	return tx.finish(n)
+	return tx.keepGeneration(n)
 }
 
-// finish removes every generation but the one that stays, and the mark of
-// staging.
-func (tx *Tx) finish(keep uint64) error {
+// keepGeneration removes all generations but one, and the records of staging.
+func (tx *Tx) keepGeneration(keep uint64) error {
 	var old [][]byte
 	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if g, ok := layout.GenerationNumber(name); ok && g != keep {
@@ -175,21 +173,26 @@ func (tx *Tx) finish(keep uint64) error {
 	return errors.Join(tx.root.Delete(layout.KeyStaging), tx.root.Delete(layout.KeyBuilding))
 }
 
-// Generation gives access to generation n.
+// Generation returns generation n for changes.
 func (tx *Tx) Generation(n uint64) (*Generation, error) {
 	b := tx.btx.Bucket(layout.GenerationName(n))
 	if b == nil {
-		return nil, corrupt(tx.path, nil, "generation %d is missing", n)
+		return nil, corruptError(tx.path, nil, "generation %d is missing", n)
 	}
 	g := &Generation{tx: tx, bucket: b}
-	for _, x := range []struct {
+	for _, field := range []struct {
 		name []byte
 		dst  **bolt.Bucket
-	}{{layout.BucketChunks, &g.chunks}, {layout.BucketIDs, &g.ids}, {layout.BucketPayload, &g.payload}, {layout.BucketPostings, &g.postings}} {
-		if *x.dst = b.Bucket(x.name); *x.dst == nil {
-			return nil, corrupt(tx.path, nil, "bucket %s is missing", x.name)
+	}{
+		{layout.BucketChunks, &g.chunks},
+		{layout.BucketIDs, &g.ids},
+		{layout.BucketPayload, &g.payload},
+		{layout.BucketPostings, &g.postings},
+	} {
+		if *field.dst = b.Bucket(field.name); *field.dst == nil {
+			return nil, corruptError(tx.path, nil, "bucket %s is missing", field.name)
 		}
-		(*x.dst).FillPercent = 0.9 // mostly appended to
+		(*field.dst).FillPercent = 0.9 // most keys are appended
 	}
 	return g, nil
 }
@@ -199,7 +202,7 @@ type Generation struct {
 	tx                             *Tx
 	bucket                         *bolt.Bucket
 	chunks, ids, payload, postings *bolt.Bucket
-	before                         *State // see committed
+	cachedState                    *State // cached by committedState
 }
 
 // State returns the committed state.
@@ -213,15 +216,16 @@ func readState(gen *bolt.Bucket, path string) (s State, err error) {
 		err = s.Validate()
 	}
 	if err != nil {
-		return s, corrupt(path, err, "state")
+		return s, corruptError(path, err, "state")
 	}
 	return s, nil
 }
 
-// committed is the state before the transaction; that of a new generation is empty. Its
-// numbers are not given again, since views take what they know of them for what it was.
-func (g *Generation) committed() (*State, error) {
-	if g.before == nil {
+// committedState returns the state before the transaction, which is empty for a new generation. The
+// numbers of its chunks and segments are never reused: the handle remembers by number which of them
+// have passed their checks.
+func (g *Generation) committedState() (*State, error) {
+	if g.cachedState == nil {
 		s := State{}
 		if g.bucket.Get(layout.KeyState) != nil {
 			var err error
@@ -229,13 +233,13 @@ func (g *Generation) committed() (*State, error) {
 				return nil, err
 			}
 		}
-		g.before = &s
+		g.cachedState = &s
 	}
-	return g.before, nil
+	return g.cachedState, nil
 }
 
-// PutState commits everything below the counters of s, and ends staging. The sets that
-// belong to it are put before ([Generation.PutDocSets]), unless they stay.
+// PutState commits everything below the counters of s, and ends staging. If the sets of documents
+// changed, call [Generation.PutDocSets] before.
 func (g *Generation) PutState(s State) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -256,11 +260,11 @@ type SealedChunk struct {
 	values [4]struct{ key, value []byte }
 }
 
-// SealChunk makes what is stored of a chunk. The arrays are the file's from then on, which may
-// write behind their ends.
+// SealChunk encodes a chunk with its checksums. It takes over the arrays, and may write into their
+// spare capacity.
 func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) *SealedChunk {
 	c := &SealedChunk{number: number}
-	table := appendDocTable(nil, docs, sumsOf(number, docs, codes, factors, residuals))
+	table := appendDocTable(nil, docs, docChecksums(number, docs, codes, factors, residuals))
 	table = layout.Seal(layout.ChecksumKey(number, layout.KeyDocs), table)
 	for i, a := range []struct{ key, value []byte }{
 		{layout.KeyDocs, table},
@@ -273,23 +277,26 @@ func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) 
 	return c
 }
 
-// sumsOf are the checksums of the documents of a chunk: two each, of its codes and of the rest.
-func sumsOf(number uint32, docs *DocTable, codes, factors, residuals []byte) (sums []uint32) {
+// docChecksums returns two checksums for each document of a chunk: of its codes, and of its factors and
+// residuals.
+func docChecksums(number uint32, docs *DocTable, codes, factors, residuals []byte) (sums []uint32) {
 	tokens := max(len(factors)/2, 1)
-	code, row, summer, lo := len(codes)/tokens, len(residuals)/tokens, layout.NewDocSummer(number), 0
+	codeBytes, residualBytes := len(codes)/tokens, len(residuals)/tokens
+	summer, first := layout.NewDocChecksummer(number), 0
 	for doc, n := range docs.Lengths {
-		hi := lo + int(n)
-		sums = append(sums, summer.Codes(doc, codes[lo*code:hi*code]))
-		sums = append(sums, summer.Rows(doc, factors[2*lo:2*hi], residuals[lo*row:hi*row]))
-		lo = hi
+		end := first + int(n)
+		sums = append(sums, summer.Codes(doc, codes[first*codeBytes:end*codeBytes]))
+		rows := residuals[first*residualBytes : end*residualBytes]
+		sums = append(sums, summer.Rows(doc, factors[2*first:2*end], rows))
+		first = end
 	}
 	return sums
 }
 
-// PutChunk stores a chunk under its number, which is not in use. The chunk has a bucket of its
-// own, so that its pages are never rewritten when neighbours are added.
+// PutChunk stores a chunk under its number, which must be new. Each chunk has its own bucket, so
+// that adding others never rewrites its pages.
 func (g *Generation) PutChunk(c *SealedChunk) error {
-	if s, err := g.committed(); err != nil {
+	if s, err := g.committedState(); err != nil {
 		return err
 	} else if c.number < s.NextChunk {
 		return fmt.Errorf("%w: chunk %d was committed once", ErrInternal, c.number)
@@ -311,9 +318,9 @@ func (g *Generation) DeleteChunk(number uint32) error {
 	return g.chunks.DeleteBucket(layout.NumberKey(number))
 }
 
-// PutPostings stores one posting block of a segment, made by [AppendPostings].
+// PutPostings stores a posting block of a segment, encoded by [AppendPostings].
 func (g *Generation) PutPostings(segment, block uint32, data []byte) error {
-	if s, err := g.committed(); err != nil {
+	if s, err := g.committedState(); err != nil {
 		return err
 	} else if segment < s.NextSegment {
 		return fmt.Errorf("%w: segment %d was committed once", ErrInternal, segment)
@@ -340,8 +347,8 @@ func (g *Generation) PutID(id string, ordinal uint32) error {
 	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, ordinal, 0)))
 }
 
-// PutRun maps the id of a document to its passages, which are among the n ordinals, above 0, from
-// first on. The tree also has the ids of ordinals, so that no two ids are equal.
+// PutRun maps the id of a document to the range of n ordinals, from first on, that contains its
+// passages; n is positive. Ids of documents and of ordinals are in one tree, so that all are distinct.
 func (g *Generation) PutRun(id string, first, n uint32) error {
 	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, first, n)))
 }
@@ -352,25 +359,25 @@ func (g *Generation) HasID(id string) bool { return g.ids.Get([]byte(id)) != nil
 // DeleteID removes an id.
 func (g *Generation) DeleteID(id string) error { return g.ids.Delete([]byte(id)) }
 
-// PutPayload stores what is given back with a document.
+// PutPayload stores the payload of a document.
 func (g *Generation) PutPayload(ordinal uint32, p []byte) error {
 	k := layout.NumberKey(ordinal)
 	return g.payload.Put(k, layout.Seal(k, append(make([]byte, 0, len(p)+layout.ChecksumSize), p...)))
 }
 
-// DeletePayload removes it.
+// DeletePayload removes the payload of a document.
 func (g *Generation) DeletePayload(ordinal uint32) error {
 	return g.payload.Delete(layout.NumberKey(ordinal))
 }
 
-// PutNote stores a small JSON document beside the format record: facts about
-// the file that are no part of the index's content and its digest.
+// PutNote stores a small JSON document under a name: facts about the file that do not belong to the
+// content of the index, nor to its digest.
 func (tx *Tx) PutNote(name string, v any) error {
-	return tx.putRecord(layout.NoteKey(name), v)
+	return tx.putFrameJSON(layout.NoteKey(name), v)
 }
 
-// putRecord stores a JSON record of the frame.
-func (tx *Tx) putRecord(key []byte, v any) error {
+// putFrameJSON stores a JSON record in the root bucket, the frame of the file.
+func (tx *Tx) putFrameJSON(key []byte, v any) error {
 	b, err := encodeJSON(key, v)
 	if err != nil {
 		return err
@@ -378,8 +385,8 @@ func (tx *Tx) putRecord(key []byte, v any) error {
 	return tx.root.Put(key, b)
 }
 
-// Note reads what PutNote stored; ok is false if there is nothing.
+// Note reads a document that [Tx.PutNote] stored. ok is false if none has that name.
 func (v *Snapshot) Note(name string, dst any) (ok bool, err error) {
 	defer Guard(v.file.path, &err)()
-	return readRecord(v.tx, layout.NoteKey(name), v.file.path, "note "+name, dst)
+	return readFrameJSON(v.tx, layout.NoteKey(name), v.file.path, "note "+name, dst)
 }

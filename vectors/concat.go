@@ -8,15 +8,15 @@ import (
 	"strconv"
 )
 
-// concatSource is several collections one after another.
+// concatSource is several sources one after another.
 type concatSource struct {
 	sources []Source
-	starts  []int // len(sources)+1: the first document of each
+	starts  []int // the first document of each source, and the number of documents
 	dim     int
-	numbers bool // ids are row numbers of the whole
+	numbers bool // ids are row numbers in the concatenation
 }
 
-// nameOf is the file of a source, if it knows it.
+// nameOf returns the name of a source for errors: its file, if it has one.
 func nameOf(s Source, i int) string {
 	if n, ok := s.(interface{ name() string }); ok {
 		return n.name()
@@ -30,16 +30,18 @@ func isNumbered(s Source) bool {
 	return ok && n.Numbered()
 }
 
-// Concat is several collections one after another; its Close closes them all.
-// Dimensions that differ are [ErrShape]. Ids must not repeat, nor may some
-// collections have ids and others none ([ErrID]); if none has, documents are
-// numbered through. Errors while reading name the file and the row within it.
-// On an error the sources stay the caller's to close.
+// Concat returns a source of the documents of several sources, one after another. Close closes all of
+// them; after an error of Concat the caller closes them. Either all sources have ids, which must not
+// repeat, or none has, and the documents are numbered consecutively. Errors while reading name the
+// file and the row in it.
+//
+// Errors: [ErrShape] for dimensions that differ, [ErrID].
 func Concat(sources ...Source) (Source, error) {
 	c := &concatSource{sources: sources, starts: make([]int, len(sources)+1), numbers: true}
-	with := -1    // the source that set the dimension
-	withIDs := -1 // the first that has documents with ids, and without
-	without := -1
+	// Indexes of sources, for errors. −1 means none.
+	withDim := -1    // that has set the dimension
+	withIDs := -1    // that has documents with ids
+	withoutIDs := -1 // that has documents without ids
 	for i, s := range sources {
 		c.starts[i+1] = c.starts[i] + s.Len()
 		if err := checkCount(c.starts[i+1], nameOf(s, i)); err != nil {
@@ -47,22 +49,24 @@ func Concat(sources ...Source) (Source, error) {
 		}
 		switch d := s.Dim(); {
 		case d == 0 || d == c.dim:
-		case with < 0:
-			with, c.dim = i, d
+		case withDim < 0:
+			withDim, c.dim = i, d
 		default:
-			return nil, faultf(nameOf(s, i), ErrShape, "dimension %d, %s has %d", d, nameOf(sources[with], with), c.dim)
+			return nil, faultf(nameOf(s, i), ErrShape, "dimension %d, %s has %d",
+				d, nameOf(sources[withDim], withDim), c.dim)
 		}
 		switch {
 		case s.Len() == 0:
 		case isNumbered(s):
-			without = i
+			withoutIDs = i
 		default:
 			withIDs = i
 			c.numbers = false
 		}
 	}
-	if withIDs >= 0 && without >= 0 {
-		return nil, faultf(nameOf(sources[without], without), ErrID, "has no ids, %s has: give ids to all or to none", nameOf(sources[withIDs], withIDs))
+	if withIDs >= 0 && withoutIDs >= 0 {
+		return nil, faultf(nameOf(sources[withoutIDs], withoutIDs), ErrID,
+			"has no ids, %s has: give ids to all or to none", nameOf(sources[withIDs], withIDs))
 	}
 	if c.numbers {
 		return c, nil
@@ -72,14 +76,15 @@ func Concat(sources ...Source) (Source, error) {
 		id := c.ID(i)
 		if first, twice := seen.note(id, i); twice {
 			a, b := c.find(first), c.find(i)
-			return nil, inFile(fmt.Errorf("%w: %q is also the id of document %d of %s", ErrID, id, first-c.starts[a], nameOf(sources[a], a)),
-				nameOf(sources[b], b), i-c.starts[b], -1, "")
+			err := fmt.Errorf("%w: %q is also the id of document %d of %s",
+				ErrID, id, first-c.starts[a], nameOf(sources[a], a))
+			return nil, inFile(err, nameOf(sources[b], b), i-c.starts[b], -1, "")
 		}
 	}
 	return c, nil
 }
 
-// find is the source of document i.
+// find returns the index of the source of document i.
 func (c *concatSource) find(i int) int { return sort.SearchInts(c.starts, i+1) - 1 }
 
 func (c *concatSource) Dim() int { return c.dim }

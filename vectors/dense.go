@@ -10,7 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// blockFloats is how many floats of consecutive documents are read at once.
+// blockFloats is the number of floats of consecutive documents that are read at once.
 const blockFloats = 1 << 20
 
 // denseSource reads documents from one array: [tokens, dim] with the lengths
@@ -18,20 +18,20 @@ const blockFloats = 1 << 20
 type denseSource struct {
 	source
 	vec    *Array
-	mask   *Array // [docs, rows]; nil if there is none
+	mask   *Array // [docs, rows], or nil
 	dim, n int
-	starts []int // n+1 rows at which documents begin; nil if padded
+	starts []int // the first row of each document, and the number of rows, or nil if padded
 	stride int   // rows of a padded document
-	empty  bool  // not one vector
-	kept   []int // real rows of a padded document; nil if all
+	empty  bool  // no document has vectors
+	kept   []int // real rows of each padded document, or nil if all are
 	floats []float32
 	masks  []int64
 }
 
-// maxEmptyDocs bounds how many documents an array without data may claim.
+// maxEmptyDocs is the maximum number of documents that an array without data may claim.
 const maxEmptyDocs = 1 << 20
 
-// newDense fits the arrays together. lengths may be nil; they come from
+// newDense checks that the arrays agree. mask and lengths may be nil; the lengths come from the file at
 // lengthsPath.
 func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSource, error) {
 	s := &denseSource{source: source{path: vec.path, files: new(inputs)}, vec: vec, mask: mask}
@@ -41,7 +41,8 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	}
 	rank := len(vec.Shape)
 	if rank != 2 && rank != 3 {
-		return nil, faultf(vec.path, ErrShape, "array %s has rank %d, want [tokens, dim] or [docs, rows, dim]", shapeString(vec.Shape), rank)
+		return nil, faultf(vec.path, ErrShape, "array %s has rank %d, want [tokens, dim] or [docs, rows, dim]",
+			shapeString(vec.Shape), rank)
 	}
 	rows := vec.Shape[0]
 	dim := vec.Shape[rank-1]
@@ -56,7 +57,8 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	case lengths != nil && mask != nil:
 		return nil, faultf(vec.path, ErrShape, "both lengths (%s) and a mask (%s): give one", lengthsPath, mask.path)
 	case rank == 2 && mask != nil:
-		return nil, faultf(mask.path, ErrShape, "a mask fits [docs, rows, dim]; %s is %s and needs lengths", vec.path, shapeString(vec.Shape))
+		return nil, faultf(mask.path, ErrShape, "a mask fits [docs, rows, dim]; %s is %s and needs lengths",
+			vec.path, shapeString(vec.Shape))
 	case rank == 2 && lengths == nil:
 		return nil, faultf(vec.path, ErrNoLengths, "how many of the %d tokens each document has", rows)
 	case rank == 2:
@@ -75,7 +77,7 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	return s, nil
 }
 
-// padded fits lengths or the mask to [docs, rows, dim].
+// padded computes the real rows of the documents of an array [docs, rows, dim] from lengths or the mask.
 func (s *denseSource) padded(lengths []int64, lengthsPath string) (err error) {
 	s.n, s.stride = s.vec.Shape[0], s.vec.Shape[1]
 	if err := checkCount(s.n, s.vec.path); err != nil {
@@ -112,7 +114,7 @@ func (s *denseSource) Rows(i int) int {
 	return s.stride
 }
 
-// start is the row of the array at which document i begins, padding included.
+// start returns the first row of document i in the array, padding included.
 func (s *denseSource) start(i int) int {
 	if s.starts != nil {
 		return s.starts[i]
@@ -122,13 +124,14 @@ func (s *denseSource) start(i int) int {
 
 func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return s.files.guard(from, func(yield func(Document, error) bool) {
-		// The buffers are borrowed, so that a loop inside a loop gets its own.
+		// Take the buffers from s during the loop, so that a nested loop allocates others.
 		floats, masks, payload := s.floats, s.masks, []byte(nil)
 		s.floats, s.masks = nil, nil
 		defer func() { s.floats, s.masks = floats, masks }()
-		base, end := 0, from // the rows from base on, of documents before end, are in the buffers
-		finite := false      // all of these rows
+		base, end := 0, from // the buffers have the rows from base on, of documents before end
+		finite := false      // all values in the buffer are
 		eachDocument(ctx, s.path, from, to, s.n, yield, func(i int) (doc Document, err error) {
+			// Read the next documents that fit a block.
 			if i == end {
 				for base, end = s.start(i), i+1; end < to && (s.start(end+1)-base)*s.dim <= blockFloats; {
 					end++
@@ -138,6 +141,7 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 				}
 				finite = allFinite(floats)
 			}
+			// Get this one from the buffers.
 			doc.ID = s.ID(i)
 			lo, hi := s.start(i)-base, s.start(i+1)-base
 			var mask []int64
@@ -159,7 +163,7 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 	})
 }
 
-// read fetches the rows, and the mask, of documents from to end.
+// read reads the rows, and the mask, of the documents from from on and before end into the buffers.
 func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]float32, []int64, error) {
 	first := s.start(from)
 	rows := s.start(end) - first
@@ -174,7 +178,7 @@ func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]fl
 	return floats, masks, s.mask.Ints(masks, first)
 }
 
-// keep drops the padding of document i, in place.
+// keep removes the padding from the tokens of document i, in place.
 func (s *denseSource) keep(tokens []float32, mask []int64, i int) []float32 {
 	if s.kept == nil {
 		return tokens
@@ -182,16 +186,17 @@ func (s *denseSource) keep(tokens []float32, mask []int64, i int) []float32 {
 	if mask == nil {
 		return tokens[:s.kept[i]*s.dim]
 	}
-	n := 0
-	for t, real := range mask {
-		if real != 0 {
-			copy(tokens[n:n+s.dim], tokens[t*s.dim:(t+1)*s.dim])
-			n += s.dim
+	kept := 0 // floats
+	for t, isToken := range mask {
+		if isToken != 0 {
+			copy(tokens[kept:kept+s.dim], tokens[t*s.dim:(t+1)*s.dim])
+			kept += s.dim
 		}
 	}
-	return tokens[:n]
+	return tokens[:kept]
 }
 
+// closeAll closes all, and joins their errors.
 func closeAll[C io.Closer](closers []C) error {
 	var errs []error
 	for _, c := range closers {

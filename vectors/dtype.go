@@ -28,37 +28,47 @@ const (
 	kindBF16
 )
 
-// kindNames has the names that NumPy, without the byte order, and safetensors have for a kind,
-// and the bytes of an element.
+// kindNames is the names of a kind in NumPy, without the byte order, and in safetensors, and the number
+// of bytes of an element.
 type kindNames struct {
 	numpy, safetensors string
 	size               int
 }
 
+// kinds describes the kinds. NumPy has no bfloat16.
 var kinds = [...]kindNames{
 	kindBool: {"b1", "BOOL", 1},
-	kindI8:   {"i1", "I8", 1}, kindI16: {"i2", "I16", 2}, kindI32: {"i4", "I32", 4}, kindI64: {"i8", "I64", 8},
-	kindU8: {"u1", "U8", 1}, kindU16: {"u2", "U16", 2}, kindU32: {"u4", "U32", 4}, kindU64: {"u8", "U64", 8},
-	kindF16: {"f2", "F16", 2}, kindF32: {"f4", "F32", 4}, kindF64: {"f8", "F64", 8},
+	kindI8:   {"i1", "I8", 1},
+	kindI16:  {"i2", "I16", 2},
+	kindI32:  {"i4", "I32", 4},
+	kindI64:  {"i8", "I64", 8},
+	kindU8:   {"u1", "U8", 1},
+	kindU16:  {"u2", "U16", 2},
+	kindU32:  {"u4", "U32", 4},
+	kindU64:  {"u8", "U64", 8},
+	kindF16:  {"f2", "F16", 2},
+	kindF32:  {"f4", "F32", 4},
+	kindF64:  {"f8", "F64", 8},
 	kindBF16: {"", "BF16", 2},
 }
 
-// kindOf is the first kind, if there is one, whose names are right.
-func kindOf(right func(kindNames) bool) (kind, bool) {
-	i := slices.IndexFunc(kinds[1:], right) + 1
+// kindOf returns the first kind whose names match, and false if none does.
+func kindOf(matches func(kindNames) bool) (kind, bool) {
+	i := slices.IndexFunc(kinds[1:], matches) + 1
 	return kind(i), i > 0
 }
 
+// safetensorsKind returns the kind with a name in safetensors.
 func safetensorsKind(name string) (kind, bool) {
 	return kindOf(func(k kindNames) bool { return k.safetensors == name })
 }
 
-// size is the number of bytes of an element.
+// size returns the number of bytes of an element.
 func (k kind) size() int { return kinds[k].size }
 
 func (k kind) isFloat() bool { return k >= kindF16 }
 
-// dtype is the normalised name: NumPy's, or bf16, which NumPy does not have.
+// dtype returns the normalised name: NumPy's, or bf16. big means big-endian.
 func (k kind) dtype(big bool) string {
 	switch {
 	case k == kindBF16:
@@ -71,7 +81,7 @@ func (k kind) dtype(big bool) string {
 	return "<" + kinds[k].numpy
 }
 
-// typeName is the type as people write it: float32, int64.
+// typeName returns the type as people write it, such as float32 or int64.
 func (a *Array) typeName() string {
 	switch k := a.kind; {
 	case k == kindBool:
@@ -87,8 +97,8 @@ func (a *Array) typeName() string {
 	}
 }
 
-// parseDtype reads a NumPy type string such as <f2, >i8 or |u1. One-byte
-// types may carry any byte order: some writers put <u1.
+// parseDtype parses a NumPy type string such as <f2, >i8 or |u1. Types of one byte may have any byte
+// order, since some writers write <u1.
 func parseDtype(s string) (k kind, big bool, err error) {
 	if len(s) < 2 {
 		return 0, false, fmt.Errorf("type %.40q is not known", s)
@@ -117,15 +127,15 @@ func parseDtype(s string) (k kind, big bool, err error) {
 	return k, order == '>' && k.size() > 1, nil
 }
 
-// swapBytes turns big-endian elements into little-endian ones, in place.
+// swapBytes converts big-endian elements to little-endian ones, in place.
 func swapBytes(raw []byte, size int) {
 	for i := 0; i+size <= len(raw); i += size {
 		slices.Reverse(raw[i : i+size])
 	}
 }
 
-// decodeFloats converts little-endian elements; float64 and wide integers are
-// rounded to the nearest float32.
+// decodeFloats converts little-endian elements to float32. It rounds float64 and wide integers to the
+// nearest float32.
 func decodeFloats(dst []float32, raw []byte, k kind) {
 	le := binary.LittleEndian
 	switch k {
@@ -154,8 +164,8 @@ func decodeFloats(dst []float32, raw []byte, k kind) {
 	}
 }
 
-// decodeInts widens little-endian integers. bad is the first element that
-// does not fit an int64, or −1.
+// decodeInts converts little-endian integers to int64. bad is the index of the first element that does
+// not fit, or −1.
 func decodeInts(dst []int64, raw []byte, k kind) (bad int) {
 	for i := range dst {
 		dst[i] = intAt(raw, i, k)
@@ -166,8 +176,8 @@ func decodeInts(dst []int64, raw []byte, k kind) (bad int) {
 	return -1
 }
 
-// intAt is element i of little-endian integers; an unsigned 64-bit value
-// beyond int64 comes out negative.
+// intAt returns element i of little-endian integers. An unsigned 64-bit value beyond int64 becomes
+// negative.
 func intAt(raw []byte, i int, k kind) int64 {
 	le := binary.LittleEndian
 	switch k {

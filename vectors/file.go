@@ -11,12 +11,11 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// inputs are the files of a collection, which must stay as they were when they
-// were opened: places in them are noted once and used again later, and what one
-// of them says is held against what another said before. The zero value is ready.
+// inputs are the files of a collection. They must not change after they were opened: offsets in them
+// are remembered, and their contents were compared with each other. The zero value is ready.
 type inputs struct {
 	watch   files.Watch
-	queries bool // they are of queries, and errors call them so
+	queries bool // errors say query in place of document
 }
 
 // open opens a regular file: reading a pipe or device here would hang.
@@ -28,8 +27,10 @@ func (in *inputs) open(path string) (*os.File, int64, error) {
 	return f, size, nil
 }
 
-// openAs opens a file by what parses its head, which then owns it.
-func openAs[T interface{ own(io.Closer) }](in *inputs, path string, parse func(io.ReaderAt, int64, string) (T, error)) (v T, err error) {
+// openAs opens a file and calls parse, which reads its header. The result owns the file.
+func openAs[T interface{ own(io.Closer) }](
+	in *inputs, path string, parse func(io.ReaderAt, int64, string) (T, error),
+) (v T, err error) {
 	f, size, err := in.open(path)
 	if err != nil {
 		return v, err
@@ -45,6 +46,7 @@ func openAs[T interface{ own(io.Closer) }](in *inputs, path string, parse func(i
 // owner closes a file, if it has one.
 type owner struct{ file io.Closer }
 
+// own makes Close close c.
 func (o *owner) own(c io.Closer) { o.file = c }
 
 // Close releases the file. It may be called twice.
@@ -57,7 +59,7 @@ func (o *owner) Close() error {
 	return c.Close()
 }
 
-// stream opens what is read once, which may be a pipe.
+// stream opens a file that is read once, in order, and may be a pipe.
 func (in *inputs) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	s, err := in.watch.Stream(ctx, path)
 	if err != nil {
@@ -66,6 +68,7 @@ func (in *inputs) stream(ctx context.Context, path string) (io.ReadCloser, error
 	return s, nil
 }
 
+// openFault adds the path to an error of opening a file. A file that is not regular is [ErrFormat].
 func openFault(path string, err error) error {
 	err = cause(err)
 	if errors.Is(err, files.ErrNotRegular) {
@@ -74,7 +77,7 @@ func openFault(path string, err error) error {
 	return NewFileError(path, err)
 }
 
-// check is [ErrChanged] for the first file that is not what it was.
+// check returns [ErrChanged] for the first file that has changed since it was opened.
 func (in *inputs) check() error {
 	err := in.watch.Unchanged()
 	if c, ok := errors.AsType[*files.ChangedError](err); ok {
@@ -83,7 +86,7 @@ func (in *inputs) check() error {
 	return err
 }
 
-// blame is err, or what is behind it: a file that changed.
+// blame returns the error of a changed file ([ErrChanged]), which explains err, or else err.
 func (in *inputs) blame(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -97,9 +100,9 @@ func (in *inputs) blame(err error) error {
 	return err
 }
 
-// guard looks at the files when a pass over all documents begins, and at the end
-// of any reading, which ends with the fault of one that changed: so whoever reads
-// to the end before using what was read uses nothing that is amiss.
+// guard checks that the files have not changed: when a pass over all documents begins, and at the end
+// of every sequence, which then ends with [ErrChanged]. So a caller that reads to the end before it uses
+// documents never uses those of a changed file.
 func (in *inputs) guard(from int, docs iter.Seq2[Document, error]) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		if from == 0 {
@@ -123,7 +126,7 @@ func (in *inputs) guard(from int, docs iter.Seq2[Document, error]) iter.Seq2[Doc
 	}
 }
 
-// cause drops the path of an operating system error: FileError names it.
+// cause removes the path from an error of the operating system, since [FileError] names it.
 func cause(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
@@ -132,7 +135,7 @@ func cause(err error) error {
 	return err
 }
 
-// readAtMost reads the beginning of r, at most size bytes.
+// readAtMost reads the beginning of a file of size bytes into p, and returns the number of bytes read.
 func readAtMost(r io.ReaderAt, p []byte, size int64) (int, error) {
 	if int64(len(p)) > size {
 		p = p[:max(size, 0)]
@@ -144,8 +147,8 @@ func readAtMost(r io.ReaderAt, p []byte, size int64) (int, error) {
 	return n, malformed(err)
 }
 
-// malformed marks the end of input in the middle of it as a fault of the file;
-// other errors pass.
+// malformed converts an unexpected end of the input, or nil, into [ErrFormat]. It returns other errors
+// unchanged.
 func malformed(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: is cut short", ErrFormat)

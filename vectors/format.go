@@ -11,23 +11,24 @@ import (
 	"github.com/plaid-ir/plaid/internal/registry"
 )
 
-// Format is a kind of file that another package reads, such as Parquet.
+// Format is a file format that another package reads, such as Parquet.
 type Format struct {
-	// Name is that of the format, for messages.
+	// Name is the name of the format in messages.
 	Name string
-	// Suffixes of its files, in small letters, with the dot.
+	// Suffixes are those of its files, in lower case, with the dot.
 	Suffixes []string
-	// Folder, where set, tells whether a folder is of the format.
+	// Folder, if not nil, reports whether a folder is of the format.
 	Folder func(path string) bool
-	// Open opens a file or a folder. Ids "0", "1", … of documents that have none of
-	// their own are told by a method Numbered() bool of the source.
+	// Open opens a file or a folder. If the documents have no ids, they get the ids "0", "1", …, and
+	// a method Numbered() bool of the source returns true.
 	Open func(ctx context.Context, path string) (Source, error)
 }
 
+// registered are the formats of RegisterFormat.
 var registered registry.Formats[Format]
 
-// RegisterFormat lets [Open] read files of a format, as [image.RegisterFormat] does for
-// pictures; it is for the start of a program. Suffixes that are taken already panic.
+// RegisterFormat makes [Open] read files of a format, as [image.RegisterFormat] does for images. Call it
+// when the program starts. It panics for a suffix that is registered already.
 func RegisterFormat(f Format) {
 	for _, suffix := range f.Suffixes {
 		if formats[suffix] != "" {
@@ -37,20 +38,21 @@ func RegisterFormat(f Format) {
 	registered.Add(f, f.Suffixes, f.Folder)
 }
 
-// elsewhere are suffixes that a larger program of this repository reads.
+// elsewhere are suffixes that only the larger program of vectors/formats reads.
 var elsewhere = []string{".parquet", ".arrow", ".feather"}
 
-// suffixes are those that can be read.
+// suffixes lists the suffixes that can be read, for messages.
 func suffixes() string {
-	all := []string{".npy", ".npz", ".safetensors", ".jsonl", ".ndjson"}
-	all = append(all, registered.Suffixes()...)
-	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
+	known := []string{".npy", ".npz", ".safetensors", ".jsonl", ".ndjson"}
+	known = append(known, registered.Suffixes()...)
+	return strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
 }
 
-// openRegistered opens a collection whose vectors are of a registered format.
+// openRegistered opens a collection whose vectors are in a file of a registered format.
 func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (Source, error) {
 	if files.Lengths != "" || files.Mask != "" {
-		return nil, faultf(files.Vectors, ErrShape, "documents of %s have lengths of their own: lengths and mask are for arrays", f.Name)
+		return nil, faultf(files.Vectors, ErrShape,
+			"documents of %s have lengths of their own: lengths and mask are for arrays", f.Name)
 	}
 	src, err := f.Open(ctx, files.Vectors)
 	if err != nil {
@@ -69,7 +71,7 @@ func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (So
 	return s, nil
 }
 
-// overlaid is a source with the ids and the payload of other files.
+// overlaid is a source with ids and payloads from other files.
 type overlaid struct {
 	source
 	under Source

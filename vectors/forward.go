@@ -6,13 +6,13 @@ import (
 	"io"
 )
 
-// forward reads a stream at offsets that do not fall.
+// forward reads a stream at ascending offsets.
 type forward struct {
 	r  io.Reader
-	at int64 // that the stream is at
+	at int64 // offset of the next byte of the stream
 }
 
-// ReadAt implements [io.ReaderAt].
+// ReadAt implements [io.ReaderAt], except that it cannot go back.
 func (f *forward) ReadAt(p []byte, off int64) (int, error) {
 	if off < f.at {
 		return 0, fmt.Errorf("byte %d of a stream was read already", off)
@@ -29,7 +29,7 @@ func (f *forward) ReadAt(p []byte, off int64) (int, error) {
 	return n, ended(err)
 }
 
-// ended is the error of an end where more should come.
+// ended converts an unexpected end to io.EOF, as [io.ReaderAt] requires.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -37,7 +37,8 @@ func ended(err error) error {
 	return err
 }
 
-// Finish skips the rest of a stream, which has to end with the last tensor.
+// Finish skips the remaining tensors of a stream, and checks that it ends with the last one. For a file
+// that is not a stream it does nothing.
 func (s *Safetensors) Finish() error {
 	f, ok := s.r.(*forward)
 	if !ok {
@@ -46,8 +47,8 @@ func (s *Safetensors) Finish() error {
 	if _, err := f.ReadAt(nil, s.end); err != nil {
 		return NewFileError(s.path, malformed(err))
 	}
-	var more [1]byte
-	switch _, err := io.ReadFull(f.r, more[:]); {
+	var extra [1]byte
+	switch _, err := io.ReadFull(f.r, extra[:]); {
 	case err == nil:
 		return faultf(s.path, ErrFormat, "goes on behind its last tensor")
 	case errors.Is(err, io.EOF):

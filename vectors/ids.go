@@ -15,8 +15,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// CheckID refuses what no id may be: the empty one, one of more than [MaxIDBytes], and
-// one that is not UTF-8 or has a control character. The error is [ErrID].
+// CheckID returns [ErrID] for an id that is empty, has more than [MaxIDBytes], is not UTF-8, begins with
+// a byte order mark, or has a control character.
 func CheckID(id string) error {
 	switch {
 	case id == "":
@@ -26,7 +26,7 @@ func CheckID(id string) error {
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%w: %q is not UTF-8", ErrID, id[:min(len(id), 80)])
 	}
-	if strings.HasPrefix(id, "\ufeff") { // lost where it begins a file of text
+	if strings.HasPrefix(id, "\ufeff") { // readers of text would skip it at the beginning of a file
 		return fmt.Errorf("%w: begins with a byte order mark", ErrID)
 	}
 	for i, r := range id {
@@ -37,45 +37,45 @@ func CheckID(id string) error {
 	return nil
 }
 
-// idSet finds duplicates: id → where it was seen first.
+// idSet finds duplicate ids: it maps an id to the document or line where it was first seen.
 type idSet map[string]int
 
-// note answers with the earlier place of a duplicate.
-func (s idSet) note(id string, place int) (first int, duplicate bool) {
+// note adds the id of a document or line. If the id was seen before, it returns where.
+func (s idSet) note(id string, position int) (first int, duplicate bool) {
 	if first, duplicate = s[id]; !duplicate {
-		s[id] = place
+		s[id] = position
 	}
 	return first, duplicate
 }
 
-// duplicateID is the fault of an id seen twice; unit is line or document.
+// duplicateID returns the error of an id seen twice. unit is line, row or document.
 func duplicateID(id, unit string, first, second int) error {
 	return fmt.Errorf("%w: %.80q is the id of %s %d and %s %d", ErrID, id, unit, first, unit, second)
 }
 
-// wantedIDs says what a list of ids must be.
+// wantedIDs is the requirements for a list of ids.
 type wantedIDs struct {
-	n    int    // as many documents; −1: any number
-	file string // what holds the documents
-	// loose: ids to look up. They may repeat, and text may have blank lines.
+	n    int    // number of documents; −1 means any
+	file string // the file of the documents
+	// loose means that the ids are for look-ups: they may repeat, and text may have blank lines.
 	loose bool
 }
 
-// ReadIDs reads ids of documents: text with one a line, or a .json list, which may be compressed by
-// gzip, zstd or xz, or a .npy of integers. Each must be there once. Text may come through a pipe, which ctx
-// stops waiting for. Errors are [*FileError] and wrap [ErrID], [ErrFormat],
-// [ErrChanged], or an error of ctx or the operating system.
+// ReadIDs reads distinct ids of documents: text with one per line, or a .json list, which may be
+// compressed by gzip, zstd or xz, or a .npy of integers. Text may come through a pipe; ctx ends the wait
+// for it. Errors are [*FileError] and wrap [ErrID], [ErrFormat], [ErrChanged], or an error of ctx or the
+// operating system.
 func ReadIDs(ctx context.Context, path string) ([]string, error) {
 	return readIDList(ctx, path, wantedIDs{n: -1})
 }
 
-// ReadIDList reads ids to look up, as [ReadIDs] does, except that they may repeat
-// and that blank lines of text are passed over. A file without any is an empty
-// list, which is not nil.
+// ReadIDList reads ids to look up. It is [ReadIDs], except that ids may repeat, and that blank lines of
+// text are skipped. A file without ids is an empty list, which is not nil.
 func ReadIDList(ctx context.Context, path string) ([]string, error) {
 	return readIDList(ctx, path, wantedIDs{n: -1, loose: true})
 }
 
+// readIDList reads ids from a file of any form.
 func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, error) {
 	in := new(inputs)
 	ids, err := in.readIDs(ctx, path, want)
@@ -88,7 +88,7 @@ func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, err
 	return ids, nil
 }
 
-// readIDs reads ids in any form.
+// readIDs is readIDList for one of several files that are watched for changes.
 func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]string, error) {
 	switch files.Suffix(path) {
 	case ".npy":
@@ -98,7 +98,7 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 		}
 		defer a.Close()
 		return idsOfArray(a, want)
-	case ".npz", ".safetensors", ".jsonl", ".ndjson": // a line of JSON would be an id as it stands
+	case ".npz", ".safetensors", ".jsonl", ".ndjson": // as text, each line of JSON would be an id
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
 	case ".json":
 		f, _, err := in.open(path)
@@ -124,10 +124,10 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 	return parseIDs(b, path, want)
 }
 
-// parseIDs reads one id a line.
+// parseIDs parses text with one id per line.
 func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	lines := newLineReader(r, MaxIDBytes+2)
-	ids := []string{} // not nil: an empty list
+	ids := []string{} // not nil if empty
 	seen := idSet{}
 	for {
 		text, _, err := lines.Next()
@@ -152,13 +152,14 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 			}
 		}
 		if ids = append(ids, id); want.n >= 0 && len(ids) > want.n {
-			return nil, inFile(fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.file), path, -1, lines.Number, "")
+			err := fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.file)
+			return nil, inFile(err, path, -1, lines.Number, "")
 		}
 	}
 	return ids, want.check(path, len(ids))
 }
 
-// parseIDList reads a JSON list of strings or integers.
+// parseIDList parses a JSON list of strings or integers.
 func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	ids := []string{}
 	seen := idSet{}
@@ -179,7 +180,7 @@ func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	return ids, want.check(path, len(ids))
 }
 
-// idsOfArray turns integers into ids.
+// idsOfArray converts an array of integers to ids.
 func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	if a.kind.isFloat() || len(a.Shape) != 1 {
 		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers: .astype(int) converts numbers",
@@ -203,6 +204,7 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	return ids, nil
 }
 
+// check checks the number of ids.
 func (w wantedIDs) check(path string, have int) error {
 	if w.n >= 0 && have != w.n {
 		return NewFileError(path, &subError{ErrID, fmt.Sprintf("%d ids, and %s needs %d", have, w.file, w.n)})
@@ -210,9 +212,8 @@ func (w wantedIDs) check(path string, have int) error {
 	return nil
 }
 
-// jsonList calls each with every element of a JSON list; errors are placed at
-// the element, as a document.
-func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
+// jsonList calls visit with every element of a JSON list. Its errors name the element as a document.
+func jsonList(r io.Reader, visit func(i int, raw []byte) error) error {
 	b, err := files.UnmarkedReader(r)
 	if err != nil {
 		return packedFault(err)
@@ -236,7 +237,7 @@ func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
 		if err := dec.Decode(&raw); err != nil {
 			return inFile(fault(err), "", i, -1, "")
 		}
-		if err := each(i, raw); err != nil {
+		if err := visit(i, raw); err != nil {
 			return inFile(err, "", i, -1, "")
 		}
 	}

@@ -10,26 +10,25 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// inflatedMemory is how much of a stream is kept in memory.
+// inflatedMemory is the maximum number of bytes of a stream that are kept in memory.
 const inflatedMemory = 1 << 20
 
-// inflated gives random access to a stream of a known size: what has been read of
-// it is kept, in memory while it is short, else in a temporary file. The
-// stream is read no further than it is asked for, so faults beyond are found
-// when they are reached.
+// inflated gives random access to a stream of a known size. It keeps the bytes that it has read, in
+// memory while they are few, otherwise in a temporary file. It reads the stream no further than needed,
+// so that faults after that are found only when they are reached.
 type inflated struct {
 	open func() (io.ReadCloser, error)
 	size int64
 
 	src    io.ReadCloser
-	filled int64
+	filled int64 // bytes that were read
 	mem    []byte
-	tmp    *files.Temporary
-	err    error // the stream is broken behind filled
+	tmp    *files.Temporary // in place of mem, if they are many
+	err    error            // of the stream after these bytes
 	block  []byte
 }
 
-// ReadAt reads the stream on if need be.
+// ReadAt reads bytes that were kept, after reading the stream up to their end.
 func (s *inflated) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 || off > s.size {
 		return 0, io.EOF
@@ -43,7 +42,7 @@ func (s *inflated) ReadAt(p []byte, off int64) (int, error) {
 			return 0, s.err
 		}
 	}
-	// A fault at the very end (checksum, bytes too many) is the reader's too.
+	// A fault at the very end (a wrong checksum, too many bytes) is an error of reading the last byte.
 	if s.err != nil && end == s.size {
 		return 0, s.err
 	}
@@ -63,7 +62,7 @@ func (s *inflated) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// fill takes one block from the stream.
+// fill reads one block of the stream.
 func (s *inflated) fill() error {
 	if s.block == nil {
 		src, err := s.open()
@@ -82,7 +81,7 @@ func (s *inflated) fill() error {
 	if s.filled < s.size {
 		return nil
 	}
-	// The stream must end here; reading on also checks its checksum.
+	// The stream must end here. Reading on also verifies its checksum.
 	if n, err := io.ReadFull(s.src, s.block[:1]); n > 0 {
 		return s.inflateFault(zip.ErrFormat)
 	} else if !errors.Is(err, io.EOF) {
@@ -91,7 +90,8 @@ func (s *inflated) fill() error {
 	return nil
 }
 
-// keep appends a block, in a file once the memory is used up.
+// keep appends a block to the bytes that were read. It moves them to a file when memory would exceed
+// inflatedMemory.
 func (s *inflated) keep(b []byte) error {
 	if s.tmp == nil && s.filled+int64(len(b)) <= inflatedMemory {
 		s.mem = append(s.mem, b...)
@@ -116,14 +116,13 @@ func (s *inflated) keep(b []byte) error {
 	return nil
 }
 
-// inflateFault: whatever inflating says, other than that the file could not be
-// read, is a fault of the content.
+// inflateFault marks an error of inflating as [ErrFormat], unless the file could not be read.
 func (s *inflated) inflateFault(err error) error {
 	var pe *os.PathError
 	switch {
 	case errors.As(err, &pe):
 		return pe
-	case errors.Is(err, zip.ErrFormat): // archive/zip counts as well
+	case errors.Is(err, zip.ErrFormat): // archive/zip counts bytes, too
 		return fmt.Errorf("%w: inflates to more than the %d bytes that it declares", ErrFormat, s.size)
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: is cut short: inflates to fewer than the %d bytes that it declares", ErrFormat, s.size)
@@ -131,7 +130,7 @@ func (s *inflated) inflateFault(err error) error {
 	return fmt.Errorf("%w: %v", ErrFormat, err)
 }
 
-// Close drops what was kept. It may be called twice.
+// Close removes the bytes that were kept. It may be called twice.
 func (s *inflated) Close() error {
 	if s.src != nil {
 		s.src.Close()

@@ -13,34 +13,35 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// jsonlSource reads documents from lines of JSON. A scan at open notes where
-// each line is; the numbers are parsed when a document is asked for.
+// jsonlSource reads documents from lines of JSON. Opening it scans the file for the offsets of lines;
+// the numbers in a line are parsed when its document is read.
 type jsonlSource struct {
 	source
 	r      io.ReaderAt
 	dim    int
 	docs   []jsonlDoc
-	ownIDs bool // ids, if any, are those of the lines
+	ownIDs bool // ids are those of the lines, not of another file
 	line   []byte
 	tokens []float32
 }
 
+// jsonlDoc is the location and size of a document.
 type jsonlDoc struct {
 	span
 	line int // from 1
 	rows int
 }
 
-// record is a line taken apart. Its slices point into the line.
+// record is a parsed line. Its slices point into the line.
 type record struct {
-	id      []byte // raw JSON; nil if there is none
+	id      []byte // raw JSON, or nil
 	vectors []byte // from [[ to ]]
 	rows    int
 	extra   bool // has fields other than vectors and the id
 }
 
-// newJSONL scans a file of size bytes. With ownIDs the lines' ids are read and
-// checked; else they do not matter.
+// newJSONL scans a file of size bytes. If ownIDs is true, it reads and checks the ids of the lines;
+// otherwise it ignores them.
 func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownIDs bool) (*jsonlSource, error) {
 	s := &jsonlSource{source: source{path: path, files: new(inputs)}, r: r, ownIDs: ownIDs}
 	lines := newLineReader(files.UntilDone(ctx, io.NewSectionReader(r, 0, size)), maxLine)
@@ -80,7 +81,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 	return s, nil
 }
 
-// checkOwn decides whether the other fields of a line with vectors may be stored.
+// checkOwn checks the fields of a line other than vectors, which are stored as its payload.
 func (s *jsonlSource) checkOwn(rawID, payload []byte) error {
 	if !s.ownIDs {
 		return CheckObject(payload)
@@ -95,7 +96,7 @@ func (s *jsonlSource) checkOwn(rawID, payload []byte) error {
 	return CheckDocument(Draft{ID: id, Payload: payload})
 }
 
-// checkDim compares a row with those before it, going by its commas.
+// checkDim compares the dimension of a row with that of the rows before it. It counts commas.
 func (s *jsonlSource) checkDim(token int, text []byte) error {
 	n := components(text)
 	if n == s.dim && n > 0 {
@@ -115,7 +116,8 @@ func (s *jsonlSource) checkDim(token int, text []byte) error {
 	return fe
 }
 
-// addID takes the id of the document that was appended last.
+// addID adds the id of the last document. raw is JSON, or nil if the line has no id; then no line may
+// have one.
 func (s *jsonlSource) addID(raw []byte, seen idSet) error {
 	n := len(s.docs)
 	if raw == nil {
@@ -139,28 +141,30 @@ func (s *jsonlSource) addID(raw []byte, seen idSet) error {
 	return nil
 }
 
-// parseRecord takes a line apart. Each row of the vectors goes to row; the
-// fields other than vectors are appended to payload as an object, if it is not
-// nil.
-func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) error) (rec record, err error) {
-	var plain []byte
-	err = members(line, func(key, rest []byte) (int, error) {
+// parseRecord parses a line. It calls visitRow with the text of each row of the vectors, and appends
+// the other fields to payload as a JSON object, unless payload is nil.
+func parseRecord(line []byte, payload *[]byte, visitRow func(token int, text []byte) error) (rec record, err error) {
+	var plainID []byte // of the key id; _id takes precedence
+	err = members(line, func(key, text []byte) (int, error) {
+		// The vectors.
 		if keyIs(key, "vectors") || keyIs(key, "embeddings") {
 			if rec.vectors != nil {
 				return 0, fmt.Errorf("%w: vectors (or embeddings) twice", ErrFormat)
 			}
-			n, rows, err := walkRows(rest, row)
+			n, rows, err := walkRows(text, visitRow)
 			if err != nil {
 				return 0, err
 			}
-			rec.vectors, rec.rows = rest[:n], rows
+			rec.vectors, rec.rows = text[:n], rows
 			return n, nil
 		}
-		n := valueEnd(rest)
-		if n <= 0 || !json.Valid(rest[:n]) {
+		// Any other field.
+		n := valueEnd(text)
+		if n <= 0 || !json.Valid(text[:n]) {
 			return 0, fmt.Errorf("%w: field %s: malformed value", ErrFormat, excerpt(key))
 		}
-		if !utf8.Valid(key) || !utf8.Valid(rest[:n]) {
+		value := text[:n]
+		if !utf8.Valid(key) || !utf8.Valid(value) {
 			kind := ErrFormat
 			if keyIs(key, "_id") || keyIs(key, "id") {
 				kind = ErrID
@@ -169,24 +173,24 @@ func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) 
 		}
 		switch {
 		case keyIs(key, "_id"):
-			rec.id = rest[:n]
+			rec.id = value
 		case keyIs(key, "id"):
-			plain = rest[:n]
+			plainID = value
 		default:
 			rec.extra = true
 		}
 		if payload != nil {
-			open := byte(',')
+			separator := byte(',')
 			if len(*payload) == 0 {
-				open = '{'
+				separator = '{'
 			}
-			*payload = append(append(append(append(*payload, open), key...), ':'), rest[:n]...)
+			*payload = append(append(append(append(*payload, separator), key...), ':'), value...)
 		}
 		return n, nil
 	})
 	if rec.id == nil {
-		rec.id = plain
-	} else if plain != nil {
+		rec.id = plainID
+	} else if plainID != nil {
 		rec.extra = true
 	}
 	if payload != nil && len(*payload) > 0 {
@@ -204,7 +208,7 @@ func (s *jsonlSource) Rows(i int) int { return s.docs[i].rows }
 
 func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return s.files.guard(from, func(yield func(Document, error) bool) {
-		// The buffers are borrowed, so that a loop inside a loop gets its own.
+		// Take the buffers from s during the loop, so that a nested loop allocates others.
 		line, tokens, payload := s.line, s.tokens, []byte(nil)
 		s.line, s.tokens = nil, nil
 		defer func() { s.line, s.tokens = line, tokens }()
@@ -226,18 +230,17 @@ func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 	})
 }
 
-// parse reads the numbers of a line, and its payload where no file of payloads
-// takes its place.
+// parse parses the line of document i into tokens and payload, and returns the payload. It is nil if
+// the line has none, and also if another file has the payloads.
 func (s *jsonlSource) parse(line []byte, tokens *[]float32, payload *[]byte, i int) ([]byte, error) {
 	*tokens = (*tokens)[:0]
 	if want := s.docs[i].rows * s.dim; cap(*tokens) < want {
 		*tokens = make([]float32, 0, want)
 	}
-	keep := payload
 	if s.payload != nil {
-		keep = nil
+		payload = nil
 	}
-	rec, err := parseRecord(line, keep, func(token int, text []byte) (err error) {
+	rec, err := parseRecord(line, payload, func(token int, text []byte) (err error) {
 		*tokens, err = parseRow(*tokens, token, text)
 		return err
 	})
@@ -250,8 +253,8 @@ func (s *jsonlSource) parse(line []byte, tokens *[]float32, payload *[]byte, i i
 	if s.ownIDs && s.ids != nil && !isID(rec.id, s.ids[i]) {
 		return nil, fmt.Errorf("%w: the line has another id", ErrChanged)
 	}
-	if rec.extra && keep != nil {
-		return *keep, nil
+	if rec.extra && payload != nil {
+		return *payload, nil
 	}
 	return nil, nil
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// The functions here walk JSON text in place. Structure is found by hand, as
-// vectors are megabytes of numbers; everything else is validated by
-// encoding/json, which also bounds its nesting.
+// The functions here walk JSON text in place. They find structure by hand, since vectors are megabytes
+// of numbers. Everything else is validated by encoding/json, which also limits nesting.
 
-// blanks is the number of blanks that b begins with.
+// blanks returns the number of blanks at the beginning of b.
 func blanks(b []byte) int {
 	for i, c := range b {
 		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
@@ -25,7 +24,7 @@ func blanks(b []byte) int {
 	return len(b)
 }
 
-// stringEnd is the length of the JSON string that b begins with, or −1.
+// stringEnd returns the length of the JSON string at the beginning of b, or −1 if it has no end.
 func stringEnd(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
@@ -38,8 +37,8 @@ func stringEnd(b []byte) int {
 	return -1
 }
 
-// valueEnd is the length of the JSON value that b begins with, or −1 if it has
-// no end. Only the balance of brackets and quotes is looked at.
+// valueEnd returns the length of the JSON value at the beginning of b, or −1 if it has no end. It checks
+// only the balance of brackets and quotes.
 func valueEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); {
@@ -83,13 +82,12 @@ func valueEnd(b []byte) int {
 	return -1
 }
 
-// members calls value for every member of the object that is all of text,
-// with its raw key and the text that begins with its value; value answers
-// with the length of that.
-func members(text []byte, value func(key, rest []byte) (int, error)) error {
+// members calls visit for every member of the JSON object text, with its raw key and the text from its
+// value on. visit returns the length of the value.
+func members(text []byte, visit func(key, value []byte) (int, error)) error {
 	i := blanks(text)
-	fault := func(what string) error {
-		return fmt.Errorf("%w: column %d: %s", ErrFormat, i+1, what)
+	fault := func(reason string) error {
+		return fmt.Errorf("%w: column %d: %s", ErrFormat, i+1, reason)
 	}
 	if i == len(text) || text[i] != '{' {
 		return fault("want a JSON object")
@@ -106,6 +104,7 @@ func members(text []byte, value func(key, rest []byte) (int, error)) error {
 		if text[i] != '"' {
 			return fault("want a quoted name")
 		}
+		// The key and the colon.
 		n := stringEnd(text[i:])
 		if n < 0 || !json.Valid(text[i:i+n]) {
 			return fault("malformed name")
@@ -118,7 +117,8 @@ func members(text []byte, value func(key, rest []byte) (int, error)) error {
 		}
 		i++
 		i += blanks(text[i:])
-		n, err := value(key, text[i:])
+		// The value, and a comma or the end.
+		n, err := visit(key, text[i:])
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func members(text []byte, value func(key, rest []byte) (int, error)) error {
 	return nil
 }
 
-// keyIs compares a raw JSON string with a name.
+// keyIs reports whether a raw JSON string is a name.
 func keyIs(key []byte, name string) bool {
 	if bytes.IndexByte(key, '\\') < 0 {
 		return string(key[1:len(key)-1]) == name
@@ -154,34 +154,34 @@ func keyIs(key []byte, name string) bool {
 	return err == nil && s == name
 }
 
-// integers decodes a list of integers of valid JSON; it is not nil.
+// integers parses a list of integers in valid JSON. Its result is not nil if the list is empty.
 func integers[T int | int64](raw []byte) ([]T, error) {
 	if len(raw) < 2 || raw[0] != '[' {
 		return nil, fmt.Errorf("%w: %s in the place of a list of integers", ErrFormat, excerpt(raw))
 	}
 	list := []T{}
-	for rest := raw[1 : len(raw)-1]; ; {
-		rest = rest[blanks(rest):]
-		if len(rest) == 0 {
+	for unread := raw[1 : len(raw)-1]; ; {
+		unread = unread[blanks(unread):]
+		if len(unread) == 0 {
 			return list, nil
 		}
-		n := valueEnd(rest)
+		n := valueEnd(unread)
 		if n < 0 {
-			n = len(rest)
+			n = len(unread)
 		}
-		x, err := strconv.ParseInt(string(rest[:n]), 10, int(8*unsafe.Sizeof(T(0))))
+		v, err := strconv.ParseInt(string(unread[:n]), 10, int(8*unsafe.Sizeof(T(0))))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s in the place of an integer", ErrFormat, excerpt(rest))
+			return nil, fmt.Errorf("%w: %s in the place of an integer", ErrFormat, excerpt(unread))
 		}
-		list = append(list, T(x))
-		if rest = rest[n:]; len(rest) > 0 {
-			rest = rest[blanks(rest):]
-			rest = bytes.TrimPrefix(rest, []byte{','})
+		list = append(list, T(v))
+		if unread = unread[n:]; len(unread) > 0 {
+			unread = unread[blanks(unread):]
+			unread = bytes.TrimPrefix(unread, []byte{','})
 		}
 	}
 }
 
-// jsonString decodes a string, which must be of valid UTF-8.
+// jsonString decodes a string, which must be valid UTF-8 without lone surrogates.
 func jsonString(raw []byte) (string, error) {
 	if !utf8.Valid(raw) {
 		return "", fmt.Errorf("%w: string is not UTF-8", ErrFormat)
@@ -190,20 +190,22 @@ func jsonString(raw []byte) (string, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return "", fmt.Errorf("%w: %v", ErrFormat, err)
 	}
-	if jsontext.LoneSurrogate(raw) >= 0 { // U+FFFD, as of other halves
-		return "", fmt.Errorf("%w: string %s has one half of a surrogate pair, which is no character", ErrFormat, excerpt(raw))
+	if jsontext.LoneSurrogate(raw) >= 0 { // encoding/json would decode all of them to U+FFFD
+		return "", fmt.Errorf("%w: string %s has one half of a surrogate pair, which is no character",
+			ErrFormat, excerpt(raw))
 	}
 	return s, nil
 }
 
-// jsonID reads an id: a string, or an integer, which is taken as its digits.
+// jsonID parses an id: a string, or an integer, whose digits are the id.
 func jsonID(raw []byte) (string, error) {
 	if len(raw) > 0 && raw[0] == '"' {
 		if !utf8.Valid(raw) {
 			return "", fmt.Errorf("%w: is not UTF-8", ErrID)
 		}
 		if jsontext.LoneSurrogate(raw) >= 0 {
-			return "", fmt.Errorf("%w: %s has one half of a surrogate pair, which is no character", ErrID, excerpt(raw))
+			return "", fmt.Errorf("%w: %s has one half of a surrogate pair, which is no character",
+				ErrID, excerpt(raw))
 		}
 		s, err := jsonString(raw)
 		if err != nil {
@@ -217,18 +219,18 @@ func jsonID(raw []byte) (string, error) {
 	return string(raw), CheckID(string(raw))
 }
 
-// isID reports whether raw is that id.
+// isID reports whether raw is the JSON of an id. raw may be nil.
 func isID(raw []byte, id string) bool {
 	if raw == nil {
 		return false
 	}
-	got, err := jsonID(raw)
-	return err == nil && got == id
+	parsed, err := jsonID(raw)
+	return err == nil && parsed == id
 }
 
-// numberEnd is the length of the JSON number that b begins with; 0 is none.
+// numberEnd returns the length of the JSON number at the beginning of b, or 0 if b begins otherwise.
 func numberEnd(b []byte) int {
-	digits := func(i int) int {
+	digitsEnd := func(i int) int {
 		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
 			i++
 		}
@@ -239,12 +241,12 @@ func numberEnd(b []byte) int {
 		i++
 	}
 	start := i
-	if i = digits(i); i == start || i > start+1 && b[start] == '0' {
+	if i = digitsEnd(i); i == start || i > start+1 && b[start] == '0' { // no leading zeros
 		return 0
 	}
 	if i < len(b) && b[i] == '.' {
 		start = i + 1
-		if i = digits(start); i == start {
+		if i = digitsEnd(start); i == start {
 			return 0
 		}
 	}
@@ -254,7 +256,7 @@ func numberEnd(b []byte) int {
 			i++
 		}
 		start = i
-		if i = digits(i); i == start {
+		if i = digitsEnd(i); i == start {
 			return 0
 		}
 	}
@@ -272,12 +274,11 @@ func excerpt(b []byte) string {
 	return strconv.Quote(string(b))
 }
 
-// walkRows calls row for every inner array of a [[…], …] that b begins with,
-// with the text between its brackets. It gives the length of the whole and
-// the number of rows.
-func walkRows(b []byte, row func(token int, text []byte) error) (length, rows int, err error) {
-	fault := func(what string) (int, int, error) {
-		fe := NewFileError("", fmt.Errorf("%w: vectors: %s", ErrFormat, what))
+// walkRows calls visit for every inner array of the [[…], …] at the beginning of b, with the text between
+// its brackets. It returns the length of the outer array, and the number of rows.
+func walkRows(b []byte, visit func(token int, text []byte) error) (length, rows int, err error) {
+	fault := func(reason string) (int, int, error) {
+		fe := NewFileError("", fmt.Errorf("%w: vectors: %s", ErrFormat, reason))
 		fe.Token = rows
 		return 0, 0, fe
 	}
@@ -305,7 +306,7 @@ func walkRows(b []byte, row func(token int, text []byte) error) (length, rows in
 		if bytes.IndexByte(b[i:i+n], '[') >= 0 {
 			return fault("arrays are nested too deep")
 		}
-		if err := row(rows, b[i:i+n]); err != nil {
+		if err := visit(rows, b[i:i+n]); err != nil {
 			return 0, 0, err
 		}
 		rows++
@@ -323,8 +324,7 @@ func walkRows(b []byte, row func(token int, text []byte) error) (length, rows in
 	}
 }
 
-// components is the number of values between the brackets of a row, going by
-// its commas.
+// components returns the number of values between the brackets of a row. It counts commas.
 func components(text []byte) int {
 	if blanks(text) == len(text) {
 		return 0
@@ -334,17 +334,18 @@ func components(text []byte) int {
 
 // parseRow appends the numbers between the brackets of a row.
 func parseRow(dst []float32, token int, text []byte) ([]float32, error) {
-	at := 0
+	component := 0
 	fault := func(err error) ([]float32, error) {
 		fe := NewFileError("", err)
-		fe.Token, fe.Dim = token, at
+		fe.Token, fe.Dim = token, component
 		return dst, fe
 	}
-	for i := 0; ; at++ {
+	for i := 0; ; component++ {
 		i += blanks(text[i:])
 		n := numberEnd(text[i:])
 		if n == 0 {
-			if word := bytes.TrimLeft(text[i:], "+-"); len(word) > 0 && (bytes.HasPrefix(word, []byte("NaN")) || bytes.HasPrefix(word, []byte("Inf"))) {
+			word := bytes.TrimLeft(text[i:], "+-")
+			if bytes.HasPrefix(word, []byte("NaN")) || bytes.HasPrefix(word, []byte("Inf")) {
 				return fault(fmt.Errorf("%w: %s", ErrValue, excerpt(text[i:])))
 			}
 			return fault(fmt.Errorf("%w: %s is not a number", ErrFormat, excerpt(text[i:])))

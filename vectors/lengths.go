@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// intsOf reads a row of integers whole. It grows with what is read, not with
-// what the header claims.
+// intsOf reads all integers of an array of rank 1. Its result grows with the data read, not with the
+// length that the header claims.
 func intsOf(a *Array) ([]int64, error) {
 	if a.kind.isFloat() {
 		return nil, faultf(a.path, ErrType, "lengths are %s, want integers: .astype(int) converts", a.typeName())
@@ -21,20 +21,20 @@ func intsOf(a *Array) ([]int64, error) {
 	if len(a.Shape) != 1 {
 		return nil, faultf(a.path, ErrShape, "lengths %s, want one row of them", shapeString(a.Shape))
 	}
-	all := []int64{} // not nil: an empty list
+	ints := []int64{} // not nil if empty
 	block := make([]int64, min(a.n, 8192))
-	for at := 0; at < a.n; at += len(block) {
-		block = block[:min(len(block), a.n-at)]
-		if err := a.Ints(block, at); err != nil {
+	for i := 0; i < a.n; i += len(block) {
+		block = block[:min(len(block), a.n-i)]
+		if err := a.Ints(block, i); err != nil {
 			return nil, err
 		}
-		all = append(all, block...)
+		ints = append(ints, block...)
 	}
-	return all, nil
+	return ints, nil
 }
 
-// readLengths reads one length a document: .npy integers, a .json list, or
-// text with one number a line.
+// readLengths reads the length of each document: .npy integers, a .json list, or text with one number
+// per line.
 func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error) {
 	ext := files.Suffix(path)
 	switch ext {
@@ -63,6 +63,7 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 	return parseLengths(b, path)
 }
 
+// parseLengths parses text with one length per line.
 func parseLengths(r io.Reader, path string) ([]int64, error) {
 	lines := newLineReader(r, 64)
 	lengths := []int64{}
@@ -82,6 +83,7 @@ func parseLengths(r io.Reader, path string) ([]int64, error) {
 	}
 }
 
+// parseLengthList parses a JSON list of lengths.
 func parseLengthList(r io.Reader, path string) ([]int64, error) {
 	lengths := []int64{}
 	err := jsonList(r, func(i int, raw []byte) error {
@@ -106,23 +108,23 @@ func parseLength(s string) (int64, error) {
 	return v, nil
 }
 
-// startsOf turns the lengths of ragged documents into the row at which each
-// begins, and the total; they must add up to rows.
-func startsOf(lengths []int64, path string, rows int, of string) ([]int, error) {
+// startsOf returns the first row of each document, and the number of rows at the end. The lengths are
+// those in the file at path; they must add up to the rows of the array vecPath.
+func startsOf(lengths []int64, path string, rows int, vecPath string) ([]int, error) {
 	if err := checkCount(len(lengths), path); err != nil {
 		return nil, err
 	}
 	sum := uint64(0)
 	for i, l := range lengths {
 		if l < 0 || l > int64(rows) {
-			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows", l, of, rows))
+			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows", l, vecPath, rows))
 		}
-		if sum += uint64(l); sum > math.MaxInt64 { // two of them cannot pass 2⁶⁴
+		if sum += uint64(l); sum > math.MaxInt64 { // no overflow: both are below 2⁶³
 			return nil, lengthFault(path, i, "lengths up to here sum to more than any file can hold")
 		}
 	}
 	if sum != uint64(rows) {
-		return nil, faultf(path, ErrShape, "%d lengths sum to %d, %s has %d rows", len(lengths), sum, of, rows)
+		return nil, faultf(path, ErrShape, "%d lengths sum to %d, %s has %d rows", len(lengths), sum, vecPath, rows)
 	}
 	starts := make([]int, len(lengths)+1)
 	for i, l := range lengths {
@@ -131,13 +133,15 @@ func startsOf(lengths []int64, path string, rows int, of string) ([]int, error) 
 	return starts, nil
 }
 
-func lengthFault(path string, doc int, what string) error {
-	return inFile(fmt.Errorf("%w: %s", ErrShape, what), path, doc, -1, "")
+// lengthFault returns the error of the length of a document.
+func lengthFault(path string, doc int, reason string) error {
+	return inFile(fmt.Errorf("%w: %s", ErrShape, reason), path, doc, -1, "")
 }
 
-// maxDocs is the largest collection: ordinals are of 32 bits.
+// maxDocs is the maximum number of documents. Ordinals have 32 bits.
 const maxDocs = math.MaxUint32
 
+// checkCount checks that n documents are not too many.
 func checkCount(n int, path string) error {
 	if int64(n) > maxDocs {
 		return faultf(path, ErrShape, "%d documents, at most %d", n, int64(maxDocs))
@@ -145,38 +149,39 @@ func checkCount(n int, path string) error {
 	return nil
 }
 
-// paddedLengths checks the lengths of documents padded to rows each.
-func paddedLengths(lengths []int64, path string, docs, rows int, of string) ([]int, error) {
+// paddedLengths checks the lengths, in the file at path, of documents in the array vecPath, which are
+// all padded to the same number of rows.
+func paddedLengths(lengths []int64, path string, docs, rows int, vecPath string) ([]int, error) {
 	if len(lengths) != docs {
-		return nil, faultf(path, ErrShape, "%d lengths for the %d of %s", len(lengths), docs, of)
+		return nil, faultf(path, ErrShape, "%d lengths for the %d of %s", len(lengths), docs, vecPath)
 	}
 	out := make([]int, docs)
 	for i, l := range lengths {
 		if l < 0 || l > int64(rows) {
-			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows for each", l, of, rows))
+			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows for each", l, vecPath, rows))
 		}
 		out[i] = int(l)
 	}
 	return out, nil
 }
 
-// maskedLengths counts the real tokens of documents padded to rows each: the
-// elements of the mask that are not 0.
-func maskedLengths(mask *Array, docs, rows int, of string) ([]int, error) {
+// maskedLengths counts the real tokens of each document in the array vecPath, in which all are padded
+// to the same number of rows: the elements of the mask that are not 0.
+func maskedLengths(mask *Array, docs, rows int, vecPath string) ([]int, error) {
 	if mask.kind.isFloat() || len(mask.Shape) != 2 || mask.Shape[0] != docs || mask.Shape[1] != rows {
 		return nil, faultf(mask.path, ErrShape, "mask is %s %s, %s wants integers or booleans (%d, %d)",
-			mask.Dtype, shapeString(mask.Shape), of, docs, rows)
+			mask.Dtype, shapeString(mask.Shape), vecPath, docs, rows)
 	}
 	out := make([]int, docs)
 	block := make([]int64, min(mask.n, 8192))
-	for at := 0; at < mask.n; at += len(block) {
-		block = block[:min(len(block), mask.n-at)]
-		if err := mask.Ints(block, at); err != nil {
+	for first := 0; first < mask.n; first += len(block) {
+		block = block[:min(len(block), mask.n-first)]
+		if err := mask.Ints(block, first); err != nil {
 			return nil, err
 		}
 		for i, v := range block {
 			if v != 0 {
-				out[(at+i)/rows]++
+				out[(first+i)/rows]++
 			}
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// maxLine is the longest line of JSON: 2 GiB, some 1.5 million tokens of 128
+// maxLine is the maximum length in bytes of a line of JSON, which has about 1.5 million tokens of 128
 // dimensions.
 const maxLine = 1<<31 - 1
 
-// lineReader reads lines. One that is too long is [ErrFormat] too.
+// lineReader reads lines. It marks a line that is too long, and compressed text, as [ErrFormat].
 type lineReader struct{ *files.LineReader }
 
 func newLineReader(r io.Reader, limit int) lineReader {

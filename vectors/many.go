@@ -9,8 +9,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// manySource reads documents of which each is an array [tokens, dim] of one file; the
-// name of the array is the id.
+// manySource reads documents that are separate arrays [tokens, dim] in one file. The name of an array is
+// the id of its document.
 type manySource struct {
 	source
 	arrays []*Array
@@ -18,9 +18,9 @@ type manySource struct {
 	floats []float32
 }
 
-// documents opens the arrays of a file that has a document in each: several of floats, all
-// of rank 2, none with a name that byName knows. It returns nil if this is no such file. They come in
-// the order of the numbers in their names; ids by position need one ([ErrID]).
+// documents opens the arrays of a file in which each array is a document: there are several, all are
+// floats of rank 2, and none has a name that byName knows. It returns nil for other files. Documents are
+// in the order of the numbers in their names. Without such an order, a file of ids is [ErrID].
 func (p *parts) documents(c container, files Files) (*manySource, error) {
 	names := c.Names()
 	if len(names) < 2 || files.Lengths != "" || files.Mask != "" {
@@ -30,8 +30,8 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(known, name) }) {
 		return nil, nil
 	}
-	_, kept := c.(*NPZ)
-	names, positional := arrayOrder(files.Vectors, names, kept)
+	_, savedInOrder := c.(*NPZ)
+	names, orderErr := arrayOrder(files.Vectors, names, savedInOrder)
 	s := &manySource{}
 	for _, name := range names {
 		a, err := c.Array(name)
@@ -49,7 +49,8 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 			case s.dim == 0:
 				s.dim = dim
 			case s.dim != dim:
-				return nil, faultf(a.path, ErrShape, "dimension %d, arrays before it have %d: each array of this file is a document", dim, s.dim)
+				return nil, faultf(a.path, ErrShape,
+					"dimension %d, arrays before it have %d: each array of this file is a document", dim, s.dim)
 			}
 		}
 		if err := CheckID(name); err != nil {
@@ -57,8 +58,8 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 		}
 		s.arrays, s.ids = append(s.arrays, a), append(s.ids, name)
 	}
-	if files.IDs != "" && positional != nil {
-		return nil, positional
+	if files.IDs != "" && orderErr != nil {
+		return nil, orderErr
 	}
 	return s, nil
 }
@@ -75,7 +76,7 @@ func (s *manySource) Rows(i int) int {
 
 func (s *manySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return s.files.guard(from, func(yield func(Document, error) bool) {
-		// Borrowed, so that a loop inside a loop gets its own.
+		// Take the buffer from s during the loop, so that a nested loop allocates another.
 		floats, payload := s.floats, []byte(nil)
 		s.floats = nil
 		defer func() { s.floats = floats }()

@@ -11,16 +11,16 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// Mapped is the vectors of a source as memory, as they lie in their file: nothing is
-// read before it is looked at, and nothing copied.
+// Mapped is the vectors of a source in mapped memory, in the layout of their file. A page is read when it
+// is touched, and nothing is copied.
 type Mapped struct {
 	Dim int
-	F32 []float32 // all rows, [rows, Dim]; nil: they are in U16
-	U16 []uint16  // binary16, or with Brain bfloat16
-	// Brain tells what U16 is.
+	F32 []float32 // all rows, [rows, Dim], or nil if U16 has them
+	U16 []uint16  // all rows of binary16, or, if Brain is true, of bfloat16
+	// Brain means that U16 is bfloat16.
 	Brain bool
-	// Starts has for each document the row at which it begins, and at last the number of
-	// rows. Rows, where not nil, says how many of them are tokens: the rest is padding.
+	// Starts has the first row of each document, and the number of rows at the end. Rows, if not nil,
+	// has the number of tokens of each document; its other rows are padding.
 	Starts, Rows []int
 
 	ids    func(i int) string
@@ -29,9 +29,9 @@ type Mapped struct {
 	memory *files.Mapping
 }
 
-// Map maps the vectors of a source. It is nil where they do not lie in a file as one array of
-// 16-bit or 32-bit floats in the byte order of this processor, or have a mask, or cannot be
-// mapped: they are read then. Close it before the source.
+// Map maps the vectors of a source. It returns nil if they cannot be mapped, and must be read: if they
+// are not one array in a file of 16-bit or 32-bit floats in the byte order of this processor, or have a
+// mask. Close the result before the source.
 func Map(s Source) *Mapped {
 	d, ok := s.(*denseSource)
 	if !ok || d.mask != nil || d.Dim() == 0 {
@@ -39,15 +39,24 @@ func Map(s Source) *Mapped {
 	}
 	f, ok := d.vec.r.(*os.File)
 	size := int64(d.vec.kind.size())
-	floats := d.vec.kind == kindF32 || d.vec.kind == kindF16 || d.vec.kind == kindBF16
-	if !ok || !floats || d.vec.big || !littleEndian || d.vec.off%size != 0 {
+	mappable := d.vec.kind == kindF32 || d.vec.kind == kindF16 || d.vec.kind == kindBF16
+	if !ok || !mappable || d.vec.big || !littleEndian || d.vec.off%size != 0 {
 		return nil
 	}
 	memory, err := files.Map(f, d.vec.off+int64(d.vec.n)*size)
 	if err != nil {
 		return nil
 	}
-	m := &Mapped{Dim: d.dim, Starts: d.starts, Rows: d.kept, Brain: d.vec.kind == kindBF16, ids: d.ID, files: d.files, path: d.vec.path, memory: memory}
+	m := &Mapped{
+		Dim:    d.dim,
+		Starts: d.starts,
+		Rows:   d.kept,
+		Brain:  d.vec.kind == kindBF16,
+		ids:    d.ID,
+		files:  d.files,
+		path:   d.vec.path,
+		memory: memory,
+	}
 	if m.Starts == nil {
 		m.Starts = make([]int, d.n+1)
 		for i := range m.Starts {
@@ -63,7 +72,7 @@ func Map(s Source) *Mapped {
 	return m
 }
 
-// Span is the rows lo to hi (exclusive) of document i.
+// Span returns the rows of document i: from lo on and before hi.
 func (m *Mapped) Span(i int) (lo, hi int) {
 	if m.Rows != nil {
 		return m.Starts[i], m.Starts[i] + m.Rows[i]
@@ -71,8 +80,8 @@ func (m *Mapped) Span(i int) (lo, hi int) {
 	return m.Starts[i], m.Starts[i+1]
 }
 
-// Check is the error that [Source].Docs gives for the documents from to to: of values
-// that are not finite, or of files that changed.
+// Check returns the error that [Source].Docs would return for the documents from from on and before to:
+// for values that are not finite, or files that changed.
 func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), m.fault)
 	for i := from; i < to; i++ {
@@ -92,7 +101,7 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 	return nil
 }
 
-// checkFinite16 is checkFinite of binary16, or with brain of bfloat16.
+// checkFinite16 is checkFinite for binary16, or, if brain is true, for bfloat16.
 func checkFinite16(values []uint16, dim int, brain bool) error {
 	exponent, kind := uint16(floats.Exponent16), kindF16
 	if brain {
@@ -109,13 +118,13 @@ func checkFinite16(values []uint16, dim int, brain bool) error {
 	return fe
 }
 
-// fault is the error of reading beyond the end of a file that was cut short.
+// fault returns the error of reading a mapped page of a file that was cut short.
 func (m *Mapped) fault(err error) error {
 	return m.files.blame(faultf(m.path, ErrFormat, "cannot be read any more: %v", err))
 }
 
-// Unchanged is [ErrChanged] for the first file of the source that is not what it was when
-// it was opened: ask before using what came of the values.
+// Unchanged returns [ErrChanged] for the first file of the source that has changed since it was opened.
+// Call it before using results that were computed from the values.
 func (m *Mapped) Unchanged() error { return m.files.check() }
 
 // Close ends the mapping. It may be called twice.

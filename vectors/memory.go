@@ -9,18 +9,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// memorySource is a collection in memory.
+// memorySource is a [Source] of documents in memory.
 type memorySource struct {
 	dim     int
 	docs    []Document
 	numbers bool // ids are row numbers
-	empty   bool
+	empty   bool // no document has tokens
 }
 
-// FromDocuments is a collection in memory; it keeps docs, and yields their
-// slices. Every document has an id, or none has, and then ids are row numbers.
-// Tokens that are no multiple of dim, and a dim not in 1..4,096, are [ErrShape];
-// bad and duplicate ids are [ErrID].
+// FromDocuments returns a [Source] of documents in memory. It keeps docs, and yields their slices.
+// Either every document has an id, or none has, and ids are row numbers.
+//
+// Errors: [ErrShape] for tokens that are not a multiple of dim, and for a dim not in 1..4,096;
+// [ErrID] for bad and duplicate ids.
 func FromDocuments(dim int, docs []Document) (Source, error) {
 	s := &memorySource{dim: dim, docs: docs, numbers: true, empty: true}
 	for _, d := range docs {
@@ -36,7 +37,8 @@ func FromDocuments(dim int, docs []Document) (Source, error) {
 	seen := idSet{}
 	for i, d := range docs {
 		if len(d.Tokens) > 0 && len(d.Tokens)%dim != 0 {
-			return nil, inFile(fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(d.Tokens), dim), "", i, -1, d.ID)
+			err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(d.Tokens), dim)
+			return nil, inFile(err, "", i, -1, d.ID)
 		}
 		if s.numbers {
 			continue

@@ -11,11 +11,12 @@ import (
 
 const (
 	npyMagic = "\x93NUMPY"
-	// maxNPYHeader bounds the header text; version 1.0 cannot hold more, and
-	// what longer headers are for, structured types, is not read.
+	// maxNPYHeader is the maximum length of the header text. Version 1.0 allows no more; longer headers
+	// are for structured types, which are not read.
 	maxNPYHeader = 1 << 16
 )
 
+// openNPY opens a .npy file.
 func (in *inputs) openNPY(path string) (*Array, error) {
 	if err := refusePacked(path); err != nil {
 		return nil, err
@@ -23,12 +24,13 @@ func (in *inputs) openNPY(path string) (*Array, error) {
 	return openAs(in, path, NewNPY)
 }
 
-// NewNPY reads the header of a NumPy array file, versions 1.0 to 3.0
-// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html), of size bytes in
-// all; name stands for the path in errors. The header's claims are checked against size before
-// anything is allocated: a file with fewer or more bytes is [ErrFormat], and so
-// are Fortran order beyond rank 1 and types other than plain numbers.
+// NewNPY reads the header of a NumPy array file of size bytes, version 1.0 to 3.0
+// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Errors show name in place of a path.
+// The claims of the header are checked against size before anything is allocated. The error is
+// [ErrFormat] for a file with fewer or more bytes, for Fortran order beyond rank 1, and for types other
+// than numbers.
 func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
+	// The magic bytes, the version, and the length of the header text.
 	head := make([]byte, 12)
 	if n, err := readAtMost(r, head, size); err != nil {
 		return nil, NewFileError(name, err)
@@ -44,7 +46,7 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 		}
 		return nil, faultf(name, ErrFormat, "does not begin as a NumPy file does")
 	}
-	prologue, length := 10, 0
+	prologue, length := 10, 0 // bytes before the text, and of it
 	switch major := head[6]; {
 	case major == 1 && len(head) >= 10:
 		length = int(binary.LittleEndian.Uint16(head[8:]))
@@ -60,6 +62,7 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 	default:
 		return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no NumPy header", size)
 	}
+	// The header text.
 	off := int64(prologue + length)
 	if off > size {
 		return nil, faultf(name, ErrFormat, "is cut short: the header ends at byte %d, the file at %d", off, size)
@@ -72,6 +75,7 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 	if err != nil {
 		return nil, faultf(name, ErrFormat, "%v", err)
 	}
+	// The number of elements, compared with the size of the file.
 	a.r, a.off, a.path = r, off, name
 	n, ok := elements(a.Shape, a.kind.size())
 	if !ok {
@@ -81,14 +85,16 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 	want, have := int64(n)*int64(a.kind.size()), size-off
 	switch {
 	case have < want:
-		return nil, faultf(name, ErrFormat, "is cut short: %d bytes of data, %s %s takes %d", have, a.Dtype, shapeString(a.Shape), want)
+		return nil, faultf(name, ErrFormat, "is cut short: %d bytes of data, %s %s takes %d",
+			have, a.Dtype, shapeString(a.Shape), want)
 	case have > want:
-		return nil, faultf(name, ErrFormat, "%d bytes of data, %s %s takes only %d", have, a.Dtype, shapeString(a.Shape), want)
+		return nil, faultf(name, ErrFormat, "%d bytes of data, %s %s takes only %d",
+			have, a.Dtype, shapeString(a.Shape), want)
 	}
 	return a, nil
 }
 
-// parseNPYHeader reads the Python dictionary of a header.
+// parseNPYHeader parses the Python dictionary of a header.
 func parseNPYHeader(text string) (*Array, error) {
 	p := pyReader{s: text}
 	a := &Array{}
@@ -145,22 +151,23 @@ func parseNPYHeader(text string) (*Array, error) {
 		}
 	}
 	if fortran && len(a.Shape) > 1 {
-		return nil, fmt.Errorf("array %s is in Fortran order, which is not read: save numpy.ascontiguousarray of it", shapeString(a.Shape))
+		return nil, fmt.Errorf("array %s is in Fortran order, which is not read: save numpy.ascontiguousarray of it",
+			shapeString(a.Shape))
 	}
 	return a, nil
 }
 
-// pyReader reads the few Python literals that a header is made of.
+// pyReader parses the Python literals of a header.
 type pyReader struct {
 	s string
-	i int
+	i int // position in s
 }
 
 func (p *pyReader) errorf(format string, args ...any) error {
 	return fmt.Errorf("header, byte %d: %s", p.i, fmt.Sprintf(format, args...))
 }
 
-// peek is the next byte that is no blank, 0 at the end.
+// peek skips blanks and returns the next byte, 0 at the end.
 func (p *pyReader) peek() byte {
 	for p.i < len(p.s) && strings.IndexByte(" \t\r\n", p.s[p.i]) >= 0 {
 		p.i++
@@ -171,6 +178,7 @@ func (p *pyReader) peek() byte {
 	return p.s[p.i]
 }
 
+// accept skips blanks and the byte c. It returns false if another byte follows.
 func (p *pyReader) accept(c byte) bool {
 	if p.peek() != c || p.i == len(p.s) {
 		return false
@@ -179,6 +187,7 @@ func (p *pyReader) accept(c byte) bool {
 	return true
 }
 
+// str parses a string. Escapes are not decoded.
 func (p *pyReader) str() (string, error) {
 	quote := p.peek()
 	if quote != '\'' && quote != '"' {
@@ -193,19 +202,19 @@ func (p *pyReader) str() (string, error) {
 	return s, nil
 }
 
+// boolean parses True or False.
 func (p *pyReader) boolean() (bool, error) {
 	p.peek()
-	for _, v := range []bool{false, true} {
-		name := map[bool]string{false: "False", true: "True"}[v]
+	for name, value := range map[string]bool{"False": false, "True": true} {
 		if strings.HasPrefix(p.s[p.i:], name) {
 			p.i += len(name)
-			return v, nil
+			return value, nil
 		}
 	}
 	return false, p.errorf("want True or False")
 }
 
-// shape reads a tuple of lengths; Python 2 wrote some of them as 3L.
+// shape parses a tuple of lengths. Python 2 wrote some of them with an L, as in 3L.
 func (p *pyReader) shape() ([]int, error) {
 	if !p.accept('(') {
 		return nil, p.errorf("want a tuple")
@@ -223,7 +232,8 @@ func (p *pyReader) shape() ([]int, error) {
 		}
 		d, err := strconv.Atoi(digits)
 		if err != nil {
-			return nil, fmt.Errorf("header claims a length of %s, more than any file can hold", digits[:min(len(digits), 40)])
+			return nil, fmt.Errorf("header claims a length of %s, more than any file can hold",
+				digits[:min(len(digits), 40)])
 		}
 		if len(shape) == maxRank {
 			return nil, fmt.Errorf("header claims more than %d axes", maxRank)

@@ -15,9 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// npyHeader is everything that goes before the data of a .npy file: version
-// 1.0, padded with blanks to a multiple of 64 bytes, as NumPy does. dtype is as
-// in [Array.Dtype], bf16 excepted. Lengths of the shape must not be negative.
+// npyHeader returns all bytes before the data of a .npy file of version 1.0, padded with blanks to a
+// multiple of 64 bytes, as NumPy does. dtype is spelt as in [Array.Dtype], bf16 excepted. Lengths of
+// the shape must not be negative.
 func npyHeader(dtype string, shape []int) ([]byte, error) {
 	k, big, err := parseDtype(dtype)
 	if err != nil {
@@ -27,7 +27,8 @@ func npyHeader(dtype string, shape []int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: shape %s cannot be written", ErrShape, shapeString(shape))
 	}
 	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", k.dtype(big), shapeString(shape))
-	// maxRank lengths of at most 19 digits stay far below 64 KiB: version 1.0 does.
+	// The text fits the 64 KiB of version 1.0: it has at most maxRank lengths of 19 digits. The total is
+	// 10 bytes of magic, version and length, the text, and a line end, rounded up to 64.
 	total := (10 + len(text) + 1 + 63) / 64 * 64
 	head := make([]byte, 0, total)
 	head = append(head, npyMagic+"\x01\x00"...)
@@ -39,23 +40,23 @@ func npyHeader(dtype string, shape []int) ([]byte, error) {
 	return append(head, '\n'), nil
 }
 
-// NPYWriter writes a .npy file piece by piece; the shape is known up front.
+// NPYWriter writes the elements of a .npy file in several calls. Its shape must be known before.
 type NPYWriter struct {
 	w     *bufio.Writer
 	kind  kind
-	big   bool
-	left  int // elements to come
-	n     int
+	big   bool // big-endian
+	left  int  // elements not written yet
+	n     int  // elements of the array
 	buf   []byte
 	file  *files.AtomicFile // nil if the caller owns the writer
 	path  string            // of file
-	err   error             // the first fault; nothing is written after it
-	ended bool
+	err   error             // the first error; nothing is written after it
+	ended bool              // Close was called
 }
 
-// NewNPYWriter writes the header and then takes the elements in row-major
-// order. Close flushes, and fails unless the shape was filled exactly; it does
-// not close w.
+// NewNPYWriter writes the header. The methods of the result write the elements, in row-major order.
+// Close flushes them, and returns an error unless the number of elements is that of the shape; it
+// does not close w.
 func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
 	head, err := npyHeader(dtype, shape)
 	if err != nil {
@@ -70,8 +71,8 @@ func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
 	return nw, nil
 }
 
-// CreateNPY is [NewNPYWriter] on a file that Close puts at path, or nowhere if
-// anything failed; then what is there stays.
+// CreateNPY is [NewNPYWriter] for a file, which Close renames to path. After an error nothing changes
+// at path.
 func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
 	if _, err := npyHeader(dtype, shape); err != nil {
 		return nil, NewFileError(path, err)
@@ -88,8 +89,8 @@ func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
 	return w, nil
 }
 
-// Float32s appends floats, rounded to the type of the array, which must be a
-// float. A finite value that the type cannot hold is [ErrValue].
+// Float32s appends floats, rounded to the type of the array, which must be a float type. The error is
+// [ErrValue] for a finite value beyond the range of the type.
 func (w *NPYWriter) Float32s(values []float32) error {
 	if !w.kind.isFloat() {
 		return w.fail(fmt.Errorf("%w: floats for an array of %s", ErrShape, w.kind.dtype(w.big)))
@@ -99,7 +100,7 @@ func (w *NPYWriter) Float32s(values []float32) error {
 		switch w.kind {
 		case kindF16:
 			h := kernels.F16FromF32(v)
-			if h&0x7fff == 0x7c00 && !math.IsInf(float64(v), 0) {
+			if h&0x7fff == 0x7c00 && !math.IsInf(float64(v), 0) { // rounded to ±infinity
 				return b, fmt.Errorf("%w: element %d, %v, as float16", ErrValue, w.n-w.left+i, v)
 			}
 			return binary.LittleEndian.AppendUint16(b, h), nil
@@ -110,25 +111,26 @@ func (w *NPYWriter) Float32s(values []float32) error {
 	})
 }
 
-// Ints appends integers; the array must be of integers or booleans. A value
-// beyond the type's range is [ErrShape].
+// Ints appends integers to an array of integers or booleans. The error is [ErrShape] for a value beyond
+// the range of the type.
 func (w *NPYWriter) Ints(values []int64) error {
 	if w.kind.isFloat() {
 		return w.fail(fmt.Errorf("%w: integers for an array of %s", ErrShape, w.kind.dtype(w.big)))
 	}
 	size := w.kind.size()
 	return w.pieces(len(values), func(b []byte, i int) ([]byte, error) {
-		at := len(b)
-		b = binary.LittleEndian.AppendUint64(b, uint64(values[i]))[:at+size]
-		bad := intAt(b[at:], 0, w.kind) != values[i]
-		if bad || w.kind == kindU64 && values[i] < 0 || w.kind == kindBool && values[i]&^1 != 0 {
-			return b, fmt.Errorf("%w: element %d, %d, does not fit %s", ErrShape, w.n-w.left+i, values[i], w.kind.dtype(w.big))
+		start := len(b)
+		b = binary.LittleEndian.AppendUint64(b, uint64(values[i]))[:start+size]
+		truncated := intAt(b[start:], 0, w.kind) != values[i]
+		if truncated || w.kind == kindU64 && values[i] < 0 || w.kind == kindBool && values[i]&^1 != 0 {
+			return b, fmt.Errorf("%w: element %d, %d, does not fit %s",
+				ErrShape, w.n-w.left+i, values[i], w.kind.dtype(w.big))
 		}
 		return b, nil
 	})
 }
 
-// Bytes appends elements of one byte as they are.
+// Bytes appends elements to an array whose elements have one byte.
 func (w *NPYWriter) Bytes(values []byte) error {
 	if w.kind.size() != 1 {
 		return w.fail(fmt.Errorf("%w: bytes for an array of %s", ErrShape, w.kind.dtype(w.big)))
@@ -143,6 +145,7 @@ func (w *NPYWriter) Bytes(values []byte) error {
 	return nil
 }
 
+// fail records the first error, and returns err.
 func (w *NPYWriter) fail(err error) error {
 	if w.err == nil {
 		w.err = err
@@ -150,7 +153,7 @@ func (w *NPYWriter) fail(err error) error {
 	return err
 }
 
-// room checks that n more elements belong to the array.
+// room checks that n more elements can be written.
 func (w *NPYWriter) room(n int) error {
 	switch {
 	case w.err != nil:
@@ -163,8 +166,8 @@ func (w *NPYWriter) room(n int) error {
 	return nil
 }
 
-// pieces encodes n elements, little-endian by add, and writes them.
-func (w *NPYWriter) pieces(n int, add func(b []byte, i int) ([]byte, error)) error {
+// pieces writes n elements in blocks. encode appends element i, little-endian.
+func (w *NPYWriter) pieces(n int, encode func(b []byte, i int) ([]byte, error)) error {
 	if err := w.room(n); err != nil {
 		return err
 	}
@@ -180,7 +183,7 @@ func (w *NPYWriter) pieces(n int, add func(b []byte, i int) ([]byte, error)) err
 	}
 	var err error
 	for i := range n {
-		if w.buf, err = add(w.buf, i); err != nil {
+		if w.buf, err = encode(w.buf, i); err != nil {
 			return w.fail(err)
 		}
 		if len(w.buf) >= blockBytes {
@@ -196,8 +199,7 @@ func (w *NPYWriter) pieces(n int, add func(b []byte, i int) ([]byte, error)) err
 	return nil
 }
 
-// Close flushes, and reports the first fault or an array that is not full. It
-// may be called twice.
+// Close flushes, and returns the first error, or one for missing elements. It may be called twice.
 func (w *NPYWriter) Close() error {
 	if w.ended {
 		return w.err
@@ -213,7 +215,7 @@ func (w *NPYWriter) Close() error {
 		if w.err == nil {
 			w.err = w.file.Commit()
 		}
-		w.file.Close() // what is committed stays
+		w.file.Close() // removes the file unless it was committed
 		if w.err != nil {
 			w.err = NewFileError(w.path, cause(w.err))
 		}
@@ -221,17 +223,17 @@ func (w *NPYWriter) Close() error {
 	return w.err
 }
 
-// WriteNPY writes an array of floats (f2, f4, f8) in one go.
+// WriteNPY writes an array of floats (f2, f4, f8).
 func WriteNPY(w io.Writer, dtype string, shape []int, values []float32) error {
 	nw, err := NewNPYWriter(w, dtype, shape...)
 	if err != nil {
 		return err
 	}
-	nw.Float32s(values) // Close reports the first fault
+	nw.Float32s(values) // Close returns its error
 	return nw.Close()
 }
 
-// WriteNPYInts writes an array of integers or booleans in one go.
+// WriteNPYInts writes an array of integers or booleans.
 func WriteNPYInts(w io.Writer, dtype string, shape []int, values []int64) error {
 	nw, err := NewNPYWriter(w, dtype, shape...)
 	if err != nil {

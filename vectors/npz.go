@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// maxInflate is more than deflate can expand anything (1,032 to 1); a member
-// that claims more is malformed.
+// maxInflate is an upper bound of the ratio by which deflate can expand data (1,032). A member that
+// claims more is malformed.
 const maxInflate = 1100
 
-// maxMembers bounds how many arrays of one container are looked at.
+// maxMembers is the maximum number of arrays in a container.
 const maxMembers = 1 << 16
 
 // NPZ is a zip archive of NumPy arrays, as numpy.savez and
@@ -31,10 +31,9 @@ func OpenNPZ(path string) (*NPZ, error) { return new(inputs).openNPZ(path) }
 
 func (in *inputs) openNPZ(path string) (*NPZ, error) { return openAs(in, path, readNPZ) }
 
-// readNPZ reads the directory of an archive of size bytes; name stands for the
-// path in errors.
+// readNPZ reads the directory of an archive of size bytes. Errors show name in place of a path.
 func readNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
-	// A section refuses the offsets beyond the file that a directory may claim.
+	// A section refuses offsets beyond the end of the file, which the directory may have.
 	section := io.NewSectionReader(r, 0, size)
 	zr, err := zip.NewReader(section, size)
 	if err != nil {
@@ -45,35 +44,38 @@ func readNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
 	}
 	z := &NPZ{path: name, size: size, r: section, members: make(map[string]*zip.File, len(zr.File))}
 	for _, f := range zr.File {
-		array, ok := strings.CutSuffix(f.Name, ".npy")
-		if !ok {
+		arrayName, isArray := strings.CutSuffix(f.Name, ".npy")
+		if !isArray {
 			continue
 		}
-		if z.members[array] != nil {
-			return nil, faultf(name, ErrFormat, "two arrays are named %.80q", array)
+		if z.members[arrayName] != nil {
+			return nil, faultf(name, ErrFormat, "two arrays are named %.80q", arrayName)
 		}
-		z.members[array] = f
-		z.names = append(z.names, array)
+		z.members[arrayName] = f
+		z.names = append(z.names, arrayName)
 	}
 	return z, nil
 }
 
-// zipFault marks what archive/zip says about content as [ErrFormat].
+// zipFault marks errors of archive/zip about the content as [ErrFormat].
 func zipFault(err error) error {
-	if errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) || errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrInsecurePath) {
-		return fmt.Errorf("%w: %v", ErrFormat, err)
+	for _, contentErr := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, zip.ErrInsecurePath} {
+		if errors.Is(err, contentErr) {
+			return fmt.Errorf("%w: %v", ErrFormat, err)
+		}
 	}
 	return malformed(err)
 }
 
-// Names are the arrays, without .npy, in the order of the archive.
+// Names returns the names of the arrays, without .npy, in the order of the archive.
 func (z *NPZ) Names() []string { return z.names }
 
-// Array opens an array, which is valid until the archive is closed. A stored
-// member is read in place; a deflated one is inflated as far as it is read,
-// into memory if it is small, else into a temporary file that Close of the
-// array removes. Beyond the faults of [NewNPY], [ErrFormat] is a member whose
-// sizes are impossible, or which inflates to another size than declared.
+// Array opens an array, which is valid until the archive is closed. A stored member is read in place. A
+// deflated one is inflated as far as it is read, into memory if it is small, otherwise into a temporary
+// file that Close of the array removes.
+//
+// Errors: those of [NewNPY], and [ErrFormat] for a member with impossible sizes, or one that inflates to
+// another size than it declares.
 func (z *NPZ) Array(name string) (*Array, error) {
 	f := z.members[name]
 	if f == nil {
@@ -93,24 +95,25 @@ func (z *NPZ) Array(name string) (*Array, error) {
 	case f.Method == zip.Store && packed != plain:
 		return nil, faultf(label, ErrFormat, "stored member of %d bytes claims %d", packed, plain)
 	case f.Method == zip.Deflate && plain > packed*maxInflate:
-		return nil, faultf(label, ErrFormat, "member of %d bytes claims to inflate to %d, beyond what deflate can do", packed, plain)
+		return nil, faultf(label, ErrFormat, "member of %d bytes claims to inflate to %d, beyond what deflate can do",
+			packed, plain)
 	}
-	var n *Array
+	var a *Array
 	switch f.Method {
 	case zip.Store:
-		n, err = NewNPY(io.NewSectionReader(z.r, start, int64(packed)), int64(plain), label)
+		a, err = NewNPY(io.NewSectionReader(z.r, start, int64(packed)), int64(plain), label)
 	case zip.Deflate:
 		s := &inflated{open: f.Open, size: int64(plain)}
-		if n, err = NewNPY(s, s.size, label); err != nil {
+		if a, err = NewNPY(s, s.size, label); err != nil {
 			s.Close()
 			break
 		}
-		n.own(s)
+		a.own(s)
 	default:
 		return nil, faultf(label, ErrFormat, "compression method %d is not read", f.Method)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return n, nil
+	return a, nil
 }

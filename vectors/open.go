@@ -14,46 +14,45 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Files names what makes up a collection. Only Vectors is always needed.
+// Files names the files of a collection. Only Vectors is required.
 type Files struct {
-	// Vectors is .npy, .npz, .safetensors or .jsonl (.ndjson). An array is
-	// [tokens, dim] with lengths, or [docs, rows, dim], padded, optionally with
-	// lengths or a mask. In .npz and .safetensors it is named vectors, docs,
-	// embeddings or data, or is the only array of floats; lengths (doclens),
-	// mask and integer ids may lie beside it. Where there is none of these, and several
-	// arrays [tokens, dim], each is a document, and its name the id. Numbers in the names order
-	// them ([SortNumbered]); without, .npz has the order in which they were saved.
+	// Vectors is a file .npy, .npz, .safetensors or .jsonl (.ndjson). An array is [tokens, dim] with
+	// lengths, or [docs, rows, dim], padded, optionally with lengths or a mask. In .npz and .safetensors
+	// it is named vectors, docs, embeddings or data, or is the only array of floats; the file may also
+	// have lengths (doclens), a mask and integer ids. If it has none of these names, and several arrays
+	// [tokens, dim], each array is a document, and its name is the id. They are ordered by the numbers
+	// in their names ([SortNumbered]), or, without numbers, in the order in which .npz saved them.
 	Vectors string
-	// Format is that of Vectors, "npy", "npz", "safetensors" or "jsonl"; "": by its suffix.
+	// Format is the format of Vectors, "npy", "npz", "safetensors" or "jsonl"; "" means by its suffix.
 	Format string
-	// Queries says that these are queries: errors call them so, and an array
-	// [tokens, dim] without lengths is one query, unless it is longer than one can be.
+	// Queries means that the documents are queries: errors call them queries, and an array
+	// [tokens, dim] without lengths is one query, unless it is too long for one.
 	Queries bool
-	// QueryLength, where set, is asked for the most tokens of a query of the model that is
-	// searched, where such an array is; without, and if it answers 0, they are [QueryLength].
+	// QueryLength, if not nil, returns the maximum number of tokens of a query of the model. It is
+	// called for an array that may be one query. nil, or a result of 0, means [QueryLength].
 	QueryLength func() int
-	// Lengths has the number of tokens of each document: .npy, a .json list,
-	// or text with one number a line.
+	// Lengths is a file of the number of tokens of each document: .npy, a .json list, or text with one
+	// number per line.
 	Lengths string
-	// Mask is a .npy [docs, rows] of integers or booleans: 0 is padding.
+	// Mask is a .npy [docs, rows] of integers or booleans, in which 0 means padding.
 	Mask string
-	// IDs has one id a line, for documents in their order; or is a .json list, or a .npy of
-	// integers. Without any ids a document's id is its row number, from 0. For arrays whose names
-	// have no numbers in a format without an order they are [ErrID].
+	// IDs is a file of ids in the order of the documents: text with one id per line, a .json list, or a
+	// .npy of integers. Without any ids, the id of a document is its row number, from 0. It is [ErrID]
+	// if the documents have no order: arrays without numbers in their names, in .safetensors.
 	IDs string
-	// Payload is JSON lines. An object goes to the document of its _id or id;
-	// where documents have no ids of their own, objects are in their order. A file whose ids
-	// match no document is [ErrID].
+	// Payload is a file of JSON lines. An object belongs to the document of its _id or id. If the
+	// documents have no ids, objects are in the order of the documents. A file whose ids match no
+	// document is [ErrID].
 	Payload string
-	// Notice, where set, is told of objects that match no document, and of documents without one.
+	// Notice, if not nil, is called with a text about objects without document, and documents without
+	// object.
 	Notice func(text string)
 }
 
-// Open opens a collection. Reading lines of JSON, ids, lengths and payloads ends with
-// ctx. Lengths, Mask and IDs take the place of those in
-// the file of vectors. Errors are [*FileError] and wrap [ErrFormat], [ErrShape],
-// [ErrID] or an error of ctx or the operating system; values are checked only as
-// documents are read ([Source].Docs).
+// Open opens a collection. Lengths, Mask and IDs replace those in the file of vectors. ctx ends the
+// reading of lines of JSON, ids, lengths and payloads. Errors are [*FileError] and wrap [ErrFormat],
+// [ErrShape], [ErrID] or an error of ctx or the operating system. Values are checked only when documents
+// are read ([Source].Docs).
 func Open(ctx context.Context, files Files) (Source, error) {
 	in := &inputs{queries: files.Queries}
 	s, err := in.openSource(ctx, files)
@@ -63,6 +62,7 @@ func Open(ctx context.Context, files Files) (Source, error) {
 	return s, nil
 }
 
+// openSource opens a collection in any format.
 func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
 	if f, ok := registered.Of(files.Vectors); ok && files.Format == "" {
 		return in.openRegistered(ctx, f, files)
@@ -77,9 +77,11 @@ func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
 	return in.openDense(ctx, files, format)
 }
 
+// openJSONL opens a collection in lines of JSON.
 func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err error) {
 	if files.Lengths != "" || files.Mask != "" {
-		return nil, faultf(files.Vectors, ErrShape, "lines of JSON have lengths of their own: lengths and mask are for arrays")
+		return nil, faultf(files.Vectors, ErrShape,
+			"lines of JSON have lengths of their own: lengths and mask are for arrays")
 	}
 	f, size, err := in.open(files.Vectors)
 	if err != nil {
@@ -98,10 +100,10 @@ func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err err
 	return s, nil
 }
 
-// source is what sources that read from files have in common.
+// source is the common fields and methods of sources that read files.
 type source struct {
 	path    string
-	ids     []string // nil: row numbers
+	ids     []string // nil means row numbers
 	payload *payloads
 	files   *inputs
 	closers []io.Closer
@@ -125,7 +127,7 @@ func (s *source) Close() error {
 	return err
 }
 
-// openBeside opens the files of ids and of payloads of n documents.
+// openBeside opens the separate files of ids and payloads of n documents.
 func (s *source) openBeside(ctx context.Context, files Files, n int) (err error) {
 	if files.IDs != "" {
 		if s.ids, err = s.files.readIDs(ctx, files.IDs, wantedIDs{n: n, file: s.path}); err != nil {
@@ -141,12 +143,13 @@ func (s *source) openBeside(ctx context.Context, files Files, n int) (err error)
 	return err
 }
 
-// parts are the arrays that a collection is made of; nil if absent.
+// parts are the arrays of a collection. An absent one is nil.
 type parts struct {
 	vec, lengths, mask, ids *Array
-	closers                 []io.Closer
+	closers                 []io.Closer // of all files and arrays
 }
 
+// openDense opens a collection in arrays.
 func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ Source, err error) {
 	var p parts
 	defer func() {
@@ -154,6 +157,7 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 			closeAll(p.closers)
 		}
 	}()
+	// The array of vectors, or one array per document.
 	if format == "npy" {
 		if p.vec, err = p.npy(in, files.Vectors); err != nil {
 			return nil, err
@@ -177,6 +181,7 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 			return nil, err
 		}
 	}
+	// The mask and the lengths.
 	if files.Mask != "" {
 		if ext := filepath.Ext(files.Mask); !strings.EqualFold(ext, ".npy") {
 			return nil, faultf(files.Mask, ErrFormat, "a mask is read from .npy, not from %q", ext)
@@ -189,6 +194,7 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 	if err != nil {
 		return nil, err
 	}
+	// The documents, with ids and payloads.
 	s, err := newDense(p.vec, p.mask, lengths, lengthsPath)
 	if err != nil {
 		return nil, err
@@ -204,7 +210,7 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 	return s, err
 }
 
-// npy opens an array that is a file of its own.
+// npy opens an array in a separate file.
 func (p *parts) npy(in *inputs, path string) (*Array, error) {
 	a, err := in.openNPY(path)
 	if err == nil {
@@ -213,8 +219,8 @@ func (p *parts) npy(in *inputs, path string) (*Array, error) {
 	return a, err
 }
 
-// readLengths reads the rows of each document, and says where they are from; nil if
-// nothing has them.
+// readLengths reads the number of rows of each document, and returns the path of their file. lengths is
+// nil if neither a file nor an array has them.
 func (p *parts) readLengths(ctx context.Context, in *inputs, files Files) (lengths []int64, path string, err error) {
 	switch {
 	case files.Lengths != "":
@@ -231,22 +237,23 @@ func (p *parts) readLengths(ctx context.Context, in *inputs, files Files) (lengt
 	return lengths, path, err
 }
 
-// QueryLength is the number of tokens that queries of most models have at most. An array
-// [tokens, dim] of more is hardly one query, and [1, tokens, dim] surely is.
+// QueryLength is the maximum number of tokens of a query in most models. An array [tokens, dim] with
+// more tokens is unlikely to be one query; [1, tokens, dim] always is.
 const QueryLength = 32
 
-// oneQuery is the length of an array that is one query.
-func oneQuery(a *Array, longest func() int) ([]int64, string, error) {
-	most, why := QueryLength, fmt.Sprintf("more than %d are not taken for one query", QueryLength)
-	if longest != nil {
-		if n := longest(); n > 0 {
-			most, why = n, fmt.Sprintf("queries of this model have at most %d", n)
+// oneQuery returns the length of an array [tokens, dim] that is one query, or an error if it is too long.
+// maxTokens, if not nil, returns the maximum for the model, or 0 if it is unknown.
+func oneQuery(a *Array, maxTokens func() int) (lengths []int64, path string, err error) {
+	limit, reason := QueryLength, fmt.Sprintf("more than %d are not taken for one query", QueryLength)
+	if maxTokens != nil {
+		if n := maxTokens(); n > 0 {
+			limit, reason = n, fmt.Sprintf("queries of this model have at most %d", n)
 		}
 	}
 	rows := a.Shape[0]
-	if rows > most {
+	if rows > limit {
 		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has "+
-			"(%s; an array [1, %d, dim] is one query)", rows, why, rows)
+			"(%s; an array [1, %d, dim] is one query)", rows, reason, rows)
 	}
 	return []int64{int64(rows)}, a.path, nil
 }
@@ -258,6 +265,7 @@ type container interface {
 	Close() error
 }
 
+// container opens a file of named arrays.
 func (p *parts) container(in *inputs, path, format string) (c container, err error) {
 	if format == "npz" {
 		c, err = in.openNPZ(path)
@@ -277,7 +285,7 @@ var (
 	idNames     = []string{"ids", "doc_ids"}
 )
 
-// byName finds the arrays by name; those that files replace are not looked at.
+// byName opens the arrays of a container by their names, except those that other files replace.
 func (p *parts) byName(c container, files Files) (err error) {
 	if p.vec, err = p.named(c, files.Vectors, vectorNames); err != nil {
 		return err
@@ -303,7 +311,7 @@ func (p *parts) byName(c container, files Files) (err error) {
 	return nil
 }
 
-// named opens the array that has one of the names, nil if there is none.
+// named opens the array that has one of the names. It returns nil if none has; several are an error.
 func (p *parts) named(c container, path string, names []string) (*Array, error) {
 	var found []string
 	for _, name := range c.Names() {
@@ -325,10 +333,10 @@ func (p *parts) named(c container, path string, names []string) (*Array, error) 
 	return nil, faultf(path, ErrShape, "holds arrays named %s: want one of them", strings.Join(found, " and "))
 }
 
-// onlyFloats finds the one array of floats of rank 2 or 3.
+// onlyFloats opens the only array of floats of rank 2 or 3.
 func (p *parts) onlyFloats(c container, path string) (*Array, error) {
 	var only *Array
-	var fault error // of an array that may have been meant
+	var fault error // of an array that cannot be read and may be the one
 	for _, name := range c.Names() {
 		if slices.Contains(slices.Concat(lengthNames, maskNames, idNames), name) {
 			continue
@@ -344,7 +352,8 @@ func (p *parts) onlyFloats(c container, path string) (*Array, error) {
 		}
 		p.closers = append(p.closers, a)
 		if only != nil {
-			return nil, faultf(path, ErrShape, "holds several arrays of floats (%s, %s): name one of them vectors", only.path, a.path)
+			return nil, faultf(path, ErrShape, "holds several arrays of floats (%s, %s): name one of them vectors",
+				only.path, a.path)
 		}
 		only = a
 	}
@@ -353,22 +362,23 @@ func (p *parts) onlyFloats(c container, path string) (*Array, error) {
 	}
 	if only == nil {
 		names := c.Names()
-		return nil, faultf(path, ErrShape, "holds no array of floats [tokens, dim] or [docs, rows, dim] among its %d arrays (%s)",
+		return nil, faultf(path, ErrShape,
+			"holds no array of floats [tokens, dim] or [docs, rows, dim] among its %d arrays (%s)",
 			len(names), strings.Join(names[:min(len(names), 10)], ", "))
 	}
 	return only, nil
 }
 
-// Formats are the names of the formats of vectors.
+// Formats returns the names of the formats of vectors.
 func Formats() []string { return []string{"npy", "npz", "safetensors", "jsonl"} }
 
-// formats by suffix.
+// formats maps suffixes to formats.
 var formats = map[string]string{
 	".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".jsonl": "jsonl", ".ndjson": "jsonl",
 }
 
-// checkSuffix is the format of a file, by its suffix, which its first bytes
-// must confirm.
+// checkSuffix returns the format of a file: the given one, or, if that is "", the one of its suffix. The
+// first bytes of the file must not contradict it.
 func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if path == "" {
 		return "", faultf("", ErrFormat, "no file of vectors is named")
@@ -376,6 +386,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if err := refusePacked(path); err != nil {
 		return "", err
 	}
+	// The format by the suffix.
 	ext := strings.ToLower(filepath.Ext(path))
 	switch {
 	case format == "":
@@ -390,6 +401,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	case !slices.Contains(Formats(), format):
 		return "", faultf(path, ErrFormat, "format %q is not known: there is %s", format, strings.Join(Formats(), ", "))
 	}
+	// The format by the first bytes.
 	f, size, err := in.open(path)
 	if err != nil {
 		return "", err
@@ -402,23 +414,23 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if err != nil {
 		return "", NewFileError(path, err)
 	}
-	// Content that is not recognised is left to the reader of the format,
-	// whose complaint is more precise, unless the format has a signature.
-	signed := (format == "npy" || format == "npz") && size >= 8
-	if content != format && (content != "" || signed) {
-		what := "unknown content"
+	// Unknown content of a format without magic bytes is left to the reader of the format, whose error
+	// is more precise.
+	hasMagic := (format == "npy" || format == "npz") && size >= 8
+	if content != format && (content != "" || hasMagic) {
+		found := "unknown content"
 		if content != "" {
-			what = content
+			found = content
 		}
 		if formats[ext] != format {
-			return "", faultf(path, ErrFormat, "is not what was said: %s, not %s", what, format)
+			return "", faultf(path, ErrFormat, "is not what was said: %s, not %s", found, format)
 		}
-		return "", faultf(path, ErrFormat, "is not what its suffix says: %s in a %s file", what, ext)
+		return "", faultf(path, ErrFormat, "is not what its suffix says: %s in a %s file", found, ext)
 	}
 	return format, nil
 }
 
-// notVectors says which files are wanted instead of one with a suffix.
+// notVectors returns the message for a file with a suffix that is not read.
 func notVectors(ext string) string {
 	switch want := "vectors are read from " + suffixes(); ext {
 	case "":
@@ -432,7 +444,7 @@ func notVectors(ext string) string {
 	}
 }
 
-// sniff recognises content by its first bytes; "" is unknown.
+// sniff recognises content by its first bytes. "" means unknown.
 func sniff(f *os.File, size int64) (string, error) {
 	head := make([]byte, 16)
 	n, err := readAtMost(f, head, size)

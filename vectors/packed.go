@@ -10,7 +10,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// refusePacked refuses files of vectors that are compressed: their places are looked up.
+// refusePacked returns an error for a compressed file of vectors, which cannot be read at random
+// offsets.
 func refusePacked(path string) error {
 	if _, suffix := files.Unpacked(path); suffix != "" {
 		tool := map[string]string{".gz": "gunzip", ".zst": "unzstd", ".xz": "unxz"}[suffix]
@@ -19,7 +20,7 @@ func refusePacked(path string) error {
 	return nil
 }
 
-// unpacked is the text of a file that may be compressed.
+// unpacked returns a reader of the text of a file that may be compressed.
 func unpacked(r io.Reader, path string) (*bufio.Reader, error) {
 	b, err := files.Unpack(r, path)
 	if err != nil {
@@ -28,6 +29,7 @@ func unpacked(r io.Reader, path string) (*bufio.Reader, error) {
 	return b, nil
 }
 
+// packedFault marks an error of the compressed content as [ErrFormat].
 func packedFault(err error) error {
 	if errors.Is(err, files.ErrPacked) {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
@@ -35,27 +37,28 @@ func packedFault(err error) error {
 	return cause(err)
 }
 
-// maxUnpacked bounds the bytes of a compressed file whose places are looked up.
+// maxUnpacked is the maximum size in bytes of the temporary file of openLookedUp.
 const maxUnpacked = 64 << 30
 
-// lookedUp is text whose places are looked up.
+// lookedUp is text that is read at random offsets.
 type lookedUp interface {
 	io.ReaderAt
 	io.Closer
 }
 
-// openLookedUp opens a regular file of text. One that is compressed is unpacked into a temporary file.
+// openLookedUp opens a regular file of text for reading at random offsets. It decompresses a compressed
+// file into a temporary one.
 func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int64, error) {
 	f, size, err := in.open(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	begin := make([]byte, 6)
-	n, err := readAtMost(f, begin, size)
+	magic := make([]byte, 6)
+	n, err := readAtMost(f, magic, size)
 	if err != nil {
 		return nil, 0, errors.Join(NewFileError(path, err), f.Close())
 	}
-	if _, suffix := files.Unpacked(path); suffix == "" && files.Packing(begin[:n]) == "" {
+	if _, suffix := files.Unpacked(path); suffix == "" && files.Packing(magic[:n]) == "" {
 		return f, size, nil
 	}
 	defer f.Close()

@@ -11,13 +11,13 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// PassageField is the field of a payload that makes its document a passage of a longer
-// one. It is plaid's own: what it says has to be true.
+// PassageField is the field of a payload that makes its document a passage of a longer one. plaid
+// writes it; a value from a user must be consistent with the id.
 const PassageField = "_passage"
 
-// Passage says which part of which document another one is. A passage is stored as a
-// document of its own, whose id is that of the longer one, "#" and its number, and whose
-// payload has the passage in the field [PassageField].
+// Passage identifies a part of the text of a longer document. A passage is stored as a separate
+// document, whose id is that of the longer one, "#" and its number, and whose payload has the Passage
+// in the field [PassageField].
 type Passage struct {
 	Of     string `json:"of"`    // id of the longer document
 	Number int    `json:"n"`     // from 0
@@ -25,32 +25,31 @@ type Passage struct {
 	End    int    `json:"end"`   // byte after the last
 }
 
-// ID is the id of the passage.
+// ID returns the id of the passage.
 func (p *Passage) ID() string { return p.Of + "#" + strconv.Itoa(p.Number) }
 
-// SplitPassageID takes the id of a passage apart into that of its document and its
-// number. Another id gives itself and −1. That a document has an id of this form does not
-// make it a passage.
-func SplitPassageID(id string) (of string, number int) {
-	if at := strings.LastIndexByte(id, '#'); at >= 0 {
-		if n, err := strconv.Atoi(id[at+1:]); err == nil && n >= 0 && strconv.Itoa(n) == id[at+1:] {
-			return id[:at], n
+// SplitPassageID splits the id of a passage into the id of its document and its number. For an id of
+// another form it returns that and −1. An id of this form does not make a document a passage.
+func SplitPassageID(id string) (parent string, number int) {
+	if i := strings.LastIndexByte(id, '#'); i >= 0 {
+		if n, err := strconv.Atoi(id[i+1:]); err == nil && n >= 0 && strconv.Itoa(n) == id[i+1:] {
+			return id[:i], n
 		}
 	}
 	return id, -1
 }
 
-// PassageOf is what a payload says of the document of an id; nil: it is no passage. The
-// error is [ErrFormat] where the field says what cannot be.
+// PassageOf returns the passage in the payload of the document with an id, or nil if the document is
+// not a passage. The error is [ErrFormat] for an invalid field, or one that contradicts the id.
 func PassageOf(id string, payload []byte) (*Passage, error) {
-	raw, times, spelt := passageField(payload)
+	raw, count, name := passageField(payload)
 	switch {
-	case times == 0:
+	case count == 0:
 		return nil, nil
-	case times > 1:
+	case count > 1:
 		return nil, fmt.Errorf("%w: field %s: it is there twice", ErrFormat, PassageField)
-	case spelt != PassageField:
-		return nil, fmt.Errorf("%w: field %.20q: it is written %s", ErrFormat, spelt, PassageField)
+	case name != PassageField:
+		return nil, fmt.Errorf("%w: field %.20q: it is written %s", ErrFormat, name, PassageField)
 	}
 	p := &Passage{Number: -1}
 	seen := map[string]bool{}
@@ -75,66 +74,67 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 	return p, nil
 }
 
-// HasPassage reports whether a payload has the field of a passage, which it does not check
-// ([PassageOf] does).
+// HasPassage reports whether a payload has the field of a passage. It does not validate the field, as
+// [PassageOf] does.
 func HasPassage(payload []byte) bool {
-	_, times, _ := passageField(payload)
-	return times > 0
+	_, count, _ := passageField(payload)
+	return count > 0
 }
 
-// passageField is the value of the field of a payload, how often it is there, and how its
-// name is spelt. Names are compared as conditions compare them: without escapes, and in any
-// case of their letters.
-func passageField(payload []byte) (value json.RawMessage, times int, spelt string) {
-	may := false // most payloads need not be read
-	for _, part := range []string{`\u004`, `\u005`, `\u006`, `\u007`} {
-		may = may || bytes.Contains(payload, []byte(part))
+// passageField finds the field of a passage in a payload. It returns the last value, the number of
+// such fields, and the name as it is spelt there. Names are compared as in conditions: after decoding
+// escapes, and ignoring case.
+func passageField(payload []byte) (value json.RawMessage, count int, name string) {
+	// Most payloads need not be parsed: they contain neither the name nor an escape of its letters.
+	mayHaveField := false
+	for _, escape := range []string{`\u004`, `\u005`, `\u006`, `\u007`} {
+		mayHaveField = mayHaveField || bytes.Contains(payload, []byte(escape))
 	}
-	for rest := payload; !may; {
-		at := bytes.IndexByte(rest, PassageField[0])
-		if at < 0 || len(rest)-at < len(PassageField) {
+	for unread := payload; !mayHaveField; {
+		i := bytes.IndexByte(unread, PassageField[0])
+		if i < 0 || len(unread)-i < len(PassageField) {
 			break
 		}
-		may = bytes.EqualFold(rest[at:at+len(PassageField)], []byte(PassageField))
-		rest = rest[at+1:]
+		mayHaveField = bytes.EqualFold(unread[i:i+len(PassageField)], []byte(PassageField))
+		unread = unread[i+1:]
 	}
-	if !may || !json.Valid(payload) {
+	if !mayHaveField || !json.Valid(payload) {
 		return nil, 0, ""
 	}
 	err := jsontext.Members(payload, func(key string, v json.RawMessage) error {
 		if strings.EqualFold(key, PassageField) {
-			value, spelt = v, key
-			times++
+			value, name = v, key
+			count++
 		}
 		return nil
 	})
-	if err != nil { // it is no object
+	if err != nil { // not an object
 		return nil, 0, ""
 	}
-	return value, times, spelt
+	return value, count, name
 }
 
-// Payload adds the passage to a payload, which is a JSON object or nothing.
+// Payload adds the passage to a payload, which is a JSON object or empty.
 func (p *Passage) Payload(payload []byte) ([]byte, error) {
 	b, err := json.Marshal(map[string]*Passage{PassageField: p})
 	if err != nil {
 		return nil, err
 	}
 	payload = bytes.TrimSpace(payload)
-	rest, ok := bytes.CutPrefix(payload, []byte("{"))
-	switch rest = bytes.TrimSpace(rest); {
+	members, isObject := bytes.CutPrefix(payload, []byte("{"))
+	switch members = bytes.TrimSpace(members); {
 	case len(payload) == 0:
 		return b, nil
-	case !ok:
+	case !isObject:
 		return nil, fmt.Errorf("%w: the metadata of a passage has to be a JSON object", ErrFormat)
-	case string(rest) == "}":
+	case string(members) == "}":
 		return b, nil
 	}
-	return append(append(b[:len(b)-1], ','), rest...), nil
+	return append(append(b[:len(b)-1], ','), members...), nil
 }
 
-// WholePayload is the payload of a passage without what is its own, the field
-// [PassageField] and its text: what its document has.
+// WholePayload returns the payload of the document of a passage: that of the passage without the
+// fields [PassageField] and text.
 func WholePayload(payload []byte) []byte {
 	out := []byte{'{'}
 	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {

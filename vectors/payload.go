@@ -12,41 +12,41 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// payloads is an index of a JSON-lines file: where the object of each document
-// is.
+// payloads is a JSON-lines file with the locations of the objects of documents.
 type payloads struct {
 	path string
 	r    io.ReaderAt
-	at   []span
-	ids  []string // whose they are; nil: they are in order
+	at   []span   // location of the object of each document
+	ids  []string // ids of the documents; nil means that objects are in the order of documents
 	matches
 	io.Closer
 }
 
-// matches counts the objects of a file that documents have, and the others.
+// matches counts the objects of a file by whether a document has them.
 type matches struct {
-	docs    int // with an object
-	foreign int // objects of no document
-	line    int // of the first of these
-	id      string
+	docs    int    // documents with an object
+	foreign int    // objects without document
+	line    int    // of the first object without document
+	id      string // of that object
 }
 
-// strange notes an object that is of no document.
+// strange counts an object without document.
 func (m *matches) strange(line int, id string) {
 	if m.foreign++; m.foreign == 1 || line < m.line {
 		m.line, m.id = line, id
 	}
 }
 
-// tell is the error of a file that has no object of any of n documents, and says what else does not
-// match.
-func (m *matches) tell(path string, n int, doc func() string, notice func(string)) error {
+// tell returns an error if the file has objects but none for any of n documents. If only some objects
+// and documents match, it calls notice, which may be nil, with a text about that. exampleID returns the
+// id of a document, for the error.
+func (m *matches) tell(path string, n int, exampleID func() string, notice func(string)) error {
 	switch {
 	case n == 0 && m.foreign == 0, m.docs == n && m.foreign == 0:
 		return nil
 	case m.docs == 0 && m.foreign > 0 && n > 0:
 		return faultf(path, ErrID, "none of its objects is of a document: line %d has the id %.80q, and a document %.80q",
-			m.line, m.id, doc())
+			m.line, m.id, exampleID())
 	case notice == nil:
 		return nil
 	}
@@ -60,15 +60,15 @@ func (m *matches) tell(path string, n int, doc func() string, notice func(string
 	return nil
 }
 
-// span is a part of a file; n = 0 is none.
+// span is a range of bytes of a file. A length n of 0 means none.
 type span struct {
 	off int64
 	n   uint32
 }
 
-// openPayloads indexes a JSON-lines file for n documents. With ids an object
-// belongs to the document of its _id or id, and notice is told of others and of documents without
-// one; without, the objects are the documents' in order, and must be as many.
+// openPayloads scans a JSON-lines file for the objects of n documents. If ids is not nil, an object
+// belongs to the document of its _id or id, and notice is called with a text about objects and documents
+// that do not match. If ids is nil, objects are in the order of documents, and must be as many.
 func (in *inputs) openPayloads(
 	ctx context.Context, path string, n int, ids []string, notice func(string),
 ) (*payloads, error) {
@@ -88,17 +88,18 @@ func (in *inputs) openPayloads(
 	return p, nil
 }
 
+// scan finds the objects of documents, and checks that they can be stored.
 func (p *payloads) scan(r io.Reader, ids []string) error {
 	p.ids = ids
-	var rows idSet
-	var at []int // line of each document's object
+	var rows idSet       // the document of each id
+	var objectLine []int // the line of the object of each document
 	if ids != nil {
-		rows, at = make(idSet, len(ids)), make([]int, len(ids))
+		rows, objectLine = make(idSet, len(ids)), make([]int, len(ids))
 		for i, id := range ids {
 			rows[id] = i
 		}
 	}
-	row := 0
+	row := 0 // of the object
 	err := eachObject(r, p.path, func(o object) error {
 		doc, id := row, ""
 		if ids != nil {
@@ -111,10 +112,10 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 				p.strange(o.line, id)
 				return nil
 			}
-			if at[doc] > 0 {
-				return duplicateID(id, "line", at[doc], o.line)
+			if objectLine[doc] > 0 {
+				return duplicateID(id, "line", objectLine[doc], o.line)
 			}
-			at[doc] = o.line
+			objectLine[doc] = o.line
 			p.docs++
 		}
 		if err := o.check(id, row); err != nil {
@@ -130,7 +131,8 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 		return err
 	}
 	if ids == nil && row != len(p.at) {
-		return faultf(p.path, ErrShape, "%d objects for %d documents without ids: objects are matched in order, so give ids or as many of both", row, len(p.at))
+		return faultf(p.path, ErrShape, "%d objects for %d documents without ids: "+
+			"objects are matched in order, so give ids or as many of both", row, len(p.at))
 	}
 	return nil
 }
@@ -138,14 +140,13 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 // object is an object of a JSON-lines file.
 type object struct {
 	text []byte
-	id   []byte // raw; nil if there is none
-	own  []byte // the same of _id alone
+	id   []byte // raw value of _id, or else of id, or nil
+	own  []byte // raw value of _id, or nil
 	span span
 	line int // from 1
 }
 
-// eachObject calls visit for every object of a JSON-lines file, and gives its
-// errors the place.
+// eachObject calls visit for every object of a JSON-lines file, and adds the line to its errors.
 func eachObject(r io.Reader, path string, visit func(object) error) error {
 	lines := newLineReader(r, maxLine)
 	for {
@@ -163,7 +164,13 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 		}
 		id, own, err := objectID(text)
 		if err == nil {
-			err = visit(object{text, id, own, span{off, uint32(len(text))}, lines.Number})
+			err = visit(object{
+				text: text,
+				id:   id,
+				own:  own,
+				span: span{off, uint32(len(text))},
+				line: lines.Number,
+			})
 		}
 		if err != nil {
 			return inFile(err, path, -1, lines.Number, "")
@@ -171,7 +178,7 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 	}
 }
 
-// needID is the id of an object that must have one.
+// needID returns the id of an object, or an error if it has none.
 func (o object) needID() (string, error) {
 	if o.id == nil {
 		return "", fmt.Errorf("%w: object has neither _id nor id", ErrID)
@@ -179,11 +186,11 @@ func (o object) needID() (string, error) {
 	return jsonID(o.id)
 }
 
-// check decides whether the object may be stored with the document of an id, "" the one of a
-// number, which its index names.
+// check checks that the object may be stored with the document of an id. "" means a document whose id is
+// the number of its row.
 func (o object) check(id string, row int) error {
 	if id == "" && o.own != nil {
-		if said, err := ParseID(o.own); err != nil || said != "" && said != strconv.Itoa(row) {
+		if ownID, err := ParseID(o.own); err != nil || ownID != "" && ownID != strconv.Itoa(row) {
 			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, "+
 				"but numbers from 0: give them ids", ErrID, IDField, o.own)
 		}
@@ -192,8 +199,8 @@ func (o object) check(id string, row int) error {
 	return CheckDocument(Draft{ID: id, Payload: o.text})
 }
 
-// objectID is the raw id of a JSON object, which is validated as a whole: that
-// of the key _id, which own is, else of id, else nil.
+// objectID validates a JSON object, and returns the raw value of its key _id, or else of id, or nil. own
+// is the value of _id, or nil.
 func objectID(text []byte) (id, own []byte, err error) {
 	if id, own, err = findID(text); err == nil && !json.Valid(text) {
 		err = fmt.Errorf("%w: is not JSON: %v", ErrFormat, json.Unmarshal(text, new(json.RawMessage)))
@@ -203,26 +210,27 @@ func objectID(text []byte) (id, own []byte, err error) {
 
 // findID is objectID without validation.
 func findID(text []byte) (id, own []byte, err error) {
-	var plain []byte
-	err = members(text, func(key, rest []byte) (int, error) {
-		n := valueEnd(rest)
+	var plainID []byte // of the key id
+	err = members(text, func(key, value []byte) (int, error) {
+		n := valueEnd(value)
 		if n > 0 {
 			switch {
 			case keyIs(key, "_id"):
-				own = rest[:n]
+				own = value[:n]
 			case keyIs(key, "id"):
-				plain = rest[:n]
+				plainID = value[:n]
 			}
 		}
 		return n, nil
 	})
 	if id = own; id == nil {
-		id = plain
+		id = plainID
 	}
 	return id, own, err
 }
 
-// get reads the payload of a document into buf; nil if it has none.
+// get reads the payload of a document into buf, which it may grow. payload is nil if the document has
+// none.
 func (p *payloads) get(buf []byte, doc int) (payload, grown []byte, err error) {
 	s := p.at[doc]
 	if s.n == 0 {
@@ -237,8 +245,8 @@ func (p *payloads) get(buf []byte, doc int) (payload, grown []byte, err error) {
 	return buf, buf, err
 }
 
-// stillHas makes sure that an object is the one that was noted, whatever the file
-// system says of the file.
+// stillHas checks that an object has the id that it had when the file was opened. It does not rely on
+// the size and time of the file.
 func stillHas(text []byte, id, path string) error {
 	if raw, _, err := findID(text); err != nil || !isID(raw, id) {
 		return faultf(path, ErrChanged, "the object of %q is not where it was", id)
@@ -246,7 +254,7 @@ func stillHas(text []byte, id, path string) error {
 	return nil
 }
 
-// readSpan reads a part of a file into buf, which it grows.
+// readSpan reads a span of a file into buf, which it may grow.
 func readSpan(r io.ReaderAt, buf []byte, s span, path string) ([]byte, error) {
 	if cap(buf) < int(s.n) {
 		buf = make([]byte, s.n)
@@ -258,27 +266,27 @@ func readSpan(r io.ReaderAt, buf []byte, s span, path string) ([]byte, error) {
 	return buf, nil
 }
 
-// Payloads is a JSON-lines file of which an object is found by its _id or id. Only
-// the places of the objects are in memory. It is for one goroutine at a time.
+// Payloads is a JSON-lines file that finds objects by their _id or id. Only the locations of objects are
+// in memory. It is for one goroutine at a time.
 type Payloads struct {
 	path  string
 	f     io.ReaderAt
 	at    map[string]placed
 	files inputs
 	asked int    // calls of Get
-	last  string // what the last one asked for
+	last  string // id of the last call
 	io.Closer
 }
 
+// placed is the location of an object.
 type placed struct {
 	span
-	line  int // from 1
-	asked bool
+	line  int  // from 1
+	asked bool // Get was called for it
 }
 
-// OpenPayloads finds the objects of a file, each of which must have an id of its
-// own. Errors are [*FileError] and wrap [ErrFormat], [ErrID], [ErrChanged] or an
-// error of ctx or the operating system.
+// OpenPayloads finds the objects of a file, which must have distinct ids. Errors are [*FileError] and
+// wrap [ErrFormat], [ErrID], [ErrChanged] or an error of ctx or the operating system.
 func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 	p := &Payloads{path: path, at: map[string]placed{}}
 	f, size, err := p.files.openLookedUp(ctx, path)
@@ -294,7 +302,8 @@ func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 		if first, twice := p.at[id]; twice {
 			return duplicateID(id, "line", first.line, o.line)
 		}
-		if err := o.check(id, 0); err != nil {
+		const noRow = 0 // objects with an id need none
+		if err := o.check(id, noRow); err != nil {
 			return inFile(err, path, -1, o.line, id)
 		}
 		p.at[id] = placed{span: o.span, line: o.line}
@@ -308,17 +317,17 @@ func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 	return p, nil
 }
 
-// Get returns the object of an id, nil if there is none.
+// Get returns the object of an id, or nil if the file has none.
 func (p *Payloads) Get(id string) ([]byte, error) {
 	p.asked++
 	p.last = id
-	place, ok := p.at[id]
+	object, ok := p.at[id]
 	if !ok {
 		return nil, nil
 	}
-	place.asked = true
-	p.at[id] = place
-	b, err := readSpan(p.f, nil, place.span, p.path)
+	object.asked = true
+	p.at[id] = object
+	b, err := readSpan(p.f, nil, object.span, p.path)
 	if err == nil {
 		err = stillHas(b, id, p.path)
 	}
@@ -328,21 +337,21 @@ func (p *Payloads) Get(id string) ([]byte, error) {
 	return b, nil
 }
 
-// Matched is the error ([ErrID]) of a file without an object for any of the documents that Get was
-// asked for, each once. It tells notice of objects that were not asked for, and of documents without
-// one.
+// Matched returns [ErrID] if Get found no object for any document. It assumes one call of Get for each
+// document. It calls notice, if not nil, with a text about objects without document, and documents
+// without object.
 func (p *Payloads) Matched(notice func(string)) error {
 	var m matches
-	for id, place := range p.at {
-		if place.asked {
+	for id, object := range p.at {
+		if object.asked {
 			m.docs++
 		} else {
-			m.strange(place.line, id)
+			m.strange(object.line, id)
 		}
 	}
 	return m.tell(p.path, p.asked, func() string { return p.last }, notice)
 }
 
-// Unchanged is [ErrChanged] if the file is not what it was when it was opened. Ask
-// it after the last Get, before trusting what that returned.
+// Unchanged returns [ErrChanged] if the file has changed since it was opened. Call it after the last Get,
+// before using the objects.
 func (p *Payloads) Unchanged() error { return p.files.check() }

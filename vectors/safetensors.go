@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// maxSafetensorsHeader bounds the JSON header. The reference reader takes
-// 100 MB, for models of many thousand tensors.
+// maxSafetensorsHeader is the maximum size in bytes of the JSON header. (The reference reader allows
+// 100 MB, for models of many thousand tensors.)
 const maxSafetensorsHeader = 16 << 20
 
 // Safetensors is a file of named tensors, little-endian and row-major
@@ -20,17 +20,17 @@ type Safetensors struct {
 	path    string
 	names   []string
 	tensors map[string]tensorInfo
-	data    int64 // where the tensors begin
-	end     int64 // where the last one ends
+	data    int64 // offset of the first tensor
+	end     int64 // offset of the end of the last
 	r       io.ReaderAt
 	owner
 }
 
-// tensorInfo is a tensor as the header describes it.
+// tensorInfo is the description of a tensor in the header.
 type tensorInfo struct {
 	dtype      string
 	shape      []int
-	begin, end int64
+	begin, end int64 // from the first tensor on
 }
 
 // OpenSafetensors opens a .safetensors file. Errors are [*FileError].
@@ -40,9 +40,8 @@ func (in *inputs) openSafetensors(path string) (*Safetensors, error) {
 	return openAs(in, path, NewSafetensors)
 }
 
-// NewSafetensors reads the header of a file of size bytes; name stands for the
-// path in errors. The tensors must fill the file exactly, without gaps and
-// overlaps, each of the size that its shape takes.
+// NewSafetensors reads the header of a file of size bytes. Errors show name in place of a path. The
+// tensors must fill the file without gaps and overlaps, and their sizes must be those of their shapes.
 func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error) {
 	var head [8]byte
 	n, err := readAtMost(r, head[:], size)
@@ -55,7 +54,8 @@ func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error
 	return newSafetensors(r, head, size, func(int64) error { return nil }, name)
 }
 
-// newSafetensors is NewSafetensors after the length of the header was read.
+// newSafetensors is NewSafetensors for a file whose first bytes, head, were read. A negative size means
+// that it is unknown. It calls allow with the size of the header before it reads that.
 func newSafetensors(
 	r io.ReaderAt, head [8]byte, size int64, allow func(int64) error, name string,
 ) (*Safetensors, error) {
@@ -87,10 +87,10 @@ func newSafetensors(
 	return s, nil
 }
 
-// StreamSafetensors reads the header of a file that comes as a stream, such as the body of a
-// request. Its arrays are to be read in the order of [Safetensors.Stored], each once and from its
-// beginning on; what is left out is passed over. size is that of the file; −1 means that it is not
-// known. allow is asked before a header of so many bytes is read. [Safetensors.Finish] comes last.
+// StreamSafetensors reads the header of a file that comes as a stream, such as the body of a request.
+// Read its arrays in the order of [Safetensors.Stored], each at most once and from its beginning on, and
+// call [Safetensors.Finish] last. size is that of the file in bytes; −1 means unknown. The function
+// allow is called with the size of the header before that is read; its error ends the reading.
 func StreamSafetensors(r io.Reader, size int64, allow func(header int64) error, name string) (*Safetensors, error) {
 	f := &forward{r: r}
 	var head [8]byte
@@ -103,13 +103,13 @@ func StreamSafetensors(r io.Reader, size int64, allow func(header int64) error, 
 	return newSafetensors(f, head, size, allow, name)
 }
 
-// parse reads the header: tensor name → description.
+// parse parses the header, a JSON object that maps names of tensors to descriptions.
 func (s *Safetensors) parse(text []byte) error {
 	if !json.Valid(text) {
 		return fmt.Errorf("is not JSON")
 	}
-	return members(text, func(key, rest []byte) (int, error) {
-		n := valueEnd(rest)
+	return members(text, func(key, value []byte) (int, error) {
+		n := valueEnd(value)
 		if n <= 0 {
 			return n, nil
 		}
@@ -126,7 +126,7 @@ func (s *Safetensors) parse(text []byte) error {
 		if len(s.names) == maxMembers {
 			return 0, fmt.Errorf("more than %d tensors", maxMembers)
 		}
-		t, err := parseTensor(rest[:n])
+		t, err := parseTensor(value[:n])
 		if err != nil {
 			return 0, fmt.Errorf("tensor %.80q: %w", name, err)
 		}
@@ -136,17 +136,18 @@ func (s *Safetensors) parse(text []byte) error {
 	})
 }
 
-func parseTensor(value []byte) (t tensorInfo, err error) {
+// parseTensor parses and checks the description of a tensor.
+func parseTensor(description []byte) (t tensorInfo, err error) {
 	var offsets []int64
-	described := false
-	err = members(value, func(key, rest []byte) (n int, err error) {
-		if n = valueEnd(rest); n <= 0 {
+	hasDtype := false
+	err = members(description, func(key, value []byte) (n int, err error) {
+		if n = valueEnd(value); n <= 0 {
 			return n, nil
 		}
-		switch raw := rest[:n]; {
+		switch raw := value[:n]; {
 		case keyIs(key, "dtype"):
 			t.dtype, err = jsonString(raw)
-			described = true
+			hasDtype = true
 		case keyIs(key, "shape"):
 			t.shape, err = integers[int](raw)
 		case keyIs(key, "data_offsets"):
@@ -159,7 +160,7 @@ func parseTensor(value []byte) (t tensorInfo, err error) {
 	switch {
 	case err != nil:
 		return t, err
-	case !described || t.shape == nil || len(offsets) != 2:
+	case !hasDtype || t.shape == nil || len(offsets) != 2:
 		return t, fmt.Errorf("wants dtype, shape and two data_offsets")
 	case len(t.shape) > maxRank:
 		return t, fmt.Errorf("more than %d axes", maxRank)
@@ -178,41 +179,42 @@ func parseTensor(value []byte) (t tensorInfo, err error) {
 			return t, fmt.Errorf("shape %s is more than any file can hold", shapeString(t.shape))
 		}
 		if want := int64(n) * int64(k.size()); want != t.end-t.begin {
-			return t, fmt.Errorf("%d bytes of data, %s %s takes %d", t.end-t.begin, t.dtype, shapeString(t.shape), want)
+			return t, fmt.Errorf("%d bytes of data, %s %s takes %d",
+				t.end-t.begin, t.dtype, shapeString(t.shape), want)
 		}
 	}
 	return t, nil
 }
 
-// checkLayout refuses gaps, overlaps and offsets beyond the size of the data; −1 means that it is not
-// known.
+// checkLayout checks that the tensors have no gaps and overlaps, and that they fill the data of size
+// bytes. A negative size means unknown.
 func (s *Safetensors) checkLayout(size int64) error {
-	at := int64(0)
+	end := int64(0) // of the tensors so far
 	for _, name := range s.Stored() {
 		t := s.tensors[name]
 		switch {
 		case size >= 0 && t.end > size:
 			return fmt.Errorf("is cut short: tensor %.80q ends at byte %d of %d bytes of data", name, t.end, size)
-		case t.begin < at:
+		case t.begin < end:
 			return fmt.Errorf("tensor %.80q overlaps the one before it", name)
-		case t.begin > at:
-			return fmt.Errorf("gap of %d bytes before tensor %.80q", t.begin-at, name)
+		case t.begin > end:
+			return fmt.Errorf("gap of %d bytes before tensor %.80q", t.begin-end, name)
 		}
-		at = t.end
+		end = t.end
 	}
-	if size >= 0 && at != size {
-		return fmt.Errorf("%d bytes of data, the tensors take only %d", size, at)
+	if size >= 0 && end != size {
+		return fmt.Errorf("%d bytes of data, the tensors take only %d", size, end)
 	}
-	if s.end = s.data + at; s.end < at {
-		return fmt.Errorf("tensors of %d bytes", at)
+	if s.end = s.data + end; s.end < end { // overflow
+		return fmt.Errorf("tensors of %d bytes", end)
 	}
 	return nil
 }
 
-// Names are the tensors, in the order of the header.
+// Names returns the names of the tensors, in the order of the header.
 func (s *Safetensors) Names() []string { return s.names }
 
-// Stored are the tensors in the order of their bytes.
+// Stored returns the names of the tensors, in the order of their bytes.
 func (s *Safetensors) Stored() []string {
 	order := slices.Clone(s.names)
 	slices.SortStableFunc(order, func(a, b string) int {
@@ -222,7 +224,7 @@ func (s *Safetensors) Stored() []string {
 	return order
 }
 
-// Dtype is the type of a tensor as the file spells it; "" if there is no such tensor.
+// Dtype returns the type of a tensor as the file spells it, or "" for an unknown name.
 func (s *Safetensors) Dtype(name string) string { return s.tensors[name].dtype }
 
 // Array opens a tensor, which is valid until the file is closed.
@@ -237,5 +239,13 @@ func (s *Safetensors) Array(name string) (*Array, error) {
 		return nil, faultf(label, ErrFormat, "type %.40q is not read", t.dtype)
 	}
 	n, _ := elements(t.shape, k.size())
-	return &Array{Dtype: k.dtype(false), Shape: t.shape, path: label, kind: k, n: n, r: s.r, off: s.data + t.begin}, nil
+	return &Array{
+		Dtype: k.dtype(false),
+		Shape: t.shape,
+		path:  label,
+		kind:  k,
+		n:     n,
+		r:     s.r,
+		off:   s.data + t.begin,
+	}, nil
 }

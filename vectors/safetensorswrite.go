@@ -7,15 +7,15 @@ import (
 	"math"
 )
 
-// Tensor describes a tensor that is to be written.
+// Tensor describes a tensor of a file that is written.
 type Tensor struct {
 	Name  string
 	Dtype string // as safetensors spells it: F32, I64, U8, …
 	Shape []int
 }
 
-// SafetensorsHeader is the beginning of a safetensors file: the bytes of the tensors follow, in
-// their order and without gaps.
+// SafetensorsHeader returns the beginning of a safetensors file. The bytes of the tensors follow it, in
+// the given order and without gaps.
 func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 	type described struct {
 		Dtype   string `json:"dtype"`
@@ -33,20 +33,21 @@ func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 			return nil, fmt.Errorf("%w: tensor %q of shape %s", ErrShape, t.Name, shapeString(t.Shape))
 		}
 		n *= k.size()
-		header[t.Name] = described{t.Dtype, t.Shape, [2]int{end, end + n}}
+		header[t.Name] = described{Dtype: t.Dtype, Shape: t.Shape, Offsets: [2]int{end, end + n}}
 		end += n
 	}
 	text, err := json.Marshal(header)
 	if err != nil {
 		return nil, err
 	}
-	for len(text)%8 != 0 { // so that the tensors are aligned
+	for len(text)%8 != 0 { // to align the tensors
 		text = append(text, ' ')
 	}
 	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
 }
 
-// LittleEndian is values as files have them, which may be their memory.
+// LittleEndian returns the little-endian bytes of values, which share their memory if the machine has
+// the same byte order.
 func LittleEndian(values []float32) []byte {
 	if littleEndian {
 		return bytesOf(values)

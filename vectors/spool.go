@@ -16,15 +16,13 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// Spool takes documents one after the other, as an encoder or a stream gives
-// them, and is a [Source] of those that it has: a build reads its source more
-// than once, which a stream cannot offer. Documents wait in a file; in memory
-// are their ids and about 20 bytes each.
+// Spool stores documents that come one after another, from an encoder or a stream, and is a [Source] of
+// them. A build reads its source several times, which a stream cannot offer. The documents are in a file;
+// the memory has their ids and about 20 bytes for each.
 //
-// A spool with a path of its own outlives the process: what was added before a
-// kill is there when the path is opened again, but for a document that was cut
-// short, so that work can go on where it stopped. Only the end of a file is cut: one
-// that is damaged before its last document is not opened, and stays as it is.
+// A spool with a path outlives the process: when the path is opened again, it has all documents that were
+// added before a kill, except one that was cut short, so that work can continue. Only the end of a file
+// is truncated: a file with damage before its last document is not opened, and stays unchanged.
 //
 // It is for one goroutine at a time.
 type Spool struct {
@@ -32,82 +30,81 @@ type Spool struct {
 	dim    int
 	file   *os.File
 	closer io.Closer // of the file
-	size   int64     // of the file with what is buffered
-	buf    []byte
+	size   int64     // bytes of the file, with buf
+	buf    []byte    // records not written yet
 
-	apart   *matrix // of SpoolOptions.Vectors; nil: vectors are in the records
-	at      []int64 // where documents begin
+	apart   *matrix // the separate file of vectors, or nil if the records have them
+	at      []int64 // offset of each document
 	rows    []uint32
-	ids     []string // nil: row numbers
+	ids     []string // nil means row numbers
 	seen    idSet
-	keys    map[Key]uint32 // of a keyed spool: which document has a key
+	keys    map[Key]uint32 // the document of each key, in a keyed spool
 	tokens  int64
-	fault   error // of writing: the end of the file is not known
+	fault   error // of a failed write, after which the end of the file is unknown
 	closed  bool
 	scratch []float32
 }
 
-// SpoolOptions for NewSpool. The zero value, or nil, spools float32 vectors to a
-// temporary file that is gone when the spool is closed.
+// SpoolOptions are the options of [NewSpool]. The zero value, or nil, spools float32 vectors to a
+// temporary file, which is removed when the spool is closed.
 type SpoolOptions struct {
-	// Path is the file, which stays after Close; "": a temporary one.
+	// Path is the file, which stays after Close; "" means a temporary one.
 	Path string
-	// Resume goes on with what is at Path, if there is something. Without it a
-	// file that is there is an error ([fs.ErrExist]).
+	// Resume continues the spool at Path, if there is one. Without Resume an existing file is an error
+	// ([fs.ErrExist]).
 	Resume bool
-	// Tag says what the documents come from, such as a model and a collection. A
-	// file with another tag is not resumed ([ErrSpool]).
+	// Tag identifies the origin of the documents, such as a model and a collection. A file with another
+	// tag is not resumed ([ErrSpool]).
 	Tag string
-	// Float16 stores vectors with half the bytes, rounded to 11 bits.
+	// Float16 stores vectors in half the bytes, rounded to 11 bits.
 	Float16 bool
-	// Vectors, where set, is a file that takes the vectors, beside Path, which has the
-	// rest. [Spool.Matrix] makes a .npy file of it, without copying them.
+	// Vectors, if set, is a separate file for the vectors; Path has everything else. [Spool.Matrix]
+	// completes it to a .npy file without copying the vectors.
 	Vectors string
-	// Matrix, where set, is that .npy file. A process that was killed after it was made, and
-	// before Path was removed, left it in place of Vectors: it is taken back, but only if
-	// the file at Path is the spool that is to go on.
+	// Matrix, if set, is the path of that .npy file. If a process was killed after Spool.Matrix and
+	// before it removed Path, only this file exists. It is renamed back to Vectors, but only if the file
+	// at Path is the spool to resume.
 	Matrix string
-	// Keyed says that ids are keys: 16 bytes of any kind, each of them once. [Spool.Row] finds a
-	// document by its key, and [Spool.ID] is the number of its row. In memory are about 45 bytes
-	// for each document.
+	// Keyed means that ids are keys: 16 arbitrary bytes, each key once. [Spool.Row] finds a document by
+	// its key, and [Spool.ID] returns the number of its row. The memory has about 45 bytes for each
+	// document.
 	Keyed bool
 }
 
-// Key is a digest that stands for what vectors were made from ([SpoolOptions].Keyed).
+// Key is a digest of the input of which vectors were computed ([SpoolOptions].Keyed).
 type Key [16]byte
 
-// ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
-// one with another dimension, type of numbers or tag.
+// ErrSpool means that a file cannot be resumed: it is not a spool, or one with another dimension, number
+// type or tag.
 var ErrSpool = errors.New("not the spool that is to go on")
 
-// ErrSpoolInUse: the file is that of a spool that is open, in this process or
-// another. (Not noticed where there is no flock.)
+// ErrSpoolInUse means that the spool is open, in this process or another. (On systems without flock this
+// is not detected.)
 var ErrSpoolInUse = errors.New("the spool is in use")
 
-// A spool's file is a header and one record a document, all little-endian:
+// The file of a spool is a header and one record per document, all little-endian:
 //
-//	header  magic, dimension u32, bytes a number u32, length of the tag u32, tag, CRC32C of all this
-//	record  length of the id, of the payload plus 1 (0: none), and token vectors, u32 each; CRC32C of the
-//	        record without the checksum; id; payload; vectors
+//	header  magic, dimension u32, bytes per number u32, length of the tag u32, tag, CRC32C of all this
+//	record  length of the id, length of the payload plus 1 (0 means no payload), number of token vectors,
+//	        u32 each; CRC32C of the record without the checksum; id; payload; vectors
 //
-// Where the vectors are in a file of their own (spoolmatrix.go) the magic is another one,
-// and a record has the CRC32C of its vectors in front of its own. A keyed spool has a magic of its
-// own too, and a key in the place of an id.
+// If the vectors are in a separate file (spoolmatrix.go), the magic differs, and a record has the CRC32C
+// of its vectors before its own. A keyed spool also has another magic, and keys in place of ids.
 const (
 	spoolMagic  = "plaidsp\x01"
 	keyedMagic  = "plaidsp\x03"
-	recordBytes = 16
-	// spoolBuffer is how much is written at once.
+	recordBytes = 16 // of a record before its id
+	// spoolBuffer is the number of buffered bytes at which they are written.
 	spoolBuffer = 1 << 20
 	maxTag      = 1 << 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// NewSpool makes an empty spool for vectors of dimension dim, or opens one.
+// NewSpool creates a spool for vectors of dimension dim, or opens an existing one.
 //
-// Errors: [ErrShape] (dim), [ErrSpool], [ErrSpoolInUse], [fs.ErrExist], [ErrFormat] for
-// a file that is damaged, and those of the file.
+// Errors: [ErrShape] (dim), [ErrSpool], [ErrSpoolInUse], [fs.ErrExist], [ErrFormat] for a damaged file,
+// and those of the file.
 func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	s := &Spool{dim: dim, seen: idSet{}, scratch: []float32{}}
 	if o != nil {
@@ -137,14 +134,14 @@ func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	return s, nil
 }
 
-// Collect spools a stream of documents; the first error ends it.
+// Collect spools a sequence of documents, until its first error.
 func Collect(ctx context.Context, dim int, docs iter.Seq2[Document, error], o *SpoolOptions) (*Spool, error) {
 	s, err := NewSpool(dim, o)
 	if err != nil {
 		return nil, err
 	}
-	for doc, derr := range docs {
-		if err = errors.Join(derr, ctx.Err()); err == nil {
+	for doc, docErr := range docs {
+		if err = errors.Join(docErr, ctx.Err()); err == nil {
 			err = s.Add(doc)
 		}
 		if err != nil {
@@ -157,6 +154,7 @@ func Collect(ctx context.Context, dim int, docs iter.Seq2[Document, error], o *S
 	return s, nil
 }
 
+// openFile opens or creates the file, and locks one that has a path.
 func (s *Spool) openFile() (err error) {
 	if s.o.Path == "" {
 		temporary, err := files.NewTemporary("", "plaid-spool-*")
@@ -187,22 +185,24 @@ func (s *Spool) openFile() (err error) {
 	return nil
 }
 
-// begin writes the header, or reads what is there and cuts off what is not whole.
+// begin reads the header and the documents of an existing spool, or writes the header of a new one. A
+// file that has only a part of the header is a new one, too.
 func (s *Spool) begin() error {
 	head := s.header()
 	info, err := s.file.Stat()
 	if err != nil {
 		return s.at0(err)
 	}
+	// Continue an existing spool.
 	if n := info.Size(); n > 0 {
-		got := make([]byte, min(n, int64(len(head))))
-		if _, err := s.file.ReadAt(got, 0); err != nil {
+		stored := make([]byte, min(n, int64(len(head))))
+		if _, err := s.file.ReadAt(stored, 0); err != nil {
 			return s.at0(err)
 		}
-		if !slices.Equal(got, head[:len(got)]) {
+		if !slices.Equal(stored, head[:len(stored)]) {
 			return s.at0(s.other())
 		}
-		if len(got) == len(head) {
+		if len(stored) == len(head) {
 			s.size = int64(len(head))
 			if err := s.openMatrix(n > s.size); err != nil {
 				return err
@@ -210,10 +210,12 @@ func (s *Spool) begin() error {
 			return s.recover(n)
 		}
 	}
+	// Begin a new spool.
 	if err := s.file.Truncate(0); err != nil {
 		return s.at0(err)
 	}
-	if err := s.openMatrix(false); err != nil {
+	const hasDocuments = false
+	if err := s.openMatrix(hasDocuments); err != nil {
 		return err
 	}
 	if _, err := s.file.WriteAt(head, 0); err != nil {
@@ -223,7 +225,7 @@ func (s *Spool) begin() error {
 	return s.cutMatrix()
 }
 
-// other says why the file cannot be gone on with: its head is not the one that is wanted.
+// other returns the reason why a file cannot be resumed, whose header differs from that of the options.
 func (s *Spool) other() error {
 	head := make([]byte, len(spoolMagic)+12)
 	_, err := s.file.ReadAt(head, 0)
@@ -242,6 +244,7 @@ func (s *Spool) other() error {
 	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it", ErrSpool)
 }
 
+// magic returns the first bytes of the file, which depend on its layout.
 func (s *Spool) magic() string {
 	switch {
 	case s.apart != nil && s.keys != nil:
@@ -254,6 +257,7 @@ func (s *Spool) magic() string {
 	return spoolMagic
 }
 
+// header returns the header of the file.
 func (s *Spool) header() []byte {
 	b := []byte(s.magic())
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.dim))
@@ -263,6 +267,7 @@ func (s *Spool) header() []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
+// width returns the number of bytes of a stored number.
 func (s *Spool) width() int {
 	if s.o.Float16 {
 		return 2
@@ -270,12 +275,13 @@ func (s *Spool) width() int {
 	return 4
 }
 
+// at0 adds the path of the file to an error.
 func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
 
-// Tokens is the number of token vectors of all documents.
+// Tokens returns the number of token vectors of all documents.
 func (s *Spool) Tokens() int64 { return s.tokens }
 
-// Row is the row of the document with a key, in a keyed spool.
+// Row returns the row of the document with a key, in a keyed spool.
 func (s *Spool) Row(k Key) (row int, ok bool) {
 	n, ok := s.keys[k]
 	return int(n), ok
@@ -313,8 +319,8 @@ func (s *Spool) name() string {
 // Numbered reports whether ids are row numbers.
 func (s *Spool) Numbered() bool { return s.ids == nil }
 
-// Close implements [Source]. A file that has a path of its own stays, with all
-// that was added.
+// Close implements [Source]. A file with a path stays, with all added documents; a temporary one is
+// removed.
 func (s *Spool) Close() error {
 	if s.closed {
 		return nil

@@ -16,22 +16,24 @@ import (
 const (
 	apartMagic      = "plaidsp\x02"
 	keyedApartMagic = "plaidsp\x04"
-	// matrixHead is what is kept free for the header of the .npy file: as long as
-	// that of any matrix is.
+	// matrixHead is the number of bytes reserved for the header of the .npy file, which has this
+	// length for every matrix.
 	matrixHead = 128
 )
 
-// matrix is the file of a spool's vectors where they are apart: room for a header, and
-// the vectors of all documents, one after the other, as a .npy file has them.
+// matrix is the separate file of a spool's vectors ([SpoolOptions].Vectors): reserved bytes for a
+// header, and then the vectors of all documents, as in a .npy file.
 type matrix struct {
-	file   *os.File // nil: it was completed
-	size   int64    // with what is buffered
-	buf    []byte   // taken, and not written
-	next   []byte   // of the document that is being added
-	firsts []int64  // of each document, the number of vectors before it
+	file   *os.File // nil after Spool.Matrix has completed it
+	size   int64    // bytes of the file, with buf
+	buf    []byte   // vectors of added documents, not written yet
+	next   []byte   // vectors of the document that is being added
+	firsts []int64  // the number of vectors before each document
 }
 
-// openMatrix opens the file of the vectors, of documents that are there or of none.
+// openMatrix opens the separate file of vectors, if the spool has one. documents means that the spool
+// has documents already. Then the file may have been completed, under its name as a .npy file
+// (SpoolOptions.Matrix), and is renamed back.
 func (s *Spool) openMatrix(documents bool) error {
 	if s.apart == nil {
 		return nil
@@ -49,6 +51,7 @@ func (s *Spool) openMatrix(documents bool) error {
 	return nil
 }
 
+// inMatrix adds the path of the file of vectors to an error. nil stays nil.
 func (s *Spool) inMatrix(err error) error {
 	if err == nil {
 		return nil
@@ -56,12 +59,12 @@ func (s *Spool) inMatrix(err error) error {
 	return NewFileError(s.o.Vectors, cause(err))
 }
 
-// matrixBytes is the size of so many vectors with the header.
+// matrixBytes returns the size in bytes of a file of this number of vectors, with its header.
 func (s *Spool) matrixBytes(tokens int64) int64 {
 	return matrixHead + tokens*int64(s.dim)*int64(s.width())
 }
 
-// cutMatrix cuts off what no record has.
+// cutMatrix truncates the file of vectors to those that the records of the spool have.
 func (s *Spool) cutMatrix() error {
 	if s.apart == nil {
 		return nil
@@ -70,7 +73,7 @@ func (s *Spool) cutMatrix() error {
 	return s.inMatrix(s.apart.file.Truncate(s.apart.size))
 }
 
-// append makes the vectors of a document ready, and appends their checksum to its record.
+// append encodes the vectors of a document into m.next, and appends their checksum to its record b.
 func (m *matrix) append(b []byte, s *Spool, tokens []float32) (_ []byte, err error) {
 	if m.next, err = s.appendVectors(m.next[:0], tokens); err != nil {
 		return b, err
@@ -78,12 +81,13 @@ func (m *matrix) append(b []byte, s *Spool, tokens []float32) (_ []byte, err err
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(m.next, castagnoli)), nil
 }
 
-// take takes what append has made ready.
+// take moves the vectors that append has encoded to the buffer, once the document is added.
 func (m *matrix) take() {
 	m.buf = append(m.buf, m.next...)
 	m.size += int64(len(m.next))
 }
 
+// flushMatrix writes buffered vectors to their file.
 func (s *Spool) flushMatrix() error {
 	m := s.apart
 	if m == nil || len(m.buf) == 0 {
@@ -94,7 +98,8 @@ func (s *Spool) flushMatrix() error {
 	return s.inMatrix(err)
 }
 
-// readVectors fills in the vectors of a record with so many before it, and checks them.
+// readVectors reads the vectors of a record from the separate file, and verifies them. first is the
+// number of vectors before them.
 func (s *Spool) readVectors(r *spoolRecord, first int64) error {
 	if s.apart.file == nil {
 		return os.ErrClosed
@@ -110,12 +115,12 @@ func (s *Spool) readVectors(r *spoolRecord, first int64) error {
 	return err
 }
 
-// wholeVectorsBehind finds, behind the record at off, of which the vectors are damaged, one
-// that is whole, with its vectors, in a file of n bytes; 0: there is none.
+// wholeVectorsBehind returns the offset of a sound record with sound vectors after the record at off,
+// whose vectors are damaged, in a file of n bytes. 0 means no such record.
 func (s *Spool) wholeVectorsBehind(off, n int64) (int64, error) {
 	for first := s.tokens; off < n; {
 		r, err := s.read(off, n)
-		if broken := (*brokenRecord)(nil); errors.As(err, &broken) {
+		if broken := (*brokenRecord)(nil); errors.As(err, &broken) { // then records have no known offsets
 			return s.wholeBehind(off, n)
 		}
 		if err != nil {
@@ -133,9 +138,9 @@ func (s *Spool) wholeVectorsBehind(off, n int64) (int64, error) {
 	return 0, nil
 }
 
-// Matrix makes a .npy file [tokens, dim] at path of the file that has the vectors of all
-// documents ([SpoolOptions].Vectors), which is gone then: nothing can be added any more,
-// and no vectors be read. What is at path is replaced when it is complete.
+// Matrix completes the separate file of vectors ([SpoolOptions].Vectors) to a .npy file [tokens, dim],
+// and renames it to path, where it replaces any file. Afterwards the spool can neither add documents
+// nor read vectors.
 func (s *Spool) Matrix(path string) error {
 	if s.apart == nil || s.apart.file == nil {
 		return NewFileError(s.o.Path, fmt.Errorf("its vectors are not in a file of their own: %w", os.ErrClosed))
@@ -143,6 +148,7 @@ func (s *Spool) Matrix(path string) error {
 	if err := s.Flush(); err != nil {
 		return err
 	}
+	// Write the header into the reserved bytes.
 	dtype := "<f4"
 	if s.o.Float16 {
 		dtype = "<f2"
@@ -160,6 +166,7 @@ func (s *Spool) Matrix(path string) error {
 	if err != nil {
 		return s.inMatrix(err)
 	}
+	// Rename the file, and refuse further use of the spool.
 	if err := s.closeMatrix(); err != nil {
 		return err
 	}
@@ -170,6 +177,7 @@ func (s *Spool) Matrix(path string) error {
 	return files.SyncFolder(filepath.Dir(path))
 }
 
+// closeMatrix closes the separate file of vectors, if it is open.
 func (s *Spool) closeMatrix() error {
 	if s.apart == nil || s.apart.file == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// brokenRecord: the file has no whole record there.
+// brokenRecord means that a record is damaged or cut short.
 type brokenRecord struct{ reason string }
 
 func (e *brokenRecord) Error() string { return "a record is damaged: " + e.reason }
@@ -19,27 +19,32 @@ func (e *brokenRecord) Error() string { return "a record is damaged: " + e.reaso
 // Unwrap makes errors.Is find ErrFormat.
 func (e *brokenRecord) Unwrap() error { return ErrFormat }
 
+// spoolRecord is a record of the file.
 type spoolRecord struct {
-	id, payload, vectors []byte // payload: nil if there is none
-	rows, size           int64
-	sum                  uint32 // of vectors that are apart
+	id, payload, vectors []byte // payload is nil if the document has none
+	rows                 int64
+	size                 int64  // bytes of the record
+	sum                  uint32 // checksum of vectors in a separate file
 }
 
-// spoolLengths are what the head of a record says of it, in bytes.
+// spoolLengths are the sizes in the head of a record, in bytes.
 type spoolLengths struct {
-	id, payload, vectors int64 // vectors: 0 where they are apart
-	head, rows           int64
-	hasPayload           bool
+	id, payload int64
+	vectors     int64 // 0 if they are in a separate file
+	head        int64
+	rows        int64 // number of vectors
+	hasPayload  bool
 }
 
-// headBytes is what a record has in front of its id.
+// headBytes returns the number of bytes of a record before its id.
 func (s *Spool) headBytes() int {
 	if s.apart != nil {
-		return recordBytes + 4
+		return recordBytes + 4 // the checksum of its vectors
 	}
 	return recordBytes
 }
 
+// lengths parses the head of a record.
 func (s *Spool) lengths(head []byte) (l spoolLengths) {
 	l.id = int64(binary.LittleEndian.Uint32(head[0:]))
 	l.payload = int64(binary.LittleEndian.Uint32(head[4:]))
@@ -52,12 +57,14 @@ func (s *Spool) lengths(head []byte) (l spoolLengths) {
 	return l
 }
 
+// record returns the size of the record in bytes.
 func (l *spoolLengths) record() int64 { return l.head + l.id + l.payload + l.vectors }
 
-// fit: a record of these lengths has room in so many bytes.
-func (l *spoolLengths) fit(room int64) bool { return l.id <= MaxIDBytes && l.record() <= room }
+// fit reports whether the lengths are possible for a record that has at most limit bytes.
+func (l *spoolLengths) fit(limit int64) bool { return l.id <= MaxIDBytes && l.record() <= limit }
 
-// read returns the record at off of a file of n bytes.
+// read reads and verifies the record at off in a file of n bytes. Its error is a [*brokenRecord] if the
+// record is damaged.
 func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
 	head := make([]byte, s.headBytes())
 	if n-off < int64(len(head)) {
@@ -86,34 +93,37 @@ func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
 	return r, nil
 }
 
-// recordSum is the checksum of a record with a head, which ends with its place, and what
-// follows it.
-func recordSum(head, rest []byte) uint32 {
-	return crc32.Update(crc32.Checksum(head[:len(head)-4], castagnoli), castagnoli, rest)
+// recordSum returns the checksum of a record: of its head, except the last four bytes, where the
+// checksum is stored, and of its body.
+func recordSum(head, body []byte) uint32 {
+	return crc32.Update(crc32.Checksum(head[:len(head)-4], castagnoli), castagnoli, body)
 }
 
-func wholeRecord(head, rest []byte) bool {
-	return recordSum(head, rest) == binary.LittleEndian.Uint32(head[len(head)-4:])
+// wholeRecord reports whether the checksum of a record is right.
+func wholeRecord(head, body []byte) bool {
+	return recordSum(head, body) == binary.LittleEndian.Uint32(head[len(head)-4:])
 }
 
-// recover takes in the whole records of a file of n bytes. What is behind the last of
-// them goes: it was cut short when the writer died. A damaged record with a whole one
-// behind it was not, and is an error, which leaves the file as it is.
+// recover adds the documents of the sound records in a file of n bytes, and truncates the file after
+// them: the last record was cut short when the writer died. If a sound record follows a damaged one, the
+// file is damaged otherwise: recover returns an error and leaves the file unchanged.
 func (s *Spool) recover(n int64) error {
 	for s.size < n {
+		// Read the next record.
 		r, err := s.read(s.size, n)
-		behind := s.wholeBehind
+		findSound := s.wholeBehind
 		if err == nil && s.apart != nil {
 			if err = s.readVectors(&r, s.tokens); err != nil {
-				behind = s.wholeVectorsBehind
+				findSound = s.wholeVectorsBehind
 			}
 		}
+		// A damaged record must be the last.
 		var broken *brokenRecord
 		if errors.As(err, &broken) {
-			whole, err := behind(s.size, n)
-			if err == nil && whole > 0 {
+			sound, err := findSound(s.size, n)
+			if err == nil && sound > 0 {
 				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: "+
-					"remove it to start again", broken, s.size, whole)
+					"remove it to start again", broken, s.size, sound)
 			}
 			if err != nil {
 				return inFile(cause(err), s.o.Path, len(s.at), -1, "")
@@ -135,16 +145,15 @@ func (s *Spool) recover(n int64) error {
 	return s.cutMatrix()
 }
 
-// searchedBytes bounds the checksums of one search for whole records: values that look
-// like lengths everywhere would take the square of the file. A variable, for tests.
+// searchedBytes is the maximum number of bytes that a search for sound records checksums. Without it a
+// file in which all bytes look like lengths would take time quadratic in its size. A variable, for tests.
 var searchedBytes int64 = 4 << 30
 
-// wholeBehind finds where the first whole record behind that at off begins, in a file
-// of n bytes; 0: there is none. The lengths of a damaged record are not to be trusted,
-// so every byte may be the first.
+// wholeBehind returns the offset of the first sound record after the one at off, in a file of n bytes. 0
+// means none. The lengths of a damaged record cannot be trusted, so that a record may begin at any byte.
 func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 	window := make([]byte, min(spoolBuffer, n-off))
-	left := searchedBytes
+	remaining := searchedBytes
 	headBytes := s.headBytes()
 	for lo := off + 1; lo+int64(headBytes) <= n; lo += int64(len(window)-headBytes) + 1 {
 		window = window[:min(int64(len(window)), n-lo)]
@@ -152,23 +161,23 @@ func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 			return 0, err
 		}
 		for i := range len(window) - headBytes + 1 {
-			head, begin := window[i:i+headBytes], lo+int64(i)
+			head, start := window[i:i+headBytes], lo+int64(i)
 			l := s.lengths(head)
-			if !l.fit(n - begin) {
+			if !l.fit(n - start) {
 				continue
 			}
-			if size := l.record(); size > int64(len(window)-i) {
-				_, err := s.read(begin, n)
+			if size := l.record(); size > int64(len(window)-i) { // it ends beyond the window
+				_, err := s.read(start, n)
 				if err == nil {
-					return begin, nil
+					return start, nil
 				}
 				if broken := (*brokenRecord)(nil); !errors.As(err, &broken) {
 					return 0, err
 				}
 			} else if wholeRecord(head, window[i+headBytes:i+int(size)]) {
-				return begin, nil
+				return start, nil
 			}
-			if left -= l.record(); left < 0 {
+			if remaining -= l.record(); remaining < 0 {
 				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; "+
 					"remove the file to start again", off)}
 			}
@@ -177,7 +186,7 @@ func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 	return 0, nil
 }
 
-// Docs implements [Source]. Records are checked again as they are read.
+// Docs implements [Source]. It verifies the checksums of records.
 func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		if err := s.Flush(); err != nil {
@@ -188,7 +197,7 @@ func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, erro
 	}
 }
 
-// Doc is document i, as [Spool.Docs] yields it.
+// Doc returns document i, as [Spool.Docs] yields it.
 func (s *Spool) Doc(i int) (Document, error) {
 	if err := errors.Join(checkRange(s.o.Path, i, i+1, len(s.at)), s.Flush()); err != nil {
 		return Document{}, err
@@ -196,6 +205,7 @@ func (s *Spool) Doc(i int) (Document, error) {
 	return s.doc(i)
 }
 
+// doc reads document i, which must have been flushed.
 func (s *Spool) doc(i int) (Document, error) {
 	if err := s.usable(); err != nil {
 		return Document{}, err
@@ -223,7 +233,7 @@ func (s *Spool) doc(i int) (Document, error) {
 	return Document{ID: id, Tokens: s.scratch, Payload: r.payload}, nil
 }
 
-// has reports whether an id in the file is that of a document.
+// has reports whether an id in the file is that of document i.
 func (s *Spool) has(i int, id []byte) bool {
 	switch {
 	case s.keys != nil:

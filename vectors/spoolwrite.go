@@ -10,20 +10,22 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// note enters a document of the file.
+// note records a document whose record of size bytes ends the file. It checks the id.
 func (s *Spool) note(id []byte, rows int, size int64) error {
 	i := len(s.at)
 	switch {
 	case s.keys != nil:
 		if len(id) != len(Key{}) {
-			return inFile(fmt.Errorf("%w: a key has %d bytes, not %d", ErrID, len(Key{}), len(id)), s.o.Path, i, -1, "")
+			err := fmt.Errorf("%w: a key has %d bytes, not %d", ErrID, len(Key{}), len(id))
+			return inFile(err, s.o.Path, i, -1, "")
 		}
 		if first, twice := s.keys[Key(id)]; twice {
 			return inFile(fmt.Errorf("%w: document %d has the same key", ErrID, first), s.o.Path, i, -1, "")
 		}
 		s.keys[Key(id)] = uint32(i)
 	case i > 0 && (len(id) > 0) != (s.ids != nil):
-		return inFile(fmt.Errorf("%w: some documents have one and others have none", ErrID), s.o.Path, i, -1, string(id))
+		err := fmt.Errorf("%w: some documents have one and others have none", ErrID)
+		return inFile(err, s.o.Path, i, -1, string(id))
 	case len(id) > 0:
 		err := CheckID(string(id))
 		if first, twice := s.seen.note(string(id), i); err == nil && twice {
@@ -44,25 +46,25 @@ func (s *Spool) note(id []byte, rows int, size int64) error {
 	return nil
 }
 
-// Add appends a document; nothing of it is kept by reference. Every document has
-// an id or none has, and then ids are row numbers. After an error that is not of
-// the document but of the file, no more can be added.
+// Add appends a document, without keeping references to its slices. Either every document has an id, or
+// none has, and ids are row numbers. After an error of the file, no more documents can be added; after an
+// error of the document they can.
 //
-// Errors: [ErrID], [ErrShape], [ErrValue] (also a value beyond float16), and
-// those of the file.
+// Errors: [ErrID], [ErrShape], [ErrValue] (also for a value beyond float16), and those of the file.
 func (s *Spool) Add(doc Document) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	i, id := len(s.at), doc.ID
+	// Check the document.
+	i, id := len(s.at), doc.ID // for errors
 	if s.keys != nil {
-		id = "" // in errors
+		id = "" // a key cannot be printed
 	}
 	if len(doc.Tokens)%s.dim != 0 {
 		err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(doc.Tokens), s.dim)
 		return inFile(err, "", i, -1, id)
 	}
-	if !s.o.Float16 { // halves are looked at as they are made
+	if !s.o.Float16 { // appendVectors checks values when it converts them to float16
 		if err := checkFinite(doc.Tokens, s.dim); err != nil {
 			return inFile(err, "", i, -1, id)
 		}
@@ -75,6 +77,7 @@ func (s *Spool) Add(doc Document) error {
 		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many", ErrShape, rows, len(doc.Payload))
 		return inFile(err, "", i, -1, id)
 	}
+	// Encode its record.
 	start := len(s.buf)
 	b := binary.LittleEndian.AppendUint32(s.buf, uint32(len(doc.ID)))
 	payload := uint32(0)
@@ -87,6 +90,7 @@ func (s *Spool) Add(doc Document) error {
 	if err != nil {
 		return inFile(err, "", i, -1, id)
 	}
+	// Add the record to the buffer.
 	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
 		return err
 	}
@@ -100,7 +104,7 @@ func (s *Spool) Add(doc Document) error {
 	return nil
 }
 
-// appendRecord completes a record that begins with its lengths, at start.
+// appendRecord appends a record except its lengths, which b has already, from start on.
 func (s *Spool) appendRecord(b []byte, start int, doc Document) (_ []byte, err error) {
 	if s.apart != nil {
 		if b, err = s.apart.append(b, s, doc.Tokens); err != nil {
@@ -119,6 +123,7 @@ func (s *Spool) appendRecord(b []byte, start int, doc Document) (_ []byte, err e
 	return b, nil
 }
 
+// buffered returns the number of bytes that were not written yet.
 func (s *Spool) buffered() int {
 	if s.apart != nil {
 		return len(s.buf) + len(s.apart.buf)
@@ -126,6 +131,8 @@ func (s *Spool) buffered() int {
 	return len(s.buf)
 }
 
+// appendVectors appends vectors as float32 or float16. Its error is [ErrValue] for a value that is not
+// finite as float16.
 func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 	n := len(b)
 	b = slices.Grow(b, len(values)*s.width())
@@ -140,7 +147,8 @@ func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 		if err := checkFinite(values, s.dim); err != nil {
 			return b, err
 		}
-		j := slices.IndexFunc(values, func(v float32) bool { return floats.Float16(v)&0x7fff == 0x7c00 })
+		infinite := func(v float32) bool { return floats.Float16(v)&0x7fff == 0x7c00 }
+		j := slices.IndexFunc(values, infinite)
 		fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, values[j]))
 		fe.Token, fe.Dim = j/s.dim, j%s.dim
 		return b, fe
@@ -148,6 +156,7 @@ func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 	return b, nil
 }
 
+// usable returns an error if the spool is closed, or a write has failed.
 func (s *Spool) usable() error {
 	if s.closed {
 		return NewFileError(s.o.Path, os.ErrClosed)
@@ -155,13 +164,12 @@ func (s *Spool) usable() error {
 	return s.fault
 }
 
-// Flush writes what is buffered, so that a kill does not lose it. It does not
-// wait for the disk.
+// Flush writes buffered documents to the file, so that a kill does not lose them. It does not sync.
 func (s *Spool) Flush() error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	if err := s.flushMatrix(); err != nil { // first, so that a record has its vectors
+	if err := s.flushMatrix(); err != nil { // before the records that need these vectors
 		s.fault = err
 		return s.fault
 	}

@@ -14,26 +14,26 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// liveness says how it is known which documents are deleted.
+// liveness is the source from which the Reader knows which documents are deleted.
 type liveness int
 
 const (
 	byTombstones liveness = iota
-	byIDs                 // tombstones are damaged, but every live document has an id
-	uncertain
+	byIDs                 // the tombstones are damaged, but the ids are complete: only live documents have one
+	uncertain             // both are damaged
 )
 
-// Standing is what is known of a document.
+// Standing is the knowledge whether a document is live.
 type Standing int
 
 // Standings of a document.
 const (
 	Dead Standing = iota
 	Alive
-	Uncertain // the tombstones are damaged
+	Uncertain // the tombstones are damaged, and the ids do not tell
 )
 
-// findPayloadDocs finds out which documents have a payload.
+// findPayloadDocs reads the set of documents with a payload.
 func (w *Reader) findPayloadDocs() {
 	w.payloadDocs = roaring.New()
 	if w.state != nil && w.state.PayloadDocs == 0 {
@@ -44,12 +44,12 @@ func (w *Reader) findPayloadDocs() {
 		want = int64(w.state.PayloadDocs)
 	}
 	var err error
-	if w.payloadDocs, err = w.bitmap(layout.KeyPayloadDocs, want); err != nil {
+	if w.payloadDocs, err = w.readBitmap(layout.KeyPayloadDocs, want); err != nil {
 		w.noteFault("bitmap of the documents with payload: %v", err)
 	}
 }
 
-// findPassages finds the ordinals that are passages.
+// findPassages reads the set of ordinals that are passages.
 func (w *Reader) findPassages() {
 	if w.state != nil && w.state.Passages == 0 {
 		w.passages = roaring.New()
@@ -60,18 +60,19 @@ func (w *Reader) findPassages() {
 		want = int64(w.state.Passages)
 	}
 	var err error
-	if w.passages, err = w.bitmap(layout.KeyPassages, want); err != nil {
+	if w.passages, err = w.readBitmap(layout.KeyPassages, want); err != nil {
 		w.noteFault("bitmap of the passages: %v", err)
 	}
 }
 
-// Passages returns the ordinals that are passages; nil means that their bitmap is lost, and only
-// payloads tell.
+// Passages returns the ordinals that are passages. nil means that their bitmap is lost, so that only
+// payloads identify passages.
 func (w *Reader) Passages() *roaring.Bitmap { return w.passages }
 
-// bitmap reads a set of so many documents, where want is not negative; nil after an error.
-func (w *Reader) bitmap(key []byte, want int64) (found *roaring.Bitmap, err error) {
-	_, err = w.record(key, func(b []byte) error {
+// readBitmap reads a set of documents, which must have want elements unless want is negative. It returns
+// nil after an error.
+func (w *Reader) readBitmap(key []byte, want int64) (found *roaring.Bitmap, err error) {
+	_, err = w.findValue(key, func(b []byte) error {
 		bm := roaring.New()
 		if err := bm.UnmarshalBinary(b); err != nil {
 			return err
@@ -88,19 +89,20 @@ func (w *Reader) bitmap(key []byte, want int64) (found *roaring.Bitmap, err erro
 	return found, nil
 }
 
-// PayloadsKnown reports whether it is known of each document if it had a payload.
+// PayloadsKnown reports whether the set of documents with a payload is known.
 func (w *Reader) PayloadsKnown() bool { return w.payloadDocs != nil }
 
-// UnknownPayloads is how many payloads are lost of documents of which nothing says any
-// more that they had one, as far as the state tells.
+// UnknownPayloads returns the number of payloads that are lost although it is not known which
+// documents had them: the number in the state, less the payloads found. It is 0 if the set of
+// documents with a payload is known, or the state is damaged.
 func (w *Reader) UnknownPayloads() int64 {
 	if w.payloadDocs != nil || w.state == nil {
 		return 0
 	}
 	found := roaring.New()
-	for _, p := range append(w.listPayload(w.finds.payload), w.listPayload(w.findStrays().payload)...) {
+	for _, p := range append(w.sortedPayloads(w.current.payload), w.sortedPayloads(w.findStrays().payload)...) {
 		if w.Standing(p.ordinal) != Dead {
-			if _, err := w.openValue(layout.NumberKey(p.ordinal), p.value); err == nil {
+			if _, err := w.readSealed(layout.NumberKey(p.ordinal), p.value); err == nil {
 				found.Add(p.ordinal)
 			}
 		}
@@ -108,8 +110,8 @@ func (w *Reader) UnknownPayloads() int64 {
 	return max(int64(w.state.PayloadDocs)-int64(found.GetCardinality()), 0)
 }
 
-// findLiveness reads the tombstones, and the ids if they are damaged: deleting a
-// document removes its id.
+// findLiveness finds out which documents are deleted: by the tombstones, or, if these are damaged, by
+// the ids, since deleting a document removes its id.
 func (w *Reader) findLiveness() {
 	deleted := int64(-1)
 	if w.state != nil {
@@ -120,26 +122,26 @@ func (w *Reader) findLiveness() {
 		return
 	}
 	var err error
-	if w.deletedDocs, err = w.bitmap(layout.KeyTombstones, deleted); err == nil {
+	if w.deletedDocs, err = w.readBitmap(layout.KeyTombstones, deleted); err == nil {
 		return
 	}
 	w.noteFault("tombstones: %v", err)
 	w.liveDocs = roaring.New()
-	broken := false
-	w.visitIDs(w.finds.ids, func(_ string, ordinal uint32, err error) {
+	idsBroken := w.current.idsBroken
+	w.visitIDs(w.current.ids, func(_ string, ordinal uint32, err error) {
 		if err != nil {
-			broken = true
+			idsBroken = true
 			return
 		}
 		w.liveDocs.Add(ordinal)
 	})
 	w.liveness = uncertain
-	if !broken && !w.finds.idsBroken && (w.state == nil || w.liveDocs.GetCardinality() == uint64(w.state.Live)) {
+	if !idsBroken && (w.state == nil || w.liveDocs.GetCardinality() == uint64(w.state.Live)) {
 		w.liveness = byIDs
 	}
 }
 
-// Standing tells whether a document is live.
+// Standing returns whether a document is live.
 func (w *Reader) Standing(ordinal uint32) Standing {
 	switch {
 	case w.liveness == byTombstones && w.deletedDocs.Contains(ordinal):
@@ -152,10 +154,11 @@ func (w *Reader) Standing(ordinal uint32) Standing {
 	return Uncertain
 }
 
-// Certain reports whether it is known of each document if it is live.
+// Certain reports whether no document is Uncertain.
 func (w *Reader) Certain() bool { return w.liveness != uncertain }
 
-// Docs is the number of ordinals that are known of.
+// Docs returns the number of ordinals: that of the state or, if the state is damaged, one more than
+// the largest ordinal found.
 func (w *Reader) Docs() uint32 {
 	if w.state != nil {
 		return w.state.Docs
@@ -171,14 +174,14 @@ func (w *Reader) Docs() uint32 {
 	return n
 }
 
-// Chunks is the number of chunks whose documents are known.
+// Chunks returns the number of chunks whose document tables are sound.
 func (w *Reader) Chunks() int { return len(w.chunks) }
 
-// Chunk is what is left of a chunk.
+// Chunk is the readable content of a chunk.
 type Chunk struct {
 	Table  *storage.DocTable
 	Arrays *kernels.Chunk // nil if the arrays do not fit the table or the codec
-	Lost   map[int]error  // documents whose arrays are damaged, by their places in the table
+	Lost   map[int]error  // the errors of damaged documents, by their index in the table
 }
 
 // Chunk reads chunk i. Its errors do not name the file.
@@ -186,7 +189,7 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	c := &w.chunks[i]
 	t, err := w.docTable(c.number, c.page)
 	if err != nil {
-		return nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound before
+		return nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound in Open
 	}
 	found := &Chunk{Table: &storage.DocTable{First: t.First}, Lost: map[int]error{}}
 	for d := range t.Count {
@@ -195,10 +198,10 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	}
 	stored, err := w.openChunk(c.number, c.page)
 	if err == nil {
-		err = stored.Has(storage.CodeBytes(w.header.Centroids), w.codec.RowBytes())
+		err = stored.CheckWidths(storage.CodeBytes(w.header.Centroids), w.codec.RowBytes())
 	}
-	if cut := w.ctx.Err(); cut != nil {
-		return nil, cut
+	if ctxErr := w.ctx.Err(); ctxErr != nil {
+		return nil, ctxErr
 	}
 	if err != nil {
 		w.noteChunk(c, err)
@@ -219,7 +222,7 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	return found, nil
 }
 
-// noteChunk notes once what is wrong with a chunk.
+// noteChunk adds the damage of a chunk to the faults, once.
 func (w *Reader) noteChunk(c *foundChunk, err error) {
 	if !c.noted {
 		w.noteFault("chunk %d: %v", c.number, err)
@@ -227,7 +230,7 @@ func (w *Reader) noteChunk(c *foundChunk, err error) {
 	c.noted = true
 }
 
-// checkDoc checks the arrays of a document.
+// checkDoc verifies the arrays of a document.
 func (w *Reader) checkDoc(c *layout.Chunk, doc int) error {
 	if err := c.CheckCodes(doc); err != nil {
 		return fmt.Errorf("%s: %w", layout.KeyCodes, err)
@@ -238,7 +241,8 @@ func (w *Reader) checkDoc(c *layout.Chunk, doc int) error {
 	return c.ValidateCodes(&w.codec, int(c.Offsets[doc]), int(c.Offsets[doc+1]))
 }
 
-// openChunk reads the values of a chunk. Of an array that the file ends in, what is not there is zero.
+// openChunk reads the values of a chunk. An array that the end of the file cuts short is filled with
+// zeros, so that its first documents can be read.
 func (w *Reader) openChunk(number uint32, page chunkPage) (*layout.Chunk, error) {
 	values := map[string][]byte{}
 	for i, v := range page.values {
@@ -252,6 +256,7 @@ func (w *Reader) openChunk(number uint32, page chunkPage) (*layout.Chunk, error)
 	return &c, err
 }
 
+// docTable reads and verifies the document table of a chunk.
 func (w *Reader) docTable(chunk uint32, page chunkPage) (t layout.EncodedDocTable, err error) {
 	b, err := w.readValue(page.values[1])
 	if err != nil {
@@ -260,11 +265,11 @@ func (w *Reader) docTable(chunk uint32, page chunkPage) (t layout.EncodedDocTabl
 	return layout.OpenDocTable(chunk, b)
 }
 
-// visitIDs visits the ids whose checksum is right; err is for those where it is
-// not. Leaf pages of other things have none.
+// visitIDs calls visit with the ids in leaf pages and their ordinals. For a damaged id, err is not nil
+// and the other arguments are zero; so it is for each value of a page of other content.
 func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32, err error)) {
 	for _, l := range pages {
-		elements, err := w.elements(l)
+		elements, err := w.readElements(l)
 		if err != nil {
 			visit("", 0, err)
 		}
@@ -273,20 +278,20 @@ func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32
 				visit("", 0, layout.ErrChecksum)
 				continue
 			}
-			b, err := w.openValue(e.key, e.value)
-			if err != nil || !layout.ValidID(b) {
+			b, err := w.readSealed(e.key, e.value)
+			if err != nil || !layout.IsValidID(b) {
 				visit("", 0, cmp.Or(err, layout.ErrChecksum))
 				continue
 			}
-			if ordinal, run := layout.SplitID(b); run == 0 { // not that of a document stored as passages
+			if ordinal, passages := layout.DecodeID(b); passages == 0 { // not a document stored as passages
 				visit(string(e.key), ordinal, nil)
 			}
 		}
 	}
 }
 
-// IDs finds the ids of documents whose tables are lost: those of the set, as far
-// as they are there.
+// IDs finds the ids of a set of documents, whose document tables are lost, in the tree of ids and
+// among the strays. Documents without a sound id are missing in the result.
 func (w *Reader) IDs(docs *roaring.Bitmap) map[uint32]string {
 	found := map[uint32]string{}
 	add := func(id string, ordinal uint32, err error) {
@@ -297,54 +302,55 @@ func (w *Reader) IDs(docs *roaring.Bitmap) map[uint32]string {
 	if docs.IsEmpty() {
 		return found
 	}
-	w.visitIDs(w.finds.ids, add)
+	w.visitIDs(w.current.ids, add)
 	if uint64(len(found)) < docs.GetCardinality() {
 		w.visitIDs(w.findStrays().ids, add)
 	}
 	return found
 }
 
-// payloadAt is where the payload of a document is.
-type payloadAt struct {
+// payloadValue is the location of the payload of a document.
+type payloadValue struct {
 	ordinal uint32
 	value   span
 }
 
-func (w *Reader) listPayload(pages []leafPage) []payloadAt {
-	list := []payloadAt{}
+// sortedPayloads returns the payloads in leaf pages, sorted by ordinal, without verifying them.
+func (w *Reader) sortedPayloads(pages []leafPage) []payloadValue {
+	list := []payloadValue{}
 	for _, l := range pages {
-		elements, _ := w.elements(l)
+		elements, _ := w.readElements(l)
 		for _, e := range elements {
 			if len(e.key) == 4 && !e.bucket {
-				list = append(list, payloadAt{layout.NumberOfKey(e.key), e.value})
+				list = append(list, payloadValue{layout.NumberFromKey(e.key), e.value})
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b payloadAt) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	slices.SortStableFunc(list, func(a, b payloadValue) int { return cmp.Compare(a.ordinal, b.ordinal) })
 	return list
 }
 
-// Payload reads what was stored beside a document, nil if nothing was; or if nothing is
-// found, and nothing says whether there was.
+// Payload reads the payload of a document. It returns nil if the document had none, and also if none
+// is found and it is not known whether there was one.
 func (w *Reader) Payload(ordinal uint32) ([]byte, error) {
 	if w.payloadDocs != nil && !w.payloadDocs.Contains(ordinal) {
 		return nil, nil
 	}
-	if w.payload == nil {
-		w.payload = w.listPayload(w.finds.payload)
+	if w.payloads == nil {
+		w.payloads = w.sortedPayloads(w.current.payload)
 	}
-	p, err := w.payloadOf(w.payload, ordinal)
+	p, err := w.findPayload(w.payloads, ordinal)
 	if err == nil {
 		return p, nil
 	}
-	if w.misplaced == nil {
-		w.misplaced = w.listPayload(w.findStrays().payload)
+	if w.strayPayloads == nil {
+		w.strayPayloads = w.sortedPayloads(w.findStrays().payload)
 	}
-	if p, serr := w.payloadOf(w.misplaced, ordinal); serr == nil {
+	if p, serr := w.findPayload(w.strayPayloads, ordinal); serr == nil {
 		return p, nil
 	}
-	if cut := w.ctx.Err(); cut != nil {
-		return nil, cut
+	if ctxErr := w.ctx.Err(); ctxErr != nil {
+		return nil, ctxErr
 	}
 	if w.payloadDocs == nil {
 		return nil, nil
@@ -353,15 +359,17 @@ func (w *Reader) Payload(ordinal uint32) ([]byte, error) {
 	return nil, w.corrupt(err, "payload of document %d", ordinal)
 }
 
-func (w *Reader) payloadOf(list []payloadAt, ordinal uint32) ([]byte, error) {
+// findPayload returns the first sound payload of a document in a sorted list, or the last error.
+func (w *Reader) findPayload(list []payloadValue, ordinal uint32) ([]byte, error) {
 	err := fmt.Errorf("not found")
-	i, _ := slices.BinarySearchFunc(list, ordinal, func(p payloadAt, o uint32) int { return cmp.Compare(p.ordinal, o) })
+	byOrdinal := func(p payloadValue, o uint32) int { return cmp.Compare(p.ordinal, o) }
+	i, _ := slices.BinarySearchFunc(list, ordinal, byOrdinal)
 	for ; i < len(list) && list[i].ordinal == ordinal; i++ {
-		b, oerr := w.openValue(layout.NumberKey(ordinal), list[i].value)
-		if oerr == nil {
+		b, valueErr := w.readSealed(layout.NumberKey(ordinal), list[i].value)
+		if valueErr == nil {
 			return b, nil
 		}
-		err = oerr
+		err = valueErr
 	}
 	return nil, err
 }

@@ -24,16 +24,19 @@ type foundChunk struct {
 	noted        bool // its damage is among the faults
 }
 
-// survey walks the tree and finds all that a salvage cannot do without.
-func (w *Reader) survey() error {
+// findContent walks the tree, and reads everything that a salvage needs before documents: the generation,
+// its header, codec and state, the document tables, and the sets of documents.
+func (w *Reader) findContent() error {
+	// Walk the tree. A fault of it is noted; the walk skips damaged pages.
 	err := boltfile.CheckTransaction(w.ctx, w.file, w.transaction.ID)
-	if cut := w.ctx.Err(); cut != nil {
-		return cut
+	if ctxErr := w.ctx.Err(); ctxErr != nil {
+		return ctxErr
 	}
 	if err != nil && !w.transaction.DamagedMeta {
 		w.noteFault("B+tree: %v", err)
 	}
-	w.walkTree(w.root, place{role: inRoot}, 0)
+	w.walkTree(w.root, treePlace{role: inRoot}, 0)
+	// A list of free pages that names a page of the tree cannot be trusted.
 	for i := range w.freePages {
 		if w.freePages[i]&w.reached[i] != 0 {
 			w.noteFault("list of free pages: some of them are in use")
@@ -41,12 +44,13 @@ func (w *Reader) survey() error {
 			break
 		}
 	}
-	if err := w.chooseGeneration(); err != nil {
+	// Read the records of the current generation.
+	if err := w.selectGeneration(); err != nil {
 		return err
 	}
-	_, err = w.record(layout.KeyHeader, func(b []byte) error {
+	_, err = w.findValue(layout.KeyHeader, func(b []byte) error {
 		var h storage.Header
-		if err := decode(b, &h); err != nil {
+		if err := decodeJSON(b, &h); err != nil {
 			return err
 		}
 		w.header = h
@@ -61,6 +65,7 @@ func (w *Reader) survey() error {
 	if err := w.findState(); err != nil {
 		return err
 	}
+	// Find the documents.
 	w.findChunks()
 	w.findPayloadDocs()
 	w.findPassages()
@@ -68,27 +73,32 @@ func (w *Reader) survey() error {
 	return nil
 }
 
-// chooseGeneration follows the frame, as far as it can be read.
-func (w *Reader) chooseGeneration() error {
+// selectGeneration sets w.finds to the current generation. Without a sound pointer, it selects the
+// only generation; several are an error.
+func (w *Reader) selectGeneration() error {
+	// The format record.
 	if v, ok := w.frameRecord(layout.KeyFormat); ok {
-		b, err := w.openValue(layout.KeyFormat, v)
+		b, err := w.readSealed(layout.KeyFormat, v)
 		if err != nil || len(b) != layout.FormatValueSize || string(b[:len(layout.Magic)]) != string(layout.Magic) {
 			w.noteFault("format record: checksum mismatch")
 		} else if format := binary.LittleEndian.Uint16(b[len(layout.Magic):]); format != storage.FormatVersion {
-			return fmt.Errorf("%s: %w: it is format %d, this program reads format %d", w.path, storage.ErrVersion, format,
-				storage.FormatVersion)
+			return fmt.Errorf("%s: %w: it is format %d, this program reads format %d",
+				w.path, storage.ErrVersion, format, storage.FormatVersion)
 		}
 	} else if len(w.faults) == 0 {
 		return fmt.Errorf("%s: %w: a bbolt file of another program", w.path, storage.ErrNotIndex)
 	}
-	w.finds = newFinds()
-	v, ok := w.frameRecord(layout.KeyCurrent)
-	if _, staging := w.frameRecord(layout.KeyStaging); !ok && len(w.faults) == 0 && (staging || len(w.generations) == 0) {
+	// A sound file without a pointer is an unfinished build.
+	w.current = newFinds()
+	v, hasPointer := w.frameRecord(layout.KeyCurrent)
+	_, staging := w.frameRecord(layout.KeyStaging)
+	if !hasPointer && len(w.faults) == 0 && (staging || len(w.generations) == 0) {
 		return fmt.Errorf("%s: %w", w.path, storage.ErrUnfinished)
 	}
-	if b, err := w.openValue(layout.KeyCurrent, v); ok && err == nil && len(b) == 8 {
+	// The generation of the pointer, or else the only one.
+	if b, err := w.readSealed(layout.KeyCurrent, v); hasPointer && err == nil && len(b) == 8 {
 		if g := w.generations[binary.LittleEndian.Uint64(b)]; g != nil {
-			w.finds = g
+			w.current = g
 			return nil
 		}
 		w.noteFault("generation %d is missing", binary.LittleEndian.Uint64(b))
@@ -100,21 +110,22 @@ func (w *Reader) chooseGeneration() error {
 		return nil
 	case 1:
 		for _, g := range w.generations {
-			w.finds = g
+			w.current = g
 		}
 		return nil
 	}
-	return w.corrupt(nil, "the current generation is not found, and there are %d: an interrupted build's cannot be told from the index", len(w.generations))
+	return w.corrupt(nil, "the current generation is not found, and there are %d: "+
+		"that of an interrupted build cannot be told from the index", len(w.generations))
 }
 
-// frameRecord is a record of the frame, by its key or, where that is damaged, by the
-// checksum that covers it.
+// frameRecord finds a record of the frame by its key or, if the key is damaged, by the checksum, which
+// covers the original key.
 func (w *Reader) frameRecord(key []byte) (v span, ok bool) {
 	if v, ok = w.frame[string(key)]; ok {
 		return v, true
 	}
 	for k, v := range w.frame {
-		if _, err := w.openValue(key, v); err == nil {
+		if _, err := w.readSealed(key, v); err == nil {
 			w.noteFault("record %q has the key %q", key, k)
 			w.frame[string(key)] = v
 			return v, true
@@ -123,36 +134,37 @@ func (w *Reader) frameRecord(key []byte) (v span, ok bool) {
 	return span{}, false
 }
 
-// record is a value of the generation that is there once: where the tree has
-// it, or else among the strays.
-func (w *Reader) record(key []byte, valid func([]byte) error) ([]byte, error) {
-	try := func(candidates []span) (b []byte, n int, err error) {
+// findValue finds the value of a key of the generation: in the tree, under a damaged key, or among the
+// strays. It must be sound, pass check, and be unique.
+func (w *Reader) findValue(key []byte, check func([]byte) error) ([]byte, error) {
+	// openSound returns the last sound candidate, the number of these, and the last error.
+	openSound := func(candidates []span) (b []byte, n int, err error) {
 		for _, v := range candidates {
-			found, oerr := w.openValue(key, v)
-			if oerr == nil {
-				oerr = valid(found)
+			value, valueErr := w.readSealed(key, v)
+			if valueErr == nil {
+				valueErr = check(value)
 			}
-			if oerr != nil {
-				err = oerr
+			if valueErr != nil {
+				err = valueErr
 				continue
 			}
-			b = found
+			b = value
 			n++
 		}
 		return b, n, err
 	}
-	b, n, err := try(w.finds.values[string(key)])
+	b, n, err := openSound(w.current.values[string(key)])
 	if n == 1 {
 		return b, nil
 	}
 	if err != nil {
 		w.noteFault("%s: %v", key, err)
 	}
-	if b, n, _ = try(w.finds.renamed()); n == 1 {
+	if b, n, _ = openSound(w.current.unknownKeys()); n == 1 {
 		w.noteFault("%s: its key is damaged", key)
 		return b, nil
 	}
-	b, n, _ = try(w.findStrays().values[string(key)])
+	b, n, _ = openSound(w.findStrays().values[string(key)])
 	switch {
 	case n == 1:
 		return b, nil
@@ -164,23 +176,24 @@ func (w *Reader) record(key []byte, valid func([]byte) error) ([]byte, error) {
 	return nil, fmt.Errorf("%s: not found", key)
 }
 
-func decode(b []byte, v interface{ Validate() error }) error {
+// decodeJSON parses and validates a JSON record.
+func decodeJSON(b []byte, v interface{ Validate() error }) error {
 	if err := json.Unmarshal(b, v); err != nil {
 		return err
 	}
 	return v.Validate()
 }
 
-// findStrays looks through the pages that are in use but were not reached, and
-// through those that were found in the place of others.
-func (w *Reader) findStrays() *finds {
+// findStrays reads the leaf pages that are in use but that the tree does not reach, and those that it
+// reached in place of other pages. It does so once.
+func (w *Reader) findStrays() *foundValues {
 	if w.strays != nil {
 		return w.strays
 	}
 	w.strays = newFinds()
 	if w.freePages == nil {
-		w.noteFault("the pages that the tree does not lead to are not looked at: without the list of free pages, " +
-			"what was removed cannot be told from what is lost")
+		w.noteFault("pages that the tree does not lead to are not read: without the list of free pages, " +
+			"lost content cannot be told from removed content")
 		return w.strays
 	}
 	inUse := func(id uint64) bool { return id >= 2 && id < w.pages && !w.freePages.Has(id) }
@@ -194,8 +207,8 @@ func (w *Reader) findStrays() *finds {
 		if err != nil || h.flags != boltfile.PageLeaf || !inUse(h.id) || w.reached.Has(id) {
 			continue
 		}
-		if h.id != id { // of another place, if what is there is not it
-			if own, err := w.readHead(int64(h.id) * w.pageSize); err == nil && own.id == h.id {
+		if h.id != id { // a copy of another page, unless that page is lost
+			if original, err := w.readHead(int64(h.id) * w.pageSize); err == nil && original.id == h.id {
 				continue
 			}
 		}
@@ -204,10 +217,11 @@ func (w *Reader) findStrays() *finds {
 	return w.strays
 }
 
-// sortStray sorts the values of a page by what they may be; checksums decide.
+// sortStray adds a page and its values to the strays under everything that they may be. Checksums
+// decide later.
 func (w *Reader) sortStray(l leafPage) {
-	elements, _ := w.elements(l)
-	if c, ok := asChunk(elements); ok {
+	elements, _ := w.readElements(l)
+	if c, ok := chunkFromElements(elements); ok {
 		w.strays.chunks = append(w.strays.chunks, c)
 	}
 	for _, e := range elements {
@@ -215,25 +229,28 @@ func (w *Reader) sortStray(l leafPage) {
 			w.strays.values[string(e.key)] = append(w.strays.values[string(e.key)], e.value)
 			continue
 		}
+		const minSize = boltfile.BucketHeaderSize + boltfile.PageHeaderSize
 		var b [boltfile.BucketHeaderSize]byte
-		if _, err := w.readAt(b[:], e.value.at); err != nil || e.value.size < boltfile.BucketHeaderSize+boltfile.PageHeaderSize {
+		if _, err := w.readAt(b[:], e.value.offset); err != nil || e.value.size < minSize {
 			continue
 		}
-		if binary.NativeEndian.Uint64(b[:]) == 0 { // within the value; others have pages of their own
-			w.sortStray(leafPage{e.value.at + boltfile.BucketHeaderSize, min(e.value.at+e.value.size, w.size), l.id})
+		if binary.NativeEndian.Uint64(b[:]) == 0 { // it lies within the value; other buckets have pages
+			end := min(e.value.offset+e.value.size, w.size)
+			w.sortStray(leafPage{e.value.offset + boltfile.BucketHeaderSize, end, l.id})
 		}
 	}
 	w.strays.ids = append(w.strays.ids, l)
 	w.strays.payload = append(w.strays.payload, l)
 }
 
+// findCodec reads the centroids and the arrays of the codec. All must be found.
 func (w *Reader) findCodec() (err error) {
 	if w.codec, err = w.header.EmptyCodec(); err != nil {
 		return err
 	}
 	ct := &w.codec.Centroids
 	size := ct.K * ct.Dim * ct.Type.Size()
-	ct.Data, err = w.record(layout.KeyCentroids, func(b []byte) error {
+	ct.Data, err = w.findValue(layout.KeyCentroids, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, not %d", len(b), size)
 		}
@@ -244,7 +261,7 @@ func (w *Reader) findCodec() (err error) {
 	}
 	arrays, missing := 1, []string(nil)
 	for _, a := range layout.CodecArrays(&w.codec, &w.cutoffs) {
-		raw, err := w.array(a.Key, a.Len, arrays < w.header.Arrays)
+		raw, err := w.findCodecArray(a, arrays < w.header.Arrays)
 		if err != nil {
 			missing = append(missing, err.Error())
 			continue
@@ -258,26 +275,26 @@ func (w *Reader) findCodec() (err error) {
 	return w.codec.Validate()
 }
 
-// array is one of the optional arrays; strays are looked at only where one is
-// still missing.
-func (w *Reader) array(key []byte, n int, wanted bool) ([]byte, error) {
-	if _, there := w.finds.values[string(key)]; !there && !wanted {
-		return nil, fmt.Errorf("%s: not found", key)
+// findCodecArray reads an optional array of the codec. If the tree has none, it is searched among the strays
+// only if the header says that one is missing.
+func (w *Reader) findCodecArray(a layout.CodecArray, isMissing bool) ([]byte, error) {
+	if _, inTree := w.current.values[string(a.Key)]; !inTree && !isMissing {
+		return nil, fmt.Errorf("%s: not found", a.Key)
 	}
-	return w.record(key, func(b []byte) error {
-		if len(b) != 4*n {
-			return fmt.Errorf("%d bytes, not %d", len(b), 4*n)
+	return w.findValue(a.Key, func(b []byte) error {
+		if len(b) != 4*a.Len {
+			return fmt.Errorf("%d bytes, not %d", len(b), 4*a.Len)
 		}
 		return nil
 	})
 }
 
-// findState reads the counters. Without them, all chunks count, if it is sure
-// that none of them is a writer's that never committed.
+// findState reads the counters. If they are damaged, w.state is nil, and all chunks count; that is an
+// error if a writer may have staged some of them without committing.
 func (w *Reader) findState() error {
-	_, err := w.record(layout.KeyState, func(b []byte) error {
+	_, err := w.findValue(layout.KeyState, func(b []byte) error {
 		var s storage.State
-		if err := decode(b, &s); err != nil {
+		if err := decodeJSON(b, &s); err != nil {
 			return err
 		}
 		w.state = &s
@@ -290,13 +307,15 @@ func (w *Reader) findState() error {
 	w.noteFault("state: %v", err)
 	_, current := w.frameRecord(layout.KeyCurrent)
 	if _, staging := w.frameRecord(layout.KeyStaging); staging || !current {
-		return w.corrupt(err, "the state record is lost, and what an interrupted writer left cannot be told from what was committed")
+		return w.corrupt(err, "the state record is lost, and content of an interrupted writer cannot be told "+
+			"from committed content")
 	}
 	return nil
 }
 
-// findChunks finds the document tables, in document order.
+// findChunks reads the document tables, and sorts the chunks by their documents.
 func (w *Reader) findChunks() {
+	// The chunks of the state. Without a state, all chunks are wanted.
 	missing := map[uint32]bool{}
 	if w.state != nil {
 		for _, seg := range w.state.Segments {
@@ -306,9 +325,10 @@ func (w *Reader) findChunks() {
 		}
 	}
 	wanted := func(number uint32) bool { return w.state == nil || missing[number] }
+	// Chunks that the tree leads to.
 	found := map[uint32]bool{}
 	var broken []chunkPage
-	for _, p := range w.finds.chunks {
+	for _, p := range w.current.chunks {
 		c, err := w.readTable(p)
 		if err != nil {
 			broken = append(broken, p)
@@ -321,9 +341,12 @@ func (w *Reader) findChunks() {
 			w.chunks = append(w.chunks, c)
 		}
 	}
+	// Strays, for chunks that are missing.
 	if len(missing) > 0 || w.state == nil && len(w.faults) > 0 {
-		w.addStrayChunks(append(broken, w.findStrays().chunks...), func(n uint32) bool { return wanted(n) && !found[n] })
+		isMissing := func(n uint32) bool { return wanted(n) && !found[n] }
+		w.addStrayChunks(append(broken, w.findStrays().chunks...), isMissing)
 	}
+	// Discard chunks whose documents overlap.
 	slices.SortFunc(w.chunks, func(a, b foundChunk) int { return cmp.Compare(a.first, b.first) })
 	next := uint32(0)
 	w.chunks = slices.DeleteFunc(w.chunks, func(c foundChunk) bool {
@@ -336,8 +359,8 @@ func (w *Reader) findChunks() {
 	})
 }
 
-// addStrayChunks takes chunks by the number that their checksums prove. One
-// that is there twice is not taken.
+// addStrayChunks adds the wanted chunks among pages, by the number that their checksums prove. It
+// skips a chunk that is found twice.
 func (w *Reader) addStrayChunks(pages []chunkPage, wanted func(uint32) bool) {
 	byNumber := map[uint32][]foundChunk{}
 	for _, p := range pages {
@@ -345,7 +368,7 @@ func (w *Reader) addStrayChunks(pages []chunkPage, wanted func(uint32) bool) {
 		if !ok || !wanted(number) {
 			continue
 		}
-		if p.named {
+		if p.hasNumber {
 			w.noteFault("chunk %d has the number %d", number, p.number)
 		}
 		p.number = number
@@ -362,6 +385,7 @@ func (w *Reader) addStrayChunks(pages []chunkPage, wanted func(uint32) bool) {
 	}
 }
 
+// readTable reads the document table of a chunk.
 func (w *Reader) readTable(p chunkPage) (foundChunk, error) {
 	t, err := w.docTable(p.number, p)
 	if err != nil {
@@ -370,15 +394,15 @@ func (w *Reader) readTable(p chunkPage) (foundChunk, error) {
 	return foundChunk{number: p.number, first: t.First, count: uint32(t.Count), page: p}, nil
 }
 
-// provenNumber is the number for which the checksum of the document table and those of some document are right:
-// it is unwound from the checksum of the table, which covers it.
+// provenNumber returns the number of a chunk: it computes the number from the checksum of the document
+// table, which covers it, and confirms it by the checksums of any document.
 func (w *Reader) provenNumber(p chunkPage) (uint32, bool) {
 	b, err := w.readValue(p.values[1])
 	if err != nil || len(b) < layout.ChecksumSize {
 		return 0, false
 	}
 	n := len(b) - layout.ChecksumSize
-	number := numberOf(layout.KeyDocs, b[:n], binary.LittleEndian.Uint32(b[n:]))
+	number := numberFromChecksum(layout.KeyDocs, b[:n], binary.LittleEndian.Uint32(b[n:]))
 	c, err := w.openChunk(number, p)
 	if err != nil {
 		return 0, false
@@ -391,8 +415,8 @@ func (w *Reader) provenNumber(p chunkPage) (uint32, bool) {
 	return 0, false
 }
 
-// crcTop finds the entry of the CRC table by its highest byte, which is
-// different for each.
+// crcTop maps the highest byte of an entry of the CRC table to the index of the entry. These bytes are
+// distinct.
 var crcTop = func() (top [256]byte) {
 	for i, x := range layout.Castagnoli {
 		top[x>>24] = byte(i)
@@ -400,49 +424,56 @@ var crcTop = func() (top [256]byte) {
 	return top
 }()
 
-// numberOf inverts layout.ChecksumKey: the number for which the checksum of value under
-// that number and key is sum. There is one for every sum.
-func numberOf(key, value []byte, sum uint32) uint32 {
+// numberFromChecksum returns the number n for which sum is the checksum of value under the key
+// layout.ChecksumKey(n, key). There is exactly one for every sum.
+//
+// The four bytes of the number are the first that the CRC reads. So numberOf computes the CRC
+// backwards, over value and key, to the state after these four bytes. Reading four bytes b from the
+// initial state I gives the same state as reading four zero bytes from I XOR b. So the state before
+// four zero bytes is I XOR b, and since all bits of I are set, its complement is b.
+func numberFromChecksum(key, value []byte, sum uint32) uint32 {
 	state := ^sum
-	back := func(b byte) {
+	// removeByte computes the state before the CRC read the byte b.
+	removeByte := func(b byte) {
 		i := crcTop[state>>24]
 		state = (state^layout.Castagnoli[i])<<8 | uint32(i^b)
 	}
 	for i := len(value) - 1; i >= 0; i-- {
-		back(value[i])
+		removeByte(value[i])
 	}
 	for i := len(key) - 1; i >= 0; i-- {
-		back(key[i])
+		removeByte(key[i])
 	}
 	for range 4 {
-		back(0)
+		removeByte(0)
 	}
 	return binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ^state))
 }
 
-// Note reads what PutNote stored, as far as it is sound.
+// Note reads a note that storage.Tx.PutNote stored. It returns false if the note is missing or damaged.
 func (w *Reader) Note(name string, dst any) bool {
 	return w.readJSON(layout.NoteKey(name), dst)
 }
 
-// Defaults are the stored search parameters, as far as they are sound.
+// Defaults returns the stored search parameters, or nil if there are no sound ones.
 func (w *Reader) Defaults() *storage.Defaults {
 	var r struct {
 		Generation uint64 `json:"generation"`
 		storage.Defaults
 	}
-	if !w.readJSON(layout.KeyDefaults, &r) || w.generations[r.Generation] != w.finds || r.Validate() != nil {
+	if !w.readJSON(layout.KeyDefaults, &r) || w.generations[r.Generation] != w.current || r.Validate() != nil {
 		return nil
 	}
 	return &r.Defaults
 }
 
+// readJSON decodes a JSON record of the frame. It returns false if the record is missing or damaged.
 func (w *Reader) readJSON(key []byte, dst any) bool {
 	v, ok := w.frameRecord(key)
 	if !ok {
 		return false
 	}
-	b, err := w.openValue(key, v)
+	b, err := w.readSealed(key, v)
 	if err != nil {
 		w.noteFault("%s: %v", key, err)
 		return false

@@ -10,36 +10,34 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// span is a value in the file.
-type span struct{ at, size int64 }
+// span is the location of a value in the file.
+type span struct{ offset, size int64 }
 
-// leafPage is a page of keys and values, or the inline one of a small bucket.
+// leafPage is a page of keys and values, or the page of a small bucket within a value.
 type leafPage struct {
-	at, end int64
-	id      uint64 // of the page, as it says itself
+	offset, end int64
+	id          uint64 // the number of the page according to its header
 }
 
-// chunkPage is the leaf that holds the values of a chunk: codes, docs, factors
-// and residuals in this order.
+// chunkPage is the leaf of a chunk, with its values: codes, docs, factors and residuals in this order.
 type chunkPage struct {
-	number uint32 // by the tree
-	named  bool
-	values [4]span
+	number    uint32 // the number according to the tree
+	hasNumber bool   // the tree leads to the page, so that number is set
+	values    [4]span
 }
 
-// finds are the values of a generation, or those that no tree leads to.
-type finds struct {
+// foundValues is the values of a generation, or those that the tree does not lead to (strays).
+type foundValues struct {
 	values       map[string][]span // header, state, tombstones and the arrays of the codec
 	chunks       []chunkPage
 	ids, payload []leafPage
 	idsBroken    bool // some ids cannot be read
 }
 
-func newFinds() *finds { return &finds{values: map[string][]span{}, idsBroken: true} }
+func newFinds() *foundValues { return &foundValues{values: map[string][]span{}, idsBroken: true} }
 
-// renamed are the values whose keys are none of this program's, of which one may be a
-// value whose key is damaged.
-func (f *finds) renamed() (values []span) {
+// unknownKeys returns the values under unknown keys. A key may be unknown because it is damaged.
+func (f *foundValues) unknownKeys() (values []span) {
 	for k, list := range f.values {
 		known := func(name []byte) bool { return string(name) == k }
 		if !slices.ContainsFunc(layout.GenerationKeys, known) && !slices.ContainsFunc(layout.CodecKeys, known) {
@@ -49,7 +47,7 @@ func (f *finds) renamed() (values []span) {
 	return values
 }
 
-// role is what the tree says of a page.
+// role is the kind of content of a page according to the tree.
 type role int
 
 const (
@@ -66,74 +64,81 @@ const (
 	inUnknown
 )
 
-// roleOf are the roles of the buckets of a generation.
-var roleOf = map[string]role{
-	string(layout.BucketCodec): inCodec, string(layout.BucketChunks): inChunks, string(layout.BucketIDs): inIDs,
-	string(layout.BucketPayload): inPayload, string(layout.BucketPostings): inPostings, string(layout.BucketFields): inFields,
+// bucketRoles maps the buckets of a generation to their roles.
+var bucketRoles = map[string]role{
+	string(layout.BucketCodec):    inCodec,
+	string(layout.BucketChunks):   inChunks,
+	string(layout.BucketIDs):      inIDs,
+	string(layout.BucketPayload):  inPayload,
+	string(layout.BucketPostings): inPostings,
+	string(layout.BucketFields):   inFields,
 }
 
-type place struct {
+// treePlace is the bucket that a page belongs to.
+type treePlace struct {
 	role   role
-	finds  *finds
-	number uint32
+	finds  *foundValues // of its generation. nil outside of one
+	number uint32       // of its chunk
 }
 
+// pageHead is the used fields of the header of a page.
 type pageHead struct {
 	id    uint64
 	flags uint16
 	count uint16
 }
 
-func (w *Reader) readHead(at int64) (pageHead, error) {
+// readHead reads the header of the page at an offset.
+func (w *Reader) readHead(offset int64) (pageHead, error) {
 	var h [boltfile.PageHeaderSize]byte
-	if _, err := w.readAt(h[:], at); err != nil {
+	if _, err := w.readAt(h[:], offset); err != nil {
 		return pageHead{}, err
 	}
 	ne := binary.NativeEndian
 	return pageHead{ne.Uint64(h[:]), ne.Uint16(h[8:]), ne.Uint16(h[10:])}, nil
 }
 
-// noteLost notes that a page below a place cannot be read.
-func (w *Reader) noteLost(p place, format string, args ...any) {
+// noteLostPage adds a fault for a page of a bucket that cannot be read.
+func (w *Reader) noteLostPage(p treePlace, format string, args ...any) {
 	if p.role == inIDs {
 		p.finds.idsBroken = true
 	}
 	w.noteFault(format, args...)
 }
 
-// walkTree visits a page of the tree and all below it.
-func (w *Reader) walkTree(id uint64, p place, depth int) {
+// walkTree visits a page of the tree and all pages below it. It notes and skips damaged ones.
+func (w *Reader) walkTree(id uint64, p treePlace, depth int) {
 	switch {
 	case id < 2 || id >= w.pages || depth > boltfile.MaxDepth:
-		w.noteLost(p, "B+tree: page %d of %d", id, w.pages)
+		w.noteLostPage(p, "B+tree: page %d of %d", id, w.pages)
 		return
 	case w.reached.Has(id):
-		w.noteLost(p, "B+tree: page %d is used twice", id)
+		w.noteLostPage(p, "B+tree: page %d is used twice", id)
 		return
 	}
 	w.reached.Add(id)
 	base := int64(id) * w.pageSize
 	h, err := w.readHead(base)
 	if err != nil {
-		w.noteLost(p, "page %d: %v", id, err)
+		w.noteLostPage(p, "page %d: %v", id, err)
 		return
 	}
 	if h.id != id {
-		w.noteLost(p, "page %d says that it is page %d", id, h.id)
+		w.noteLostPage(p, "page %d says that it is page %d", id, h.id)
 		if h.flags == boltfile.PageLeaf {
 			w.misplacedPages = append(w.misplacedPages, leafPage{base, w.size, h.id})
 		}
-		return // what it leads to is found among the strays
+		return // pages below it are found among the strays
 	}
 	switch h.flags {
 	case boltfile.PageBranch:
 		elements := make([]byte, int(h.count)*boltfile.ElementSize)
 		if _, err := w.readAt(elements, base+boltfile.PageHeaderSize); err != nil {
-			w.noteLost(p, "page %d: %v", id, err)
+			w.noteLostPage(p, "page %d: %v", id, err)
 			return
 		}
 		if h.count == 0 {
-			w.noteLost(p, "page %d leads nowhere", id)
+			w.noteLostPage(p, "page %d leads nowhere", id)
 		}
 		for ; len(elements) > 0; elements = elements[boltfile.ElementSize:] {
 			w.walkTree(binary.NativeEndian.Uint64(elements[8:]), p, depth+1)
@@ -141,11 +146,11 @@ func (w *Reader) walkTree(id uint64, p place, depth int) {
 	case boltfile.PageLeaf:
 		w.walkLeaf(leafPage{base, w.size, h.id}, p, depth)
 	default:
-		w.noteLost(p, "page %d is of kind %#x", id, h.flags)
+		w.noteLostPage(p, "page %d is of kind %#x", id, h.flags)
 	}
 }
 
-// element is a key of a leaf page, and where its value is.
+// element is a key of a leaf page, and the location of its value.
 type element struct {
 	key    []byte
 	value  span
@@ -158,75 +163,79 @@ const (
 	maxKeys     = 0xffff // of a page
 )
 
-// elements reads the keys of a leaf page. What does not fit the page is passed
-// over, and the error says so.
-func (w *Reader) elements(l leafPage) ([]element, error) {
-	head := make([]byte, min(w.pageSize, l.end-l.at))
-	n, err := w.readAt(head, l.at)
+// readElements reads the keys of a leaf page. It skips those that do not fit the page, and then returns an
+// error in addition to the others.
+func (w *Reader) readElements(l leafPage) ([]element, error) {
+	// Read the page.
+	head := make([]byte, min(w.pageSize, l.end-l.offset))
+	n, err := w.readAt(head, l.offset)
 	if n < boltfile.PageHeaderSize {
 		return nil, err
 	}
+	// Determine the number of keys.
 	ne := binary.NativeEndian
 	count := int64(ne.Uint16(head[10:]))
-	var bad error
-	if n := countByLayout(head[:n], count); n != count {
-		bad = fmt.Errorf("it says that it has %d keys, and has %d", count, n)
-		count = n
+	var fault error
+	if actual := countByLayout(head[:n], count); actual != count {
+		fault = fmt.Errorf("it says that it has %d keys, and has %d", count, actual)
+		count = actual
 	}
 	if need := boltfile.PageHeaderSize + count*boltfile.ElementSize; need > int64(n) { // many keys, on several pages
-		head = make([]byte, min(need, l.end-l.at))
-		if n, err = w.readAt(head, l.at); err != nil && err != io.EOF {
+		head = make([]byte, min(need, l.end-l.offset))
+		if n, err = w.readAt(head, l.offset); err != nil && err != io.EOF {
 			return nil, err
 		}
 	}
 	head = head[:n]
+	// Read each key.
 	out := make([]element, 0, count)
 	for i := range count {
 		pos := boltfile.PageHeaderSize + i*boltfile.ElementSize
 		if pos+boltfile.ElementSize > int64(len(head)) {
-			bad = fmt.Errorf("%d keys do not fit", count)
+			fault = fmt.Errorf("%d keys do not fit", count)
 			break
 		}
 		e := head[pos:]
-		key := pos + int64(ne.Uint32(e[4:]))
-		ksize, vsize := int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
-		if ksize == 0 || ksize > maxKeyBytes || l.at+key+ksize+vsize > l.end {
-			bad = fmt.Errorf("key %d ends beyond it", i)
+		keyStart := pos + int64(ne.Uint32(e[4:]))
+		keySize, valueSize := int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
+		if keySize == 0 || keySize > maxKeyBytes || l.offset+keyStart+keySize+valueSize > l.end {
+			fault = fmt.Errorf("key %d ends beyond it", i)
 			continue
 		}
-		k := make([]byte, ksize)
-		if key+ksize <= int64(len(head)) {
-			copy(k, head[key:])
-		} else if _, err := w.readAt(k, l.at+key); err != nil {
-			bad = err
+		key := make([]byte, keySize)
+		if keyStart+keySize <= int64(len(head)) {
+			copy(key, head[keyStart:])
+		} else if _, err := w.readAt(key, l.offset+keyStart); err != nil {
+			fault = err
 			continue
 		}
-		out = append(out, element{k, span{l.at + key + ksize, vsize}, ne.Uint32(e)&boltfile.LeafBucketFlag != 0})
+		value := span{l.offset + keyStart + keySize, valueSize}
+		out = append(out, element{key, value, ne.Uint32(e)&boltfile.LeafBucketFlag != 0})
 	}
-	return out, bad
+	return out, fault
 }
 
-// countByLayout is the number of elements of a leaf page by where the first key
-// is, right behind them, if the second one says so too; else the count that the
-// page names.
+// countByLayout returns the number of elements of a leaf page according to the offset of the first
+// key, which directly follows the elements. The second element must confirm it; otherwise the result
+// is count, the number in the header.
 func countByLayout(head []byte, count int64) int64 {
 	ne := binary.NativeEndian
 	if len(head) < boltfile.PageHeaderSize+2*boltfile.ElementSize {
 		return count
 	}
 	first, second := head[boltfile.PageHeaderSize:], head[boltfile.PageHeaderSize+boltfile.ElementSize:]
-	pos := int64(ne.Uint32(first[4:]))
-	next := pos + int64(ne.Uint32(first[8:])) + int64(ne.Uint32(first[12:]))
-	n := pos / boltfile.ElementSize
-	if pos%boltfile.ElementSize != 0 || n == 0 || n > maxKeys || n > 1 && int64(ne.Uint32(second[4:]))+boltfile.ElementSize != next || n == 1 && count != 0 {
+	firstKey := int64(ne.Uint32(first[4:]))                                            // from the first element on
+	secondKey := firstKey + int64(ne.Uint32(first[8:])) + int64(ne.Uint32(first[12:])) // after the first value
+	n := firstKey / boltfile.ElementSize
+	confirmed := int64(ne.Uint32(second[4:]))+boltfile.ElementSize == secondKey
+	if firstKey%boltfile.ElementSize != 0 || n == 0 || n > maxKeys || n > 1 && !confirmed || n == 1 && count != 0 {
 		return count
 	}
 	return n
 }
 
-// walkLeaf sorts the values of a leaf page by what they are, and goes into the
-// buckets.
-func (w *Reader) walkLeaf(l leafPage, p place, depth int) {
+// walkLeaf sorts the values of a leaf page by their role, and visits its buckets.
+func (w *Reader) walkLeaf(l leafPage, p treePlace, depth int) {
 	switch p.role {
 	case inIDs:
 		p.finds.ids = append(p.finds.ids, l)
@@ -238,13 +247,13 @@ func (w *Reader) walkLeaf(l leafPage, p place, depth int) {
 		w.misplacedPages = append(w.misplacedPages, l)
 		return
 	}
-	elements, err := w.elements(l)
+	elements, err := w.readElements(l)
 	if err != nil {
-		w.noteLost(p, "page at byte %d: %v", l.at, err)
+		w.noteLostPage(p, "page at byte %d: %v", l.offset, err)
 	}
 	if p.role == inChunk {
-		if c, ok := asChunk(elements); ok {
-			c.number, c.named = p.number, true
+		if c, ok := chunkFromElements(elements); ok {
+			c.number, c.hasNumber = p.number, true
 			p.finds.chunks = append(p.finds.chunks, c)
 		} else {
 			w.noteFault("chunk %d has %d values, not %d", p.number, len(elements), len(c.values))
@@ -265,43 +274,44 @@ func (w *Reader) walkLeaf(l leafPage, p place, depth int) {
 	}
 }
 
-// placeBelow is the role of a bucket.
-func (w *Reader) placeBelow(p place, key []byte) place {
+// placeBelow returns the place of the bucket with this key in p.
+func (w *Reader) placeBelow(p treePlace, key []byte) treePlace {
 	switch p.role {
 	case inRoot:
 		if string(key) == string(layout.RootBucket) {
-			return place{role: inFrame}
+			return treePlace{role: inFrame}
 		}
 		if n, ok := layout.GenerationNumber(key); ok && w.generations[n] == nil {
 			w.generations[n] = newFinds()
-			return place{role: inGeneration, finds: w.generations[n]}
+			return treePlace{role: inGeneration, finds: w.generations[n]}
 		}
 	case inGeneration:
-		if role, ok := roleOf[string(key)]; ok {
+		if role, ok := bucketRoles[string(key)]; ok {
 			if role == inIDs {
 				p.finds.idsBroken = false
 			}
-			return place{role: role, finds: p.finds}
+			return treePlace{role: role, finds: p.finds}
 		}
 	case inChunks:
 		if len(key) == 4 {
-			return place{role: inChunk, finds: p.finds, number: layout.NumberOfKey(key)}
+			return treePlace{role: inChunk, finds: p.finds, number: layout.NumberFromKey(key)}
 		}
 	case inPostings, inFields:
 		return p
 	}
 	w.noteFault("unknown bucket %s", layout.ValueName([][]byte{key}))
-	return place{role: inUnknown}
+	return treePlace{role: inUnknown}
 }
 
-func (w *Reader) walkBucket(l leafPage, e element, p place, depth int) {
+// walkBucket visits the pages of the bucket in an element of a leaf.
+func (w *Reader) walkBucket(l leafPage, e element, p treePlace, depth int) {
 	var b [boltfile.BucketHeaderSize]byte
 	if e.value.size < boltfile.BucketHeaderSize {
-		w.noteLost(p, "bucket of %d bytes", e.value.size)
+		w.noteLostPage(p, "bucket of %d bytes", e.value.size)
 		return
 	}
-	if _, err := w.readAt(b[:], e.value.at); err != nil {
-		w.noteLost(p, "bucket: %v", err)
+	if _, err := w.readAt(b[:], e.value.offset); err != nil {
+		w.noteLostPage(p, "bucket: %v", err)
 		return
 	}
 	if root := binary.NativeEndian.Uint64(b[:]); root != 0 {
@@ -311,13 +321,14 @@ func (w *Reader) walkBucket(l leafPage, e element, p place, depth int) {
 		return
 	}
 	if depth < boltfile.MaxDepth {
-		w.walkLeaf(leafPage{e.value.at + boltfile.BucketHeaderSize, min(e.value.at+e.value.size, w.size), l.id}, p, depth+1)
+		end := min(e.value.offset+e.value.size, w.size)
+		w.walkLeaf(leafPage{e.value.offset + boltfile.BucketHeaderSize, end, l.id}, p, depth+1)
 	}
 }
 
-// asChunk takes four values for those of a chunk: their keys need not be right,
-// since the checksums cover what the keys should be.
-func asChunk(elements []element) (c chunkPage, ok bool) {
+// chunkFromElements interprets four values as those of a chunk. It ignores their keys, which may be damaged: the
+// checksums cover the original keys.
+func chunkFromElements(elements []element) (c chunkPage, ok bool) {
 	if len(elements) != len(c.values) {
 		return c, false
 	}
@@ -333,12 +344,12 @@ func asChunk(elements []element) (c chunkPage, ok bool) {
 // readValue returns the bytes of a value.
 func (w *Reader) readValue(v span) ([]byte, error) {
 	b := make([]byte, v.size)
-	_, err := w.readAt(b, v.at)
+	_, err := w.readAt(b, v.offset)
 	return b, err
 }
 
-// openValue reads a value and checks its checksum.
-func (w *Reader) openValue(key []byte, v span) ([]byte, error) {
+// readSealed reads and verifies a value.
+func (w *Reader) readSealed(key []byte, v span) ([]byte, error) {
 	b, err := w.readValue(v)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package wreck reads damaged index files, for a salvage: a second reader of the B+tree
-// that the package storage writes, which trusts nothing of the file.
+// Package wreck reads damaged index files, for a salvage. It has its own reader of the B+tree that
+// package storage writes, which trusts nothing in the file.
 package wreck
 
 import (
@@ -17,16 +17,17 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
-// Reader reads an index file past its damage. It maps nothing and lets bbolt see
-// nothing of the file: pages are read one by one, a page that is not what its
-// place asks for is noted and passed over, and no value counts whose checksum is
-// wrong. Where the tree does not lead to a value any more,
-// the pages that are in use but not reached are looked through: what is found
-// there proves by its checksum what it is.
+// Reader reads a damaged index file.
+//
+//  1. It uses neither a mapping nor bbolt, and reads pages one by one.
+//  2. It notes and skips a page of a wrong kind.
+//  3. It uses no value with a wrong checksum.
+//  4. If the tree does not lead to a value any more, it searches the pages that are in use but that
+//     the tree does not reach (strays): the checksum of a value proves its key.
 //
 // It is not safe for concurrent use.
 type Reader struct {
-	ctx         context.Context // of Open, ends all reading
+	ctx         context.Context // of Open; ends all reading
 	path        string
 	file        *os.File
 	size        int64 // bytes of the file
@@ -36,51 +37,47 @@ type Reader struct {
 	root        uint64
 
 	faults   []string
-	unlisted int // faults that are not listed
+	unlisted int // number of faults beyond maxFaults
 
-	reached        boltfile.PageSet // the tree leads there
+	reached        boltfile.PageSet // pages of the tree
 	freePages      boltfile.PageSet // nil if the list of free pages is damaged
 	frame          map[string]span
-	generations    map[uint64]*finds
-	misplacedPages []leafPage // reached, but not what was expected there
-	strays         *finds     // what is in use and not reached; nil until looked for
-	finds          *finds     // of the current generation
+	generations    map[uint64]*foundValues
+	misplacedPages []leafPage   // pages that the tree reached in place of others
+	strays         *foundValues // values that the tree does not lead to. nil before findStrays
+	current        *foundValues // values of the current generation
 	header         storage.Header
 	state          *storage.State // nil if its record is damaged
 	codec          kernels.Codec
 	cutoffs        []float32
 	chunks         []foundChunk
 	liveness       liveness
-	liveDocs       *roaring.Bitmap // of the liveness; nil where the tombstones tell
-	deletedDocs    *roaring.Bitmap
-	// payloadDocs are the documents with payload; nil: it is not known which have one.
-	payloadDocs *roaring.Bitmap
-	passages    *roaring.Bitmap // nil if it is lost
-	payload     []payloadAt
-	misplaced   []payloadAt // payloads among the strays; nil until looked for
+	liveDocs       *roaring.Bitmap // by ids. nil if the tombstones are sound
+	deletedDocs    *roaring.Bitmap // by tombstones
+	payloadDocs    *roaring.Bitmap // documents with payload. nil if unknown
+	passages       *roaring.Bitmap // nil if unknown
+	payloads       []payloadValue
+	strayPayloads  []payloadValue // payloads among the strays. nil before they are needed
 }
 
-// Transaction says as of which commit a [Reader] reads.
+// Transaction identifies the commit whose content a [Reader] reads.
 type Transaction struct {
-	// ID is that of the transaction.
+	// ID is the number of the transaction.
 	ID uint64 `json:"id"`
-	// DamagedMeta says that the other of the two meta pages is damaged. If that
-	// was the newer one, the last commit is not seen.
+	// DamagedMeta means that the other of the two meta pages is damaged. If that was the newer one,
+	// the last commit is lost.
 	DamagedMeta bool `json:"damaged_meta_page"`
-	// Claimed is the transaction that the damaged page names, as far as that can
-	// be believed.
+	// Claimed is the transaction that the damaged page names. 0 if that is not plausible.
 	Claimed uint64 `json:"damaged_meta_page_claims,omitempty"`
 }
 
-// Open finds what can be read of an index file. The file is not changed. A process that
-// writes to it is waited for as long as lockTimeout says. The context ends also what is read
-// later.
+// Open finds the readable content of an index file, without changing the file. If another process
+// writes to it, Open waits for at most lockTimeout. ctx also ends later reads.
 //
-// Errors: [storage.ErrNotIndex], [storage.ErrUnfinished], [storage.ErrVersion],
-// [storage.ErrLocked], and [storage.ErrCorrupt] with the reason, if the codec is lost or
-// what is found cannot be told from what was removed before. Together with the last, the
-// Reader is returned nevertheless, for its Faults; nothing else may be asked of it then,
-// and it must be closed.
+// Errors: [storage.ErrNotIndex], [storage.ErrUnfinished], [storage.ErrVersion], [storage.ErrLocked];
+// and [storage.ErrCorrupt] with the reason if the codec is lost, or if sound content cannot be told
+// from content that was removed before. With the last, the Reader is returned as well, for its
+// Faults: call only Faults and Close.
 func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reader, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -93,7 +90,7 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 	if err != nil {
 		return nil, boltfile.WithPath(path, err)
 	}
-	w = &Reader{ctx: ctx, path: path, file: f, frame: map[string]span{}, generations: map[uint64]*finds{}}
+	w = &Reader{ctx: ctx, path: path, file: f, frame: map[string]span{}, generations: map[uint64]*foundValues{}}
 	if err := boltfile.Lock(ctx, f, false, time.Now().Add(lockTimeout)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
@@ -101,12 +98,12 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 		return nil, errors.Join(boltfile.WithPath(path, err), f.Close())
 	}
 	w.size = info.Size()
-	if err := w.chooseMeta(); err != nil {
+	if err := w.readMeta(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
-	err = w.survey()
-	if cut := ctx.Err(); cut != nil { // what was found is not all
-		err = cut
+	err = w.findContent()
+	if ctxErr := ctx.Err(); ctxErr != nil { // the survey is incomplete, even if it returned no error
+		err = ctxErr
 	}
 	if err != nil && !errors.Is(err, storage.ErrCorrupt) {
 		return nil, errors.Join(err, f.Close())
@@ -117,13 +114,13 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 // Close closes the file.
 func (w *Reader) Close() error { return w.file.Close() }
 
-// Path is the file's name.
+// Path returns the path of the file.
 func (w *Reader) Path() string { return w.path }
 
-// Transaction is the commit that the file is read as of.
+// Transaction returns the commit whose content is read.
 func (w *Reader) Transaction() Transaction { return w.transaction }
 
-// Faults lists what was found damaged so far.
+// Faults lists the damage found so far.
 func (w *Reader) Faults() []string {
 	faults := w.faults
 	if w.unlisted > 0 {
@@ -132,13 +129,13 @@ func (w *Reader) Faults() []string {
 	return faults
 }
 
-// Header is that of the generation.
+// Header returns the header of the generation.
 func (w *Reader) Header() storage.Header { return w.header }
 
-// Codec is that of the generation.
+// Codec returns the codec of the generation.
 func (w *Reader) Codec() *kernels.Codec { return &w.codec }
 
-// Cutoffs are the bucket bounds of a table codebook, nil for uniform levels.
+// Cutoffs returns the bucket bounds of a table codebook, nil for uniform levels.
 func (w *Reader) Cutoffs() []float32 { return w.cutoffs }
 
 // State returns the counters; ok is false if their record is damaged.
@@ -149,8 +146,10 @@ func (w *Reader) State() (s storage.State, ok bool) {
 	return *w.state, true
 }
 
+// maxFaults is the maximum number of faults in the list.
 const maxFaults = 100
 
+// noteFault adds a fault to the list.
 func (w *Reader) noteFault(format string, args ...any) {
 	if len(w.faults) == maxFaults {
 		w.unlisted++
@@ -163,18 +162,19 @@ func (w *Reader) corrupt(err error, format string, args ...any) error {
 	return &storage.CorruptError{Path: w.path, What: fmt.Sprintf(format, args...), Err: err}
 }
 
-// chooseMeta takes the newest meta page that is sound.
-func (w *Reader) chooseMeta() error {
+// readMeta selects the newest sound meta page, and reads the list of free pages.
+func (w *Reader) readMeta() error {
 	if w.size < boltfile.MetaEnd {
 		if w.size == 0 {
 			return fmt.Errorf("%w: the file is empty", storage.ErrNotIndex)
 		}
 		return fmt.Errorf("%w: %d bytes", storage.ErrNotIndex, w.size)
 	}
+	// Determine the page size.
 	first, err := boltfile.ReadMeta(w.file, 0)
 	w.pageSize = first.PageSize
 	if err != nil {
-		// Where page 1 begins is not known then.
+		// Page 1 begins at the unknown page size: try all.
 		for w.pageSize = boltfile.MinPageSize; w.pageSize <= boltfile.MaxPageSize; w.pageSize *= 2 {
 			if m, err := boltfile.ReadMeta(w.file, w.pageSize); err == nil && m.PageSize == w.pageSize {
 				break
@@ -184,7 +184,8 @@ func (w *Reader) chooseMeta() error {
 			return fmt.Errorf("%w, or both of its meta pages are damaged", storage.ErrNotIndex)
 		}
 	}
-	m := w.takeNewest()
+	// Select the transaction, and compare its pages with the size of the file.
+	m := w.selectNewestMeta()
 	if need := int64(w.pages) * w.pageSize; w.size < need {
 		w.noteFault("file of %d bytes is cut short, %d pages of %d bytes belong to it", w.size, w.pages, w.pageSize)
 		w.pages = uint64((w.size + w.pageSize - 1) / w.pageSize)
@@ -192,9 +193,9 @@ func (w *Reader) chooseMeta() error {
 	if w.pages < 4 {
 		return fmt.Errorf("%w: %d pages", storage.ErrNotIndex, w.pages)
 	}
+	// Read the list of free pages. It has no checksum: it is trusted if it is ascending and, as survey
+	// checks later, has no page of the tree.
 	w.reached = boltfile.NewPageSet(w.pages)
-	// The list of free pages has no checksum: it counts if it is ascending and, which is seen
-	// later, has no page that the tree leads to.
 	m.Pages = int64(w.pages)
 	if w.freePages, err = m.ReadFreeList(w.file); err != nil {
 		w.noteFault("list of free pages: %v", err)
@@ -204,8 +205,8 @@ func (w *Reader) chooseMeta() error {
 	return nil
 }
 
-// takeNewest takes the transaction of the newest meta page that is sound.
-func (w *Reader) takeNewest() (newest boltfile.Meta) {
+// selectNewestMeta sets the transaction of the newest sound meta page, and returns the page.
+func (w *Reader) selectNewestMeta() (newest boltfile.Meta) {
 	found := false
 	for i := range int64(2) {
 		m, err := boltfile.ReadMeta(w.file, i*w.pageSize)
@@ -220,16 +221,17 @@ func (w *Reader) takeNewest() (newest boltfile.Meta) {
 		found = true
 		newest, w.transaction.ID, w.root, w.pages = m, m.TxID, m.Root, uint64(m.Pages)
 	}
+	// The two meta pages are of successive transactions: another id is damaged.
 	if d := int64(w.transaction.Claimed - w.transaction.ID); d != 1 && d != -1 {
 		w.transaction.Claimed = 0
 	}
 	return newest
 }
 
-// readAt reads the file until the context ends.
-func (w *Reader) readAt(b []byte, at int64) (int, error) {
+// readAt reads bytes of the file, unless the context has ended.
+func (w *Reader) readAt(b []byte, offset int64) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return w.file.ReadAt(b, at)
+	return w.file.ReadAt(b, offset)
 }

@@ -106,7 +106,7 @@ func TestNumberOfChecksum(t *testing.T) {
 		number := rapid.Uint32().Draw(t, "number")
 		key := rapid.SampledFrom(chunkKeys[:]).Draw(t, "key")
 		value := rapid.SliceOf(rapid.Byte()).Draw(t, "value")
-		require.Equal(t, number, numberOf(key, value, layout.Checksum(layout.ChecksumKey(number, key), value)))
+		require.Equal(t, number, numberFromChecksum(key, value, layout.Checksum(layout.ChecksumKey(number, key), value)))
 	})
 }
 
@@ -117,11 +117,11 @@ func TestCountByLayout(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, w.Faults())
 	require.Equal(t, 1, w.Chunks())
-	for _, l := range append(w.finds.ids, w.finds.payload...) {
-		elements, err := w.elements(l)
+	for _, l := range append(w.current.ids, w.current.payload...) {
+		elements, err := w.readElements(l)
 		require.NoError(t, err)
-		page := make([]byte, l.end-l.at)
-		_, _ = w.file.ReadAt(page, l.at)
+		page := make([]byte, l.end-l.offset)
+		_, _ = w.file.ReadAt(page, l.offset)
 		n := int64(len(elements))
 		for _, wrong := range []int64{0, n - 1, n + 1, n + 256} {
 			if n > 1 {

@@ -17,16 +17,17 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// arrowMagic begins and ends an IPC file; a stream has none.
+// arrowMagic is the first and the last bytes of an IPC file. A stream does not have it.
 const arrowMagic = "ARROW1"
 
-// arrowRows are the record batches of an IPC file or stream.
+// arrowRows is the rows of an IPC file or stream.
 type arrowRows struct {
 	names  *arrow.Schema
 	load   func(i int) (arrow.RecordBatch, error)
-	starts []int64 // the first row of each batch, and the end
+	starts []int64 // the first row of each batch, and the number of rows
 }
 
+// openArrow opens an IPC file or stream, after checking it.
 func openArrow(ctx context.Context, f *os.File, size int64) (*arrowRows, error) {
 	head := make([]byte, len(arrowMagic))
 	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -42,8 +43,9 @@ func openArrow(ctx context.Context, f *os.File, size int64) (*arrowRows, error) 
 	return openIPCStream(ctx, f, size)
 }
 
+// openIPCFile opens an IPC file, and reads the numbers of rows of its batches.
 func openIPCFile(ctx context.Context, in *io.SectionReader) (*arrowRows, error) {
-	// Any batch that is in the file: the library's limit is 256 MiB.
+	// A limit of 0 allows a batch of any size; the default is 256 MiB.
 	r, err := ipc.NewFileReader(in, ipc.WithAllocator(memory.NewGoAllocator()), ipc.WithBodySizeLimit(0))
 	if err != nil {
 		return nil, malformed(err)
@@ -63,7 +65,7 @@ func openIPCFile(ctx context.Context, in *io.SectionReader) (*arrowRows, error) 
 	return a, nil
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	r io.Reader
 	n int64
@@ -75,8 +77,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openIPCStream notes where each batch of a stream is: a batch is read again behind the
-// schema with which the stream begins.
+// openIPCStream opens a stream, and records the offsets of its batches. A batch is loaded later as a short
+// stream of its own: the schema, and the batch.
 func openIPCStream(ctx context.Context, f *os.File, size int64) (*arrowRows, error) {
 	in := &counter{r: io.NewSectionReader(f, 0, size)}
 	r, err := ipc.NewReader(in, ipc.WithAllocator(memory.NewGoAllocator()))
@@ -90,11 +92,12 @@ func openIPCStream(ctx context.Context, f *os.File, size int64) (*arrowRows, err
 	}
 	for _, field := range r.Schema().Fields() {
 		if field.Type.ID() == arrow.DICTIONARY {
-			return nil, fmt.Errorf("%w: column %s of a stream is a dictionary; write it as a file of Arrow or Parquet", vectors.ErrFormat, field.Name)
+			return nil, fmt.Errorf("%w: column %s of a stream is a dictionary; write it as a file of Arrow or Parquet",
+				vectors.ErrFormat, field.Name)
 		}
 	}
 	a := &arrowRows{names: r.Schema(), starts: []int64{0}}
-	ends := []int64{in.n}
+	ends := []int64{in.n} // offsets of the ends of the schema and of each batch
 	for r.Next() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -106,8 +109,8 @@ func openIPCStream(ctx context.Context, f *os.File, size int64) (*arrowRows, err
 		return nil, malformed(err)
 	}
 	a.load = func(i int) (arrow.RecordBatch, error) {
-		part := io.MultiReader(bytes.NewReader(schema), io.NewSectionReader(f, ends[i], ends[i+1]-ends[i]))
-		r, err := ipc.NewReader(part, ipc.WithAllocator(memory.NewGoAllocator()))
+		stream := io.MultiReader(bytes.NewReader(schema), io.NewSectionReader(f, ends[i], ends[i+1]-ends[i]))
+		r, err := ipc.NewReader(stream, ipc.WithAllocator(memory.NewGoAllocator()))
 		if err != nil {
 			return nil, err
 		}
@@ -138,9 +141,9 @@ func (a *arrowRows) records(ctx context.Context, from int64, _ []int) iter.Seq2[
 				yield(record{}, err)
 				return
 			}
-			goOn := yield(record{a.starts[i], b}, nil)
+			wantsMore := yield(record{a.starts[i], b}, nil)
 			b.Release()
-			if !goOn {
+			if !wantsMore {
 				return
 			}
 		}

@@ -9,11 +9,10 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// checkArrow refuses what the library would believe of a damaged file, and for which the
-// process would end for want of memory: lengths of vectors, of batches and of buffers
-// beyond what the file holds.
+// checkArrow checks the lengths of vectors, batches and buffers in a file of size bytes. The library trusts
+// them, and would run out of memory for a damaged file.
 //
-// It reads the metadata of all messages, and of compressed buffers their lengths.
+// It reads the metadata of all messages, and the lengths of compressed buffers.
 func checkArrow(ctx context.Context, f io.ReaderAt, size int64, stream bool) error {
 	c := &arrowCheck{ctx: ctx, f: f, size: size, dictionaries: map[int64]needs{}}
 	if stream {
@@ -22,20 +21,23 @@ func checkArrow(ctx context.Context, f io.ReaderAt, size int64, stream bool) err
 	return c.file()
 }
 
+// arrowCheck checks one file or stream.
 type arrowCheck struct {
 	ctx          context.Context
 	f            io.ReaderAt
 	size         int64
-	schema       needs
-	dictionaries map[int64]needs // by their ids
+	schema       needs           // of a record batch
+	dictionaries map[int64]needs // of dictionary batches, by id
 }
 
-// needs are what the library reads of a record batch without looking how many there are.
+// needs is the numbers of descriptions that the library reads of a batch, without checking that the batch
+// has them.
 type needs struct {
 	nodes, buffers, views int
-	old                   int // buffers more before version 5 of the metadata
+	old                   int // additional buffers before version 5 of the metadata
 }
 
+// add adds the needs of another field.
 func (n *needs) add(m needs) {
 	n.nodes += m.nodes
 	n.buffers += m.buffers
@@ -43,13 +45,13 @@ func (n *needs) add(m needs) {
 	n.old += m.old
 }
 
-// typeBuffers are how many buffers a type has, by its number; fieldTypes has the names.
+// typeBuffers is the number of buffers of a type, by the number of the type; see fieldTypes for names.
 var typeBuffers = []int{
 	2: 2, 3: 2, 4: 3, 5: 3, 6: 2, 7: 2, 8: 2, 9: 2, 10: 2, 11: 2, 12: 2, 13: 1, 14: 1, 15: 2, 16: 1, 17: 2,
 	18: 2, 19: 3, 20: 3, 21: 2, 22: 0, 23: 2, 24: 2, 25: 3, 26: 3,
 }
 
-// field counts what a field needs, and what the dictionaries in it need.
+// field returns the needs of a field in a batch, and records those of its dictionaries.
 func (c *arrowCheck) field(t table) needs {
 	kind := t.uint8(2)
 	n := needs{nodes: 1}
@@ -77,45 +79,48 @@ func (c *arrowCheck) field(t table) needs {
 	return needs{nodes: 1, buffers: 2}
 }
 
+// setSchema records the needs of the fields of a schema.
 func (c *arrowCheck) setSchema(t table) {
 	for _, field := range t.tables(1) {
 		c.schema.add(c.field(field))
 	}
 }
 
-// read reads bytes that have to be in the file.
-func (c *arrowCheck) read(at, n int64) ([]byte, error) {
-	if at < 0 || n < 0 || at > c.size || n > c.size-at {
-		return nil, damaged("%d bytes at %d of a file of %d", n, at, c.size)
+// read reads n bytes at an offset, after checking that the file has them.
+func (c *arrowCheck) read(offset, n int64) ([]byte, error) {
+	if offset < 0 || n < 0 || offset > c.size || n > c.size-offset {
+		return nil, damaged("%d bytes at %d of a file of %d", n, offset, c.size)
 	}
 	b := make([]byte, n)
-	_, err := c.f.ReadAt(b, at)
+	_, err := c.f.ReadAt(b, offset)
 	return b, err
 }
 
-// stream goes from message to message.
+// stream checks the messages of a stream: the schema, and then batches.
 func (c *arrowCheck) stream() error {
-	for at, first := int64(0), true; at < c.size || first; first = false {
+	for offset, first := int64(0), true; offset < c.size || first; first = false {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		head, err := c.read(at, 4)
+		// The length of the metadata.
+		head, err := c.read(offset, 4)
 		if err != nil {
 			return err
 		}
-		at += 4
+		offset += 4
 		length := binary.LittleEndian.Uint32(head)
 		if length == continuation {
-			if head, err = c.read(at, 4); err != nil {
+			if head, err = c.read(offset, 4); err != nil {
 				return err
 			}
-			at += 4
+			offset += 4
 			length = binary.LittleEndian.Uint32(head)
 		}
 		if length == 0 {
 			return nil // the end
 		}
-		b, err := c.read(at, int64(length))
+		// The metadata.
+		b, err := c.read(offset, int64(length))
 		if err != nil {
 			return err
 		}
@@ -123,28 +128,29 @@ func (c *arrowCheck) stream() error {
 		if err != nil {
 			return err
 		}
-		at += int64(length)
+		// The body.
+		offset += int64(length)
 		body := m.int64(3)
-		if body < 0 || body > c.size-at {
-			return damaged("a body of %d bytes at %d of a file of %d", body, at, c.size)
+		if body < 0 || body > c.size-offset {
+			return damaged("a body of %d bytes at %d of a file of %d", body, offset, c.size)
 		}
 		if first != (m.uint8(1) == headerSchema) {
 			return damaged("a message of kind %d: the first one is the schema, and no other", m.uint8(1))
 		}
 		if first {
 			c.setSchema(m.table(2))
-		} else if err := c.message(m, at, body); err != nil {
+		} else if err := c.message(m, offset, body); err != nil {
 			return err
 		}
-		at += body
+		offset += body
 	}
 	return nil
 }
 
-// continuation begins a message, since version 0.15 of Arrow.
+// continuation is the first four bytes of a message since version 0.15 of Arrow.
 const continuation = 0xffffffff
 
-// file goes over the blocks in the footer, which is before its length and the magic.
+// file checks the messages of a file. The footer lists them; it is followed by its length and the magic.
 func (c *arrowCheck) file() error {
 	const end = 4 + int64(len(arrowMagic))
 	tail, err := c.read(c.size-end, end)
@@ -164,31 +170,32 @@ func (c *arrowCheck) file() error {
 		return err
 	}
 	c.setSchema(footer.table(1))
-	left := c.size // which all blocks share
+	remaining := c.size // bytes, since blocks do not overlap
 	for _, kind := range []uint8{headerDictionary, headerBatch} {
-		count, blocks := footer.vector(int(kind)) // the fields have the numbers of the kinds
+		count, blocks := footer.vector(int(kind)) // the number of a field is that of its kind
 		for i := range count {
 			if err := c.ctx.Err(); err != nil {
 				return err
 			}
-			taken, err := c.block(i, kind, blocks[24*i:], left)
+			used, err := c.block(i, kind, blocks[24*i:], remaining)
 			if err != nil {
 				return err
 			}
-			left -= taken
+			remaining -= used
 		}
 	}
 	return nil
 }
 
-// block checks the message at a place in the footer, and returns how many of the bytes
-// that are left it takes.
-func (c *arrowCheck) block(i int, kind uint8, place []byte, left int64) (taken int64, err error) {
-	at, length, body := int64At(place, 0), int64(int32(binary.LittleEndian.Uint32(place[8:]))), int64At(place, 2)
-	if length < 8 || body < 0 || body > left-length {
+// block checks the message of block i in the footer: its offset, the length of its metadata, and that of
+// its body. It returns its size, which must be at most remaining bytes.
+func (c *arrowCheck) block(i int, kind uint8, location []byte, remaining int64) (used int64, err error) {
+	offset, body := int64At(location, 0), int64At(location, 2)
+	length := int64(int32(binary.LittleEndian.Uint32(location[8:])))
+	if length < 8 || body < 0 || body > remaining-length {
 		return 0, damaged("block %d has %d and %d bytes, the file %d", i, length, body, c.size)
 	}
-	b, err := c.read(at, length)
+	b, err := c.read(offset, length)
 	if err != nil {
 		return 0, err
 	}
@@ -200,17 +207,18 @@ func (c *arrowCheck) block(i int, kind uint8, place []byte, left int64) (taken i
 	if err != nil {
 		return 0, err
 	}
-	if m.uint8(1) != kind || body > c.size-at-length {
-		return 0, damaged("block %d is a message of kind %d (want %d), of %d bytes at %d", i, m.uint8(1), kind, body, at)
+	if m.uint8(1) != kind || body > c.size-offset-length {
+		return 0, damaged("block %d is a message of kind %d (want %d), of %d bytes at %d",
+			i, m.uint8(1), kind, body, offset)
 	}
-	return length + body, c.message(m, at+length, body)
+	return length + body, c.message(m, offset+length, body)
 }
 
-// int64At is number i of some whole numbers.
+// int64At returns integer i of little-endian 64-bit integers.
 func int64At(b []byte, i int) int64 { return int64(binary.LittleEndian.Uint64(b[8*i:])) }
 
-// message checks a record batch or a dictionary, the body of which is in the file.
-func (c *arrowCheck) message(m table, at, body int64) error {
+// message checks a record batch or a dictionary. Its body of the given length is at an offset in the file.
+func (c *arrowCheck) message(m table, offset, body int64) error {
 	t := m.table(2)
 	switch m.uint8(1) {
 	case headerBatch:
@@ -218,71 +226,76 @@ func (c *arrowCheck) message(m table, at, body int64) error {
 		if m.int16(0) < 4 {
 			n.buffers += n.old
 		}
-		return c.batch(t, n, at, body)
+		return c.batch(t, n, offset, body)
 	case headerDictionary:
 		n, ok := c.dictionaries[t.int64(0)]
 		if !ok {
 			return damaged("no column has dictionary %d", t.int64(0))
 		}
-		n.buffers += n.old // the library takes any dictionary for one of version 1
-		return c.batch(t.table(1), n, at, body)
+		n.buffers += n.old // the library reads every dictionary as version 1
+		return c.batch(t.table(1), n, offset, body)
 	}
 	return damaged("a message of kind %d", m.uint8(1))
 }
 
-// believed is how large the buffers of a batch may say to be without compression, before
-// they are decompressed once to see: so many bytes, and so many times their length.
+// believed and believedTimes limit the decompressed size that the buffers of a batch may claim: believed
+// bytes, plus believedTimes the size of the body. Beyond that a buffer is decompressed to check its claim.
 const believed, believedTimes = 16 << 20, 16
 
-// batch checks that a batch has what the schema needs, and no more values than bytes.
-func (c *arrowCheck) batch(t table, need needs, at, body int64) error {
+// batch checks that a batch has the descriptions that the schema needs, and not more values than bytes.
+func (c *arrowCheck) batch(t table, need needs, offset, body int64) error {
+	// The numbers of descriptions.
 	nodes, node := t.vector(1)
 	buffers, buffer := t.vector(2)
 	views, view := t.vector(4)
 	if nodes < need.nodes || views < need.views {
-		return damaged("a batch of %d columns and %d counts of buffers, the schema has %d and %d", nodes, views, need.nodes, need.views)
+		return damaged("a batch of %d columns and %d counts of buffers, the schema has %d and %d",
+			nodes, views, need.nodes, need.views)
 	}
-	left := int64(buffers - need.buffers)
+	spare := int64(buffers - need.buffers) // buffers for the columns of views
 	for i := range views {
 		count := int64At(view, i)
-		if count < 0 || count > left {
+		if count < 0 || count > spare {
 			return damaged("a batch of %d buffers, column %d of views has %d", buffers, i, count)
 		}
-		left -= count
+		spare -= count
 	}
-	if left < 0 {
+	if spare < 0 {
 		return damaged("a batch of %d buffers, the schema has %d", buffers, need.buffers)
 	}
-	total := int64(0) // bytes of the buffers, decompressed
+	// The sizes of the buffers.
+	total := int64(0) // bytes, decompressed
 	for i := range buffers {
 		from, size := int64At(buffer, 2*i), int64At(buffer, 2*i+1)
 		if from < 0 || size < 0 || from > body || size > body-from {
 			return damaged("buffer %d has %d bytes at %d of %d", i, size, from, body)
 		}
 		if t.has(3) && size > 0 {
+			codec, credible := t.table(3).uint8(0), believed+believedTimes*body-total
 			var err error
-			if size, err = c.decompressed(i, t.table(3).uint8(0), at+from, size, believed+believedTimes*body-total); err != nil {
+			if size, err = c.decompressed(i, codec, offset+from, size, credible); err != nil {
 				return err
 			}
 		}
 		total += size
 	}
+	// The numbers of values: of the rows (i = -1), and of each column.
 	for i := -1; i < nodes; i++ {
 		values := t.int64(0)
 		if i >= 0 {
 			values = int64At(node, 2*i)
 		}
-		if values < 0 || values > 8*total { // a value takes a bit at least
+		if values < 0 || values > 8*total { // a value has at least one bit
 			return damaged("%d values in %d bytes", values, total)
 		}
 	}
 	return nil
 }
 
-// decompressed is the size that buffer i says to have without compression. Beyond what is
-// believed, it is decompressed to see.
-func (c *arrowCheck) decompressed(i int, codec uint8, at, size, believe int64) (int64, error) {
-	head, err := c.read(at, min(size, 8))
+// decompressed returns the decompressed size that buffer i claims. If it is more than credible bytes, the
+// buffer is decompressed to check it.
+func (c *arrowCheck) decompressed(i int, codec uint8, offset, size, credible int64) (int64, error) {
+	head, err := c.read(offset, min(size, 8))
 	switch {
 	case err != nil:
 		return 0, err
@@ -290,11 +303,11 @@ func (c *arrowCheck) decompressed(i int, codec uint8, at, size, believe int64) (
 		return 0, damaged("buffer %d is compressed, and has %d bytes", i, size)
 	}
 	claim := int64At(head, 0)
-	if claim == -1 { // it is as it is
+	if claim == -1 { // not compressed
 		return size - 8, nil
 	}
-	if claim < 0 || claim > believe {
-		if err := c.count(codec, at+8, size-8, claim); c.ctx.Err() != nil {
+	if claim < 0 || claim > credible {
+		if err := c.count(codec, offset+8, size-8, claim); c.ctx.Err() != nil {
 			return 0, err
 		} else if err != nil {
 			return 0, damaged("buffer %d of %d bytes is not one of %d compressed: %v", i, size-8, claim, err)
@@ -303,14 +316,15 @@ func (c *arrowCheck) decompressed(i int, codec uint8, at, size, believe int64) (
 	return claim, nil
 }
 
-// count decompresses a buffer and keeps nothing.
-func (c *arrowCheck) count(codec uint8, at, n, size int64) error {
+// count checks that a compressed buffer of n bytes has at least size bytes. It decompresses the buffer
+// without keeping it.
+func (c *arrowCheck) count(codec uint8, offset, n, size int64) error {
 	if size < 0 {
 		return io.ErrUnexpectedEOF
 	}
-	var in io.Reader = lz4.NewReader(io.NewSectionReader(c.f, at, n))
+	var in io.Reader = lz4.NewReader(io.NewSectionReader(c.f, offset, n))
 	if codec == 1 {
-		d, err := zstd.NewReader(io.NewSectionReader(c.f, at, n), zstd.WithDecoderConcurrency(1))
+		d, err := zstd.NewReader(io.NewSectionReader(c.f, offset, n), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return err
 		}

@@ -13,20 +13,21 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Names of columns, the first that is there counts.
+// Names of columns, in order of precedence.
 var (
 	vectorNames = []string{"vectors", "embeddings", "docs", "data"}
 	idNames     = []string{"_id", "id"}
 )
 
-// columns are the places of what a document is made of.
+// columns are the indexes of the columns of a document.
 type columns struct {
-	vectors, id int // −1: there is none
+	vectors, id int // −1 means none
 	names       []string
 }
 
-// chooseColumns finds the vectors and the ids by name and by type.
+// chooseColumns selects the columns of vectors and ids by name and type, and checks the names of others.
 func chooseColumns(schema *arrow.Schema) (columns, error) {
+	// The vectors.
 	c := columns{vectors: -1, id: -1}
 	var matrices []string
 	for _, f := range schema.Fields() {
@@ -48,8 +49,10 @@ func chooseColumns(schema *arrow.Schema) (columns, error) {
 	case len(matrices) == 0:
 		return c, fmt.Errorf("%w: no column is a list of lists of floats; there is %s", vectors.ErrShape, describe(schema))
 	default:
-		return c, fmt.Errorf("%w: the columns %s are lists of lists of floats: name the one with the vectors %s", vectors.ErrShape, strings.Join(matrices, ", "), vectorNames[0])
+		return c, fmt.Errorf("%w: the columns %s are lists of lists of floats: name the one with the vectors %s",
+			vectors.ErrShape, strings.Join(matrices, ", "), vectorNames[0])
 	}
+	// The ids, and the names of all others, which become keys of payloads.
 	for _, name := range idNames {
 		if i := slices.Index(c.names, name); i >= 0 {
 			c.id = i
@@ -63,25 +66,26 @@ func chooseColumns(schema *arrow.Schema) (columns, error) {
 		if i == c.id || i == c.vectors {
 			continue
 		}
-		if err := vectors.CheckKey(name); err != nil { // before all rows are read
+		if err := vectors.CheckKey(name); err != nil { // CheckDocument would find it only row by row
 			return c, err
 		}
 	}
 	return c, nil
 }
 
+// describe lists the first columns of a schema, for errors.
 func describe(schema *arrow.Schema) string {
-	var all []string
+	var columns []string
 	for _, f := range schema.Fields() {
-		all = append(all, fmt.Sprintf("%s (%s)", f.Name, f.Type))
+		columns = append(columns, fmt.Sprintf("%s (%s)", f.Name, f.Type))
 	}
-	if len(all) == 0 {
+	if len(columns) == 0 {
 		return "none"
 	}
-	return strings.Join(all[:min(len(all), 10)], ", ")
+	return strings.Join(columns[:min(len(columns), 10)], ", ")
 }
 
-// scanned are the columns that lengths and ids come from.
+// scanned returns the columns that a scan for lengths and ids reads.
 func (c *columns) scanned() []int {
 	if c.id < 0 {
 		return []int{c.vectors}
@@ -89,7 +93,7 @@ func (c *columns) scanned() []int {
 	return []int{c.vectors, c.id}
 }
 
-// within are the places in a record that may have fewer columns.
+// within returns the columns of a record, which may have only selected columns of the file.
 func (c *columns) within(schema *arrow.Schema) columns {
 	if schema.NumFields() == len(c.names) {
 		return *c
@@ -107,7 +111,7 @@ func (c *columns) within(schema *arrow.Schema) columns {
 	return w
 }
 
-// storage is the type that an extension type is stored as.
+// storage returns the type as which an extension type is stored, or t itself.
 func storage(t arrow.DataType) arrow.DataType {
 	if e, ok := t.(arrow.ExtensionType); ok {
 		return storage(e.StorageType())
@@ -115,7 +119,7 @@ func storage(t arrow.DataType) arrow.DataType {
 	return t
 }
 
-// isMatrix tells whether a type is a list of lists of floats.
+// isMatrix reports whether a type is a list of lists of floats.
 func isMatrix(t arrow.DataType) bool {
 	outer, ok := storage(t).(arrow.ListLikeType)
 	if !ok {
@@ -132,7 +136,7 @@ func isMatrix(t arrow.DataType) bool {
 	return false
 }
 
-// stored is the array behind an extension array.
+// stored returns the array in which an extension array is stored, or a itself.
 func stored(a arrow.Array) arrow.Array {
 	if e, ok := a.(array.ExtensionArray); ok {
 		return stored(e.Storage())
@@ -140,7 +144,7 @@ func stored(a arrow.Array) arrow.Array {
 	return a
 }
 
-// matrixAt is row i: the lists of its tokens, from begin to end of rows.
+// matrixAt returns the tokens of row i: the lists from begin on and before end.
 func matrixAt(a arrow.Array, i int) (tokens array.ListLike, begin, end int64, err error) {
 	outer, ok := stored(a).(array.ListLike)
 	if !ok {
@@ -156,7 +160,7 @@ func matrixAt(a arrow.Array, i int) (tokens array.ListLike, begin, end int64, er
 	return tokens, begin, end, nil
 }
 
-// shapeOf is the dimension, 0 if there are no tokens, and the number of tokens of row i.
+// shapeOf returns the dimension, 0 without tokens, and the number of tokens of row i.
 func shapeOf(a arrow.Array, i int) (dim int, tokens int64, err error) {
 	lists, begin, end, err := matrixAt(a, i)
 	if err != nil || begin == end {
@@ -175,68 +179,70 @@ func shapeOf(a arrow.Array, i int) (dim int, tokens int64, err error) {
 	return dim, end - begin, nil
 }
 
-// tokenAt checks one token, which has to have dim components.
-func tokenAt(lists array.ListLike, token, at, dim int64) error {
+// tokenAt checks that list i, a token of a document, has dim components.
+func tokenAt(lists array.ListLike, token, i, dim int64) error {
 	fault := func(format string, args ...any) error {
 		fe := vectors.NewFileError("", fmt.Errorf("%w: %s", vectors.ErrShape, fmt.Sprintf(format, args...)))
 		fe.Token = int(token)
 		return fe
 	}
-	if lists.IsNull(int(at)) {
+	if lists.IsNull(int(i)) {
 		return fault("there is no vector (null)")
 	}
-	if from, to := lists.ValueOffsets(int(at)); to-from != dim {
+	if from, to := lists.ValueOffsets(int(i)); to-from != dim {
 		return fault("dimension %d, tokens before it have %d", to-from, dim)
 	}
 	return nil
 }
 
-// appendVectors appends the vectors of row i, which have to be of dimension dim.
-func appendVectors(into []float32, a arrow.Array, i, dim int) ([]float32, error) {
+// appendVectors appends the vectors of row i, which must have the dimension dim and finite components.
+func appendVectors(dst []float32, a arrow.Array, i, dim int) ([]float32, error) {
 	lists, begin, end, err := matrixAt(a, i)
 	if err != nil || begin == end {
-		return into, err
+		return dst, err
 	}
 	values := stored(lists.ListValues())
 	for t := begin; t < end; t++ {
 		if err := tokenAt(lists, t-begin, t, int64(dim)); err != nil {
-			return into, err
+			return dst, err
 		}
+		// Append the components.
 		from, to := lists.ValueOffsets(int(t))
 		if from < 0 || to > int64(values.Len()) {
-			return into, fmt.Errorf("%w: the lists are damaged", vectors.ErrFormat)
+			return dst, fmt.Errorf("%w: the lists are damaged", vectors.ErrFormat)
 		}
-		at := len(into)
+		first := len(dst)
 		switch v := values.(type) {
 		case *array.Float32:
-			into = append(into, v.Float32Values()[from:to]...)
+			dst = append(dst, v.Float32Values()[from:to]...)
 		case *array.Float64:
 			for _, x := range v.Float64Values()[from:to] {
-				into = append(into, float32(x))
+				dst = append(dst, float32(x))
 			}
 		case *array.Float16:
 			for _, x := range v.Values()[from:to] {
-				into = append(into, x.Float32())
+				dst = append(dst, x.Float32())
 			}
 		default:
-			return into, fmt.Errorf("%w: a column of %s", vectors.ErrFormat, a.DataType())
+			return dst, fmt.Errorf("%w: a column of %s", vectors.ErrFormat, a.DataType())
 		}
-		for j, x := range into[at:] {
-			null := values.NullN() > 0 && values.IsNull(int(from)+j)
-			if bits := math.Float32bits(x); null || bits&0x7f800000 == 0x7f800000 {
+		// Check them.
+		for j, x := range dst[first:] {
+			isNull := values.NullN() > 0 && values.IsNull(int(from)+j)
+			if bits := math.Float32bits(x); isNull || bits&0x7f800000 == 0x7f800000 { // NaN or infinite
 				fe := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))
-				if null {
+				if isNull {
 					fe.Err = fmt.Errorf("%w: null", vectors.ErrValue)
 				}
 				fe.Token, fe.Dim = int(t-begin), j
-				return into, fe
+				return dst, fe
 			}
 		}
 	}
-	return into, nil
+	return dst, nil
 }
 
-// idOf is the id of row i: text, or a whole number.
+// idOf returns the id of row i: text, or the digits of an integer.
 func idOf(a arrow.Array, i int) (string, error) {
 	a = stored(a)
 	if a.IsNull(i) {
@@ -247,14 +253,15 @@ func idOf(a arrow.Array, i int) (string, error) {
 		return v.Value(i), nil
 	case *array.Dictionary:
 		return idOf(v.Dictionary(), v.GetValueIndex(i))
-	case *array.Int64, *array.Uint64, *array.Int32, *array.Uint32, *array.Int16, *array.Uint16, *array.Int8, *array.Uint8:
+	case *array.Int64, *array.Uint64, *array.Int32, *array.Uint32,
+		*array.Int16, *array.Uint16, *array.Int8, *array.Uint8:
 		return a.ValueStr(i), nil
 	}
 	return "", fmt.Errorf("%w: a column of %s; want text or whole numbers", vectors.ErrID, a.DataType())
 }
 
-// appendPayload appends row i as a JSON object, without the columns that are something else;
-// nothing if there is no other column.
+// appendPayload appends row i as a JSON object, except for some columns. It appends nothing if these are
+// all columns.
 func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte, error) {
 	for j := range int(r.NumCols()) {
 		if slices.Contains(without, j) {
@@ -269,11 +276,11 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 		if err != nil {
 			return b, err
 		}
-		open := byte(',')
+		separator := byte(',')
 		if len(b) == 0 {
-			open = '{'
+			separator = '{'
 		}
-		b = append(append(append(append(b, open), key...), ':'), value...)
+		b = append(append(append(append(b, separator), key...), ':'), value...)
 	}
 	if len(b) > 0 {
 		b = append(b, '}')

@@ -13,11 +13,11 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// stateFile is in a folder that save_to_disk of datasets wrote: it names the files of
-// the rows, in order.
+// stateFile is a file in a folder that save_to_disk of datasets wrote. It lists the files with the rows, in
+// order.
 const stateFile = "state.json"
 
-// isFolder tells whether a folder holds files that are read.
+// isFolder reports whether a folder has files of these formats.
 func isFolder(path string) bool {
 	_, err := filesOf(path)
 	return !errors.Is(err, errNothing)
@@ -25,8 +25,9 @@ func isFolder(path string) bool {
 
 var errNothing = errors.New("no files of Parquet or Arrow")
 
-// filesOf are the files of a dataset folder, in the order of their rows.
+// filesOf returns the files of a dataset folder, in the order of their rows.
 func filesOf(path string) ([]string, error) {
+	// A folder of save_to_disk.
 	text, err := os.ReadFile(filepath.Join(path, stateFile))
 	if err == nil {
 		return namedFiles(path, text)
@@ -38,6 +39,7 @@ func filesOf(path string) ([]string, error) {
 		return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds several datasets: name the folder of one (%s)",
 			vectors.ErrShape, strings.Join(foldersIn(path), ", ")))
 	}
+	// A folder of the hub: files in it, or in its folder data.
 	for _, dir := range []string{path, filepath.Join(path, "data")} {
 		var found []string
 		for _, suffix := range Suffixes {
@@ -53,14 +55,15 @@ func filesOf(path string) ([]string, error) {
 		slices.Sort(found)
 		vectors.SortNumbered(found) // part-2 before part-10
 		if splits := splitsOf(found); len(splits) > 1 {
-			return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds the splits %s: give the files of one", vectors.ErrShape, strings.Join(splits, ", ")))
+			return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds the splits %s: give the files of one",
+				vectors.ErrShape, strings.Join(splits, ", ")))
 		}
 		return found, nil
 	}
 	return nil, vectors.NewFileError(path, fmt.Errorf("%w: %w", vectors.ErrFormat, errNothing))
 }
 
-// namedFiles are those that state.json names, each beside it.
+// namedFiles returns the files that state.json lists. They must be in the same folder.
 func namedFiles(path string, text []byte) ([]string, error) {
 	var state struct {
 		Files []struct {
@@ -84,7 +87,7 @@ func namedFiles(path string, text []byte) ([]string, error) {
 	return paths, nil
 }
 
-// splitsOf are the splits that names such as train-00000-of-00002.parquet speak of.
+// splitsOf returns the distinct splits in names such as train-00000-of-00002.parquet.
 func splitsOf(paths []string) (splits []string) {
 	for _, p := range paths {
 		split, _, _ := strings.Cut(filepath.Base(p), "-")
@@ -96,6 +99,7 @@ func splitsOf(paths []string) (splits []string) {
 	return splits
 }
 
+// foldersIn returns the names of the folders in a folder.
 func foldersIn(path string) (names []string) {
 	entries, _ := os.ReadDir(path)
 	for _, e := range entries {
@@ -106,7 +110,7 @@ func foldersIn(path string) (names []string) {
 	return names
 }
 
-// escaped makes a path mean itself in a pattern.
+// escaped escapes a path for use in a pattern.
 func escaped(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

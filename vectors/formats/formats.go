@@ -1,16 +1,16 @@
-// Package formats lets plaid read vectors and texts from Parquet and Arrow files, and from
-// the dataset folders of the Hugging Face library datasets. It is a module of its own, so
-// that programs without such files link nothing of it.
+// Package formats reads vectors and texts from Parquet and Arrow files, and from dataset folders of the
+// Hugging Face library datasets. It is a separate module, so that programs that do not need it link
+// nothing of it.
 //
-//	[Register]   packages vectors and encode, and so every command, read them by their suffix
-//	[Open]       opens one with vectors
-//	[Texts]      reads the texts of one
+//	[Register]   makes packages vectors and encode, and so every command, read such files
+//	[Open]       opens a file or folder with vectors
+//	[Texts]      reads the texts of a file or folder
 //
-// A row is a document. Its vectors are a list of lists of float16, float32 or float64
-// numbers (of any length, or of a fixed one), in the column vectors, embeddings, docs or
-// data, or in the only one of that kind; its id is in the column _id or id, text or whole
-// numbers, and without one it is the row number. All columns but the vectors come back
-// with hits, as a JSON object. Texts are in the column text, titles in title.
+// A row is a document. Its vectors are a list of lists of float16, float32 or float64 numbers (of any
+// length, or of a fixed one), in the column vectors, embeddings, docs or data, or in the only column of
+// that kind. Its id is in the column _id or id, as text or an integer; without one it is the row number.
+// All columns except the vectors are the payload, a JSON object. Texts are in the column text, titles in
+// title.
 package formats
 
 import (
@@ -26,25 +26,27 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Suffixes of files that are read.
+// Suffixes are those of files that are read.
 var Suffixes = []string{".parquet", ".arrow", ".feather"}
 
-// Register lets [vectors.Open] and [encode.Reader] read these formats. It is called once, when a program
-// begins.
+// Register makes [vectors.Open] and [encode.Reader] read these formats. Call it once, when the program
+// starts.
 func Register() {
 	vectors.RegisterFormat(vectors.Format{
-		Name: "Parquet and Arrow", Suffixes: Suffixes, Folder: isFolder,
-		Open: func(ctx context.Context, path string) (vectors.Source, error) { return Open(ctx, path) },
+		Name:     "Parquet and Arrow",
+		Suffixes: Suffixes,
+		Folder:   isFolder,
+		Open:     func(ctx context.Context, path string) (vectors.Source, error) { return Open(ctx, path) },
 	})
 	encode.RegisterFormat(encode.TextFormat{Suffixes: Suffixes, Folder: isFolder, Texts: Texts})
 }
 
-// Open opens a file of Parquet or Arrow (an IPC file, also known as Feather 2, or an IPC
-// stream), or a folder of them: what save_to_disk of the library datasets wrote, or the
-// Parquet files of a split as the Hugging Face hub has them (docs/formats.md).
+// Open opens a file of Parquet or Arrow (an IPC file, also known as Feather 2, or an IPC stream), or a
+// folder of them: one that save_to_disk of the library datasets wrote, or the Parquet files of a split as
+// on the Hugging Face hub (docs/formats.md).
 //
-// Opening reads the lengths and ids of all documents; the vectors are read again in
-// blocks when they are asked for. In memory are a block, the ids, and 4 bytes a document.
+// Open reads the lengths and ids of all documents; vectors are read later, in blocks. The memory has a
+// block, the ids, and 4 bytes per document.
 //
 // Errors are [*vectors.FileError] and wrap [vectors.ErrFormat], [vectors.ErrShape],
 // [vectors.ErrID], or those of ctx and of the operating system.
@@ -77,7 +79,7 @@ func Open(ctx context.Context, path string) (vectors.Source, error) {
 	return s, err
 }
 
-// filesAt are the files of a path: itself, or those of a folder.
+// filesAt returns the files at a path: the file itself, or those in a folder.
 func filesAt(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -89,8 +91,8 @@ func filesAt(path string) ([]string, error) {
 	return []string{path}, nil
 }
 
-// openFile opens one file by its suffix, and lets begin read what it wants first.
-func openFile(ctx context.Context, path string, begin func(*source, context.Context) error) (_ *source, err error) {
+// openFile opens a file by its suffix, and calls prepare with it. A panic of the library becomes an error.
+func openFile(ctx context.Context, path string, prepare func(*source, context.Context) error) (_ *source, err error) {
 	s := &source{path: path}
 	f, size, err := s.watch.Open(path)
 	if errors.Is(err, files.ErrNotRegular) {
@@ -109,11 +111,12 @@ func openFile(ctx context.Context, path string, begin func(*source, context.Cont
 		if err != nil {
 			return err
 		}
-		return begin(s, ctx)
+		return prepare(s, ctx)
 	})
 	if err != nil {
 		f.Close()
-		return nil, s.fault(err, -1)
+		const noRow = -1
+		return nil, s.fault(err, noRow)
 	}
 	return s, nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// parquetRows are those of a Parquet file.
+// parquetRows is the rows of a Parquet file.
 type parquetRows struct {
 	f     *os.File
 	names *arrow.Schema
@@ -30,9 +30,10 @@ type parquetRows struct {
 	ends  []int64 // the row after each row group
 }
 
-// recordBytes is about how much a record takes.
+// recordBytes is the approximate size of a record in memory.
 const recordBytes = 32 << 20
 
+// openParquet reads the metadata of a Parquet file, and selects the number of rows of a record.
 func openParquet(_ context.Context, f *os.File) (*parquetRows, error) {
 	p := &parquetRows{f: f}
 	r, err := p.reader()
@@ -50,11 +51,12 @@ func openParquet(_ context.Context, f *os.File) (*parquetRows, error) {
 		rows += g.GetNumRows()
 		p.ends = append(p.ends, rows)
 	}
-	p.batch = max(min(recordBytes/max(bytes/max(meta.GetNumRows(), 1), 1), 1024), 1)
+	rowBytes := max(bytes/max(meta.GetNumRows(), 1), 1)
+	p.batch = max(min(recordBytes/rowBytes, 1024), 1)
 	return p, nil
 }
 
-// reader opens the file anew: one is for one pass.
+// reader returns a new reader of the file, which is for one pass.
 func (p *parquetRows) reader() (*pqarrow.FileReader, error) {
 	info, err := p.f.Stat()
 	if err != nil {
@@ -71,7 +73,7 @@ func (p *parquetRows) reader() (*pqarrow.FileReader, error) {
 	return fr, malformed(err)
 }
 
-// checkStoredSchema checks the schema of Arrow that a Parquet file may have besides its own.
+// checkStoredSchema checks the Arrow schema that a Parquet file may have in its metadata.
 func checkStoredSchema(pairs metadata.KeyValueMetadata) error {
 	value := pairs.FindValue("ARROW:schema")
 	if value == nil {
@@ -81,27 +83,30 @@ func checkStoredSchema(pairs metadata.KeyValueMetadata) error {
 	if err != nil {
 		return fmt.Errorf("%w: the stored schema of Arrow: %w", vectors.ErrFormat, err)
 	}
-	return checkArrow(context.Background(), bytes.NewReader(b), int64(len(b)), true)
+	const isStream = true
+	return checkArrow(context.Background(), bytes.NewReader(b), int64(len(b)), isStream)
 }
 
 func (p *parquetRows) schema() *arrow.Schema { return p.names }
 
-func (p *parquetRows) records(ctx context.Context, from int64, few []int) iter.Seq2[record, error] {
+func (p *parquetRows) records(ctx context.Context, from int64, selected []int) iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {
 		r, err := p.reader()
 		if err != nil {
 			yield(record{}, err)
 			return
 		}
+		// The columns to read.
 		var leaves []int
 		for i := range r.Manifest.Fields {
-			if few == nil || slices.Contains(few, i) {
+			if selected == nil || slices.Contains(selected, i) {
 				leaves = appendLeaves(leaves, &r.Manifest.Fields[i])
 			}
 		}
-		// From the row group on: a reader that seeks within one fails on lists
-		// (number of decoded rep/def levels did not match).
-		group, _ := slices.BinarySearchFunc(p.ends, from, func(end, from int64) int { return cmp.Compare(end, from+1) })
+		// The row groups to read, from the one of the row on: a reader that seeks within a row group
+		// fails on lists (number of decoded rep/def levels did not match).
+		endsBefore := func(end, from int64) int { return cmp.Compare(end, from+1) }
+		group, _ := slices.BinarySearchFunc(p.ends, from, endsBefore)
 		first, groups := int64(0), []int{}
 		if group > 0 {
 			first = p.ends[group-1]
@@ -112,6 +117,7 @@ func (p *parquetRows) records(ctx context.Context, from int64, few []int) iter.S
 		if len(groups) == 0 {
 			return
 		}
+		// Read record by record.
 		rr, err := r.GetRecordReader(ctx, leaves, groups)
 		if err != nil {
 			yield(record{}, malformed(err))
@@ -138,7 +144,7 @@ func (p *parquetRows) records(ctx context.Context, from int64, few []int) iter.S
 	}
 }
 
-// appendLeaves appends the columns of the file that a field is made of.
+// appendLeaves appends the columns of the file that store a field.
 func appendLeaves(leaves []int, f *pqarrow.SchemaField) []int {
 	if f.IsLeaf() {
 		leaves = append(leaves, f.ColIndex)

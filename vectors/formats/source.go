@@ -17,23 +17,23 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// rows are those of a file, in records of some at a time.
+// rows is the rows of a file, which are read in records.
 type rows interface {
-	// schema names the columns.
+	// schema returns the columns.
 	schema() *arrow.Schema
-	// records yields all rows from a row on. With few the columns that a scan needs are
-	// read alone. The first record may begin before that row; first is its row. A record
-	// is valid until the next one.
-	records(ctx context.Context, from int64, few []int) iter.Seq2[record, error]
+	// records yields the rows from a row on. The first record may begin before that row; record.first
+	// is its first row. A record is valid until the next one. If selected is not nil, only these columns
+	// need to be read.
+	records(ctx context.Context, from int64, selected []int) iter.Seq2[record, error]
 }
 
-// record are some rows; its columns are those that were asked for.
+// record is consecutive rows of a file, with all or selected columns.
 type record struct {
-	first int64
+	first int64 // row
 	arrow.RecordBatch
 }
 
-// source is one file.
+// source is a [vectors.Source] of one file.
 type source struct {
 	path  string
 	file  *os.File
@@ -43,9 +43,9 @@ type source struct {
 	columns columns
 	dim     int
 	lengths []uint32
-	ids     []string // nil: row numbers
+	ids     []string // nil means row numbers
 
-	next    int // row of the pending record's end
+	next    int // the row after the pending record
 	pull    func() (record, error, bool)
 	stop    func()
 	pending record
@@ -54,7 +54,7 @@ type source struct {
 	closed  bool
 }
 
-// scan reads the lengths and the ids.
+// scan reads the lengths and ids of all rows, and checks the vectors' dimensions.
 func (s *source) scan(ctx context.Context) (err error) {
 	if s.columns, err = chooseColumns(s.rows.schema()); err != nil {
 		return err
@@ -66,6 +66,7 @@ func (s *source) scan(ctx context.Context) (err error) {
 		}
 		c := s.columns.within(r.Schema())
 		for i := range int(r.NumRows()) {
+			// The shape of the vectors.
 			row := len(s.lengths)
 			dim, tokens, err := shapeOf(r.Column(c.vectors), i)
 			if err == nil && dim > 0 {
@@ -81,6 +82,7 @@ func (s *source) scan(ctx context.Context) (err error) {
 			if err == nil && tokens > math.MaxUint32 {
 				err = fmt.Errorf("%w: %d tokens", vectors.ErrShape, tokens)
 			}
+			// The id.
 			if err == nil && c.id >= 0 {
 				var id string
 				if id, err = idOf(r.Column(c.id), i); err == nil {
@@ -124,7 +126,7 @@ func (s *source) ID(i int) string {
 	return s.ids[i]
 }
 
-// Numbered tells whether ids are row numbers.
+// Numbered reports whether ids are row numbers.
 func (s *source) Numbered() bool { return s.ids == nil }
 
 // Close implements [vectors.Source].
@@ -137,7 +139,7 @@ func (s *source) Close() error {
 	return s.file.Close()
 }
 
-// rewind forgets where reading stopped.
+// rewind ends the current pass over the file.
 func (s *source) rewind() {
 	if s.stop != nil {
 		s.stop()
@@ -181,7 +183,7 @@ func (s *source) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docum
 	}
 }
 
-// doc reads one document: reading goes on where it stopped if that is not far before it.
+// doc reads document i.
 func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err error) {
 	if err := ctx.Err(); err != nil {
 		return doc, err
@@ -191,20 +193,20 @@ func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err erro
 			return err
 		}
 		r := s.pending
-		c, at := s.columns.within(r.Schema()), i-int(r.first)
+		c, row := s.columns.within(r.Schema()), i-int(r.first) // in the record
 		doc.ID = s.ID(i)
 		if c.id >= 0 {
-			if id, err := idOf(r.Column(c.id), at); err != nil || id != doc.ID {
+			if id, err := idOf(r.Column(c.id), row); err != nil || id != doc.ID {
 				return fmt.Errorf("%w: the row has another id", vectors.ErrChanged)
 			}
 		}
-		if s.tokens, err = appendVectors(s.tokens[:0], r.Column(c.vectors), at, s.dim); err != nil {
+		if s.tokens, err = appendVectors(s.tokens[:0], r.Column(c.vectors), row, s.dim); err != nil {
 			return err
 		}
 		if len(s.tokens) != s.Rows(i)*s.dim {
 			return fmt.Errorf("%w: the row has other vectors", vectors.ErrChanged)
 		}
-		if s.payload, err = appendPayload(s.payload[:0], r.RecordBatch, at, c.vectors); err != nil {
+		if s.payload, err = appendPayload(s.payload[:0], r.RecordBatch, row, c.vectors); err != nil {
 			return err
 		}
 		doc.Tokens = s.tokens
@@ -216,14 +218,14 @@ func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err erro
 	return doc, err
 }
 
-// far is how many rows are read over rather than to begin anew.
+// far is the number of rows beyond which seek begins a new pass instead of skipping rows.
 const far = 4096
 
-// seek makes the pending record that of a row. What reading began lives as long as the
-// source, and not only as the context of one call.
+// seek sets the pending record to the one of row i. It continues the current pass unless the row is
+// before it or far after it. The pass uses no context of a caller, since later calls continue it.
 func (s *source) seek(i int) error {
-	begin, end := int(s.pending.first), s.next
-	if s.pull == nil || i < begin || i >= end+far {
+	first, end := int(s.pending.first), s.next
+	if s.pull == nil || i < first || i >= end+far {
 		s.rewind()
 		s.pull, s.stop = iter.Pull2(s.rows.records(context.Background(), int64(i), nil))
 		s.next = 0
@@ -241,7 +243,7 @@ func (s *source) seek(i int) error {
 	return nil
 }
 
-// unchanged is [vectors.ErrChanged] if the file is not what it was.
+// unchanged returns [vectors.ErrChanged] if the file has changed since it was opened.
 func (s *source) unchanged() error {
 	err := s.watch.Unchanged()
 	if c, ok := errors.AsType[*files.ChangedError](err); ok {
@@ -250,7 +252,7 @@ func (s *source) unchanged() error {
 	return err
 }
 
-// fault names the file, and the document if there is one.
+// fault adds the file, and the document, to an error. A negative row means no document.
 func (s *source) fault(err error, row int) error {
 	var fe *vectors.FileError
 	if errors.As(err, &fe) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -267,7 +269,7 @@ func (s *source) fault(err error, row int) error {
 	return fe
 }
 
-// cause is an error of the system without the path, which FileError names.
+// cause removes the path from an error of the system, since FileError names it.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -276,7 +278,7 @@ func cause(err error) error {
 	return err
 }
 
-// guarded makes a panic of the library over a damaged file an error of the file.
+// guarded calls read, and converts a panic of the library on a damaged file into an error of the file.
 func guarded(read func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -286,9 +288,10 @@ func guarded(read func() error) (err error) {
 	return read()
 }
 
-// malformed marks what the library says of a file.
+// malformed marks an error of the library as [vectors.ErrFormat].
 func malformed(err error) error {
-	if err == nil || errors.Is(err, vectors.ErrFormat) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	isCtxErr := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if err == nil || isCtxErr || errors.Is(err, vectors.ErrFormat) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", vectors.ErrFormat, err)

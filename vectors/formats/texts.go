@@ -14,18 +14,18 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Texts reads the texts of a file or folder as [Open] takes it: a row is a text, in the
-// columns text and title, with its id in _id or id, or in those that fields name. A null is an
-// empty text. Other columns are the payload, except for those of vectors.
+// Texts reads the texts of a file or folder, as for [Open]. A row is a text, in the columns text and title,
+// with its id in _id or id, or in the columns that fields names. A null is an empty text. Other columns are
+// the payload, except those of vectors.
 //
-// A file is read once for each pass over the sequence; in memory is a block of rows. Errors
-// are those of [Open], or wrap [encode.ErrNoTextField] or [encode.ErrNoField].
+// A file is read once for each pass over the sequence. The memory has a block of rows. Errors are those of
+// [Open], or wrap [encode.ErrNoTextField] or [encode.ErrNoField].
 func Texts(ctx context.Context, path string, fields encode.Fields) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		paths, err := filesAt(path)
 		for _, p := range paths {
-			more := false
-			if more, err = fileTexts(ctx, p, fields, yield); err != nil || !more {
+			wantsMore := false
+			if wantsMore, err = fileTexts(ctx, p, fields, yield); err != nil || !wantsMore {
 				break
 			}
 		}
@@ -35,8 +35,11 @@ func Texts(ctx context.Context, path string, fields encode.Fields) iter.Seq2[enc
 	}
 }
 
-// fileTexts gives the texts of one file; more is false when yield wants no more of them.
-func fileTexts(ctx context.Context, path string, fields encode.Fields, yield func(encode.Text, error) bool) (more bool, err error) {
+// fileTexts yields the texts of a file. wantsMore is false if yield returned false.
+func fileTexts(
+	ctx context.Context, path string, fields encode.Fields, yield func(encode.Text, error) bool,
+) (wantsMore bool, err error) {
+	const noRow = -1
 	var c textColumns
 	s, err := openFile(ctx, path, func(s *source, _ context.Context) (err error) {
 		c, err = chooseTextColumns(s.rows.schema(), fields)
@@ -50,9 +53,10 @@ func fileTexts(ctx context.Context, path string, fields encode.Fields, yield fun
 	next, stop := iter.Pull2(s.rows.records(ctx, 0, c.read))
 	defer func() { _ = guarded(func() error { stop(); return nil }) }()
 	for {
+		// Read the texts of a record. They are yielded outside of guarded, since a panic of yield is not
+		// an error of the file.
 		var texts []encode.Text
 		ended := false
-		// What is done with a text is outside: its panics are not of the file.
 		err := guarded(func() error {
 			r, err, ok := next()
 			if ended = !ok; err != nil || !ok {
@@ -75,7 +79,7 @@ func fileTexts(ctx context.Context, path string, fields encode.Fields, yield fun
 			row++
 		}
 		if changed := s.unchanged(); changed != nil {
-			return false, s.fault(changed, -1)
+			return false, s.fault(changed, noRow)
 		}
 		if err != nil {
 			return false, s.fault(err, row)
@@ -86,14 +90,15 @@ func fileTexts(ctx context.Context, path string, fields encode.Fields, yield fun
 	}
 }
 
-// textColumns are the places of what a text is made of.
+// textColumns are the indexes of the columns of a text.
 type textColumns struct {
-	id, title, text int // −1: there is none
-	names           [3]string
-	read            []int // all but vectors
-	without         []int // what the payload leaves out
+	id, title, text int       // −1 means none
+	names           [3]string // of these columns
+	read            []int     // all columns except vectors
+	without         []int     // columns that are not in the payload
 }
 
+// chooseTextColumns selects the columns of ids, titles and texts.
 func chooseTextColumns(schema *arrow.Schema, fields encode.Fields) (c textColumns, err error) {
 	var names []string
 	for i, f := range schema.Fields() {
@@ -109,23 +114,24 @@ func chooseTextColumns(schema *arrow.Schema, fields encode.Fields) (c textColumn
 	if err != nil {
 		return c, err
 	}
-	for i, at := range []int{id, title, text} {
-		if at < 0 {
+	for i, column := range []int{id, title, text} {
+		if column < 0 {
 			continue
 		}
-		if c.names[i] = names[at]; i > 0 && !isText(schema.Field(at).Type) {
-			return c, fmt.Errorf("%w: column %s is of %s, not text", encode.ErrNoTextField, c.names[i], schema.Field(at).Type)
+		if c.names[i] = names[column]; i > 0 && !isText(schema.Field(column).Type) {
+			return c, fmt.Errorf("%w: column %s is of %s, not text",
+				encode.ErrNoTextField, c.names[i], schema.Field(column).Type)
 		}
 	}
 	return c, nil
 }
 
-// within are the places in a record, which may have fewer columns.
+// within returns the columns of a record, which may have only selected columns of the file.
 func (c textColumns) within(schema *arrow.Schema) textColumns {
-	at := func(name string) int {
+	index := func(name string) int {
 		return slices.IndexFunc(schema.Fields(), func(f arrow.Field) bool { return name != "" && f.Name == name })
 	}
-	c.id, c.title, c.text = at(c.names[0]), at(c.names[1]), at(c.names[2])
+	c.id, c.title, c.text = index(c.names[0]), index(c.names[1]), index(c.names[2])
 	c.without = []int{c.id, c.title, c.text}
 	for i, f := range schema.Fields() {
 		if isVector(f.Type) {
@@ -135,7 +141,7 @@ func (c textColumns) within(schema *arrow.Schema) textColumns {
 	return c
 }
 
-// textAt is the text of row i.
+// textAt returns the text of row i, which does not share memory with the record.
 func (c textColumns) textAt(r arrow.RecordBatch, i int) (t encode.Text, err error) {
 	if c.id >= 0 && !r.Column(c.id).IsNull(i) {
 		if t.ID, err = idOf(r.Column(c.id), i); err != nil {
@@ -153,7 +159,7 @@ func (c textColumns) textAt(r arrow.RecordBatch, i int) (t encode.Text, err erro
 	return t, err
 }
 
-// textOf is row i of a column of texts, which does not share memory with it; "" for a null.
+// textOf returns a copy of row i of a column of texts, "" for a null.
 func textOf(a arrow.Array, i int) (string, error) {
 	a = stored(a)
 	if a.IsNull(i) {
@@ -168,6 +174,7 @@ func textOf(a arrow.Array, i int) (string, error) {
 	return "", fmt.Errorf("%w: a column of %s, not text", vectors.ErrFormat, a.DataType())
 }
 
+// isText reports whether a type is text, or a dictionary of texts.
 func isText(t arrow.DataType) bool {
 	t = storage(t)
 	if d, ok := t.(*arrow.DictionaryType); ok {
@@ -180,7 +187,7 @@ func isText(t arrow.DataType) bool {
 	return false
 }
 
-// isVector tells whether a type is a list of floats, or lists of them.
+// isVector reports whether a type is a list of floats, or of lists of floats, at any depth.
 func isVector(t arrow.DataType) bool {
 	list, ok := storage(t).(arrow.ListLikeType)
 	if !ok {

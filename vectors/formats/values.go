@@ -14,8 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// appendValue appends the value of row i as JSON, as the Python package stores the values of tables: NaN, which stands
-// for a number that is missing, is null; decimals are numbers; times are ISO 8601.
+// appendValue appends the value of row i as JSON, in the same way as the Python package stores values of
+// tables: NaN, which means a missing number, is null; decimals are numbers; times are ISO 8601.
 func appendValue(b []byte, a arrow.Array, i int) ([]byte, error) {
 	if a.IsNull(i) {
 		return append(b, "null"...), nil
@@ -23,7 +23,7 @@ func appendValue(b []byte, a arrow.Array, i int) ([]byte, error) {
 	if _, ok := a.DataType().(arrow.DecimalType); ok {
 		return appendDecimal(b, fmt.Sprint(a.GetOneForMarshal(i)))
 	}
-	number := 0.0
+	number := 0.0 // of a float
 	switch v := a.(type) {
 	case array.ExtensionArray:
 		if _, ok := v.Storage().(array.ListLike); ok {
@@ -45,11 +45,15 @@ func appendValue(b []byte, a arrow.Array, i int) ([]byte, error) {
 		if err != nil {
 			return b, err
 		}
-		return appendTime(b, toTime(v.Value(i)), "2006-01-02T15:04:05", zone.TimeZone != ""), nil
+		layout := "2006-01-02T15:04:05"
+		if zone.TimeZone != "" {
+			return appendTime(b, toTime(v.Value(i)), layout, "-07:00"), nil
+		}
+		return appendTime(b, toTime(v.Value(i)), layout, ""), nil
 	case *array.Time32:
-		return appendTime(b, v.Value(i).ToTime(v.DataType().(*arrow.Time32Type).Unit), time.TimeOnly, false), nil
+		return appendTime(b, v.Value(i).ToTime(v.DataType().(*arrow.Time32Type).Unit), time.TimeOnly, ""), nil
 	case *array.Time64:
-		return appendTime(b, v.Value(i).ToTime(v.DataType().(*arrow.Time64Type).Unit), time.TimeOnly, false), nil
+		return appendTime(b, v.Value(i).ToTime(v.DataType().(*arrow.Time64Type).Unit), time.TimeOnly, ""), nil
 	case *array.Dictionary:
 		return appendValue(b, v.Dictionary(), v.GetValueIndex(i))
 	case *array.RunEndEncoded:
@@ -69,6 +73,7 @@ func appendValue(b []byte, a arrow.Array, i int) ([]byte, error) {
 	return append(b, value...), err
 }
 
+// appendList appends the list of row i as JSON.
 func appendList(b []byte, v array.ListLike, i int) (_ []byte, err error) {
 	b = append(b, '[')
 	from, to := v.ValueOffsets(i)
@@ -83,6 +88,7 @@ func appendList(b []byte, v array.ListLike, i int) (_ []byte, err error) {
 	return append(b, ']'), nil
 }
 
+// appendStruct appends the structure of row i as a JSON object.
 func appendStruct(b []byte, v *array.Struct, i int) ([]byte, error) {
 	b = append(b, '{')
 	for j, field := range v.DataType().(*arrow.StructType).Fields() {
@@ -100,21 +106,19 @@ func appendStruct(b []byte, v *array.Struct, i int) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendTime appends a time as Python's isoformat writes it: a fraction has 6 digits, or 9 if it needs them.
-func appendTime(b []byte, t time.Time, layout string, zone bool) []byte {
+// appendTime appends a time as Python's isoformat does: a fraction has 6 digits, or 9 if necessary. The
+// layout of the time zone follows the fraction; "" means none.
+func appendTime(b []byte, t time.Time, layout, zoneLayout string) []byte {
 	switch n := t.Nanosecond(); {
 	case n%1000 != 0:
 		layout += ".000000000"
 	case n != 0:
 		layout += ".000000"
 	}
-	if zone {
-		layout += "-07:00"
-	}
-	return append(t.AppendFormat(append(b, '"'), layout), '"')
+	return append(t.AppendFormat(append(b, '"'), layout+zoneLayout), '"')
 }
 
-// appendDecimal appends a decimal as a number, which has to keep its digits.
+// appendDecimal appends a decimal as a number. It returns an error if float64 would lose digits.
 func appendDecimal(b []byte, text string) ([]byte, error) {
 	if strings.Contains(text, ".") {
 		text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")

@@ -2,22 +2,21 @@ package pool
 
 import "math"
 
-// Hierarchy is the pooling that models of sentence-transformers and PyLate are published with:
-// the first Protected vectors stay, and of the others there are as many pools as Factor goes into
-// their number, rounded down, but one at least.
+// Hierarchy is the pooling with which models of sentence-transformers and PyLate are published: the first
+// Protected vectors stay, and the n others are reduced to ⌊n/Factor⌋ pools, but at least one.
 type Hierarchy struct {
 	Factor    float64 `json:"factor"`
 	Protected int     `json:"protected"`
-	// Unit scales all vectors to unit length; else pools are plain means.
+	// Unit scales all vectors to unit length. Otherwise pools are means.
 	Unit bool `json:"unit"`
 }
 
-// Hierarchy appends to dst the vectors of a document, of unit length, pooled by h. Where [Pooler.Pool]
-// takes the distance of two vectors, it takes 1 less their cosine, which Ward's criterion then squares;
-// pools whose unions are as far apart as those of the last one are joined, too. Pools come in the order
-// of their first tokens. Documents beyond 1,024 tokens are pooled in parts.
+// Hierarchy appends to dst the vectors of a document, of unit length, pooled by h. It differs from
+// [Pooler.Pool] in the distance of two vectors, which is 1 minus their cosine (squared by Ward's
+// criterion), and in ties: it also joins all pairs with the same distance as the last pair. Pools are in
+// the order of their first tokens. Documents of more than 1,024 tokens are pooled in windows.
 func (p *Pooler) Hierarchy(dst, x []float32, dim int, h *Hierarchy) []float32 {
-	first := len(dst)
+	start := len(dst)
 	n := min(h.Protected*dim, len(x))
 	dst, x = append(dst, x[:n]...), x[n:]
 	for len(x) > 0 {
@@ -27,15 +26,16 @@ func (p *Pooler) Hierarchy(dst, x []float32, dim int, h *Hierarchy) []float32 {
 	}
 	if h.Unit {
 		sum := make([]float64, dim)
-		for at := first; at < len(dst); at += dim {
+		for i := start; i < len(dst); i += dim {
 			clear(sum)
-			add(sum, dst[at:at+dim])
-			unit(dst[:at], sum)
+			add(sum, dst[i:i+dim])
+			unit(dst[:i], sum) // overwrites the vector at i
 		}
 	}
 	return dst
 }
 
+// hierarchy pools the tokens of a window to at most keep means.
 func (p *Pooler) hierarchy(dst, x []float32, dim, keep int) []float32 {
 	rows := len(x) / dim
 	if keep >= rows {
@@ -49,9 +49,9 @@ func (p *Pooler) hierarchy(dst, x []float32, dim, keep int) []float32 {
 		d := min(max(1-cosine, 0), 2)
 		return float32(d * d)
 	})
-	height := float32(-1)
-	for len(p.alive) > keep || len(p.alive) > 1 && p.least(rows) == height {
-		height = p.merge(rows)
+	lastDistance := float32(-1)
+	for len(p.alive) > keep || len(p.alive) > 1 && p.least(rows) == lastDistance {
+		lastDistance = p.merge(rows)
 	}
 	p.sums(x, dim, rows, func(sum []float64, size float32) {
 		for _, v := range sum {
@@ -61,13 +61,13 @@ func (p *Pooler) hierarchy(dst, x []float32, dim, keep int) []float32 {
 	return dst
 }
 
-// least is the distance of the two closest clusters.
+// least returns the distance of the two closest clusters.
 func (p *Pooler) least(rows int) float32 {
-	least := float32(math.Inf(1))
+	minimum := float32(math.Inf(1))
 	for _, c := range p.alive[:len(p.alive)-1] {
 		if near := p.near[c]; near >= 0 {
-			least = min(least, *p.between(c, near, rows))
+			minimum = min(minimum, *p.between(c, near, rows))
 		}
 	}
-	return least
+	return minimum
 }

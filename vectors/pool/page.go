@@ -10,26 +10,26 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Method says which tokens become one.
+// Method selects the tokens that are pooled.
 type Method string
 
 // The methods.
 const (
-	// Similar pools similar tokens of a document, wherever they are ([Pooler.Pool]).
+	// Similar pools similar tokens of a document at any positions ([Pooler.Pool]).
 	Similar Method = "similar"
-	// Tiles pools squares of cells of a page: with n = 4 two rows by two columns.
+	// Tiles pools squares of cells of a page: for n = 4 two rows by two columns.
 	Tiles Method = "tiles"
-	// Neighbours pools similar cells of a page that touch, over an edge.
+	// Neighbours pools similar cells of a page that share an edge.
 	Neighbours Method = "neighbours"
 )
 
-// Methods are all that there are.
+// Methods returns all methods.
 func Methods() []Method { return []Method{Similar, Tiles, Neighbours} }
 
-// OfPages tells whether the method needs the grid of a page.
+// OfPages reports whether the method needs the grid of a page.
 func (m Method) OfPages() bool { return m == Tiles || m == Neighbours }
 
-// Check finds what is wrong with a method for one vector in n; "" is [Similar].
+// Check checks that the method can pool to one vector in n. "" means [Similar].
 func (m Method) Check(n int) error {
 	switch {
 	case m != "" && !slices.Contains(Methods(), m):
@@ -42,7 +42,7 @@ func (m Method) Check(n int) error {
 	return nil
 }
 
-// CheckPage refuses a document that cannot be pooled as pages are. A nil page means that the document is not one.
+// CheckPage checks that a document is a page that can be pooled. A nil page means that it is not a page.
 func (m Method) CheckPage(page *vectors.Page, tokens int) error {
 	if page == nil || page.Grid == nil {
 		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, m,
@@ -51,9 +51,9 @@ func (m Method) CheckPage(page *vectors.Page, tokens int) error {
 	return page.Grid.Check(tokens)
 }
 
-// Grid returns the grid of a page of which one vector in n is left, and how many rows and columns of the page's
-// own grid each cell stands for. After pooling that leaves no grid it is nil, and side 0.
-func (m Method) Grid(g *vectors.Grid, n int) (left *vectors.Grid, side int) {
+// Grid returns the grid of a page after pooling to one vector in n, and the number of rows and columns of
+// g that each of its cells covers. If the pools are not a grid, it returns nil and 0.
+func (m Method) Grid(g *vectors.Grid, n int) (pooled *vectors.Grid, side int) {
 	switch {
 	case n < 2:
 		return g, 1
@@ -64,7 +64,7 @@ func (m Method) Grid(g *vectors.Grid, n int) (left *vectors.Grid, side int) {
 	return nil, 0
 }
 
-// Side is how many rows and columns a tile of n cells has; 0: it is no square.
+// Side returns the number of rows and of columns of a tile of n cells, or 0 if n is not a square.
 func Side(n int) int {
 	side := int(math.Sqrt(float64(n)) + 0.5)
 	if side*side != n {
@@ -73,7 +73,7 @@ func Side(n int) int {
 	return side
 }
 
-// PageRows is the number of vectors that Page makes of a page of so many.
+// PageRows returns the number of vectors to which Page reduces a page of this many rows.
 func PageRows(rows, n int, by Method, g *vectors.Grid) int {
 	cells := Rows(g.Cells(), n)
 	if by == Tiles {
@@ -82,12 +82,12 @@ func PageRows(rows, n int, by Method, g *vectors.Grid) int {
 	return rows - g.Cells() + cells
 }
 
-// Page appends to dst the vectors of a page, of unit length, with one for n of its cells, as
-// the method has it: their mean, scaled to unit length. Special tokens stay as they are,
-// before and after the cells. By [Neighbours] two parts of the picture that touch are joined
-// at a time, those whose union adds least to the sum of squares (Ward's criterion), until one
-// in n is left; they come in the order of their first cells. The time is about
-// O(L·log L·dim).
+// Page appends to dst the vectors of a page, of unit length. It replaces n cells, selected by the method,
+// by their mean, scaled to unit length. Special tokens before and after the cells stay.
+//
+// [Neighbours] joins two touching regions at a time, those whose union adds least to the sum of squares
+// (Ward's criterion), until one in n remains. Regions are in the order of their first cells. The time is
+// about O(L·log L·dim).
 func (p *Pooler) Page(dst, x []float32, dim, n int, by Method, g *vectors.Grid) []float32 {
 	lo, hi := g.First*dim, g.End()*dim
 	dst = append(dst, x[:lo]...)
@@ -99,6 +99,7 @@ func (p *Pooler) Page(dst, x []float32, dim, n int, by Method, g *vectors.Grid) 
 	return append(dst, x[hi:]...)
 }
 
+// tiles appends the mean of each square of side × side cells.
 func tiles(dst, x []float32, dim, side int, g *vectors.Grid) []float32 {
 	sum := make([]float64, dim)
 	for r := 0; r < g.Rows; r += side {
@@ -106,8 +107,8 @@ func tiles(dst, x []float32, dim, side int, g *vectors.Grid) []float32 {
 			clear(sum)
 			for i := r; i < min(r+side, g.Rows); i++ {
 				for j := c; j < min(c+side, g.Columns); j++ {
-					at := (i*g.Columns + j) * dim
-					add(sum, x[at:at+dim])
+					cell := (i*g.Columns + j) * dim
+					add(sum, x[cell:cell+dim])
 				}
 			}
 			dst = unit(dst, sum)
@@ -116,13 +117,14 @@ func tiles(dst, x []float32, dim, side int, g *vectors.Grid) []float32 {
 	return dst
 }
 
+// add adds x to sum.
 func add(sum []float64, x []float32) {
 	for j, v := range x {
 		sum[j] += float64(v)
 	}
 }
 
-// unit appends a vector, scaled to unit length; zero stays zero.
+// unit appends a vector, scaled to unit length. A zero vector stays zero.
 func unit(dst []float32, sum []float64) []float32 {
 	var square float64
 	for _, v := range sum {
@@ -138,25 +140,25 @@ func unit(dst []float32, sum []float64) []float32 {
 	return dst
 }
 
-// part of a picture: cells that hang together. It has the number of its first cell.
+// part is a connected region of cells of an image. Its number is that of its first cell.
 type part struct {
-	size  float64
-	sum   []float64
-	next  []int32 // parts that it touches
-	joins int     // how often it has changed; −1: it is in another one
+	size  float64   // number of cells
+	sum   []float64 // of their vectors
+	next  []int32   // touching regions
+	joins int       // number of regions that it absorbed; −1 means that another one absorbed it
 }
 
-// union is what joining two parts adds to the sum of squares, as they were when it was
-// worked out.
+// union is a candidate for joining two regions. It is outdated once one of them has changed.
 type union struct {
-	cost           float64
+	cost           float64 // increase of the sum of squares
 	a, b           int32
-	joinsA, joinsB int
+	joinsA, joinsB int // part.joins when the cost was computed
 }
 
+// unions is a priority queue by ascending cost.
 type unions []union
 
-// Len and what follows implement heap.Interface.
+// Len, Swap, Push, Less and Pop implement heap.Interface.
 func (u unions) Len() int           { return len(u) }
 func (u unions) Swap(i, j int)      { u[i], u[j] = u[j], u[i] }
 func (u *unions) Push(x any)        { *u = append(*u, x.(union)) }
@@ -169,11 +171,14 @@ func (u *unions) Pop() any {
 	return last
 }
 
+// order compares two unions by cost, and then by the numbers of their regions.
 func order(x, y *union) int {
 	return cmp.Or(cmp.Compare(x.cost, y.cost), cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b))
 }
 
+// neighbours joins touching regions until keep remain, and appends their means.
 func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []float32 {
+	// Each cell is a region at first.
 	parts := make([]part, g.Cells())
 	sums := make([]float64, len(x))
 	for i := range parts {
@@ -181,42 +186,54 @@ func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []
 		q.size, q.sum = 1, sums[i*dim:(i+1)*dim]
 		add(q.sum, x[i*dim:(i+1)*dim])
 		row, column := i/g.Columns, i%g.Columns
-		for _, n := range []struct {
-			is bool
-			at int
-		}{{row > 0, i - g.Columns}, {column > 0, i - 1}, {column < g.Columns-1, i + 1}, {row < g.Rows-1, i + g.Columns}} {
-			if n.is {
-				q.next = append(q.next, int32(n.at))
-			}
+		if row > 0 {
+			q.next = append(q.next, int32(i-g.Columns))
+		}
+		if column > 0 {
+			q.next = append(q.next, int32(i-1))
+		}
+		if column < g.Columns-1 {
+			q.next = append(q.next, int32(i+1))
+		}
+		if row < g.Rows-1 {
+			q.next = append(q.next, int32(i+g.Columns))
 		}
 	}
+	// Queue all pairs of touching cells.
 	var queue unions
-	consider := func(a, b int32) {
+	enqueue := func(a, b int32) {
 		a, b = min(a, b), max(a, b)
-		queue = append(queue, union{cost(&parts[a], &parts[b]), a, b, parts[a].joins, parts[b].joins})
+		queue = append(queue, union{
+			cost:   cost(&parts[a], &parts[b]),
+			a:      a,
+			b:      b,
+			joinsA: parts[a].joins,
+			joinsB: parts[b].joins,
+		})
 	}
 	for i := range parts {
 		for _, n := range parts[i].next {
 			if n > int32(i) {
-				consider(int32(i), n)
+				enqueue(int32(i), n)
 			}
 		}
 	}
 	heap.Init(&queue)
-	for left := len(parts); left > keep; {
+	// Join the cheapest pair.
+	for remaining := len(parts); remaining > keep; {
 		u := heap.Pop(&queue).(union)
 		a, b := &parts[u.a], &parts[u.b]
 		if a.joins != u.joinsA || b.joins != u.joinsB {
-			continue // one of them is not what it was
+			continue // outdated
 		}
-		left--
+		remaining--
 		a.size += b.size
 		for j, v := range b.sum {
 			a.sum[j] += v
 		}
 		a.joins++
 		b.joins = -1
-		for _, n := range b.next { // what touched b touches a
+		for _, n := range b.next { // regions that touched b touch a now
 			q := &parts[n]
 			q.next = slices.DeleteFunc(q.next, func(m int32) bool { return m == u.b })
 			if n != u.a && !slices.Contains(a.next, n) {
@@ -224,7 +241,7 @@ func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []
 			}
 		}
 		for _, n := range a.next {
-			consider(u.a, n)
+			enqueue(u.a, n)
 			heap.Fix(&queue, len(queue)-1)
 		}
 	}
@@ -236,15 +253,15 @@ func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []
 	return dst
 }
 
-// cost is what the union of two parts adds to the sum of squares. What is no number is as
-// far as can be.
+// cost returns the increase of the sum of squares if two regions are joined, and the maximum for values
+// that are not finite.
 func cost(a, b *part) float64 {
 	var square float64
 	for j, v := range a.sum {
 		d := float64(v/a.size) - float64(b.sum[j]/b.size)
 		square += float64(d * d)
 	}
-	if square-square != 0 {
+	if square-square != 0 { // NaN or infinite
 		return math.MaxFloat64
 	}
 	return square * (a.size * b.size / (a.size + b.size))

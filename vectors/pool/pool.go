@@ -1,4 +1,4 @@
-// Package pool reduces the token vectors of documents to fewer.
+// Package pool reduces the number of token vectors of documents.
 package pool
 
 import (
@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// windowTokens bounds the tokens that are clustered together: memory and time grow
-// with its square.
+// windowTokens is the maximum number of tokens that are clustered together. Memory and time grow with
+// its square.
 const windowTokens = 1024
 
-// Rows is the number of vectors that Pool makes of so many.
+// Rows returns the number of vectors to which Pool reduces this many rows.
 func Rows(rows, n int) int {
 	if n < 2 {
 		return rows
@@ -21,26 +21,24 @@ func Rows(rows, n int) int {
 // Pooler pools the token vectors of documents. The zero value is ready to use,
 // by one goroutine at a time.
 type Pooler struct {
-	dist  []float32 // [L, L], of which the part right of the diagonal is used
-	near  []int32   // nearest cluster to the right
-	size  []float32
-	owner []int32 // cluster of a token; a cluster has the number of its first token
-	alive []int32 // numbers of the clusters that are left, ascending
+	dist  []float32 // [L, L] distances of clusters; only entries right of the diagonal are used
+	near  []int32   // nearest cluster with a higher number, by cluster; −1 means none
+	size  []float32 // tokens of each cluster
+	owner []int32   // cluster of each token; the number of a cluster is that of its first token
+	alive []int32   // numbers of the remaining clusters, ascending
 }
 
-// Pool appends to dst the vectors of a document, len(x)/dim of unit length, reduced
-// to one in n, rounded up: similar tokens give way to their mean, scaled to
-// unit length (Clavié, Chaffin and Adams, "Reducing the Footprint of
-// Multi-Vector Retrieval with Minimal Performance Impact via Token Pooling",
-// arXiv 2409.14683, section 2). Which tokens are similar is decided by
-// hierarchical clustering with Ward's criterion; pools come in the order of
-// their first tokens. Documents beyond 1,024 tokens are pooled in parts of about
-// that size. The time is about O(L²·dim). With n below 2 vectors are copied.
+// Pool appends to dst the vectors of a document, len(x)/dim of unit length, reduced to one in n, rounded
+// up. It replaces similar tokens by their mean, scaled to unit length (Clavié, Chaffin and Adams,
+// "Reducing the Footprint of Multi-Vector Retrieval with Minimal Performance Impact via Token Pooling",
+// arXiv 2409.14683, section 2). Similar tokens are found by hierarchical clustering with Ward's
+// criterion; pools are in the order of their first tokens. Documents of more than 1,024 tokens are pooled
+// in windows of about that size. The time is about O(L²·dim). If n is less than 2, vectors are copied.
 func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 	if n < 2 || dim < 1 {
 		return append(dst, x...)
 	}
-	window := max(windowTokens/n, 1) * n * dim // whole pools, so that sizes add up
+	window := max(windowTokens/n, 1) * n * dim // a multiple of n, so that the windows add up to Rows
 	for len(x) > 0 {
 		w := min(window, len(x))
 		dst = p.window(dst, x[:w], dim, Rows(w/dim, n))
@@ -49,9 +47,10 @@ func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 	return dst
 }
 
+// window pools the tokens of a window to keep vectors.
 func (p *Pooler) window(dst, x []float32, dim, keep int) []float32 {
 	rows := len(x) / dim
-	// The distance of two is what merging them adds to the sum of squares, twice over.
+	// The squared distance of two tokens is twice the increase of the sum of squares if they are merged.
 	p.start(x, dim, rows, squaredDistance)
 	for len(p.alive) > keep {
 		p.merge(rows)
@@ -60,8 +59,8 @@ func (p *Pooler) window(dst, x []float32, dim, keep int) []float32 {
 	return dst
 }
 
-// sums calls use with the sum of the vectors of each cluster, and their number.
-func (p *Pooler) sums(x []float32, dim, rows int, use func(sum []float64, size float32)) {
+// sums calls visit with the sum of the vectors of each cluster, and their number.
+func (p *Pooler) sums(x []float32, dim, rows int, visit func(sum []float64, size float32)) {
 	sum := make([]float64, dim)
 	for _, c := range p.alive {
 		clear(sum)
@@ -70,11 +69,11 @@ func (p *Pooler) sums(x []float32, dim, rows int, use func(sum []float64, size f
 				add(sum, x[t*dim:(t+1)*dim])
 			}
 		}
-		use(sum, p.size[c])
+		visit(sum, p.size[c])
 	}
 }
 
-// start makes every token a cluster, with the distances of two as they are at first.
+// start makes every token a cluster, and computes the distances of all pairs.
 func (p *Pooler) start(x []float32, dim, rows int, distance func(x, y []float32) float32) {
 	p.dist, p.near = resize(p.dist, rows*rows), resize(p.near, rows)
 	p.size, p.owner, p.alive = resize(p.size, rows), resize(p.owner, rows), resize(p.alive, rows)
@@ -90,7 +89,7 @@ func (p *Pooler) start(x []float32, dim, rows int, distance func(x, y []float32)
 	}
 }
 
-// squaredDistance sums in four lanes.
+// squaredDistance returns the squared Euclidean distance. It sums in four lanes.
 func squaredDistance(x, y []float32) float32 {
 	var s0, s1, s2, s3 float32
 	y = y[:len(x)]
@@ -110,21 +109,20 @@ func squaredDistance(x, y []float32) float32 {
 	return s0 + s1 + (s2 + s3)
 }
 
-// findNear looks for the nearest cluster to the right of alive[at], the first one
-// on ties.
-func (p *Pooler) findNear(at, rows int) {
-	c := p.alive[at]
+// findNear sets the nearest cluster after alive[i], the first one on ties.
+func (p *Pooler) findNear(i, rows int) {
+	c := p.alive[i]
 	row := p.dist[int(c)*rows : (int(c)+1)*rows]
-	best, least := int32(-1), float32(math.Inf(1))
-	for _, d := range p.alive[at+1:] {
-		if row[d] < least {
-			best, least = d, row[d]
+	nearest, minimum := int32(-1), float32(math.Inf(1))
+	for _, d := range p.alive[i+1:] {
+		if row[d] < minimum {
+			nearest, minimum = d, row[d]
 		}
 	}
-	p.near[c] = best
+	p.near[c] = nearest
 }
 
-// between is where the distance of two clusters is.
+// between returns a pointer to the distance of two clusters.
 func (p *Pooler) between(a, b int32, rows int) *float32 {
 	if a > b {
 		a, b = b, a
@@ -132,22 +130,23 @@ func (p *Pooler) between(a, b int32, rows int) *float32 {
 	return &p.dist[int(a)*rows+int(b)]
 }
 
-// merge joins the two closest clusters, the first pair on ties, under the lower
-// of their numbers, and updates distances (Lance and Williams, The Computer
-// Journal 9, 1967). It returns how far apart they were.
-func (p *Pooler) merge(rows int) (least float32) {
+// merge joins the two closest clusters, the first pair on ties, under the lower of their numbers, and
+// updates distances (Lance and Williams, The Computer Journal 9, 1967). It returns their distance.
+func (p *Pooler) merge(rows int) (distance float32) {
+	// Find the closest pair.
 	a, b := int32(-1), int32(-1)
-	least = float32(math.Inf(1))
+	distance = float32(math.Inf(1))
 	for _, c := range p.alive[:len(p.alive)-1] {
 		if near := p.near[c]; near >= 0 {
-			if d := *p.between(c, near, rows); d < least || a < 0 {
-				a, b, least = c, near, d
+			if d := *p.between(c, near, rows); d < distance || a < 0 {
+				a, b, distance = c, near, d
 			}
 		}
 	}
-	if a < 0 { // distances that are no numbers: any pair will do
-		a, b, least = p.alive[0], p.alive[1], 0
+	if a < 0 { // all distances are NaN: join any pair
+		a, b, distance = p.alive[0], p.alive[1], 0
 	}
+	// Update the distances of the other clusters to it.
 	na, nb := p.size[a], p.size[b]
 	kept := p.alive[:0]
 	for _, c := range p.alive {
@@ -160,8 +159,9 @@ func (p *Pooler) merge(rows int) (least float32) {
 		}
 		nc := p.size[c]
 		da, db := p.between(a, c, rows), p.between(b, c, rows)
-		*da = (float32((na+nc)**da) + float32((nb+nc)**db) - float32(nc*least)) / (na + nb + nc)
+		*da = (float32((na+nc)**da) + float32((nb+nc)**db) - float32(nc*distance)) / (na + nb + nc)
 	}
+	// Make it one cluster.
 	p.alive = kept
 	p.size[a] = na + nb
 	for t, c := range p.owner[:rows] {
@@ -169,19 +169,20 @@ func (p *Pooler) merge(rows int) (least float32) {
 			p.owner[t] = a
 		}
 	}
-	// Ward distances to a merged cluster never fall below both of those to its
-	// parts, so only what pointed to a part has to look again.
-	for at, c := range p.alive {
+	// Update nearest clusters. The distance to a merged cluster is never less than the distances to both
+	// clusters that were merged (Ward), so that only clusters whose nearest was one of these have to
+	// search again.
+	for i, c := range p.alive {
 		if c == a || p.near[c] == a || p.near[c] == b {
-			p.findNear(at, rows)
+			p.findNear(i, rows)
 		} else if c < a {
 			if near := p.near[c]; near >= 0 && *p.between(c, a, rows) < *p.between(c, near, rows) {
 				p.near[c] = a
 			}
 		}
 	}
-	return least
+	return distance
 }
 
-// resize is a slice of n elements, in the memory of s if there is enough.
+// resize returns a slice of n elements, in the memory of s if that is large enough.
 func resize[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }

@@ -11,19 +11,18 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Limits of the pickle machine. torch.save writes about 150 bytes, a stack of
-// eight and twelve memo entries a tensor; the entries of a dictionary wait on the stack, 1,000
-// at a time.
+// Limits of the pickle machine. For each tensor, torch.save writes about 150 bytes, a stack of eight, and
+// twelve memo entries. Up to 1,000 entries of a dictionary are on the stack at a time.
 const (
-	maxPickle  = 4 << 20
+	maxPickle  = 4 << 20 // bytes
 	maxStack   = 1 << 12
 	maxMemo    = 1 << 18
 	maxTensors = 1 << 14
 	maxDims    = 8
 )
 
-// The values that the machine knows besides nil, bool, int64, float64 and
-// string. Nothing else can come into being, whatever the pickle says.
+// The values that the machine knows, in addition to nil, bool, int64, float64 and string. No pickle can
+// create other values.
 type (
 	pickleMark   struct{}
 	pickleTuple  []any
@@ -40,7 +39,7 @@ type (
 		storage *pickleStorage
 		offset  int64 // in elements
 		shape   []int
-		stride  []int64 // in elements; nil means row after row
+		stride  []int64 // in elements; nil means row-major
 		numel   int64
 	}
 )
@@ -51,8 +50,8 @@ const (
 	globalDict   = "collections OrderedDict"
 )
 
-// pickleGlobals is every global that a pickle may name, and the element type of those that
-// are storages. A name is only ever a key of this table; nothing is looked up or called.
+// pickleGlobals maps every global that a pickle may name to the element type of a storage, or "" for other
+// globals. Names are only keys of this table; nothing is imported or called.
 var pickleGlobals = map[string]string{
 	globalTensor:            "",
 	globalParam:             "",
@@ -110,32 +109,34 @@ const (
 	maxPickleVersion = 5
 )
 
-// pickleError names the byte of the pickle where it was refused.
-func pickleError(kind error, at int, format string, args ...any) error {
-	return fmt.Errorf("%w: pickle offset %d: %s", kind, at, fmt.Sprintf(format, args...))
+// pickleError returns an error at an offset in the pickle.
+func pickleError(kind error, offset int, format string, args ...any) error {
+	return fmt.Errorf("%w: pickle offset %d: %s", kind, offset, fmt.Sprintf(format, args...))
 }
 
-// unpickler runs the machine. at is the offset of the opcode being run.
+// unpickler runs a pickle.
 type unpickler struct {
-	data          []byte
-	most          int // memo entries
-	pos, opcodeAt int
-	stack         []any
-	marks         []int // stack heights of the open marks
-	memo          map[uint32]any
-	tensors       int
+	data     []byte
+	most     int // maximum number of memo entries
+	pos      int // offset of the next byte
+	opcodeAt int // offset of the current opcode
+	stack    []any
+	marks    []int // stack heights of the open marks
+	memo     map[uint32]any
+	tensors  int // number of tensors so far
 }
 
-// unpickle runs a pickle. Time and memory are linear in len(data): values are shared, never
-// copied.
-func unpickle(data []byte, size, memo int) (any, error) {
-	if len(data) > size {
-		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), size)
+// unpickle runs a pickle of at most maxSize bytes with at most maxMemo memo entries. Time and memory are
+// linear in len(data), since values are shared and never copied.
+func unpickle(data []byte, maxSize, maxMemo int) (any, error) {
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), maxSize)
 	}
-	u := &unpickler{data: data, most: memo, memo: map[uint32]any{}}
+	u := &unpickler{data: data, most: maxMemo, memo: map[uint32]any{}}
 	return u.runAll()
 }
 
+// runAll runs all opcodes, and returns the value that remains on the stack.
 func (u *unpickler) runAll() (any, error) {
 	for {
 		u.opcodeAt = u.pos
@@ -155,6 +156,7 @@ func (u *unpickler) runAll() (any, error) {
 	}
 }
 
+// runOpcode runs one opcode.
 func (u *unpickler) runOpcode(op byte) error {
 	switch op {
 	case opProto:
@@ -237,6 +239,7 @@ func (u *unpickler) unsupported(format string, args ...any) error {
 	return pickleError(ErrUnsupported, u.opcodeAt, format, args...)
 }
 
+// takeBytes reads the next n bytes of the pickle.
 func (u *unpickler) takeBytes(n int) ([]byte, error) {
 	if n < 0 || n > len(u.data)-u.pos {
 		return nil, u.broken("%d bytes wanted, %d left", n, len(u.data)-u.pos)
@@ -246,7 +249,7 @@ func (u *unpickler) takeBytes(n int) ([]byte, error) {
 	return b, nil
 }
 
-// takeLine takes the bytes up to a line feed and drops the line feed.
+// takeLine reads the bytes before the next line feed, and skips that.
 func (u *unpickler) takeLine() (string, error) {
 	n := bytes.IndexByte(u.data[u.pos:], '\n')
 	if n < 0 {
@@ -259,6 +262,7 @@ func (u *unpickler) takeLine() (string, error) {
 	return string(b[:n]), nil
 }
 
+// push pushes a value on the stack.
 func (u *unpickler) push(v any) error {
 	if len(u.stack) >= maxStack {
 		return u.unsupported("stack deeper than %d", maxStack)
@@ -267,7 +271,7 @@ func (u *unpickler) push(v any) error {
 	return nil
 }
 
-// pop takes n values, none of them below or at the innermost mark.
+// pop pops n values. They must be above the innermost mark.
 func (u *unpickler) pop(n int) ([]any, error) {
 	floor := 0
 	if len(u.marks) > 0 {
@@ -276,24 +280,25 @@ func (u *unpickler) pop(n int) ([]any, error) {
 	if n > len(u.stack)-floor {
 		return nil, u.broken("stack holds %d values, %d wanted", len(u.stack)-floor, n)
 	}
-	at := len(u.stack) - n
-	items := slices.Clone(u.stack[at:])
-	u.stack = u.stack[:at]
+	height := len(u.stack) - n
+	items := slices.Clone(u.stack[height:])
+	u.stack = u.stack[:height]
 	return items, nil
 }
 
-// popMark takes the values above the innermost mark and the mark itself.
+// popMark pops the innermost mark and the values above it, which it returns.
 func (u *unpickler) popMark() ([]any, error) {
 	if len(u.marks) == 0 {
 		return nil, u.broken("no mark on the stack")
 	}
-	at := u.marks[len(u.marks)-1]
+	height := u.marks[len(u.marks)-1]
 	u.marks = u.marks[:len(u.marks)-1]
-	items := slices.Clone(u.stack[at+1:])
-	u.stack = u.stack[:at]
+	items := slices.Clone(u.stack[height+1:])
+	u.stack = u.stack[:height]
 	return items, nil
 }
 
+// pushInteger runs the opcodes of integers.
 func (u *unpickler) pushInteger(op byte) error {
 	width := map[byte]int{opBinInt: 4, opBinInt1: 1, opBinInt2: 2, opLong1: 1}[op]
 	b, err := u.takeBytes(width)
@@ -325,6 +330,7 @@ func (u *unpickler) pushInteger(op byte) error {
 	return u.push(v)
 }
 
+// pushText runs the opcodes of strings.
 func (u *unpickler) pushText(op byte) error {
 	width := map[byte]int{opBinUnicode: 4, opShortBinUni: 1, opBinUnicode8: 8}[op]
 	b, err := u.takeBytes(width)
@@ -381,7 +387,7 @@ func (u *unpickler) useMemo(op byte) error {
 	return nil
 }
 
-// fillContainer puts values into the list or dict below them.
+// fillContainer pops values, and appends them to the list or dict below them on the stack.
 func (u *unpickler) fillContainer(op byte) error {
 	var items []any
 	var err error
@@ -416,16 +422,16 @@ func (u *unpickler) fillContainer(op byte) error {
 	return u.broken("values do not fit their container")
 }
 
-// build takes the attributes of the dictionary below them: those of a model's weights have the
-// versions of its modules.
+// build pops and ignores the attributes of the dictionary below them on the stack. The dictionary of a
+// model's weights has the versions of its modules as attributes.
 func (u *unpickler) build() error {
 	if _, err := u.pop(1); err != nil {
 		return err
 	}
 	if n := len(u.stack); n > 0 {
-		if _, dict := u.stack[n-1].(*pickleDict); dict {
+		if _, isDict := u.stack[n-1].(*pickleDict); isDict {
 			return nil
 		}
 	}
-	return u.unsupported("attributes of something else than a dictionary")
+	return u.unsupported("attributes of a value that is not a dictionary")
 }

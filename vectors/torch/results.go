@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// MaxDict bounds the pickle of a dictionary, in bytes.
+// MaxDict is the maximum size in bytes of the pickle of a dictionary.
 const MaxDict = 1 << 28
 
-// Dict is the keys and values of a pickled dictionary of strings and integers, which are int64.
+// Dict returns the keys and values of a pickled dictionary of strings and integers. Integers are int64.
 func Dict(pickle []byte) (keys, values []any, err error) {
 	v, err := unpickle(pickle, MaxDict, MaxDict)
 	if err != nil {
@@ -20,12 +20,14 @@ func Dict(pickle []byte) (keys, values []any, err error) {
 	}
 	for i := range d.keys {
 		if !isPlain(d.keys[i]) || !isPlain(d.values[i]) {
-			return nil, nil, fmt.Errorf("%w: entry %d of the dictionary is not of strings and integers", ErrUnsupported, i)
+			return nil, nil, fmt.Errorf("%w: entry %d of the dictionary is not of strings and integers",
+				ErrUnsupported, i)
 		}
 	}
 	return d.keys, d.values, nil
 }
 
+// isPlain reports whether a value is a string or an integer.
 func isPlain(v any) bool {
 	switch v.(type) {
 	case string, int64:
@@ -34,7 +36,7 @@ func isPlain(v any) bool {
 	return false
 }
 
-// Plain is the string or the integer, an int64, that a pickle holds.
+// Plain returns the value of a pickle of a string or an integer, which is an int64.
 func Plain(pickle []byte) (any, error) {
 	v, err := unpickle(pickle, maxPickle, maxMemo)
 	if err != nil {
@@ -46,15 +48,14 @@ func Plain(pickle []byte) (any, error) {
 	return nil, fmt.Errorf("%w: pickle holds neither a string nor an integer", ErrUnsupported)
 }
 
-// namedTensor is a tensor and its key in a dictionary, or its place in a list.
+// namedTensor is a tensor and its key in a dictionary, or its index in a list.
 type namedTensor struct {
 	name string
 	*pickleTensor
 }
 
-// unpickleTensors runs a pickle of one tensor, of a tuple or list of tensors, or of a dictionary
-// that has some, and returns them. The result is looked at one level deep; what else a dictionary
-// has is passed over.
+// unpickleTensors runs a pickle of one tensor, of a tuple or list of tensors, or of a dictionary with
+// tensors, and returns these. It skips other values of a dictionary, and does not search nested ones.
 func unpickleTensors(data []byte) ([]namedTensor, error) {
 	v, err := unpickle(data, maxPickle, maxMemo)
 	if err != nil {
@@ -68,7 +69,7 @@ func unpickleTensors(data []byte) ([]namedTensor, error) {
 		}
 		return ok
 	}
-	list := func(items []any) error {
+	addAll := func(items []any) error {
 		for i, v := range items {
 			if !add(strconv.Itoa(i), v) {
 				return fmt.Errorf("%w: item %d of the pickle is no tensor", ErrUnsupported, i)
@@ -80,17 +81,17 @@ func unpickleTensors(data []byte) ([]namedTensor, error) {
 	case *pickleTensor:
 		add("0", v)
 	case pickleTuple:
-		err = list(v)
+		err = addAll(v)
 	case *pickleList:
-		err = list(v.items)
+		err = addAll(v.items)
 	case *pickleDict:
 		seen := map[string]bool{}
 		for i, key := range v.keys {
-			name, text := key.(string)
-			if _, tensor := v.values[i].(*pickleTensor); !tensor {
+			name, isString := key.(string)
+			if _, isTensor := v.values[i].(*pickleTensor); !isTensor {
 				continue
 			}
-			if !text || seen[name] {
+			if !isString || seen[name] {
 				return nil, fmt.Errorf("%w: key %d of the dictionary is no string, or comes twice", ErrUnsupported, i)
 			}
 			seen[name] = add(name, v.values[i])

@@ -2,8 +2,8 @@ package torch
 
 import "math"
 
-// global pushes a name of pickleGlobals; GLOBAL has it in the text, STACK_GLOBAL on
-// the stack.
+// global pushes a global of pickleGlobals. Its name is in the pickle for GLOBAL, and on the stack for
+// STACK_GLOBAL.
 func (u *unpickler) global(op byte) error {
 	var module, name string
 	if op == opGlobal {
@@ -19,10 +19,10 @@ func (u *unpickler) global(op byte) error {
 		if err != nil {
 			return err
 		}
-		var ok1, ok2 bool
-		module, ok1 = args[0].(string)
-		name, ok2 = args[1].(string)
-		if !ok1 || !ok2 {
+		var moduleOK, nameOK bool
+		module, moduleOK = args[0].(string)
+		name, nameOK = args[1].(string)
+		if !moduleOK || !nameOK {
 			return u.broken("the name of a global is no string")
 		}
 	}
@@ -33,8 +33,8 @@ func (u *unpickler) global(op byte) error {
 	return u.push(pickleGlobal(full))
 }
 
-// storage turns the persistent id ("storage", class, key, device, elements)
-// into a reference to an entry of the archive.
+// storage pops the persistent id ("storage", class, key, device, number of elements), and pushes a
+// reference to an entry of the archive.
 func (u *unpickler) storage() error {
 	top, err := u.pop(1)
 	if err != nil {
@@ -55,8 +55,8 @@ func (u *unpickler) storage() error {
 	return u.push(&pickleStorage{dtype: kind, key: key, numel: numel})
 }
 
-// reduce makes what saved tensors call for: a tensor, the parameter that is one, and an empty
-// OrderedDict, of hooks or to be filled.
+// reduce runs the calls that a saved tensor needs: of a tensor, of a parameter, which is a tensor, and of
+// an empty OrderedDict, for hooks or for later entries.
 func (u *unpickler) reduce() error {
 	top, err := u.pop(2)
 	if err != nil {
@@ -81,7 +81,7 @@ func (u *unpickler) reduce() error {
 		}
 		return u.push(t)
 	}
-	return u.unsupported("REDUCE of something else than a tensor")
+	return u.unsupported("REDUCE of a value that is not a tensor")
 }
 
 // tensor checks the arguments of torch._utils._rebuild_tensor_v2: storage,
@@ -103,8 +103,9 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 	}
 	t := &pickleTensor{storage: storage, offset: offset, numel: 1}
 	t.shape, t.stride = make([]int, len(size)), make([]int64, len(size))
+	// Check the dimensions, from the innermost on. A contiguous tensor has there the stride 1.
 	contiguous := true
-	last := int64(0) // the element farthest from the first
+	last := int64(0) // the element with the largest offset from the first
 	for i := len(size) - 1; i >= 0; i-- {
 		n, okN := size[i].(int64)
 		s, okS := stride[i].(int64)
@@ -132,9 +133,11 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 	if contiguous || t.numel == 0 {
 		t.stride = nil
 	}
-	// Of a tensor that repeats elements a small file could make a large one.
+	// A tensor with more elements than its storage would repeat some, and a small file could claim a huge
+	// one.
 	if offset < 0 || offset > storage.numel || t.numel > storage.numel || last >= storage.numel-offset {
-		return nil, u.broken("tensor of shape %v at %d exceeds its storage of %d elements", t.shape, offset, storage.numel)
+		return nil, u.broken("tensor of shape %v at %d exceeds its storage of %d elements",
+			t.shape, offset, storage.numel)
 	}
 	return t, nil
 }

@@ -1,6 +1,6 @@
-// Package torch reads the tensors of files that torch.save wrote, such as pytorch_model.bin and
-// the .pt files of ColBERT. Nothing in them is executed: a pickle is run by a machine that knows
-// tensors, and what they lie in, alone.
+// Package torch reads the tensors of files that torch.save wrote, such as pytorch_model.bin and the .pt
+// files of ColBERT. It executes nothing in them: it runs a pickle on a machine that knows only tensors and
+// their containers.
 package torch
 
 import (
@@ -15,26 +15,26 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// ErrUnsupported: a file that torch may write and this package does not read, or that is more than
-// tensors. Files that are cut short or contradict themselves are [vectors.ErrFormat].
+// ErrUnsupported means that a file may be valid but is not read by this package, or has more than
+// tensors. A damaged file is [vectors.ErrFormat].
 var ErrUnsupported = errors.New("torch file that is not read")
 
-// maxMembers bounds the entries of an archive; torch.save writes five and one a storage.
+// maxMembers is the maximum number of entries of an archive. torch.save writes five, and one per storage.
 const maxMembers = 1 << 15
 
-// File is the named tensors of a file: those of a dictionary by their keys, those of a list by
-// their places from 0, and a single one as 0.
+// File is the named tensors of a file. The names are the keys of a dictionary, the indexes in a list, or 0
+// for a single tensor.
 type File struct {
 	names   []string
 	tensors map[string]stored
 	closer  io.Closer
 }
 
-// stored is a tensor and where the bytes of its storage are.
+// stored is a tensor and its storage.
 type stored struct {
 	*pickleTensor
-	member *io.SectionReader
-	label  string
+	member *io.SectionReader // the bytes of the storage
+	label  string            // for errors
 }
 
 // Open opens a file. Errors name it ([*vectors.FileError]) and wrap [vectors.ErrFormat],
@@ -53,13 +53,13 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// New reads the description of the tensors in an archive of size bytes; name stands for the path in
-// errors of the arrays. No tensor is read before it is asked for. Errors wrap [vectors.ErrFormat] or
-// [ErrUnsupported].
+// New reads the descriptions of the tensors in an archive of size bytes, but not the tensors. Errors of
+// the arrays show name in place of a path. Errors wrap [vectors.ErrFormat] or [ErrUnsupported].
 func New(r io.ReaderAt, size int64, name string) (*File, error) {
 	if err := checkMagic(r); err != nil {
 		return nil, err
 	}
+	// The directory of the archive.
 	z, err := zip.NewReader(io.NewSectionReader(r, 0, size), size)
 	if err != nil {
 		return nil, fmt.Errorf("%w: torch archive: %w", vectors.ErrFormat, err)
@@ -80,6 +80,7 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 			return nil, fmt.Errorf("%w: torch archive in byte order %q", ErrUnsupported, order)
 		}
 	}
+	// The descriptions, in a pickle.
 	pickle, err := readMember(r, size, members[prefix+"data.pkl"], maxPickle)
 	if err != nil {
 		return nil, err
@@ -88,6 +89,7 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The storages.
 	t := &File{tensors: make(map[string]stored, len(described))}
 	for _, d := range described {
 		f := members[prefix+"data/"+d.storage.key]
@@ -108,11 +110,11 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 	return t, nil
 }
 
-// Names are the tensors, in the order of the file.
+// Names returns the names of the tensors, in the order of the file.
 func (f *File) Names() []string { return f.names }
 
-// Array is a tensor, row after row, which is valid until the file is closed. One that lies
-// otherwise, such as a transposed one, is read into memory.
+// Array returns a tensor in row-major order, which is valid until the file is closed. A tensor in another
+// order, such as a transposed one, is read into memory.
 func (f *File) Array(name string) (*vectors.Array, error) {
 	s, ok := f.tensors[name]
 	if !ok {
@@ -132,7 +134,8 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// storageArray is the part of the storage that the tensor may have elements in.
+// storageArray returns the range of the storage that has the elements of the tensor: exactly these if the
+// tensor is contiguous, otherwise the complete storage.
 func (s *stored) storageArray() (*vectors.Array, error) {
 	shape, first := s.shape, s.offset
 	if s.stride != nil {
@@ -141,35 +144,36 @@ func (s *stored) storageArray() (*vectors.Array, error) {
 	return vectors.NewRaw(s.member, s.member.Size(), s.label, s.storage.dtype, first, shape)
 }
 
-// gather lays the elements of a tensor row after row.
+// gather copies the elements of a tensor with strides to memory in row-major order.
 func (s *stored) gather() (*vectors.Array, error) {
-	all, err := s.storageArray()
+	storage, err := s.storageArray()
 	if err != nil {
 		return nil, err
 	}
-	width := int64(all.Width())
-	from := make([]byte, s.storage.numel*width)
-	if _, err := s.member.ReadAt(from, 0); err != nil && !errors.Is(err, io.EOF) {
+	width := int64(storage.Width())
+	src := make([]byte, s.storage.numel*width)
+	if _, err := s.member.ReadAt(src, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, vectors.NewFileError(s.label, err)
 	}
-	to := make([]byte, 0, s.numel*width)
-	at := make([]int, len(s.shape))
+	dst := make([]byte, 0, s.numel*width)
+	index := make([]int, len(s.shape)) // of the next element, in each dimension
 	for range s.numel {
-		place := s.offset
-		for i, n := range at {
-			place += int64(n) * s.stride[i]
+		element := s.offset
+		for i, n := range index {
+			element += int64(n) * s.stride[i]
 		}
-		to = append(to, from[place*width:(place+1)*width]...)
-		for i := len(at) - 1; i >= 0; i-- {
-			if at[i]++; at[i] < s.shape[i] {
+		dst = append(dst, src[element*width:(element+1)*width]...)
+		for i := len(index) - 1; i >= 0; i-- {
+			if index[i]++; index[i] < s.shape[i] {
 				break
 			}
-			at[i] = 0
+			index[i] = 0
 		}
 	}
-	return vectors.NewRaw(bytes.NewReader(to), int64(len(to)), s.label, s.storage.dtype, 0, s.shape)
+	return vectors.NewRaw(bytes.NewReader(dst), int64(len(dst)), s.label, s.storage.dtype, 0, s.shape)
 }
 
+// withoutPath returns the cause of a [vectors.FileError].
 func withoutPath(err error) error {
 	if f, ok := errors.AsType[*vectors.FileError](err); ok {
 		return f.Err
@@ -177,7 +181,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// checkMagic tells an archive from what torch and pickle write otherwise.
+// checkMagic checks that a file is an archive. It has separate errors for other files of torch and pickle.
 func checkMagic(r io.ReaderAt) error {
 	var magic [16]byte
 	n, err := r.ReadAt(magic[:], 0)
@@ -196,7 +200,7 @@ func checkMagic(r io.ReaderAt) error {
 	return fmt.Errorf("%w: not a torch archive", vectors.ErrFormat)
 }
 
-// membersOf are the members by name, and the folder that has data.pkl.
+// membersOf returns the members by name, and the folder of data.pkl.
 func membersOf(z *zip.Reader) (members map[string]*zip.File, prefix string, err error) {
 	members = make(map[string]*zip.File, len(z.File))
 	found := 0
@@ -218,7 +222,7 @@ func membersOf(z *zip.Reader) (members map[string]*zip.File, prefix string, err 
 	return members, prefix, nil
 }
 
-// readMember reads a member of at most limit bytes whole.
+// readMember reads all bytes of a member, at most limit.
 func readMember(r io.ReaderAt, size int64, f *zip.File, limit int64) ([]byte, error) {
 	m, err := openMember(r, size, f)
 	if err != nil {
@@ -230,19 +234,20 @@ func readMember(r io.ReaderAt, size int64, f *zip.File, limit int64) ([]byte, er
 	return io.ReadAll(m)
 }
 
-// openMember checks what the directory says of a member against the file. The
-// checksum is left alone: torch may be told not to compute it.
+// openMember opens a member, after checking its offset and size in the directory. It ignores the checksum,
+// since torch can be configured not to compute it.
 func openMember(r io.ReaderAt, size int64, f *zip.File) (*io.SectionReader, error) {
 	if f.Flags&1 != 0 || f.Method != zip.Store {
-		return nil, fmt.Errorf("%w: %q is encrypted or compressed, which torch.save leaves out", ErrUnsupported, f.Name)
+		return nil, fmt.Errorf("%w: %q is encrypted or compressed, which torch.save never does", ErrUnsupported, f.Name)
 	}
-	at, err := f.DataOffset()
+	offset, err := f.DataOffset()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q: %w", vectors.ErrFormat, f.Name, err)
 	}
 	n := f.UncompressedSize64
-	if at < 0 || at > size || n > uint64(size-at) || n != f.CompressedSize64 {
-		return nil, fmt.Errorf("%w: %q of %d bytes at %d exceeds the file's %d", vectors.ErrFormat, f.Name, n, at, size)
+	if offset < 0 || offset > size || n > uint64(size-offset) || n != f.CompressedSize64 {
+		return nil, fmt.Errorf("%w: %q of %d bytes at %d exceeds the file's %d",
+			vectors.ErrFormat, f.Name, n, offset, size)
 	}
-	return io.NewSectionReader(r, at, int64(n)), nil
+	return io.NewSectionReader(r, offset, int64(n)), nil
 }

@@ -1,6 +1,5 @@
-// Package boltfile knows the file of bbolt without bbolt: how it is opened and locked,
-// its pages, and whether its tree is sound. The packages storage and storage/wreck stand
-// on it.
+// Package boltfile reads the file format of bbolt without bbolt: it locks a file, parses its pages,
+// and checks its tree. The packages storage and storage/wreck use it.
 package boltfile
 
 import (
@@ -13,48 +12,50 @@ import (
 	"os"
 )
 
-// bbolt's own check runs in a goroutine of its own, where a damaged page ends
-// the process. This one reads the file instead of mapped memory: it makes sure
-// that every page of the tree is of a known kind, within the file, and used
-// once, that it begins with the key that leads to it, and that the list of free
-// pages is exactly the others. When bbolt writes, it finds a page in the one above by
-// the page's first key: with a different one, it would free pages that stay in the tree.
+// bbolt's own check runs in a separate goroutine, where a damaged page ends the process. This one
+// reads the file instead of mapped memory. It checks that
+//
+//  1. every page of the tree is of a known kind, within the file, and used once;
+//  2. every page begins with the key that leads to it: when bbolt writes, it finds a page in its
+//     parent by its first key, and with a different key it would free pages that stay in the tree;
+//  3. the list of free pages is exactly the pages that the tree does not use.
 
 // Sizes and flags of pages and their elements.
 const (
-	PageHeaderSize   = 16
-	PageBranch       = 0x01
-	PageLeaf         = 0x02
-	PageFreeList     = 0x10
-	ElementSize      = 16
-	LeafBucketFlag   = 0x01
-	BucketHeaderSize = 16
-	noFreeList       = ^uint64(0)
-	manyFree         = 0xffff // the count of a longer free list is its first entry
-	maxKeySize       = 32 << 10
+	PageHeaderSize    = 16
+	PageBranch        = 0x01
+	PageLeaf          = 0x02
+	PageFreeList      = 0x10
+	ElementSize       = 16
+	LeafBucketFlag    = 0x01
+	BucketHeaderSize  = 16
+	noFreeList        = ^uint64(0)
+	longFreeListCount = 0xffff // a page count that means: the real count is the first entry of the list
+	maxKeySize        = 32 << 10
 )
 
-// MaxDepth is far more levels than a B+tree of 2³² keys has.
+// MaxDepth is far more than the number of levels of a B+tree of 2³² keys.
 const MaxDepth = 40
 
+// pageChecker checks the pages of one transaction.
 type pageChecker struct {
-	ctx      context.Context // of the check
+	ctx      context.Context // ends the check
 	file     io.ReaderAt
 	pageSize int64
 	pages    uint64
 	used     PageSet
 
-	branches bool // leaves below branches are not read
+	branchesOnly bool // check branches only: do not read leaves below branches
 }
 
 func newPageChecker(ctx context.Context, file io.ReaderAt, pageSize int64, pages uint64) *pageChecker {
 	return &pageChecker{ctx: ctx, file: file, pageSize: pageSize, pages: pages, used: NewPageSet(pages)}
 }
 
-// PageSet is a set of pages, with one bit a page of the file; nil is empty.
+// PageSet is a set of pages, with a bit per page of the file. nil means an empty set.
 type PageSet []uint64
 
-// NewPageSet is an empty set for a file of so many pages.
+// NewPageSet returns an empty set for a file with this number of pages.
 func NewPageSet(pages uint64) PageSet { return make(PageSet, (pages+63)/64) }
 
 // Has reports whether a page is in the set.
@@ -63,30 +64,41 @@ func (s PageSet) Has(page uint64) bool { return s != nil && s[page/64]>>(page%64
 // Add adds a page.
 func (s PageSet) Add(page uint64) { s[page/64] |= 1 << (page % 64) }
 
-// CheckNewest checks the pages of the last transaction. It runs before bbolt
-// follows a page number: one that leads back to a page above would have it
-// recurse until the process dies.
+// checkedPages selects the pages that a check reads.
+type checkedPages bool
+
+const (
+	allPages     checkedPages = false
+	branchesOnly checkedPages = true
+)
+
+// CheckNewest checks the pages of the last transaction. Run it before bbolt follows a page number:
+// one that leads back to a parent page would make bbolt recurse until the process dies.
 func CheckNewest(ctx context.Context, f *os.File) error {
-	return checkPages(ctx, f, newestPage, false)
+	return checkPages(ctx, f, newestPage, allPages)
 }
 
+// newestPage selects the meta page of the last transaction.
 func newestPage(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] }
 
-// CheckBranches checks of the last transaction what takes little time in a large file of
-// small values: branches and what is above them. All leaves of a tree are at one depth.
+// CheckBranches checks the branches of the last transaction and their parents, which is fast even in
+// a large file of small values. It finds leaves without reading them all, since all leaves of a tree
+// are at one depth.
 func CheckBranches(ctx context.Context, f *os.File) error {
-	return checkPages(ctx, f, newestPage, true)
+	return checkPages(ctx, f, newestPage, branchesOnly)
 }
 
-// CheckTransaction checks the pages of the transaction with the given id. It
-// does not look if later commits have replaced that transaction's root.
+// CheckTransaction checks the pages of the transaction with the given id. It checks nothing if later
+// commits have overwritten the meta page of that transaction.
 func CheckTransaction(ctx context.Context, f *os.File, txid uint64) error {
-	return checkPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid }, false)
+	return checkPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid }, allPages)
 }
 
-// checkPages checks the pages of the first meta page that want accepts, given
-// the transaction ids of both.
-func checkPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool, branches bool) error {
+// checkPages checks the transaction of the first meta page that want accepts, given the transaction
+// ids of both.
+func checkPages(
+	ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool, selected checkedPages,
+) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -108,11 +120,11 @@ func checkPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page i
 			return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, pageSize, info.Size())
 		}
 		c := newPageChecker(ctx, f, pageSize, uint64(m.Pages))
-		c.branches = branches
-		if err := c.claim(0, 2); err != nil {
+		c.branchesOnly = selected == branchesOnly
+		if err := c.claimPages(0, 2); err != nil { // the meta pages
 			return err
 		}
-		if err := c.checkTree(m.Root, nil); err != nil || branches {
+		if err := c.checkTree(m.Root, nil); err != nil || c.branchesOnly {
 			return err
 		}
 		return c.checkFreeList(m.FreeList)
@@ -120,7 +132,8 @@ func checkPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page i
 	return nil
 }
 
-func (c *pageChecker) claim(id, count uint64) error {
+// claimPages marks pages as used. Its error means that they are outside of the file, or used already.
+func (c *pageChecker) claimPages(id, count uint64) error {
 	if id >= c.pages || count > c.pages-id {
 		return fmt.Errorf("pages %d to %d of %d", id, id+count, c.pages)
 	}
@@ -133,8 +146,9 @@ func (c *pageChecker) claim(id, count uint64) error {
 	return nil
 }
 
-// claimPage reads the header and claims the page and its overflow.
-func (c *pageChecker) claimPage(id uint64) (flags, count uint16, bytes int64, err error) {
+// claimWithOverflow reads the header of a page, and claims the page with its overflow. bytes is the size of
+// both.
+func (c *pageChecker) claimWithOverflow(id uint64) (flags, count uint16, bytes int64, err error) {
 	var h [PageHeaderSize]byte
 	if id < 2 || id >= c.pages {
 		return 0, 0, 0, fmt.Errorf("page %d of %d", id, c.pages)
@@ -147,65 +161,71 @@ func (c *pageChecker) claimPage(id uint64) (flags, count uint16, bytes int64, er
 		return 0, 0, 0, fmt.Errorf("page %d says that it is page %d", id, got)
 	}
 	overflow := uint64(ne.Uint32(h[12:]))
-	return ne.Uint16(h[8:]), ne.Uint16(h[10:]), int64(overflow+1) * c.pageSize, c.claim(id, overflow+1)
+	return ne.Uint16(h[8:]), ne.Uint16(h[10:]), int64(overflow+1) * c.pageSize, c.claimPages(id, overflow+1)
 }
 
 // treePage is a page of the tree.
 type treePage struct {
-	id       uint64
-	flags    uint16
-	count    int
-	at       int64 // the byte of its first element
-	bytes    int64 // from there on
-	elements []byte
-	first    []byte // behind them, where the first key is
+	id         uint64
+	flags      uint16
+	count      int
+	offset     int64 // offset of its first element in the file
+	bytes      int64 // bytes from there to the end of the page and its overflow
+	elements   []byte
+	firstBytes []byte // the bytes after the elements, where the first key is
 }
 
-// treePage claims and reads a page, with the number of bytes that follow its elements.
-func (c *pageChecker) treePage(id uint64, behind int) (p treePage, err error) {
-	flags, count, bytes, err := c.claimPage(id)
+// readTreePage claims and reads the elements of a page, and a number of bytes after them (keyBytes).
+func (c *pageChecker) readTreePage(id uint64, keyBytes int) (p treePage, err error) {
+	flags, count, bytes, err := c.claimWithOverflow(id)
 	if err != nil {
 		return p, err
 	}
-	p = treePage{id: id, flags: flags, count: int(count), at: int64(id)*c.pageSize + PageHeaderSize, bytes: bytes - PageHeaderSize}
+	p = treePage{
+		id:     id,
+		flags:  flags,
+		count:  int(count),
+		offset: int64(id)*c.pageSize + PageHeaderSize,
+		bytes:  bytes - PageHeaderSize,
+	}
 	if int64(p.count)*ElementSize > p.bytes {
 		return p, fmt.Errorf("page %d has %d elements in %d bytes", id, count, bytes)
 	}
-	size := max(p.count, 1) * ElementSize
-	head := make([]byte, min(int64(size+behind), p.bytes))
-	if _, err := c.file.ReadAt(head, p.at); err != nil {
+	size := max(p.count, 1) * ElementSize // checkCount reads the first element even if count is 0
+	head := make([]byte, min(int64(size+keyBytes), p.bytes))
+	if _, err := c.file.ReadAt(head, p.offset); err != nil {
 		return p, err
 	}
-	p.elements, p.first = head[:size:size], head[size:]
+	p.elements, p.firstBytes = head[:size:size], head[size:]
 	if err := checkCount(flags, p.count, p.elements); err != nil {
 		return p, fmt.Errorf("page %d: %w", id, err)
 	}
 	return p, nil
 }
 
-// begins reports whether the page begins with a key; every page begins with nil.
-func (p *treePage) begins(key []byte) bool {
-	size := p.elements[4:] // of the key of a branch
+// beginsWith reports whether the first key of the page is the given one. It is true for a nil key.
+func (p *treePage) beginsWith(key []byte) bool {
+	size := p.elements[4:] // size of the first key in a branch
 	if p.flags == PageLeaf {
 		size = p.elements[8:]
 	}
 	return key == nil ||
-		p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.first, key)
+		p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.firstBytes, key)
 }
 
-// checkTree checks a page of the tree and all below it. The key is the one that leads to it, nil for a
-// root.
+// checkTree checks a page of the tree and all pages below it. key is the one that leads to it, nil
+// for a root.
 func (c *pageChecker) checkTree(id uint64, key []byte) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	p, err := c.treePage(id, len(key))
+	p, err := c.readTreePage(id, len(key))
 	switch {
 	case err != nil:
 		return err
 	case p.flags != PageLeaf && (p.flags != PageBranch || p.count == 0):
 		return fmt.Errorf("page %d is of kind %#x with %d elements", id, p.flags, p.count)
-	case !p.begins(key):
+	case !p.beginsWith(key):
 		return fmt.Errorf("page %d does not begin with the key that leads to it", id)
 	case p.flags == PageLeaf:
 		return c.checkLeaf(&p)
@@ -213,43 +233,46 @@ func (c *pageChecker) checkTree(id uint64, key []byte) error {
 	return c.checkBranch(&p)
 }
 
+// checkBranch checks that the keys of a branch follow each other without gaps, and checks its
+// children.
 func (c *pageChecker) checkBranch(p *treePage) error {
 	ne := binary.NativeEndian
-	below := c.checkTree
-	if c.branches {
+	checkChild := c.checkTree
+	if c.branchesOnly {
 		if leaves, err := c.isLeaf(ne.Uint64(p.elements[8:])); err != nil {
 			return err
-		} else if leaves {
-			below = func(id uint64, _ []byte) error { return c.claim(id, 1) }
+		} else if leaves { // then all children are leaves
+			checkChild = func(id uint64, _ []byte) error { return c.claimPages(id, 1) }
 		}
 	}
-	end := int64(p.count) * ElementSize // of the key before
-	keys := bufio.NewReader(io.NewSectionReader(c.file, p.at+end, p.bytes-end))
+	end := int64(p.count) * ElementSize // of the previous key; at first that of the elements
+	keys := bufio.NewReader(io.NewSectionReader(c.file, p.offset+end, p.bytes-end))
 	for i := range p.count {
 		offset := i * ElementSize
 		e := p.elements[offset:]
-		at, size := int64(offset)+int64(ne.Uint32(e)), int64(ne.Uint32(e[4:]))
+		keyOffset, size := int64(offset)+int64(ne.Uint32(e)), int64(ne.Uint32(e[4:]))
 		switch {
-		case at+size > p.bytes:
+		case keyOffset+size > p.bytes:
 			return fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
-		case at != end || size > maxKeySize:
-			return fmt.Errorf("page %d, element %d has %d bytes at %d, behind %d", p.id, i, size, at, end)
+		case keyOffset != end || size > maxKeySize:
+			return fmt.Errorf("page %d, element %d has %d bytes at %d, behind %d", p.id, i, size, keyOffset, end)
 		}
 		end += size
 		key := make([]byte, size)
 		if _, err := io.ReadFull(keys, key); err != nil {
 			return err
 		}
-		if err := below(ne.Uint64(e[8:]), key); err != nil {
+		if err := checkChild(ne.Uint64(e[8:]), key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// checkLeaf checks the values of a leaf, and the trees of its buckets.
 func (c *pageChecker) checkLeaf(p *treePage) error {
 	for i := range p.count {
-		value, size, isBucket := leafValue(p.elements, i)
+		value, size, isBucket := locateLeafValue(p.elements, i)
 		if value+size > p.bytes {
 			return fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
 		}
@@ -260,30 +283,33 @@ func (c *pageChecker) checkLeaf(p *treePage) error {
 			return fmt.Errorf("page %d, element %d is a bucket of %d bytes", p.id, i, size)
 		}
 		var head [BucketHeaderSize]byte
-		if _, err := c.file.ReadAt(head[:], p.at+value); err != nil {
+		if _, err := c.file.ReadAt(head[:], p.offset+value); err != nil {
 			return err
 		}
 		if root := binary.NativeEndian.Uint64(head[:]); root != 0 {
 			if err := c.checkTree(root, nil); err != nil {
 				return err
 			}
-		} else if err := c.checkSmallBucket(p.at+value+BucketHeaderSize, size-BucketHeaderSize); err != nil { // it lies within the value
+			continue
+		}
+		// A small bucket lies within the value.
+		if err := c.checkSmallBucket(p.offset+value+BucketHeaderSize, size-BucketHeaderSize); err != nil {
 			return fmt.Errorf("page %d, element %d: %w", p.id, i, err)
 		}
 	}
 	return nil
 }
 
-// leafValue is where the value of an element of a leaf is, from the first element on, and
-// whether it is a bucket.
-func leafValue(elements []byte, i int) (offset, size int64, isBucket bool) {
+// locateLeafValue returns the offset of the value of element i of a leaf, counted from the first element,
+// its size, and whether it is a bucket.
+func locateLeafValue(elements []byte, i int) (offset, size int64, isBucket bool) {
 	ne := binary.NativeEndian
 	e := elements[i*ElementSize:]
-	offset = int64(i)*ElementSize + int64(ne.Uint32(e[4:])) + int64(ne.Uint32(e[8:])) // behind its key
+	offset = int64(i)*ElementSize + int64(ne.Uint32(e[4:])) + int64(ne.Uint32(e[8:])) // after its key
 	return offset, int64(ne.Uint32(e[12:])), ne.Uint32(e)&LeafBucketFlag != 0
 }
 
-// isLeaf tells whether a page is a leaf, without claiming it.
+// isLeaf reports whether a page is a leaf, without claiming it.
 func (c *pageChecker) isLeaf(id uint64) (bool, error) {
 	var h [PageHeaderSize]byte
 	if id < 2 || id >= c.pages {
@@ -293,12 +319,12 @@ func (c *pageChecker) isLeaf(id uint64) (bool, error) {
 	return binary.NativeEndian.Uint16(h[8:]) == PageLeaf, err
 }
 
-// checkCount holds the count of a page against where its first key is, right behind the
-// elements: a key beyond a wrong count would not be missed. elements has one that is
-// empty if the count is 0.
+// checkCount compares the number of elements of a page with the offset of its first key, which
+// directly follows the elements. Otherwise keys beyond a count that is too low would be lost
+// unnoticed. For a count of 0, elements has one element, which must be zeros.
 func checkCount(flags uint16, count int, elements []byte) error {
 	ne := binary.NativeEndian
-	first := int(ne.Uint32(elements)) // of a branch
+	first := int(ne.Uint32(elements)) // offset of the first key in a branch
 	if flags == PageLeaf {
 		first = int(ne.Uint32(elements[4:]))
 	}
@@ -308,14 +334,14 @@ func checkCount(flags uint16, count int, elements []byte) error {
 	return fmt.Errorf("it says that it has %d keys, and the first of them is at byte %d", count, first)
 }
 
-// checkSmallBucket checks the page of a small bucket. bbolt may copy it to where a pointer
-// that leads out of it is not to be recovered from.
-func (c *pageChecker) checkSmallBucket(at, bytes int64) error {
+// checkSmallBucket checks the page of a small bucket, which lies in a value. bbolt may copy it to the
+// heap, where following a damaged pointer would crash the process.
+func (c *pageChecker) checkSmallBucket(offset, bytes int64) error {
 	if bytes < PageHeaderSize {
 		return fmt.Errorf("a small bucket of %d bytes", bytes)
 	}
 	var h [PageHeaderSize]byte
-	if _, err := c.file.ReadAt(h[:], at); err != nil {
+	if _, err := c.file.ReadAt(h[:], offset); err != nil {
 		return err
 	}
 	ne := binary.NativeEndian
@@ -330,14 +356,14 @@ func (c *pageChecker) checkSmallBucket(at, bytes int64) error {
 		return nil
 	}
 	elements := make([]byte, count*ElementSize)
-	if _, err := c.file.ReadAt(elements, at+PageHeaderSize); err != nil {
+	if _, err := c.file.ReadAt(elements, offset+PageHeaderSize); err != nil {
 		return err
 	}
 	if err := checkCount(flags, int(count), elements); err != nil {
 		return fmt.Errorf("a small bucket: %w", err)
 	}
 	for i := range int(count) {
-		value, size, isBucket := leafValue(elements, i)
+		value, size, isBucket := locateLeafValue(elements, i)
 		if value+size > bytes-PageHeaderSize {
 			return fmt.Errorf("element %d of a small bucket ends beyond it", i)
 		}
@@ -348,6 +374,7 @@ func (c *pageChecker) checkSmallBucket(at, bytes int64) error {
 	return nil
 }
 
+// checkFreeList checks that every page is either used or free. A file may have no list of free pages.
 func (c *pageChecker) checkFreeList(id uint64) error {
 	if id == noFreeList {
 		return nil
@@ -367,7 +394,7 @@ func (c *pageChecker) checkFreeList(id uint64) error {
 	return nil
 }
 
-// ReadFreeList reads the free pages of a transaction; nil if it has no list of them.
+// ReadFreeList reads the free pages of a transaction. It returns nil if the file has no list of them.
 func (m *Meta) ReadFreeList(r io.ReaderAt) (PageSet, error) {
 	if m.FreeList == noFreeList {
 		return nil, nil
@@ -377,7 +404,7 @@ func (m *Meta) ReadFreeList(r io.ReaderAt) (PageSet, error) {
 
 // readFreeList reads the list at page id, which bbolt writes in ascending order.
 func (c *pageChecker) readFreeList(id uint64) (PageSet, error) {
-	flags, count16, bytes, err := c.claimPage(id)
+	flags, count16, bytes, err := c.claimWithOverflow(id)
 	if err != nil {
 		return nil, err
 	}
@@ -385,21 +412,21 @@ func (c *pageChecker) readFreeList(id uint64) (PageSet, error) {
 		return nil, fmt.Errorf("page %d is of kind %#x, not a free list", id, flags)
 	}
 	ne := binary.NativeEndian
-	at := int64(id)*c.pageSize + PageHeaderSize
+	offset := int64(id)*c.pageSize + PageHeaderSize
 	count := int64(count16)
 	var word [8]byte
-	if count16 == manyFree {
-		if _, err := c.file.ReadAt(word[:], at); err != nil {
+	if count16 == longFreeListCount {
+		if _, err := c.file.ReadAt(word[:], offset); err != nil {
 			return nil, err
 		}
 		count = int64(ne.Uint64(word[:]))
-		at += 8
+		offset += 8
 	}
 	if count < 0 || count > bytes/8 {
 		return nil, fmt.Errorf("free list of %d pages in %d bytes", count, bytes)
 	}
 	list := make([]byte, 8*count)
-	if _, err := c.file.ReadAt(list, at); err != nil {
+	if _, err := c.file.ReadAt(list, offset); err != nil {
 		return nil, err
 	}
 	free := NewPageSet(c.pages)

@@ -14,10 +14,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// bbolt's meta pages, the first two of the file: a page header of 16 bytes,
-// then magic, version, page size, flags (4 bytes each), root page and sequence,
-// freelist page, number of pages, transaction id (8 bytes each), and the
-// FNV-1a 64 of all that; in the byte order of the machine.
+// bbolt's meta pages are the first two of the file: a page header of 16 bytes, then magic, version,
+// page size, flags (4 bytes each), root page and sequence, freelist page, number of pages,
+// transaction id (8 bytes each), and the FNV-1a 64 of the bytes from the magic on; in the byte order
+// of the machine.
 const (
 	boltMagic   = 0xED0CDAED
 	metaSize    = 64
@@ -27,28 +27,30 @@ const (
 	MaxPageSize = 64 << 10
 )
 
-// Meta is what counts of a meta page.
+// Meta is the used fields of a meta page.
 type Meta struct {
 	PageSize int64
 	Pages    int64
 	TxID     uint64
-	Root     uint64 // its page
-	FreeList uint64 // its page
+	Root     uint64 // page of the root bucket
+	FreeList uint64 // page of the list of free pages
 }
 
-// ReadMeta reads the meta page that begins at a byte. Its error is [ErrCorrupt], with the
-// cause if the file could not be read there; without a cause the page is returned
-// nevertheless, as it is.
-func ReadMeta(r io.ReaderAt, at int64) (Meta, error) {
+// ReadMeta reads the meta page at an offset. If the page is damaged, it returns its fields, as they
+// are, with [ErrCorrupt]. If the file cannot be read there, the error also wraps the cause.
+func ReadMeta(r io.ReaderAt, offset int64) (Meta, error) {
 	var b [MetaEnd]byte
-	if _, err := r.ReadAt(b[:], at); err != nil {
+	if _, err := r.ReadAt(b[:], offset); err != nil {
 		return Meta{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	page := b[MetaOffset:]
 	ne := binary.NativeEndian
 	m := Meta{
-		PageSize: int64(ne.Uint32(page[8:])), Root: ne.Uint64(page[16:]), FreeList: ne.Uint64(page[32:]),
-		Pages: int64(ne.Uint64(page[40:])), TxID: ne.Uint64(page[48:]),
+		PageSize: int64(ne.Uint32(page[8:])),
+		Root:     ne.Uint64(page[16:]),
+		FreeList: ne.Uint64(page[32:]),
+		Pages:    int64(ne.Uint64(page[40:])),
+		TxID:     ne.Uint64(page[48:]),
 	}
 	sum := fnv.New64a()
 	sum.Write(page[:56])
@@ -59,13 +61,14 @@ func ReadMeta(r io.ReaderAt, at int64) (Meta, error) {
 	return m, nil
 }
 
-// Errors that the package storage hands on under its own names.
+// Errors that package storage exports under its own names.
 var (
 	ErrCorrupt = errors.New("index is corrupt")
 	ErrLocked  = errors.New("index is locked: it is open elsewhere")
 )
 
-// WithPath puts the path in front of an error of the system, which says it behind the call.
+// WithPath returns an error of the system with the path in front, in place of fs.PathError's
+// "open path: …".
 func WithPath(path string, err error) error {
 	if pe, ok := err.(*fs.PathError); ok {
 		err = pe.Err
@@ -73,7 +76,7 @@ func WithPath(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// KindOf names what is no regular file.
+// KindOf names the kind of a file that is not regular.
 func KindOf(info fs.FileInfo) string {
 	if info.IsDir() {
 		return "folder"
@@ -81,7 +84,8 @@ func KindOf(info fs.FileInfo) string {
 	return "special file"
 }
 
-// Lock waits for a file's lock, until ctx ends: to write an exclusive one.
+// Lock acquires the lock of a file: an exclusive one to write, otherwise a shared one. It waits until
+// the deadline, or until ctx ends. The error is [ErrLocked] after the deadline.
 func Lock(ctx context.Context, f *os.File, write bool, deadline time.Time) error {
 	err := files.WaitLock(ctx, f, write, deadline, files.HookWaiting)
 	if errors.Is(err, files.ErrLocked) {

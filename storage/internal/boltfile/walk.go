@@ -10,20 +10,20 @@ import (
 // Span is a run of bytes of a file.
 type Span struct{ Off, Len int64 }
 
-// Walk reads the way to the values of the last transaction: branches, and the elements and keys
-// of leaves. It is for files that are there only in part: each part is fetched before it is read.
+// Walk finds the values of the last transaction in a file that is being fetched: it fetches and reads
+// branches, and the elements and keys of leaves, but not the values.
 type Walk struct {
 	File io.ReaderAt
-	Size int64 // of the file
-	// Fetch fetches spans, all at a time.
+	Size int64 // bytes of the file
+	// Fetch returns when the spans are in the file.
 	Fetch func([]Span) error
-	// Leaves reports whether the leaves of a bucket are walked. If not, its values are left out.
-	Leaves func(bucket [][]byte) bool
-	// Values gets the values of each level of the tree that has some.
-	Values func([]Value)
+	// Leaves reports whether to walk the leaves of a bucket. If not, its values are not found.
+	WalkLeaves func(bucket [][]byte) bool
+	// Values is called with the values of each level of the tree that has any.
+	VisitValues func([]Value)
 }
 
-// Value is the place of a value.
+// Value is the location of a value.
 type Value struct {
 	Bucket [][]byte
 	Key    []byte
@@ -32,17 +32,20 @@ type Value struct {
 
 // walkNode is a page to read.
 type walkNode struct {
-	page     uint64
-	bucket   [][]byte
-	walked   bool     // as Leaves says
-	siblings []uint64 // pages that are read if it is a branch: all leaves are at one depth
+	page   uint64
+	bucket [][]byte
+	walked bool // result of Walk.WalkLeaves for the bucket
+	// siblings are pages to read only if this one is a branch. If it is a leaf, so are they, since all
+	// leaves of a bucket are at one depth.
+	siblings []uint64
 }
 
-// Run walks the tree, one level at a time. Each page is read at most once, however damaged the file is.
+// Run walks the tree, one level at a time. It reads each page at most once, even in a damaged file.
 func (w *Walk) Run(ctx context.Context) error {
 	if err := w.Fetch([]Span{{0, min(w.Size, MetaEnd+MaxPageSize)}}); err != nil {
 		return err
 	}
+	// The newer meta page.
 	var metas [2]Meta
 	for i := range metas {
 		var err error
@@ -57,22 +60,24 @@ func (w *Walk) Run(ctx context.Context) error {
 	if m.Pages > w.Size/m.PageSize {
 		return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, m.PageSize, w.Size)
 	}
+	// The tree, from its root on.
 	c := newPageChecker(ctx, w.File, m.PageSize, uint64(m.Pages))
 	for level, depth := []walkNode{{page: m.Root, walked: true}}, 0; len(level) > 0; depth++ {
+		// Values of an index lie in at most four nested buckets, and each bucket is a tree.
 		if depth > 4*MaxDepth {
 			return fmt.Errorf("a tree of more than %d levels", depth)
 		}
 		var err error
-		if level, err = w.level(c, level); err != nil {
+		if level, err = w.readLevel(c, level); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// level reads the pages of a level, and returns those of the next.
-func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
-	// The first page of each node.
+// readLevel reads the pages of a level of the tree, and returns the pages of the next.
+func (w *Walk) readLevel(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
+	// Fetch the first page of each node.
 	spans := make([]Span, len(nodes))
 	for i, n := range nodes {
 		if n.page >= c.pages {
@@ -83,8 +88,8 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	if err := w.Fetch(spans); err != nil {
 		return nil, err
 	}
-	// The other pages of branches, and the elements of leaves.
-	var more []Span
+	// Fetch the overflow pages of branches, and the elements of leaves.
+	var overflow []Span
 	for _, s := range spans {
 		var h [PageHeaderSize]byte
 		if _, err := c.file.ReadAt(h[:], s.Off); err != nil {
@@ -96,17 +101,17 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 			size = int64(ne.Uint32(h[12:])+1) * c.pageSize
 		}
 		if size > c.pageSize {
-			more = append(more, Span{s.Off, min(size, w.Size-s.Off)})
+			overflow = append(overflow, Span{s.Off, min(size, w.Size-s.Off)})
 		}
 	}
-	if err := w.Fetch(more); err != nil {
+	if err := w.Fetch(overflow); err != nil {
 		return nil, err
 	}
-	// The keys of leaves that are walked.
+	// Fetch the keys of leaves that are walked.
 	pages := make([]treePage, len(nodes))
-	more = more[:0]
+	var keys []Span
 	for i, n := range nodes {
-		p, err := c.treePage(n.page, 0)
+		p, err := c.readTreePage(n.page, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -114,36 +119,37 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 			return nil, fmt.Errorf("page %d is of kind %#x with %d elements", p.id, p.flags, p.count)
 		}
 		if pages[i] = p; p.flags == PageLeaf && n.walked {
-			if more, err = p.keys(more, c.pageSize); err != nil {
+			if keys, err = p.appendKeySpans(keys, c.pageSize); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := w.Fetch(more); err != nil {
+	if err := w.Fetch(keys); err != nil {
 		return nil, err
 	}
-	// Where all that leads to.
+	// Collect the children of branches, and the buckets and values of leaves.
 	var values []Value
 	for i, n := range nodes {
 		switch p := &pages[i]; {
 		case p.flags == PageBranch:
-			next = p.below(next, n)
+			next = p.appendChildren(next, n)
 		case n.walked:
-			if next, values, err = w.leaf(c, p, n, next, values); err != nil {
+			if next, values, err = w.readLeaf(c, p, n, next, values); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if len(values) > 0 {
-		w.Values(values)
+		w.VisitValues(values)
 	}
 	return next, nil
 }
 
-// keys appends the spans of the keys of a leaf, with the heads of buckets.
-func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
+// appendKeySpans appends the spans of the keys of a leaf. For buckets they include the values, which hold the
+// header or the page of the bucket.
+func (p *treePage) appendKeySpans(spans []Span, pageSize int64) ([]Span, error) {
 	for i := range p.count {
-		value, size, isBucket := leafValue(p.elements, i)
+		value, size, isBucket := locateLeafValue(p.elements, i)
 		key := int64(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
 		switch {
 		case value+size > p.bytes || key > maxKeySize:
@@ -153,14 +159,14 @@ func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
 		case !isBucket:
 			size = 0
 		}
-		spans = append(spans, Span{p.at + value - key, key + size})
+		spans = append(spans, Span{p.offset + value - key, key + size})
 	}
 	return spans, nil
 }
 
-// below appends the children of a branch: all, or, where leaves are not walked, the first, which shows
-// whether they are leaves. The siblings of the branch are branches as well.
-func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
+// appendChildren appends the children of a branch and of its siblings. If leaves are not walked, it appends
+// only the first child, which shows whether the children are leaves, with the others as its siblings.
+func (p *treePage) appendChildren(next []walkNode, n walkNode) []walkNode {
 	for _, page := range n.siblings {
 		next = append(next, walkNode{page: page, bucket: n.bucket})
 	}
@@ -177,12 +183,13 @@ func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
 	return next
 }
 
-// leaf appends the roots of the buckets in a leaf, and the values.
-func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) (
+// readLeaf appends the root pages of the buckets in a leaf, and its values.
+func (w *Walk) readLeaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) (
 	[]walkNode, []Value, error) {
 	for i := range p.count {
-		offset, size, isBucket := leafValue(p.elements, i)
-		value := p.at + offset
+		offset, size, isBucket := locateLeafValue(p.elements, i)
+		value := p.offset + offset
+		// Read the key, and the header of a bucket, which follows it.
 		keySize := int(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
 		b := make([]byte, keySize+BucketHeaderSize)
 		key := b[:keySize:keySize]
@@ -202,7 +209,7 @@ func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, va
 			}
 		} else {
 			bucket := append(n.bucket[:len(n.bucket):len(n.bucket)], key)
-			next = append(next, walkNode{page: root, bucket: bucket, walked: w.Leaves(bucket)})
+			next = append(next, walkNode{page: root, bucket: bucket, walked: w.WalkLeaves(bucket)})
 		}
 	}
 	return next, values, nil

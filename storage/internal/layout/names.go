@@ -1,6 +1,6 @@
-// Package layout says what is where in an index file, and how its values are encoded
-// and checksummed: what the package storage, which writes such files and reads sound
-// ones, and storage/wreck, which reads damaged ones, both have to know.
+// Package layout defines the buckets and keys of an index file, and how its values are encoded and
+// checksummed. Package storage, which writes index files and reads sound ones, and storage/wreck,
+// which reads damaged ones, share it.
 package layout
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of buckets and keys; docs/formats.md draws them.
+// Names of buckets and keys; docs/formats.md shows their tree.
 var (
 	RootBucket = []byte("plaid")
 
@@ -53,17 +53,17 @@ var (
 	generationNameSize = len(generationPrefix) + 8
 )
 
-// GenerationName is the name of the bucket of generation n.
+// GenerationName returns the name of the bucket of generation n.
 func GenerationName(n uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{}, generationPrefix...), n)
 }
 
-// NoteKey is the key of a note.
+// NoteKey returns the key of a note.
 func NoteKey(name string) []byte {
 	return append(NotePrefix[:len(NotePrefix):len(NotePrefix)], name...)
 }
 
-// GenerationNumber is the inverse of GenerationName; false for other names.
+// GenerationNumber is the inverse of GenerationName. It returns false for other names.
 func GenerationNumber(name []byte) (uint64, bool) {
 	if len(name) != generationNameSize || name[0] != generationPrefix[0] {
 		return 0, false
@@ -71,15 +71,15 @@ func GenerationNumber(name []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(name[1:]), true
 }
 
-// ValueName shows where a value is, such as chunks/3/codes.
+// ValueName formats the path of a value for errors, such as chunks/3/codes.
 func ValueName(path [][]byte) string {
-	parts := make([]string, len(path))
+	names := make([]string, len(path))
 	for i, k := range path {
-		if len(k) == 4 && k[0] < ' ' {
-			parts[i] = strconv.FormatUint(uint64(binary.BigEndian.Uint32(k)), 10)
+		if len(k) == 4 && k[0] < ' ' { // a number, see NumberKey; names have no control characters
+			names[i] = strconv.FormatUint(uint64(binary.BigEndian.Uint32(k)), 10)
 		} else {
-			parts[i] = strings.Trim(strconv.Quote(string(k)), `"`)
+			names[i] = strings.Trim(strconv.Quote(string(k)), `"`)
 		}
 	}
-	return strings.Join(parts, "/")
+	return strings.Join(names, "/")
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// MaxDocs is how many ordinals there are.
+// MaxDocs is the maximum number of ordinals.
 const MaxDocs = 1<<32 - 2
 
-// ParseFloatType finds the type of the centroids by its name in the header.
+// ParseFloatType parses the type of the centroids in a header.
 func ParseFloatType(s string) (kernels.FloatType, error) {
 	for _, t := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
 		if t.String() == s {
@@ -23,14 +23,15 @@ func ParseFloatType(s string) (kernels.FloatType, error) {
 	return 0, fmt.Errorf("centroid type %q", s)
 }
 
-// CodecArray is one of the arrays that a codec may have beside its centroids.
+// CodecArray is one of the arrays that a codec may have in addition to its centroids.
 type CodecArray struct {
 	Key    []byte
-	Values *[]float32 // nil: it has none
-	Len    int        // that it has to have
+	Values *[]float32 // the array; *Values is nil if the codec has none
+	Len    int        // its required length
 }
 
-// CodecArrays are the arrays of a codec whose centroids and codebook are set.
+// CodecArrays returns the optional arrays of a codec. Centroids and codebook must be set, since they
+// determine the lengths.
 func CodecArrays(c *kernels.Codec, cutoffs *[]float32) [3]CodecArray {
 	return [3]CodecArray{
 		{KeyCutoffs, cutoffs, 1<<c.Codebook.Nbits - 1},
@@ -56,17 +57,17 @@ func Floats(b []byte) []float32 {
 	return values
 }
 
-// ErrChecksum: the checksum of a value is not that of its key and bytes.
+// ErrChecksum means that the checksum of a value is not that of its key and bytes.
 var ErrChecksum = errors.New("checksum mismatch")
 
-// Castagnoli is the table of the polynomial of all checksums.
+// Castagnoli is the CRC table of all checksums.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ChecksumSize is how many bytes follow a value.
+// ChecksumSize is the number of bytes of the checksum after a value.
 const ChecksumSize = 4
 
-// Checksum covers the key as well, so that a value found under another key does
-// not pass. For the values of a chunk or segment, key is what ChecksumKey returns.
+// Checksum returns the CRC32C of key and value. It covers the key, so that a value under a wrong key
+// does not pass. For the values of a chunk or segment, key is the result of ChecksumKey.
 func Checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(0, Castagnoli, key), Castagnoli, value)
 }
@@ -76,7 +77,7 @@ func Seal(key, value []byte) []byte {
 	return binary.LittleEndian.AppendUint32(value, Checksum(key, value))
 }
 
-// Unseal returns the value without its checksum, and whether that is right.
+// Unseal returns the value without its checksum, and whether the checksum is right.
 func Unseal(key, sealed []byte) ([]byte, bool) {
 	n := len(sealed) - ChecksumSize
 	if n < 0 {
@@ -85,23 +86,23 @@ func Unseal(key, sealed []byte) ([]byte, bool) {
 	return sealed[:n:n], binary.LittleEndian.Uint32(sealed[n:]) == Checksum(key, sealed[:n])
 }
 
-// ChecksumKey is the key of a value in the bucket of a chunk or segment, for its
-// checksum.
+// ChecksumKey returns the key that the checksum of a value in the bucket of a chunk or segment covers:
+// the number of that, followed by the key of the value.
 func ChecksumKey(number uint32, key []byte) []byte { return append(NumberKey(number), key...) }
 
-// NumberKey is the key of what has a number: a chunk, a segment, the payload of an ordinal.
+// NumberKey returns the key of a chunk, a segment, a field run, or the payload of an ordinal.
 func NumberKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// NumberOfKey is the inverse of NumberKey.
-func NumberOfKey(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
+// NumberFromKey is the inverse of NumberKey.
+func NumberFromKey(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
 
-// ValidID reports whether a value of the tree of ids has one of its two lengths.
-func ValidID(b []byte) bool {
+// IsValidID reports whether a value of the tree of ids has one of its two lengths.
+func IsValidID(b []byte) bool {
 	return len(b) == 4 || len(b) == 8 && binary.LittleEndian.Uint32(b[4:]) > 0
 }
 
-// AppendID appends the value of an id: its ordinal, or, for a document stored as passages, the
-// first of the n ordinals that these span.
+// AppendID appends the value of an id: its ordinal if n is 0; otherwise, for a document stored as
+// passages, the range of n ordinals from ordinal on that contains them.
 func AppendID(b []byte, ordinal, n uint32) []byte {
 	b = binary.LittleEndian.AppendUint32(b, ordinal)
 	if n > 0 {
@@ -110,8 +111,8 @@ func AppendID(b []byte, ordinal, n uint32) []byte {
 	return b
 }
 
-// SplitID decodes a valid value ([ValidID]); n is 0 for an ordinal.
-func SplitID(b []byte) (ordinal, n uint32) {
+// DecodeID decodes a valid value ([IsValidID]) of AppendID.
+func DecodeID(b []byte) (ordinal, n uint32) {
 	if len(b) == 8 {
 		n = binary.LittleEndian.Uint32(b[4:])
 	}

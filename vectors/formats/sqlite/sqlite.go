@@ -1,5 +1,5 @@
-// Package sqlite reads what fast-plaid and next-plaid keep beside documents, in the SQLite file
-// metadata.db of an index folder. [Register] lets plaid import take it along.
+// Package sqlite reads the metadata of documents of fast-plaid and next-plaid, in the SQLite file
+// metadata.db of an index folder. After [Register] plaid import imports it.
 package sqlite
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Register lets package interop, and so every import, read these files. It is called once, when a
-// program begins.
+// Register makes package interop, and so every import, read these files. Call it once, when the program
+// starts.
 func Register() { interop.RegisterPayloads(Open) }
 
-// The engines keep one table, or since next-plaid 1.8 one of small columns and one of the others,
+// The engines have one table, or, since next-plaid 1.8, one of small columns and one of the other columns,
 // joined by contentColumn.
 const (
 	metadataTable = "METADATA"
@@ -40,13 +40,13 @@ const (
 	contentColumn = "_content_id_"
 )
 
-// maxValue bounds the bytes of a value. Tests change it.
+// maxValue is the maximum size of a value in bytes. Tests change it.
 var maxValue = 64 << 20
 
 const (
-	// maxName bounds the name of a column, which each document repeats.
+	// maxName is the maximum length of the name of a column, which each document repeats.
 	maxName = 1024
-	// minRow is less than any row takes in a file.
+	// minRow is a lower bound of the size of a row in a file, in bytes.
 	minRow = 4
 )
 
@@ -55,25 +55,25 @@ type database struct {
 	name    string
 	db      *sql.DB
 	conn    *sql.Conn
-	copied  string // folder to remove; "": the file itself is open
+	copied  string // temporary folder of a copy; "" means that the original file is open
 	get     *sql.Stmt
 	columns []column
-	rows    []int64 // rowid of each document; noRow: it has none
-	left    int64   // bytes of values that Get may still return: each document has its own
-	bytes   bool    // a value was no text
+	rows    []int64 // rowid of each document, or noRow
+	left    int64   // bytes of values that Get may still return, see take
+	bytes   bool    // Get has warned about a value that is not text
 	warn    func(string)
 }
 
-// column is one that becomes a member of a payload.
+// column is a column that becomes a member of the payload.
 type column struct {
 	name string
-	blob bool // declared so
+	blob bool // its declared type is BLOB
 }
 
-// noRow is a rowid that these engines do not give.
+// noRow is a rowid that these engines do not assign.
 const noRow = math.MinInt64
 
-// Open implements [interop.PayloadReader]. Changes that wait beside the file, in metadata.db-wal or
+// Open implements [interop.PayloadReader]. Pending changes next to the file, in metadata.db-wal or
 // metadata.db-journal, are applied to a copy in the folder for temporary files.
 func Open(ctx context.Context, path string, docs int, warn func(string)) (_ interop.PayloadSource, err error) {
 	d := &database{name: filepath.Base(path), warn: warn, rows: make([]int64, docs)}
@@ -92,7 +92,7 @@ func Open(ctx context.Context, path string, docs int, warn func(string)) (_ inte
 	if err != nil {
 		return nil, err
 	}
-	if meta == nil { // no document has anything
+	if meta == nil { // no document has metadata
 		return d, nil
 	}
 	if err := d.prepare(ctx, meta); err != nil {
@@ -104,28 +104,30 @@ func Open(ctx context.Context, path string, docs int, warn func(string)) (_ inte
 	return d, nil
 }
 
+// open opens the file, or a copy if there are pending changes.
 func (d *database) open(ctx context.Context, path string) error {
 	options := url.Values{"mode": {"ro"}, "immutable": {"1"}, "_pragma": {"trusted_schema(0)", "cell_size_check(1)"}}
+	// Copy files of pending changes: SQLite applies them by writing, and an import must not change the
+	// original folder.
 	size := int64(0)
-	for _, beside := range []string{"", "-wal", "-journal"} {
-		info, err := os.Stat(path + beside)
+	for _, suffix := range []string{"", "-wal", "-journal"} {
+		info, err := os.Stat(path + suffix)
 		if err != nil {
-			if beside == "" {
+			if suffix == "" {
 				return err
 			}
 			continue
 		}
-		if size += info.Size(); beside == "" || info.Size() == 0 {
+		if size += info.Size(); suffix == "" || info.Size() == 0 {
 			continue
 		}
-		// SQLite applies changes by writing, and the folder is not ours.
 		if d.copied == "" {
 			if d.copied, err = os.MkdirTemp("", "plaid-metadata-"); err != nil {
 				return err
 			}
 			options = url.Values{"mode": {"rw"}, "_pragma": options["_pragma"]}
 		}
-		if err := copyFile(ctx, path+beside, filepath.Join(d.copied, d.name+beside)); err != nil {
+		if err := copyFile(ctx, path+suffix, filepath.Join(d.copied, d.name+suffix)); err != nil {
 			return err
 		}
 	}
@@ -136,14 +138,16 @@ func (d *database) open(ctx context.Context, path string) error {
 		}
 		path = filepath.Join(d.copied, d.name)
 	}
+	// Open the database.
 	name, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
 	if name = filepath.ToSlash(name); !strings.HasPrefix(name, "/") {
-		name = "/" + name // of Windows
+		name = "/" + name // a drive of Windows
 	}
-	if d.db, err = sql.Open("sqlite", (&url.URL{Scheme: "file", Path: name, RawQuery: options.Encode()}).String()); err != nil {
+	source := url.URL{Scheme: "file", Path: name, RawQuery: options.Encode()}
+	if d.db, err = sql.Open("sqlite", source.String()); err != nil {
 		return err
 	}
 	if d.conn, err = d.db.Conn(ctx); err != nil {
@@ -153,6 +157,7 @@ func (d *database) open(ctx context.Context, path string) error {
 	return err
 }
 
+// copyFile copies a file to a new one.
 func copyFile(ctx context.Context, from, to string) error {
 	return files.Read(ctx, from, func(r io.Reader) error {
 		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -164,14 +169,14 @@ func copyFile(ctx context.Context, from, to string) error {
 	})
 }
 
-// prepare prepares what reads the row of a document.
+// prepare prepares the statement that reads the row of a document.
 func (d *database) prepare(ctx context.Context, meta *table) (err error) {
 	selected, from := []string{"0", "0"}, metadataTable+" m"
 	add := func(alias string, t *table) {
 		for _, c := range t.columns {
 			if c.name != subsetColumn && c.name != contentColumn {
 				d.columns = append(d.columns, c)
-				// The sign leaves a value as it is, and hides its declared type from the driver.
+				// A plus sign does not change the value, and hides its declared type from the driver.
 				selected = append(selected, "+"+alias+`."`+strings.ReplaceAll(c.name, `"`, `""`)+`"`)
 			}
 		}
@@ -189,24 +194,27 @@ func (d *database) prepare(ctx context.Context, meta *table) (err error) {
 		selected[0], selected[1] = "m."+contentColumn, "c."+contentColumn
 		add("c", content)
 	}
-	d.get, err = d.conn.PrepareContext(ctx, "SELECT "+strings.Join(selected, ", ")+" FROM "+from+" WHERE m."+meta.rowid+" = ?")
+	query := "SELECT " + strings.Join(selected, ", ") + " FROM " + from + " WHERE m." + meta.rowid + " = ?"
+	d.get, err = d.conn.PrepareContext(ctx, query)
 	return err
 }
 
-// table is one with rowids.
+// table is a table with rowids.
 type table struct {
 	columns []column
-	key     string // the column that is the key alone; "": none is
+	key     string // the only column of the primary key, or ""
 	rowid   string // a name of the rowid
 }
 
+// has reports whether the table has a column.
 func (t *table) has(name string) bool {
 	return slices.ContainsFunc(t.columns, func(c column) bool { return strings.EqualFold(c.name, name) })
 }
 
-// table describes a table; nil if there is none of that name.
+// table returns the description of a table, or nil if none has that name.
 func (d *database) table(ctx context.Context, name string) (*table, error) {
-	found, err := d.conn.QueryContext(ctx, `SELECT t.type = 'table' AND NOT t.wr, c.name, c.type LIKE 'BLOB%', c.pk > 0 AND sum(c.pk > 0) OVER () = 1
+	found, err := d.conn.QueryContext(ctx, `SELECT
+			t.type = 'table' AND NOT t.wr, c.name, c.type LIKE 'BLOB%', c.pk > 0 AND sum(c.pk > 0) OVER () = 1
 		FROM pragma_table_list t, pragma_table_info(t.name) c
 		WHERE t.schema = 'main' AND t.name = ? COLLATE NOCASE ORDER BY c.cid`, name)
 	if err != nil {
@@ -216,24 +224,25 @@ func (d *database) table(ctx context.Context, name string) (*table, error) {
 	t := &table{}
 	for found.Next() {
 		var c column
-		var rows, key bool
-		if err := found.Scan(&rows, &c.name, &c.blob, &key); err != nil {
+		var hasRowids, isKey bool
+		if err := found.Scan(&hasRowids, &c.name, &c.blob, &isKey); err != nil {
 			return nil, err
 		}
-		if !rows {
+		if !hasRowids {
 			return nil, d.broken("table %s is not one with rowids", name)
 		}
 		if len(c.name) > maxName || !utf8.ValidString(c.name) {
-			return nil, d.broken("table %s has a column whose name has %d bytes or is not valid UTF-8", name, len(c.name))
+			return nil, d.broken("table %s has a column whose name has %d bytes or is not valid UTF-8",
+				name, len(c.name))
 		}
-		if t.columns = append(t.columns, c); key {
+		if t.columns = append(t.columns, c); isKey {
 			t.key = c.name
 		}
 	}
 	if err := found.Err(); err != nil || len(t.columns) == 0 {
 		return nil, err
 	}
-	names := []string{"rowid", "_rowid_", "oid"} // columns may have taken some
+	names := []string{"rowid", "_rowid_", "oid"} // columns may have some of these names
 	i := slices.IndexFunc(names, func(n string) bool { return !t.has(n) })
 	if i < 0 {
 		return nil, d.broken("columns of table %s have all names of the rowid", name)
@@ -252,9 +261,9 @@ func (d *database) find(ctx context.Context, meta *table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
-	outside, have := 0, 0
-	for most := d.left / 2 / minRow; found.Next(); most-- {
-		if most < 0 {
+	outside, have := 0, 0 // rows of unknown documents, and of others
+	for maxRows := d.left / 2 / minRow; found.Next(); maxRows-- {
+		if maxRows < 0 { // a damaged table may have loops
 			return d.broken("table %s has more rows than fit into the file", metadataTable)
 		}
 		var id int64
@@ -283,7 +292,7 @@ func (d *database) find(ctx context.Context, meta *table) (err error) {
 	return found.Err()
 }
 
-// Get implements [interop.PayloadSource]. Values that are NULL are left out, and bytes are base64.
+// Get implements [interop.PayloadSource]. It omits values that are NULL, and encodes bytes in base64.
 func (d *database) Get(ctx context.Context, doc int) ([]byte, error) {
 	if d.rows[doc] == noRow {
 		return nil, nil
@@ -292,20 +301,21 @@ func (d *database) Get(ctx context.Context, doc int) ([]byte, error) {
 	return out, d.fault(ctx, err)
 }
 
+// object reads a row as a JSON object. It returns nil if all values are NULL.
 func (d *database) object(ctx context.Context, rowid int64) ([]byte, error) {
-	values := make([]any, 2+len(d.columns))
-	into := make([]any, len(values))
+	values := make([]any, 2+len(d.columns)) // after the keys of the row in both tables
+	pointers := make([]any, len(values))
 	for i := range values {
-		into[i] = &values[i]
+		pointers[i] = &values[i]
 	}
-	err := d.get.QueryRowContext(ctx, rowid).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) { // which a damaged table says of a row that it listed
+	err := d.get.QueryRowContext(ctx, rowid).Scan(pointers...)
+	if errors.Is(err, sql.ErrNoRows) { // a damaged table may not find a row that it lists
 		return nil, d.broken("%s has no row %d", contentTable, rowid)
 	} else if err != nil {
 		return nil, err
 	}
-	if want, has := values[0], values[1]; want == nil || has == nil {
-		return nil, d.broken("%s has no row %v", contentTable, want)
+	if contentKey, foundKey := values[0], values[1]; contentKey == nil || foundKey == nil {
+		return nil, d.broken("%s has no row %v", contentTable, contentKey)
 	}
 	out := []byte{'{'}
 	for i, c := range d.columns {
@@ -328,14 +338,15 @@ func (d *database) object(ctx context.Context, rowid int64) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// value is a value as JSON.
+// value returns a value as JSON.
 func (d *database) value(c column, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case int64:
 		return strconv.AppendInt(nil, v, 10), nil
 	case float64:
 		if math.IsInf(v, 0) {
-			return nil, fmt.Errorf("%w: %s: column %s is %v, which JSON has no number for", interop.ErrUnsupported, d.name, c.name, v)
+			return nil, fmt.Errorf("%w: %s: column %s is %v, which JSON has no number for",
+				interop.ErrUnsupported, d.name, c.name, v)
 		}
 		return json.Marshal(v)
 	case []byte:
@@ -349,7 +360,7 @@ func (d *database) value(c column, v any) ([]byte, error) {
 		switch {
 		case err == nil && !utf8.ValidString(v):
 			err = d.broken("column %s is not valid UTF-8", c.name)
-		case c.blob && isNested(v): // next-plaid writes lists and objects so
+		case c.blob && isNested(v): // next-plaid writes lists and objects as text in BLOB columns
 			return []byte(v), err
 		}
 		return quoted(v), err
@@ -357,7 +368,8 @@ func (d *database) value(c column, v any) ([]byte, error) {
 	return nil, d.broken("column %s has a %T", c.name, v)
 }
 
-// take counts bytes of values: a file that looks as if documents shared them is refused.
+// take subtracts the bytes of a value from those that the file can have. Documents of a damaged file may
+// share values, so that their total would be unlimited.
 func (d *database) take(n int) error {
 	if d.left -= int64(n); d.left < 0 {
 		return d.broken("documents have more bytes than the file")
@@ -370,8 +382,9 @@ func isNested(text string) bool {
 	return text != "" && (text[0] == '[' || text[0] == '{') && jsontext.Check([]byte(text), jsontext.Options{}) == nil
 }
 
+// quoted returns a string as JSON.
 func quoted(s string) []byte {
-	text, _ := jsontext.Plain(s) // which fails for no string
+	text, _ := jsontext.Plain(s) // a string never fails
 	return text
 }
 
@@ -392,20 +405,30 @@ func (d *database) Close() (err error) {
 	return err
 }
 
+// broken returns [interop.ErrBroken] with a reason.
 func (d *database) broken(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %w", interop.ErrBroken, d.name, fmt.Errorf(format, args...))
 }
 
-// fault says of an error of SQLite what it is for an import.
+// systemErrors are the error codes of SQLite that do not mean a damaged file.
+var systemErrors = []int{
+	sqlite3.SQLITE_IOERR,
+	sqlite3.SQLITE_FULL,
+	sqlite3.SQLITE_CANTOPEN,
+	sqlite3.SQLITE_NOMEM,
+	sqlite3.SQLITE_PERM,
+}
+
+// fault converts an error of SQLite into [interop.ErrBroken], except errors of the system and of ctx.
 func (d *database) fault(ctx context.Context, err error) error {
-	var of *sqlite.Error
+	var sqliteErr *sqlite.Error
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	case !errors.As(err, &of):
+	case !errors.As(err, &sqliteErr):
 		return err
-	case of.Code() == sqlite3.SQLITE_IOERR_SHORT_READ: // the file ends before a page that it names
-	case slices.Contains([]int{sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM}, of.Code()&0xff):
+	case sqliteErr.Code() == sqlite3.SQLITE_IOERR_SHORT_READ: // the file ends before a page that it names
+	case slices.Contains(systemErrors, sqliteErr.Code()&0xff): // the primary code
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
 	return d.broken("%w", err)

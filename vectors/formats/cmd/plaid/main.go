@@ -1,5 +1,5 @@
-// Command plaid is the program of cmd/plaid that reads Parquet, Arrow, dataset folders of Hugging
-// Face and the SQLite files of fast-plaid and next-plaid as well.
+// Command plaid is the program of cmd/plaid that can also read Parquet, Arrow, dataset folders of Hugging
+// Face, and the SQLite files of fast-plaid and next-plaid.
 package main
 
 import (

@@ -8,4 +8,4 @@ func willNeed(memorySpan) {}
 
 func isMissing(memorySpan) bool { return false }
 
-func majorFaults() int64 { return 0 }
+func majorFaultCount() int64 { return 0 }

@@ -11,38 +11,36 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// PutBuilding stores what a build that is under way needs to go on, should it be
-// interrupted: JSON of its own making, about a generation that nobody sees yet. It
-// belongs into the transaction that stages what it tells of, and goes when the
-// generation becomes current, or is swept away.
+// PutBuilding stores the progress of a build as JSON, so that the build can be resumed after an
+// interruption. Call it in the transaction that stages the content that the progress describes. The
+// record is removed when the generation becomes current, or is discarded.
 func (tx *Tx) PutBuilding(v any) error {
-	return tx.putRecord(layout.KeyBuilding, v)
+	return tx.putFrameJSON(layout.KeyBuilding, v)
 }
 
-// Building reads what PutBuilding stored; ok is false if there is nothing. Only a file
-// that was opened with Options.Resume has it.
+// Building reads the progress that [Tx.PutBuilding] stored. ok is false if none is stored, as in a file
+// that was opened for writing without Options.Resume.
 func (f *File) Building(to any) (ok bool, err error) {
-	err = f.reading(func(tx *bolt.Tx, _ *handle) (err error) {
-		ok, err = readRecord(tx, layout.KeyBuilding, f.path, "what an interrupted build left", to)
+	err = f.withReadTx(func(tx *bolt.Tx, _ *handle) (err error) {
+		ok, err = readFrameJSON(tx, layout.KeyBuilding, f.path, "what an interrupted build left", to)
 		return err
 	})
 	return ok, err
 }
 
-// reading runs fn in a read transaction.
-func (f *File) reading(fn func(*bolt.Tx, *handle) error) error {
+// withReadTx runs fn in a read transaction.
+func (f *File) withReadTx(fn func(*bolt.Tx, *handle) error) error {
 	return f.withHandle(func(h *handle) error {
 		return h.db.View(func(tx *bolt.Tx) error { return fn(tx, h) })
 	})
 }
 
-// Staged returns header and codec of a generation that nobody sees yet. The arrays are
-// copies.
+// Staged returns the header and codec of a generation that is not current yet. The arrays are copies.
 func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []float32, err error) {
-	err = f.reading(func(tx *bolt.Tx, handle *handle) error {
+	err = f.withReadTx(func(tx *bolt.Tx, handle *handle) error {
 		gen := tx.Bucket(layout.GenerationName(generation))
 		if gen == nil || gen.Bucket(layout.BucketCodec) == nil {
-			return corrupt(f.path, nil, "generation %d is missing", generation)
+			return corruptError(f.path, nil, "generation %d is missing", generation)
 		}
 		v := &Snapshot{file: f, handle: handle, tx: tx, generation: generation}
 		if err := v.loadHeader(gen); err != nil {
@@ -59,27 +57,28 @@ func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []
 	return h, c, cutoffs, err
 }
 
-// StagedChunk reads the lengths of the documents of a chunk, and their codes, valid
-// until the transaction ends.
+// StagedChunk reads the lengths and codes of the documents of a chunk. The codes are valid until the
+// transaction ends.
 func (g *Generation) StagedChunk(number uint32) (first uint32, lengths []uint32, codes []byte, err error) {
 	b := g.chunks.Bucket(layout.NumberKey(number))
 	if b == nil {
-		return 0, nil, nil, corrupt(g.tx.path, nil, "chunk %d is missing", number)
+		return 0, nil, nil, corruptError(g.tx.path, nil, "chunk %d is missing", number)
 	}
 	c, err := layout.OpenChunk(number, b.Get)
 	if err != nil {
-		return 0, nil, nil, corrupt(g.tx.path, err, "chunk %d", number)
+		return 0, nil, nil, corruptError(g.tx.path, err, "chunk %d", number)
 	}
 	for doc := range c.Table.Count {
 		if err := c.CheckCodes(doc); err != nil {
-			return 0, nil, nil, corrupt(g.tx.path, err, "codes of document %d, in chunk %d", c.Table.First+uint32(doc), number)
+			return 0, nil, nil, corruptError(g.tx.path, err, "codes of document %d, in chunk %d",
+				c.Table.First+uint32(doc), number)
 		}
 		lengths = append(lengths, c.Table.Length(doc))
 	}
 	return c.Table.First, lengths, c.Codes, nil
 }
 
-// StagedPayload reads the payload of a document, nil if it has none, valid until the
+// StagedPayload reads the payload of a document, nil if it has none. The bytes are valid until the
 // transaction ends.
 func (g *Generation) StagedPayload(ordinal uint32) ([]byte, error) {
 	k := layout.NumberKey(ordinal)
@@ -89,22 +88,22 @@ func (g *Generation) StagedPayload(ordinal uint32) ([]byte, error) {
 	}
 	p, ok := layout.Unseal(k, sealed)
 	if !ok {
-		return nil, corrupt(g.tx.path, layout.ErrChecksum, "payload of document %d", ordinal)
+		return nil, corruptError(g.tx.path, layout.ErrChecksum, "payload of document %d", ordinal)
 	}
 	return p, nil
 }
 
-// Applied is how far a generation has followed an ordered log of changes.
+// Applied is the last entry of an ordered log of changes that a generation has applied.
 type Applied struct {
-	// Sequence is the number of the last entry that has been done; 0: none has.
+	// Sequence is the number of the entry. 0 means none.
 	Sequence uint64
-	// Mark tells that entry from another one of its number, of another log; zero: nothing
-	// does.
+	// Mark distinguishes the entry from one with the same number in another log; zero means that
+	// nothing does.
 	Mark [16]byte
 }
 
-// PutApplied stores how far a generation has followed a log. It belongs into the
-// transaction that does the last entry. It is no part of the content, nor of its digest.
+// PutApplied stores the last log entry that a generation has applied. Call it in the transaction that
+// applies the entry. The record does not belong to the content, nor to its digest.
 func (tx *Tx) PutApplied(generation uint64, a Applied) error {
 	v := binary.LittleEndian.AppendUint64(nil, generation)
 	v = binary.LittleEndian.AppendUint64(v, a.Sequence)
@@ -114,17 +113,17 @@ func (tx *Tx) PutApplied(generation uint64, a Applied) error {
 	return tx.root.Put(layout.KeyApplied, layout.Seal(layout.KeyApplied, v))
 }
 
-// Applied reads what PutApplied stored for the generation of the view; zero if there is
-// nothing, as where the index has been built anew since.
+// Applied reads the entry that [Tx.PutApplied] stored for the generation of the snapshot. It is zero
+// if none is stored, as after a rebuild of the index.
 func (v *Snapshot) Applied() (a Applied, err error) {
 	defer Guard(v.file.path, &err)()
-	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), layout.KeyApplied, v.file.path)
+	sealed, err := sealedFrameRecord(v.tx.Bucket(layout.RootBucket), layout.KeyApplied, v.file.path)
 	if sealed == nil {
 		return a, err
 	}
 	b, ok := layout.Unseal(layout.KeyApplied, sealed)
 	if !ok || len(b) != 16 && len(b) != 32 {
-		return a, v.corrupt(layout.ErrChecksum, "the number of the last entry that was applied")
+		return a, v.corruptError(layout.ErrChecksum, "the number of the last entry that was applied")
 	}
 	if binary.LittleEndian.Uint64(b) != v.generation {
 		return a, nil

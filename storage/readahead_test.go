@@ -9,21 +9,21 @@ import (
 )
 
 func TestSpansAreMergedOverGaps(t *testing.T) {
-	a := ahead{spans: []memorySpan{
+	a := readAhead{spans: []memorySpan{
 		{200 << 10, 201 << 10},
 		{0, 100},
-		{100 + aheadGap, 50 << 10}, // the largest gap that is read
-		{40 << 10, 41 << 10},       // inside of another
-		{50<<10 + aheadGap + 1, 60 << 10},
+		{100 + maxAheadGap, 50 << 10}, // the largest gap that is read
+		{40 << 10, 41 << 10},          // inside of another
+		{50<<10 + maxAheadGap + 1, 60 << 10},
 	}}
-	a.merge()
+	a.mergeSpans()
 	require.Equal(t, []memorySpan{
-		{0, 50 << 10}, {50<<10 + aheadGap + 1, 60 << 10}, {200 << 10, 201 << 10},
+		{0, 50 << 10}, {50<<10 + maxAheadGap + 1, 60 << 10}, {200 << 10, 201 << 10},
 	}, a.spans)
-	a.ask(false) // of nothing that is mapped: the system refuses
+	a.adviseSystem(false) // of nothing that is mapped: the system refuses
 	require.Empty(t, a.spans)
-	a.ask(true)
-	a.add(nil)
+	a.adviseSystem(true)
+	a.addBytes(nil)
 	require.Empty(t, a.spans)
 }
 
@@ -37,7 +37,7 @@ func TestPassedIsNotAskedForAgain(t *testing.T) {
 	defer func() { require.NoError(t, v.Close()) }()
 
 	asked := func(part Arrays, ordinals []uint32, again bool) int {
-		a, spans := v.unread(part, ordinals, true, again)
+		a, spans := v.unreadSpans(part, ordinals, true, again)
 		require.Empty(t, spans)
 		return len(a.spans)
 	}
@@ -65,10 +65,10 @@ func TestPassedIsNotAskedForAgain(t *testing.T) {
 }
 
 func TestShortageEnds(t *testing.T) {
-	var s shortages
-	require.False(t, s.is())
-	s.extend()
-	require.True(t, s.is())
-	s.until.Store(int64(time.Since(processStart)) - 1)
-	require.False(t, s.is())
+	var s shortageDetector
+	require.False(t, s.memoryIsShort())
+	s.noteShortage()
+	require.True(t, s.memoryIsShort())
+	s.shortUntil.Store(int64(time.Since(processStart)) - 1)
+	require.False(t, s.memoryIsShort())
 }

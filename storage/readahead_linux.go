@@ -6,15 +6,15 @@ import (
 	"unsafe"
 )
 
-// willNeed begins to read the pages of a mapping that are not in memory. It is advice:
-// a reader does not depend on its success.
+// willNeed advises the system to read the pages of a mapping that are not in memory. Readers do not
+// depend on its success.
 func willNeed(s memorySpan) {
 	for p := range s.inPages().pieces {
 		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, p.lo, p.hi-p.lo, syscall.MADV_WILLNEED)
 	}
 }
 
-// pieces cuts a span into those of at most willNeedMost.
+// pieces yields the span in spans of at most willNeedMost bytes.
 func (s memorySpan) pieces(yield func(memorySpan) bool) {
 	for ; s.lo < s.hi; s.lo += willNeedMost {
 		if !yield(memorySpan{s.lo, min(s.hi, s.lo+willNeedMost)}) {
@@ -23,11 +23,12 @@ func (s memorySpan) pieces(yield func(memorySpan) bool) {
 	}
 }
 
-// willNeedMost is how much the system reads of a larger range, unless its disk is set up for more.
+// willNeedMost is the number of bytes that the system reads of a larger range, unless its disk is
+// configured for more.
 const willNeedMost = 128 << 10
 
-// isMissing reports whether a page of a mapping is not in memory. The system does not tell it of a file that the
-// process neither owns nor may write; then it is false.
+// isMissing reports whether a page of a mapping is not in memory. For a file that the process neither
+// owns nor may write, the system hides that, and the result is false.
 func isMissing(s memorySpan) bool {
 	s = s.inPages()
 	var pages [256]byte
@@ -46,13 +47,13 @@ func isMissing(s memorySpan) bool {
 	return false
 }
 
-// inPages begins a span at the page of its first byte.
+// inPages extends a span to the beginning of its first page.
 func (s memorySpan) inPages() memorySpan {
 	return memorySpan{s.lo &^ (uintptr(os.Getpagesize()) - 1), s.hi}
 }
 
-// majorFaults is how often threads of this process have waited for a page of a file.
-func majorFaults() int64 {
+// majorFaultCount returns how often threads of this process have waited for the disk to read a page.
+func majorFaultCount() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
