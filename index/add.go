@@ -64,8 +64,8 @@ type AddReport struct {
 	RMSE, BuildRMSE float64
 }
 
-// segmentMerges is when a new segment takes in those before it, by their tokens.
-var segmentMerges = storage.MergePolicy{Largest: 4 << 20} // a variable, so that tests see large segments
+// segmentMergePolicy is when a new segment takes in those before it, by their tokens.
+var segmentMergePolicy = storage.MergePolicy{Largest: 4 << 20} // a variable, so that tests see large segments
 
 // Add encodes documents with the codec of the index and makes them visible,
 // all at once. Either all documents are added or none.
@@ -80,14 +80,14 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 
 // Add is [Index.Add].
 func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
-	ix, o := e.ix, given(opts)
+	ix, o := e.ix, valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Threads = cmp.Or(o.Threads, parallel.Processors())
-	c, err := e.begin(ctx)
+	c, err := e.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.endChange()
 	if o.If != nil {
 		if err := o.If(c.snap); err != nil {
 			return nil, fmt.Errorf("%s: %w", ix.Path(), err)
@@ -98,66 +98,66 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
 	if src.Len() == 0 {
-		return &AddReport{}, c.noteEntry()
+		return &AddReport{}, c.recordEntry()
 	}
 	if d := src.Dim(); d != 0 && d != h.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), h.Dim)
 	}
 	a := &addition{change: c, options: o, src: src, admission: NewAdmission(c.snap)}
-	if err := a.checkIDs(ctx); err != nil {
+	if err := a.checkNewIDs(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.pool(ctx); err != nil {
+	if err := a.poolTokens(ctx); err != nil {
 		return nil, err
 	}
-	done, err := a.encode(ctx)
+	enc, err := a.stageAndCommit(ctx)
 	if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = errors.Join(err, ix.file.Discard())
 	}
-	if err := ix.changed(err); err != nil {
+	if err := ix.afterChange(err); err != nil {
 		return nil, err
 	}
-	r := &AddReport{
-		Docs: a.admission.docs, Replaced: a.admission.replaced, Passages: a.passages, Empty: done.Empty,
-		Kept: a.kept, Deleted: a.gone.Documents - a.admission.replaced - a.evicted, Evicted: a.evicted,
-		First: c.snap.State().Docs, Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped,
-		RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
+	report := &AddReport{
+		Docs: a.admission.docs, Replaced: a.admission.replaced, Passages: a.passages, Empty: enc.Empty,
+		Kept: a.keptPayloads, Deleted: a.deletions.Documents - a.admission.replaced - a.evicted, Evicted: a.evicted,
+		First: c.snap.State().Docs, Tokens: enc.Tokens, Zero: enc.Zero, Clamped: enc.Clamped,
+		RMSE: rootMeanSquare(enc.SumSq, enc.Tokens), BuildRMSE: h.Build.RMSE,
 	}
-	if a.over > 0 {
-		more, err := a.evictMore(ctx)
+	if a.surplus > 0 {
+		evictedLater, err := a.evictSurplus(ctx)
 		if err != nil {
 			return nil, err
 		}
-		r.Evicted += more
+		report.Evicted += evictedLater
 	}
-	return r, nil
+	return report, nil
 }
 
 // addition is an Add on its way.
 type addition struct {
 	*change
-	options   AddOptions
-	src       vectors.Source // pooled
-	tokens    int64          // of it
-	rows      []Arrival      // of it
-	passages  int            // among the rows
-	admission *Admission
-	gone      *going
-	kept      int    // documents with payloads of those that they replace
-	keeper    string // the last of them
-	keeps     bool   // the row that arrives next has such a payload
-	evicted   int    // documents
-	over      int    // of the documents that are added, which are more than may stay
+	options      AddOptions
+	src          vectors.Source // pooled
+	tokens       int64          // of it
+	arrivals     []Arrival      // of it
+	passages     int            // among the rows
+	admission    *Admission
+	deletions    *deletionPlan
+	keptPayloads int    // documents with payloads of those that they replace
+	lastKeeper   string // the last of them
+	nextKeeps    bool   // the row that arrives next has such a payload
+	evicted      int    // documents
+	surplus      int    // of the documents that are added, which are more than may stay
 }
 
-// pool pools the documents as those of the index are, and counts their tokens.
-func (a *addition) pool(ctx context.Context) (err error) {
+// poolTokens pools the documents as those of the index are, and counts their tokens.
+func (a *addition) poolTokens(ctx context.Context) (err error) {
 	h, o := a.snap.Header(), &a.options
-	p := &pooledSource{Source: a.src, pooling: poolingOf(h.Build), threads: o.Threads, normalize: h.Normalize, memory: o.Memory}
+	p := &pooledSource{Source: a.src, pooling: poolingFromBuild(h.Build), threads: o.Threads, normalize: h.Normalize, memory: o.Memory}
 	if o.KeepPayload {
-		p.payload = a.oldPayload
+		p.fallbackPayload = a.storedPayload
 	}
-	if a.src, err = pooled(ctx, p); err != nil {
+	if a.src, err = newPooledSource(ctx, p); err != nil {
 		return err
 	}
 	for i := range a.src.Len() {
@@ -166,76 +166,76 @@ func (a *addition) pool(ctx context.Context) (err error) {
 	return nil
 }
 
-// encode stages the documents, with those of the segments that the new one takes in, and
+// stageAndCommit stages the documents, with those of the segments that the new one takes in, and
 // commits them.
-func (a *addition) encode(ctx context.Context) (*encoder, error) {
-	stage, merged, err := a.ix.stageMerged(ctx, a.snap, a.tokens, a.options.Memory)
+func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
+	stage, merged, err := a.ix.beginAppend(ctx, a.snap, a.tokens, a.options.Memory)
 	if err != nil {
 		return nil, err
 	}
-	stage.fresh = func(id string) bool {
-		ordinals, err := a.snap.named(id)
+	stage.isNewID = func(id string) bool {
+		ordinals, err := a.snap.ordinalsOf(id)
 		return err == nil && len(ordinals) == 0
 	}
 	e := &encoder{
-		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
-		arrive:   a.arrive,
+		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stager: stage,
+		onStaged: a.recordArrival,
 		progress: a.options.Progress, total: a.tokens,
 	}
-	e.page = poolingOf(a.snap.Header().Build).checkPage
+	e.checkPage = poolingFromBuild(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
-		e.payload = a.keptPayload
+		e.fallbackPayload = a.payloadToKeep
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
 	}
-	if err := a.admit(ctx); err != nil {
+	if err := a.admitDocuments(ctx); err != nil {
 		return nil, err
 	}
-	tell(a.options.Progress, Progress{Stage: "commit"})
+	reportProgress(a.options.Progress, Progress{Stage: "commit"})
 	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
-		if err := a.confirm(tx, g); err != nil {
+		if err := a.confirmUnchanged(tx, g); err != nil {
 			return err
 		}
-		countAdded(s, e, uint32(e.Doc))
-		if err := dropSegments(g, merged); err != nil {
+		addToState(s, e, uint32(e.Doc))
+		if err := deleteSegments(g, merged); err != nil {
 			return err
 		}
-		return a.gone.drop(g, s, stage.sets)
+		return a.deletions.applyTo(g, s, stage.docSets)
 	})
 }
 
-// admit decides whether the documents may be stored, and which ordinals give way to them.
-func (a *addition) admit(ctx context.Context) error {
-	if _, err := a.admission.remove(ctx, a.options.Delete, a.rows); err != nil {
+// admitDocuments decides whether the documents may be stored, and which ordinals give way to them.
+func (a *addition) admitDocuments(ctx context.Context) error {
+	if _, err := a.admission.markRemoved(ctx, a.options.Delete, a.arrivals); err != nil {
 		return err
 	}
-	if _, err := a.admission.Admit(ctx, a.rows, a.options.Replace); err != nil {
+	if _, err := a.admission.Admit(ctx, a.arrivals, a.options.Replace); err != nil {
 		return err
 	}
-	for i := range a.rows {
-		if a.rows[i].Parent != "" {
+	for i := range a.arrivals {
+		if a.arrivals[i].Parent != "" {
 			a.passages++
 		}
 	}
 	var err error
-	if a.gone, err = a.snap.going(ctx, a.admission.removed[0]); err != nil || a.options.MaxDocuments == nil {
+	if a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0]); err != nil || a.options.MaxDocuments == nil {
 		return err
 	}
-	if a.evicted, a.over, err = a.admission.evict(ctx, *a.options.MaxDocuments, a.gone.Documents); err == nil && a.evicted > 0 {
-		a.gone, err = a.snap.going(ctx, a.admission.removed[0])
+	if a.evicted, a.surplus, err = a.admission.markOldest(ctx, *a.options.MaxDocuments, a.deletions.Documents); err == nil && a.evicted > 0 {
+		a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])
 	}
 	return err
 }
 
-// evictMore deletes the first of the documents that were added, if these are more than may stay.
+// evictSurplus deletes the first of the documents that were added, if these are more than may stay.
 // They are stored by then, so a failure is only logged: the next addition tries again. An error
 // means that the file has to be reopened.
-func (a *addition) evictMore(ctx context.Context) (int, error) {
+func (a *addition) evictSurplus(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
-	removed, err := a.deleteNext(ctx, beyond(ctx, *a.options.MaxDocuments))
+	removed, err := a.deleteAfterwards(ctx, selectOldestBeyond(ctx, *a.options.MaxDocuments))
 	if err != nil {
-		a.ix.log.Error("the oldest documents were not deleted", "index", a.ix.Path(), "documents", a.over, "error", err)
+		a.ix.log.Error("the oldest documents were not deleted", "index", a.ix.Path(), "documents", a.surplus, "error", err)
 	}
 	if !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = nil
@@ -243,31 +243,31 @@ func (a *addition) evictMore(ctx context.Context) (int, error) {
 	return removed.Documents, err
 }
 
-// arrive is told of each row that is staged.
-func (a *addition) arrive(row Arrival) {
-	a.rows = append(a.rows, row)
-	if id := row.document(); a.keeps && id != a.keeper { // passages of a document are in a row
-		a.kept++
-		a.keeper = id
+// recordArrival is told of each row that is staged.
+func (a *addition) recordArrival(row Arrival) {
+	a.arrivals = append(a.arrivals, row)
+	if id := row.documentID(); a.nextKeeps && id != a.lastKeeper { // passages of a document are in a row
+		a.keptPayloads++
+		a.lastKeeper = id
 	}
-	a.keeps = false
+	a.nextKeeps = false
 }
 
-// keptPayload is the payload of the document that one with this id replaces.
-func (a *addition) keptPayload(id string) ([]byte, error) {
-	payload, err := a.oldPayload(id)
-	a.keeps = payload != nil
+// payloadToKeep is the payload of the document that one with this id replaces.
+func (a *addition) payloadToKeep(id string) ([]byte, error) {
+	payload, err := a.storedPayload(id)
+	a.nextKeeps = payload != nil
 	return payload, err
 }
 
-// oldPayload is the same; it counts nothing.
-func (a *addition) oldPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
+// storedPayload is the same; it counts nothing.
+func (a *addition) storedPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
 
 // KeptPayload returns the payload that a new document of an id takes over if it has none: the payload of
 // the document or passage with this id. For a document that is stored as passages, it is the payload of
 // the first one without its text ([vectors.WholePayload]). nil means that there is none.
 func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
-	ordinals, _, err := s.find(id)
+	ordinals, _, err := s.findOrdinals(id)
 	if err != nil || len(ordinals) == 0 {
 		return nil, err
 	}
@@ -281,8 +281,8 @@ func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
 	return payload, nil
 }
 
-// countAdded adds what was encoded to the sums of a state: so many documents, without holes.
-func countAdded(s *storage.State, e *encoder, docs uint32) {
+// addToState adds what was encoded to the sums of a state: so many documents, without holes.
+func addToState(s *storage.State, e *encoder, docs uint32) {
 	s.Live += docs
 	s.LiveTokens += uint64(e.Tokens)
 	s.Clamped += uint64(e.Clamped)
@@ -290,9 +290,9 @@ func countAdded(s *storage.State, e *encoder, docs uint32) {
 	s.AddedSumSq += e.SumSq
 }
 
-// checkIDs refuses ids of documents that are there, unless they are replaced, before anything is
+// checkNewIDs refuses ids of documents that are there, unless they are replaced, before anything is
 // encoded. Which rows are passages is not known yet.
-func (a *addition) checkIDs(ctx context.Context) error {
+func (a *addition) checkNewIDs(ctx context.Context) error {
 	if a.options.Replace || len(a.options.Delete) > 0 {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (a *addition) checkIDs(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if taken, err := a.snap.named(a.src.ID(i)); err != nil {
+		if taken, err := a.snap.ordinalsOf(a.src.ID(i)); err != nil {
 			return err
 		} else if len(taken) > 0 {
 			return fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, a.src.ID(i))
@@ -309,11 +309,11 @@ func (a *addition) checkIDs(ctx context.Context) error {
 	return nil
 }
 
-// stageMerged begins staging behind the last segment that stays, and stages
+// beginAppend begins staging behind the last segment that stays, and stages
 // the documents of the segments that the new one takes in.
-func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
+func (ix *Index) beginAppend(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
 	state := snap.State()
-	keep := storage.KeepParts(segmentMerges, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
+	keep := storage.KeepParts(segmentMergePolicy, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
 	merged := state.Segments[keep:]
 	chunks := snap.Chunks()
 	for _, g := range merged {
@@ -323,7 +323,7 @@ func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
 	stage := newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
-	stage.before, stage.sets = snap, snap.view.DocSets()
+	stage.base, stage.docSets = snap, snap.fileSnapshot.DocSets()
 	for ; chunks < snap.Chunks(); chunks++ {
 		if err := stage.copyChunk(ctx, snap, chunks, false); err != nil {
 			return nil, nil, err
@@ -332,7 +332,7 @@ func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory
 	return stage, merged, nil
 }
 
-func dropSegments(g *storage.Generation, segments []storage.Segment) error {
+func deleteSegments(g *storage.Generation, segments []storage.Segment) error {
 	for _, seg := range segments {
 		for _, c := range seg.Chunks {
 			if err := g.DeleteChunk(c); err != nil {

@@ -86,13 +86,13 @@ var ErrSameFile = errors.New("the copy would be the index itself")
 // [Open] takes. Searches and changes in this process go on meanwhile; the copy
 // shows none of the changes that come later.
 func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (r *BackupReport, err error) {
-	o := given(opts)
-	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
+	o := valueOrZero(opts)
+	err = ix.withSnapshot(func(s *Snapshot, report *BackupReport) error {
 		r = report
-		if err := r.check(ctx, s.view, o.Check); err != nil {
+		if err := r.checkSnapshot(ctx, s.fileSnapshot, o.Check); err != nil {
 			return err
 		}
-		defer r.timed(&r.Seconds.Write)()
+		defer r.startTimer(&r.Seconds.Write)()
 		var err error
 		r.Size, err = s.CopyTo(ctx, w, o.progress())
 		r.Written = r.Size
@@ -119,16 +119,16 @@ func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (
 // After an error path holds what it held before; with Incremental, or if it is
 // [storage.ErrOutcomeUnknown], it may hold the new state.
 func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions) (r *BackupReport, err error) {
-	o := given(opts)
-	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
+	o := valueOrZero(opts)
+	err = ix.withSnapshot(func(s *Snapshot, report *BackupReport) error {
 		r = report
-		there, err := replaceable(ctx, s, path, o)
+		hasIndex, err := checkReplaceable(ctx, s, path, o)
 		if err != nil {
 			return err
 		}
 		storage.SweepSuccessors(path, ix.log)
-		if o.Incremental && there {
-			switch reason, err := r.update(ctx, s, path, o); {
+		if o.Incremental && hasIndex {
+			switch reason, err := r.updateInPlace(ctx, s, path, o); {
 			case err != nil:
 				return err
 			case reason == nil:
@@ -140,7 +140,7 @@ func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions)
 		} else if o.Incremental {
 			r.Whole = "there is no copy yet"
 		}
-		return r.replace(ctx, s, path, o)
+		return r.writeWhole(ctx, s, path, o)
 	})
 	if err != nil {
 		return nil, err
@@ -148,13 +148,13 @@ func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions)
 	return r, nil
 }
 
-func (ix *Index) backup(fn func(*Snapshot, *BackupReport) error) (err error) {
+func (ix *Index) withSnapshot(write func(*Snapshot, *BackupReport) error) (err error) {
 	s, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return fn(s, &BackupReport{
+	return write(s, &BackupReport{
 		Docs: s.Documents(), Passages: int(s.State().Passages), Tokens: s.State().LiveTokens, Generation: s.Generation(),
 	})
 }
@@ -166,25 +166,25 @@ func (o *BackupOptions) progress() func(done, total int64) {
 	return func(done, total int64) { o.Progress(Progress{"backup", done, total, "bytes"}) }
 }
 
-func (r *BackupReport) timed(seconds *float64) func() {
+func (r *BackupReport) startTimer(seconds *float64) func() {
 	start := time.Now()
 	return func() { *seconds = math.Round((*seconds+time.Since(start).Seconds())*1e3) / 1e3 }
 }
 
-func (r *BackupReport) check(ctx context.Context, v *storage.Snapshot, c Checks) error {
-	defer r.timed(&r.Seconds.Check)()
+func (r *BackupReport) checkSnapshot(ctx context.Context, v *storage.Snapshot, c Checks) error {
+	defer r.startTimer(&r.Seconds.Check)()
 	switch c {
 	case CheckAll:
-		return verifyView(ctx, v)
+		return verifyFileSnapshot(ctx, v)
 	case CheckSums:
 		return v.VerifyChecksums(ctx)
 	}
 	return nil
 }
 
-// replaceable makes sure that a backup may take the place of path, and tells
+// checkReplaceable makes sure that a backup may take the place of path, and tells
 // whether an index is there.
-func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions) (there bool, err error) {
+func checkReplaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions) (hasIndex bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -226,8 +226,8 @@ func errNotRegular(info fs.FileInfo) error {
 	return errors.New("only a regular file can be replaced")
 }
 
-// replace writes a whole copy.
-func (r *BackupReport) replace(ctx context.Context, s *Snapshot, path string, o BackupOptions) (err error) {
+// writeWhole writes a whole copy.
+func (r *BackupReport) writeWhole(ctx context.Context, s *Snapshot, path string, o BackupOptions) (err error) {
 	mode, err := s.Mode()
 	if err != nil {
 		return err
@@ -241,18 +241,18 @@ func (r *BackupReport) replace(ctx context.Context, s *Snapshot, path string, o 
 			err = fmt.Errorf("backup to %s: %w", path, errors.Join(err, dst.Discard()))
 		}
 	}()
-	write := r.timed(&r.Seconds.Write)
-	if r.Size, r.Written, err = dst.Fill(ctx, s.view, o.progress()); err != nil {
+	stopTimer := r.startTimer(&r.Seconds.Write)
+	if r.Size, r.Written, err = dst.Fill(ctx, s.fileSnapshot, o.progress()); err != nil {
 		return err
 	}
-	write()
+	stopTimer()
 	if err := r.checkFile(ctx, s, dst.Name(), o); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	defer r.timed(&r.Seconds.Write)()
+	defer r.startTimer(&r.Seconds.Write)()
 	return dst.Commit(mode)
 }
 
@@ -275,15 +275,15 @@ func (r *BackupReport) checkCopy(ctx context.Context, s *Snapshot, f *storage.Fi
 	if got, want := v.State(), s.State(); v.Generation() != s.Generation() || got.Docs != want.Docs || got.Live != want.Live || got.Tokens != want.Tokens {
 		return fmt.Errorf("%w: the copy has %d documents, the index %d", storage.ErrCorrupt, got.Live, want.Live)
 	}
-	return r.check(ctx, v, o.Check)
+	return r.checkSnapshot(ctx, v, o.Check)
 }
 
-// mostChanged bounds what an incremental backup holds in memory.
-const mostChanged = 512 << 20
+// maxMirrorBytes bounds what an incremental backup holds in memory.
+const maxMirrorBytes = 512 << 20
 
-// update brings the copy at path up to date. reason says why it must be copied
+// updateInPlace brings the copy at path up to date. reason says why it must be copied
 // as a whole instead.
-func (r *BackupReport) update(ctx context.Context, s *Snapshot, path string, o BackupOptions) (reason, err error) {
+func (r *BackupReport) updateInPlace(ctx context.Context, s *Snapshot, path string, o BackupOptions) (reason, err error) {
 	pages, err := s.Pages()
 	if err != nil {
 		return nil, err
@@ -300,22 +300,22 @@ func (r *BackupReport) update(ctx context.Context, s *Snapshot, path string, o B
 		return err, nil
 	}
 	defer func() {
-		if cerr := f.Close(); cerr != nil && reason == nil {
-			reason = cerr
+		if closeErr := f.Close(); closeErr != nil && reason == nil {
+			reason = closeErr
 		}
 	}()
-	write := r.timed(&r.Seconds.Write)
-	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, mostChanged))
-	write()
+	stopTimer := r.startTimer(&r.Seconds.Write)
+	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, maxMirrorBytes))
+	stopTimer()
 	if err == nil {
 		err = r.checkCopy(ctx, s, f, o)
 	}
-	if cerr := ctx.Err(); err != nil && cerr != nil {
-		return nil, cerr
+	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
+		return nil, ctxErr
 	}
-	for _, known := range []error{storage.ErrManyChanges, storage.ErrUnrelated} {
-		if errors.Is(err, known) {
-			return known, nil
+	for _, kind := range []error{storage.ErrManyChanges, storage.ErrUnrelated} {
+		if errors.Is(err, kind) {
+			return kind, nil
 		}
 	}
 	if err != nil { // whatever it is: a whole copy meets it too, or sets it right

@@ -135,37 +135,37 @@ const maxPool = 1000
 
 func (o *BuildOptions) validate() error {
 	var errs []error
-	bad := func(format string, args ...any) {
+	addError := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
 	}
 	switch o.Nbits {
 	case 0, 1, 2, 4, 8:
 	default:
-		bad("%d bits a component; 1, 2, 4 and 8 are supported", o.Nbits)
+		addError("%d bits a component; 1, 2, 4 and 8 are supported", o.Nbits)
 	}
 	if o.Centroids < 0 || o.Centroids > storage.MaxCentroids {
-		bad("%d centroids; 1 to %d are possible", o.Centroids, storage.MaxCentroids)
+		addError("%d centroids; 1 to %d are possible", o.Centroids, storage.MaxCentroids)
 	}
 	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
-		bad("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
+		addError("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
 	}
 	if o.HeldOut < 0 || o.HeldOut == 1 {
-		bad("one in %d tokens held out", o.HeldOut)
+		addError("one in %d tokens held out", o.HeldOut)
 	}
 	if err := o.Model.Validate(); err != nil {
-		bad("%v", err)
+		addError("%v", err)
 	}
 	if o.Pool < 0 || o.Pool > maxPool {
-		bad("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
+		addError("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
 	}
 	if err := o.PoolBy.Check(max(o.Pool, 1)); err != nil {
-		bad("%v", err)
+		addError("%v", err)
 	}
 	if o.Resume && o.Input == "" {
-		bad("resuming without saying what the input is")
+		addError("resuming without saying what the input is")
 	}
 	if o.Memory != 0 && o.Memory < 32<<20 {
-		bad("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
+		addError("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
 	}
 	return errors.Join(errs...)
 }
@@ -201,54 +201,54 @@ func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 // through all documents, finish.
 type building struct {
 	BuildOptions
-	backend   kernels.Backend
-	src       vectors.Source // pooled
-	tokens    int64
-	origin    storage.Build // of the codec, as the header has it
-	file      *storage.File
-	created   bool        // else an index that is there is replaced
-	note      *checkpoint // is kept up to date, so that another build can go on; nil: cannot
-	left      *checkpoint // by an interrupted build; nil: nothing
-	quantizer *codec.Quantizer
-	stage     *stager
-	report    BuildReport
+	backend     kernels.Backend
+	src         vectors.Source // pooled
+	tokens      int64
+	provenance  storage.Build // of the codec, as the header has it
+	file        *storage.File
+	created     bool        // else an index that is there is replaced
+	checkpoint  *checkpoint // is kept up to date, so that another build can go on; nil: cannot
+	interrupted *checkpoint // by an interrupted build; nil: nothing
+	quantizer   *codec.Quantizer
+	stage       *stager
+	report      BuildReport
 }
 
 // buildFile is Build, with documents, or Train, without.
 func buildFile(ctx context.Context, path string, src vectors.Source, opts *BuildOptions, documents bool) (r *BuildReport, err error) {
-	b := &building{BuildOptions: given(opts)}
+	b := &building{BuildOptions: valueOrZero(opts)}
 	if err := b.prepare(ctx, src); err != nil {
 		return nil, err
 	}
-	if b.file, b.created, err = create(ctx, path, b.BuildOptions); err != nil {
+	if b.file, b.created, err = createFile(ctx, path, b.BuildOptions); err != nil {
 		return nil, err
 	}
 	defer func() { err = b.close(err) }()
 	if b.Input != "" && documents {
-		if err := b.leftover(); err != nil {
+		if err := b.findInterrupted(); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.settle(ctx, path); err != nil {
+	if err := b.decideCodec(ctx, path); err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	e, err := b.begin(ctx)
+	e, err := b.beginEncoding(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if documents {
-		e.page = poolingOf(b.origin).checkPage
+		e.checkPage = poolingFromBuild(b.provenance).checkPage
 		if err := e.encodeAll(ctx, b.src, b.Memory); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.finish(ctx, e, documents); err != nil {
+	if err := b.commit(ctx, e, documents); err != nil {
 		return nil, err
 	}
 	b.report.Seconds.Encode = time.Since(start).Seconds()
 	if !b.created {
-		b.report.NotFreed = newIndex(b.file, b.backend, b.Logger).shrink(ctx, b.Memory)
+		b.report.NotFreed = newIndex(b.file, b.backend, b.Logger).compactAfterBuild(ctx, b.Memory)
 	}
 	return &b.report, nil
 }
@@ -257,15 +257,15 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	if err := b.validate(); err != nil {
 		return err
 	}
-	b.origin = storage.Build{Source: "vectors", Seed: b.Seed}
+	b.provenance = storage.Build{Source: "vectors", Seed: b.Seed}
 	if b.Pool > 1 {
-		b.origin.Pool = b.Pool
+		b.provenance.Pool = b.Pool
 		if b.PoolBy.OfPages() {
-			b.origin.PoolBy = string(b.PoolBy)
+			b.provenance.PoolBy = string(b.PoolBy)
 		}
 	}
 	if b.Like != nil {
-		if b.origin, err = b.takeCodecOf(); err != nil {
+		if b.provenance, err = b.adoptCodec(); err != nil {
 			return err
 		}
 	}
@@ -273,9 +273,9 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	if b.backend, err = kernels.Select(b.Backend); err != nil {
 		return err
 	}
-	b.backend, b.Threads = builder(b.backend, b.Device, b.Threads)
-	p := &pooledSource{Source: src, pooling: poolingOf(b.origin), threads: b.Threads, normalize: !b.Unnormalized, memory: b.Memory}
-	if b.src, err = pooled(ctx, p); err != nil {
+	b.backend, b.Threads = selectBuilder(b.backend, b.Device, b.Threads)
+	p := &pooledSource{Source: src, pooling: poolingFromBuild(b.provenance), threads: b.Threads, normalize: !b.Unnormalized, memory: b.Memory}
+	if b.src, err = newPooledSource(ctx, p); err != nil {
 		return err
 	}
 	for i := range b.src.Len() {
@@ -293,14 +293,14 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	return nil
 }
 
-// builder is what finds nearest centroids, on a device if there is one, and how many
+// selectBuilder is what finds nearest centroids, on a device if there is one, and how many
 // goroutines ask it.
-func builder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backend, int) {
-	all := parallel.Processors()
+func selectBuilder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backend, int) {
+	processors := parallel.Processors()
 	if d == nil {
-		return cpu, cmp.Or(threads, all)
+		return cpu, cmp.Or(threads, processors)
 	}
-	return d.Builder(cpu), cmp.Or(threads, max(64, all)) // many small requests at once keep a device busy
+	return d.Builder(cpu), cmp.Or(threads, max(64, processors)) // many small requests at once keep a device busy
 }
 
 // ResumableError is why a build with [BuildOptions.Resume] has not come to its end. What it
@@ -320,90 +320,90 @@ func (b *building) close(err error) error {
 	switch {
 	case err == nil:
 		return b.file.Close()
-	case b.Resume && b.stage != nil && b.stage.noted > 0:
-		return &ResumableError{b.file.Path(), b.stage.noted, errors.Join(err, b.file.Close())}
+	case b.Resume && b.stage != nil && b.stage.resumableDocs > 0:
+		return &ResumableError{b.file.Path(), b.stage.resumableDocs, errors.Join(err, b.file.Close())}
 	}
-	return undo(b.file, b.created, err)
+	return rollBack(b.file, b.created, err)
 }
 
-// leftover begins the note of this build, and finds that of an interrupted one.
-func (b *building) leftover() error {
-	tag, err := b.tag(b.src, b.backend.Name(), b.origin)
+// findInterrupted begins the note of this build, and finds that of an interrupted one.
+func (b *building) findInterrupted() error {
+	tag, err := b.inputDigest(b.src, b.backend.Name(), b.provenance)
 	if err != nil {
 		return err
 	}
-	b.note = &checkpoint{Tag: tag}
+	b.checkpoint = &checkpoint{Tag: tag}
 	if b.Resume {
-		b.left, err = resumable(b.file, tag)
+		b.interrupted, err = findCheckpoint(b.file, tag)
 	}
 	return err
 }
 
-// settle decides the codec: that of an interrupted build, the one that is given, or
+// decideCodec decides the codec: that of an interrupted build, the one that is given, or
 // one that is trained.
-func (b *building) settle(ctx context.Context, path string) (err error) {
+func (b *building) decideCodec(ctx context.Context, path string) (err error) {
 	r := &b.report
 	b.quantizer = b.Codec
 	switch {
-	case b.left != nil:
-		if b.quantizer, err = stagedCodec(b.file, b.left); err != nil {
+	case b.interrupted != nil:
+		if b.quantizer, err = checkpointCodec(b.file, b.interrupted); err != nil {
 			return err
 		}
-		r.Train, r.SampleDocs, r.Resumed = b.left.Train, b.left.SampleDocs, int(b.left.State.Docs)
+		r.Train, r.SampleDocs, r.Resumed = b.interrupted.Train, b.interrupted.SampleDocs, int(b.interrupted.State.Docs)
 		if b.Logger != nil {
 			b.Logger.Info("going on with an interrupted build", "index", path, "documents", r.Resumed)
 		}
 	case b.Codec == nil:
-		if b.quantizer, err = train(ctx, b.src, b.tokens, b.BuildOptions, b.backend, r); err != nil {
+		if b.quantizer, err = trainCodec(ctx, b.src, b.tokens, b.BuildOptions, b.backend, r); err != nil {
 			return err
 		}
-		b.origin.Iterations, b.origin.SampleDocs, b.origin.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
-		b.origin.RMSE, b.origin.Tokens = r.Train.RMSE, uint64(b.tokens)
+		b.provenance.Iterations, b.provenance.SampleDocs, b.provenance.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
+		b.provenance.RMSE, b.provenance.Tokens = r.Train.RMSE, uint64(b.tokens)
 	}
 	return nil
 }
 
-// begin makes the generation, or goes on in that of an interrupted build.
-func (b *building) begin(ctx context.Context) (e *encoder, err error) {
+// beginEncoding makes the generation, or goes on in that of an interrupted build.
+func (b *building) beginEncoding(ctx context.Context) (e *encoder, err error) {
 	var gen uint64
-	if b.left != nil {
-		gen = b.left.Generation
-	} else if gen, err = newGeneration(b.file, b.quantizer, b.origin, b.Model, !b.Unnormalized); err != nil {
+	if b.interrupted != nil {
+		gen = b.interrupted.Generation
+	} else if gen, err = createGeneration(b.file, b.quantizer, b.provenance, b.Model, !b.Unnormalized); err != nil {
 		return nil, err
 	}
 	b.stage = newStager(b.file, gen, b.quantizer.K, storage.State{}, b.Memory)
-	if b.note != nil {
-		b.note.Generation, b.note.Train, b.note.SampleDocs = gen, b.report.Train, b.report.SampleDocs
-		b.stage.note = b.note
+	if b.checkpoint != nil {
+		b.checkpoint.Generation, b.checkpoint.Train, b.checkpoint.SampleDocs = gen, b.report.Train, b.report.SampleDocs
+		b.stage.checkpoint = b.checkpoint
 	}
 	e = &encoder{
-		codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stage: b.stage,
+		codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stager: b.stage,
 		progress: b.Progress, total: b.tokens, logger: b.Logger,
 	}
-	if b.left != nil {
-		if err := b.stage.restore(ctx, b.left); err != nil {
+	if b.interrupted != nil {
+		if err := b.stage.restore(ctx, b.interrupted); err != nil {
 			return nil, err
 		}
-		e.batchStart, e.skip = b.left.Batch, int(b.left.State.Docs)
+		e.batchStart, e.skip = b.interrupted.Batch, int(b.interrupted.State.Docs)
 	}
 	return e, nil
 }
 
-// finish commits what the encoder has staged.
-func (b *building) finish(ctx context.Context, e *encoder, documents bool) error {
-	tell(b.Progress, Progress{Stage: "commit"})
+// commit commits what the encoder has staged.
+func (b *building) commit(ctx context.Context, e *encoder, documents bool) error {
+	reportProgress(b.Progress, Progress{Stage: "commit"})
 	r := &b.report
 	err := b.stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.Clamped)
 		if documents {
-			r.Docs, r.Passages = b.stage.count(s)
+			r.Docs, r.Passages = b.stage.countDocuments(s)
 		}
 		return errors.Join(tx.MakeCurrent(b.stage.generation), putBuilt(tx))
 	})
 	if err != nil {
 		return err
 	}
-	r.Empty, r.Clamped, r.Zero, r.RMSE = e.Empty, e.Clamped, e.Zero, rmse(e.SumSq, b.tokens)
+	r.Empty, r.Clamped, r.Zero, r.RMSE = e.Empty, e.Clamped, e.Zero, rootMeanSquare(e.SumSq, b.tokens)
 	if !documents {
 		r.RMSE = r.Train.RMSE
 		for i := range b.src.Len() {
@@ -415,14 +415,14 @@ func (b *building) finish(ctx context.Context, e *encoder, documents bool) error
 	return nil
 }
 
-// takeCodecOf completes the options by those of the index whose codec is used, and returns
+// adoptCodec completes the options by those of the index whose codec is used, and returns
 // how that was trained.
-func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
+func (o *BuildOptions) adoptCodec() (storage.Build, error) {
 	h := o.Like.Header()
 	switch {
 	case o.Codec != nil:
 		return h.Build, fmt.Errorf("%w: two codecs are given", ErrOption)
-	case o.Nbits != 0 && o.Nbits != h.Nbits, o.Centroids != 0 && o.Centroids != h.Centroids, o.Pool > 1 && poolingOf(storage.Build{Pool: o.Pool, PoolBy: string(o.PoolBy)}) != poolingOf(h.Build), o.Unnormalized && h.Normalize:
+	case o.Nbits != 0 && o.Nbits != h.Nbits, o.Centroids != 0 && o.Centroids != h.Centroids, o.Pool > 1 && poolingFromBuild(storage.Build{Pool: o.Pool, PoolBy: string(o.PoolBy)}) != poolingFromBuild(h.Build), o.Unnormalized && h.Normalize:
 		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t", ErrOption,
 			o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
 	}
@@ -436,8 +436,8 @@ func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
 	return h.Build, nil
 }
 
-// tell tells how far a stage is to whoever asks.
-func tell(progress func(Progress), p Progress) {
+// reportProgress tells how far a stage is to whoever asks.
+func reportProgress(progress func(Progress), p Progress) {
 	if progress != nil {
 		progress(p)
 	}
@@ -447,14 +447,14 @@ func tell(progress func(Progress), p Progress) {
 // are: options, an index that is there without Force, and a folder that takes no file. It is
 // for programs that have much work to do before they build.
 func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
-	o := given(opts)
+	o := valueOrZero(opts)
 	if err := o.validate(); err != nil {
 		return err
 	}
 	if _, err := kernels.Select(o.Backend); err != nil {
 		return err
 	}
-	if err := vacant(ctx, path, o); err != nil {
+	if err := checkVacant(ctx, path, o); err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err == nil {

@@ -60,23 +60,23 @@ func (s *Snapshot) CodecDigest() (digest string, err error) {
 		return "", err
 	}
 	c := s.Codec()
-	frame := func(b []byte) {
+	writeFramed := func(b []byte) {
 		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 		sum.Write(b)
 	}
-	frame(shape)
+	writeFramed(shape)
 	grid := make([]byte, 0, 2*len(c.Codebook.Grid))
 	for _, g := range c.Codebook.Grid {
 		grid = binary.LittleEndian.AppendUint16(grid, uint16(g))
 	}
-	frame(grid)
-	frame(s.centroidBytes())
+	writeFramed(grid)
+	writeFramed(s.centroidBytes())
 	for _, values := range [][]float32{c.DimScale, c.CentroidScale, s.Cutoffs()} {
 		b := make([]byte, 0, 4*len(values))
 		for _, v := range values {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 		}
-		frame(b)
+		writeFramed(b)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -86,21 +86,21 @@ func (s *Snapshot) centroidBytes() []byte {
 	return c.Data[:c.K*c.Dim*c.Type.Size()]
 }
 
-// sameCodec is a [*CodecError] unless two indexes have one codec, to the byte. That
+// checkSameCodec is a [*CodecError] unless two indexes have one codec, to the byte. That
 // models differ of which both have the name is [storage.ErrModel].
-func sameCodec(a, b *Snapshot) (err error) {
+func checkSameCodec(a, b *Snapshot) (err error) {
 	defer storage.Guard(b.Path(), &err)()
 	if err := a.Header().Model.Check(b.Header().Model); err != nil {
 		return fmt.Errorf("%s and %s: %w", a.Path(), b.Path(), err)
 	}
-	x, y := a.Codec(), b.Codec()
-	if x == y {
+	codecA, codecB := a.Codec(), b.Codec()
+	if codecA == codecB {
 		return nil
 	}
-	same := a.codecShape() == b.codecShape() && slices.Equal(x.Codebook.Grid, y.Codebook.Grid) &&
-		slices.Equal(x.DimScale, y.DimScale) && slices.Equal(x.CentroidScale, y.CentroidScale) && slices.Equal(a.Cutoffs(), b.Cutoffs()) &&
+	equal := a.codecShape() == b.codecShape() && slices.Equal(codecA.Codebook.Grid, codecB.Codebook.Grid) &&
+		slices.Equal(codecA.DimScale, codecB.DimScale) && slices.Equal(codecA.CentroidScale, codecB.CentroidScale) && slices.Equal(a.Cutoffs(), b.Cutoffs()) &&
 		bytes.Equal(a.centroidBytes(), b.centroidBytes())
-	if same {
+	if equal {
 		return nil
 	}
 	e := &CodecError{Paths: [2]string{a.Path(), b.Path()}}

@@ -31,7 +31,7 @@ func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err er
 	if c.Codec, err = s.CodecDigest(); err != nil {
 		return nil, err
 	}
-	err = s.eachDigest(ctx, func(id string, sum [sha256.Size]byte) {
+	err = s.visitDigests(ctx, func(id string, sum [sha256.Size]byte) {
 		part := &c.Parts[HashShard(id, parts)]
 		for i := range part { // which no order makes a difference to
 			part[i] ^= sum[i]
@@ -40,19 +40,19 @@ func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err er
 	return c, err
 }
 
-// eachDigest gives the digests of all live documents to fn.
-func (s *Snapshot) eachDigest(ctx context.Context, fn func(id string, sum [sha256.Size]byte)) (err error) {
+// visitDigests gives the digests of all live documents to fn.
+func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [sha256.Size]byte)) (err error) {
 	defer storage.Guard(s.Path(), &err)()
-	rb := s.Codec().RowBytes()
-	sum := sha256.New()
-	field := func(b []byte, there bool) {
+	rowBytes := s.Codec().RowBytes()
+	hash := sha256.New()
+	writeField := func(b []byte, present bool) {
 		var head [9]byte
-		if there {
+		if present {
 			head[0] = 1
 		}
 		binary.LittleEndian.PutUint64(head[1:], uint64(len(b)))
-		sum.Write(head[:])
-		sum.Write(b)
+		hash.Write(head[:])
+		hash.Write(b)
 	}
 	for i := range s.Chunks() {
 		if err := ctx.Err(); err != nil {
@@ -74,16 +74,16 @@ func (s *Snapshot) eachDigest(ctx context.Context, fn func(id string, sum [sha25
 			}
 			lo, hi := int(offsets[d]), int(offsets[d+1])
 			id := s.ID(ordinal)
-			sum.Reset()
-			field(binary.LittleEndian.AppendUint32(nil, ordinal), true)
-			field([]byte(id), true)
-			field(payload, payload != nil)
-			field(ch.Codes[lo*ch.CodeBytes:hi*ch.CodeBytes], true)
-			field(ch.Factors[2*lo:2*hi], true)
-			field(ch.Residuals[lo*rb:hi*rb], true)
+			hash.Reset()
+			writeField(binary.LittleEndian.AppendUint32(nil, ordinal), true)
+			writeField([]byte(id), true)
+			writeField(payload, payload != nil)
+			writeField(ch.Codes[lo*ch.CodeBytes:hi*ch.CodeBytes], true)
+			writeField(ch.Factors[2*lo:2*hi], true)
+			writeField(ch.Residuals[lo*rowBytes:hi*rowBytes], true)
 			var digest [sha256.Size]byte
-			sum.Sum(digest[:0])
-			fn(id, digest)
+			hash.Sum(digest[:0])
+			visit(id, digest)
 		}
 	}
 	return nil

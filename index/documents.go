@@ -27,12 +27,12 @@ import (
 // passageOf is the field with the id of a passage's document, passageNumber the field with its
 // number. Conditions may name them even if there are no passages.
 var (
-	passageOf     = condition.MakeField(vectors.PassageField, "of")
-	passageNumber = condition.MakeField(vectors.PassageField, "n")
+	fieldPassageOf     = condition.MakeField(vectors.PassageField, "of")
+	fieldPassageNumber = condition.MakeField(vectors.PassageField, "n")
 )
 
 // Passages returns the live ordinals that are passages. Do not change the bitmap.
-func (s *Snapshot) Passages() *roaring.Bitmap { return s.view.Passages() }
+func (s *Snapshot) Passages() *roaring.Bitmap { return s.fileSnapshot.Passages() }
 
 // Documents returns the number of live documents; one with passages counts once.
 func (s *Snapshot) Documents() int {
@@ -59,7 +59,7 @@ func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 // their numbers, or its own. It is empty if the id is not that of a document: it may be that of a
 // passage ([Snapshot.Ordinal]).
 func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
-	ordinals, isPassage, err := s.find(id)
+	ordinals, isPassage, err := s.findOrdinals(id)
 	if isPassage {
 		ordinals = nil
 	}
@@ -70,7 +70,7 @@ func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
 // ([condition.Spellings]); "" if there is none.
 func (s *Snapshot) Spelled(id string) (string, error) {
 	for _, other := range condition.Spellings(id) {
-		if ordinals, _, err := s.find(other); err != nil || len(ordinals) > 0 {
+		if ordinals, _, err := s.findOrdinals(other); err != nil || len(ordinals) > 0 {
 			return other, err
 		}
 	}
@@ -91,9 +91,9 @@ func (s *Snapshot) NotFound(id string) error {
 	return fmt.Errorf("%w: %q", ErrNotFound, id)
 }
 
-// find returns the live ordinals that an id stands for: those of a document, or that of a passage.
-func (s *Snapshot) find(id string) (ordinals []uint32, isPassage bool, err error) {
-	first, n, isRun, err := s.view.Run(id)
+// findOrdinals returns the live ordinals that an id stands for: those of a document, or that of a passage.
+func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, err error) {
+	first, n, isRun, err := s.fileSnapshot.Run(id)
 	if err != nil {
 		return nil, false, err
 	}
@@ -120,53 +120,53 @@ func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitma
 		if i%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		parts, err := s.named(id)
+		ordinals, err := s.ordinalsOf(id)
 		if err != nil {
 			return nil, nil, err
 		}
-		if docs.AddMany(parts); len(parts) == 0 {
+		if docs.AddMany(ordinals); len(ordinals) == 0 {
 			missing = append(missing, id)
 		}
 	}
 	return docs, missing, nil
 }
 
-// named returns the live ordinals that an id stands for.
-func (s *Snapshot) named(id string) ([]uint32, error) {
-	ordinals, _, err := s.find(id)
+// ordinalsOf returns the live ordinals that an id stands for.
+func (s *Snapshot) ordinalsOf(id string) ([]uint32, error) {
+	ordinals, _, err := s.findOrdinals(id)
 	return ordinals, err
 }
 
-// parentOf returns the id of the document that the payload makes this id a passage of, "" for none.
-func parentOf(i int, id string, payload []byte) (string, error) {
+// parentFromPayload returns the id of the document that the payload makes this id a passage of, "" for none.
+func parentFromPayload(i int, id string, payload []byte) (string, error) {
 	p, err := vectors.PassageOf(id, payload)
 	switch {
 	case err != nil:
-		return "", ofDocument(i, id, err)
+		return "", documentError(i, id, err)
 	case p == nil:
 		return "", nil
 	}
 	return p.Of, nil
 }
 
-// keepPassage returns the payload that replaces that of an ordinal, with the field of a passage if
+// withPassageField returns the payload that replaces that of an ordinal, with the field of a passage if
 // the ordinal is one. A payload cannot turn a document into a passage.
-func (s *Snapshot) keepPassage(ordinal uint32, payload []byte) ([]byte, error) {
+func (s *Snapshot) withPassageField(ordinal uint32, payload []byte) ([]byte, error) {
 	id, isPassage := s.ID(ordinal), s.Passages().Contains(ordinal)
-	own, err := vectors.PassageOf(id, payload)
-	if err == nil && own != nil && !isPassage {
-		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document", ErrOption, vectors.PassageField, own.Of)
+	passage, err := vectors.PassageOf(id, payload)
+	if err == nil && passage != nil && !isPassage {
+		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document", ErrOption, vectors.PassageField, passage.Of)
 	}
-	if err != nil || own != nil || !isPassage {
+	if err != nil || passage != nil || !isPassage {
 		return payload, err
 	}
-	was, err := s.Payload(ordinal)
+	stored, err := s.Payload(ordinal)
 	if err != nil {
 		return nil, err
 	}
-	own, err = vectors.PassageOf(id, was)
-	if err != nil || own == nil {
+	passage, err = vectors.PassageOf(id, stored)
+	if err != nil || passage == nil {
 		return payload, err
 	}
-	return own.Payload(payload)
+	return passage.Payload(payload)
 }

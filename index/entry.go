@@ -48,8 +48,8 @@ func (e Entry) Skip(ctx context.Context) error {
 	return err
 }
 
-// check tells whether the entry may be done to what a snapshot shows.
-func (e Entry) check(snap *Snapshot) error {
+// checkNotApplied tells whether the entry may be done to what a snapshot shows.
+func (e Entry) checkNotApplied(snap *Snapshot) error {
 	if e.applied == nil {
 		return nil
 	}
@@ -63,8 +63,8 @@ func (e Entry) check(snap *Snapshot) error {
 	return err
 }
 
-// noteIn notes the entry in the transaction that does it.
-func (e Entry) noteIn(tx *storage.Tx, generation uint64) error {
+// recordIn notes the entry in the transaction that does it.
+func (e Entry) recordIn(tx *storage.Tx, generation uint64) error {
 	if e.applied == nil {
 		return nil
 	}

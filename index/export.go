@@ -39,10 +39,10 @@ type ExportOptions struct {
 	Progress func(Progress)
 }
 
-// documents are those that are to be exported.
-func (o *ExportOptions) documents(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
+// selectDocuments are those that are to be exported.
+func (o *ExportOptions) selectDocuments(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
 	if o.Where == nil {
-		return liveDocs(s.view), nil
+		return liveDocs(s.fileSnapshot), nil
 	}
 	return s.Select(ctx, o.Where)
 }
@@ -59,9 +59,9 @@ type ExportReport struct {
 // whose it is. dir must not exist or be empty; it appears, durable, when
 // everything is written. What an export to it left that was killed is removed.
 func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	defer storage.Guard(s.Path(), &err)()
-	docs, err := o.documents(ctx, s)
+	docs, err := o.selectDocuments(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -70,24 +70,24 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	ids, lengths, err := s.idsOf(ctx, docs)
+	ids, lengths, err := s.idsAndLengths(ctx, docs)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.exportVectors(ctx, folder, docs, lengths, o.Progress); err != nil {
 		return nil, err
 	}
-	if err := folder.Write(exportIDs, lines(ids)); err != nil {
+	if err := folder.Write(exportIDs, writeLines(ids)); err != nil {
 		return nil, err
 	}
 	if err := s.exportMetadata(ctx, folder, docs); err != nil {
 		return nil, err
 	}
-	return s.exported(docs, lengths), folder.Commit()
+	return s.newExportReport(docs, lengths), folder.Commit()
 }
 
-// exported counts the documents, passages and tokens of an export.
-func (s *Snapshot) exported(docs *roaring.Bitmap, lengths []int32) *ExportReport {
+// newExportReport counts the documents, passages and tokens of an export.
+func (s *Snapshot) newExportReport(docs *roaring.Bitmap, lengths []int32) *ExportReport {
 	n := s.countDocuments(docs)
 	r := &ExportReport{Docs: n.Documents, Passages: n.Passages}
 	for _, n := range lengths {
@@ -145,8 +145,8 @@ func visitDocuments(ctx context.Context, docs *roaring.Bitmap, visit func(ordina
 	return nil
 }
 
-// lines writes texts, one a line.
-func lines(texts []string) func(io.Writer) error {
+// writeLines writes texts, one a line.
+func writeLines(texts []string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		for _, t := range texts {
 			if _, err := io.WriteString(w, t+"\n"); err != nil {
@@ -195,13 +195,13 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	var line bytes.Buffer
 	valid := json.Compact(&line, p) == nil
 	var fields map[string]json.RawMessage
-	object := valid && json.Unmarshal(p, &fields) == nil && fields != nil
-	own, named := fields["_id"]
-	if !named {
-		own = fields["id"]
+	isObject := valid && json.Unmarshal(p, &fields) == nil && fields != nil
+	idValue, hasID := fields["_id"]
+	if !hasID {
+		idValue = fields["id"]
 	}
 	var name string
-	if object && (string(own) == id || json.Unmarshal(own, &name) == nil && name == id) {
+	if isObject && (string(idValue) == id || json.Unmarshal(idValue, &name) == nil && name == id) {
 		if bytes.ContainsAny(p, "\r\n") {
 			p = line.Bytes()
 		}
@@ -213,7 +213,7 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	}
 	head = append([]byte(`{"_id":`), head...)
 	switch {
-	case object && !named && len(fields) > 0:
+	case isObject && !hasID && len(fields) > 0:
 		return append(append(head, ','), line.Bytes()[1:]...), nil
 	case !valid && !utf8.Valid(p):
 		return nil, fmt.Errorf("%w: metadata is neither JSON nor UTF-8", vectors.ErrFormat)
@@ -235,17 +235,17 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 // An index with scales of residuals, which is the default, has no such form: the
 // error wraps [interop.ErrUnsupported].
 func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	defer storage.Guard(s.Path(), &err)()
 	h, err := engineHeader(s.Quantizer())
 	if err != nil {
 		return nil, err
 	}
-	docs, err := o.documents(ctx, s)
+	docs, err := o.selectDocuments(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	ids, lengths, err := s.idsOf(ctx, docs)
+	ids, lengths, err := s.idsAndLengths(ctx, docs)
 	if err != nil {
 		return nil, err
 	}
@@ -258,10 +258,10 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	if err := s.writeTokens(ctx, w, docs, o.Progress); err != nil {
 		return nil, err
 	}
-	if err := w.WriteFile(exportIDs, lines(ids)); err != nil {
+	if err := w.WriteFile(exportIDs, writeLines(ids)); err != nil {
 		return nil, err
 	}
-	return s.exported(docs, lengths), w.Commit(ctx)
+	return s.newExportReport(docs, lengths), w.Commit(ctx)
 }
 
 // engineHeader is that of an index folder with the codec.
@@ -299,17 +299,17 @@ func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roa
 			for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
 				codes = append(codes, ch.Code(int(t)))
 			}
-			if err := w.WriteBlock(codes, tokensOfChunk(ch, d, s.Codec()).residuals); err != nil {
+			if err := w.WriteBlock(codes, chunkTokens(ch, d, s.Codec()).residuals); err != nil {
 				return err
 			}
 		}
-		tell(progress, Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
+		reportProgress(progress, Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
 	}
 	return nil
 }
 
-// idsOf returns the ids and lengths of documents.
-func (s *Snapshot) idsOf(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
+// idsAndLengths returns the ids and lengths of documents.
+func (s *Snapshot) idsAndLengths(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
 	err = visitDocuments(ctx, docs, func(ordinal uint32) error {
 		chunk, doc, _ := s.Locate(ordinal)
 		_, offsets := s.ChunkDocs(chunk)

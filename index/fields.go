@@ -14,11 +14,11 @@ import (
 // the documents whose payloads it brings. Ordinals keep their meaning, so that runs need
 // not follow the segments.
 
-// fieldBytes bounds what a run may have in memory while it is made, whatever the budget.
-var fieldBytes int64 = 1 << 40 // a variable, so that tests see many runs
+// maxRunBytes bounds what a run may have in memory while it is made, whatever the budget.
+var maxRunBytes int64 = 1 << 40 // a variable, so that tests see many runs
 
-func newBuilder(memory int64) *metadata.Builder {
-	return metadata.NewBuilder(min(max(memory/8, 4<<20), fieldBytes))
+func newFieldBuilder(memory int64) *metadata.Builder {
+	return metadata.NewBuilder(min(max(memory/8, 4<<20), maxRunBytes))
 }
 
 // liveDocs are the documents of a view that are not deleted, also those without tokens.
@@ -29,15 +29,15 @@ func liveDocs(v *storage.Snapshot) *roaring.Bitmap {
 	return live
 }
 
-// selectorOf opens the runs of a view.
-func selectorOf(v *storage.Snapshot) (s *metadata.Selector, err error) {
+// openSelector opens the runs of a view.
+func openSelector(v *storage.Snapshot) (s *metadata.Selector, err error) {
 	defer storage.Guard(v.Path(), &err)()
 	return metadata.NewSelector(v, liveDocs(v))
 }
 
 // withSelector calls a function with what finds the documents of conditions.
 func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) {
-	selector, err := s.picture.selector()
+	selector, err := s.state.selector()
 	if err != nil {
 		return err
 	}
@@ -49,14 +49,14 @@ func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) 
 // what [storage.Snapshot.Verify] does, and that what is derived from payloads follows from
 // them.
 func (s *Snapshot) Verify(ctx context.Context) error {
-	return verifyView(ctx, s.view)
+	return verifyFileSnapshot(ctx, s.fileSnapshot)
 }
 
-func verifyView(ctx context.Context, v *storage.Snapshot) (err error) {
+func verifyFileSnapshot(ctx context.Context, v *storage.Snapshot) (err error) {
 	if err := v.Verify(ctx); err != nil {
 		return err
 	}
-	selector, err := selectorOf(v)
+	selector, err := openSelector(v)
 	if err != nil {
 		return err
 	}

@@ -23,24 +23,24 @@ func (ix *Index) Refresh(ctx context.Context) (changed bool, err error) {
 	if ix.file.Writes() {
 		return false, fmt.Errorf("%w: %s is open for writing; only readers follow a path", ErrOption, ix.Path())
 	}
-	if err := ix.write.begin(ctx); err != nil {
+	if err := ix.writeLock.lock(ctx); err != nil {
 		return false, err
 	}
-	defer ix.write.end()
+	defer ix.writeLock.unlock()
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	ix.renewing.Lock()
-	defer ix.renewing.Unlock()
-	var fresh *picture
+	ix.stateMu.Lock()
+	defer ix.stateMu.Unlock()
+	var newState *snapshotState
 	changed, err = ix.file.Refresh(ctx, func(v *storage.Snapshot) (err error) {
-		fresh, err = ix.pictureOf(v, nil)
+		newState, err = ix.readState(v, nil)
 		return err
 	})
 	if !changed {
 		return false, err
 	}
-	return true, errors.Join(err, ix.show(fresh))
+	return true, errors.Join(err, ix.setCurrent(newState))
 }
 
 // follower refreshes an index until it is stopped.
@@ -49,14 +49,14 @@ type follower struct {
 	done   chan struct{}
 }
 
-func (ix *Index) follow(every time.Duration) *follower {
+func (ix *Index) startFollower(interval time.Duration) *follower {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &follower{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(interval)
 		defer tick.Stop()
-		told := ""
+		lastKind := ""
 		for {
 			select {
 			case <-ctx.Done():
@@ -66,9 +66,9 @@ func (ix *Index) follow(every time.Duration) *follower {
 			changed, err := ix.Refresh(ctx)
 			switch {
 			case err == nil:
-				told = ""
-			case ctx.Err() == nil && reason(err) != told: // not at each look
-				told = reason(err)
+				lastKind = ""
+			case ctx.Err() == nil && errorKind(err) != lastKind: // not at each look
+				lastKind = errorKind(err)
 				ix.log.Warn("the file at the index's path cannot be opened; the one before it stays in use", "index", ix.Path(), "error", err)
 			}
 			if changed {
@@ -79,9 +79,9 @@ func (ix *Index) follow(every time.Duration) *follower {
 	return f
 }
 
-// reason says what kind an error is of; a file that is being written gives
+// errorKind says what kind an error is of; a file that is being written gives
 // another text each time.
-func reason(err error) string {
+func errorKind(err error) string {
 	for _, kind := range []error{
 		storage.ErrLocked, storage.ErrCorrupt, storage.ErrVersion, storage.ErrNotIndex, storage.ErrUnfinished,
 		fs.ErrNotExist, fs.ErrPermission,
@@ -93,8 +93,8 @@ func reason(err error) string {
 	return "other"
 }
 
-// stop returns when the last refresh is done. It may be called more than once.
-func (f *follower) stop() {
+// stopAndWait returns when the last refresh is done. It may be called more than once.
+func (f *follower) stopAndWait() {
 	if f != nil {
 		f.cancel()
 		<-f.done

@@ -68,7 +68,7 @@ const importBlock = 1 << 16 // tokens
 //
 // Errors: those of package interop, and those of [Build].
 func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *ImportReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Threads = cmp.Or(o.Threads, parallel.Processors())
 	if err := o.Model.Validate(); err != nil {
@@ -88,37 +88,37 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
 		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", vectors.ErrID, len(o.IDs), len(src.DocLens), dir)
 	}
-	removed := false // documents without an id are left out
+	skipsRemoved := false // documents without an id are left out
 	if o.IDs == nil {
 		if o.IDs, err = src.IDs(ctx); err != nil {
 			return nil, err
 		}
-		removed = o.IDs != nil
+		skipsRemoved = o.IDs != nil
 	}
-	if inside(path, dir) {
+	if isInside(path, dir) {
 		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)
 	}
 	if o.Payload == nil {
-		kept, err := src.Payloads(ctx)
+		payloads, err := src.Payloads(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if kept != nil {
-			defer func() { err = errors.Join(err, kept.Close()) }()
-			o.Payload = func(row int, _ string) ([]byte, error) { return kept.Get(ctx, row) }
+		if payloads != nil {
+			defer func() { err = errors.Join(err, payloads.Close()) }()
+			o.Payload = func(row int, _ string) ([]byte, error) { return payloads.Get(ctx, row) }
 		}
 	}
-	im := &importer{src: src, options: o, removed: removed}
-	if err := im.makeCodec(ctx); err != nil {
+	im := &importer{src: src, options: o, skipsRemoved: skipsRemoved}
+	if err := im.convertCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	warned := len(src.Warnings)
+	warningsBefore := len(src.Warnings)
 	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
-	err = made(ctx, path, b, func(file *storage.File, created bool) error {
-		if err := im.copy(ctx, file); err != nil || created {
+	err = createAndFill(ctx, path, b, func(file *storage.File, created bool) error {
+		if err := im.importInto(ctx, file); err != nil || created {
 			return err
 		}
-		if err := newIndex(file, be, o.Logger).shrink(ctx, o.Memory); err != nil {
+		if err := newIndex(file, be, o.Logger).compactAfterBuild(ctx, o.Memory); err != nil {
 			im.report.Warnings = append(im.report.Warnings, fmt.Sprintf("the space of the index before it was not freed: %v", err))
 		}
 		return nil
@@ -126,12 +126,12 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err != nil {
 		return nil, err
 	}
-	im.report.Warnings = append(im.report.Warnings, src.Warnings[warned:]...) // of payloads
+	im.report.Warnings = append(im.report.Warnings, src.Warnings[warningsBefore:]...) // of payloads
 	return im.report, nil
 }
 
-// inside reports whether a file would lie in a folder or below it.
-func inside(path, dir string) bool {
+// isInside reports whether a file would lie in a folder or below it.
+func isInside(path, dir string) bool {
 	full, err := filepath.Abs(path)
 	folder, err2 := filepath.Abs(dir)
 	rel, err3 := filepath.Rel(folder, full)
@@ -139,18 +139,18 @@ func inside(path, dir string) bool {
 }
 
 type importer struct {
-	src     *interop.Index
-	options ImportOptions
-	codec   *codec.Quantizer
-	report  *ImportReport
-	block   codec.Block // encoded, and not staged
-	docs    int         // staged, or left out
-	removed bool        // documents without an id are left out
+	src          *interop.Index
+	options      ImportOptions
+	codec        *codec.Quantizer
+	report       *ImportReport
+	block        codec.Block // encoded, and not staged
+	nextDoc      int         // staged, or left out
+	skipsRemoved bool        // documents without an id are left out
 }
 
-// makeCodec settles codec and largest factor; the latter takes a pass over all
+// convertCodec settles codec and largest factor; the latter takes a pass over all
 // tokens.
-func (im *importer) makeCodec(ctx context.Context) error {
+func (im *importer) convertCodec(ctx context.Context) error {
 	src := im.src
 	typ := kernels.F32
 	if src.CentroidsF16 {
@@ -187,8 +187,8 @@ func (im *importer) makeCodec(ctx context.Context) error {
 	return nil
 }
 
-func (im *importer) copy(ctx context.Context, file *storage.File) error {
-	gen, err := newGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, im.options.Model, true)
+func (im *importer) importInto(ctx context.Context, file *storage.File) error {
+	gen, err := createGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, im.options.Model, true)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (im *importer) copy(ctx context.Context, file *storage.File) error {
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
-		im.report.Docs, im.report.Passages = stage.count(s)
+		im.report.Docs, im.report.Passages = stage.countDocuments(s)
 		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // every passage has one
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
@@ -221,57 +221,57 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 		if err := im.codec.EncodeFixed(ctx, &im.block, b.Codes, b.Residuals, im.options.Threads); err != nil {
 			return err
 		}
-		if err := im.stageWhole(ctx, stage); err != nil {
+		if err := im.stageComplete(ctx, stage); err != nil {
 			return err
 		}
-		tell(im.options.Progress, Progress{"import", int64(im.docs), int64(len(im.src.DocLens)), "documents"})
+		reportProgress(im.options.Progress, Progress{"import", int64(im.nextDoc), int64(len(im.src.DocLens)), "documents"})
 	}
-	if err := im.stageWhole(ctx, stage); err != nil { // empty ones behind the last block
+	if err := im.stageComplete(ctx, stage); err != nil { // empty ones behind the last block
 		return err
 	}
 	im.report.Clamped = im.block.Clamped
-	if im.docs != len(im.src.DocLens) {
-		return fmt.Errorf("%s: %w: tokens end in document %d of %d", im.src.Dir, interop.ErrBroken, im.docs, len(im.src.DocLens))
+	if im.nextDoc != len(im.src.DocLens) {
+		return fmt.Errorf("%s: %w: tokens end in document %d of %d", im.src.Dir, interop.ErrBroken, im.nextDoc, len(im.src.DocLens))
 	}
 	return nil
 }
 
-// stageWhole stages the documents that the block has all tokens of, and keeps the rest of
+// stageComplete stages the documents that the block has all tokens of, and keeps the rest of
 // it.
-func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
+func (im *importer) stageComplete(ctx context.Context, stage *stager) (err error) {
 	first := 0
-	for ; im.docs < len(im.src.DocLens); im.docs++ {
-		end := first + int(im.src.DocLens[im.docs])
+	for ; im.nextDoc < len(im.src.DocLens); im.nextDoc++ {
+		end := first + int(im.src.DocLens[im.nextDoc])
 		if end > im.block.Tokens {
 			break
 		}
-		d := encoded{id: strconv.Itoa(im.docs), tokens: tokensOfBlock(&im.block, first, end, im.codec)}
+		d := encoded{id: strconv.Itoa(im.nextDoc), tokens: blockTokens(&im.block, first, end, im.codec)}
 		if im.options.IDs != nil {
-			d.id = im.options.IDs[im.docs]
+			d.id = im.options.IDs[im.nextDoc]
 		}
-		if d.id == "" && im.removed {
+		if d.id == "" && im.skipsRemoved {
 			im.report.Tokens -= int64(end - first)
 			first = end
 			continue
 		}
 		if im.options.Payload != nil {
-			if d.payload, err = im.options.Payload(im.docs, d.id); err != nil {
+			if d.payload, err = im.options.Payload(im.nextDoc, d.id); err != nil {
 				return err
 			}
-			if err := admissible(d.id, d.payload); err != nil {
-				return ofDocument(im.docs, d.id, err)
+			if err := checkStorable(d.id, d.payload); err != nil {
+				return documentError(im.nextDoc, d.id, err)
 			}
 			if d.payload != nil {
 				im.report.Payloads++
 			}
-			if d.parent, err = parentOf(im.docs, d.id, d.payload); err != nil {
+			if d.parent, err = parentFromPayload(im.nextDoc, d.id, d.payload); err != nil {
 				return err
 			}
-			if err := poolingOf(storage.Build{}).checkPage(d.payload, end-first); err != nil {
-				return ofDocument(im.docs, d.id, err)
+			if err := poolingFromBuild(storage.Build{}).checkPage(d.payload, end-first); err != nil {
+				return documentError(im.nextDoc, d.id, err)
 			}
 		}
-		if err := stage.stage(ctx, d); err != nil {
+		if err := stage.appendDocument(ctx, d); err != nil {
 			return err
 		}
 		if first == end {
@@ -279,12 +279,12 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 		}
 		first = end
 	}
-	keepTail(&im.block, first, im.codec.CodeBytes(), im.codec.RowBytes())
+	discardStaged(&im.block, first, im.codec.CodeBytes(), im.codec.RowBytes())
 	return nil
 }
 
-// keepTail moves the tokens from first on to the front of the block.
-func keepTail(b *codec.Block, first, codeBytes, rowBytes int) {
+// discardStaged moves the tokens from first on to the front of the block.
+func discardStaged(b *codec.Block, first, codeBytes, rowBytes int) {
 	b.Codes = append(b.Codes[:0], b.Codes[first*codeBytes:]...)
 	b.Factors = append(b.Factors[:0], b.Factors[2*first:]...)
 	b.Residuals = append(b.Residuals[:0], b.Residuals[first*rowBytes:]...)

@@ -89,20 +89,20 @@ type Index struct {
 	backend kernels.Backend
 	log     *slog.Logger
 
-	write    turn // of changes
-	training turn // beside them
+	writeLock ctxMutex // of changes
+	trainLock ctxMutex // beside them
 	// newPayloads are the documents that have got another payload since a training began
 	// or last asked; nil: none runs. Guarded by write.
-	newPayloads *roaring.Bitmap
+	changedPayloads *roaring.Bitmap
 
 	follower *follower // nil: it does not follow its path
 
-	payloads payloadLog // which documents have got another payload
+	payloadLog payloadLog // which documents have got another payload
 
-	renewing sync.Mutex // held while a picture is made
+	stateMu sync.Mutex // held while a picture is made
 
-	mu      sync.Mutex // held for moments only
-	current *picture   // nil until asked for, and where none could be made
+	mu      sync.Mutex     // held for moments only
+	current *snapshotState // nil until asked for, and where none could be made
 	closed  bool
 }
 
@@ -133,17 +133,17 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 		return nil, err
 	}
 	ix := newIndex(f, be, o.Logger)
-	if err := ix.load(ctx); err != nil { // what cannot be read is an error here, not at the first search
+	if err := ix.ensureCurrent(ctx); err != nil { // what cannot be read is an error here, not at the first search
 		return nil, errors.Join(err, ix.Close())
 	}
 	if o.Follow > 0 {
-		ix.follower = ix.follow(o.Follow)
+		ix.follower = ix.startFollower(o.Follow)
 	}
 	return ix, nil
 }
 
-// given are the options of a caller, who may leave them out.
-func given[T any](opts *T) (o T) {
+// valueOrZero are the options of a caller, who may leave them out.
+func valueOrZero[T any](opts *T) (o T) {
 	if opts != nil {
 		o = *opts
 	}
@@ -154,27 +154,27 @@ func newIndex(f *storage.File, be kernels.Backend, log *slog.Logger) *Index {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Index{file: f, backend: be, log: log, write: make(turn, 1), training: make(turn, 1)}
+	return &Index{file: f, backend: be, log: log, writeLock: make(ctxMutex, 1), trainLock: make(ctxMutex, 1)}
 }
 
-// turn is a lock that can be waited for in vain.
-type turn chan struct{}
+// ctxMutex is a lock that can be waited for in vain.
+type ctxMutex chan struct{}
 
-func (t turn) begin(ctx context.Context) error {
+func (m ctxMutex) lock(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (t turn) end() { <-t }
+func (m ctxMutex) unlock() { <-m }
 
 // Path is the index file.
 func (ix *Index) Path() string { return ix.file.Path() }
@@ -188,11 +188,11 @@ func (ix *Index) Backend() string { return ix.backend.Name() }
 // Close closes the index. Snapshots that are still open stay valid, and keep
 // the file open, until they are closed too. It may be called more than once.
 func (ix *Index) Close() error {
-	ix.follower.stop()
-	ix.write <- struct{}{}
-	defer ix.write.end()
+	ix.follower.stopAndWait()
+	ix.writeLock <- struct{}{}
+	defer ix.writeLock.unlock()
 	ix.mu.Lock()
 	ix.closed = true
 	ix.mu.Unlock()
-	return errors.Join(ix.show(nil), ix.file.Close())
+	return errors.Join(ix.setCurrent(nil), ix.file.Close())
 }

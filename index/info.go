@@ -78,7 +78,7 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	if in.Pages, err = s.Pages(); err != nil {
 		return nil, err
 	}
-	if in.Built, err = builtOf(s.view); err != nil {
+	if in.Built, err = readBuilt(s.fileSnapshot); err != nil {
 		return nil, err
 	}
 	if in.Defaults, err = s.Defaults(); err != nil {
@@ -149,7 +149,7 @@ type Drift struct {
 func (s *Snapshot) Drift() Drift {
 	h, st := s.Header(), s.State()
 	d := Drift{
-		Trained: h.Build.Tokens, TrainRMSE: h.Build.RMSE, Added: st.AddedTokens, AddedRMSE: rmse(st.AddedSumSq, int64(st.AddedTokens)),
+		Trained: h.Build.Tokens, TrainRMSE: h.Build.RMSE, Added: st.AddedTokens, AddedRMSE: rootMeanSquare(st.AddedSumSq, int64(st.AddedTokens)),
 		Centroids: h.Centroids, Wanted: codec.DefaultK(int64(st.LiveTokens)),
 	}
 	if d.TrainRMSE > 0 && d.Added > 0 {
@@ -160,7 +160,7 @@ func (s *Snapshot) Drift() Drift {
 
 // Defaults returns the search parameters that are stored with the index; nil if
 // there are none. They are not to be changed.
-func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.picture.defaults() }
+func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.state.defaults() }
 
 // SetDefaults stores search parameters with the index, in one transaction; nil
 // removes them. Searches that name none of their own use them from the next
@@ -175,9 +175,9 @@ func (ix *Index) SetDefaults(d *storage.Defaults) error {
 			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 	}
-	ix.write <- struct{}{}
-	defer ix.write.end()
-	return ix.changed(ix.file.Update(func(tx *storage.Tx) error {
+	ix.writeLock <- struct{}{}
+	defer ix.writeLock.unlock()
+	return ix.afterChange(ix.file.Update(func(tx *storage.Tx) error {
 		gen, err := tx.Current()
 		if err != nil {
 			return err
@@ -195,8 +195,8 @@ func copyDefaults(tx *storage.Tx, gen uint64, snap *Snapshot) error {
 	return nil
 }
 
-// newGeneration makes a generation that nobody sees yet, for documents of a codec.
-func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool) (gen uint64, err error) {
+// createGeneration makes a generation that nobody sees yet, for documents of a codec.
+func createGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool) (gen uint64, err error) {
 	k := c.Kernel()
 	h := storage.Header{
 		Dim: c.Dim, Nbits: c.Nbits, Centroids: c.K, CentroidType: k.Centroids.Type.String(),
@@ -205,11 +205,11 @@ func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, mod
 	for _, g := range k.Codebook.Grid {
 		h.Grid = append(h.Grid, int(g))
 	}
-	return putGeneration(f, h, k, c.Cutoffs)
+	return putEmptyGeneration(f, h, k, c.Cutoffs)
 }
 
-// putGeneration makes a generation that nobody sees yet.
-func putGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
+// putEmptyGeneration makes a generation that nobody sees yet.
+func putEmptyGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
 	err = f.Update(func(tx *storage.Tx) (err error) {
 		gen, err = tx.NewGeneration(h, c, cutoffs)
 		return err
@@ -225,8 +225,8 @@ type Built struct {
 
 const noteBuilt = "built"
 
-// builtOf is nil where nothing is noted.
-func builtOf(v *storage.Snapshot) (*Built, error) {
+// readBuilt is nil where nothing is noted.
+func readBuilt(v *storage.Snapshot) (*Built, error) {
 	var built Built
 	if ok, err := v.Note(noteBuilt, &built); err != nil || !ok {
 		return nil, err

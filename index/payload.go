@@ -31,8 +31,8 @@ func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, 
 
 // UpdatePayload is [Index.UpdatePayload].
 func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
-	choose := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
-	return e.UpdateChosen(ctx, choose, set, nil)
+	selectDocs := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
+	return e.UpdateChosen(ctx, selectDocs, set, nil)
 }
 
 // UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Unknown ids
@@ -50,23 +50,23 @@ func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 
 // UpdateChosen is UpdatePayload for the live ordinals that choose returns, which is called in the
 // writer's turn with the newest snapshot. check may refuse a new payload; nil refuses none.
-func (ix *Index) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
+func (ix *Index) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (Affected, error) {
-	return Entry{ix: ix}.UpdateChosen(ctx, choose, set, check)
+	return Entry{ix: ix}.UpdateChosen(ctx, selectDocs, set, check)
 }
 
 // UpdateChosen is [Index.UpdateChosen].
-func (e Entry) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
+func (e Entry) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	updated, err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
-		docs, err := choose(snap)
+	updated, err = e.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+		docs, err := selectDocs(snap)
 		if err != nil {
 			return nil, err
 		}
-		return snap.merged(ctx, docs, set, check)
+		return snap.mergeFields(ctx, docs, set, check)
 	})
 	return updated, err
 }
@@ -77,7 +77,7 @@ func (s *Snapshot) TryUpdate(ctx context.Context, docs *roaring.Bitmap, set cond
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	payloads, err := s.merged(ctx, docs, set, check)
+	payloads, err := s.mergeFields(ctx, docs, set, check)
 	if err != nil || len(payloads) == 0 {
 		return Affected{}, err
 	}
@@ -100,8 +100,8 @@ func checkUpdate(set condition.Fields) error {
 	return nil
 }
 
-// merged returns the payloads of live ordinals with fields set.
-func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+// mergeFields returns the payloads of live ordinals with fields set.
+func (s *Snapshot) mergeFields(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (map[uint32][]byte, error) {
 	if len(set) == 0 {
 		return nil, nil
@@ -112,18 +112,18 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 			return nil, err
 		}
 		ordinal := it.Next()
-		was, err := s.Payload(ordinal)
+		stored, err := s.Payload(ordinal)
 		if err != nil {
 			return nil, err
 		}
-		payloads[ordinal], err = set.Merge(was)
+		payloads[ordinal], err = set.Merge(stored)
 		if errors.Is(err, condition.ErrNested) {
 			err = fmt.Errorf("%w: %w", ErrOption, err)
 		}
 		if n := len(payloads[ordinal]); n > vectors.MaxPayload {
 			err = fmt.Errorf("%w: %d bytes, at most %d are possible", vectors.ErrPayload, n, vectors.MaxPayload)
 		}
-		if err == nil && (has(set, vectors.ImageField) || has(set, vectors.GridField)) {
+		if err == nil && (hasField(set, vectors.ImageField) || hasField(set, vectors.GridField)) {
 			err = s.checkPage(ordinal, payloads[ordinal])
 		}
 		if err != nil {
@@ -138,13 +138,13 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 	return payloads, nil
 }
 
-func has(set condition.Fields, name string) bool { _, is := set[name]; return is }
+func hasField(set condition.Fields, name string) bool { _, is := set[name]; return is }
 
 // checkPage finds what is wrong with a new payload of a document, if that is a page.
 func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 	chunk, doc, _ := s.Locate(ordinal)
 	_, offsets := s.ChunkDocs(chunk)
-	return poolingOf(s.Header().Build).checkPage(payload, int(offsets[doc+1]-offsets[doc]))
+	return poolingFromBuild(s.Header().Build).checkPage(payload, int(offsets[doc+1]-offsets[doc]))
 }
 
 // SetPayload replaces the payloads of documents, by id, all in one transaction that no
@@ -157,7 +157,7 @@ func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (up
 
 // SetPayload is [Index.SetPayload].
 func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
-	updated, err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+	updated, err = e.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
@@ -169,7 +169,7 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 			}
 			ordinal, ok, err := snap.Ordinal(id)
 			if err == nil && ok {
-				p, err = snap.keepPassage(ordinal, p)
+				p, err = snap.withPassageField(ordinal, p)
 			}
 			if err == nil && ok {
 				err = snap.checkPage(ordinal, p)
@@ -194,7 +194,7 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 }
 
 func checkPayload(id string, p []byte) error {
-	err := admissible(id, p)
+	err := checkStorable(id, p)
 	if err == nil && !utf8.Valid(p) {
 		err = fmt.Errorf("%w: it is not UTF-8", vectors.ErrPayload)
 	}
@@ -204,20 +204,20 @@ func checkPayload(id string, p []byte) error {
 	return nil
 }
 
-// changePayload replaces payloads by ordinal with those that choose returns, which is
+// replacePayloads replaces payloads by ordinal with those that choose returns, which is
 // given the newest snapshot.
-func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) (changed Affected, err error) {
-	c, err := e.begin(ctx)
+func (e Entry) replacePayloads(ctx context.Context, newPayloads func(*Snapshot) (map[uint32][]byte, error)) (changed Affected, err error) {
+	c, err := e.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
-	defer c.end()
-	payloads, err := choose(c.snap)
+	defer c.endChange()
+	payloads, err := newPayloads(c.snap)
 	if err != nil {
 		return Affected{}, err
 	}
 	if len(payloads) == 0 {
-		return Affected{}, c.noteEntry()
+		return Affected{}, c.recordEntry()
 	}
 	ordinals, state := slices.Sorted(maps.Keys(payloads)), c.snap.State()
 	run, absorbed, err := deriveFields(ctx, c.snap, ordinals, payloads, &state)
@@ -244,9 +244,9 @@ func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[ui
 	if err != nil {
 		return Affected{}, err
 	}
-	e.ix.payloads.add(state.PayloadUpdates, ordinals)
-	if e.ix.newPayloads != nil {
-		e.ix.newPayloads.AddMany(ordinals)
+	e.ix.payloadLog.add(state.PayloadUpdates, ordinals)
+	if e.ix.changedPayloads != nil {
+		e.ix.changedPayloads.AddMany(ordinals)
 	}
 	return c.snap.countDocuments(roaring.BitmapOf(ordinals...)), nil
 }
@@ -256,13 +256,13 @@ func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[ui
 func deriveFields(
 	ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State,
 ) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
-	fields := newBuilder(DefaultMemory)
+	fields := newFieldBuilder(DefaultMemory)
 	for _, ordinal := range ordinals {
 		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {
 			return nil, nil, err
 		}
 	}
-	if absorbed, err = fields.Absorb(ctx, snap.view, liveDocs(snap.view), state); err != nil {
+	if absorbed, err = fields.Absorb(ctx, snap.fileSnapshot, liveDocs(snap.fileSnapshot), state); err != nil {
 		return nil, nil, err
 	}
 	run, err = fields.Run(state)
@@ -281,34 +281,34 @@ func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32,
 
 // payloadLog remembers the last changes of payloads, for what is derived from them.
 type payloadLog struct {
-	mu   sync.Mutex
-	last []payloadChange // each counts one more than the one before
-	docs uint64          // in all of them
+	mu      sync.Mutex
+	changes []payloadChange // each counts one more than the one before
+	docs    uint64          // in all of them
 }
 
 type payloadChange struct {
-	count uint64 // storage.State.PayloadUpdates with it
-	docs  *roaring.Bitmap
+	updates uint64 // storage.State.PayloadUpdates with it
+	docs    *roaring.Bitmap
 }
 
 // How much of the past a payloadLog remembers.
 const (
-	pastChanges = 1024
-	pastDocs    = 1 << 20
+	maxLoggedChanges = 1024
+	maxLoggedDocs    = 1 << 20
 )
 
-func (l *payloadLog) add(count uint64, ordinals []uint32) {
+func (l *payloadLog) add(updates uint64, ordinals []uint32) {
 	docs := roaring.BitmapOf(ordinals...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.last); n > 0 && l.last[n-1].count+1 != count { // one between is not known
-		l.last, l.docs = nil, 0
+	if n := len(l.changes); n > 0 && l.changes[n-1].updates+1 != updates { // one between is not known
+		l.changes, l.docs = nil, 0
 	}
-	l.last = append(l.last, payloadChange{count, docs})
+	l.changes = append(l.changes, payloadChange{updates, docs})
 	l.docs += uint64(len(ordinals))
-	for len(l.last) > pastChanges || l.docs > pastDocs && len(l.last) > 1 {
-		l.docs -= l.last[0].docs.GetCardinality()
-		l.last = slices.Delete(l.last, 0, 1)
+	for len(l.changes) > maxLoggedChanges || l.docs > maxLoggedDocs && len(l.changes) > 1 {
+		l.docs -= l.changes[0].docs.GetCardinality()
+		l.changes = slices.Delete(l.changes, 0, 1)
 	}
 }
 
@@ -322,14 +322,14 @@ func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bo
 	if since == now {
 		return docs, true
 	}
-	l := &s.ix.payloads
+	l := &s.ix.payloadLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if since > now || len(l.last) == 0 || l.last[0].count > since+1 || l.last[len(l.last)-1].count < now {
+	if since > now || len(l.changes) == 0 || l.changes[0].updates > since+1 || l.changes[len(l.changes)-1].updates < now {
 		return nil, false
 	}
-	for _, c := range l.last {
-		if c.count > since && c.count <= now {
+	for _, c := range l.changes {
+		if c.updates > since && c.updates <= now {
 			docs.Or(c.docs)
 		}
 	}

@@ -15,18 +15,18 @@ const pairBytes = 20
 // postings gathers which documents have which centroid, document by document
 // in ascending order, each pair once.
 type postings struct {
-	codes []uint32
-	docs  []uint32
-	last  []uint32 // by centroid: 1 + the last document that has it
+	codes   []uint32
+	docs    []uint32
+	lastDoc []uint32 // by centroid: 1 + the last document that has it
 }
 
-func newPostings(centroids int) *postings { return &postings{last: make([]uint32, centroids)} }
+func newPostings(centroids int) *postings { return &postings{lastDoc: make([]uint32, centroids)} }
 
-func (p *postings) note(code, doc uint32) {
-	if p.last[code] == doc+1 {
+func (p *postings) addPair(code, doc uint32) {
+	if p.lastDoc[code] == doc+1 {
 		return
 	}
-	p.last[code] = doc + 1
+	p.lastDoc[code] = doc + 1
 	if len(p.codes) == cap(p.codes) { // append copies more often
 		p.codes, p.docs = slices.Grow(p.codes, max(len(p.codes), 1024)), slices.Grow(p.docs, max(len(p.codes), 1024))
 	}
@@ -34,18 +34,18 @@ func (p *postings) note(code, doc uint32) {
 	p.docs = append(p.docs, doc)
 }
 
-func (p *postings) bytes() int64 { return pairBytes * int64(len(p.codes)) }
+func (p *postings) memoryBytes() int64 { return pairBytes * int64(len(p.codes)) }
 
 func (p *postings) reset() {
 	p.codes, p.docs = p.codes[:0], p.docs[:0]
-	clear(p.last)
+	clear(p.lastDoc)
 }
 
-// blocks yields the encoded posting blocks that are not empty, in order. It is
+// encodeBlocks yields the encoded posting blocks that are not empty, in order. It is
 // a counting sort by centroid, which keeps documents ascending. See maxSegmentBytes for
 // how many pairs there may be.
-func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
-	k := len(p.last)
+func (p *postings) encodeBlocks(yield func(block uint32, data []byte) error) error {
+	k := len(p.lastDoc)
 	ends := make([]uint32, k+1)
 	for _, c := range p.codes {
 		ends[c+1]++

@@ -16,14 +16,14 @@ func (l *reportLine) add(n int64, what string) {
 	}
 }
 
-// documents adds documents, and the passages that some of them are stored in.
-func (l *reportLine) documents(docs, passages int) {
+// addDocuments adds documents, and the passages that some of them are stored in.
+func (l *reportLine) addDocuments(docs, passages int) {
 	if l.add(int64(docs), "documents"); passages > 0 && docs > 0 {
 		l.parts[len(l.parts)-1] += fmt.Sprintf(" in %d passages", passages)
 	}
 }
 
-func (l *reportLine) addf(format string, args ...any) {
+func (l *reportLine) appendf(format string, args ...any) {
 	l.parts = append(l.parts, fmt.Sprintf(format, args...))
 }
 
@@ -32,25 +32,25 @@ func (l *reportLine) String() string { return cmp.Or(strings.Join(l.parts, ", ")
 // String reads like: 46 documents, 7010 tokens, RMSE 0.0712, 0.4 s.
 func (r *BuildReport) String() string {
 	l := &reportLine{}
-	l.documents(r.Docs, r.Passages)
+	l.addDocuments(r.Docs, r.Passages)
 	l.add(int64(r.Empty), "of them empty")
 	l.add(int64(r.Resumed), "of them by an earlier build")
 	l.add(r.Tokens, "tokens")
 	l.add(r.Zero, "zero vectors")
-	l.addf("RMSE %.4f", r.RMSE)
-	l.addf("%.1f s", r.Seconds.Sample+r.Seconds.Train+r.Seconds.Encode)
+	l.appendf("RMSE %.4f", r.RMSE)
+	l.appendf("%.1f s", r.Seconds.Sample+r.Seconds.Train+r.Seconds.Encode)
 	return l.String()
 }
 
 // String reads like: 3 documents, 1 replaced, 512 tokens, RMSE 0.0712.
 func (r *AddReport) String() string {
 	l := &reportLine{}
-	l.documents(r.Docs, r.Passages)
+	l.addDocuments(r.Docs, r.Passages)
 	l.add(int64(r.Empty), "of them empty")
 	l.add(int64(r.Replaced), "replaced")
 	l.add(int64(r.Deleted), "deleted")
 	l.add(r.Tokens, "tokens")
-	l.addf("RMSE %.4f", r.RMSE)
+	l.appendf("RMSE %.4f", r.RMSE)
 	return l.String()
 }
 
@@ -79,7 +79,7 @@ func (r *ExportReport) String() string { return documentsAndTokens(r.Docs, r.Pas
 
 func documentsAndTokens(docs, passages int, tokens int64) string {
 	l := &reportLine{}
-	l.documents(docs, passages)
+	l.addDocuments(docs, passages)
 	l.add(tokens, "tokens")
 	return l.String()
 }
@@ -87,11 +87,11 @@ func documentsAndTokens(docs, passages int, tokens int64) string {
 // String reads like: 46 documents, 7010 tokens, 1048576 bytes written, incremental.
 func (r *BackupReport) String() string {
 	l := &reportLine{}
-	l.documents(r.Docs, r.Passages)
+	l.addDocuments(r.Docs, r.Passages)
 	l.add(int64(r.Tokens), "tokens")
-	l.addf("%d bytes written", r.Written)
+	l.appendf("%d bytes written", r.Written)
 	if r.Incremental {
-		l.addf("incremental")
+		l.appendf("incremental")
 	}
 	return l.String()
 }
@@ -99,24 +99,24 @@ func (r *BackupReport) String() string {
 // String reads like: 46 documents, 7010 tokens, 128 → 256 centroids.
 func (r *RetrainReport) String() string {
 	l := &reportLine{}
-	l.documents(r.Docs, r.Passages)
+	l.addDocuments(r.Docs, r.Passages)
 	l.add(r.Tokens, "tokens")
-	l.addf("%d → %d centroids, %d → %d bits", r.Before.Centroids, r.After.Centroids, r.Before.Nbits, r.After.Nbits)
+	l.appendf("%d → %d centroids, %d → %d bits", r.Before.Centroids, r.After.Centroids, r.Before.Nbits, r.After.Nbits)
 	return l.String()
 }
 
 // String reads like: 46 documents of colbert, 7010 tokens, 128 centroids, 2 bits.
 func (r *ImportReport) String() string {
 	l := &reportLine{}
-	l.addf("%s of %s", Affected{Documents: r.Docs, Passages: r.Passages}, r.Engine)
-	l.addf("%d tokens, %d centroids, %d bits", r.Tokens, r.K, r.Nbits)
+	l.appendf("%s of %s", Affected{Documents: r.Docs, Passages: r.Passages}, r.Engine)
+	l.appendf("%d tokens, %d centroids, %d bits", r.Tokens, r.K, r.Nbits)
 	return l.String()
 }
 
 // String reads like: 45 documents, 6900 tokens, 1 lost.
 func (r *SalvageReport) String() string {
 	l := &reportLine{}
-	l.documents(r.Docs, r.Passages)
+	l.addDocuments(r.Docs, r.Passages)
 	l.add(int64(r.Tokens), "tokens")
 	l.add(r.LostDocs, "lost")
 	l.add(int64(len(r.LostPayloads)), "without their metadata")

@@ -13,24 +13,24 @@ import (
 // residentTokens is how many tokens a batch of resident vectors has at most.
 const residentTokens = 1 << 18
 
-// residentLimit is batchTokens of resident vectors: the batches under way hold encoded tokens alone,
+// residentBatchLimit is batchTokens of resident vectors: the batches under way hold encoded tokens alone,
 // and share a fourth of the memory.
-func residentLimit(c *codec.Quantizer, memory int64) int {
-	return int(min(max(memory/4/batches/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
+func residentBatchLimit(c *codec.Quantizer, memory int64) int {
+	return int(min(max(memory/4/batchesInFlight/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
 }
 
-// residentOf is src if its vectors lie on a device, else nil.
-func residentOf(src vectors.Source) vectors.Resident {
+// residentSource is src if its vectors lie on a device, else nil.
+func residentSource(src vectors.Source) vectors.Resident {
 	if r, ok := src.(vectors.Resident); ok && r.Vectors() != nil {
 		return r
 	}
 	return nil
 }
 
-// residentOn is src if its vectors lie where a backend computes, else nil.
-func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
+// residentOnBackend is src if its vectors lie where a backend computes, else nil.
+func residentOnBackend(src vectors.Source, be kernels.Backend) vectors.Resident {
 	b, ok := be.(kernels.ResidentBuilder)
-	if r := residentOf(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
+	if r := residentSource(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
 		return r
 	}
 	return nil
@@ -43,8 +43,8 @@ func dropResident(src vectors.Resident, logger *slog.Logger, err error) {
 	}
 }
 
-// rowsBefore counts the tokens of the documents before one.
-func rowsBefore(src vectors.Source, doc int) int {
+// tokensBefore counts the tokens of the documents before one.
+func tokensBefore(src vectors.Source, doc int) int {
 	n := 0
 	for i := range doc {
 		n += src.Rows(i)
@@ -52,8 +52,8 @@ func rowsBefore(src vectors.Source, doc int) int {
 	return n
 }
 
-// numbers are those of the tokens of a sample, of all tokens.
-func (s *sample) numbers(src vectors.Source) []uint32 {
+// tokenNumbers are those of the tokens of a sample, of all tokens.
+func (s *sample) tokenNumbers(src vectors.Source) []uint32 {
 	numbers := make([]uint32, 0, s.tokens)
 	doc, first := 0, 0
 	for _, span := range s.spans {
@@ -69,11 +69,11 @@ func (s *sample) numbers(src vectors.Source) []uint32 {
 
 // trainResident trains on vectors where they lie. all is the sample of the last round, or nil.
 func trainResident(
-	ctx context.Context, src vectors.Resident, picked, all *sample, unit bool, o codec.TrainOptions,
+	ctx context.Context, src vectors.Resident, picked, lastRound *sample, unit bool, o codec.TrainOptions,
 ) (*codec.Quantizer, codec.TrainReport, error) {
-	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: picked.numbers(src), Unit: unit}
-	if all != nil {
-		s.All = all.numbers(src)
+	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: picked.tokenNumbers(src), Unit: unit}
+	if lastRound != nil {
+		s.All = lastRound.tokenNumbers(src)
 	}
 	return codec.TrainResident(ctx, s, o)
 }

@@ -31,7 +31,7 @@ type checkpoint struct {
 	Segment storage.Segment
 	// Run is the document whose passages were being staged, Passage the last of them, Parents how
 	// many documents had been staged as passages.
-	Run     staged
+	Run     stagedID
 	Passage string
 	Parents uint32
 	// FieldsFrom is the first document of the run of fields that has not been written.
@@ -50,9 +50,9 @@ type batchStart struct {
 	Tokens, Zero        int64
 }
 
-// tag stands for what decides the content of a build: the same input, as the caller
+// inputDigest stands for what decides the content of a build: the same input, as the caller
 // says and as far as the source shows, and the same options of the same program.
-func (o *BuildOptions) tag(src vectors.Source, backend string, build storage.Build) (string, error) {
+func (o *BuildOptions) inputDigest(src vectors.Source, backend string, build storage.Build) (string, error) {
 	sum := sha256.New()
 	text, err := json.Marshal([]any{
 		Version(), storage.FormatVersion, storage.FeatureVersion, o.Input, backend, src.Dim(), src.Len(), build, o.Nbits, o.Centroids, o.SampleDocs,
@@ -78,9 +78,9 @@ func (o *BuildOptions) tag(src vectors.Source, backend string, build storage.Bui
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// resumable finds the checkpoint that a build may go on from; nil without. What is
+// findCheckpoint finds the checkpoint that a build may go on from; nil without. What is
 // left of another build is removed.
-func resumable(f *storage.File, tag string) (*checkpoint, error) {
+func findCheckpoint(f *storage.File, tag string) (*checkpoint, error) {
 	var c checkpoint
 	ok, err := f.Building(&c)
 	if err == nil && ok && c.Tag == tag {
@@ -92,46 +92,46 @@ func resumable(f *storage.File, tag string) (*checkpoint, error) {
 	return nil, f.Discard()
 }
 
-// stagedCodec is the codec of a build that goes on.
-func stagedCodec(f *storage.File, c *checkpoint) (*codec.Quantizer, error) {
+// checkpointCodec is the codec of a build that goes on.
+func checkpointCodec(f *storage.File, c *checkpoint) (*codec.Quantizer, error) {
 	_, k, cutoffs, err := f.Staged(c.Generation)
 	if err != nil {
 		return nil, err
 	}
-	return quantizerOf(f.Path(), k, cutoffs)
+	return newQuantizer(f.Path(), k, cutoffs)
 }
 
-// noteCheckpoint notes where the stager is, at the end of a chunk.
-func (s *stager) noteCheckpoint() {
-	if s.note == nil {
+// updateCheckpoint notes where the stager is, at the end of a chunk.
+func (s *stager) updateCheckpoint() {
+	if s.checkpoint == nil {
 		return
 	}
-	s.note.State, s.note.Segment, s.note.FieldsFrom, s.note.Batch = s.state, s.segment, s.fieldsFrom, s.batch
-	s.note.Run, s.note.Passage, s.note.Parents = s.run, s.passage, s.parents
-	s.note.State.Segments = slices.Clone(s.state.Segments)
-	s.note.Segment.Chunks = slices.Clone(s.segment.Chunks)
-	s.marked = true
+	s.checkpoint.State, s.checkpoint.Segment, s.checkpoint.FieldsFrom, s.checkpoint.Batch = s.state, s.segment, s.fieldsFrom, s.currentBatch
+	s.checkpoint.Run, s.checkpoint.Passage, s.checkpoint.Parents = s.parentRun, s.lastPassage, s.parentCount
+	s.checkpoint.State.Segments = slices.Clone(s.state.Segments)
+	s.checkpoint.Segment.Chunks = slices.Clone(s.segment.Chunks)
+	s.hasCheckpoint = true
 }
 
 // restore brings a new stager to where a checkpoint was.
 func (s *stager) restore(ctx context.Context, c *checkpoint) error {
-	s.state, s.segment, s.fieldsFrom, s.batch = c.State, c.Segment, c.FieldsFrom, c.Batch
-	s.run, s.passage, s.parents = c.Run, c.Passage, c.Parents
+	s.state, s.segment, s.fieldsFrom, s.currentBatch = c.State, c.Segment, c.FieldsFrom, c.Batch
+	s.parentRun, s.lastPassage, s.parentCount = c.Run, c.Passage, c.Parents
 	err := s.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.generation)
 		if err != nil {
 			return err
 		}
-		beyond := c.State
-		beyond.NextSegment = c.Segment.ID // whose lists have yet to be written
-		open := c.State.Docs
+		staged := c.State
+		staged.NextSegment = c.Segment.ID // whose lists have yet to be written
+		openParent := c.State.Docs
 		if c.Run.ID != "" {
-			open = c.Run.First
+			openParent = c.Run.First
 		}
-		if err := g.Keep(beyond, open); err != nil {
+		if err := g.Keep(staged, openParent); err != nil {
 			return err
 		}
-		s.sets.Payload = g.StagedPayloads()
+		s.docSets.Payload = g.StagedPayloads()
 		if err := s.restorePassages(ctx, g); err != nil {
 			return err
 		}
@@ -152,9 +152,9 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 	if err != nil {
 		return err
 	}
-	s.noteCheckpoint()
-	s.noted = int(c.State.Docs)
-	if s.postings.bytes() > s.segmentBytes { // it was about to end
+	s.updateCheckpoint()
+	s.resumableDocs = int(c.State.Docs)
+	if s.postings.memoryBytes() > s.segmentBytes { // it was about to end
 		return s.endSegment(ctx)
 	}
 	return nil
@@ -162,10 +162,10 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 
 // restorePassages finds the passages by the payloads that are staged.
 func (s *stager) restorePassages(ctx context.Context, g *storage.Generation) error {
-	if s.parents == 0 && s.run.ID == "" {
+	if s.parentCount == 0 && s.parentRun.ID == "" {
 		return nil
 	}
-	for it := s.sets.Payload.Iterator(); it.HasNext(); {
+	for it := s.docSets.Payload.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (s *stager) restorePassages(ctx context.Context, g *storage.Generation) err
 			return err
 		}
 		if vectors.HasPassage(payload) {
-			s.sets.Passages.Add(ordinal)
+			s.docSets.Passages.Add(ordinal)
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (s *stager) restorePostings(ctx context.Context, g *storage.Generation) err
 			return &storage.CorruptError{Path: s.file.Path(), What: fmt.Sprintf("staged chunk %d", number)}
 		}
 		for _, n := range lengths {
-			s.notePostings(codes[:int(n)*s.codeBytes], next)
+			s.addPostings(codes[:int(n)*s.codeBytes], next)
 			codes = codes[int(n)*s.codeBytes:]
 			next++
 		}
@@ -211,8 +211,8 @@ func (s *stager) restorePostings(ctx context.Context, g *storage.Generation) err
 	return nil
 }
 
-// notePostings notes the codes of a document.
-func (s *stager) notePostings(codes []byte, ordinal uint32) {
+// addPostings notes the codes of a document.
+func (s *stager) addPostings(codes []byte, ordinal uint32) {
 	for ; len(codes) > 0; codes = codes[s.codeBytes:] {
 		var code uint32
 		if s.codeBytes == 2 {
@@ -220,6 +220,6 @@ func (s *stager) notePostings(codes []byte, ordinal uint32) {
 		} else {
 			code = binary.LittleEndian.Uint32(codes)
 		}
-		s.postings.note(code, ordinal)
+		s.postings.addPair(code, ordinal)
 	}
 }

@@ -88,16 +88,16 @@ type CodecReport struct {
 // error the index is as it was; only after [storage.ErrOutcomeUnknown] it may be the
 // new one.
 func (ix *Index) Retrain(ctx context.Context, opts *RetrainOptions) (report *RetrainReport, err error) {
-	r := &retraining{ix: ix, options: given(opts), report: &RetrainReport{}}
+	r := &retraining{ix: ix, options: valueOrZero(opts), report: &RetrainReport{}}
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	if err := ix.training.begin(ctx); err != nil { // one at a time
+	if err := ix.trainLock.lock(ctx); err != nil { // one at a time
 		return nil, err
 	}
-	defer ix.training.end()
+	defer ix.trainLock.unlock()
 	defer storage.Guard(ix.Path(), &err)()
-	if err := r.run(ctx); err != nil {
+	if err := r.retrain(ctx); err != nil {
 		return nil, err
 	}
 	return r.report, nil
@@ -113,21 +113,21 @@ type retraining struct {
 	backend kernels.Backend
 	report  *RetrainReport
 
-	rewrite *storage.Rewrite
-	beside  *Index // the new file
-	codec   *codec.Quantizer
-	sampled int // documents trained on
-	sumSq   float64
-	tokens  int64
+	rewrite    *storage.Rewrite
+	target     *Index // the new file
+	codec      *codec.Quantizer
+	sampleDocs int // documents trained on
+	sumSq      float64
+	tokens     int64
 
-	shown *Snapshot // of the old file: what the new one shows too
+	followed *Snapshot // of the old file: what the new one shows too
 }
 
 // prepare checks the options and completes them.
 func (r *retraining) prepare() error {
 	o := &r.options
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
-	r.backend, o.Threads = builder(r.ix.backend, o.Device, o.Threads)
+	r.backend, o.Threads = selectBuilder(r.ix.backend, o.Device, o.Threads)
 	if o.Like != nil {
 		h := o.Like.Header()
 		if o.Codec != nil || o.Nbits != 0 && o.Nbits != h.Nbits || o.Centroids != 0 && o.Centroids != h.Centroids {
@@ -142,80 +142,80 @@ func (r *retraining) prepare() error {
 	return r.build.validate()
 }
 
-func (r *retraining) run(ctx context.Context) (err error) {
+func (r *retraining) retrain(ctx context.Context) (err error) {
 	if !r.ix.file.Writes() {
 		return fmt.Errorf("%s: %w", r.ix.Path(), storage.ErrReadOnly)
 	}
-	snap, _, err := r.newest(ctx)
+	snap, _, err := r.newestSnapshot(ctx)
 	if err != nil {
 		return err
 	}
-	r.shown = snap
+	r.followed = snap
 	defer func() {
-		r.ix.write <- struct{}{} // a change takes a moment
-		r.ix.newPayloads = nil
-		r.ix.write.end()
-		err = errors.Join(err, r.shown.Close())
+		r.ix.writeLock <- struct{}{} // a change takes a moment
+		r.ix.changedPayloads = nil
+		r.ix.writeLock.unlock()
+		err = errors.Join(err, r.followed.Close())
 	}()
-	src, err := r.source(ctx, snap)
+	src, err := r.snapshotDocuments(ctx, snap)
 	if err != nil {
 		return err
 	}
-	if err := r.train(ctx, snap, src); err != nil {
+	if err := r.trainCodec(ctx, snap, src); err != nil {
 		return err
 	}
 	if r.rewrite, err = r.ix.file.BeginRewrite(); err != nil {
 		return err
 	}
-	r.beside = newIndex(r.rewrite.File(), r.ix.backend, r.ix.log)
-	defer func() { err = errors.Join(err, r.beside.show(nil), r.rewrite.Close()) }()
+	r.target = newIndex(r.rewrite.File(), r.ix.backend, r.ix.log)
+	defer func() { err = errors.Join(err, r.target.setCurrent(nil), r.rewrite.Close()) }()
 	start := time.Now()
-	if err := r.encode(ctx, snap, src); err != nil {
+	if err := r.encodeSnapshot(ctx, snap, src); err != nil {
 		return r.rewrite.Failed(err)
 	}
 	if err := r.catchUp(ctx); err != nil {
 		return r.rewrite.Failed(err)
 	}
 	r.report.Seconds.Encode = time.Since(start).Seconds()
-	return r.swap(ctx)
+	return r.swapFiles(ctx)
 }
 
-// newest is the newest snapshot, and what has got another payload since the last time.
-func (r *retraining) newest(ctx context.Context) (*Snapshot, *roaring.Bitmap, error) {
-	if err := r.ix.write.begin(ctx); err != nil {
+// newestSnapshot is the newest snapshot, and what has got another payload since the last time.
+func (r *retraining) newestSnapshot(ctx context.Context) (*Snapshot, *roaring.Bitmap, error) {
+	if err := r.ix.writeLock.lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	defer r.ix.write.end()
-	return r.newestExclusive()
+	defer r.ix.writeLock.unlock()
+	return r.newestLocked()
 }
 
-// newestExclusive is newest with the writer's turn.
-func (r *retraining) newestExclusive() (*Snapshot, *roaring.Bitmap, error) {
+// newestLocked is newest with the writer's turn.
+func (r *retraining) newestLocked() (*Snapshot, *roaring.Bitmap, error) {
 	snap, err := r.ix.Snapshot()
 	if err != nil {
 		return nil, nil, err
 	}
-	newPayloads := r.ix.newPayloads
-	r.ix.newPayloads = roaring.New()
+	newPayloads := r.ix.changedPayloads
+	r.ix.changedPayloads = roaring.New()
 	return snap, newPayloads, nil
 }
 
-// source are the documents of the snapshot, with holes where there are none any more.
-func (r *retraining) source(ctx context.Context, snap *Snapshot) (*restored, error) {
-	s := &restored{snap: snap, end: snap.State().Docs}
+// snapshotDocuments are the documents of the snapshot, with holes where there are none any more.
+func (r *retraining) snapshotDocuments(ctx context.Context, snap *Snapshot) (*snapshotSource, error) {
+	s := &snapshotSource{snap: snap, end: snap.State().Docs}
 	if r.options.Vectors != nil {
-		if err := s.match(ctx, r); err != nil {
+		if err := s.matchOriginals(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	decides := r.options.Codec != nil && r.options.Codec.Dim != snap.Dim()
-	if snap.State().LiveTokens == 0 && r.options.Like == nil && !decides {
+	setsDimension := r.options.Codec != nil && r.options.Codec.Dim != snap.Dim()
+	if snap.State().LiveTokens == 0 && r.options.Like == nil && !setsDimension {
 		return nil, fmt.Errorf("%s: %w", snap.Path(), ErrNoTokens)
 	}
 	return s, nil
 }
 
-func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) error {
+func (r *retraining) trainCodec(ctx context.Context, snap *Snapshot, src *snapshotSource) error {
 	h := snap.Header()
 	drift := snap.Drift()
 	r.report.Before = CodecReport{Nbits: h.Nbits, Centroids: h.Centroids, RMSE: drift.AddedRMSE}
@@ -234,57 +234,57 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 	}
 	var built BuildReport
 	var err error
-	if r.codec, err = train(ctx, src, int64(snap.State().LiveTokens), r.build, r.backend, &built); err != nil {
+	if r.codec, err = trainCodec(ctx, src, int64(snap.State().LiveTokens), r.build, r.backend, &built); err != nil {
 		return err
 	}
-	r.report.Train, r.sampled = built.Train, built.SampleDocs
+	r.report.Train, r.sampleDocs = built.Train, built.SampleDocs
 	r.report.Seconds.Sample, r.report.Seconds.Train = built.Seconds.Sample, built.Seconds.Train
 	return nil
 }
 
-// encode fills the new file with what the snapshot shows.
-func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) error {
+// encodeSnapshot fills the new file with what the snapshot shows.
+func (r *retraining) encodeSnapshot(ctx context.Context, snap *Snapshot, src *snapshotSource) error {
 	h, st := snap.Header(), snap.State()
 	build := storage.Build{Source: h.Build.Source, Seed: r.options.Seed, Pool: h.Build.Pool, PoolBy: h.Build.PoolBy}
 	if r.options.Like != nil {
 		build = r.options.Like.Header().Build
 		build.Pool, build.PoolBy = h.Build.Pool, h.Build.PoolBy
 	} else if t := r.report.Train; r.options.Codec == nil {
-		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampled, t.Vectors
+		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampleDocs, t.Vectors
 		build.RMSE, build.Tokens = t.RMSE, st.LiveTokens
 	}
-	gen, err := newGeneration(r.beside.file, r.codec, build, h.Model, h.Normalize)
+	gen, err := createGeneration(r.target.file, r.codec, build, h.Model, h.Normalize)
 	if err != nil {
 		return err
 	}
-	stage := newStager(r.beside.file, gen, r.codec.K, storage.State{}, r.options.Memory)
-	e := r.encoder(stage)
+	stage := newStager(r.target.file, gen, r.codec.K, storage.State{}, r.options.Memory)
+	e := r.newEncoder(stage)
 	e.progress, e.total = r.options.Progress, int64(st.LiveTokens)
 	if err := e.encodeAll(ctx, src, r.options.Memory); err != nil {
 		return err
 	}
-	tell(r.options.Progress, Progress{Stage: "commit"})
+	reportProgress(r.options.Progress, Progress{Stage: "commit"})
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.Tokens), uint64(e.Clamped)
 		s.PayloadUpdates = st.PayloadUpdates
-		r.countEncoded(e)
-		stage.sets.Deleted = snap.Tombstones()
+		r.addEncoded(e)
+		stage.docSets.Deleted = snap.Tombstones()
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }
 
-// encoder returns the encoder of the new file; documents without an id become holes.
-func (r *retraining) encoder(stage *stager) *encoder {
+// newEncoder returns the encoder of the new file; documents without an id become holes.
+func (r *retraining) newEncoder(stage *stager) *encoder {
 	return &encoder{
-		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stage: stage, holes: true,
+		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stager: stage, alreadyStored: true,
 	}
 }
 
-func (r *retraining) countEncoded(e *encoder) {
+func (r *retraining) addEncoded(e *encoder) {
 	r.report.Clamped += e.Clamped
 	r.sumSq += e.SumSq
 	r.tokens += e.Tokens
-	r.report.After = CodecReport{Nbits: r.codec.Nbits, Centroids: r.codec.K, RMSE: rmse(r.sumSq, r.tokens)}
+	r.report.After = CodecReport{Nbits: r.codec.Nbits, Centroids: r.codec.K, RMSE: rootMeanSquare(r.sumSq, r.tokens)}
 }
 
 // Changes that come while a retraining runs are followed until few are left, or for so
@@ -297,17 +297,17 @@ const (
 // catchUp does to the new file what has changed in the old one.
 func (r *retraining) catchUp(ctx context.Context) error {
 	for range followRounds {
-		now, newPayloads, err := r.newest(ctx)
+		now, newPayloads, err := r.newestSnapshot(ctx)
 		if err != nil {
 			return err
 		}
-		then := r.shown
-		docs := now.State().Docs - then.State().Docs
-		if err := r.follow(ctx, now, newPayloads); err != nil {
+		previous := r.followed
+		docs := now.State().Docs - previous.State().Docs
+		if err := r.followChanges(ctx, now, newPayloads); err != nil {
 			return errors.Join(err, now.Close())
 		}
-		r.shown = now
-		if err := then.Close(); err != nil {
+		r.followed = now
+		if err := previous.Close(); err != nil {
 			return err
 		}
 		if docs < followDocs {
@@ -317,34 +317,34 @@ func (r *retraining) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// swap follows the last changes, while no others are made, and puts the new file in the
+// swapFiles follows the last changes, while no others are made, and puts the new file in the
 // place of the old one.
-func (r *retraining) swap(ctx context.Context) error {
+func (r *retraining) swapFiles(ctx context.Context) error {
 	ix := r.ix
-	if err := ix.write.begin(ctx); err != nil {
+	if err := ix.writeLock.lock(ctx); err != nil {
 		return err
 	}
-	defer ix.write.end()
+	defer ix.writeLock.unlock()
 	start := time.Now()
-	now, newPayloads, err := r.newestExclusive()
+	now, newPayloads, err := r.newestLocked()
 	if err != nil {
 		return err
 	}
 	st := now.State()
-	err = r.follow(ctx, now, newPayloads)
+	err = r.followChanges(ctx, now, newPayloads)
 	if err == nil {
 		err = r.rewrite.File().Update(func(tx *storage.Tx) error {
 			gen, err := tx.Current()
 			return errors.Join(err, copyApplied(tx, gen, now))
 		})
 	}
-	if err = errors.Join(err, now.Close(), r.beside.show(nil)); err != nil {
+	if err = errors.Join(err, now.Close(), r.target.setCurrent(nil)); err != nil {
 		return r.rewrite.Failed(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := ix.changed(r.rewrite.Commit()); err != nil {
+	if err := ix.afterChange(r.rewrite.Commit()); err != nil {
 		return err
 	}
 	r.report.Docs, r.report.Passages, r.report.Tokens = int(st.Documents()), int(st.Passages), int64(st.LiveTokens)
@@ -355,14 +355,14 @@ func (r *retraining) swap(ctx context.Context) error {
 	return nil
 }
 
-// follow does to the new file, which shows what r.shown does, what was changed up to a
+// followChanges does to the new file, which shows what r.shown does, what was changed up to a
 // newer snapshot: the payloads of documents that it has, and which documents there are.
 // newPayloads are the documents that have got another payload.
-func (r *retraining) follow(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
-	if now.Lineage() != r.shown.Lineage() {
+func (r *retraining) followChanges(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
+	if now.Lineage() != r.followed.Lineage() {
 		return fmt.Errorf("%s: %w: the index was replaced while it was trained anew", now.Path(), storage.ErrInternal)
 	}
-	if now.Version() == r.shown.Version() {
+	if now.Version() == r.followed.Version() {
 		return nil
 	}
 	if err := r.followPayloads(ctx, now, newPayloads); err != nil {
@@ -371,72 +371,72 @@ func (r *retraining) follow(ctx context.Context, now *Snapshot, newPayloads *roa
 	if err := r.followDocuments(ctx, now); err != nil {
 		return err
 	}
-	return r.beside.renew()
+	return r.target.refreshCurrent()
 }
 
 // followDocuments adds to the new file what was added, and buries in it what was deleted.
 func (r *retraining) followDocuments(ctx context.Context, now *Snapshot) error {
-	snap, err := r.beside.Snapshot()
+	snap, err := r.target.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = snap.Close() }()
-	added := &restored{snap: now, first: r.shown.State().Docs, end: now.State().Docs}
-	tokens, live := added.count()
-	stage, merged, err := r.beside.stageMerged(ctx, snap, tokens, r.options.Memory)
+	added := &snapshotSource{snap: now, first: r.followed.State().Docs, end: now.State().Docs}
+	tokens, live := added.countTokens()
+	stage, merged, err := r.target.beginAppend(ctx, snap, tokens, r.options.Memory)
 	if err != nil {
 		return err
 	}
-	buried := buriedSince(r.shown, now)
-	gone, err := snap.going(ctx, buried)
+	deleted := deletedSince(r.followed, now)
+	plan, err := snap.planDeletion(ctx, deleted)
 	if err != nil {
 		return err
 	}
-	stage.fresh = freshBeside(snap, buried)
-	e := r.encoder(stage)
+	stage.isNewID = isNewAfterDeletion(snap, deleted)
+	e := r.newEncoder(stage)
 	if err := e.encodeAll(ctx, added, r.options.Memory); err != nil {
 		return err
 	}
 	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.PayloadUpdates = now.State().PayloadUpdates
-		countAdded(s, e, live)
-		if err := dropSegments(g, merged); err != nil {
+		addToState(s, e, live)
+		if err := deleteSegments(g, merged); err != nil {
 			return err
 		}
-		if err := gone.drop(g, s, stage.sets); err != nil {
+		if err := plan.applyTo(g, s, stage.docSets); err != nil {
 			return err
 		}
-		stage.sets.Deleted = now.Tombstones()
+		stage.docSets.Deleted = now.Tombstones()
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	r.countEncoded(e)
+	r.addEncoded(e)
 	r.report.Followed += int(live)
 	return nil
 }
 
-// buriedSince are the documents of an older snapshot that a newer one shows no more.
-func buriedSince(then, now *Snapshot) *roaring.Bitmap {
-	buried := roaring.AndNot(now.Tombstones(), then.Tombstones())
-	buried.RemoveRange(uint64(then.State().Docs), 1<<32)
-	return buried
+// deletedSince are the documents of an older snapshot that a newer one shows no more.
+func deletedSince(older, newer *Snapshot) *roaring.Bitmap {
+	deleted := roaring.AndNot(newer.Tombstones(), older.Tombstones())
+	deleted.RemoveRange(uint64(older.State().Docs), 1<<32)
+	return deleted
 }
 
-// freshBeside returns a function that reports whether no buried ordinal of the snapshot uses an id.
-func freshBeside(snap *Snapshot, buried *roaring.Bitmap) func(id string) bool {
-	stale := make(map[string]bool, buried.GetCardinality())
-	for it := buried.Iterator(); it.HasNext(); {
+// isNewAfterDeletion returns a function that reports whether no buried ordinal of the snapshot uses an id.
+func isNewAfterDeletion(snap *Snapshot, deleted *roaring.Bitmap) func(id string) bool {
+	deletedIDs := make(map[string]bool, deleted.GetCardinality())
+	for it := deleted.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		stale[snap.ID(ordinal)], stale[snap.DocumentOf(ordinal)] = true, true
+		deletedIDs[snap.ID(ordinal)], deletedIDs[snap.DocumentOf(ordinal)] = true, true
 	}
-	return func(id string) bool { return !stale[id] }
+	return func(id string) bool { return !deletedIDs[id] }
 }
 
 // followPayloads gives documents that the new file has the payloads that they have now.
 func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
-	_, err := Entry{ix: r.beside}.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+	_, err := Entry{ix: r.target}.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
 		for it := newPayloads.Iterator(); it.HasNext(); {
 			ordinal := it.Next()

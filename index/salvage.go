@@ -97,7 +97,7 @@ type Lost struct {
 // Errors: those of [wreck.Open], [storage.ErrExists], and what writing
 // fails with.
 func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *SalvageReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if _, err := os.Lstat(out); err == nil {
 		return nil, fmt.Errorf("%s: %w; what is salvaged goes into a new file", out, storage.ErrExists)
@@ -118,7 +118,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	}
 	_, known := w.State()
 	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
-	s := &salvage{SalvageOptions: o, damaged: w, report: r}
+	s := &salvage{SalvageOptions: o, reader: w, report: r}
 	if err := s.survey(ctx); err != nil {
 		return r, err
 	}
@@ -126,22 +126,22 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 		return r, fmt.Errorf("%s: %w: not one document can be read", in, storage.ErrCorrupt)
 	}
 	b := BuildOptions{LockTimeout: o.LockTimeout, Logger: o.Logger}
-	return r, made(ctx, out, b, func(file *storage.File, _ bool) error { return s.copyAll(ctx, file) })
+	return r, createAndFill(ctx, out, b, func(file *storage.File, _ bool) error { return s.copyAll(ctx, file) })
 }
 
 // salvage is a salvage at work.
 type salvage struct {
 	SalvageOptions
-	damaged *wreck.Reader
-	report  *SalvageReport
+	reader *wreck.Reader
+	report *SalvageReport
 
-	lost *roaring.Bitmap   // documents whose arrays are damaged
-	last map[string]uint32 // the ordinal that counts, of ids that are there twice
+	lostDocs      *roaring.Bitmap   // documents whose arrays are damaged
+	newestOrdinal map[string]uint32 // the ordinal that counts, of ids that are there twice
 	// from maps each id of a document or passage to the first ordinal of the newest document that
 	// uses it; nil means that all deletions are known, so no id is used twice.
-	from    map[string]uint32
-	passage string // id of the ordinal that was copied last, if that is a passage
-	docs    int
+	newestFirst map[string]uint32
+	lastPassage string // id of the ordinal that was copied last, if that is a passage
+	docs        int
 }
 
 // survey finds out which documents are lost.
@@ -154,29 +154,29 @@ func (s *salvage) survey(ctx context.Context) error {
 	var marks []mark
 	gaps := roaring.New()
 	next := uint32(0)
-	s.lost = roaring.New()
-	for i := range s.damaged.Chunks() {
+	s.lostDocs = roaring.New()
+	for i := range s.reader.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ch, err := s.damaged.Chunk(i)
+		ch, err := s.reader.Chunk(i)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
+			return fmt.Errorf("%s: %w", s.reader.Path(), err)
 		}
 		table := ch.Table
-		s.noteGap(gaps, next, table.First)
+		s.addGap(gaps, next, table.First)
 		next = table.First + uint32(len(table.IDs))
-		s.loseDamaged(ch)
+		s.reportDamaged(ch)
 		for d, id := range table.IDs {
-			if ordinal := table.First + uint32(d); s.wanted(ordinal, id) {
+			if ordinal := table.First + uint32(d); s.isWanted(ordinal, id) {
 				marks = append(marks, mark{maphash.String(seed, id), ordinal})
 				s.docs++
 			}
 		}
 		s.tellProgress("check", next)
 	}
-	s.noteGap(gaps, next, s.damaged.Docs())
-	if err := s.loseGaps(ctx, gaps); err != nil {
+	s.addGap(gaps, next, s.reader.Docs())
+	if err := s.reportGaps(ctx, gaps); err != nil {
 		return err
 	}
 	slices.SortFunc(marks, func(a, b mark) int {
@@ -189,128 +189,128 @@ func (s *salvage) survey(ctx context.Context) error {
 			twice.Add(marks[i].ordinal)
 		}
 	}
-	if err := s.resolveTwins(ctx, twice); err != nil || s.damaged.Certain() {
+	if err := s.resolveDuplicateIDs(ctx, twice); err != nil || s.reader.Certain() {
 		return err
 	}
-	return s.resolveDocuments(ctx)
+	return s.resolveNewestDocuments(ctx)
 }
 
 func (s *salvage) tellProgress(stage string, done uint32) {
-	tell(s.Progress, Progress{stage, int64(done), int64(s.damaged.Docs()), "documents"})
+	reportProgress(s.Progress, Progress{stage, int64(done), int64(s.reader.Docs()), "documents"})
 }
 
-// wanted reports whether a document is to be copied; a place without an id was
+// isWanted reports whether a document is to be copied; a place without an id was
 // given up by compaction.
-func (s *salvage) wanted(ordinal uint32, id string) bool {
-	return id != "" && s.damaged.Standing(ordinal) != wreck.Dead && !s.lost.Contains(ordinal)
+func (s *salvage) isWanted(ordinal uint32, id string) bool {
+	return id != "" && s.reader.Standing(ordinal) != wreck.Dead && !s.lostDocs.Contains(ordinal)
 }
 
-// noteGap notes the documents between two tables whose own table is lost.
-func (s *salvage) noteGap(gaps *roaring.Bitmap, from, to uint32) {
+// addGap notes the documents between two tables whose own table is lost.
+func (s *salvage) addGap(gaps *roaring.Bitmap, from, to uint32) {
 	for o := from; o < to; o++ {
-		if s.damaged.Standing(o) != wreck.Dead {
+		if s.reader.Standing(o) != wreck.Dead {
 			gaps.Add(o)
 		}
 	}
 }
 
-// loseDamaged reports the documents of a chunk whose arrays are damaged, those that follow each other together.
-func (s *salvage) loseDamaged(ch *wreck.Chunk) {
+// reportDamaged reports the documents of a chunk whose arrays are damaged, those that follow each other together.
+func (s *salvage) reportDamaged(ch *wreck.Chunk) {
 	if len(ch.Lost) == 0 {
 		return
 	}
-	var l Lost
-	end := func() {
-		if l.Docs > 0 {
-			s.noteLost(l)
+	var run Lost
+	finishRun := func() {
+		if run.Docs > 0 {
+			s.addLost(run)
 		}
 	}
 	for d, id := range ch.Table.IDs {
 		ordinal := ch.Table.First + uint32(d)
 		why := ch.Lost[d]
-		if why == nil || !s.wanted(ordinal, id) {
+		if why == nil || !s.isWanted(ordinal, id) {
 			continue
 		}
-		if l.Docs == 0 || l.Last+1 != ordinal || l.Why != why.Error() {
-			end()
-			l = Lost{First: ordinal, Why: why.Error()}
+		if run.Docs == 0 || run.Last+1 != ordinal || run.Why != why.Error() {
+			finishRun()
+			run = Lost{First: ordinal, Why: why.Error()}
 		}
-		l.Last, l.IDs = ordinal, append(l.IDs, id)
-		l.Docs++
-		s.lost.Add(ordinal)
+		run.Last, run.IDs = ordinal, append(run.IDs, id)
+		run.Docs++
+		s.lostDocs.Add(ordinal)
 	}
-	end()
+	finishRun()
 }
 
-func (s *salvage) noteLost(l Lost) {
+func (s *salvage) addLost(l Lost) {
 	s.report.Lost = append(s.report.Lost, l)
 	s.report.LostDocs += l.Docs
 }
 
-// loseGaps reports runs of documents whose tables are lost, with the ids that
+// reportGaps reports runs of documents whose tables are lost, with the ids that
 // are left of them.
-func (s *salvage) loseGaps(ctx context.Context, gaps *roaring.Bitmap) error {
-	ids := s.damaged.IDs(gaps)
+func (s *salvage) reportGaps(ctx context.Context, gaps *roaring.Bitmap) error {
+	ids := s.reader.IDs(gaps)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var l *Lost
+	var run *Lost
 	for it := gaps.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		if l == nil || ordinal != l.Last+1 {
-			if l != nil {
-				s.noteLost(*l)
+		if run == nil || ordinal != run.Last+1 {
+			if run != nil {
+				s.addLost(*run)
 			}
-			l = &Lost{First: ordinal, IDs: []string{}, Why: "the chunk that holds them, or its document table, is lost"}
+			run = &Lost{First: ordinal, IDs: []string{}, Why: "the chunk that holds them, or its document table, is lost"}
 		}
-		l.Last = ordinal
-		l.Docs++
+		run.Last = ordinal
+		run.Docs++
 		if id, ok := ids[ordinal]; ok {
-			l.IDs = append(l.IDs, id)
+			run.IDs = append(run.IDs, id)
 		}
 	}
-	if l != nil {
-		s.noteLost(*l)
+	if run != nil {
+		s.addLost(*run)
 	}
 	return nil
 }
 
-// resolveTwins decides which of the documents with one id counts: the newest.
+// resolveDuplicateIDs decides which of the documents with one id counts: the newest.
 // It is given those whose ids may be alike.
-func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error {
+func (s *salvage) resolveDuplicateIDs(ctx context.Context, twice *roaring.Bitmap) error {
 	if twice.IsEmpty() {
 		return nil
 	}
-	s.last = map[string]uint32{}
-	return s.each(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+	s.newestOrdinal = map[string]uint32{}
+	return s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
 			if !twice.Contains(ordinal) {
 				continue
 			}
-			if old, ok := s.last[id]; ok {
+			if old, ok := s.newestOrdinal[id]; ok {
 				s.docs--
-				s.noteLost(Lost{First: old, Last: old, Docs: 1, IDs: []string{id}, Why: fmt.Sprintf("document %d has the same id and is newer", ordinal)})
+				s.addLost(Lost{First: old, Last: old, Docs: 1, IDs: []string{id}, Why: fmt.Sprintf("document %d has the same id and is newer", ordinal)})
 			}
-			s.last[id] = ordinal
+			s.newestOrdinal[id] = ordinal
 		}
 		return nil
 	})
 }
 
-// resolveDocuments decides which of several documents with one id counts, if deleted ones may be
+// resolveNewestDocuments decides which of several documents with one id counts, if deleted ones may be
 // among them: the newest, with its passages.
-func (s *salvage) resolveDocuments(ctx context.Context) error {
+func (s *salvage) resolveNewestDocuments(ctx context.Context) error {
 	from, document, passage, first := map[string]uint32{}, "", "", uint32(0)
-	err := s.each(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+	err := s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
-			if last, twice := s.last[id]; !s.wanted(ordinal, id) || twice && last != ordinal {
+			if last, twice := s.newestOrdinal[id]; !s.isWanted(ordinal, id) || twice && last != ordinal {
 				continue
 			}
-			payload, err := s.damaged.Payload(ordinal) // a lost one is reported when it is copied
-			parent := s.parentOf(ordinal, id, payload, err, passage)
-			if parent == "" || parent != document || !follows(passage, id) {
+			payload, err := s.reader.Payload(ordinal) // a lost one is reported when it is copied
+			parent := s.parentID(ordinal, id, payload, err, passage)
+			if parent == "" || parent != document || !continuesPassages(passage, id) {
 				document, first = cmp.Or(parent, id), ordinal
 			}
 			if passage = ""; parent != "" {
@@ -320,19 +320,19 @@ func (s *salvage) resolveDocuments(ctx context.Context) error {
 		}
 		return nil
 	})
-	s.from = from
+	s.newestFirst = from
 	return err
 }
 
-// each visits the chunks that have something to copy.
-func (s *salvage) each(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
-	for i := range s.damaged.Chunks() {
+// visitChunks visits the chunks that have something to copy.
+func (s *salvage) visitChunks(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
+	for i := range s.reader.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ch, err := s.damaged.Chunk(i)
+		ch, err := s.reader.Chunk(i)
 		if err != nil { // it was sound before
-			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
+			return fmt.Errorf("%s: %w", s.reader.Path(), err)
 		}
 		if ch.Arrays == nil {
 			continue
@@ -345,14 +345,14 @@ func (s *salvage) each(ctx context.Context, visit func(*storage.DocTable, *kerne
 }
 
 func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
-	gen, err := putGeneration(dst, s.damaged.Header(), s.damaged.Codec(), s.damaged.Cutoffs())
+	gen, err := putEmptyGeneration(dst, s.reader.Header(), s.reader.Codec(), s.reader.Cutoffs())
 	if err != nil {
 		return err
 	}
-	stage := newStager(dst, gen, s.damaged.Header().Centroids, storage.State{}, s.Memory)
-	err = s.each(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
+	stage := newStager(dst, gen, s.reader.Header().Centroids, storage.State{}, s.Memory)
+	err = s.visitChunks(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
 		for d := range table.IDs {
-			if err := s.copyDoc(ctx, stage, table, ch, d); err != nil {
+			if err := s.copyDocument(ctx, stage, table, ch, d); err != nil {
 				return err
 			}
 		}
@@ -364,19 +364,19 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
 		st.Live, st.LiveTokens = st.Docs, st.Tokens
-		if old, ok := s.damaged.State(); ok { // the tokens do not tell which of them were clamped
+		if old, ok := s.reader.State(); ok { // the tokens do not tell which of them were clamped
 			st.Clamped = min(old.Clamped, st.Tokens)
 			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
 		}
-		s.report.Docs, s.report.Passages = stage.count(st)
+		s.report.Docs, s.report.Passages = stage.countDocuments(st)
 		s.report.Tokens = st.Tokens
 		var built Built
-		if s.damaged.Note(noteBuilt, &built) {
+		if s.reader.Note(noteBuilt, &built) {
 			if err := tx.PutNote(noteBuilt, built); err != nil {
 				return err
 			}
 		}
-		if d := s.damaged.Defaults(); d != nil {
+		if d := s.reader.Defaults(); d != nil {
 			if err := tx.PutDefaults(gen, d); err != nil {
 				return err
 			}
@@ -385,39 +385,39 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 	})
 }
 
-func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int) error {
+func (s *salvage) copyDocument(ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int) error {
 	ordinal, id := table.First+uint32(d), table.IDs[d]
-	if !s.wanted(ordinal, id) {
+	if !s.isWanted(ordinal, id) {
 		return nil
 	}
-	if last, twice := s.last[id]; twice && last != ordinal {
+	if last, twice := s.newestOrdinal[id]; twice && last != ordinal {
 		return nil
 	}
 	if err := vectors.CheckID(id); err != nil {
-		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
+		s.addLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
 		return nil
 	}
-	payload, err := s.damaged.Payload(ordinal)
-	if cut := ctx.Err(); cut != nil {
-		return cut
+	payload, err := s.reader.Payload(ordinal)
+	if ctxErr := ctx.Err(); ctxErr != nil {
+		return ctxErr
 	}
-	parent := s.parentOf(ordinal, id, payload, err, s.passage)
-	if s.from[id] > ordinal || s.from[parent] > ordinal {
+	parent := s.parentID(ordinal, id, payload, err, s.lastPassage)
+	if s.newestFirst[id] > ordinal || s.newestFirst[parent] > ordinal {
 		s.docs--
-		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: "a newer document has its id, or that of its document"})
+		s.addLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: "a newer document has its id, or that of its document"})
 		return nil
 	}
 	switch {
 	case err != nil:
 		s.report.LostPayloads = append(s.report.LostPayloads, id)
-	case payload == nil && !s.damaged.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
+	case payload == nil && !s.reader.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
 		s.report.UncertainPayloads = append(s.report.UncertainPayloads, id)
 	}
-	if s.damaged.Standing(ordinal) == wreck.Uncertain {
+	if s.reader.Standing(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)
 	}
-	if s.passage = ""; parent != "" {
-		s.passage = id
+	if s.lastPassage = ""; parent != "" {
+		s.lastPassage = id
 	}
 	if parent != "" && payload == nil { // the payload of a passage has to say so
 		p := vectors.Passage{Of: parent}
@@ -426,15 +426,15 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 			return err
 		}
 	}
-	return stage.stage(ctx, encoded{id: id, parent: parent, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
+	return stage.appendDocument(ctx, encoded{id: id, parent: parent, payload: payload, tokens: chunkTokens(ch, d, s.reader.Codec())})
 }
 
-// parentOf returns the id of the document that an ordinal is a passage of, "" for none. If the
+// parentID returns the id of the document that an ordinal is a passage of, "" for none. If the
 // bitmap of passages is lost, payloads tell. If the payload is lost too, the id tells whether the
 // ordinal continues the document of the passage before it, which is "" if there is none.
-func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error, before string) string {
+func (s *salvage) parentID(ordinal uint32, id string, payload []byte, payloadErr error, previous string) string {
 	parent, n := vectors.SplitPassageID(id)
-	if passages := s.damaged.Passages(); passages != nil {
+	if passages := s.reader.Passages(); passages != nil {
 		if n >= 0 && passages.Contains(ordinal) {
 			return parent
 		}
@@ -443,15 +443,15 @@ func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error
 	if p, err := vectors.PassageOf(id, payload); err == nil && p != nil {
 		return p.Of
 	}
-	if (lost != nil || payload == nil && !s.damaged.PayloadsKnown()) && follows(before, id) {
+	if (payloadErr != nil || payload == nil && !s.reader.PayloadsKnown()) && continuesPassages(previous, id) {
 		return parent
 	}
 	return ""
 }
 
-// follows reports whether id is that of a later passage of the same document as before.
-func follows(before, id string) bool {
-	previous, last := vectors.SplitPassageID(before)
+// continuesPassages reports whether id is that of a later passage of the same document as before.
+func continuesPassages(previous, id string) bool {
+	previousParent, previousNumber := vectors.SplitPassageID(previous)
 	parent, _ := vectors.SplitPassageID(id)
-	return last >= 0 && previous == parent && checkOrder(before, id) == nil
+	return previousNumber >= 0 && previousParent == parent && checkPassageOrder(previous, id) == nil
 }

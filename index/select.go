@@ -18,11 +18,11 @@ import (
 // misspelt name is not taken for one that is NULL everywhere. Where there are no live
 // documents, no name is an error.
 func (s *Snapshot) Select(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
-	all, err := SelectAll(ctx, []*Snapshot{s}, c)
+	perIndex, err := SelectAll(ctx, []*Snapshot{s}, c)
 	if err != nil {
 		return nil, err
 	}
-	return all[0], nil
+	return perIndex[0], nil
 }
 
 // SelectAll is Select over several indexes, of which each may lack fields that
@@ -33,15 +33,15 @@ func SelectAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (
 	}
 	docs = make([]*roaring.Bitmap, len(snaps))
 	for i, s := range snaps {
-		if docs[i], err = s.selectKnown(ctx, c); err != nil {
+		if docs[i], err = s.selectWithoutCheck(ctx, c); err != nil {
 			return nil, err
 		}
 	}
 	return docs, nil
 }
 
-// selectKnown is Select for who has looked for the fields of the condition.
-func (s *Snapshot) selectKnown(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
+// selectWithoutCheck is Select for who has looked for the fields of the condition.
+func (s *Snapshot) selectWithoutCheck(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
 	err = s.withSelector(func(m *metadata.Selector) (err error) {
 		docs, err = m.Select(ctx, c)
 		return err
@@ -73,16 +73,16 @@ func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition)
 		return err
 	}
 	err = c.Check(func(f condition.Field) bool { return known[f] })
-	return unknownField(ctx, snaps, err)
+	return addFieldNames(ctx, snaps, err)
 }
 
-// unknownField adds to an error that a field is not known the ones that there are.
-func unknownField(ctx context.Context, snaps []*Snapshot, err error) error {
+// addFieldNames adds to an error that a field is not known the ones that there are.
+func addFieldNames(ctx context.Context, snaps []*Snapshot, err error) error {
 	var unknown *condition.UnknownFieldError
 	if errors.As(err, &unknown) {
-		fields, lost := Fields(ctx, snaps)
-		if lost != nil {
-			return lost
+		fields, fieldsErr := Fields(ctx, snaps)
+		if fieldsErr != nil {
+			return fieldsErr
 		}
 		unknown.Fields = fields
 	}
@@ -91,23 +91,23 @@ func unknownField(ctx context.Context, snaps []*Snapshot, err error) error {
 
 // Fields are those that live documents of the indexes have.
 func Fields(ctx context.Context, snaps []*Snapshot) ([]condition.Field, error) {
-	all := []condition.Field{}
+	fields := []condition.Field{}
 	for _, s := range snaps {
 		err := s.withSelector(func(m *metadata.Selector) error {
-			fields, err := m.Fields(ctx)
-			all = append(all, fields...)
+			fieldsOfSnapshot, err := m.Fields(ctx)
+			fields = append(fields, fieldsOfSnapshot...)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	slices.Sort(fields)
+	return slices.Compact(fields), nil
 }
 
 func findFields(ctx context.Context, snaps []*Snapshot, fields []condition.Field) (known map[condition.Field]bool, err error) {
-	known = map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true, passageOf: true, passageNumber: true}
+	known = map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true, fieldPassageOf: true, fieldPassageNumber: true}
 	for _, s := range snaps {
 		err := s.withSelector(func(m *metadata.Selector) error { return m.FindFields(ctx, fields, known) })
 		if err != nil {
@@ -165,7 +165,7 @@ func FacetAll(ctx context.Context, snaps []*Snapshot, f condition.Field, docs []
 			return nil, err
 		}
 		if !known[f] {
-			return nil, unknownField(ctx, snaps, &condition.UnknownFieldError{Field: f})
+			return nil, addFieldNames(ctx, snaps, &condition.UnknownFieldError{Field: f})
 		}
 	}
 	c := metadata.NewCounter(f, o)

@@ -26,14 +26,14 @@ import (
 //
 // It is safe for concurrent use.
 type Shards struct {
-	files []*Index
-	owned bool
+	files     []*Index
+	ownsFiles bool
 
-	write turn // of changes through the set
+	writeLock ctxMutex // of changes through the set
 
 	mu     sync.Mutex
 	codecs []*kernels.Codec // of each file, known to be one codec
-	held   *shardsState     // what is shown while a change goes on; nil: none does
+	frozen *shardsState     // what is shown while a change goes on; nil: none does
 }
 
 // ShardsError is a change that was made in some files of a set and failed in another.
@@ -79,17 +79,17 @@ func ShardPaths(path string) ([]string, error) {
 // Errors: those of [Open], [*CodecError], [storage.ErrModel], and [ErrOption] for a
 // file that is named twice.
 func OpenShards(ctx context.Context, paths []string, opts *Options) (s *Shards, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	timeout := o.LockTimeout
 	o.LockTimeout = 0 // while it waits for one file, it holds no lock of the others
 	err = storage.WhileLocked(ctx, timeout, func() (err error) {
-		s, err = openSet(ctx, paths, &o)
+		s, err = openFiles(ctx, paths, &o)
 		return err
 	})
 	return s, err
 }
 
-func openSet(ctx context.Context, paths []string, o *Options) (_ *Shards, err error) {
+func openFiles(ctx context.Context, paths []string, o *Options) (_ *Shards, err error) {
 	var files []*Index
 	defer func() {
 		if err != nil {
@@ -120,7 +120,7 @@ func openSet(ctx context.Context, paths []string, o *Options) (_ *Shards, err er
 	if err != nil {
 		return nil, err
 	}
-	s.owned = true
+	s.ownsFiles = true
 	return s, nil
 }
 
@@ -129,7 +129,7 @@ func NewShards(files ...*Index) (*Shards, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%w: a set of no indexes", ErrOption)
 	}
-	s := &Shards{files: files, write: make(turn, 1), codecs: make([]*kernels.Codec, len(files))}
+	s := &Shards{files: files, writeLock: make(ctxMutex, 1), codecs: make([]*kernels.Codec, len(files))}
 	snap, err := s.Snapshot()
 	if err != nil {
 		return nil, err
@@ -143,10 +143,10 @@ func (s *Shards) Files() []*Index { return s.files }
 // Close closes the indexes that OpenSet opened. Snapshots stay valid until they are
 // closed.
 func (s *Shards) Close() error {
-	s.write <- struct{}{}
-	defer s.write.end()
+	s.writeLock <- struct{}{}
+	defer s.writeLock.unlock()
 	var errs []error
-	if s.owned {
+	if s.ownsFiles {
 		for _, ix := range s.files {
 			errs = append(errs, ix.Close())
 		}
@@ -156,16 +156,16 @@ func (s *Shards) Close() error {
 
 // shardsState is what the snapshots of a set that were taken together share.
 type shardsState struct {
-	parts []*Snapshot
+	snaps []*Snapshot
 	refs  int // guarded by Set.mu
 }
 
 // ShardsSnapshot is a set at one moment: a snapshot of each of its files, which have one
 // codec. It is safe for concurrent use until Close.
 type ShardsSnapshot struct {
-	set  *Shards
-	p    *shardsState
-	once sync.Once
+	shards *Shards
+	state  *shardsState
+	once   sync.Once
 }
 
 // Snapshot returns the set as it is now, without a part of a change that is being
@@ -173,20 +173,20 @@ type ShardsSnapshot struct {
 func (s *Shards) Snapshot() (*ShardsSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.picture()
+	p, err := s.currentState()
 	if err != nil {
 		return nil, err
 	}
 	p.refs++
-	return &ShardsSnapshot{set: s, p: p}, nil
+	return &ShardsSnapshot{shards: s, state: p}, nil
 }
 
-// picture is what is shown; s.mu is held.
-func (s *Shards) picture() (_ *shardsState, err error) {
-	if s.held != nil {
-		return s.held, nil
+// currentState is what is shown; s.mu is held.
+func (s *Shards) currentState() (_ *shardsState, err error) {
+	if s.frozen != nil {
+		return s.frozen, nil
 	}
-	p := &shardsState{parts: make([]*Snapshot, 0, len(s.files))}
+	p := &shardsState{snaps: make([]*Snapshot, 0, len(s.files))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -197,11 +197,11 @@ func (s *Shards) picture() (_ *shardsState, err error) {
 		if err != nil {
 			return nil, err
 		}
-		p.parts = append(p.parts, snap)
-		if s.codecs[i] == snap.Codec() && s.codecs[0] == p.parts[0].Codec() {
+		p.snaps = append(p.snaps, snap)
+		if s.codecs[i] == snap.Codec() && s.codecs[0] == p.snaps[0].Codec() {
 			continue
 		}
-		if err := sameCodec(p.parts[0], snap); err != nil {
+		if err := checkSameCodec(p.snaps[0], snap); err != nil {
 			return nil, err
 		}
 		s.codecs[i] = snap.Codec()
@@ -211,7 +211,7 @@ func (s *Shards) picture() (_ *shardsState, err error) {
 
 func (p *shardsState) close() error {
 	var errs []error
-	for _, snap := range p.parts {
+	for _, snap := range p.snaps {
 		errs = append(errs, snap.Close())
 	}
 	return errors.Join(errs...)
@@ -232,22 +232,22 @@ func (s *Shards) release(p *shardsState) error {
 // it. same remembers codecs that are one, by the number of each: others are compared.
 //
 // Errors: [*CodecError], [storage.ErrModel].
-func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*ShardsSnapshot, error) {
+func Together(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
 	if len(same) > 1024 { // most are of files that were opened again
 		clear(same)
 	}
-	of := func(p *Snapshot) int {
+	groupOf := func(p *Snapshot) int {
 		if same[p.Codec()] == 0 {
 			same[p.Codec()] = len(same) + 1
 		}
 		return same[p.Codec()]
 	}
-	for _, p := range parts {
-		first, other := of(parts[0]), of(p)
+	for _, p := range snaps {
+		first, other := groupOf(snaps[0]), groupOf(p)
 		if first == other {
 			continue
 		}
-		if err := sameCodec(parts[0], p); err != nil {
+		if err := checkSameCodec(snaps[0], p); err != nil {
 			return nil, err
 		}
 		for c, n := range same {
@@ -256,26 +256,26 @@ func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*ShardsSnapshot,
 			}
 		}
 	}
-	s := &ShardsSnapshot{p: &shardsState{parts: parts}}
+	s := &ShardsSnapshot{state: &shardsState{snaps: snaps}}
 	s.once.Do(func() {}) // there is nothing to close
 	return s, nil
 }
 
 // Snapshots are the snapshots of the files, in their order. They are closed with the set's.
-func (s *ShardsSnapshot) Snapshots() []*Snapshot { return s.p.parts }
+func (s *ShardsSnapshot) Snapshots() []*Snapshot { return s.state.snaps }
 
 // Len is the number of live documents.
 func (s *ShardsSnapshot) Len() int64 {
 	n := int64(0)
-	for _, p := range s.p.parts {
+	for _, p := range s.state.snaps {
 		n += int64(p.Len())
 	}
 	return n
 }
 
 // Find is the first part that has a live document of an id; -1: none has.
-func (s *ShardsSnapshot) Find(id string) (part int, ordinal uint32, err error) {
-	for i, p := range s.p.parts {
+func (s *ShardsSnapshot) Find(id string) (shard int, ordinal uint32, err error) {
+	for i, p := range s.state.snaps {
 		ordinal, ok, err := p.Ordinal(id)
 		if err != nil || ok {
 			return i, ordinal, err
@@ -287,22 +287,22 @@ func (s *ShardsSnapshot) Find(id string) (part int, ordinal uint32, err error) {
 // Close ends the snapshot. It may be called more than once.
 func (s *ShardsSnapshot) Close() error {
 	var err error
-	s.once.Do(func() { err = s.set.release(s.p) })
+	s.once.Do(func() { err = s.shards.release(s.state) })
 	return err
 }
 
-// picked are some documents of a source, in ascending order.
-type picked struct {
+// sourceSubset are some documents of a source, in ascending order.
+type sourceSubset struct {
 	vectors.Source
 	docs []int
 }
 
-func (p *picked) Len() int        { return len(p.docs) }
-func (p *picked) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
-func (p *picked) ID(i int) string { return p.Source.ID(p.docs[i]) }
-func (p *picked) Close() error    { return nil }
+func (p *sourceSubset) Len() int        { return len(p.docs) }
+func (p *sourceSubset) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
+func (p *sourceSubset) ID(i int) string { return p.Source.ID(p.docs[i]) }
+func (p *sourceSubset) Close() error    { return nil }
 
 // Docs implements [vectors.Source].
-func (p *picked) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return pick(ctx, p.Source, p.docs[from:to])
+func (p *sourceSubset) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return readDocuments(ctx, p.Source, p.docs[from:to])
 }

@@ -27,24 +27,24 @@ func HashShard(id string, n int) int {
 	return int(hi)
 }
 
-// change runs the change of each file for which there is one, while the set shows
+// runChanges runs the change of each file for which there is one, while the set shows
 // what it showed before. Files are changed in order; what follows a failure is not.
-func (s *Shards) change(before *ShardsSnapshot, changes []func(*Index) error) error {
+func (s *Shards) runChanges(before *ShardsSnapshot, changes []func(*Index) error) error {
 	s.mu.Lock()
-	s.held = before.p
+	s.frozen = before.state
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.held = nil
+		s.frozen = nil
 		s.mu.Unlock()
 	}()
 	var done []string
-	for i, fn := range changes {
-		if fn == nil {
+	for i, change := range changes {
+		if change == nil {
 			continue
 		}
 		ix := s.files[i]
-		if err := fn(ix); err != nil {
+		if err := change(ix); err != nil {
 			if len(done) > 0 {
 				err = &ShardsError{Path: ix.Path(), Done: done, Err: err}
 			}
@@ -55,37 +55,37 @@ func (s *Shards) change(before *ShardsSnapshot, changes []func(*Index) error) er
 	return nil
 }
 
-// begin takes the turn of changes and shows what is to be changed.
-func (s *Shards) begin(ctx context.Context) (snap *ShardsSnapshot, done func(), err error) {
-	if err := s.write.begin(ctx); err != nil {
+// beginChange takes the turn of changes and shows what is to be changed.
+func (s *Shards) beginChange(ctx context.Context) (snap *ShardsSnapshot, done func(), err error) {
+	if err := s.writeLock.lock(ctx); err != nil {
 		return nil, nil, err
 	}
 	if snap, err = s.Snapshot(); err != nil {
-		s.write.end()
+		s.writeLock.unlock()
 		return nil, nil, err
 	}
-	return snap, func() { _ = snap.Close(); s.write.end() }, nil
+	return snap, func() { _ = snap.Close(); s.writeLock.unlock() }, nil
 }
 
-// having returns the ids that each file has, as has reports, and those that none has.
-func (s *ShardsSnapshot) having(ids []string, has func(*Snapshot, string) (bool, error)) (in [][]string, missing []string, err error) {
-	in = make([][]string, len(s.p.parts))
+// findShards returns the ids that each file has, as has reports, and those that none has.
+func (s *ShardsSnapshot) findShards(ids []string, has func(*Snapshot, string) (bool, error)) (idsOfShard [][]string, missing []string, err error) {
+	idsOfShard = make([][]string, len(s.state.snaps))
 	for _, id := range ids {
 		found := false
-		for i, p := range s.p.parts {
-			there, err := has(p, id)
+		for i, p := range s.state.snaps {
+			ok, err := has(p, id)
 			if err != nil {
 				return nil, nil, err
 			}
-			if there {
-				in[i], found = append(in[i], id), true
+			if ok {
+				idsOfShard[i], found = append(idsOfShard[i], id), true
 			}
 		}
 		if !found {
 			missing = append(missing, id)
 		}
 	}
-	return in, missing, nil
+	return idsOfShard, missing, nil
 }
 
 // ShardsAddReport says what Add did, in all, and in each file.
@@ -100,11 +100,11 @@ type ShardsAddReport struct {
 // replaces another (AddOptions.Replace) to the file of that one. Copies in other files are deleted.
 // Ids, dimension and model are checked in all files before the first one is changed.
 func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *ShardsAddReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	if o.MaxDocuments != nil {
 		return nil, fmt.Errorf("%w: a limit of documents is for one file", ErrOption)
 	}
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,20 +117,20 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 			return nil, fmt.Errorf("%s: %w", p.Path(), err)
 		}
 	}
-	routed, err := route(ctx, src, snap, &o)
+	routed, err := routeDocuments(ctx, src, snap, &o)
 	if err != nil {
 		return nil, err
 	}
 	r = &ShardsAddReport{Files: make([]AddReport, len(s.files))}
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
-		rows, gone := routed.rows[i], routed.gone[i]
-		if len(rows) == 0 && len(gone) == 0 {
+		rows, deleted := routed.rows[i], routed.removals[i]
+		if len(rows) == 0 && len(deleted) == 0 {
 			continue
 		}
-		asked := snap.Snapshots()[i].Version()
-		again := func(now *Snapshot) error {
-			if o.If == nil || now.Version() == asked {
+		checkedVersion := snap.Snapshots()[i].Version()
+		recheck := func(now *Snapshot) error {
+			if o.If == nil || now.Version() == checkedVersion {
 				return nil
 			}
 			return o.If(now)
@@ -138,27 +138,27 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		changes[i] = func(ix *Index) error {
 			if len(rows) == 0 {
 				_, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) {
-					if err := again(now); err != nil {
+					if err := recheck(now); err != nil {
 						return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 					}
-					docs, _, err := now.Named(ctx, gone)
+					docs, _, err := now.Named(ctx, deleted)
 					return docs, err
 				})
 				return err
 			}
-			own := o
-			own.Delete, own.If = gone, again
-			added, err := ix.Add(ctx, &picked{src, rows}, &own)
+			shardOptions := o
+			shardOptions.Delete, shardOptions.If = deleted, recheck
+			added, err := ix.Add(ctx, &sourceSubset{src, rows}, &shardOptions)
 			if err == nil {
 				r.Files[i] = *added
 			}
 			return err
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
+	if err := s.runChanges(snap, changes); err != nil {
 		return nil, err
 	}
-	squares := 0.0
+	sumSq := 0.0
 	for i := range r.Files {
 		f := &r.Files[i]
 		r.Docs += f.Docs
@@ -169,9 +169,9 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
 		r.BuildRMSE = max(r.BuildRMSE, f.BuildRMSE)
-		squares += float64(f.RMSE * f.RMSE * float64(f.Tokens))
+		sumSq += float64(f.RMSE * f.RMSE * float64(f.Tokens))
 	}
-	r.RMSE = rmse(squares, r.Tokens)
+	r.RMSE = rootMeanSquare(sumSq, r.Tokens)
 	r.Replaced, r.Deleted = routed.replaced, routed.deleted
 	return r, nil
 }
@@ -179,16 +179,16 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 // routing says where the documents of a source go.
 type routing struct {
 	rows     [][]int    // of the source, by file
-	gone     [][]string // ids that are deleted, by file
+	removals [][]string // ids that are deleted, by file
 	replaced int        // documents
 	deleted  int        // documents that AddOptions.Delete removes, in each file that has them
 }
 
-// route finds the file of each document of a source. A document stays in the first file that has
+// routeDocuments finds the file of each document of a source. A document stays in the first file that has
 // it, and is deleted from the others.
-func route(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
-	parts := snap.Snapshots()
-	for _, p := range parts {
+func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
+	snaps := snap.Snapshots()
+	for _, p := range snaps {
 		if err := p.Header().Model.Check(o.Model); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Path(), err)
 		}
@@ -196,77 +196,77 @@ func route(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *Add
 			return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
 		}
 	}
-	r := &routing{rows: make([][]int, len(parts)), gone: make([][]string, len(parts))}
+	r := &routing{rows: make([][]int, len(snaps)), removals: make([][]string, len(snaps))}
 	if src.Len() == 0 {
 		return r, nil
 	}
-	rows, keptFrom, err := arrivals(ctx, src, parts, o)
+	rows, keptFrom, err := readArrivals(ctx, src, snaps, o)
 	if err != nil {
 		return nil, err
 	}
 	// Ask for all files at once whether the documents may be stored.
-	admission := NewAdmission(parts...)
-	removed, err := admission.remove(ctx, o.Delete, rows)
+	admission := NewAdmission(snaps...)
+	removed, err := admission.markRemoved(ctx, o.Delete, rows)
 	if err != nil {
 		return nil, err
 	}
-	for j, p := range parts {
-		gone, err := p.going(ctx, admission.removed[j])
+	for j, p := range snaps {
+		plan, err := p.planDeletion(ctx, admission.removed[j])
 		if err != nil {
 			return nil, err
 		}
-		r.deleted += gone.Documents
+		r.deleted += plan.Documents
 	}
 	if _, err := admission.Admit(ctx, rows, o.Replace); err != nil {
 		return nil, err
 	}
 	r.replaced = admission.replaced
 	// Find the file of each document, and those that it leaves.
-	home := 0
+	shard := 0
 	for i := range rows {
-		id := rows[i].document()
-		if i == 0 || rows[i-1].document() != id {
-			home = -1
-			for j, p := range parts {
-				there, err := p.PassagesOf(id)
+		id := rows[i].documentID()
+		if i == 0 || rows[i-1].documentID() != id {
+			shard = -1
+			for j, p := range snaps {
+				ordinals, err := p.PassagesOf(id)
 				if err != nil {
 					return nil, err
 				}
-				if len(there) == 0 {
+				if len(ordinals) == 0 {
 					continue
 				}
-				if home < 0 {
-					home = j
+				if shard < 0 {
+					shard = j
 				} else {
-					r.gone[j] = append(r.gone[j], id)
+					r.removals[j] = append(r.removals[j], id)
 				}
 			}
-			if home < 0 {
-				home = HashShard(id, len(parts))
+			if shard < 0 {
+				shard = HashShard(id, len(snaps))
 			}
 		}
-		if from, kept := keptFrom[i]; kept && from != home {
+		if from, kept := keptFrom[i]; kept && from != shard {
 			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: add it with its payload", ErrOption,
-				rows[i].ID, parts[from].Path(), parts[home].Path())
+				rows[i].ID, snaps[from].Path(), snaps[shard].Path())
 		}
-		r.rows[home] = append(r.rows[home], i)
+		r.rows[shard] = append(r.rows[shard], i)
 	}
 	for _, id := range removed {
-		for j, p := range parts {
-			if there, err := p.named(id); err != nil {
+		for j, p := range snaps {
+			if ordinals, err := p.ordinalsOf(id); err != nil {
 				return nil, err
-			} else if len(there) > 0 {
-				r.gone[j] = append(r.gone[j], id)
+			} else if len(ordinals) > 0 {
+				r.removals[j] = append(r.removals[j], id)
 			}
 		}
 	}
 	return r, nil
 }
 
-// arrivals lists the rows of a source with the documents that they belong to, and the files whose
+// readArrivals lists the rows of a source with the documents that they belong to, and the files whose
 // payloads made rows passages (AddOptions.KeepPayload). Only an id in the form of a passage's can be
 // one, so the payloads of others are not read.
-func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *AddOptions) (rows []Arrival,
+func readArrivals(ctx context.Context, src vectors.Source, snaps []*Snapshot, o *AddOptions) (rows []Arrival,
 	keptFrom map[int]int, err error) {
 	rows, keptFrom = make([]Arrival, src.Len()), map[int]int{}
 	for i := range rows {
@@ -287,17 +287,17 @@ func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *Add
 				return nil, nil, err
 			}
 			payload := d.Payload
-			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(parts); j++ {
-				if ordinal, ok, err := parts[j].Ordinal(d.ID); err != nil {
+			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(snaps); j++ {
+				if ordinal, ok, err := snaps[j].Ordinal(d.ID); err != nil {
 					return nil, nil, err
 				} else if ok {
 					keptFrom[i] = j
-					if payload, err = parts[j].Payload(ordinal); err != nil {
+					if payload, err = snaps[j].Payload(ordinal); err != nil {
 						return nil, nil, err
 					}
 				}
 			}
-			if rows[i].Parent, err = parentOf(i, d.ID, payload); err != nil {
+			if rows[i].Parent, err = parentFromPayload(i, d.ID, payload); err != nil {
 				return nil, nil, err
 			}
 			i++
@@ -309,7 +309,7 @@ func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *Add
 
 // Delete removes documents and passages by id, in every file that has them; see [Index.Delete].
 func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
-	missing, err = s.changeByID(ctx, ids, hasNamed, func(ix *Index, ids []string) error {
+	missing, err = s.changeByID(ctx, ids, hasOrdinals, func(ix *Index, ids []string) error {
 		n, _, err := ix.Delete(ctx, ids)
 		removed.Add(n)
 		return err
@@ -320,37 +320,37 @@ func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, mi
 	return removed, missing, nil
 }
 
-// hasNamed reports whether an id stands for something in a file ([Snapshot.Named]).
-func hasNamed(p *Snapshot, id string) (bool, error) {
-	there, err := p.named(id)
-	return len(there) > 0, err
+// hasOrdinals reports whether an id stands for something in a file ([Snapshot.Named]).
+func hasOrdinals(p *Snapshot, id string) (bool, error) {
+	ordinals, err := p.ordinalsOf(id)
+	return len(ordinals) > 0, err
 }
 
 // changeByID changes every file that has some of the ids, and passes these to change.
 func (s *Shards) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
 	change func(*Index, []string) error) (missing []string, err error) {
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	in, missing, err := snap.having(ids, has)
+	idsOfShard, missing, err := snap.findShards(ids, has)
 	if err != nil {
 		return nil, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
-	for i, ids := range in {
+	for i, ids := range idsOfShard {
 		if len(ids) > 0 {
 			changes[i] = func(ix *Index) error { return change(ix, ids) }
 		}
 	}
-	return missing, s.change(snap, changes)
+	return missing, s.runChanges(snap, changes)
 }
 
 // DeleteWhere removes the documents and passages that a condition is true of; see
 // [Index.DeleteWhere]. A field need only be in one of the files.
 func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
@@ -361,12 +361,12 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		changes[i] = func(ix *Index) error {
-			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) { return now.selectKnown(ctx, where) })
+			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) { return now.selectWithoutCheck(ctx, where) })
 			removed.Add(n)
 			return err
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
+	if err := s.runChanges(snap, changes); err != nil {
 		return Affected{}, err
 	}
 	return removed, nil
@@ -379,16 +379,16 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 // The new payloads of all files are in memory until they are committed.
 func (s *Shards) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
 	check := func(snap *ShardsSnapshot) error { return checkFields(ctx, snap.Snapshots(), where) }
-	return s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) { return p.selectKnown(ctx, where) })
+	return s.updatePayloads(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) { return p.selectWithoutCheck(ctx, where) })
 }
 
 // UpdateNamed is UpdatePayload for ids; see [Index.UpdateNamed].
 func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
 	check := func(snap *ShardsSnapshot) error {
-		_, missing, err = snap.having(ids, hasNamed)
+		_, missing, err = snap.findShards(ids, hasOrdinals)
 		return err
 	}
-	updated, err = s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
+	updated, err = s.updatePayloads(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
 		docs, _, err := p.Named(ctx, ids)
 		return docs, err
 	})
@@ -398,14 +398,14 @@ func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 	return updated, missing, nil
 }
 
-// update sets fields of the ordinals that choose returns for each file. The payloads of all files
+// updatePayloads sets fields of the ordinals that choose returns for each file. The payloads of all files
 // are made before the first file is changed.
-func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
-	choose func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
+func (s *Shards) updatePayloads(ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
+	selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
@@ -415,11 +415,11 @@ func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*S
 	}
 	changes := make([]func(*Index) error, len(s.files))
 	for i, p := range snap.Snapshots() {
-		docs, err := choose(p)
+		docs, err := selectDocs(p)
 		if err != nil {
 			return Affected{}, err
 		}
-		payloads, err := p.merged(ctx, docs, set, nil)
+		payloads, err := p.mergeFields(ctx, docs, set, nil)
 		if err != nil {
 			return Affected{}, err
 		}
@@ -427,12 +427,12 @@ func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*S
 			continue
 		}
 		changes[i] = func(ix *Index) error {
-			n, err := ix.UpdateChosen(ctx, choose, set, nil)
+			n, err := ix.UpdateChosen(ctx, selectDocs, set, nil)
 			updated.Add(n)
 			return err
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
+	if err := s.runChanges(snap, changes); err != nil {
 		return Affected{}, err
 	}
 	return updated, nil
@@ -455,11 +455,11 @@ func (s *Shards) SetPayload(ctx context.Context, payloads map[string][]byte) (up
 		return there, err
 	}
 	missing, err = s.changeByID(ctx, ids, has, func(ix *Index, ids []string) error {
-		some := make(map[string][]byte, len(ids))
+		shardPayloads := make(map[string][]byte, len(ids))
 		for _, id := range ids {
-			some[id] = payloads[id]
+			shardPayloads[id] = payloads[id]
 		}
-		n, _, err := ix.SetPayload(ctx, some)
+		n, _, err := ix.SetPayload(ctx, shardPayloads)
 		updated.Add(n)
 		return err
 	})

@@ -20,28 +20,28 @@ import (
 // Close, and it keeps showing the same documents whatever happens to the index. It
 // has the methods of [storage.Snapshot], with a Close of its own.
 type Snapshot struct {
-	*view
-	ix      *Index
-	picture *picture
-	once    sync.Once
+	*fileSnapshot
+	ix    *Index
+	state *snapshotState
+	once  sync.Once
 }
 
-// view hides what a snapshot shows: to close it is not for those who share it.
-type view = storage.Snapshot
+// fileSnapshot hides what a snapshot shows: to close it is not for those who share it.
+type fileSnapshot = storage.Snapshot
 
 // Snapshot returns the index as it is now, after each change that has returned.
 // Taking one is cheap, and waits for no change; close it when done, since the space
 // of what is replaced meanwhile is not reused before.
 func (ix *Index) Snapshot() (*Snapshot, error) {
 	for {
-		p, err := ix.hold()
+		p, err := ix.acquireState()
 		if err != nil {
 			return nil, err
 		}
 		if p != nil {
-			return &Snapshot{view: p.view, ix: ix, picture: p}, nil
+			return &Snapshot{fileSnapshot: p.fileSnapshot, ix: ix, state: p}, nil
 		}
-		if err := ix.load(context.Background()); err != nil {
+		if err := ix.ensureCurrent(context.Background()); err != nil {
 			return nil, err
 		}
 	}
@@ -50,19 +50,19 @@ func (ix *Index) Snapshot() (*Snapshot, error) {
 // Close ends the snapshot. It may be called more than once.
 func (s *Snapshot) Close() error {
 	var err error
-	s.once.Do(func() { err = s.ix.release(s.picture) })
+	s.once.Do(func() { err = s.ix.releaseState(s.state) })
 	return err
 }
 
 // Version is a number: snapshots of the same show the same state of the same index. It
 // says nothing in another process.
-func (s *Snapshot) Version() uint64 { return s.picture.number }
+func (s *Snapshot) Version() uint64 { return s.state.version }
 
 // Quantizer is the codec that the documents were encoded with.
-func (s *Snapshot) Quantizer() *codec.Quantizer { return s.picture.codec }
+func (s *Snapshot) Quantizer() *codec.Quantizer { return s.state.codec }
 
 // Scorer is the backend prepared for the codec.
-func (s *Snapshot) Scorer() kernels.Scorer { return s.picture.scorer }
+func (s *Snapshot) Scorer() kernels.Scorer { return s.state.scorer }
 
 // Backend is the name of the kernels in use.
 func (s *Snapshot) Backend() string { return s.ix.backend.Name() }
@@ -77,7 +77,7 @@ func (s *Snapshot) Len() int { return int(s.State().Live) }
 // those that are neither deleted nor empty. It is not to be changed. Snapshots of one
 // content have the same slice.
 func (s *Snapshot) LiveSet() (set []uint64, count int) {
-	return s.picture.live.words, s.picture.live.docs
+	return s.state.live.words, s.state.live.docs
 }
 
 // StoredDocument is what an index holds of a document beside its vectors.
@@ -154,37 +154,37 @@ type liveSet struct {
 }
 
 func newLiveSet(v *storage.Snapshot) liveSet {
-	l := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
-	l.setFrom(v, 0)
-	l.count()
-	return l
+	set := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
+	set.addFrom(v, 0)
+	set.countDocs()
+	return set
 }
 
 // nextLiveSet is the live set of a view, given an older one and its live set. A
 // document stays what it is until it is deleted, and new ones come at the end. So
 // words are copied, and only documents that are new or were deleted are looked at.
 // Where nothing has changed it is the same slice.
-func nextLiveSet(v, older *storage.Snapshot, was liveSet) liveSet {
-	from, docs := older.State().Docs, v.State().Docs
-	dead, deadThen := v.Tombstones(), older.Tombstones()
-	if v.Lineage() != older.Lineage() || deadThen.AndCardinality(dead) != deadThen.GetCardinality() {
+func nextLiveSet(v, older *storage.Snapshot, olderSet liveSet) liveSet {
+	oldDocs, docs := older.State().Docs, v.State().Docs
+	dead, olderDead := v.Tombstones(), older.Tombstones()
+	if v.Lineage() != older.Lineage() || olderDead.AndCardinality(dead) != olderDead.GetCardinality() {
 		return newLiveSet(v)
 	}
-	if docs == from && dead == deadThen && v.Chunks() == older.Chunks() && v.SharedChunks(older) == v.Chunks() {
-		return was
+	if docs == oldDocs && dead == olderDead && v.Chunks() == older.Chunks() && v.SharedChunks(older) == v.Chunks() {
+		return olderSet
 	}
-	l := liveSet{words: make([]uint64, (int(docs)+63)/64)}
-	copy(l.words, was.words)
-	l.setFrom(v, from)
-	if dead != deadThen {
-		l.clear(roaring.AndNot(dead, deadThen), 0)
+	set := liveSet{words: make([]uint64, (int(docs)+63)/64)}
+	copy(set.words, olderSet.words)
+	set.addFrom(v, oldDocs)
+	if dead != olderDead {
+		set.removeDeleted(roaring.AndNot(dead, olderDead), 0)
 	}
-	l.count()
-	return l
+	set.countDocs()
+	return set
 }
 
-// setFrom sets the documents from an ordinal on that are neither empty nor deleted.
-func (l *liveSet) setFrom(v *storage.Snapshot, from uint32) {
+// addFrom sets the documents from an ordinal on that are neither empty nor deleted.
+func (set *liveSet) addFrom(v *storage.Snapshot, from uint32) {
 	chunk, doc, ok := v.Locate(from)
 	if !ok {
 		return
@@ -194,28 +194,28 @@ func (l *liveSet) setFrom(v *storage.Snapshot, from uint32) {
 		for ; doc < len(offsets)-1; doc++ {
 			if offsets[doc] < offsets[doc+1] {
 				ordinal := first + uint32(doc)
-				l.words[ordinal/64] |= 1 << (ordinal % 64)
+				set.words[ordinal/64] |= 1 << (ordinal % 64)
 			}
 		}
 		doc = 0
 	}
-	l.clear(v.Tombstones(), from)
+	set.removeDeleted(v.Tombstones(), from)
 }
 
-// clear takes documents away, from an ordinal on.
-func (l *liveSet) clear(dead *roaring.Bitmap, from uint32) {
+// removeDeleted takes documents away, from an ordinal on.
+func (set *liveSet) removeDeleted(dead *roaring.Bitmap, from uint32) {
 	it := dead.Iterator()
 	it.AdvanceIfNeeded(from)
 	for it.HasNext() {
 		ordinal := it.Next()
-		l.words[ordinal/64] &^= 1 << (ordinal % 64)
+		set.words[ordinal/64] &^= 1 << (ordinal % 64)
 	}
 }
 
-func (l *liveSet) count() {
-	l.docs = 0
-	for _, w := range l.words {
-		l.docs += bits.OnesCount64(w)
+func (set *liveSet) countDocs() {
+	set.docs = 0
+	for _, w := range set.words {
+		set.docs += bits.OnesCount64(w)
 	}
 }
 

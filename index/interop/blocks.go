@@ -14,17 +14,17 @@ import (
 //
 // Files are opened anew for each stream, so it may be run more than once.
 func (x *Index) Blocks(ctx context.Context, maxTokens int) iter.Seq2[Block, error] {
-	return x.stream(ctx, maxTokens, true)
+	return x.streamBlocks(ctx, maxTokens, true)
 }
 
-// stream is Blocks, without residuals if only codes are wanted.
-func (x *Index) stream(ctx context.Context, maxTokens int, residuals bool) iter.Seq2[Block, error] {
+// streamBlocks is Blocks, without residuals if only codes are wanted.
+func (x *Index) streamBlocks(ctx context.Context, maxTokens int, withResiduals bool) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		if maxTokens < 1 {
 			yield(Block{}, fmt.Errorf("index folder %s: blocks of %d tokens, want at least 1", x.Dir, maxTokens))
 			return
 		}
-		s := blockStream{index: x, max: int(min(int64(maxTokens), x.Tokens)), residuals: residuals}
+		s := blockStream{index: x, maxTokens: int(min(int64(maxTokens), x.Tokens)), withResiduals: withResiduals}
 		for _, c := range x.parts.chunks {
 			ok, err := s.streamChunk(ctx, c, yield)
 			if err != nil {
@@ -39,9 +39,9 @@ func (x *Index) stream(ctx context.Context, maxTokens int, residuals bool) iter.
 
 // blockStream holds the buffers of one stream; they grow to a block at most.
 type blockStream struct {
-	index     *Index
-	max       int
-	residuals bool
+	index         *Index
+	maxTokens     int
+	withResiduals bool
 
 	wide  []int64
 	codes []uint32
@@ -63,7 +63,7 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 		return false, err
 	}
 	var residuals array // without residuals none
-	if s.residuals {
+	if s.withResiduals {
 		if residuals, err = s.index.folder.openArray(c.residuals); err != nil {
 			return false, err
 		}
@@ -72,47 +72,47 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 			return false, err
 		}
 	}
-	for at := 0; at < c.rows; {
+	for row := 0; row < c.rows; {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		n := min(s.max, c.rows-at)
-		b, err := s.readBlock(c, codes, residuals, at, n)
+		n := min(s.maxTokens, c.rows-row)
+		b, err := s.readBlock(c, codes, residuals, row, n)
 		if err != nil {
 			return false, err
 		}
 		if !yield(b, nil) {
 			return false, nil
 		}
-		at += n
+		row += n
 	}
 	return true, nil
 }
 
 // readBlock reads n tokens from row at on.
-func (s *blockStream) readBlock(c chunk, codes, residuals array, at, n int) (Block, error) {
+func (s *blockStream) readBlock(c chunk, codes, residuals array, firstRow, n int) (Block, error) {
 	if len(s.wide) < n {
 		s.wide, s.codes = make([]int64, n), make([]uint32, n)
 	}
 	b := Block{Codes: s.codes[:n]}
-	if err := codes.ints(s.wide[:n], at); err != nil {
+	if err := codes.readInts(s.wide[:n], firstRow); err != nil {
 		return Block{}, fmt.Errorf("%s: %w", c.codes, err)
 	}
 	for i, v := range s.wide[:n] {
 		if v < 0 || v >= int64(s.index.K) {
-			return Block{}, fmt.Errorf("%w: %s: token %d has code %d, want 0 to %d", ErrBroken, c.codes, at+i, v, s.index.K-1)
+			return Block{}, fmt.Errorf("%w: %s: token %d has code %d, want 0 to %d", ErrBroken, c.codes, firstRow+i, v, s.index.K-1)
 		}
 		b.Codes[i] = uint32(v)
 	}
-	if !s.residuals {
+	if !s.withResiduals {
 		return b, nil
 	}
-	row := s.index.RowBytes()
-	if len(s.bytes) < n*row {
-		s.bytes = make([]byte, n*row)
+	rowBytes := s.index.RowBytes()
+	if len(s.bytes) < n*rowBytes {
+		s.bytes = make([]byte, n*rowBytes)
 	}
-	b.Residuals = s.bytes[:n*row]
-	if err := residuals.bytes(b.Residuals, at*row); err != nil {
+	b.Residuals = s.bytes[:n*rowBytes]
+	if err := residuals.readBytes(b.Residuals, firstRow*rowBytes); err != nil {
 		return Block{}, fmt.Errorf("%s: %w", c.residuals, err)
 	}
 	repack(b.Residuals)

@@ -52,9 +52,9 @@ type Index struct {
 	// Warnings are oddities that do not stop an import.
 	Warnings []string
 
-	given  string // the folder that was opened, around Dir
-	folder *folder
-	parts  parts
+	openedDir string // the folder that was opened, around Dir
+	folder    *folder
+	parts     arrayFiles
 }
 
 // RowBytes is the number of residual bytes a token.
@@ -66,7 +66,7 @@ func (x *Index) RowBytes() int { return x.Dim * x.Nbits / 8 }
 // so call it after the last block, before trusting what was read.
 func (x *Index) Unchanged() error { return x.folder.unchanged() }
 
-func (x *Index) warnf(format string, args ...any) {
+func (x *Index) addWarning(format string, args ...any) {
 	x.Warnings = append(x.Warnings, fmt.Sprintf(format, args...))
 }
 

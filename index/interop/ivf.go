@@ -14,20 +14,20 @@ const (
 	maxReports = 100
 )
 
-// lists are inverted lists: that of centroid c is items[starts[c]:starts[c+1]],
+// invertedLists are inverted lists: that of centroid c is items[starts[c]:starts[c+1]],
 // ascending and distinct. They take 4 bytes a posting and 8 a centroid.
-type lists struct {
+type invertedLists struct {
 	items  []uint32
 	starts []int64
 }
 
-func (l *lists) ofCentroid(c int) []uint32 { return l.items[l.starts[c]:l.starts[c+1]] }
+func (l *invertedLists) listOf(c int) []uint32 { return l.items[l.starts[c]:l.starts[c+1]] }
 
 // invert computes the inverted lists from codes and lengths, in two passes over
 // the codes: one counts, one fills. Items are documents or, with tokens, tokens.
-func (x *Index) invert(ctx context.Context, tokens bool) (*lists, error) {
-	l := &lists{starts: make([]int64, x.K+1)}
-	if err := x.postings(ctx, tokens, func(c, _ uint32) { l.starts[c+1]++ }); err != nil {
+func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, error) {
+	l := &invertedLists{starts: make([]int64, x.K+1)}
+	if err := x.visitPostings(ctx, ofTokens, func(c, _ uint32) { l.starts[c+1]++ }); err != nil {
 		return nil, err
 	}
 	for c := range x.K {
@@ -35,10 +35,10 @@ func (x *Index) invert(ctx context.Context, tokens bool) (*lists, error) {
 	}
 	l.items = make([]uint32, l.starts[x.K])
 	next := slices.Clone(l.starts[:x.K])
-	same := true
-	err := x.postings(ctx, tokens, func(c, item uint32) {
+	consistent := true
+	err := x.visitPostings(ctx, ofTokens, func(c, item uint32) {
 		if next[c] == l.starts[c+1] {
-			same = false
+			consistent = false
 			return
 		}
 		l.items[next[c]] = item
@@ -47,41 +47,41 @@ func (x *Index) invert(ctx context.Context, tokens bool) (*lists, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !same || !slices.Equal(next, l.starts[1:]) {
+	if !consistent || !slices.Equal(next, l.starts[1:]) {
 		return nil, fmt.Errorf("index folder %s: %w: two passes over the codes differ", x.Dir, ErrChanged)
 	}
 	return l, nil
 }
 
-// postings calls visit with each distinct pair of centroid and item, items ascending.
-func (x *Index) postings(ctx context.Context, tokens bool, visit func(c, item uint32)) error {
-	if tokens && x.Tokens > math.MaxUint32 {
+// visitPostings calls visit with each distinct pair of centroid and item, items ascending.
+func (x *Index) visitPostings(ctx context.Context, ofTokens bool, visit func(c, item uint32)) error {
+	if ofTokens && x.Tokens > math.MaxUint32 {
 		return fmt.Errorf("index folder %s: %w: lists of %d tokens", x.Dir, ErrUnsupported, x.Tokens)
 	}
-	var last []int64 // the last document of each centroid
-	if !tokens {
-		last = make([]int64, x.K)
-		for c := range last {
-			last[c] = -1
+	var lastDoc []int64 // the last document of each centroid
+	if !ofTokens {
+		lastDoc = make([]int64, x.K)
+		for c := range lastDoc {
+			lastDoc[c] = -1
 		}
 	}
-	doc, left, token := -1, int32(0), uint32(0)
-	for b, err := range x.stream(ctx, streamTokens, false) {
+	doc, remaining, token := -1, int32(0), uint32(0)
+	for b, err := range x.streamBlocks(ctx, streamTokens, false) {
 		if err != nil {
 			return err
 		}
 		for _, c := range b.Codes {
-			for left == 0 {
+			for remaining == 0 {
 				doc++
-				left = x.DocLens[doc]
+				remaining = x.DocLens[doc]
 			}
-			left--
+			remaining--
 			switch {
-			case tokens:
+			case ofTokens:
 				visit(c, token)
 				token++
-			case last[c] != int64(doc):
-				last[c] = int64(doc)
+			case lastDoc[c] != int64(doc):
+				lastDoc[c] = int64(doc)
 				visit(c, uint32(doc))
 			}
 		}
@@ -102,7 +102,7 @@ func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := verifier{index: x, want: want}
+	v := ivfVerifier{index: x, want: want}
 	if err := v.compareAll(ctx); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", x.Dir, err)
 	}
@@ -112,14 +112,14 @@ func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
 	return v.reports, nil
 }
 
-type verifier struct {
+type ivfVerifier struct {
 	index    *Index
-	want     *lists
+	want     *invertedLists
 	reports  []string
 	unlisted int
 }
 
-func (v *verifier) report(format string, args ...any) {
+func (v *ivfVerifier) addReport(format string, args ...any) {
 	if len(v.reports) == maxReports {
 		v.unlisted++
 		return
@@ -127,7 +127,7 @@ func (v *verifier) report(format string, args ...any) {
 	v.reports = append(v.reports, fmt.Sprintf(format, args...))
 }
 
-func (v *verifier) compareAll(ctx context.Context) error {
+func (v *ivfVerifier) compareAll(ctx context.Context) error {
 	p := v.index.parts
 	items, err := v.index.folder.openArray(p.ivf)
 	if err != nil {
@@ -137,11 +137,11 @@ func (v *verifier) compareAll(ctx context.Context) error {
 	if err := checkInts(p.ivf, items); err != nil {
 		return err
 	}
-	lengths, err := v.lengths(items.Len())
+	lengths, err := v.readListLengths(items.Len())
 	if err != nil {
 		return err
 	}
-	at, longest := 0, 0
+	position, longest := 0, 0
 	window := intWindow{array: items, total: items.Len()}
 	for c, n := range lengths {
 		longest = max(longest, n)
@@ -150,52 +150,52 @@ func (v *verifier) compareAll(ctx context.Context) error {
 				return err
 			}
 		}
-		got, err := window.readRun(at, n)
+		got, err := window.readRun(position, n)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.ivf, err)
 		}
-		at += n
+		position += n
 		if c < v.index.K {
-			v.compare(c, got, v.want.ofCentroid(c))
+			v.compare(c, got, v.want.listOf(c))
 		} else if n > 0 {
-			v.report("centroid %d does not exist and has %d postings", c, n)
+			v.addReport("centroid %d does not exist and has %d postings", c, n)
 		}
 	}
 	for c := len(lengths); c < v.index.K; c++ {
-		if n := len(v.want.ofCentroid(c)); n > 0 {
-			v.report("centroid %d has no list, %d postings are missing", c, n)
+		if n := len(v.want.listOf(c)); n > 0 {
+			v.addReport("centroid %d has no list, %d postings are missing", c, n)
 		}
 	}
-	if left := window.total - at; left > 0 {
-		if v.index.Engine == EngineColBERT && left == longest {
+	if remaining := window.total - position; remaining > 0 {
+		if v.index.Engine == EngineColBERT && remaining == longest {
 			// ColBERT reads strides of the longest list, and puts so many zeros at the end.
-			rest, err := window.readRun(at, left)
+			padding, err := window.readRun(position, remaining)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.ivf, err)
 			}
-			if !slices.ContainsFunc(rest, func(doc int64) bool { return doc != 0 }) {
+			if !slices.ContainsFunc(padding, func(doc int64) bool { return doc != 0 }) {
 				return nil
 			}
 		}
-		v.report("%s has %d entries, the lists end at %d", p.ivf, window.total, at)
+		v.addReport("%s has %d entries, the lists end at %d", p.ivf, window.total, position)
 	}
 	return nil
 }
 
-// lengths reads the list lengths and cuts them where they exceed the entries.
-func (v *verifier) lengths(entries int) ([]int, error) {
+// readListLengths reads the list lengths and cuts them where they exceed the entries.
+func (v *ivfVerifier) readListLengths(entries int) ([]int, error) {
 	r := v.index.parts.ivfLengths
-	raw, err := v.index.folder.intsOf(r)
+	raw, err := v.index.folder.readIntArray(r)
 	if err != nil {
 		return nil, err
 	}
 	if len(raw) != v.index.K {
-		v.report("%s has %d lengths, there are %d centroids", r, len(raw), v.index.K)
+		v.addReport("%s has %d lengths, there are %d centroids", r, len(raw), v.index.K)
 	}
 	lengths := make([]int, 0, len(raw))
 	for c, n := range raw {
 		if n < 0 || n > int64(entries) {
-			v.report("centroid %d has a list of length %d, %d entries are left", c, n, entries)
+			v.addReport("centroid %d has a list of length %d, %d entries are left", c, n, entries)
 			break
 		}
 		entries -= int(n)
@@ -205,7 +205,7 @@ func (v *verifier) lengths(entries int) ([]int, error) {
 }
 
 // compare reports what a stored list lacks, has too much, or has out of order.
-func (v *verifier) compare(c int, got []int64, want []uint32) {
+func (v *ivfVerifier) compare(c int, got []int64, want []uint32) {
 	if slices.EqualFunc(got, want, func(a int64, b uint32) bool { return a == int64(b) }) {
 		return
 	}
@@ -235,13 +235,13 @@ func (v *verifier) compare(c int, got []int64, want []uint32) {
 		}
 	}
 	if missing > 0 {
-		v.report("centroid %d lacks %d postings, first %d", c, missing, firstMissing)
+		v.addReport("centroid %d lacks %d postings, first %d", c, missing, firstMissing)
 	}
 	if surplus > 0 {
-		v.report("centroid %d has %d postings too many, first %d", c, surplus, firstSurplus)
+		v.addReport("centroid %d has %d postings too many, first %d", c, surplus, firstSurplus)
 	}
 	if missing == 0 && surplus == 0 {
-		v.report("centroid %d has a list that is not ascending or repeats postings", c)
+		v.addReport("centroid %d has a list that is not ascending or repeats postings", c)
 	}
 }
 
@@ -254,14 +254,14 @@ type intWindow struct {
 }
 
 // readRun gives n elements from at on, valid until the next call.
-func (w *intWindow) readRun(at, n int) ([]int64, error) {
-	if at < w.from || at+n > w.from+len(w.buf) {
-		size := min(max(n, 1<<15), w.total-at)
-		w.buf, w.from = slices.Grow(w.buf[:0], size)[:size], at
-		if err := w.array.ints(w.buf, at); err != nil {
+func (w *intWindow) readRun(first, n int) ([]int64, error) {
+	if first < w.from || first+n > w.from+len(w.buf) {
+		size := min(max(n, 1<<15), w.total-first)
+		w.buf, w.from = slices.Grow(w.buf[:0], size)[:size], first
+		if err := w.array.readInts(w.buf, first); err != nil {
 			w.buf = w.buf[:0]
 			return nil, err
 		}
 	}
-	return w.buf[at-w.from : at-w.from+n], nil
+	return w.buf[first-w.from : first-w.from+n], nil
 }

@@ -15,7 +15,7 @@ func (x *Index) openColBERT() error {
 	name := "metadata.json"
 	if !x.folder.hasFile(name) && x.folder.hasFile("plan.json") {
 		name = "plan.json"
-		x.warnf("metadata.json is missing, so indexing may not have finished; read plan.json")
+		x.addWarning("metadata.json is missing, so indexing may not have finished; read plan.json")
 	}
 	meta, err := x.folder.readObject(name)
 	if err != nil {
@@ -31,7 +31,7 @@ func (x *Index) openColBERT() error {
 	if err != nil {
 		return err
 	}
-	p := parts{
+	p := arrayFiles{
 		centroids: arrayRef{file: "centroids.pt"},
 		cutoffs:   arrayRef{file: "buckets.pt", item: 0, items: 2},
 		weights:   arrayRef{file: "buckets.pt", item: 1, items: 2},
@@ -57,7 +57,7 @@ func (x *Index) openColBERT() error {
 			break
 		}
 	}
-	return x.checkMeta(name, meta)
+	return x.compareCounts(name, meta)
 }
 
 // plaidKeys are the keys of fast-plaid's and next-plaid's metadata.json that
@@ -83,7 +83,7 @@ func (x *Index) openPlaid() error {
 		case key == "binary" && meta.isTrue(key), key == "ternary" && meta.isTrue(key):
 			return fmt.Errorf("%w: %s says %s: residuals of another codec", ErrUnsupported, name, key)
 		case meta.isTrue(key) && !slices.Contains(plaidKeys, key):
-			x.warnf("%s sets %.40q, which is unknown here", name, key)
+			x.addWarning("%s sets %.40q, which is unknown here", name, key)
 		}
 	}
 	slices.Sort(x.Warnings) // the order of a map is random
@@ -98,11 +98,11 @@ func (x *Index) openPlaid() error {
 	if err != nil {
 		return err
 	}
-	if x.parts.chunks, err = x.chooseChunks(chunks); err != nil {
+	if x.parts.chunks, err = x.selectChunks(chunks); err != nil {
 		return err
 	}
 	x.findNPYLists()
-	return x.checkMeta(name, meta)
+	return x.compareCounts(name, meta)
 }
 
 // readChunks reads the document lengths of all chunks, in numeric order.
@@ -130,37 +130,37 @@ func (x *Index) readChunks(name string, meta object, suffix string) ([]chunk, er
 		})
 	}
 	if next := fmt.Sprintf("doclens.%d.json", n); x.folder.hasFile(next) {
-		x.warnf("%s is beyond the %d chunks of %s and was left out", next, n, name)
+		x.addWarning("%s is beyond the %d chunks of %s and was left out", next, n, name)
 	}
 	return chunks, nil
 }
 
-// chooseChunks decides between the shards, which are the truth when they are
+// selectChunks decides between the shards, which are the truth when they are
 // complete, and the merged files, whose first rows hold the same and which are
 // the only copy in fast-plaid 1.7 and in frozen folders.
-func (x *Index) chooseChunks(chunks []chunk) ([]chunk, error) {
+func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
 	var shards []chunk
-	var fault error
-	found := false
+	var firstFault error
+	anyFound := false
 	for _, c := range chunks {
-		found = found || x.folder.hasFile(c.codes.file) || x.folder.hasFile(c.residuals.file)
+		anyFound = anyFound || x.folder.hasFile(c.codes.file) || x.folder.hasFile(c.residuals.file)
 		if c.rows == 0 && !x.folder.hasFile(c.codes.file) && !x.folder.hasFile(c.residuals.file) {
 			continue
 		}
 		err := x.checkChunk(c, true)
-		if err != nil && !isFault(err) {
+		if err != nil && !isContentError(err) {
 			return nil, err
 		}
-		if err != nil && fault == nil {
-			fault = err
+		if err != nil && firstFault == nil {
+			firstFault = err
 		}
 		shards = append(shards, c)
 	}
-	if fault == nil {
+	if firstFault == nil {
 		return shards, nil
 	}
-	if found && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {
-		return nil, fault
+	if anyFound && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {
+		return nil, firstFault
 	}
 	merged := chunk{codes: arrayRef{file: "merged_codes.npy"}, residuals: arrayRef{file: "merged_residuals.npy"}, rows: int(x.Tokens)}
 	err := x.checkChunk(merged, false)
@@ -169,14 +169,14 @@ func (x *Index) chooseChunks(chunks []chunk) ([]chunk, error) {
 	}
 	switch {
 	case err == nil:
-		if found {
-			x.warnf("shards are incomplete (%v): read the merged files", fault)
+		if anyFound {
+			x.addWarning("shards are incomplete (%v): read the merged files", firstFault)
 		}
 		return []chunk{merged}, nil
-	case !found || !isFault(err):
+	case !anyFound || !isContentError(err):
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w; merged files: %w", fault, err)
+	return nil, fmt.Errorf("%w; merged files: %w", firstFault, err)
 }
 
 // checkManifests compares the rows of each shard that the merged files were

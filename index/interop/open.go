@@ -22,8 +22,8 @@ type chunk struct {
 	rows             int
 }
 
-// parts names the arrays of an index.
-type parts struct {
+// arrayFiles names the arrays of an index.
+type arrayFiles struct {
 	centroids, cutoffs, weights arrayRef
 	chunks                      []chunk
 
@@ -46,14 +46,14 @@ type parts struct {
 // Errors are of [ErrNotIndex], [ErrBroken] or [ErrUnsupported], or those of the
 // file system.
 func Open(dir string) (*Index, error) {
-	x := &Index{Dir: dir, given: dir, folder: newFolder(dir)}
-	if err := x.openAny(); err != nil {
+	x := &Index{Dir: dir, openedDir: dir, folder: newFolder(dir)}
+	if err := x.detectAndOpen(); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", dir, err)
 	}
 	return x, nil
 }
 
-func (x *Index) openAny() error {
+func (x *Index) detectAndOpen() error {
 	info, err := os.Stat(x.Dir)
 	if err != nil {
 		return errors.Unwrap(err) // which the folder is named beside
@@ -61,7 +61,7 @@ func (x *Index) openAny() error {
 	if !info.IsDir() {
 		return fmt.Errorf("%w: it is not a folder", ErrNotIndex)
 	}
-	x.enterPyLate()
+	x.enterPyLateFolder()
 	f := x.folder
 	pt, npy := f.hasFile("centroids.pt"), f.hasFile("centroids.npy")
 	switch {
@@ -78,14 +78,14 @@ func (x *Index) openAny() error {
 	case npy && (f.hasFile("plan.json") || f.hasFile("doclens.0.json")):
 		return fmt.Errorf("%w: metadata.json %w", ErrBroken, errMissing)
 	}
-	if below := x.below(); below != "" {
+	if below := x.findNested(); below != "" {
 		return fmt.Errorf("%w: did you mean %s in it?", ErrNotIndex, below)
 	}
 	return ErrNotIndex
 }
 
-// below is a folder within this one that looks like an index; "" if there is none.
-func (x *Index) below() string {
+// findNested is a folder within this one that looks like an index; "" if there is none.
+func (x *Index) findNested() string {
 	for _, file := range []string{filepath.Join("*", pylateInside), filepath.Join("*", "metadata.json")} {
 		if found, err := fs.Glob(os.DirFS(x.Dir), filepath.ToSlash(file)); err == nil && len(found) > 0 {
 			return filepath.Join(x.Dir, filepath.FromSlash(path.Dir(found[0])))
@@ -114,8 +114,8 @@ func (x *Index) openPlain() error {
 }
 
 // npyParts names the codec files that all .npy folders share.
-func npyParts() parts {
-	return parts{
+func npyParts() arrayFiles {
+	return arrayFiles{
 		centroids: arrayRef{file: "centroids.npy"},
 		cutoffs:   arrayRef{file: "bucket_cutoffs.npy"},
 		weights:   arrayRef{file: "bucket_weights.npy"},
@@ -131,7 +131,7 @@ func (x *Index) findNPYLists() {
 
 // readLengths reads document lengths that are stored as an array.
 func (x *Index) readLengths(r arrayRef) error {
-	lens, err := x.folder.intsOf(r)
+	lens, err := x.folder.readIntArray(r)
 	if err != nil {
 		return err
 	}
@@ -148,10 +148,10 @@ func (x *Index) readLengths(r arrayRef) error {
 
 // readCodec reads centroids and codebook. nbits is what the metadata say, 0
 // for nothing.
-func (x *Index) readCodec(p parts, nbits int64) error {
+func (x *Index) readCodec(p arrayFiles, nbits int64) error {
 	x.parts = p
 	f := x.folder
-	values, a, err := f.floatsOf(p.centroids, 2)
+	values, a, err := f.readFloatArray(p.centroids, 2)
 	if err != nil {
 		return err
 	}
@@ -162,10 +162,10 @@ func (x *Index) readCodec(p parts, nbits int64) error {
 	if int64(x.K) > math.MaxUint32 {
 		return fmt.Errorf("%w: %d centroids", ErrUnsupported, x.K)
 	}
-	if x.Cutoffs, _, err = f.floatsOf(p.cutoffs, 1); err != nil {
+	if x.Cutoffs, _, err = f.readFloatArray(p.cutoffs, 1); err != nil {
 		return err
 	}
-	if x.Weights, _, err = f.floatsOf(p.weights, 1); err != nil {
+	if x.Weights, _, err = f.readFloatArray(p.weights, 1); err != nil {
 		return err
 	}
 	if nbits == 0 {
@@ -186,7 +186,7 @@ func (x *Index) readCodec(p parts, nbits int64) error {
 	if err := checkCodec(x.Dim, x.Centroids, x.Cutoffs, x.Weights); err != nil {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
-	x.warnCodec()
+	x.addCodecWarnings()
 	return nil
 }
 
@@ -212,9 +212,9 @@ func checkCodec(dim int, centroids, cutoffs, weights []float32) error {
 
 func isFinite(v float32) bool { return !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) }
 
-// warnCodec notes centroids that are not unit vectors and a codebook without
+// addCodecWarnings notes centroids that are not unit vectors and a codebook without
 // information, which next-plaid leaves behind for a tiny collection.
-func (x *Index) warnCodec() {
+func (x *Index) addCodecWarnings() {
 	odd, first := 0, 0
 	for c := range x.K {
 		var sum float64
@@ -229,15 +229,15 @@ func (x *Index) warnCodec() {
 		}
 	}
 	if odd > 0 {
-		x.warnf("%d of %d centroids are no unit vectors, first %d", odd, x.K, first)
+		x.addWarning("%d of %d centroids are no unit vectors, first %d", odd, x.K, first)
 	}
 	if !slices.ContainsFunc(x.Weights, func(w float32) bool { return w != 0 }) {
-		x.warnf("all bucket weights are zero: residuals carry no information")
+		x.addWarning("all bucket weights are zero: residuals carry no information")
 	}
 }
 
-// checkMeta compares counts in the metadata with what was found.
-func (x *Index) checkMeta(name string, meta object) error {
+// compareCounts compares counts in the metadata with what was found.
+func (x *Index) compareCounts(name string, meta object) error {
 	for _, c := range []struct {
 		key   string
 		found int64
@@ -253,7 +253,7 @@ func (x *Index) checkMeta(name string, meta object) error {
 		}
 		// Old next-plaid writes 0 documents.
 		if ok && v != c.found && (c.key != "num_documents" || v != 0) {
-			x.warnf("%s says %s %d, the arrays have %d", name, c.key, v, c.found)
+			x.addWarning("%s says %s %d, the arrays have %d", name, c.key, v, c.found)
 		}
 	}
 	return nil
@@ -306,8 +306,8 @@ func checkRows(r arrayRef, got, want int, exact bool) error {
 	return nil
 }
 
-// isFault says that an error is about the content of a folder, not about
+// isContentError says that an error is about the content of a folder, not about
 // reading it.
-func isFault(err error) bool {
+func isContentError(err error) bool {
 	return errors.Is(err, ErrBroken) || errors.Is(err, ErrUnsupported)
 }

@@ -52,29 +52,29 @@ type Payloads struct {
 // Errors wrap [ErrPayloads], and [ErrUnsupported] where no reader is registered.
 func (x *Index) Payloads(ctx context.Context) (*Payloads, error) {
 	path := filepath.Join(x.Dir, metadataFile)
-	there := false
+	exists := false
 	// SQLite keeps changes beside the file until it puts them there.
-	for _, beside := range []string{"", "-wal", "-journal"} {
-		if _, err := os.Stat(path + beside); err != nil {
+	for _, suffix := range []string{"", "-wal", "-journal"} {
+		if _, err := os.Stat(path + suffix); err != nil {
 			continue
 		}
-		f, size, err := x.folder.openFile(metadataFile + beside) // from now on [Index.Unchanged] looks at it
+		f, size, err := x.folder.openFile(metadataFile + suffix) // from now on [Index.Unchanged] looks at it
 		if err != nil {
-			return nil, x.payloadFault(err)
+			return nil, x.payloadError(err)
 		}
 		f.Close()
-		there = there || size > 0
+		exists = exists || size > 0
 	}
-	if !there {
+	if !exists {
 		return nil, nil
 	}
 	read := payloadReader.Load()
 	if read == nil {
-		return nil, x.payloadFault(fmt.Errorf("%w: %s is read by the program that has more formats: vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrUnsupported, metadataFile))
+		return nil, x.payloadError(fmt.Errorf("%w: %s is read by the program that has more formats: vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrUnsupported, metadataFile))
 	}
-	source, err := (*read)(ctx, path, len(x.DocLens), func(s string) { x.warnf("%s", s) })
+	source, err := (*read)(ctx, path, len(x.DocLens), func(s string) { x.addWarning("%s", s) })
 	if err != nil {
-		return nil, x.payloadFault(err)
+		return nil, x.payloadError(err)
 	}
 	return &Payloads{x, source}, nil
 }
@@ -84,7 +84,7 @@ func (x *Index) Payloads(ctx context.Context) (*Payloads, error) {
 func (p *Payloads) Get(ctx context.Context, doc int) ([]byte, error) {
 	b, err := p.source.Get(ctx, doc)
 	if err != nil {
-		return nil, p.x.payloadFault(fmt.Errorf("document %d: %w", doc, err))
+		return nil, p.x.payloadError(fmt.Errorf("document %d: %w", doc, err))
 	}
 	return b, nil
 }
@@ -92,7 +92,7 @@ func (p *Payloads) Get(ctx context.Context, doc int) ([]byte, error) {
 // Close closes the file.
 func (p *Payloads) Close() error { return p.source.Close() }
 
-func (x *Index) payloadFault(err error) error {
+func (x *Index) payloadError(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

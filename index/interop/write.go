@@ -29,16 +29,16 @@ type Header struct {
 	DocLens []int32
 }
 
-// centroids is the number of centroids.
-func (h *Header) centroids() int { return len(h.Centroids) / h.Dim }
+// countCentroids is the number of centroids.
+func (h *Header) countCentroids() int { return len(h.Centroids) / h.Dim }
 
-func (h *Header) check() error {
+func (h *Header) validate() error {
 	switch {
 	case h.Nbits != 1 && h.Nbits != 2 && h.Nbits != 4 && h.Nbits != 8:
 		return fmt.Errorf("%w: %d bits a dimension, want 1, 2, 4 or 8", ErrUnsupported, h.Nbits)
 	case h.Dim < 1 || h.Dim%8 != 0 || h.Dim > 1<<20:
 		return fmt.Errorf("%w: %d dimensions, the format wants a multiple of 8", ErrUnsupported, h.Dim)
-	case len(h.Centroids) == 0 || len(h.Centroids)%h.Dim != 0 || int64(h.centroids()) > math.MaxInt32:
+	case len(h.Centroids) == 0 || len(h.Centroids)%h.Dim != 0 || int64(h.countCentroids()) > math.MaxInt32:
 		return fmt.Errorf("%d centroid values in %d dimensions", len(h.Centroids), h.Dim)
 	case len(h.Weights) != 1<<h.Nbits || len(h.Cutoffs) != 1<<h.Nbits-1:
 		return fmt.Errorf("%d bucket weights and %d cutoffs for %d bits", len(h.Weights), len(h.Cutoffs), h.Nbits)
@@ -82,7 +82,7 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 			err = fmt.Errorf("write index folder %s: %w", dir, err)
 		}
 	}()
-	if err := h.check(); err != nil {
+	if err := h.validate(); err != nil {
 		return nil, err
 	}
 	w := &Writer{header: h, target: dir, stats: newResidualStats(&h)}
@@ -100,10 +100,10 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 // splitChunks cuts the documents into chunks; there is at least one.
 func (w *Writer) splitChunks() {
 	w.chunkBounds = []int{0}
-	for at := 0; at < len(w.header.DocLens) || at == 0; at += chunkDocs {
-		to := min(at+chunkDocs, len(w.header.DocLens))
+	for from := 0; from < len(w.header.DocLens) || from == 0; from += chunkDocs {
+		to := min(from+chunkDocs, len(w.header.DocLens))
 		rows := 0
-		for _, n := range w.header.DocLens[at:to] {
+		for _, n := range w.header.DocLens[from:to] {
 			rows += int(n)
 		}
 		w.chunkBounds = append(w.chunkBounds, to)
@@ -136,13 +136,13 @@ func (w *Writer) WriteBlock(codes []uint32, residuals []byte) error {
 }
 
 func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
-	row := w.header.Dim * w.header.Nbits / 8
-	if len(residuals) != len(codes)*row {
-		return fmt.Errorf("%d residual bytes for %d tokens of %d", len(residuals), len(codes), row)
+	rowBytes := w.header.Dim * w.header.Nbits / 8
+	if len(residuals) != len(codes)*rowBytes {
+		return fmt.Errorf("%d residual bytes for %d tokens of %d", len(residuals), len(codes), rowBytes)
 	}
 	for i, c := range codes {
-		if int64(c) >= int64(w.header.centroids()) {
-			return fmt.Errorf("token %d of the block has code %d, want 0 to %d", i, c, w.header.centroids()-1)
+		if int64(c) >= int64(w.header.countCentroids()) {
+			return fmt.Errorf("token %d of the block has code %d, want 0 to %d", i, c, w.header.countCentroids()-1)
 		}
 	}
 	w.stats.add(residuals)
@@ -154,10 +154,10 @@ func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
 		if n == 0 {
 			return fmt.Errorf("%d tokens too many for the document lengths", len(codes))
 		}
-		if err := w.writeRows(codes[:n], residuals[:n*row]); err != nil {
+		if err := w.writeRows(codes[:n], residuals[:n*rowBytes]); err != nil {
 			return err
 		}
-		codes, residuals = codes[n:], residuals[n*row:]
+		codes, residuals = codes[n:], residuals[n*rowBytes:]
 		w.tokensLeft -= n
 	}
 	return nil
@@ -166,7 +166,7 @@ func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
 // writeRows appends tokens to the current chunk, at most streamTokens of them
 // at once, so that a large block needs no copy of its size.
 func (w *Writer) writeRows(codes []uint32, residuals []byte) error {
-	row := w.header.Dim * w.header.Nbits / 8
+	rowBytes := w.header.Dim * w.header.Nbits / 8
 	for len(codes) > 0 {
 		n := min(len(codes), streamTokens)
 		w.codeBuffer = w.codeBuffer[:0]
@@ -176,12 +176,12 @@ func (w *Writer) writeRows(codes []uint32, residuals []byte) error {
 		if err := w.codes.Ints(w.codeBuffer); err != nil {
 			return err
 		}
-		w.residualBuffer = append(w.residualBuffer[:0], residuals[:n*row]...)
+		w.residualBuffer = append(w.residualBuffer[:0], residuals[:n*rowBytes]...)
 		repack(w.residualBuffer)
 		if err := w.residuals.Bytes(w.residualBuffer); err != nil {
 			return err
 		}
-		codes, residuals = codes[n:], residuals[n*row:]
+		codes, residuals = codes[n:], residuals[n*rowBytes:]
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (w *Writer) Commit(ctx context.Context) error {
 	if w.err != nil {
 		return w.err
 	}
-	err := w.writeRest(ctx)
+	err := w.finishFiles(ctx)
 	if err == nil {
 		err = w.folder.Commit()
 	}
@@ -241,7 +241,7 @@ func (w *Writer) WriteFile(name string, fill func(io.Writer) error) error {
 	return w.err
 }
 
-func (w *Writer) writeRest(ctx context.Context) error {
+func (w *Writer) finishFiles(ctx context.Context) error {
 	if err := w.nextChunk(); err != nil {
 		return err
 	}
@@ -270,11 +270,11 @@ func (w *Writer) writeCodec() error {
 		values []float32
 		shape  []int
 	}{
-		{"centroids", w.header.Centroids, []int{w.header.centroids(), w.header.Dim}},
+		{"centroids", w.header.Centroids, []int{w.header.countCentroids(), w.header.Dim}},
 		{"bucket_cutoffs", w.header.Cutoffs, []int{len(w.header.Cutoffs)}},
 		{"bucket_weights", w.header.Weights, []int{len(w.header.Weights)}},
-		{"avg_residual", w.stats.average(), []int{w.header.Dim}},           // which no engine uses
-		{"cluster_threshold", []float32{w.stats.quantile(0.75)}, []int{1}}, // for outliers in updates
+		{"avg_residual", w.stats.meanAbsWeights(), []int{w.header.Dim}},        // which no engine uses
+		{"cluster_threshold", []float32{w.stats.normQuantile(0.75)}, []int{1}}, // for outliers in updates
 	} {
 		err := w.writeNPY(a.name+".npy", "<f4", a.shape, func(f *vectors.NPYWriter) error {
 			return f.Float32s(a.values)
@@ -311,7 +311,7 @@ func (w *Writer) writeJSON() error {
 	return w.writeObject("metadata.json", map[string]any{
 		"num_chunks":            len(w.chunkTokens),
 		"nbits":                 w.header.Nbits,
-		"num_partitions":        w.header.centroids(),
+		"num_partitions":        w.header.countCentroids(),
 		"num_embeddings":        w.tokens,
 		"num_documents":         docs,
 		"avg_doclen":            float64(w.tokens) / float64(max(docs, 1)),
@@ -349,7 +349,7 @@ func (w *Writer) writeLists(ctx context.Context) error {
 	}
 	lengths := make([]int64, x.K)
 	for c := range lengths {
-		lengths[c] = int64(len(l.ofCentroid(c)))
+		lengths[c] = int64(len(l.listOf(c)))
 	}
 	return w.writeNPY("ivf_lengths.npy", "<i4", []int{x.K}, func(f *vectors.NPYWriter) error {
 		return f.Ints(lengths)

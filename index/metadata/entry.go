@@ -21,7 +21,7 @@ type entry struct {
 	hash            uint64 // of all of the text
 }
 
-func entryOf(v condition.Value, form condition.Form) entry {
+func newEntry(v condition.Value, form condition.Form) entry {
 	if v.Kind != condition.Text || len(v.Text) <= maxText {
 		return entry{Value: v, form: form}
 	}
@@ -96,14 +96,14 @@ func appendBitmap(dst []byte, bm *roaring.Bitmap) ([]byte, error) {
 	return appendBytes(dst, b), err
 }
 
-// reader reads values from their bytes; after a fault it goes on with zeros.
-type reader struct {
+// byteReader reads values from their bytes; after a fault it goes on with zeros.
+type byteReader struct {
 	b      []byte
 	text   string // where set, ends with what b has, so that texts need no copies
 	failed bool
 }
 
-func (r *reader) next(n int) []byte {
+func (r *byteReader) readBytes(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.failed, r.b = true, nil
 		return make([]byte, max(min(n, 8), 0))
@@ -113,32 +113,32 @@ func (r *reader) next(n int) []byte {
 	return out
 }
 
-func (r *reader) u8() byte    { return r.next(1)[0] }
-func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.next(4)) }
-func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.next(8)) }
+func (r *byteReader) readUint8() byte    { return r.readBytes(1)[0] }
+func (r *byteReader) readUint32() uint32 { return binary.LittleEndian.Uint32(r.readBytes(4)) }
+func (r *byteReader) readUint64() uint64 { return binary.LittleEndian.Uint64(r.readBytes(8)) }
 
-// string is text of so many bytes.
-func (r *reader) string(n int) string {
+// readString is text of so many bytes.
+func (r *byteReader) readString(n int) string {
 	if r.text == "" || n > len(r.b) {
-		return string(r.next(n))
+		return string(r.readBytes(n))
 	}
 	begin := len(r.text) - len(r.b)
-	r.next(n)
+	r.readBytes(n)
 	return r.text[begin : begin+n]
 }
 
-// bytes are preceded by their number.
-func (r *reader) bytes() []byte {
-	n := int(r.u32())
+// readSized are preceded by their number.
+func (r *byteReader) readSized() []byte {
+	n := int(r.readUint32())
 	if n > len(r.b) {
 		r.failed, r.b = true, nil
 		return nil
 	}
-	return r.next(n)
+	return r.readBytes(n)
 }
 
-func (r *reader) bitmap(bm *roaring.Bitmap) {
-	b := r.bytes()
+func (r *byteReader) readBitmap(bm *roaring.Bitmap) {
+	b := r.readSized()
 	if r.failed || len(b) == 0 {
 		return
 	}
@@ -149,26 +149,26 @@ func (r *reader) bitmap(bm *roaring.Bitmap) {
 	}
 }
 
-// entry reads one.
-func (r *reader) entry() entry {
-	switch tag := r.u8(); tag {
+// readEntry reads one.
+func (r *byteReader) readEntry() entry {
+	switch tag := r.readUint8(); tag {
 	case tagInteger:
-		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.u64())}}
+		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.readUint64())}}
 	case tagReal:
-		f := math.Float64frombits(r.u64())
+		f := math.Float64frombits(r.readUint64())
 		r.failed = r.failed || math.IsNaN(f)
 		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
 	case tagText, tagText + tagForm*byte(condition.Nested):
-		n := int(r.u8())
+		n := int(r.readUint8())
 		if n > maxText {
 			break
 		}
-		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}, form: condition.Form(tag / tagForm)}
+		return entry{Value: condition.Value{Kind: condition.Text, Text: r.readString(n)}, form: condition.Form(tag / tagForm)}
 	case tagCut, tagCut + tagForm*byte(condition.Nested):
-		text := r.string(textPrefix)
-		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, form: condition.Form(tag / tagForm), hash: r.u64()}
+		text := r.readString(textPrefix)
+		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, form: condition.Form(tag / tagForm), hash: r.readUint64()}
 	case tagInteger + tagForm*byte(condition.Boolean):
-		i := int64(r.u64())
+		i := int64(r.readUint64())
 		if i != 0 && i != 1 {
 			break
 		}
@@ -178,8 +178,8 @@ func (r *reader) entry() entry {
 	return entry{}
 }
 
-// end is an error if something was missing or is left.
-func (r *reader) end(what string) error {
+// checkDone is an error if something was missing or is left.
+func (r *byteReader) checkDone(what string) error {
 	if r.failed || len(r.b) > 0 {
 		return fmt.Errorf("%w: %s", ErrFormat, what)
 	}

@@ -37,7 +37,7 @@ type ValueCount struct {
 // Bytes is about what the values take.
 func (f *Facet) Bytes() (n int64) {
 	for i := range f.Values {
-		n += bytesOf(&f.Values[i].Value)
+		n += literalBytes(&f.Values[i].Value)
 	}
 	return n
 }
@@ -73,7 +73,7 @@ type Counter struct {
 	mu                  sync.Mutex
 	docs, missing, null uint64
 	counts              map[condition.Literal]uint64
-	held                int64 // bytes of these
+	memoryBytes         int64 // bytes of these
 }
 
 // NewCounter returns one that has counted nothing.
@@ -87,74 +87,74 @@ func NewCounter(f condition.Field, o *FacetOptions) *Counter {
 	}
 }
 
-// bytesOf is about what a value takes.
-func bytesOf(l *condition.Literal) int64 { return 200 + int64(len(l.Text)) }
+// literalBytes is about what a value takes.
+func literalBytes(l *condition.Literal) int64 { return 200 + int64(len(l.Text)) }
 
-func (c *Counter) full(held int64) error {
-	if held <= c.memory {
+func (c *Counter) checkMemory(bytes int64) error {
+	if bytes <= c.memory {
 		return nil
 	}
 	return fmt.Errorf("field %s: %w: they take more than %d bytes", c.field, ErrTooManyValues, c.memory)
 }
 
-// add counts documents that have a value, of which there is room for so many.
-func (c *Counter) add(l condition.Literal, docs uint64) error {
+// addCount counts documents that have a value, of which there is room for so many.
+func (c *Counter) addCount(l condition.Literal, docs uint64) error {
 	if c.counts[l] += docs; c.counts[l] > docs {
 		return nil
 	}
-	c.held += bytesOf(&l)
-	return c.full(c.held)
+	c.memoryBytes += literalBytes(&l)
+	return c.checkMemory(c.memoryBytes)
 }
 
-// tally is what was read of payloads, and is not counted yet.
-type tally struct {
+// valueTally is what was read of payloads, and is not counted yet.
+type valueTally struct {
 	docs, missing, null uint64
 	values              []condition.Literal // those of each document once
 }
 
-// tallied is how many values of a tally are counted at a time.
-const tallied = 4096
+// maxTally is how many values of a tally are counted at a time.
+const maxTally = 4096
 
-// tally takes in what a document has.
-func (c *Counter) tally(e *condition.Evaluation, t *tally, d *condition.Record) error {
+// addRecord takes in what a document has.
+func (c *Counter) addRecord(e *condition.Evaluation, t *valueTally, d *condition.Record) error {
 	t.docs++
-	null, begin, held := false, len(t.values), int64(0)
-	var many map[condition.Literal]bool // values of the document, if it has many
-	there, err := d.Literals(c.field, func(l condition.Literal) error {
+	null, begin, bytes := false, len(t.values), int64(0)
+	var seen map[condition.Literal]bool // values of the document, if it has many
+	hasField, err := d.Literals(c.field, func(l condition.Literal) error {
 		if l.Kind == condition.Null {
 			null = true
 			return nil
 		}
-		own := t.values[begin:]
+		docValues := t.values[begin:]
 		switch {
-		case many == nil && slices.Contains(own, l), many[l]:
+		case seen == nil && slices.Contains(docValues, l), seen[l]:
 			return nil
-		case many != nil:
-			many[l] = true
-		case len(own) == 16:
-			many = map[condition.Literal]bool{l: true}
-			for _, have := range own {
-				many[have] = true
+		case seen != nil:
+			seen[l] = true
+		case len(docValues) == 16:
+			seen = map[condition.Literal]bool{l: true}
+			for _, have := range docValues {
+				seen[have] = true
 			}
 		}
 		t.values = append(t.values, l)
-		held += bytesOf(&l)
-		return c.full(held) // all values are no fewer
+		bytes += literalBytes(&l)
+		return c.checkMemory(bytes) // all values are no fewer
 	})
-	if !there {
+	if !hasField {
 		t.missing++
 	}
 	if null {
 		t.null++
 	}
-	if err == nil && len(t.values) >= tallied {
-		err = c.count(e, t)
+	if err == nil && len(t.values) >= maxTally {
+		err = c.flushTally(e, t)
 	}
 	return err
 }
 
-// count counts what was read, and begins anew.
-func (c *Counter) count(e *condition.Evaluation, t *tally) error {
+// flushTally counts what was read, and begins anew.
+func (c *Counter) flushTally(e *condition.Evaluation, t *valueTally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.docs += t.docs
@@ -164,12 +164,12 @@ func (c *Counter) count(e *condition.Evaluation, t *tally) error {
 		if i%1024 == 0 && e.Err() != nil {
 			break
 		}
-		if err := c.add(l, 1); err != nil {
+		if err := c.addCount(l, 1); err != nil {
 			return err
 		}
 	}
 	clear(t.values)
-	*t = tally{values: t.values[:0]}
+	*t = valueTally{values: t.values[:0]}
 	return e.Err()
 }
 
@@ -182,7 +182,7 @@ func (c *Counter) Merge(f *Facet) error {
 	c.missing += f.Missing
 	c.null += f.Null
 	for _, v := range f.Values {
-		if err := c.add(v.Value, v.Docs); err != nil {
+		if err := c.addCount(v.Value, v.Docs); err != nil {
 			return err
 		}
 	}
@@ -193,14 +193,14 @@ func (c *Counter) Merge(f *Facet) error {
 func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 	n := min(c.values, len(c.counts))
 	best := make([]ValueCount, 0, 2*n)
-	steps, ended := 0, error(nil)
+	steps, stopErr := 0, error(nil)
 	step := func() error {
-		if steps++; steps%4096 == 0 && ended == nil {
-			ended = ctx.Err()
+		if steps++; steps%4096 == 0 && stopErr == nil {
+			stopErr = ctx.Err()
 		}
-		return ended
+		return stopErr
 	}
-	settle := func() {
+	keepBest := func() {
 		slices.SortFunc(best, func(a, b ValueCount) int {
 			if step() != nil {
 				return 0
@@ -214,11 +214,11 @@ func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 			break
 		}
 		if best = append(best, ValueCount{l, docs}); len(best) == 2*n {
-			settle()
+			keepBest()
 		}
 	}
-	if settle(); ended != nil {
-		return nil, ended
+	if keepBest(); stopErr != nil {
+		return nil, stopErr
 	}
 	return &Facet{
 		Field: c.field, Docs: c.docs, Missing: c.missing, Null: c.null,
@@ -235,59 +235,59 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 	if docs == nil {
 		docs = s.live
 	}
-	read := roaring.New() // whose payloads are read
+	unresolved := roaring.New() // whose payloads are read
 	for i := range s.runs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		open, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].counts, docs))
+		left, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].docsCounted, docs))
 		if err != nil {
-			return damaged(s.view, s.runs[i].id, err)
+			return corruptRunError(s.snapshot, s.runs[i].id, err)
 		}
-		read.Or(open)
+		unresolved.Or(left)
 	}
-	return s.read(ctx, read, func(_ int, ordinals []uint32) error {
-		t, evaluation := &tally{}, condition.NewEvaluation(ctx)
+	return s.visitBlocks(ctx, unresolved, func(_ int, ordinals []uint32) error {
+		t, evaluation := &valueTally{}, condition.NewEvaluation(ctx)
 		for _, ordinal := range ordinals {
-			d, err := s.document(evaluation, ordinal)
+			d, err := s.readRecord(evaluation, ordinal)
 			if err != nil {
 				return err
 			}
-			if err := c.tally(evaluation, t, d); err != nil {
+			if err := c.addRecord(evaluation, t, d); err != nil {
 				return err
 			}
 		}
-		return c.count(evaluation, t)
+		return c.flushTally(evaluation, t)
 	})
 }
 
 // countRun counts those of some documents of a run of which it knows, and returns the
 // others.
-func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap) (open *roaring.Bitmap, err error) {
-	h, err := r.field(c.field)
+func (c *Counter) countRun(ctx context.Context, r *countedRun, docs *roaring.Bitmap) (unresolved *roaring.Bitmap, err error) {
+	h, err := r.readField(c.field)
 	if err != nil {
 		return nil, err
 	}
-	if h != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(h.values) {
+	if h != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(h.valueBlocks) {
 		return docs, nil
 	}
-	open = roaring.And(docs, r.unknown(c.field, h))
+	unresolved = roaring.And(docs, r.undecidedDocs(c.field, h))
 	if h != nil {
-		open.Or(roaring.And(docs, &h.cut))
+		unresolved.Or(roaring.And(docs, &h.cutTexts))
 	}
-	known := roaring.AndNot(docs, open)
+	known := roaring.AndNot(docs, unresolved)
 	c.docs += known.GetCardinality()
 	if h == nil {
 		c.missing += known.GetCardinality()
-		return open, nil
+		return unresolved, nil
 	}
 	c.missing += known.GetCardinality() - known.AndCardinality(&h.present)
 	c.null += known.AndCardinality(&h.nulls)
-	for i := range h.values {
+	for i := range h.valueBlocks {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		bl, err := r.block(h, i)
+		bl, err := r.readBlock(h, i)
 		if err != nil {
 			return nil, err
 		}
@@ -295,16 +295,16 @@ func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap
 			return nil, err
 		}
 	}
-	return open, nil
+	return unresolved, nil
 }
 
 // countBlock counts those of some documents that a block has.
-func (c *Counter) countBlock(bl *block, docs *roaring.Bitmap) error {
+func (c *Counter) countBlock(bl *valueBlock, docs *roaring.Bitmap) error {
 	counts := make([]uint64, len(bl.entries))
 	if len(bl.entries) == 1 {
 		counts[0] = bl.docs.AndCardinality(docs)
 	} else {
-		bl.visit(func(n int, ordinal uint32) {
+		bl.visitPairs(func(n int, ordinal uint32) {
 			if docs.Contains(ordinal) {
 				counts[n]++
 			}
@@ -318,7 +318,7 @@ func (c *Counter) countBlock(bl *block, docs *roaring.Bitmap) error {
 		if e.cut { // the head names the documents that have it
 			return fmt.Errorf("%w: field %s: a text that was cut", ErrFormat, c.field)
 		}
-		if err := c.add(condition.LiteralOf(e.Value, e.form), n); err != nil {
+		if err := c.addCount(condition.LiteralOf(e.Value, e.form), n); err != nil {
 			return err
 		}
 	}

@@ -39,8 +39,8 @@ var (
 	blockBytes   = 64 << 10 // of keys
 	inlineBytes  = 2048
 
-	// runMerges is when a new run takes in those before it, by their documents.
-	runMerges = storage.MergePolicy{Largest: 1 << 16}
+	// runMergePolicy is when a new run takes in those before it, by their documents.
+	runMergePolicy = storage.MergePolicy{Largest: 1 << 16}
 )
 
 // ErrFormat: values that no Builder has written.

@@ -19,27 +19,27 @@ type Run struct {
 
 // fieldHead is a field of a run.
 type fieldHead struct {
-	number  uint32
-	present roaring.Bitmap // documents that have the field, be it null
-	nulls   roaring.Bitmap // those with null, also in an array
-	open    roaring.Bitmap // documents whose payloads are read: nothing else is kept of them
-	numbers roaring.Bitmap // those with a number
-	texts   roaring.Bitmap // those with a text, also of an object
-	cut     roaring.Bitmap // documents with a text whose beginning is kept
-	arrays  roaring.Bitmap // those with an array
-	several bool           // one has several values
-	blocks  []blockEnds
-	values  int      // how many blocks are of values; the others are of arrays
-	inline  [][]byte // the blocks, where they are in the head
+	number      uint32
+	present     roaring.Bitmap // documents that have the field, be it null
+	nulls       roaring.Bitmap // those with null, also in an array
+	unresolved  roaring.Bitmap // documents whose payloads are read: nothing else is kept of them
+	numbers     roaring.Bitmap // those with a number
+	texts       roaring.Bitmap // those with a text, also of an object
+	cutTexts    roaring.Bitmap // documents with a text whose beginning is kept
+	arrays      roaring.Bitmap // those with an array
+	multiValued bool           // one has several values
+	blocks      []blockEnds
+	valueBlocks int      // how many blocks are of values; the others are of arrays
+	inline      [][]byte // the blocks, where they are in the head
 }
 
 // bitmaps are those of the head, in the order in which they are written.
 func (h *fieldHead) bitmaps() []*roaring.Bitmap {
-	return []*roaring.Bitmap{&h.present, &h.nulls, &h.open, &h.numbers, &h.texts, &h.cut, &h.arrays}
+	return []*roaring.Bitmap{&h.present, &h.nulls, &h.unresolved, &h.numbers, &h.texts, &h.cutTexts, &h.arrays}
 }
 
-// given returns the documents whose field is not null. The bitmap is the caller's.
-func (h *fieldHead) given() *roaring.Bitmap {
+// notNull returns the documents whose field is not null. The bitmap is the caller's.
+func (h *fieldHead) notNull() *roaring.Bitmap {
 	docs := roaring.Or(&h.numbers, &h.texts)
 	docs.Or(&h.arrays)
 	return docs
@@ -55,24 +55,24 @@ func Open(get func(key []byte) ([]byte, error)) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, in := &Run{get: get}, reader{b: b}
-	in.bitmap(&r.docs)
-	n := in.u32()
+	r, in := &Run{get: get}, byteReader{b: b}
+	in.readBitmap(&r.docs)
+	n := in.readUint32()
 	for range n {
 		if in.failed {
 			break
 		}
-		r.names = append(r.names, condition.Field(in.bytes()))
+		r.names = append(r.names, condition.Field(in.readSized()))
 	}
-	in.bitmap(&r.leftOut)
+	in.readBitmap(&r.leftOut)
 	if !slices.IsSorted(r.names) || len(slices.Compact(slices.Clone(r.names))) != len(r.names) {
 		in.failed = true
 	}
-	return r, in.end("head of a run")
+	return r, in.checkDone("head of a run")
 }
 
-// field reads a field, nil if the run has none of the name.
-func (r *Run) field(f condition.Field) (*fieldHead, error) {
+// readField reads a field, nil if the run has none of the name.
+func (r *Run) readField(f condition.Field) (*fieldHead, error) {
 	number, ok := slices.BinarySearch(r.names, f)
 	if !ok {
 		return nil, nil
@@ -82,52 +82,52 @@ func (r *Run) field(f condition.Field) (*fieldHead, error) {
 		return nil, err
 	}
 	h := &fieldHead{number: uint32(number)}
-	in := reader{b: b}
+	in := byteReader{b: b}
 	for _, docs := range h.bitmaps() {
-		in.bitmap(docs)
+		in.readBitmap(docs)
 	}
-	h.several = in.u8() == 1
-	h.values = int(in.u32())
-	n := int(in.u32())
-	in.failed = in.failed || h.values > n
+	h.multiValued = in.readUint8() == 1
+	h.valueBlocks = int(in.readUint32())
+	n := int(in.readUint32())
+	in.failed = in.failed || h.valueBlocks > n
 	for range n {
 		if in.failed {
 			break
 		}
-		h.blocks = append(h.blocks, blockEnds{in.entry(), in.entry()})
+		h.blocks = append(h.blocks, blockEnds{in.readEntry(), in.readEntry()})
 	}
-	if in.u8() == 1 {
+	if in.readUint8() == 1 {
 		for range n {
 			if in.failed {
 				break
 			}
-			h.inline = append(h.inline, in.bytes())
+			h.inline = append(h.inline, in.readSized())
 		}
 	}
-	return h, in.end(fmt.Sprintf("field %s", f))
+	return h, in.checkDone(fmt.Sprintf("field %s", f))
 }
 
-// present are documents that have a field, be it null, and those of which the run cannot
+// docsWithField are documents that have a field, be it null, and those of which the run cannot
 // tell. The bitmaps are not to be changed.
-func (r *Run) present(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
-	h, err := r.field(f)
+func (r *Run) docsWithField(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
+	h, err := r.readField(f)
 	if err != nil {
 		return nil, nil, err
 	}
 	if h == nil {
-		return roaring.New(), r.unknown(f, nil), nil
+		return roaring.New(), r.undecidedDocs(f, nil), nil
 	}
-	return &h.present, r.unknown(f, h), nil
+	return &h.present, r.undecidedDocs(f, h), nil
 }
 
-// unknown are the documents of which the run cannot tell whether they have a field, given
+// undecidedDocs are the documents of which the run cannot tell whether they have a field, given
 // its head, nil if there is none.
-func (r *Run) unknown(f condition.Field, h *fieldHead) *roaring.Bitmap {
+func (r *Run) undecidedDocs(f condition.Field, h *fieldHead) *roaring.Bitmap {
 	switch {
 	case len(f.Keys()) > maxDepth:
 		return &r.docs
 	case h == nil:
 		return &r.leftOut
 	}
-	return &h.open
+	return &h.unresolved
 }

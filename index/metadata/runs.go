@@ -12,9 +12,9 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// damaged names the run of a view that has values which no Builder has written. What
+// corruptRunError names the run of a view that has values which no Builder has written. What
 // reading it failed with says so itself.
-func damaged(v *storage.Snapshot, run uint32, err error) error {
+func corruptRunError(v *storage.Snapshot, run uint32, err error) error {
 	if errors.Is(err, ErrFormat) {
 		return &storage.CorruptError{Path: v.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
 	}
@@ -23,21 +23,21 @@ func damaged(v *storage.Snapshot, run uint32, err error) error {
 
 func openRun(v *storage.Snapshot, s storage.FieldRun) (*Run, error) {
 	run, err := Open(v.FieldRun(s.ID))
-	return run, damaged(v, s.ID, err)
+	return run, corruptRunError(v, s.ID, err)
 }
 
-// largestRun bounds what a run may have in memory while it is made, whatever its maker
+// maxRunMemory bounds what a run may have in memory while it is made, whatever its maker
 // says.
-var largestRun int64 = math.MaxInt64 // a variable, so that tests see many runs
+var maxRunMemory int64 = math.MaxInt64 // a variable, so that tests see many runs
 
 // NewBuilder returns one whose runs have about so many bytes in memory at most.
-func NewBuilder(limit int64) *Builder { return &Builder{limit: min(limit, largestRun)} }
+func NewBuilder(limit int64) *Builder { return &Builder{memoryLimit: min(limit, maxRunMemory)} }
 
 // Empty reports whether nothing has been gathered since the last run.
 func (b *Builder) Empty() bool { return b.docs.IsEmpty() }
 
 // Full reports whether what has been gathered should become a run.
-func (b *Builder) Full() bool { return b.bytes > b.limit }
+func (b *Builder) Full() bool { return b.memoryBytes > b.memoryLimit }
 
 // Absorb takes in the last runs of a state, which the view has as well, as the policy of
 // merging says. Those that it took in leave the state and are returned. live has the
@@ -47,16 +47,16 @@ func (b *Builder) Absorb(
 ) (absorbed []storage.FieldRun, err error) {
 	keep := len(s.FieldRuns)
 	for ; keep > 0; keep-- {
-		last := s.FieldRuns[keep-1]
-		if b.Full() || !runMerges.Absorbs(b.docs.GetCardinality(), uint64(last.Docs)) {
+		newest := s.FieldRuns[keep-1]
+		if b.Full() || !runMergePolicy.Absorbs(b.docs.GetCardinality(), uint64(newest.Docs)) {
 			break
 		}
-		run, err := openRun(v, last)
+		run, err := openRun(v, newest)
 		if err != nil {
 			return nil, err
 		}
-		if err := b.absorb(ctx, run, roaring.AndNot(live, &b.docs), v.Payload); err != nil {
-			return nil, damaged(v, last.ID, err)
+		if err := b.absorbRun(ctx, run, roaring.AndNot(live, &b.docs), v.Payload); err != nil {
+			return nil, corruptRunError(v, newest.ID, err)
 		}
 	}
 	absorbed, s.FieldRuns = s.FieldRuns[keep:], s.FieldRuns[:keep:keep]
@@ -82,7 +82,7 @@ func (b *Builder) Run(s *storage.State) (*Values, error) {
 	run := storage.FieldRun{ID: v.id, Docs: uint32(b.docs.GetCardinality()), Values: len(v.keys)}
 	s.NextFieldRun++
 	s.FieldRuns = append(slices.Clone(s.FieldRuns), run)
-	*b = Builder{limit: b.limit}
+	*b = Builder{memoryLimit: b.memoryLimit}
 	return v, err
 }
 

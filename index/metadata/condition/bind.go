@@ -17,14 +17,14 @@ import (
 type Condition struct {
 	expr    *Expr
 	params  []Value
-	root    *bound
+	root    *boundNode
 	lenient bool
 }
 
-// bound is a node with values.
-type bound struct {
+// boundNode is a node with values.
+type boundNode struct {
 	join  string
-	parts []*bound
+	parts []*boundNode
 	test  *Test
 }
 
@@ -37,7 +37,7 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 		if len(params) < len(e.params) {
 			at = e.params[len(params)]
 		}
-		return nil, e.parameterError(at, "%s for %s", count(len(params), "parameter"), count(len(e.params), "question mark"))
+		return nil, e.parameterError(at, "%s for %s", countOf(len(params), "parameter"), countOf(len(e.params), "question mark"))
 	}
 	values := make([]Value, len(params))
 	for i, p := range params {
@@ -46,18 +46,18 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 			return nil, e.parameterError(e.params[i], "the value of parameter %d: %w", i+1, err)
 		}
 	}
-	b := binder{expr: e, values: values}
-	root, err := b.bind(e.root)
+	b := paramBinder{expr: e, values: values}
+	root, err := b.bindNode(e.root)
 	if err != nil {
 		return nil, err
 	}
-	root.merge()
-	root.sortLists()
+	root.mergeLists()
+	root.makePoints()
 	return &Condition{expr: e, params: values, root: root}, nil
 }
 
-// count is a number of things, in words.
-func count(n int, what string) string {
+// countOf is a number of things, in words.
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -68,21 +68,21 @@ func (e *Expr) parameterError(at int, format string, args ...any) error {
 	return &Error{Condition: e.text, Offset: at, Err: fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))}
 }
 
-type binder struct {
-	expr    *Expr
-	values  []Value
-	program int // instructions of the patterns so far
+type paramBinder struct {
+	expr        *Expr
+	values      []Value
+	programSize int // instructions of the patterns so far
 }
 
-func (b *binder) bind(n *node) (*bound, error) {
-	out := &bound{join: n.join}
+func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
+	out := &boundNode{join: n.join}
 	if n.join == "" {
 		var err error
-		out.test, err = b.test(n)
+		out.test, err = b.bindTest(n)
 		return out, err
 	}
 	for _, part := range n.parts {
-		p, err := b.bind(part)
+		p, err := b.bindNode(part)
 		if err != nil {
 			return nil, err
 		}
@@ -95,15 +95,15 @@ func (b *binder) bind(n *node) (*bound, error) {
 	return out, nil
 }
 
-func (b *binder) test(n *node) (*Test, error) {
+func (b *paramBinder) bindTest(n *node) (*Test, error) {
 	t := &Test{Field: n.field, op: n.op, constant: n.constant}
 	if n.op == opEqual {
 		t.op = opIn // the same, also of NULL
 	}
 	if n.op != opConstant {
-		t.path = n.field.path()
+		t.path = n.field.pathString()
 	}
-	t.whole = t.op == opRegexp
+	t.matchesArrayText = t.op == opRegexp
 	for _, o := range n.operands {
 		v := o.value
 		if o.param >= 0 {
@@ -115,11 +115,11 @@ func (b *binder) test(n *node) (*Test, error) {
 				continue
 			}
 		}
-		t.operands = append(t.operands, pair{number: v.asNumber(), text: v.asText()})
+		t.operands = append(t.operands, comparand{number: v.asNumber(), text: v.asText()})
 		if t.op == opIn && v.Kind == Text {
 			for _, other := range Spellings(v.Text) {
 				v := textValue(other)
-				t.operands = append(t.operands, pair{number: v, text: v})
+				t.operands = append(t.operands, comparand{number: v, text: v})
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (b *binder) test(n *node) (*Test, error) {
 		r, size := utf8.DecodeRuneInString(text)
 		if size == 0 || size < len(text) {
 			return nil, b.expr.parameterError(n.operands[1].offset,
-				"ESCAPE is one character, and not %q", shortened(text))
+				"ESCAPE is one character, and not %q", shorten(text))
 		}
 		escape = r
 	}
@@ -148,10 +148,10 @@ func (b *binder) test(n *node) (*Test, error) {
 				t.likes = append(t.likes, compileLike(other, escape))
 			}
 		}
-		t.whole = slices.ContainsFunc(t.likes, (*likePattern).mayBegin)
+		t.matchesArrayText = slices.ContainsFunc(t.likes, (*likePattern).mayMatchBracket)
 		return t, nil
 	}
-	if err := b.compile(t, pattern); err != nil {
+	if err := b.compileRegexp(t, pattern); err != nil {
 		return nil, b.expr.parameterError(n.operands[0].offset, "the pattern of REGEXP: %w", err)
 	}
 	return t, nil
@@ -174,24 +174,24 @@ func Spellings(text string) (others []string) {
 // maxPattern bounds the bytes of a pattern, as SQLite does.
 const maxPattern = 50000
 
-// compile makes the program of a pattern, unless it is too large: repetitions are
+// compileRegexp makes the program of a pattern, unless it is too large: repetitions are
 // written out in it, so that few bytes can become very many instructions.
-func (b *binder) compile(t *Test, pattern string) error {
+func (b *paramBinder) compileRegexp(t *Test, pattern string) error {
 	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) // each some kilobytes while it is read
 	tree, err := &syntax.Regexp{}, error(nil)
-	if t.program = classes * classSize; b.program+t.program <= MaxProgram {
+	if t.programSize = classes * unreadClassSize; b.programSize+t.programSize <= MaxProgram {
 		if tree, err = syntax.Parse(pattern, syntax.Perl); err == nil {
-			t.program = programSize(tree)
+			t.programSize = estimateProgram(tree)
 		}
 	}
-	var fault *syntax.Error
+	var syntaxErr *syntax.Error
 	switch {
-	case errors.As(err, &fault) && fault.Code == syntax.ErrLarge:
+	case errors.As(err, &syntaxErr) && syntaxErr.Code == syntax.ErrLarge:
 		return fmt.Errorf("%w: %w", ErrTooComplex, err)
 	case err != nil:
 		return err
 	}
-	if b.program += t.program; b.program > MaxProgram {
+	if b.programSize += t.programSize; b.programSize > MaxProgram {
 		return fmt.Errorf("%w: more than %d instructions, with those before it", ErrTooComplex, MaxProgram)
 	}
 	t.regexp, err = regexp.Compile(pattern)
@@ -201,15 +201,15 @@ func (b *binder) compile(t *Test, pattern string) error {
 // Sizes in instructions: of a class of Unicode before it is read, and of how many ends
 // of ranges of a class one is worth.
 const (
-	classSize   = 64
-	rangesWorth = 16
+	unreadClassSize = 64
+	rangesWorth     = 16
 )
 
-// programSize is about how many instructions a pattern becomes.
-func programSize(re *syntax.Regexp) int {
+// estimateProgram is about how many instructions a pattern becomes.
+func estimateProgram(re *syntax.Regexp) int {
 	parts := 0
 	for _, sub := range re.Sub {
-		parts = min(parts+programSize(sub), MaxProgram+1)
+		parts = min(parts+estimateProgram(sub), MaxProgram+1)
 	}
 	size := parts
 	switch re.Op {
@@ -230,18 +230,18 @@ func programSize(re *syntax.Regexp) int {
 	return min(size, MaxProgram+1)
 }
 
-// merge puts lists of one field that are joined by OR together, equalities being lists
+// mergeLists puts lists of one field that are joined by OR together, equalities being lists
 // of one: a = 1 OR a IN (2, 3) is a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 is
 // NOT a IN (1, 2), also where there are NULLs.
-func (b *bound) merge() {
+func (b *boundNode) mergeLists() {
 	for _, p := range b.parts {
-		p.merge()
+		p.mergeLists()
 	}
 	if b.join != joinOr && b.join != joinAnd {
 		return
 	}
 	lists := map[Field]*Test{}
-	b.parts = slices.DeleteFunc(b.parts, func(p *bound) bool {
+	b.parts = slices.DeleteFunc(b.parts, func(p *boundNode) bool {
 		if b.join == joinAnd {
 			if p.join != joinNot {
 				return false
@@ -265,15 +265,15 @@ func (b *bound) merge() {
 	}
 }
 
-// sortLists makes the points of what is in lists.
-func (b *bound) sortLists() {
+// makePoints makes the points of what is in lists.
+func (b *boundNode) makePoints() {
 	for _, p := range b.parts {
-		p.sortLists()
+		p.makePoints()
 	}
 	if b.join == "" && b.test.op == opIn {
 		t := b.test
 		t.points, t.operands = newPoints(t.operands), nil
-		t.whole = slices.ContainsFunc(t.points.texts, func(v Value) bool { return strings.HasPrefix(v.Text, "[") })
+		t.matchesArrayText = slices.ContainsFunc(t.points.texts, func(v Value) bool { return strings.HasPrefix(v.Text, "[") })
 	}
 }
 
@@ -309,4 +309,4 @@ func (c *Condition) IsLenient() bool { return c.lenient }
 func (c *Condition) Match(d *Record) bool { return c.Truth(d) == True }
 
 // Truth is the value of the condition for a document.
-func (c *Condition) Truth(d *Record) Truth { return c.root.truth(&Evaluation{}, d) }
+func (c *Condition) Truth(d *Record) Truth { return c.root.evaluate(&Evaluation{}, d) }

@@ -89,23 +89,23 @@ const (
 	MaxProgram = 1 << 16
 )
 
-const shownAround = 20 // characters of a condition before a fault
+const shownChars = 20 // characters of a condition before a fault
 
 func (e *Error) Error() string {
 	if e.Offset >= len(e.Condition) {
 		return fmt.Sprintf("condition: %v, at its end", e.Err)
 	}
 	column := utf8.RuneCountInString(e.Condition[:e.Offset]) + 1
-	rest := e.Condition[e.Offset:]
-	for i, n := 0, 0; i < len(rest); n++ {
-		if n == shownAround {
-			rest = rest[:i] + "…"
+	shown := e.Condition[e.Offset:]
+	for i, n := 0, 0; i < len(shown); n++ {
+		if n == shownChars {
+			shown = shown[:i] + "…"
 			break
 		}
-		_, size := utf8.DecodeRuneInString(rest[i:])
+		_, size := utf8.DecodeRuneInString(shown[i:])
 		i += size
 	}
-	return fmt.Sprintf("condition: %v, at character %d: %q", e.Err, column, rest)
+	return fmt.Sprintf("condition: %v, at character %d: %q", e.Err, column, shown)
 }
 
 // Unwrap returns the cause.
@@ -121,7 +121,7 @@ const (
 	True    Truth = 1
 )
 
-func truthOf(b bool) Truth {
+func truthFromBool(b bool) Truth {
 	if b {
 		return True
 	}

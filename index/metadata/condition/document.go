@@ -11,12 +11,12 @@ import (
 // and its ordinal. A payload that is no JSON object has no fields. It is for one
 // goroutine at a time.
 type Record struct {
-	id      string
-	ordinal uint32
-	fields  object
-	opened  bool
-	raw     []byte
-	e       *Evaluation // that it is read for
+	id         string
+	ordinal    uint32
+	fields     object
+	parsed     bool
+	raw        []byte
+	evaluation *Evaluation // that it is read for
 }
 
 // object has the members of a JSON object in the order of their keys in lower case.
@@ -28,90 +28,90 @@ type member struct {
 	folded, key string
 	raw         []byte
 
-	inner  object // of an object, once it is asked for
-	opened bool
-	value  Value // once it is asked for
-	valued bool
+	inner    object // of an object, once it is asked for
+	parsed   bool
+	value    Value // once it is asked for
+	hasValue bool
 }
 
 // Has tells whether the payload has a field, be it null.
-func (d *Record) Has(f Field) (there bool) {
-	d.find(f.path(), func(*member) bool {
-		there = true
+func (d *Record) Has(f Field) (found bool) {
+	d.visitPath(f.pathString(), func(*member) bool {
+		found = true
 		return false
 	})
-	return there
+	return found
 }
 
-// find calls visit with all that a path leads to, which is keys with dots between them:
+// visitPath calls visit with all that a path leads to, which is keys with dots between them:
 // through objects, arrays of objects, and keys that have dots themselves. It ends, with
 // false, when visit returns false or the evaluation has ended.
-func (d *Record) find(path string, visit func(*member) bool) bool {
-	return d.object().find(d.e, path, visit)
+func (d *Record) visitPath(path string, visit func(*member) bool) bool {
+	return d.object().visitPath(d.evaluation, path, visit)
 }
 
-func (o object) find(e *Evaluation, path string, visit func(*member) bool) bool {
+func (o object) visitPath(e *Evaluation, path string, visit func(*member) bool) bool {
 	for end := 0; ; end++ { // each dot may be one between keys, or one in a key
 		if dot := strings.IndexByte(path[end:], '.'); dot >= 0 {
 			end += dot
 		} else {
 			end = len(path)
 		}
-		i, there := o.place(path[:end])
+		i, exists := o.search(path[:end])
 		switch {
-		case !there && (i == len(o) || !strings.HasPrefix(o[i].folded, path[:end])): // so it is with longer keys
+		case !exists && (i == len(o) || !strings.HasPrefix(o[i].folded, path[:end])): // so it is with longer keys
 			return true
-		case !there:
+		case !exists:
 		case end == len(path):
 			return visit(&o[i])
-		case !o[i].find(e, path[end+1:], visit):
+		case !o[i].visitPath(e, path[end+1:], visit):
 			return false
 		}
 		if end == len(path) {
 			return true
 		}
-		if e.ended(1) {
+		if e.stepsEnded(1) {
 			return false
 		}
 	}
 }
 
-// find goes on from a member.
-func (m *member) find(e *Evaluation, path string, visit func(*member) bool) bool {
+// visitPath goes on from a member.
+func (m *member) visitPath(e *Evaluation, path string, visit func(*member) bool) bool {
 	if m.raw[0] != '[' {
-		return m.object(e).find(e, path, visit)
+		return m.object(e).visitPath(e, path, visit)
 	}
-	return eachElement(e, m.raw, func(raw []byte) bool {
-		return raw[0] != '{' || readObject(e, raw).find(e, path, visit)
+	return visitElements(e, m.raw, func(raw []byte) bool {
+		return raw[0] != '{' || readObject(e, raw).visitPath(e, path, visit)
 	})
 }
 
 // member is the member of a key in lower case, nil if there is none.
 func (o object) member(key string) *member {
-	if i, there := o.place(key); there {
+	if i, there := o.search(key); there {
 		return &o[i]
 	}
 	return nil
 }
 
-// place is where the member of a key in lower case is, or would be.
-func (o object) place(key string) (i int, there bool) {
+// search is where the member of a key in lower case is, or would be.
+func (o object) search(key string) (i int, there bool) {
 	return slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
 }
 
-// valueOf is the value of the member as a whole.
-func (m *member) valueOf(e *Evaluation) Value {
-	if !m.valued {
-		m.value, m.valued = validJSON(e, m.raw), true
+// wholeValue is the value of the member as a whole.
+func (m *member) wholeValue(e *Evaluation) Value {
+	if !m.hasValue {
+		m.value, m.hasValue = parseValidJSON(e, m.raw), true
 	}
 	return m.value
 }
 
 func (d *Record) object() object {
-	if !d.opened {
-		d.opened = true
-		if raw := bytes.TrimSpace(d.raw); len(raw) > 0 && raw[0] == '{' && valid(d.e, raw) {
-			d.fields = slices.DeleteFunc(readObject(d.e, raw), func(m member) bool {
+	if !d.parsed {
+		d.parsed = true
+		if raw := bytes.TrimSpace(d.raw); len(raw) > 0 && raw[0] == '{' && isValidJSON(d.evaluation, raw) {
+			d.fields = slices.DeleteFunc(readObject(d.evaluation, raw), func(m member) bool {
 				return Field(m.folded) == FieldID || Field(m.folded) == FieldOrdinal
 			})
 		}
@@ -120,8 +120,8 @@ func (d *Record) object() object {
 }
 
 func (m *member) object(e *Evaluation) object {
-	if !m.opened {
-		m.opened = true
+	if !m.parsed {
+		m.parsed = true
 		if m.raw[0] == '{' {
 			m.inner = readObject(e, m.raw)
 		}
@@ -132,35 +132,35 @@ func (m *member) object(e *Evaluation) object {
 // readObject takes an object apart that is known to be valid JSON.
 func readObject(e *Evaluation, raw []byte) object {
 	var o object
-	at := skipSpace(raw, 1)
-	for raw[at] != '}' {
-		end := valueEnd(e, raw, at)
+	offset := skipSpace(raw, 1)
+	for raw[offset] != '}' {
+		end := valueEnd(e, raw, offset)
 		if end == len(raw) {
 			return nil
 		}
-		key := validJSON(e, raw[at:end]).Text
-		at = skipSpace(raw, skipSpace(raw, end)+1) // the colon
-		if end = valueEnd(e, raw, at); end == len(raw) || e.ended(1) {
+		key := parseValidJSON(e, raw[offset:end]).Text
+		offset = skipSpace(raw, skipSpace(raw, end)+1) // the colon
+		if end = valueEnd(e, raw, offset); end == len(raw) || e.stepsEnded(1) {
 			return nil
 		}
-		o = append(o, member{folded: Fold(key), key: key, raw: raw[at:end:end]})
-		if at = skipSpace(raw, end); raw[at] == ',' {
-			at = skipSpace(raw, at+1)
+		o = append(o, member{folded: Fold(key), key: key, raw: raw[offset:end:end]})
+		if offset = skipSpace(raw, end); raw[offset] == ',' {
+			offset = skipSpace(raw, offset+1)
 		}
 	}
 	slices.SortStableFunc(o, func(a, b member) int {
-		if e.ended(1) {
+		if e.stepsEnded(1) {
 			return 0
 		}
 		return cmp.Or(strings.Compare(a.folded, b.folded), strings.Compare(a.key, b.key))
 	})
-	last := o[:0]
+	kept := o[:0]
 	for i := range o {
 		if i+1 == len(o) || o[i+1].folded != o[i].folded {
-			last = append(last, o[i])
+			kept = append(kept, o[i])
 		}
 	}
-	return last
+	return kept
 }
 
 // Fields calls visit for the fields that are in the payload, in order of the keys, with their
@@ -169,39 +169,39 @@ func readObject(e *Evaluation, raw []byte) object {
 // It ends when visit returns false, or the evaluation has ended. [FieldID] and
 // [FieldOrdinal] are left out.
 func (d *Record) Fields(depth int, visit func(Field, Value, Form) bool) bool {
-	return d.object().walk(d.e, "", depth, visit)
+	return d.object().visitFields(d.evaluation, "", depth, visit)
 }
 
-// walk visits the fields within another one, with at most depth keys more in their names.
-func (o object) walk(e *Evaluation, within Field, depth int, visit func(Field, Value, Form) bool) bool {
+// visitFields visits the fields within another one, with at most depth keys more in their names.
+func (o object) visitFields(e *Evaluation, prefix Field, depth int, visit func(Field, Value, Form) bool) bool {
 	for i := range o {
 		m := &o[i]
-		left := depth - 1 - strings.Count(m.folded, ".")
-		if left < 0 {
+		depthLeft := depth - 1 - strings.Count(m.folded, ".")
+		if depthLeft < 0 {
 			continue
 		}
 		f := MakeField(m.folded)
-		if within != "" {
-			f = within + "." + f
+		if prefix != "" {
+			f = prefix + "." + f
 		}
-		form := formOf(m.raw)
+		form := jsonForm(m.raw)
 		if m.raw[0] == '[' {
 			form = Whole
 		}
-		if v := validJSON(e, m.raw); e.ended(1) || !visit(f, v, form) {
+		if v := parseValidJSON(e, m.raw); e.stepsEnded(1) || !visit(f, v, form) {
 			return false
 		}
 		switch m.raw[0] {
 		case '{':
-			if left > 0 && !m.object(e).walk(e, f, left, visit) {
+			if depthLeft > 0 && !m.object(e).visitFields(e, f, depthLeft, visit) {
 				return false
 			}
 		case '[':
-			within := func(raw []byte) bool {
-				return visit(f, validJSON(e, raw), formOf(raw)) &&
-					(left == 0 || raw[0] != '{' || readObject(e, raw).walk(e, f, left, visit))
+			visitElement := func(raw []byte) bool {
+				return visit(f, parseValidJSON(e, raw), jsonForm(raw)) &&
+					(depthLeft == 0 || raw[0] != '{' || readObject(e, raw).visitFields(e, f, depthLeft, visit))
 			}
-			if !eachElement(e, m.raw, within) {
+			if !visitElements(e, m.raw, visitElement) {
 				return false
 			}
 		}

@@ -40,8 +40,8 @@ func MakeField(keys ...string) Field {
 	return Field(b.String())
 }
 
-// path is what is found in documents: the keys with dots between them.
-func (f Field) path() string {
+// pathString is what is found in documents: the keys with dots between them.
+func (f Field) pathString() string {
 	if !strings.Contains(string(f), `"`) {
 		return string(f)
 	}
@@ -87,7 +87,7 @@ func Fold(s string) string {
 		if s[i] >= 'A' && s[i] <= 'Z' {
 			b := []byte(s)
 			for j := i; j < len(b); j++ {
-				b[j] = lower(b[j])
+				b[j] = lowerASCII(b[j])
 			}
 			return string(b)
 		}
@@ -95,7 +95,7 @@ func Fold(s string) string {
 	return s
 }
 
-func lower(c byte) byte {
+func lowerASCII(c byte) byte {
 	if c >= 'A' && c <= 'Z' {
 		c += 'a' - 'A'
 	}

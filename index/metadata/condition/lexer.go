@@ -31,7 +31,7 @@ var keywords = map[string]bool{
 	"IN": true, "IS": true, "NULL": true, "TRUE": true, "FALSE": true,
 }
 
-func lex(text string) ([]token, error) {
+func tokenize(text string) ([]token, error) {
 	l := lexer{text: text}
 	switch {
 	case len(text) > MaxText:
@@ -80,27 +80,27 @@ func (l *lexer) next() (token, error) {
 	if begin == len(l.text) {
 		return token{kind: tokenEnd, offset: begin}, nil
 	}
-	rest := l.text[begin:]
+	remaining := l.text[begin:]
 	emit := func(kind tokenKind, n int) (token, error) {
 		l.offset += n
-		return token{kind: kind, offset: begin, text: rest[:n]}, nil
+		return token{kind: kind, offset: begin, text: remaining[:n]}, nil
 	}
-	switch c := rest[0]; {
-	case strings.HasPrefix(rest, "--"), strings.HasPrefix(rest, "/*"):
+	switch c := remaining[0]; {
+	case strings.HasPrefix(remaining, "--"), strings.HasPrefix(remaining, "/*"):
 		return token{}, l.errorf(begin, "comments are not allowed")
 	case c == '\'':
-		return l.quoted(tokenString, "text")
+		return l.readQuoted(tokenString, "text")
 	case c == '"':
-		return l.quoted(tokenQuoted, "name")
-	case isDigit(c), c == '.' && len(rest) > 1 && isDigit(rest[1]) && !l.afterName():
-		n := numberLength(rest)
-		if n < len(rest) && isNameByte(rest[n]) {
+		return l.readQuoted(tokenQuoted, "name")
+	case isDigit(c), c == '.' && len(remaining) > 1 && isDigit(remaining[1]) && !l.afterName():
+		n := numberLength(remaining)
+		if n < len(remaining) && isNameByte(remaining[n]) {
 			return token{}, l.errorf(begin, "neither a number nor a name")
 		}
 		return emit(tokenNumber, n)
 	case isNameByte(c):
 		n := 1
-		for n < len(rest) && isNameByte(rest[n]) {
+		for n < len(remaining) && isNameByte(remaining[n]) {
 			n++
 		}
 		t, err := emit(tokenName, n)
@@ -108,13 +108,13 @@ func (l *lexer) next() (token, error) {
 			t.kind, t.text = tokenWord, upper
 		}
 		return t, err
-	case strings.HasPrefix(rest, "<="), strings.HasPrefix(rest, ">="), strings.HasPrefix(rest, "<>"),
-		strings.HasPrefix(rest, "!="), strings.HasPrefix(rest, "=="):
+	case strings.HasPrefix(remaining, "<="), strings.HasPrefix(remaining, ">="), strings.HasPrefix(remaining, "<>"),
+		strings.HasPrefix(remaining, "!="), strings.HasPrefix(remaining, "=="):
 		return emit(tokenSign, 2)
 	case strings.IndexByte("(),?.=<>+-", c) >= 0:
 		return emit(tokenSign, 1)
 	}
-	r, _ := utf8.DecodeRuneInString(rest)
+	r, _ := utf8.DecodeRuneInString(remaining)
 	return token{}, l.errorf(begin, "%q has no meaning here", r)
 }
 
@@ -123,8 +123,8 @@ func (l *lexer) afterName() bool {
 	return l.offset > 0 && (isNameByte(l.text[l.offset-1]) || l.text[l.offset-1] == '"')
 }
 
-// quoted reads up to the closing quote; a doubled one stands for itself.
-func (l *lexer) quoted(kind tokenKind, what string) (token, error) {
+// readQuoted reads up to the closing quote; a doubled one stands for itself.
+func (l *lexer) readQuoted(kind tokenKind, what string) (token, error) {
 	begin, quote := l.offset, l.text[l.offset]
 	var b strings.Builder
 	for i := begin + 1; i < len(l.text); i++ {
@@ -162,15 +162,15 @@ func numberLength(s string) int {
 		return i
 	}
 	n := digits(0)
-	some := n > 0
+	hasDigits := n > 0
 	if n < len(s) && s[n] == '.' {
 		end := digits(n + 1)
-		if !some && end == n+1 {
+		if !hasDigits && end == n+1 {
 			return 0
 		}
-		n, some = end, true
+		n, hasDigits = end, true
 	}
-	if !some {
+	if !hasDigits {
 		return 0
 	}
 	if n < len(s) && (s[n] == 'e' || s[n] == 'E') {

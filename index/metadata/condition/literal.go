@@ -24,8 +24,8 @@ type Literal struct {
 	Form Form
 }
 
-// plain is a value that is neither a boolean nor an array or object.
-func plain(v Value) Literal {
+// plainLiteral is a value that is neither a boolean nor an array or object.
+func plainLiteral(v Value) Literal {
 	if v.Kind == Real {
 		if whole := int64(v.Real); v.Real >= -(1<<63) && v.Real < 1<<63 && float64(whole) == v.Real {
 			v = intValue(whole)
@@ -56,7 +56,7 @@ func (l Literal) MarshalJSON() ([]byte, error) { return []byte(l.String()), nil 
 
 // LiteralOf is the literal of a value of a form.
 func LiteralOf(v Value, form Form) Literal {
-	l := plain(v)
+	l := plainLiteral(v)
 	l.Form = form
 	return l
 }
@@ -64,43 +64,43 @@ func LiteralOf(v Value, form Form) Literal {
 // Literals calls visit with what the payload has in a field: the elements of an array one
 // by one, also those that are alike, and anything else as it is. It tells whether the
 // payload has the field, be it null. If the evaluation has ended, not all are visited.
-func (d *Record) Literals(f Field, visit func(Literal) error) (there bool, err error) {
+func (d *Record) Literals(f Field, visit func(Literal) error) (found bool, err error) {
 	element := func(raw []byte) bool {
-		err = visit(literalOf(d.e, raw))
+		err = visit(parseLiteral(d.evaluation, raw))
 		return err == nil
 	}
-	d.find(f.path(), func(m *member) bool {
-		there = true
+	d.visitPath(f.pathString(), func(m *member) bool {
+		found = true
 		if m.raw[0] == '[' {
-			return eachElement(d.e, m.raw, element)
+			return visitElements(d.evaluation, m.raw, element)
 		}
 		return element(m.raw)
 	})
-	return there, err
+	return found, err
 }
 
-// eachElement visits the elements of an array of valid JSON. It ends, with false, when visit
+// visitElements visits the elements of an array of valid JSON. It ends, with false, when visit
 // returns false or the evaluation has ended.
-func eachElement(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool {
-	at := skipSpace(raw, 1)
-	for raw[at] != ']' {
-		end := valueEnd(e, raw, at)
-		if end == len(raw) || e.ended(1) || !visit(raw[at:end:end]) {
+func visitElements(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool {
+	offset := skipSpace(raw, 1)
+	for raw[offset] != ']' {
+		end := valueEnd(e, raw, offset)
+		if end == len(raw) || e.stepsEnded(1) || !visit(raw[offset:end:end]) {
 			return false
 		}
-		if at = skipSpace(raw, end); raw[at] == ',' {
-			at = skipSpace(raw, at+1)
+		if offset = skipSpace(raw, end); raw[offset] == ',' {
+			offset = skipSpace(raw, offset+1)
 		}
 	}
 	return true
 }
 
-// literalOf is the literal of valid JSON without white space around it.
-func literalOf(e *Evaluation, raw []byte) Literal {
-	return LiteralOf(validJSON(e, raw), formOf(raw))
+// parseLiteral is the literal of valid JSON without white space around it.
+func parseLiteral(e *Evaluation, raw []byte) Literal {
+	return LiteralOf(parseValidJSON(e, raw), jsonForm(raw))
 }
 
-func formOf(raw []byte) Form {
+func jsonForm(raw []byte) Form {
 	switch raw[0] {
 	case 't', 'f':
 		return Boolean
@@ -114,10 +114,10 @@ func formOf(raw []byte) Form {
 // date". Errors wrap an [*Error] and [ErrSyntax].
 func ParseField(text string) (f Field, err error) {
 	p := parser{expr: &Expr{text: text}}
-	if p.tokens, err = lex(text); err == nil {
-		f, err = p.field()
+	if p.tokens, err = tokenize(text); err == nil {
+		f, err = p.parseField()
 	}
-	if err == nil && p.peek().kind != tokenEnd {
+	if err == nil && p.nextToken().kind != tokenEnd {
 		err = p.unexpected("the end of the field")
 	}
 	if err != nil {

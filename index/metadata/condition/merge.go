@@ -70,17 +70,17 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 	if !json.Valid(payload) || bytes.TrimSpace(payload)[0] != '{' {
 		return nil, ErrNoObject
 	}
-	was := &Record{raw: payload}
+	record := &Record{raw: payload}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		own := was.object().member(Fold(key))
-		if !was.find(Fold(key), func(m *member) bool { return m == own }) {
+		topLevel := record.object().member(Fold(key))
+		if !record.visitPath(Fold(key), func(m *member) bool { return m == topLevel }) {
 			first, _, _ := strings.Cut(key, ".")
 			return nil, fmt.Errorf("%w: %q is in %q", ErrNested, key, first)
 		}
 	}
-	left, removes := map[string]json.RawMessage{}, false
+	changes, removes := map[string]json.RawMessage{}, false
 	for key, value := range f {
-		left[Fold(key)] = value
+		changes[Fold(key)] = value
 		removes = removes || len(value) == 0
 	}
 	out := []byte{'{'}
@@ -91,7 +91,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		out = append(append(appendQuoted(out, key), ':'), value...)
 	}
 	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {
-		if updated, ok := left[Fold(key)]; ok {
+		if updated, ok := changes[Fold(key)]; ok {
 			value = updated
 		}
 		if len(value) > 0 {
@@ -103,7 +103,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		if len(f[key]) > 0 && was.object().member(Fold(key)) == nil {
+		if len(f[key]) > 0 && record.object().member(Fold(key)) == nil {
 			add(key, f[key])
 		}
 	}

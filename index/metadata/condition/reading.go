@@ -13,35 +13,35 @@ import (
 // A payload of many megabytes is read in steps, between which the evaluation that it is
 // read for looks at its context. Once that has ended what was read means nothing.
 
-// readStep is how many bytes are read between two looks: some tenths of a millisecond.
-var readStep = 1 << 16 // a variable, so that tests see many
+// checkInterval is how many bytes are read between two looks: some tenths of a millisecond.
+var checkInterval = 1 << 16 // a variable, so that tests see many
 
-// valid is [json.Valid].
-func valid(e *Evaluation, raw []byte) bool {
-	if len(raw) <= 4*readStep || e == nil {
+// isValidJSON is [json.Valid].
+func isValidJSON(e *Evaluation, raw []byte) bool {
+	if len(raw) <= 4*checkInterval || e == nil {
 		return json.Valid(raw)
 	}
-	return jsontext.Valid(raw, readStep, func() bool { return !e.ended(readStep) })
+	return jsontext.Valid(raw, checkInterval, func() bool { return !e.stepsEnded(checkInterval) })
 }
 
 // valueEnd is where the value ends that begins at a place of valid JSON; the end of all,
 // if the evaluation has ended.
-func valueEnd(e *Evaluation, raw []byte, at int) int {
-	depth, limit := 0, at+readStep
-	for ; ; at++ {
-		if at >= limit {
-			if limit = at + readStep; e.ended(readStep) {
+func valueEnd(e *Evaluation, raw []byte, offset int) int {
+	depth, limit := 0, offset+checkInterval
+	for ; ; offset++ {
+		if offset >= limit {
+			if limit = offset + checkInterval; e.stepsEnded(checkInterval) {
 				return len(raw)
 			}
 		}
-		switch raw[at] {
+		switch raw[offset] {
 		case '"':
-			for at++; raw[at] != '"'; at++ {
-				if raw[at] == '\\' {
-					at++
+			for offset++; raw[offset] != '"'; offset++ {
+				if raw[offset] == '\\' {
+					offset++
 				}
-				if at >= limit {
-					if limit = at + readStep; e.ended(readStep) {
+				if offset >= limit {
+					if limit = offset + checkInterval; e.stepsEnded(checkInterval) {
 						return len(raw)
 					}
 				}
@@ -54,77 +54,77 @@ func valueEnd(e *Evaluation, raw []byte, at int) int {
 		case ',', ':', ' ', '\t', '\n', '\r':
 			continue
 		default: // a number or a word
-			for at+1 < len(raw) && bytes.IndexByte(delimiters, raw[at+1]) < 0 {
-				at++
+			for offset+1 < len(raw) && bytes.IndexByte(delimiters, raw[offset+1]) < 0 {
+				offset++
 			}
 		}
 		if depth == 0 {
-			return at + 1
+			return offset + 1
 		}
 	}
 }
 
 var delimiters = []byte(",:]} \t\n\r")
 
-func skipSpace(raw []byte, at int) int {
-	for isSpace(raw[at]) {
-		at++
+func skipSpace(raw []byte, offset int) int {
+	for isSpace(raw[offset]) {
+		offset++
 	}
-	return at
+	return offset
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// compact is valid JSON without white space, and without escapes of characters that need none:
+// compactJSON is valid JSON without white space, and without escapes of characters that need none:
 // a list has one text, whoever wrote it.
-func compact(e *Evaluation, raw []byte) []byte {
+func compactJSON(e *Evaluation, raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
-	quoted, limit := false, readStep
-	for at := 0; at < len(raw); at++ {
-		if at >= limit {
-			if limit = at + readStep; e.ended(readStep) {
+	quoted, limit := false, checkInterval
+	for offset := 0; offset < len(raw); offset++ {
+		if offset >= limit {
+			if limit = offset + checkInterval; e.stepsEnded(checkInterval) {
 				return nil
 			}
 		}
-		switch c := raw[at]; {
+		switch c := raw[offset]; {
 		case c == '"':
 			quoted = !quoted
 		case c == '\\':
-			if r, size := unescaped(raw[at:]); size > 0 {
+			if r, size := unescapeRune(raw[offset:]); size > 0 {
 				out = utf8.AppendRune(out, r)
-				at += size - 1
+				offset += size - 1
 				continue
 			}
 			out = append(out, c)
-			at++
+			offset++
 		case !quoted && isSpace(c):
 			continue
 		}
-		out = append(out, raw[at])
+		out = append(out, raw[offset])
 	}
 	return out
 }
 
-// unescaped is the character of an escape that needs none, and the size of the escape; 0: there
+// unescapeRune is the character of an escape that needs none, and the size of the escape; 0: there
 // is no such escape.
-func unescaped(raw []byte) (r rune, size int) {
+func unescapeRune(raw []byte) (r rune, size int) {
 	if raw[1] == '/' {
 		return '/', 2
 	}
-	if r = escapedUnit(raw); r < ' ' || r == '"' || r == '\\' {
+	if r = parseUnicodeEscape(raw); r < ' ' || r == '"' || r == '\\' {
 		return 0, 0
 	}
 	if !utf16.IsSurrogate(r) {
 		return r, 6
 	}
-	if r = utf16.DecodeRune(r, escapedUnit(raw[6:])); r == utf8.RuneError {
+	if r = utf16.DecodeRune(r, parseUnicodeEscape(raw[6:])); r == utf8.RuneError {
 		return 0, 0
 	}
 	return r, 12
 }
 
-// escapedUnit is the unit of UTF-16 of an escape that raw begins with, -1 if it begins with none.
-func escapedUnit(raw []byte) rune {
+// parseUnicodeEscape is the unit of UTF-16 of an escape that raw begins with, -1 if it begins with none.
+func parseUnicodeEscape(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return -1
 	}
@@ -137,5 +137,5 @@ func escapedUnit(raw []byte) rune {
 
 // unquote is the text of a valid JSON string.
 func unquote(e *Evaluation, raw []byte) string {
-	return jsontext.Unquote(raw, readStep, func(n int) bool { return !e.ended(n) })
+	return jsontext.Unquote(raw, checkInterval, func(n int) bool { return !e.stepsEnded(n) })
 }

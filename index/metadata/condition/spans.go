@@ -44,39 +44,39 @@ func (t *Test) Spans(least Truth) (numbers, texts []Span, ok bool) {
 	if t.null && (t.op != opBetween || least == True) {
 		return nil, nil, true
 	}
-	numbers = t.spansOf(func(p *pair) Value { return p.number }, false)
-	texts = t.spansOf(func(p *pair) Value { return p.text }, true)
+	numbers = t.spansOfKind(func(p *comparand) Value { return p.number }, false)
+	texts = t.spansOfKind(func(p *comparand) Value { return p.text }, true)
 	return numbers, texts, true
 }
 
-// spansOf are the values of one kind that the test is true of, without regard to
+// spansOfKind are the values of one kind that the test is true of, without regard to
 // operands that are NULL.
-func (t *Test) spansOf(side func(*pair) Value, text bool) []Span {
+func (t *Test) spansOfKind(side func(*comparand) Value, ofText bool) []Span {
 	if t.op != opBetween {
-		return spanOf(t.op, side(&t.operands[0]), text)
+		return spanOfComparison(t.op, side(&t.operands[0]), ofText)
 	}
 	between := []Span{{}}
 	for i, op := range []operator{opGreaterEqual, opLessEqual} {
-		if w := side(&t.operands[i]); w.Kind != Null {
-			between = intersect(between, spanOf(op, w, text))
+		if bound := side(&t.operands[i]); bound.Kind != Null {
+			between = intersect(between, spanOfComparison(op, bound, ofText))
 		}
 	}
 	return between
 }
 
-// spanOf are the values of one kind in a relation to w, which is of either: numbers
+// spanOfComparison are the values of one kind in a relation to w, which is of either: numbers
 // are less than any text.
-func spanOf(op operator, w Value, text bool) []Span {
-	if !text && w.Kind == Text {
+func spanOfComparison(op operator, operand Value, ofText bool) []Span {
+	if !ofText && operand.Kind == Text {
 		if op == opLess || op == opLessEqual {
 			return []Span{{}}
 		}
 		return nil
 	}
 	if op == opLess || op == opLessEqual {
-		return []Span{{High: w, HighOpen: op == opLess}}
+		return []Span{{High: operand, HighOpen: op == opLess}}
 	}
-	return []Span{{Low: w, LowOpen: op == opGreater}}
+	return []Span{{Low: operand, LowOpen: op == opGreater}}
 }
 
 // intersect is the common part of at most one span each.

@@ -95,11 +95,11 @@ func compareIntReal(i int64, r float64) int {
 	case r >= 1<<63:
 		return -1
 	}
-	whole := int64(r) // towards zero
-	if c := cmp.Compare(i, whole); c != 0 {
+	truncated := int64(r) // towards zero
+	if c := cmp.Compare(i, truncated); c != 0 {
 		return c
 	}
-	return cmp.Compare(float64(whole), r)
+	return cmp.Compare(float64(truncated), r)
 }
 
 // asNumber is a number for text that looks like one, else the text itself: what
@@ -148,17 +148,17 @@ func formatReal(f float64) string {
 	const digits = 15
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(math.Abs(f), 'e', digits-1, 64), "e")
 	exp, _ := strconv.Atoi(exponent) // written above
-	all := strings.Replace(mantissa, ".", "", 1)
-	whole := exp + 1 // digits before the point
+	mantissaDigits := strings.Replace(mantissa, ".", "", 1)
+	wholeDigits := exp + 1 // digits before the point
 	tail := ""
 	if exp < -4 || exp >= digits {
-		whole = 1
+		wholeDigits = 1
 		tail = fmt.Sprintf("e%+03d", exp)
 	}
-	if whole <= 0 {
-		all, whole = strings.Repeat("0", 1-whole)+all, 1
+	if wholeDigits <= 0 {
+		mantissaDigits, wholeDigits = strings.Repeat("0", 1-wholeDigits)+mantissaDigits, 1
 	}
-	fraction := strings.TrimRight(all[whole:], "0")
+	fraction := strings.TrimRight(mantissaDigits[wholeDigits:], "0")
 	if fraction == "" {
 		fraction = "0"
 	}
@@ -166,7 +166,7 @@ func formatReal(f float64) string {
 	if f < 0 {
 		sign = "-"
 	}
-	return sign + all[:whole] + "." + fraction + tail
+	return sign + mantissaDigits[:wholeDigits] + "." + fraction + tail
 }
 
 // MarshalJSON writes the value so that [ValueOf] reads it back as it is.
@@ -257,11 +257,11 @@ func jsonValue(raw []byte) (Value, error) {
 	if !json.Valid(raw) {
 		return Value{}, fmt.Errorf("%q is not JSON", raw)
 	}
-	return validJSON(nil, bytes.TrimSpace(raw)), nil
+	return parseValidJSON(nil, bytes.TrimSpace(raw)), nil
 }
 
-// validJSON is jsonValue of valid JSON without white space around it.
-func validJSON(e *Evaluation, raw []byte) Value {
+// parseValidJSON is jsonValue of valid JSON without white space around it.
+func parseValidJSON(e *Evaluation, raw []byte) Value {
 	switch raw[0] {
 	case 'n':
 		return Value{}
@@ -273,7 +273,7 @@ func validJSON(e *Evaluation, raw []byte) Value {
 		}
 		return textValue(unquote(e, raw))
 	case '[', '{':
-		return textValue(strings.ToValidUTF8(string(compact(e, raw)), string(utf8.RuneError)))
+		return textValue(strings.ToValidUTF8(string(compactJSON(e, raw)), string(utf8.RuneError)))
 	}
 	return parseNumber(string(raw))
 }
