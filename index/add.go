@@ -11,74 +11,76 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// AddOptions for Add. The zero value, or nil, refuses ids that are there.
+// AddOptions configures Add. The zero value, or nil, refuses ids that the index has.
 type AddOptions struct {
-	// Replace lets a document take the place of the one with its id, with all of its passages:
-	// it gets new ordinals, and the old ones are deleted in the same transaction. Otherwise that
-	// is [ErrDuplicateID].
+	// Replace lets a document replace the one with its id, with all of its passages: it gets new
+	// ordinals, and the old ones are deleted in the same transaction. Without Replace such an id is
+	// [ErrDuplicateID].
 	Replace bool
 	// KeepPayload gives an ordinal that comes without a payload, and replaces another of its id,
-	// the payload of the old one ([Snapshot.KeptPayload]); so a passage stays a passage, and a document
-	// that had passages keeps what these had in common.
+	// the payload of the old one ([Snapshot.KeptPayload]). So a passage stays a passage, and a
+	// document that had passages keeps the fields that these had in common.
 	KeepPayload bool
 	// Delete lists ids of documents and passages ([Snapshot.Named]) to delete in the same
 	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
 	// that are added.
 	Delete []string
-	// MaxDocuments, if it is not nil, is the most documents that stay: the oldest beyond it are
-	// deleted, with all of their passages, in the same transaction. Only if more are added than may
-	// stay does a second transaction delete the first of them.
+	// MaxDocuments limits the documents that stay; nil means no limit. The oldest beyond it are
+	// deleted, with all of their passages, in the same transaction. If more documents are added
+	// than may stay, a second transaction deletes the first of them.
 	MaxDocuments *uint64
-	// If, if it is not nil, decides in the writer's turn whether documents are added: it is given the
-	// newest snapshot, and its error is that of Add. So it can hold a document against what the caller
-	// has read, or the version of the index ([Snapshot.Version]). Of a set, all files are asked before
-	// the first is changed; one that has changed by its own turn is asked once more.
+	// If decides, under the write lock, whether the documents are added; nil means always. It is
+	// called with the newest snapshot, and its error is that of Add. So it can compare a document,
+	// or the version of the index ([Snapshot.Version]), with the state that the caller has read.
+	// For shards, it is called for each of them before the first is changed, and again for a shard
+	// that has changed by the time of its own change.
 	If func(*Snapshot) error
-	// Model, where set, is what made the vectors. If the index names another, that is
-	// an error ([storage.ErrModel]).
+	// Model names the model that made the vectors; nil means unknown. If the index names another
+	// one, that is an error ([storage.ErrModel]).
 	Model *storage.Model
-	// Threads and Memory as for Build.
+	// Threads and Memory are as in [BuildOptions].
 	Threads int
 	Memory  int64
-	// Progress, where set, is told how far the encoding is.
+	// Progress is called with the progress of the encoding; nil means not.
 	Progress func(Progress)
 }
 
-// AddReport says what Add did.
+// AddReport describes the result of Add.
 type AddReport struct {
-	// Docs counts the documents that were added, Replaced those of them that took the place of
-	// another. Passages counts the ordinals that are passages, Empty those without tokens.
+	// Docs counts the added documents, Replaced those of them that replaced another. Passages
+	// counts the ordinals that are passages, Empty those without tokens.
 	Docs, Replaced, Passages, Empty int
-	// Kept counts the documents that kept the payload of another, or that of some passages. Deleted
-	// and Evicted count the documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
+	// Kept counts the documents that kept the payload of another document, or of some of its
+	// passages. Deleted and Evicted count the documents that AddOptions.Delete and
+	// AddOptions.MaxDocuments removed.
 	Kept, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
-	// Tokens, Zero and Clamped are those of [BuildReport].
+	// Tokens, Zero and Clamped are as in [BuildReport].
 	Tokens  int64
 	Zero    int64
 	Clamped int
-	// RMSE is the root mean square error of the new vectors under the codec that
-	// the index has, BuildRMSE that of the sample it was trained on (0 if unknown):
-	// they show whether documents drift away from it.
+	// RMSE is the root mean square error of the new vectors under the codec of the index, BuildRMSE
+	// that of the sample that the codec was trained on (0 if unknown). Comparing them shows whether
+	// new documents drift away from the codec.
 	RMSE, BuildRMSE float64
 }
 
-// segmentMergePolicy is when a new segment takes in those before it, by their tokens.
+// segmentMergePolicy decides by tokens which of the previous segments a new one absorbs.
 var segmentMergePolicy = storage.MergePolicy{Largest: 4 << 20} // a variable, so that tests see large segments
 
-// Add encodes documents with the codec of the index and makes them visible,
-// all at once. Either all documents are added or none.
+// Add encodes documents with the codec of the index and makes them visible together: either all
+// documents are added or none.
 //
-// Small segments are merged as [storage.MergePolicy] has it, so that they stay few.
+// Small segments are merged by a [storage.MergePolicy], so that their number stays low.
 //
-// Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
-// what writing fails with.
+// Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], the errors of src, and those of
+// writing.
 func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
 	return Entry{ix: ix}.Add(ctx, src, opts)
 }
 
-// Add is [Index.Add].
+// Add does [Index.Add] as this entry.
 func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
 	ix, o := e.ix, valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
@@ -118,10 +120,19 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		return nil, err
 	}
 	report := &AddReport{
-		Docs: a.admission.docs, Replaced: a.admission.replaced, Passages: a.passages, Empty: enc.Empty,
-		Kept: a.keptPayloads, Deleted: a.deletions.Documents - a.admission.replaced - a.evicted, Evicted: a.evicted,
-		First: c.snap.State().Docs, Tokens: enc.Tokens, Zero: enc.Zero, Clamped: enc.Clamped,
-		RMSE: rootMeanSquare(enc.SumSq, enc.Tokens), BuildRMSE: h.Build.RMSE,
+		Docs:      a.admission.docs,
+		Replaced:  a.admission.replaced,
+		Passages:  a.passages,
+		Empty:     enc.Empty,
+		Kept:      a.keptPayloads,
+		Deleted:   a.deletions.Documents - a.admission.replaced - a.evicted,
+		Evicted:   a.evicted,
+		First:     c.snap.State().Docs,
+		Tokens:    enc.Tokens,
+		Zero:      enc.Zero,
+		Clamped:   enc.Clamped,
+		RMSE:      rootMeanSquare(enc.SumSq, enc.Tokens),
+		BuildRMSE: h.Build.RMSE,
 	}
 	if a.surplus > 0 {
 		evictedLater, err := a.evictSurplus(ctx)
@@ -133,27 +144,34 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 	return report, nil
 }
 
-// addition is an Add on its way.
+// addition is an Add in progress.
 type addition struct {
 	*change
 	options      AddOptions
 	src          vectors.Source // pooled
-	tokens       int64          // of it
-	arrivals     []Arrival      // of it
-	passages     int            // among the rows
+	tokens       int64          // of src
+	arrivals     []Arrival      // of src, as they are staged
+	passages     int            // among the arrivals
 	admission    *Admission
 	deletions    *deletionPlan
-	keptPayloads int    // documents with payloads of those that they replace
-	lastKeeper   string // the last of them
-	nextKeeps    bool   // the row that arrives next has such a payload
-	evicted      int    // documents
-	surplus      int    // of the documents that are added, which are more than may stay
+	keptPayloads int    // number of documents that got the payload of the one that they replace
+	lastKeeper   string // the last such document
+	nextKeeps    bool   // the next arrival has a kept payload
+	evicted      int    // number of documents
+	surplus      int    // number of added documents beyond those that may stay
 }
 
-// poolTokens pools the documents as those of the index are, and counts their tokens.
+// poolTokens pools the documents as the documents of the index were pooled, and counts their
+// tokens.
 func (a *addition) poolTokens(ctx context.Context) (err error) {
 	h, o := a.snap.Header(), &a.options
-	p := &pooledSource{Source: a.src, pooling: poolingFromBuild(h.Build), threads: o.Threads, normalize: h.Normalize, memory: o.Memory}
+	p := &pooledSource{
+		Source:    a.src,
+		pooling:   poolingFromBuild(h.Build),
+		threads:   o.Threads,
+		normalize: h.Normalize,
+		memory:    o.Memory,
+	}
 	if o.KeepPayload {
 		p.fallbackPayload = a.storedPayload
 	}
@@ -166,9 +184,10 @@ func (a *addition) poolTokens(ctx context.Context) (err error) {
 	return nil
 }
 
-// stageAndCommit stages the documents, with those of the segments that the new one takes in, and
-// commits them.
+// stageAndCommit stages the documents, together with those of the segments that the new segment
+// absorbs, and commits them.
 func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
+	// Stage the documents of the absorbed segments.
 	stage, merged, err := a.ix.beginAppend(ctx, a.snap, a.tokens, a.options.Memory)
 	if err != nil {
 		return nil, err
@@ -177,10 +196,16 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 		ordinals, err := a.snap.ordinalsOf(id)
 		return err == nil && len(ordinals) == 0
 	}
+	// Encode and stage the new documents.
 	e := &encoder{
-		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stager: stage,
-		onStaged: a.recordArrival,
-		progress: a.options.Progress, total: a.tokens,
+		codec:     a.snap.Quantizer(),
+		backend:   a.ix.backend,
+		threads:   a.options.Threads,
+		normalize: a.snap.Header().Normalize,
+		stager:    stage,
+		onStaged:  a.recordArrival,
+		progress:  a.options.Progress,
+		total:     a.tokens,
 	}
 	e.checkPage = poolingFromBuild(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
@@ -189,9 +214,11 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
 	}
+	// Which ordinals are passages is known now: check the ids, and find the ordinals to delete.
 	if err := a.admitDocuments(ctx); err != nil {
 		return nil, err
 	}
+	// Commit the new documents, and the deletions.
 	reportProgress(a.options.Progress, Progress{Stage: "commit"})
 	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		if err := a.confirmUnchanged(tx, g); err != nil {
@@ -205,7 +232,8 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 	})
 }
 
-// admitDocuments decides whether the documents may be stored, and which ordinals give way to them.
+// admitDocuments checks that the documents may be stored, and plans the deletion of the ordinals
+// that they replace or evict.
 func (a *addition) admitDocuments(ctx context.Context) error {
 	if _, err := a.admission.markRemoved(ctx, a.options.Delete, a.arrivals); err != nil {
 		return err
@@ -219,18 +247,20 @@ func (a *addition) admitDocuments(ctx context.Context) error {
 		}
 	}
 	var err error
-	if a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0]); err != nil || a.options.MaxDocuments == nil {
+	a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])
+	if err != nil || a.options.MaxDocuments == nil {
 		return err
 	}
-	if a.evicted, a.surplus, err = a.admission.markOldest(ctx, *a.options.MaxDocuments, a.deletions.Documents); err == nil && a.evicted > 0 {
+	a.evicted, a.surplus, err = a.admission.markOldest(ctx, *a.options.MaxDocuments, a.deletions.Documents)
+	if err == nil && a.evicted > 0 {
 		a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])
 	}
 	return err
 }
 
-// evictSurplus deletes the first of the documents that were added, if these are more than may stay.
-// They are stored by then, so a failure is only logged: the next addition tries again. An error
-// means that the file has to be reopened.
+// evictSurplus deletes the first of the added documents if more were added than may stay. They are
+// stored by then, so a failure is only logged: the next addition tries again. An error means that
+// the file must be reopened.
 func (a *addition) evictSurplus(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
 	removed, err := a.deleteAfterwards(ctx, selectOldestBeyond(ctx, *a.options.MaxDocuments))
@@ -243,7 +273,7 @@ func (a *addition) evictSurplus(ctx context.Context) (int, error) {
 	return removed.Documents, err
 }
 
-// recordArrival is told of each row that is staged.
+// recordArrival records an ordinal that is staged, and counts kept payloads.
 func (a *addition) recordArrival(row Arrival) {
 	a.arrivals = append(a.arrivals, row)
 	if id := row.documentID(); a.nextKeeps && id != a.lastKeeper { // passages of a document are in a row
@@ -253,19 +283,21 @@ func (a *addition) recordArrival(row Arrival) {
 	a.nextKeeps = false
 }
 
-// payloadToKeep is the payload of the document that one with this id replaces.
+// payloadToKeep returns the payload of the document that one with this id replaces, and notes for
+// recordArrival whether there is one.
 func (a *addition) payloadToKeep(id string) ([]byte, error) {
 	payload, err := a.storedPayload(id)
 	a.nextKeeps = payload != nil
 	return payload, err
 }
 
-// storedPayload is the same; it counts nothing.
+// storedPayload is payloadToKeep without the note.
 func (a *addition) storedPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
 
-// KeptPayload returns the payload that a new document of an id takes over if it has none: the payload of
-// the document or passage with this id. For a document that is stored as passages, it is the payload of
-// the first one without its text ([vectors.WholePayload]). nil means that there is none.
+// KeptPayload returns the payload that a new document of an id takes over if it has none: the
+// payload of the document or passage with this id. For a document that is stored as passages, it is
+// the payload of the first one without its text ([vectors.WholePayload]). nil means that the id has
+// no payload.
 func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
 	ordinals, _, err := s.findOrdinals(id)
 	if err != nil || len(ordinals) == 0 {
@@ -281,7 +313,7 @@ func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
 	return payload, nil
 }
 
-// addToState adds what was encoded to the sums of a state: so many documents, without holes.
+// addToState adds the encoded documents to the sums of a state. docs is their number without holes.
 func addToState(s *storage.State, e *encoder, docs uint32) {
 	s.Live += docs
 	s.LiveTokens += uint64(e.Tokens)
@@ -290,8 +322,8 @@ func addToState(s *storage.State, e *encoder, docs uint32) {
 	s.AddedSumSq += e.SumSq
 }
 
-// checkNewIDs refuses ids of documents that are there, unless they are replaced, before anything is
-// encoded. Which rows are passages is not known yet.
+// checkNewIDs refuses ids that the index has, unless they may be replaced, before anything is
+// encoded. Which arrivals are passages is not known yet.
 func (a *addition) checkNewIDs(ctx context.Context) error {
 	if a.options.Replace || len(a.options.Delete) > 0 {
 		return nil
@@ -309,12 +341,15 @@ func (a *addition) checkNewIDs(ctx context.Context) error {
 	return nil
 }
 
-// beginAppend begins staging behind the last segment that stays, and stages
-// the documents of the segments that the new one takes in.
-func (ix *Index) beginAppend(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
+// beginAppend returns a stager that appends to the segments that stay, with the documents of the
+// absorbed segments staged again. merged are the absorbed segments.
+func (ix *Index) beginAppend(
+	ctx context.Context, snap *Snapshot, tokens, memory int64,
+) (stage *stager, merged []storage.Segment, err error) {
 	state := snap.State()
-	keep := storage.KeepParts(segmentMergePolicy, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
-	merged := state.Segments[keep:]
+	tokensOf := func(s storage.Segment) uint64 { return s.Tokens }
+	keep := storage.KeepParts(segmentMergePolicy, state.Segments, tokensOf, uint64(tokens))
+	merged = state.Segments[keep:]
 	chunks := snap.Chunks()
 	for _, g := range merged {
 		chunks -= len(g.Chunks)
@@ -322,16 +357,17 @@ func (ix *Index) beginAppend(ctx context.Context, snap *Snapshot, tokens, memory
 		state.Tokens -= g.Tokens
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
-	stage := newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
+	stage = newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
 	stage.base, stage.docSets = snap, snap.fileSnapshot.DocSets()
 	for ; chunks < snap.Chunks(); chunks++ {
-		if err := stage.copyChunk(ctx, snap, chunks, false); err != nil {
+		if err := stage.copyChunk(ctx, snap, chunks, sameFile); err != nil {
 			return nil, nil, err
 		}
 	}
 	return stage, merged, nil
 }
 
+// deleteSegments deletes the chunks and postings of segments.
 func deleteSegments(g *storage.Generation, segments []storage.Segment) error {
 	for _, seg := range segments {
 		for _, c := range seg.Chunks {

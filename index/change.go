@@ -13,16 +13,16 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// change is a change of an index on its way: it has the writer's turn, goes on from the
-// newest snapshot, and may be an entry of a log.
+// change is a change of an index in progress: it holds the write lock, starts from the newest
+// snapshot, and may be an entry of a log.
 type change struct {
 	ix    *Index
 	snap  *Snapshot
 	entry Entry
 }
 
-// beginChange waits for the writer's turn. What an addition that failed has left, because
-// removing it failed as well, as on a full disk, is removed now.
+// beginChange waits for the write lock. It also discards the leftovers of a failed addition if they
+// could not be discarded then, for example on a full disk.
 func (e Entry) beginChange(ctx context.Context) (*change, error) {
 	ix := e.ix
 	if err := ix.writeLock.lock(ctx); err != nil {
@@ -42,7 +42,7 @@ func (e Entry) beginChange(ctx context.Context) (*change, error) {
 	return c, nil
 }
 
-// endChange gives the turn back.
+// endChange releases the snapshot and the write lock.
 func (c *change) endChange() {
 	if c.snap != nil {
 		_ = c.snap.Close()
@@ -50,8 +50,8 @@ func (c *change) endChange() {
 	c.ix.writeLock.unlock()
 }
 
-// update runs apply in a transaction, and then puts the state with the sets of documents,
-// both of which apply may change.
+// update runs apply in a transaction and then stores the state and the document sets, both of which
+// apply may change.
 func (c *change) update(s *storage.State, apply func(*storage.Generation, storage.DocSets) error) error {
 	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(c.snap.Generation())
@@ -72,8 +72,8 @@ func (c *change) update(s *storage.State, apply func(*storage.Generation, storag
 	}))
 }
 
-// confirmUnchanged makes sure, in the transaction of the change, that the index still is what the
-// snapshot shows, and notes the entry.
+// confirmUnchanged checks, in the transaction of the change, that the index still is as the
+// snapshot shows it, and records the log entry.
 func (c *change) confirmUnchanged(tx *storage.Tx, g *storage.Generation) error {
 	s, err := g.State()
 	if err != nil {
@@ -85,18 +85,20 @@ func (c *change) confirmUnchanged(tx *storage.Tx, g *storage.Generation) error {
 	return c.entry.recordIn(tx, c.snap.Generation())
 }
 
-// recordEntry is all that is done where there is nothing to be changed.
+// recordEntry records the log entry of a change that has nothing to change.
 func (c *change) recordEntry() error {
 	if c.entry.applied == nil {
 		return nil
 	}
-	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error { return c.entry.recordIn(tx, c.snap.Generation()) }))
+	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error {
+		return c.entry.recordIn(tx, c.snap.Generation())
+	}))
 }
 
-// Affected counts the documents and passages that a change by ids or by a condition was made to.
+// Affected counts the documents and passages that a change affected.
 type Affected struct {
-	// Documents counts documents: for a deletion those that are gone entirely, for other changes
-	// those that were changed, wholly or in some of their passages.
+	// Documents counts documents: in a deletion those of which nothing remains, in other changes
+	// those that were changed, entirely or in some of their passages.
 	Documents int
 	// Passages counts passages, of these documents and of others.
 	Passages int
@@ -109,13 +111,13 @@ func (a *Affected) Add(other Affected) {
 }
 
 // Delete removes documents by id with all of their passages, and passages by their own ids
-// ([Snapshot.Named]), all in one transaction. Unknown ids are returned in missing and are no error.
+// ([Snapshot.Named]), in one transaction. Unknown ids are returned in missing and are not an error.
 // The space is reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	return Entry{ix: ix}.Delete(ctx, ids)
 }
 
-// Delete is [Index.Delete].
+// Delete does [Index.Delete] as this entry.
 func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	removed, err = e.DeleteChosen(ctx, func(snap *Snapshot) (victims *roaring.Bitmap, err error) {
 		victims, missing, err = snap.Named(ctx, ids)
@@ -127,24 +129,24 @@ func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, miss
 	return removed, missing, nil
 }
 
-// DeleteWhere removes the documents and passages that [Snapshot.Select] finds for a condition, all
-// in one transaction. If the condition is true of some passages of a document, the others stay.
+// DeleteWhere removes the documents and passages that [Snapshot.Select] finds for a condition, in
+// one transaction. If the condition is true of some passages of a document, the others stay.
 func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
 	return Entry{ix: ix}.DeleteWhere(ctx, where)
 }
 
-// DeleteWhere is [Index.DeleteWhere].
+// DeleteWhere does [Index.DeleteWhere] as this entry.
 func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
 	return e.DeleteChosen(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
-// DeleteChosen removes the live ordinals that choose returns, in one transaction. choose is called
-// in the writer's turn with the newest snapshot; nil chooses nothing.
+// DeleteChosen removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
+// called under the write lock with the newest snapshot; nil selects nothing.
 func (ix *Index) DeleteChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	return Entry{ix: ix}.DeleteChosen(ctx, selectDocs)
 }
 
-// DeleteChosen is [Index.DeleteChosen].
+// DeleteChosen does [Index.DeleteChosen] as this entry.
 func (e Entry) DeleteChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	c, err := e.beginChange(ctx)
 	if err != nil {
@@ -154,24 +156,26 @@ func (e Entry) DeleteChosen(ctx context.Context, selectDocs func(*Snapshot) (*ro
 	return c.deleteSelected(ctx, selectDocs)
 }
 
-// Evict deletes the oldest documents beyond the number that may stay, with all of their passages,
-// in one transaction.
+// Evict deletes the oldest documents beyond the limit, with all of their passages, in one
+// transaction.
 func (ix *Index) Evict(ctx context.Context, limit uint64) (Affected, error) {
 	return ix.DeleteChosen(ctx, selectOldestBeyond(ctx, limit))
 }
 
-// Beyond returns the ordinals of the oldest documents beyond the number that may stay.
+// Beyond returns the ordinals of the oldest documents beyond the limit.
 func (s *Snapshot) Beyond(ctx context.Context, limit uint64) (*roaring.Bitmap, error) {
 	a := NewAdmission(s)
 	_, _, err := a.markOldest(ctx, limit, 0)
 	return a.removed[0], err
 }
 
+// selectOldestBeyond returns a function for DeleteChosen that selects the oldest documents beyond
+// the limit.
 func selectOldestBeyond(ctx context.Context, limit uint64) func(*Snapshot) (*roaring.Bitmap, error) {
 	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Beyond(ctx, limit) }
 }
 
-// deleteAfterwards makes another deletion in the writer's turn of a change that is done.
+// deleteAfterwards makes a second deletion under the write lock of a change that is done.
 func (c *change) deleteAfterwards(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	snap, err := c.ix.Snapshot()
 	if err != nil {
@@ -182,6 +186,7 @@ func (c *change) deleteAfterwards(ctx context.Context, selectDocs func(*Snapshot
 	return next.deleteSelected(ctx, selectDocs)
 }
 
+// deleteSelected deletes the ordinals that selectDocs returns for the snapshot of the change.
 func (c *change) deleteSelected(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	victims := roaring.New()
 	if selectDocs != nil {
@@ -210,12 +215,12 @@ func (c *change) deleteSelected(ctx context.Context, selectDocs func(*Snapshot) 
 	return plan.Affected, nil
 }
 
-// deletionPlan holds the live ordinals of a snapshot that a change deletes.
+// deletionPlan holds the live ordinals of a snapshot that a change deletes, and their counts.
 type deletionPlan struct {
 	Affected
 	snap    *Snapshot
 	victims *roaring.Bitmap
-	emptied []string // documents that lose their last passages
+	emptied []string // ids of documents that lose their last passages
 }
 
 // planDeletion prepares the deletion of live ordinals, and counts them.
@@ -227,7 +232,8 @@ func (s *Snapshot) planDeletion(ctx context.Context, victims *roaring.Bitmap) (*
 	return plan, nil
 }
 
-// countOrdinals counts some of the victims: a document counts if nothing is left of it.
+// countOrdinals adds some of the victims to the counts. A document counts only if none of its
+// passages remains.
 func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitmap) error {
 	last := ""
 	for it := ordinals.Iterator(); it.HasNext(); {
@@ -242,7 +248,7 @@ func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitm
 		p.Passages++
 		parent, _ := p.snap.PassageOf(ordinal)
 		if parent == last {
-			continue // its passages are in a row
+			continue // passages of a document are in a row
 		}
 		last = parent
 		passages, err := p.snap.PassagesOf(parent)
@@ -257,8 +263,9 @@ func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitm
 	return nil
 }
 
-// CountDeleted counts the documents and passages of some live ordinals when all of a larger set are
-// deleted: a document counts if one of its parts is among some, and each of its parts among all.
+// CountDeleted counts the documents and passages among counted, given that all of the live ordinals
+// deleted, a superset, are deleted: a document counts if one of its passages is in counted and all
+// of them are in deleted.
 func (s *Snapshot) CountDeleted(ctx context.Context, counted, deleted *roaring.Bitmap) (Affected, error) {
 	plan := &deletionPlan{snap: s, victims: deleted}
 	if err := plan.countOrdinals(ctx, counted); err != nil {
@@ -267,14 +274,15 @@ func (s *Snapshot) CountDeleted(ctx context.Context, counted, deleted *roaring.B
 	return plan.Affected, nil
 }
 
-// countDocuments counts the documents that live ordinals belong to, and the passages among them.
+// countDocuments counts the documents that live ordinals belong to, and the passages among the
+// ordinals.
 func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
 	passages := roaring.And(docs, s.Passages())
 	n.Passages = int(passages.GetCardinality())
 	n.Documents = int(docs.GetCardinality()) - n.Passages
 	last := ""
 	for it := passages.Iterator(); it.HasNext(); {
-		if parent, _ := s.PassageOf(it.Next()); parent != last { // its passages are in a row
+		if parent, _ := s.PassageOf(it.Next()); parent != last { // passages of a document are in a row
 			last = parent
 			n.Documents++
 		}
@@ -282,7 +290,7 @@ func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
 	return n
 }
 
-// applyTo deletes the ordinals in a transaction.
+// applyTo deletes the ordinals in a transaction, and updates the state and the document sets.
 func (p *deletionPlan) applyTo(g *storage.Generation, state *storage.State, sets storage.DocSets) error {
 	for it := p.victims.Iterator(); it.HasNext(); {
 		ordinal := it.Next()

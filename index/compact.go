@@ -8,10 +8,9 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Compact writes the index without its deleted documents, with its segments
-// merged into one, and puts the new file in the place of the old. Ordinals
-// stay, so the places of deleted documents remain as empty entries of a few
-// bytes. Snapshots taken before keep the old file until they are closed.
+// Compact writes the index without its deleted documents, with its segments merged into one, and
+// replaces the old file by the new one. Ordinals stay, so each deleted document leaves an empty
+// entry of a few bytes. Snapshots taken before keep the old file until they are closed.
 func (ix *Index) Compact(ctx context.Context, progress func(Progress)) error {
 	if err := ix.writeLock.lock(ctx); err != nil {
 		return err
@@ -31,16 +30,18 @@ func (ix *Index) compact(ctx context.Context, memory int64, progress func(Progre
 	}))
 }
 
-// compactAfterBuild compacts after a build if more than a tenth of the file is unused. The
-// build is committed by then, so that a fault is no more than worth a word.
+// compactAfterBuild compacts if more than a tenth of the file is unused. The build is committed by
+// then, so a failure is only logged and reported.
 func (ix *Index) compactAfterBuild(ctx context.Context, memory int64) (notFreed error) {
 	err := ix.compactIfSparse(ctx, memory)
 	if err != nil {
-		ix.log.Warn("the index is complete, but the space of the one before it was not freed", "index", ix.Path(), "error", err)
+		ix.log.Warn("the index is complete, but the space of the previous one was not freed",
+			"index", ix.Path(), "error", err)
 	}
 	return err
 }
 
+// compactIfSparse compacts if the file is more than 1.1 times as large as its content.
 func (ix *Index) compactIfSparse(ctx context.Context, memory int64) error {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -55,7 +56,11 @@ func (ix *Index) compactIfSparse(ctx context.Context, memory int64) error {
 	return errors.Join(err, ix.setCurrent(nil))
 }
 
-func copyLiveDocuments(ctx context.Context, dst *storage.File, snap *Snapshot, memory int64, progress func(Progress)) (err error) {
+// copyLiveDocuments copies the live documents of snap, and the counters and notes of the index,
+// into dst.
+func copyLiveDocuments(
+	ctx context.Context, dst *storage.File, snap *Snapshot, memory int64, progress func(Progress),
+) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	gen, err := putEmptyGeneration(dst, snap.Header(), snap.Codec(), snap.Cutoffs())
 	if err != nil {
@@ -64,7 +69,7 @@ func copyLiveDocuments(ctx context.Context, dst *storage.File, snap *Snapshot, m
 	oldState := snap.State()
 	stage := newStager(dst, gen, snap.Header().Centroids, storage.State{}, memory)
 	for i := range snap.Chunks() {
-		if err := stage.copyChunk(ctx, snap, i, true); err != nil {
+		if err := stage.copyChunk(ctx, snap, i, otherFile); err != nil {
 			return err
 		}
 		reportProgress(progress, Progress{"compact", int64(stage.state.Docs), int64(oldState.Docs), "documents"})
@@ -84,9 +89,17 @@ func copyLiveDocuments(ctx context.Context, dst *storage.File, snap *Snapshot, m
 	})
 }
 
-// copyChunk stages the documents of one chunk again; deleted ones become
-// holes. whole tells to bring ids and payloads along, as another file needs.
-func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, toOtherFile bool) error {
+// copyTarget says whether documents are copied within their file, which has their ids and payloads
+// already, or into another one, which needs them.
+type copyTarget bool
+
+const (
+	sameFile  copyTarget = false
+	otherFile copyTarget = true
+)
+
+// copyChunk stages the documents of chunk i again; deleted ones become holes.
+func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, target copyTarget) error {
 	ch, err := snap.Chunk(i, storage.All)
 	if err != nil {
 		return err
@@ -101,12 +114,17 @@ func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, toOtherFi
 			continue
 		}
 		var payload []byte
-		if toOtherFile {
+		if target == otherFile {
 			if payload, err = snap.Payload(ordinal); err != nil {
 				return err
 			}
 		}
-		doc := encoded{id: snap.ID(ordinal), payload: payload, alreadyStored: !toOtherFile, tokens: chunkTokens(ch, d, snap.Codec())}
+		doc := encoded{
+			id:            snap.ID(ordinal),
+			payload:       payload,
+			alreadyStored: target == sameFile,
+			tokens:        chunkTokens(ch, d, snap.Codec()),
+		}
 		if snap.Passages().Contains(ordinal) {
 			doc.parent, _ = snap.PassageOf(ordinal)
 		}

@@ -10,19 +10,19 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Contents are digests of the live documents of an index and of its codec. Two indexes with
-// the same contents have the same documents at the same ordinals, with the same payloads and
-// encoded alike, however their files came about: by other commits, merges and compactions.
+// Contents holds digests of the live documents of an index and of its codec. Two indexes with equal
+// contents have the same documents at the same ordinals, with the same payloads and encodings,
+// however their files came about: through other commits, merges and compactions.
 type Contents struct {
 	// Codec is the digest of centroids, cutoffs and scales.
 	Codec string
-	// Parts are digests of the documents by [HashShard] of their ids: two indexes that differ in
-	// one of them differ in documents whose ids belong there.
+	// Parts are digests of the documents, grouped by the [HashShard] of their ids: two indexes that
+	// differ in one of them differ in documents of that group.
 	Parts [][sha256.Size]byte
 }
 
-// Contents reads all documents, in so many parts. The error is as of [Snapshot.Verify] where
-// one is damaged.
+// Contents reads all documents and returns their digests in the given number of parts. If a
+// document is damaged, the error is that of [Snapshot.Verify].
 func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err error) {
 	if parts < 1 {
 		return nil, fmt.Errorf("%w: %d parts", ErrOption, parts)
@@ -33,14 +33,14 @@ func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err er
 	}
 	err = s.visitDigests(ctx, func(id string, sum [sha256.Size]byte) {
 		part := &c.Parts[HashShard(id, parts)]
-		for i := range part { // which no order makes a difference to
+		for i := range part { // XOR, so that the order does not matter
 			part[i] ^= sum[i]
 		}
 	})
 	return c, err
 }
 
-// visitDigests gives the digests of all live documents to fn.
+// visitDigests calls visit with the digest of each live document.
 func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [sha256.Size]byte)) (err error) {
 	defer storage.Guard(s.Path(), &err)()
 	rowBytes := s.Codec().RowBytes()
@@ -89,7 +89,7 @@ func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [
 	return nil
 }
 
-// Digest is one of all contents, in hexadecimal digits.
+// Digest returns one digest of all contents, in hexadecimal.
 func (c *Contents) Digest() string {
 	sum := sha256.New()
 	sum.Write([]byte(c.Codec))

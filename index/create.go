@@ -11,7 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// checkVacant says so if there is an index without waiting for readers to go.
+// checkVacant returns an error if path has an index that a build may not replace. It does not wait
+// for readers.
 func checkVacant(ctx context.Context, path string, o BuildOptions) error {
 	if o.Force {
 		return nil
@@ -20,7 +21,7 @@ func checkVacant(ctx context.Context, path string, o BuildOptions) error {
 	switch {
 	case err == nil:
 		return errors.Join(existsError(path), existing.Close())
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished): // what an interrupted build left needs no force
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished): // remains of a build need no Force
 	case isEmptyFile(path):
 	default:
 		return err
@@ -28,18 +29,24 @@ func checkVacant(ctx context.Context, path string, o BuildOptions) error {
 	return nil
 }
 
-// createFile opens path for a build, and tells whether it had no file before.
+// createFile opens path for a build, and reports whether there was no file before.
 func createFile(ctx context.Context, path string, o BuildOptions) (f *storage.File, created bool, err error) {
 	deadline := time.Now().Add(o.LockTimeout)
 	if err := checkVacant(ctx, path, o); err != nil {
 		return nil, false, err
 	}
 	o.LockTimeout = max(0, time.Until(deadline))
-	f, err = storage.Open(ctx, path, storage.Options{Write: true, Create: true, Resume: o.Resume, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	f, err = storage.Open(ctx, path, storage.Options{
+		Write:       true,
+		Create:      true,
+		Resume:      o.Resume,
+		LockTimeout: o.LockTimeout,
+		Logger:      o.Logger,
+	})
 	if err != nil {
 		return nil, false, err
 	}
-	v, err := f.Snapshot() // another build may have come first
+	v, err := f.Snapshot() // fails unless another build has finished first
 	if errors.Is(err, storage.ErrUnfinished) {
 		return f, f.Created(), nil
 	}
@@ -61,8 +68,10 @@ func isEmptyFile(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Size() == 0
 }
 
-// createAndFill is [createFile], fill, and undo after an error; the file is closed.
-func createAndFill(ctx context.Context, path string, o BuildOptions, fill func(f *storage.File, created bool) error) (err error) {
+// createAndFill creates a file, calls fill, and closes the file. After an error it rolls back.
+func createAndFill(
+	ctx context.Context, path string, o BuildOptions, fill func(f *storage.File, created bool) error,
+) (err error) {
 	file, created, err := createFile(ctx, path, o)
 	if err != nil {
 		return err
@@ -77,12 +86,12 @@ func createAndFill(ctx context.Context, path string, o BuildOptions, fill func(f
 	return fill(file, created)
 }
 
-// rollBack leaves the path as it was before a build that failed.
+// rollBack restores the content that the path had before a failed build, and closes the file.
 func rollBack(f *storage.File, created bool, cause error) error {
 	if created {
-		err := f.Remove() // while the lock keeps others from it
+		err := f.Remove() // while the lock still excludes others
 		if err == nil && errors.Is(cause, storage.ErrOutcomeUnknown) {
-			cause = fmt.Errorf("%s was removed again: %s", f.Path(), cause) // so it is known
+			cause = fmt.Errorf("%s was removed again: %s", f.Path(), cause) // %s: the outcome is known now
 		}
 		return errors.Join(cause, err, f.Close())
 	}

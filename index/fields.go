@@ -9,19 +9,19 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// What is derived from payloads is written in runs (package metadata): a build writes
-// them as it goes, each when the memory for it is full, and a change writes one with
-// the documents whose payloads it brings. Ordinals keep their meaning, so that runs need
-// not follow the segments.
+// The field values derived from payloads are written in runs (package metadata): a build writes a
+// run whenever the memory for it is full, and a change writes one with the documents whose payloads
+// it sets. Ordinals keep their meaning, so runs need not follow the segments.
 
-// maxRunBytes bounds what a run may have in memory while it is made, whatever the budget.
+// maxRunBytes bounds the memory of a run while it is built, whatever the budget.
 var maxRunBytes int64 = 1 << 40 // a variable, so that tests see many runs
 
+// newFieldBuilder returns a builder that takes an eighth of the memory budget, at least 4 MiB.
 func newFieldBuilder(memory int64) *metadata.Builder {
 	return metadata.NewBuilder(min(max(memory/8, 4<<20), maxRunBytes))
 }
 
-// liveDocs are the documents of a view that are not deleted, also those without tokens.
+// liveDocs returns the ordinals that are not deleted, including those without tokens.
 func liveDocs(v *storage.Snapshot) *roaring.Bitmap {
 	live := roaring.New()
 	live.AddRange(0, uint64(v.State().Docs))
@@ -29,13 +29,13 @@ func liveDocs(v *storage.Snapshot) *roaring.Bitmap {
 	return live
 }
 
-// openSelector opens the runs of a view.
+// openSelector opens the field runs of a file.
 func openSelector(v *storage.Snapshot) (s *metadata.Selector, err error) {
 	defer storage.Guard(v.Path(), &err)()
 	return metadata.NewSelector(v, liveDocs(v))
 }
 
-// withSelector calls a function with what finds the documents of conditions.
+// withSelector calls use with the selector of the snapshot's state.
 func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) {
 	selector, err := s.state.selector()
 	if err != nil {
@@ -45,9 +45,8 @@ func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) 
 	return use(selector)
 }
 
-// Verify checks everything that can be checked without the original vectors:
-// what [storage.Snapshot.Verify] does, and that what is derived from payloads follows from
-// them.
+// Verify checks everything that can be checked without the original vectors: it does
+// [storage.Snapshot.Verify], and checks that the field runs follow from the payloads.
 func (s *Snapshot) Verify(ctx context.Context) error {
 	return verifyFileSnapshot(ctx, s.fileSnapshot)
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Refresh looks whether the path names another file than the one that is open,
-// and if so opens that: later snapshots are of it. Snapshots taken before keep
-// the old file until they are closed. Everything about the new file may differ,
-// its dimension and codec too; whoever searches need not know.
+// Refresh checks whether the path names another file than the open one, and if so opens it: later
+// snapshots show the new file. Snapshots taken before keep the old file until they are closed.
+// Everything about the new file may differ, its dimension and codec too; searches need not know.
 //
-// After an error the index stays the one it was. A file that is locked or half
-// written now may be sound the next time.
+// After an error the index keeps the old file. A file that is locked or half written now may be
+// complete the next time.
 //
 // Errors: [ErrOption] if the index is open for writing, and those of [Open].
 func (ix *Index) Refresh(ctx context.Context) (changed bool, err error) {
@@ -49,6 +48,7 @@ type follower struct {
 	done   chan struct{}
 }
 
+// startFollower refreshes the index at an interval until the follower is stopped.
 func (ix *Index) startFollower(interval time.Duration) *follower {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &follower{cancel: cancel, done: make(chan struct{})}
@@ -67,20 +67,21 @@ func (ix *Index) startFollower(interval time.Duration) *follower {
 			switch {
 			case err == nil:
 				lastKind = ""
-			case ctx.Err() == nil && errorKind(err) != lastKind: // not at each look
+			case ctx.Err() == nil && errorKind(err) != lastKind: // log each kind once, not at each refresh
 				lastKind = errorKind(err)
-				ix.log.Warn("the file at the index's path cannot be opened; the one before it stays in use", "index", ix.Path(), "error", err)
+				ix.log.Warn("the file at the path of the index cannot be opened; the previous file stays in use",
+					"index", ix.Path(), "error", err)
 			}
 			if changed {
-				ix.log.Info("the index was replaced, and opened anew", "index", ix.Path())
+				ix.log.Info("the file of the index was replaced and has been opened", "index", ix.Path())
 			}
 		}
 	}()
 	return f
 }
 
-// errorKind says what kind an error is of; a file that is being written gives
-// another text each time.
+// errorKind returns the text of the sentinel that err wraps, or "other". The full text of an error
+// would not do: it differs from try to try while the file is being written.
 func errorKind(err error) string {
 	for _, kind := range []error{
 		storage.ErrLocked, storage.ErrCorrupt, storage.ErrVersion, storage.ErrNotIndex, storage.ErrUnfinished,
@@ -93,7 +94,7 @@ func errorKind(err error) string {
 	return "other"
 }
 
-// stopAndWait returns when the last refresh is done. It may be called more than once.
+// stopAndWait returns when the last refresh is done. It may be called more than once, and on nil.
 func (f *follower) stopAndWait() {
 	if f != nil {
 		f.cancel()

@@ -10,16 +10,16 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// residentTokens is how many tokens a batch of resident vectors has at most.
+// residentTokens is the largest number of tokens in a batch of resident vectors.
 const residentTokens = 1 << 18
 
-// residentBatchLimit is batchTokens of resident vectors: the batches under way hold encoded tokens alone,
-// and share a fourth of the memory.
+// residentBatchLimit returns the number of tokens in a batch of resident vectors. Such batches hold
+// only encoded tokens, and share a fourth of the memory.
 func residentBatchLimit(c *codec.Quantizer, memory int64) int {
 	return int(min(max(memory/4/batchesInFlight/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
 }
 
-// residentSource is src if its vectors lie on a device, else nil.
+// residentSource returns src if its vectors lie on a device, otherwise nil.
 func residentSource(src vectors.Source) vectors.Resident {
 	if r, ok := src.(vectors.Resident); ok && r.Vectors() != nil {
 		return r
@@ -27,7 +27,7 @@ func residentSource(src vectors.Source) vectors.Resident {
 	return nil
 }
 
-// residentOnBackend is src if its vectors lie where a backend computes, else nil.
+// residentOnBackend returns src if its vectors lie where the backend computes, otherwise nil.
 func residentOnBackend(src vectors.Source, be kernels.Backend) vectors.Resident {
 	b, ok := be.(kernels.ResidentBuilder)
 	if r := residentSource(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
@@ -36,14 +36,14 @@ func residentOnBackend(src vectors.Source, be kernels.Backend) vectors.Resident 
 	return nil
 }
 
-// dropResident frees vectors that have left no room for a build.
+// dropResident frees the vectors on the device, because they left no room for a build.
 func dropResident(src vectors.Resident, logger *slog.Logger, err error) {
 	if src.DropVectors(); logger != nil {
 		logger.Warn("vectors do not stay on the device", "error", err)
 	}
 }
 
-// tokensBefore counts the tokens of the documents before one.
+// tokensBefore counts the tokens of the documents before doc.
 func tokensBefore(src vectors.Source, doc int) int {
 	n := 0
 	for i := range doc {
@@ -52,7 +52,7 @@ func tokensBefore(src vectors.Source, doc int) int {
 	return n
 }
 
-// tokenNumbers are those of the tokens of a sample, of all tokens.
+// tokenNumbers returns the numbers of the sampled tokens among all tokens of src, ascending.
 func (s *sample) tokenNumbers(src vectors.Source) []uint32 {
 	numbers := make([]uint32, 0, s.tokens)
 	doc, first := 0, 0
@@ -67,7 +67,8 @@ func (s *sample) tokenNumbers(src vectors.Source) []uint32 {
 	return numbers
 }
 
-// trainResident trains on vectors where they lie. all is the sample of the last round, or nil.
+// trainResident trains on vectors where they lie. lastRound is the sample of the last round, or
+// nil.
 func trainResident(
 	ctx context.Context, src vectors.Resident, picked, lastRound *sample, unit bool, o codec.TrainOptions,
 ) (*codec.Quantizer, codec.TrainReport, error) {

@@ -13,23 +13,22 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// snapshotState is what the snapshots taken between two changes share.
+// snapshotState is shared by the snapshots that are taken between two changes.
 type snapshotState struct {
-	version      uint64 // of this process
+	version      uint64 // unique in this process
 	fileSnapshot *storage.Snapshot
 	codec        *codec.Quantizer
 	scorer       kernels.Scorer
 	live         liveSet
 	defaults     func() (*storage.Defaults, error)
-	selector     func() (*metadata.Selector, error) // made for the first condition
-	refs         int                                // guarded by Index.mu; one is the index's own
+	selector     func() (*metadata.Selector, error) // opened for the first condition
+	refs         int                                // guarded by Index.mu; the index itself holds one
 }
 
-// lastVersion counts those that were made.
+// lastVersion is the last version that was given to a state of any index.
 var lastVersion atomic.Uint64
 
-// newState makes the picture of a view. older may be nil; what it shares with the
-// view is taken from it.
+// newState builds the state of v. It shares unchanged parts with older, which may be nil.
 func (ix *Index) newState(v *storage.Snapshot, older *snapshotState) (*snapshotState, error) {
 	p := &snapshotState{version: lastVersion.Add(1), fileSnapshot: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
 	p.selector = sync.OnceValues(func() (*metadata.Selector, error) { return openSelector(v) })
@@ -52,7 +51,7 @@ func (ix *Index) newState(v *storage.Snapshot, older *snapshotState) (*snapshotS
 	return p, nil
 }
 
-// newQuantizer is the codec of a file.
+// newQuantizer returns the codec of the file at path.
 func newQuantizer(path string, c *kernels.Codec, cutoffs []float32) (*codec.Quantizer, error) {
 	q, err := codec.New(*c)
 	if err == nil && cutoffs != nil {
@@ -64,8 +63,8 @@ func newQuantizer(path string, c *kernels.Codec, cutoffs []float32) (*codec.Quan
 	return q, nil
 }
 
-// acquireState takes the current picture, which is to be released. It is nil where none has
-// been made yet, or could be made after a change.
+// acquireState returns the current state with a reference that the caller must release. It returns
+// nil if no state has been built yet, or if none could be built after a change.
 func (ix *Index) acquireState() (*snapshotState, error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -78,6 +77,7 @@ func (ix *Index) acquireState() (*snapshotState, error) {
 	return ix.current, nil
 }
 
+// releaseState drops a reference, and closes the state with the last.
 func (ix *Index) releaseState(p *snapshotState) error {
 	ix.mu.Lock()
 	p.refs--
@@ -89,11 +89,11 @@ func (ix *Index) releaseState(p *snapshotState) error {
 	return p.fileSnapshot.Close()
 }
 
-// setCurrent puts a picture, or nil, in the place of the current one.
+// setCurrent replaces the current state by p, which may be nil.
 func (ix *Index) setCurrent(p *snapshotState) error {
 	ix.mu.Lock()
 	old := ix.current
-	if p != nil && ix.closed { // meanwhile
+	if p != nil && ix.closed { // closed while p was built
 		old = p
 	} else {
 		ix.current = p
@@ -105,7 +105,7 @@ func (ix *Index) setCurrent(p *snapshotState) error {
 	return ix.releaseState(old)
 }
 
-// ensureCurrent makes a picture where there is none; many who ask at once wait for one.
+// ensureCurrent builds the current state if there is none. Concurrent callers wait for one of them.
 func (ix *Index) ensureCurrent(ctx context.Context) error {
 	ix.stateMu.Lock()
 	defer ix.stateMu.Unlock()
@@ -119,7 +119,8 @@ func (ix *Index) ensureCurrent(ctx context.Context) error {
 	return ix.openNewest(ctx, nil)
 }
 
-// refreshCurrent shows what the file holds now. If that fails, what was shown stays.
+// refreshCurrent builds a state from the newest content of the file and makes it current. If that
+// fails, the current state stays.
 func (ix *Index) refreshCurrent() error {
 	ix.stateMu.Lock()
 	defer ix.stateMu.Unlock()
@@ -127,13 +128,14 @@ func (ix *Index) refreshCurrent() error {
 	if err != nil {
 		return err
 	}
-	err = ix.openNewest(context.Background(), older) // what is done is to be seen
+	err = ix.openNewest(context.Background(), older) // without ctx: a change that is done must become visible
 	if older != nil {
 		err = errors.Join(err, ix.releaseState(older))
 	}
 	return err
 }
 
+// openNewest makes the newest content of the file the current state. older may be nil.
 func (ix *Index) openNewest(ctx context.Context, older *snapshotState) error {
 	var olderView *storage.Snapshot
 	if older != nil {
@@ -150,30 +152,31 @@ func (ix *Index) openNewest(ctx context.Context, older *snapshotState) error {
 	return ix.setCurrent(p)
 }
 
+// readState builds the state of v, and logs damage in what a change has written since older.
 func (ix *Index) readState(v *storage.Snapshot, older *snapshotState) (p *snapshotState, err error) {
 	defer storage.Guard(ix.Path(), &err)()
 	if older != nil {
-		// Searches would find the same, and report it.
+		// Searches would meet the same damage, and report it, so it is not an error here.
 		if err := v.CheckNew(older.fileSnapshot); err != nil {
-			ix.log.Warn("what a change has written is damaged", "index", ix.Path(), "error", err)
+			ix.log.Warn("data written by a change is damaged", "index", ix.Path(), "error", err)
 		}
 	}
 	return ix.newState(v, older)
 }
 
-// afterChange is to be called when a change has been tried, whatever came of it. (If the
-// outcome of the change is not known the file goes on showing what it held before.)
-// A change that is done stays done if it cannot be shown: then no snapshots are to be
-// had, for want of one that shows it, until it can.
+// afterChange makes the result of a change visible, and returns its error. Call it after every
+// change, successful or not. If the outcome of the change is unknown, the file keeps showing its
+// content before the change. A successful change stays done even if it cannot be read: then there
+// is no current state, and no snapshot, until one that has the change can be built.
 func (ix *Index) afterChange(err error) error {
 	refreshErr := ix.refreshCurrent()
 	switch {
 	case refreshErr == nil, errors.Is(refreshErr, storage.ErrClosed):
 	case err != nil:
-		ix.log.Warn("the index was not read anew after a change that failed", "index", ix.Path(), "error", refreshErr)
+		ix.log.Warn("the index was not read again after a failed change", "index", ix.Path(), "error", refreshErr)
 	default:
 		ix.log.Error("a change is done, but cannot be read", "index", ix.Path(), "error", refreshErr)
-		_ = ix.setCurrent(nil) // a read transaction: closing it loses nothing
+		_ = ix.setCurrent(nil) // closing a read transaction loses nothing
 	}
 	return err
 }
