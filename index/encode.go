@@ -18,30 +18,32 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// batch is a run of documents on its way from vectors to the stager.
+// batch is a run of documents on its way from the source to the stager.
 type batch struct {
 	dim        int
 	tokenLimit int       // tokens
-	firstDoc   int       // number of the first document in the source
-	tokens     []float32 // none of resident vectors
-	tokenCount int       // of tokens
+	firstDoc   int       // index of the first document in the source
+	tokens     []float32 // empty for resident vectors
+	tokenCount int       // tokens of all documents
 	ids        []string
 	payloads   [][]byte
 	fields     []metadata.Fields // of the payloads
-	ends       []int             // tokens up to the end of each document
+	ends       []int             // number of tokens up to the end of each document
 	block      codec.Block
 
 	payloadBytes, payloadLimit int
 }
 
-// batchesInFlight is how many of them are under way: one is read, one is checked, one is encoded, one is
-// staged, and one waits where stages take longer now and then.
+// batchesInFlight is the number of batches that exist at a time: one is read, one is checked, one
+// is encoded, one is staged, and one waits for a stage that takes longer now and then.
 const batchesInFlight = 5
 
-// transactionsInFlight is how many are under way behind the one that is filled: one waits, one is written.
+// transactionsInFlight is the number of complete transactions that exist at a time: one waits, one
+// is written.
 const transactionsInFlight = 2
 
-// batchTokenLimit is how many tokens to hold in memory on their way.
+// batchTokenLimit returns the largest number of tokens in a batch of float32 vectors, which takes a
+// sixteenth of the memory.
 func batchTokenLimit(dim int, memory int64) int {
 	return int(min(max(memory/16/int64(4*dim), 256), maxBatchTokens))
 }
@@ -73,8 +75,8 @@ func (b *batch) reset() {
 	b.payloadBytes, b.tokenCount = 0, 0
 }
 
-// checkDocument holds a document against what its source said beforehand; the sources of
-// package vectors give no cause, but a source may come from anywhere.
+// checkDocument compares a document with the id and number of rows that its source announced.
+// Sources of package vectors never differ, but programs may pass their own.
 func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 	if err := checkIdentity(src, i, d); err != nil {
 		return err
@@ -82,37 +84,38 @@ func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 	if len(d.Tokens) == src.Rows(i)*dim {
 		return nil
 	}
-	err := fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d",
+	err := fmt.Errorf("%w: %d values, the source announced %d vectors of dimension %d",
 		ErrDimension, len(d.Tokens), src.Rows(i), dim)
 	return documentError(i, d.ID, err)
 }
 
-// checkIdentity is checkDocument of one that may be without its tokens.
+// checkIdentity compares the number and id of a document, which may lack its tokens, with those
+// that its source announced.
 func checkIdentity(src vectors.Source, i int, d vectors.Document) error {
 	switch {
 	case i >= src.Len():
-		err := fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
+		err := fmt.Errorf("%w: the source announced %d documents", vectors.ErrShape, src.Len())
 		return documentError(i, d.ID, err)
 	case d.ID != src.ID(i):
-		return documentError(i, d.ID, fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i)))
+		return documentError(i, d.ID, fmt.Errorf("%w: the source announced %q", vectors.ErrID, src.ID(i)))
 	}
 	return nil
 }
 
-// documentError is an error of document i of a source.
+// documentError returns an error of document i of a source.
 func documentError(i int, id string, err error) error {
 	fileErr := vectors.NewFileError("", err)
 	fileErr.ID, fileErr.Doc = id, i
 	return fileErr
 }
 
-// checkFinite refuses vectors that have no meaning.
+// checkFinite refuses NaN and infinite values in the tokens of document i.
 func checkFinite(i, dim int, id string, tokens []float32) error {
 	if floats.Finite(tokens) {
 		return nil
 	}
 	for j, x := range tokens {
-		if x-x != 0 {
+		if x-x != 0 { // NaN or infinite
 			fileErr := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))
 			fileErr.ID, fileErr.Doc, fileErr.Token, fileErr.Dim = id, i, j/dim, j%dim
 			return fileErr
@@ -121,8 +124,8 @@ func checkFinite(i, dim int, id string, tokens []float32) error {
 	return nil
 }
 
-// checkStorable decides whether a document, which has an id, may be stored ([vectors.CheckDocument]).
-// Programs may also store a payload that is no JSON object: it has no fields.
+// checkStorable checks that a document with an id may be stored ([vectors.CheckDocument]). Programs
+// may also store a payload that is not a JSON object: it has no fields.
 func checkStorable(id string, payload []byte) error {
 	if err := vectors.CheckID(id); err != nil {
 		return err
@@ -133,7 +136,7 @@ func checkStorable(id string, payload []byte) error {
 	return vectors.CheckDocument(vectors.Draft{ID: id, Payload: payload})
 }
 
-// tokenRange gives the tokens of document i of the batch, from first to end.
+// tokenRange returns the range of the tokens of document i of the batch.
 func (b *batch) tokenRange(i int) (first, end int) {
 	if i > 0 {
 		first = b.ends[i-1]
@@ -141,10 +144,10 @@ func (b *batch) tokenRange(i int) (first, end int) {
 	return first, b.ends[i]
 }
 
-// checkAndReadFields checks the values of all documents of the batch, and whether they may be stored, unless they
-// are stored already. It reads the fields of their payloads.
+// checkAndReadFields checks that the values of all documents of the batch are finite and, unless
+// they are stored already, that they may be stored. It reads the fields of their payloads.
 func (b *batch) checkAndReadFields(ctx context.Context, threads int, stored bool) error {
-	const size = 64 // documents
+	const size = 64 // documents per call
 	b.fields = slices.Grow(b.fields[:0], len(b.ids))[:len(b.ids)]
 	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
 		lo, hi := parallel.Block(block, len(b.ids), size)
@@ -171,32 +174,34 @@ func (b *batch) checkAndReadFields(ctx context.Context, threads int, stored bool
 	})
 }
 
-// encoder turns documents into staged ones.
+// encoder encodes documents and passes them to a stager.
 type encoder struct {
 	codec     *codec.Quantizer
 	backend   kernels.Backend
 	threads   int
 	normalize bool
 	stager    *stager
-	// payload is what a document without payload gets; nil: nothing.
+	// fallbackPayload returns the payload of a document that comes without one; nil means that it
+	// has none.
 	fallbackPayload func(id string) ([]byte, error)
 	progress        func(Progress)
 	total           int64        // tokens, for progress
 	logger          *slog.Logger // nil: silent
-	// holes says that the documents are stored already, and that those without an id are the places of
-	// others that are gone.
+	// alreadyStored means that the documents are stored in another file of the index. Those without
+	// an id are the places of deleted documents.
 	alreadyStored bool
-	// arrive, if it is not nil, is told of each document that is staged.
+	// onStaged, if not nil, is called with each document that is staged.
 	onStaged func(Arrival)
-	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
+	// checkPage, if not nil, refuses a payload whose grid of a page does not have as many cells as
+	// tokens.
 	checkPage func(payload []byte, tokens int) error
 
-	skip       int // documents that are staged already, of those that are read
-	batchStart     // what has been staged
+	skip       int // number of documents to read and encode, but not to stage: they are staged already
+	batchStart     // position and counts of the staged documents
 }
 
-// encodeAll encodes and stages the documents of a source. Where its vectors on a device leave no
-// room to encode them, it goes on without them.
+// encodeAll encodes and stages the documents of a source. If its vectors on a device leave no room
+// to encode them there, it drops them from the device and continues.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	err := e.encodeRemaining(ctx, src, memory)
 	if resident := residentSource(src); resident != nil && errors.Is(err, kernels.ErrDeviceMemory) {
@@ -206,16 +211,17 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	return err
 }
 
-// encodeRemaining encodes and stages the documents from e.Doc on: while one batch is staged, the next is
-// encoded, the one after it is checked, and one more is read. Transactions, which have the documents
-// of many batches, are written at the same time. After an error of encoding a batch, those before it
-// are staged, and their transactions written.
+// encodeRemaining encodes and stages the documents from e.Doc on, in a pipeline: while one batch is
+// staged, the next is encoded, the one after it is checked, and one more is read. Transactions,
+// which have the documents of many batches, are written concurrently. After an error in a batch,
+// the batches before it are still staged, and their transactions written.
 func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memory int64) error {
 	tokenEncoder, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
 		return err
 	}
 	defer tokenEncoder.Close()
+	// Decide whether the vectors are encoded where they lie.
 	from := e.Doc
 	docs, resident, firstToken := src.Docs, residentSource(src), 0
 	if resident != nil && tokenEncoder.Resident(resident.Vectors()) {
@@ -223,6 +229,7 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	} else {
 		resident = nil
 	}
+	// Make the batches, and the stages that each of them passes.
 	batches := make([]*batch, batchesInFlight)
 	for i := range batches {
 		batches[i] = newBatch(e.codec.Dim, memory)
@@ -245,6 +252,7 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	readAll := func(acquire func() (*batch, error), send func(*batch)) error {
 		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), resident != nil, from, acquire, send)
 	}
+	// Run the pipeline of batches inside of one that writes transactions.
 	pending := make([]*transaction, transactionsInFlight)
 	err = parallel.Line(ctx, pending, func(acquire func() (*transaction, error), send func(*transaction)) error {
 		e.stager.sendTransaction = func(t *transaction) error {
@@ -258,14 +266,15 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	}, e.stager.writeTransaction)
 	e.stager.sendTransaction = nil
 	if resident != nil && err == nil {
-		resident.DropVectors() // the next step may want the memory
+		resident.DropVectors() // the next step may need their memory
 	}
 	return err
 }
 
-// readBatches fills batches with the documents of a source from one on; bare ones have no tokens.
+// readBatches fills batches with the documents of a source from one on. identitiesOnly means that
+// docs have no tokens, because these lie on a device.
 func (e *encoder) readBatches(
-	ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], bare bool, from int,
+	ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], identitiesOnly bool, from int,
 	acquire func() (*batch, error), send func(*batch),
 ) error {
 	row := from
@@ -277,14 +286,14 @@ func (e *encoder) readBatches(
 				b.firstDoc = row
 			}
 		}
-		if err == nil && bare {
+		if err == nil && identitiesOnly {
 			err = checkIdentity(src, row, d)
 		} else if err == nil {
 			err = checkDocument(src, row, e.codec.Dim, d)
 		}
 		if err != nil {
 			if b != nil {
-				err = cmp.Or(b.checkAndReadFields(ctx, 1, e.alreadyStored), err) // of a document before
+				err = cmp.Or(b.checkAndReadFields(ctx, 1, e.alreadyStored), err) // prefer an error of an earlier document
 			}
 			return err
 		}
@@ -304,7 +313,7 @@ func (e *encoder) readBatches(
 	return ctx.Err()
 }
 
-// stageBatch stages the documents of an encoded batch.
+// stageBatch stages the documents of an encoded batch, and updates the counts.
 func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 	e.stager.currentBatch = e.batchStart
 	e.Zero += int64(b.block.Zero)
@@ -327,7 +336,7 @@ func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// stageDocument stages a document of an encoded batch, which has the tokens first to end.
+// stageDocument stages document i of an encoded batch, with the tokens firstToken to endToken.
 func (e *encoder) stageDocument(ctx context.Context, b *batch, i, firstToken, endToken int) error {
 	id := b.ids[i]
 	var payload []byte

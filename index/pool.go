@@ -13,13 +13,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// pooling is how the tokens of documents become fewer: one for n, n = 1 for all.
+// pooling describes how the tokens of documents are pooled: factor similar tokens become one. The
+// factor 1 means no pooling.
 type pooling struct {
 	factor int
 	method pool.Method
 }
 
-// poolingFromBuild is what an index says of it.
+// poolingFromBuild returns the pooling that the header of an index records.
 func poolingFromBuild(b storage.Build) pooling {
 	p := pooling{max(b.Pool, 1), pool.Similar}
 	if m := pool.Method(b.PoolBy); m.OfPages() {
@@ -28,8 +29,8 @@ func poolingFromBuild(b storage.Build) pooling {
 	return p
 }
 
-// checkPage finds what is wrong with a payload of a document of which so many tokens are
-// stored, if that is a page.
+// checkPage checks a payload with a page whose document is stored with the given number of tokens.
+// Other payloads pass.
 func (p pooling) checkPage(payload []byte, tokens int) error {
 	page, err := vectors.PageOf(payload)
 	if err != nil || page == nil || page.Grid == nil {
@@ -41,7 +42,8 @@ func (p pooling) checkPage(payload []byte, tokens int) error {
 	return nil
 }
 
-// checkNewPage finds what is wrong with a payload of a document with so many tokens that is to be added.
+// checkNewPage checks a payload of a document that will be added with the given number of tokens,
+// before pooling.
 func (p pooling) checkNewPage(payload []byte, tokens int) error {
 	if p.factor == 1 || !p.method.OfPages() {
 		return p.checkPage(payload, tokens)
@@ -53,16 +55,17 @@ func (p pooling) checkNewPage(payload []byte, tokens int) error {
 	return p.method.CheckPage(page, tokens)
 }
 
-// CheckPage returns the error with which [Index.Add] would refuse a document, given its payload and number of tokens,
-// because it is a page that does not fit or no page where the index needs one.
+// CheckPage returns the error with which [Index.Add] would refuse a document with this payload and
+// number of tokens: because it is a page whose grid does not fit, or because it is not a page and
+// the index needs one.
 func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
 	return poolingFromBuild(s.Header().Build).checkNewPage(payload, tokens)
 }
 
-// Grid says how the cells of a page are stored: as the cells of a grid that may be coarser,
-// each of which stands for side rows and columns of the page's own. side is 0 where tokens
-// were pooled in a way that leaves none, and the error [vectors.ErrShape] where a document
-// of so many tokens has too few.
+// Grid returns the grid in which the cells of a page are stored, which may be coarser: each stored
+// cell stands for side rows and columns of the page's own cells. side is 0 if tokens were pooled in
+// a way that leaves no grid. The error is [vectors.ErrShape] if a document with this number of
+// tokens has too few for the grid.
 func (s *Snapshot) Grid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
 	p := poolingFromBuild(s.Header().Build)
 	if stored, side = p.method.Grid(page.Grid, p.factor); side > 0 {
@@ -71,22 +74,23 @@ func (s *Snapshot) Grid(page *vectors.Page, tokens int) (stored *vectors.Grid, s
 	return stored, side, err
 }
 
-// pooledSource is a source of which the tokens of each document are pooled.
+// pooledSource pools the tokens of the documents of a source.
 type pooledSource struct {
 	vectors.Source
 	pooling
 	threads   int
 	normalize bool
 	memory    int64
-	// payload is that of a document which comes without; nil: it has none.
+	// fallbackPayload returns the payload of a document that comes without one; nil means that it
+	// has none.
 	fallbackPayload func(id string) ([]byte, error)
 
-	grids   []vectors.Grid // of all documents, by the methods that need one
-	poolers sync.Pool      // of *pool.Pooler
+	grids   []vectors.Grid // of all documents, for the methods that need one
+	poolers sync.Pool      // of type *pool.Pooler
 }
 
-// newPooledSource begins to pool; where there is nothing to pool it is the source itself. For methods
-// that need grids all documents are read once.
+// newPooledSource prepares the pooling, or returns the source itself if there is nothing to pool.
+// For methods that need grids it reads all documents once.
 func newPooledSource(ctx context.Context, p *pooledSource) (vectors.Source, error) {
 	if p.factor < 2 {
 		return p.Source, nil
@@ -100,6 +104,7 @@ func newPooledSource(ctx context.Context, p *pooledSource) (vectors.Source, erro
 	return p, nil
 }
 
+// readGrids reads the grids of all documents from their payloads.
 func (p *pooledSource) readGrids(ctx context.Context) error {
 	p.grids = make([]vectors.Grid, 0, p.Source.Len())
 	for d, err := range p.Source.Docs(ctx, 0, p.Source.Len()) {
@@ -126,7 +131,8 @@ func (p *pooledSource) readGrids(ctx context.Context) error {
 		p.grids = append(p.grids, *page.Grid)
 	}
 	if len(p.grids) != p.Source.Len() {
-		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, len(p.grids), p.Source.Len())
+		return fmt.Errorf("%w: the source ended after %d of %d documents",
+			vectors.ErrShape, len(p.grids), p.Source.Len())
 	}
 	return nil
 }
@@ -140,7 +146,7 @@ func (p *pooledSource) Rows(i int) int {
 	return pool.Rows(rows, p.factor)
 }
 
-// Docs implements [vectors.Source]. Documents are pooled many at a time.
+// Docs implements [vectors.Source]. It pools a batch of documents at a time.
 func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		pending := newBatch(p.Dim(), p.memory)
@@ -178,7 +184,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 	}
 }
 
-// poolBatch gives the pooled documents of a batch, in memory that out had before.
+// poolBatch returns the pooled documents of a batch. It reuses the memory of docs.
 func (p *pooledSource) poolBatch(ctx context.Context, docs []vectors.Document, b *batch) []vectors.Document {
 	if p.normalize {
 		codec.NormalizeWide(b.tokens, b.dim, p.threads)
@@ -198,6 +204,6 @@ func (p *pooledSource) poolBatch(ctx context.Context, docs []vectors.Document, b
 			d.Tokens = pooler.Pool(d.Tokens[:0], x, b.dim, p.factor)
 		}
 		return nil
-	}) // the caller looks at the context
+	}) // the caller checks the context
 	return docs
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// What reports say in one line, for logs and for people; fields that are 0 are left out.
+// The String methods of reports give one line, for logs and for people. Fields that are 0 are
+// omitted.
 
 type reportLine struct{ parts []string }
 
@@ -16,7 +17,7 @@ func (l *reportLine) add(n int64, what string) {
 	}
 }
 
-// addDocuments adds documents, and the passages that some of them are stored in.
+// addDocuments adds the number of documents, and of the passages in which some of them are stored.
 func (l *reportLine) addDocuments(docs, passages int) {
 	if l.add(int64(docs), "documents"); passages > 0 && docs > 0 {
 		l.parts[len(l.parts)-1] += fmt.Sprintf(" in %d passages", passages)
@@ -29,7 +30,7 @@ func (l *reportLine) appendf(format string, args ...any) {
 
 func (l *reportLine) String() string { return cmp.Or(strings.Join(l.parts, ", "), "nothing") }
 
-// String reads like: 46 documents, 7010 tokens, RMSE 0.0712, 0.4 s.
+// String returns a line such as: 46 documents, 7010 tokens, RMSE 0.0712, 0.4 s.
 func (r *BuildReport) String() string {
 	l := &reportLine{}
 	l.addDocuments(r.Docs, r.Passages)
@@ -42,7 +43,7 @@ func (r *BuildReport) String() string {
 	return l.String()
 }
 
-// String reads like: 3 documents, 1 replaced, 512 tokens, RMSE 0.0712.
+// String returns a line such as: 3 documents, 1 replaced, 512 tokens, RMSE 0.0712.
 func (r *AddReport) String() string {
 	l := &reportLine{}
 	l.addDocuments(r.Docs, r.Passages)
@@ -54,7 +55,7 @@ func (r *AddReport) String() string {
 	return l.String()
 }
 
-// String reads like: 2 documents in 7 passages; or 1 document; or 3 passages.
+// String returns a line such as: 2 documents in 7 passages; or 1 document; or 3 passages.
 func (a Affected) String() string {
 	plural := func(n int, noun string) string {
 		if n == 1 {
@@ -71,10 +72,10 @@ func (a Affected) String() string {
 	return plural(a.Documents, "document") + " in " + plural(a.Passages, "passage")
 }
 
-// String reads like: 46 documents, 7010 tokens.
+// String returns a line such as: 46 documents, 7010 tokens.
 func (r *CopyReport) String() string { return documentsAndTokens(r.Docs, r.Passages, int64(r.Tokens)) }
 
-// String reads like: 46 documents, 7010 tokens.
+// String returns a line such as: 46 documents, 7010 tokens.
 func (r *ExportReport) String() string { return documentsAndTokens(r.Docs, r.Passages, r.Tokens) }
 
 func documentsAndTokens(docs, passages int, tokens int64) string {
@@ -84,7 +85,7 @@ func documentsAndTokens(docs, passages int, tokens int64) string {
 	return l.String()
 }
 
-// String reads like: 46 documents, 7010 tokens, 1048576 bytes written, incremental.
+// String returns a line such as: 46 documents, 7010 tokens, 1048576 bytes written, incremental.
 func (r *BackupReport) String() string {
 	l := &reportLine{}
 	l.addDocuments(r.Docs, r.Passages)
@@ -96,7 +97,7 @@ func (r *BackupReport) String() string {
 	return l.String()
 }
 
-// String reads like: 46 documents, 7010 tokens, 128 → 256 centroids.
+// String returns a line such as: 46 documents, 7010 tokens, 128 → 256 centroids.
 func (r *RetrainReport) String() string {
 	l := &reportLine{}
 	l.addDocuments(r.Docs, r.Passages)
@@ -105,7 +106,7 @@ func (r *RetrainReport) String() string {
 	return l.String()
 }
 
-// String reads like: 46 documents of colbert, 7010 tokens, 128 centroids, 2 bits.
+// String returns a line such as: 46 documents of colbert, 7010 tokens, 128 centroids, 2 bits.
 func (r *ImportReport) String() string {
 	l := &reportLine{}
 	l.appendf("%s of %s", Affected{Documents: r.Docs, Passages: r.Passages}, r.Engine)
@@ -113,7 +114,7 @@ func (r *ImportReport) String() string {
 	return l.String()
 }
 
-// String reads like: 45 documents, 6900 tokens, 1 lost.
+// String returns a line such as: 45 documents, 6900 tokens, 1 lost.
 func (r *SalvageReport) String() string {
 	l := &reportLine{}
 	l.addDocuments(r.Docs, r.Passages)

@@ -16,8 +16,11 @@ import (
 )
 
 // trainCodec draws a sample of documents and trains a codec on its tokens.
-func trainCodec(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, be kernels.Backend, r *BuildReport) (*codec.Quantizer, error) {
+func trainCodec(
+	ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, be kernels.Backend, r *BuildReport,
+) (*codec.Quantizer, error) {
 	start := time.Now()
+	// Draw the sample, and one for a last round if k-means can use more tokens.
 	k := o.Centroids
 	if k == 0 {
 		k = codec.DefaultK(tokens)
@@ -26,8 +29,16 @@ func trainCodec(ctx context.Context, src vectors.Source, tokens int64, o BuildOp
 	sample := selectSample(src, tokens, limit, rows, o)
 	r.SampleDocs = sample.countDocs()
 	trainOptions := codec.TrainOptions{
-		K: k, Nbits: o.Nbits, Iterations: o.Iterations, HeldOut: o.HeldOut, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
-		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
+		K:                k,
+		Nbits:            o.Nbits,
+		Iterations:       o.Iterations,
+		HeldOut:          o.HeldOut,
+		Seed:             o.Seed,
+		Threads:          o.Threads,
+		Tokens:           tokens,
+		NoDimScales:      o.NoDimScales,
+		NoCentroidScales: o.NoCentroidScales,
+		Backend:          be,
 	}
 	useful := float64(k) * maxPointsPerCentroid
 	lastRound := selectSample(src, tokens, useful, useful, o)
@@ -38,6 +49,7 @@ func trainCodec(ctx context.Context, src vectors.Source, tokens int64, o BuildOp
 		trainOptions.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
 		trainOptions.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
 	}
+	// Train on a device if the vectors lie there.
 	if resident := residentOnBackend(src, be); resident != nil {
 		c, report, err := trainResident(ctx, resident, sample, lastRound, !o.Unnormalized, trainOptions)
 		if !errors.Is(err, kernels.ErrDeviceMemory) {
@@ -46,6 +58,7 @@ func trainCodec(ctx context.Context, src vectors.Source, tokens int64, o BuildOp
 		}
 		dropResident(resident, o.Logger, err)
 	}
+	// Otherwise read the sample into memory.
 	vecs, err := readSample(ctx, src, sample, o)
 	if err != nil {
 		return nil, err
@@ -61,12 +74,12 @@ func trainCodec(ctx context.Context, src vectors.Source, tokens int64, o BuildOp
 	return c, err
 }
 
-// maxPointsPerCentroid is what faiss and its users train on at most.
+// maxPointsPerCentroid is the most that k-means makes use of, as in faiss.
 const maxPointsPerCentroid = 256
 
-// sampleLimit is how many tokens to hold in memory for training: of as many
-// documents as the rule or the caller says, fewer if they would not fit into two
-// fifths of the memory budget or are more than k-means makes use of: rows.
+// sampleLimit returns the number of tokens to hold in memory for training: those of as many
+// documents as ColBERT's rule or the caller says, but at most rows. rows is the number that fits
+// into two fifths of the memory budget, and that k-means can use.
 func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, rows float64) {
 	docs := o.SampleDocs
 	if docs == 0 {
@@ -82,17 +95,17 @@ func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit
 	return min(float64(docs)*float64(tokens)/float64(nonEmpty), rows), rows
 }
 
-// span is tokens from, and before, of a document.
+// span is the range of tokens from lo to before hi of a document.
 type span struct{ doc, lo, hi int }
 
-// sample is what was drawn of the tokens, in ascending order.
+// sample is a sample of the tokens, in ascending order.
 type sample struct {
 	spans    []span
 	tokens   int64
-	ofPieces bool // not of whole documents
+	ofPieces bool // spans may be parts of documents
 }
 
-// countDocs is how many documents it has tokens of.
+// countDocs returns the number of documents with tokens in the sample.
 func (s *sample) countDocs() int {
 	n := 0
 	for i := range s.spans {
@@ -103,7 +116,7 @@ func (s *sample) countDocs() int {
 	return n
 }
 
-// largerThan tells whether a sample is larger than another.
+// largerThan reports whether the sample is larger than another.
 func (s *sample) largerThan(other *sample) bool {
 	if s.ofPieces || other.ofPieces {
 		return s.tokens > other.tokens
@@ -111,19 +124,19 @@ func (s *sample) largerThan(other *sample) bool {
 	return len(s.spans) > len(other.spans)
 }
 
-// Where documents are of such different lengths that whole ones miss the number of
-// tokens that is wanted by more than this factor, a sample is made of pieces; and
-// of so many at least.
+// If documents differ so much in length that a sample of whole ones misses the wanted number of
+// tokens by more than maxMissFactor, it is drawn from pieces instead: at least minPieceCount of
+// them.
 const (
 	maxMissFactor = 2
 	minPieceCount = 64
 )
 
-// selectSample draws about limit tokens: whole documents, at least one. Of a few very
-// long documents and many short ones that may give next to nothing, or far more
-// than there is use or memory for; then documents are cut into pieces of a 64th of
-// the limit at most, and pieces are drawn instead. A number of documents that the
-// caller has asked for is given up only for what exceeds rows.
+// selectSample draws about limit tokens: whole documents, at least one. Drawn from a few very long
+// documents and many short ones, such a sample may have almost no tokens, or far more than useful
+// or than fit in memory; then documents are cut into pieces of at most a 64th of the limit, and
+// pieces are drawn instead. If the caller has set the number of documents, only a sample of more
+// than rows tokens is replaced.
 func selectSample(src vectors.Source, tokens int64, limit, rows float64, o BuildOptions) *sample {
 	s := drawSample(src, tokens, limit, math.MaxInt, o.Seed)
 	minTokens, maxTokens := min(limit, float64(tokens))/maxMissFactor, limit*maxMissFactor
@@ -137,8 +150,8 @@ func selectSample(src vectors.Source, tokens int64, limit, rows float64, o Build
 	return s
 }
 
-// drawSample picks pieces of at most so many tokens, that is, documents or their parts,
-// until they have about limit tokens. Empty documents are passed over.
+// drawSample draws pieces of at most maxPiece tokens, which are documents or parts of them, until
+// they have about limit tokens. It skips empty documents.
 func drawSample(src vectors.Source, tokens int64, limit float64, maxPiece int, seed uint64) *sample {
 	remaining := 0
 	for i := range src.Len() {
@@ -170,6 +183,7 @@ func drawSample(src vectors.Source, tokens int64, limit float64, maxPiece int, s
 	return s
 }
 
+// readSample reads the tokens of a sample, scaled to unit length unless they have it.
 func readSample(ctx context.Context, src vectors.Source, drawn *sample, o BuildOptions) ([]float32, error) {
 	dim := src.Dim()
 	vecs := make([]float32, 0, int(drawn.tokens)*dim)
@@ -215,8 +229,8 @@ func streamSample(ctx context.Context, src vectors.Source, drawn *sample, o Buil
 	}
 }
 
-// readSpans yields the tokens of spans, which ascend, valid until the next ones
-// are asked for.
+// readSpans yields the tokens of spans, which ascend. They are valid until the next ones are
+// yielded.
 func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		var rows []int
@@ -251,8 +265,8 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 	}
 }
 
-// readDocuments yields the documents of numbers that ascend, in one go where the source can, and
-// otherwise with one read for neighbours.
+// readDocuments yields the documents with ascending numbers rows: in one call if the source can,
+// and otherwise with one call for each run of neighbours.
 func readDocuments(ctx context.Context, src vectors.Source, rows []int) iter.Seq2[vectors.Document, error] {
 	if p, ok := src.(vectors.Picker); ok {
 		return p.Pick(ctx, rows)
@@ -270,6 +284,7 @@ func readDocuments(ctx context.Context, src vectors.Source, rows []int) iter.Seq
 	}
 }
 
+// rootMeanSquare returns the root of the mean of n squares with the sum sumSq; 0 for n = 0.
 func rootMeanSquare(sumSq float64, n int64) float64 {
 	if n == 0 {
 		return 0
