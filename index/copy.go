@@ -18,16 +18,17 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// CopyFrom says which documents of an index are copied.
+// CopyFrom selects the documents of an index that are copied.
 type CopyFrom struct {
 	*Snapshot
-	// Docs are their ordinals; nil: all live documents. Others are passed over.
+	// Docs are their ordinals; nil means all live documents. Ordinals that are not live are
+	// ignored.
 	Docs *roaring.Bitmap
 }
 
-// CopyOptions for Copy and Split. The zero value, or nil, is a good choice.
+// CopyOptions configures Copy and Split. The zero value, or nil, is a good choice.
 type CopyOptions struct {
-	// Force, LockTimeout, Memory, Logger and Progress as for Build.
+	// Force, LockTimeout, Memory, Logger and Progress are as in [BuildOptions].
 	Force       bool
 	LockTimeout time.Duration
 	Memory      int64
@@ -35,26 +36,25 @@ type CopyOptions struct {
 	Progress    func(Progress)
 }
 
-// CopyReport says what was copied.
+// CopyReport describes a new index.
 type CopyReport struct {
-	Path     string `json:"path"`     // of the new index
-	Docs     int    `json:"docs"`     // in it
-	Passages int    `json:"passages"` // in which some of them are stored
-	Tokens   uint64 `json:"tokens"`   // of these documents
+	Path     string `json:"path"`     // path of the new index
+	Docs     int    `json:"docs"`     // documents in it
+	Passages int    `json:"passages"` // passages in which some of them are stored
+	Tokens   uint64 `json:"tokens"`   // tokens of these documents
 }
 
-// Copy makes an index file at path of documents of others, in their order, as they are
-// encoded: no vector is decoded, and codes, residuals and factors are the same to the
-// byte. Ids and payloads come along, ordinals count anew, and what was deleted stays
-// behind. Header and model are those of the first index. All must have one codec
-// ([*CodecError]), and no two documents one id ([ErrDuplicateID]). Stored search
-// parameters come along where all indexes have the same. Without any document it is
-// the codec alone, as [Train] makes it.
+// Copy creates an index file at path from documents of other indexes, in their order and with their
+// encodings: no vector is decoded, and codes, residuals and factors are the same to the byte. Ids
+// and payloads are copied, ordinals count from 0, and deleted documents are left behind. Header and
+// model are those of the first index. All indexes must have the same codec ([*CodecError]), and all
+// documents different ids ([ErrDuplicateID]). Stored search parameters are copied if all indexes
+// have the same. Without any document the result is the codec alone, as [Train] makes it.
 //
-// A copy of all documents of one index that was just built has its digest; so has one
-// state the parts that [Split] made of it by range.
+// A copy of all documents of an index that was just built has the digest of that index. So has a
+// copy of the files that [Split] made of it by range.
 //
-// After an error the path holds what it held before, as after one of [Build].
+// After an error the path has its old content, as after an error of [Build].
 func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) (r *CopyReport, err error) {
 	o, be, err := copyOptions(from, opts)
 	if err != nil {
@@ -71,7 +71,7 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
 	err = createAndFill(ctx, path, b, func(file *storage.File, created bool) (err error) {
 		if r, err = c.copyInto(ctx, file, from); err == nil && !created {
-			_ = newIndex(file, be, o.Logger).compactAfterBuild(ctx, o.Memory) // which logs why it could not
+			_ = newIndex(file, be, o.Logger).compactAfterBuild(ctx, o.Memory) // logs why it could not
 		}
 		return err
 	})
@@ -82,6 +82,7 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 	return r, nil
 }
 
+// copyOptions completes the options, and checks that all indexes have the same codec.
 func copyOptions(from []CopyFrom, opts *CopyOptions) (o CopyOptions, be kernels.Backend, err error) {
 	o = valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
@@ -97,10 +98,12 @@ func copyOptions(from []CopyFrom, opts *CopyOptions) (o CopyOptions, be kernels.
 	return o, be, err
 }
 
+// includes reports whether an ordinal is live and selected.
 func (f *CopyFrom) includes(ordinal uint32) bool {
 	return f.Live(ordinal) && (f.Docs == nil || f.Docs.Contains(ordinal))
 }
 
+// countOrdinals returns the number of ordinals to copy.
 func (f *CopyFrom) countOrdinals() int64 {
 	if f.Docs == nil {
 		return int64(f.Len())
@@ -110,16 +113,18 @@ func (f *CopyFrom) countOrdinals() int64 {
 	return int64(live.GetCardinality())
 }
 
-// copier is one copy, or several that share the documents of an index among them.
+// copier makes one copy, or several that divide the documents of an index.
 type copier struct {
 	options     CopyOptions
 	done, total int64  // documents
-	clamped     uint64 // tokens that have not been given to a copy yet
+	clamped     uint64 // clamped tokens of the sources that are not attributed to a copy yet
 
-	largestFactorTokens uint64 // tokens of this copy with the largest factor: those that were clamped, and few more
+	// largestFactorTokens counts the tokens of this copy with the largest factor: those that were
+	// clamped, and a few more.
+	largestFactorTokens uint64
 }
 
-// copyInto copies into a file that is not seen yet.
+// copyInto copies into a file that is not visible yet.
 func (c *copier) copyInto(ctx context.Context, file *storage.File, from []CopyFrom) (*CopyReport, error) {
 	first := from[0].Snapshot
 	h := first.Header()
@@ -160,7 +165,7 @@ func (c *copier) copyInto(ctx context.Context, file *storage.File, from []CopyFr
 	return r, err
 }
 
-// stageFrom stages the documents of one index.
+// stageFrom stages the selected documents of one index.
 func (c *copier) stageFrom(ctx context.Context, stage *stager, from *CopyFrom) (err error) {
 	defer storage.Guard(from.Path(), &err)()
 	for i := range from.Chunks() {
@@ -197,13 +202,12 @@ func (c *copier) stageFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 		}
 		reportProgress(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
 	}
-	stage.endPassages() // another index may begin with a document of the same id
+	stage.endPassages() // the next index may begin with a document of the same id
 	return nil
 }
 
-// driftSum gathers what copies know of documents that were added after the training:
-// how many tokens, and by how much they miss. Of an index of which a part is copied it
-// is the part's share.
+// driftSum adds up the drift of the sources: the tokens that were added after the training, and the
+// sum of their squared errors. A partial copy gets its share by tokens.
 type driftSum struct {
 	tokens uint64
 	sumSq  float64
@@ -218,8 +222,8 @@ func (d *driftSum) add(state storage.State, copied uint64) {
 	d.sumSq += float64(share * state.AddedSumSq)
 }
 
-// commonDefaults are the stored search parameters that hold for all indexes. A record that
-// cannot be read is none: the copy is searched as well without.
+// commonDefaults returns the stored search parameters that all indexes have in common. A record
+// that cannot be read counts as absent: the copy works without it.
 func commonDefaults(from []CopyFrom) *storage.Defaults {
 	parameters := make([]*storage.Defaults, len(from))
 	for i := range from {
@@ -228,22 +232,22 @@ func commonDefaults(from []CopyFrom) *storage.Defaults {
 	return storage.CommonDefaults(parameters)
 }
 
-// SplitBy says which documents are together in a part.
+// SplitBy is the rule that assigns documents to shards.
 type SplitBy string
 
 const (
-	// ByHash puts documents where [HashShard] says, as [Shards.Add] does with new ones.
+	// ByHash assigns documents by [HashShard], as [Shards.Add] does with new ones.
 	ByHash SplitBy = "hash"
-	// ByRange puts neighbours together, and about as many tokens into each part. Passages of
-	// a document are all where the first of them is.
+	// ByRange assigns consecutive documents to the same shard, and about as many tokens to each.
+	// All passages of a document go to the shard of the first.
 	ByRange SplitBy = "range"
 )
 
-// Split makes n index files of one, in a new folder, as [Copy] copies; together they
-// are a set. The folder appears when all are complete. A part may have no documents.
+// Split makes n index files from one, in a new folder, as [Copy] does; together they can be opened
+// as shards. The folder appears when all of them are complete. A shard may have no documents.
 func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, opts *CopyOptions) (parts []CopyReport, err error) {
 	if n < 1 || n > maxShards {
-		return nil, fmt.Errorf("%w: %d parts; 1 to %d are possible", ErrOption, n, maxShards)
+		return nil, fmt.Errorf("%w: %d shards; 1 to %d are possible", ErrOption, n, maxShards)
 	}
 	if by != ByHash && by != ByRange {
 		return nil, fmt.Errorf("%w: split by %q; there are %s and %s", ErrOption, by, ByHash, ByRange)
@@ -276,7 +280,7 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 
 const maxShards = 1 << 16
 
-// ShardFileName is the name of a file of a split, such that their order is that of names.
+// ShardFileName returns the name of file i of n; names sort in the order of the files.
 func ShardFileName(i, n int) string {
 	return fmt.Sprintf("shard-%0*d.plaid", max(len(fmt.Sprint(n-1)), 3), i)
 }
@@ -291,7 +295,7 @@ func (c *copier) copyShard(ctx context.Context, path string, from CopyFrom) (r *
 	return r, errors.Join(err, file.Close())
 }
 
-// assignDocuments gives each part its documents.
+// assignDocuments returns the ordinals of each shard.
 func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 	docs := make([]*roaring.Bitmap, n)
 	for i := range docs {
@@ -299,8 +303,8 @@ func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 	}
 	st := from.State()
 	tokens := uint64(0)
-	var lastDocument string // document
-	shard := 0              // of it
+	var lastDocument string
+	shard := 0 // of lastDocument
 	for chunk := range from.Chunks() {
 		first, offsets := from.ChunkDocs(chunk)
 		for d := range len(offsets) - 1 {
@@ -308,7 +312,7 @@ func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 			if !from.Live(ordinal) {
 				continue
 			}
-			if id := from.DocumentOf(ordinal); id != lastDocument { // its passages are in a row
+			if id := from.DocumentOf(ordinal); id != lastDocument { // passages of a document are in a row
 				lastDocument, shard = id, HashShard(id, n)
 				if by == ByRange {
 					shard = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))

@@ -12,7 +12,8 @@ import (
 )
 
 // A document is stored under one ordinal, or as passages, each under an ordinal of its own. The
-// payload of a passage says so ([vectors.PassageField]). Every index keeps these rules:
+// payload of a passage names its document ([vectors.PassageField]). Every index keeps these
+// invariants:
 //
 //  1. The tree of ids has the id of each live ordinal, and the id of each document of passages.
 //     Keys are unique, so these ids are all different.
@@ -24,8 +25,8 @@ import (
 //
 // [Admission] alone decides which documents may be added.
 
-// passageOf is the field with the id of a passage's document, passageNumber the field with its
-// number. Conditions may name them even if there are no passages.
+// fieldPassageOf has the id of a passage's document, fieldPassageNumber its number. Conditions may
+// name them even if there are no passages.
 var (
 	fieldPassageOf     = condition.MakeField(vectors.PassageField, "of")
 	fieldPassageNumber = condition.MakeField(vectors.PassageField, "n")
@@ -34,19 +35,19 @@ var (
 // Passages returns the live ordinals that are passages. Do not change the bitmap.
 func (s *Snapshot) Passages() *roaring.Bitmap { return s.fileSnapshot.Passages() }
 
-// Documents returns the number of live documents; one with passages counts once.
+// Documents returns the number of live documents; a document of several passages counts once.
 func (s *Snapshot) Documents() int {
 	state := s.State()
 	return int(state.Documents())
 }
 
 // PassageOf returns the id of the document that a passage belongs to, and the number of the
-// passage, given its ordinal, which is one of [Snapshot.Passages].
+// passage, for an ordinal in [Snapshot.Passages].
 func (s *Snapshot) PassageOf(ordinal uint32) (id string, number int) {
 	return vectors.SplitPassageID(s.ID(ordinal))
 }
 
-// DocumentOf returns the id of the document that a live ordinal belongs to: that of the ordinal
+// DocumentOf returns the id of the document that a live ordinal belongs to: the id of the ordinal
 // itself unless it is a passage.
 func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 	if id = s.ID(ordinal); s.Passages().Contains(ordinal) {
@@ -56,8 +57,8 @@ func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 }
 
 // PassagesOf returns the ordinals of a document by its id: those of its passages in the order of
-// their numbers, or its own. It is empty if the id is not that of a document: it may be that of a
-// passage ([Snapshot.Ordinal]).
+// their numbers, or its own. The result is empty if the id is not that of a document: it may be the
+// id of a passage ([Snapshot.Ordinal]).
 func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
 	ordinals, isPassage, err := s.findOrdinals(id)
 	if isPassage {
@@ -66,8 +67,8 @@ func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
 	return ordinals, err
 }
 
-// Spelled returns an id of the index that is written as another one in the other form of Unicode
-// ([condition.Spellings]); "" if there is none.
+// Spelled returns an id of the index that is another Unicode form of the given id
+// ([condition.Spellings]), or "" if there is none.
 func (s *Snapshot) Spelled(id string) (string, error) {
 	for _, other := range condition.Spellings(id) {
 		if ordinals, _, err := s.findOrdinals(other); err != nil || len(ordinals) > 0 {
@@ -77,12 +78,13 @@ func (s *Snapshot) Spelled(id string) (string, error) {
 	return "", nil
 }
 
-// NotFound is [ErrNotFound] for an id. It names an id of the index that looks the same ([Snapshot.Spelled]).
+// NotFound returns an [ErrNotFound] for an id. It names an id of the index that looks the same
+// ([Snapshot.Spelled]).
 func (s *Snapshot) NotFound(id string) error {
 	if other, err := s.Spelled(id); err != nil {
 		return err
 	} else if other != "" {
-		return fmt.Errorf("%w: %.100q; there is %.200s, which looks the same (Unicode writes é as one character or as two)",
+		return fmt.Errorf("%w: %.100q; the index has %.200s, which looks the same (Unicode writes é as one character or two)",
 			ErrNotFound, id, strconv.QuoteToASCII(other))
 	}
 	if len(id) > 100 {
@@ -91,7 +93,7 @@ func (s *Snapshot) NotFound(id string) error {
 	return fmt.Errorf("%w: %q", ErrNotFound, id)
 }
 
-// findOrdinals returns the live ordinals that an id stands for: those of a document, or that of a passage.
+// findOrdinals returns the live ordinals of an id: those of a document, or the one of a passage.
 func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, err error) {
 	first, n, isRun, err := s.fileSnapshot.Run(id)
 	if err != nil {
@@ -111,9 +113,9 @@ func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, e
 	return []uint32{ordinal}, s.Passages().Contains(ordinal), nil
 }
 
-// Named returns the live ordinals that ids stand for: an id of a document stands for all of its
-// parts ([Snapshot.PassagesOf]), an id of a passage for that passage. Ids that stand for none are
-// missing, in order.
+// Named returns the live ordinals of ids: the id of a document selects all of its passages
+// ([Snapshot.PassagesOf]), the id of a passage that passage alone. missing are the ids without
+// ordinals, in order.
 func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
 	docs = roaring.New()
 	for i, id := range ids {
@@ -131,13 +133,14 @@ func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitma
 	return docs, missing, nil
 }
 
-// ordinalsOf returns the live ordinals that an id stands for.
+// ordinalsOf returns the live ordinals of an id; see findOrdinals.
 func (s *Snapshot) ordinalsOf(id string) ([]uint32, error) {
 	ordinals, _, err := s.findOrdinals(id)
 	return ordinals, err
 }
 
-// parentFromPayload returns the id of the document that the payload makes this id a passage of, "" for none.
+// parentFromPayload returns the id of the document that the payload makes the id a passage of; ""
+// means that it is not a passage. i is the number of the document, for errors.
 func parentFromPayload(i int, id string, payload []byte) (string, error) {
 	p, err := vectors.PassageOf(id, payload)
 	switch {
@@ -149,13 +152,14 @@ func parentFromPayload(i int, id string, payload []byte) (string, error) {
 	return p.Of, nil
 }
 
-// withPassageField returns the payload that replaces that of an ordinal, with the field of a passage if
-// the ordinal is one. A payload cannot turn a document into a passage.
+// withPassageField returns the payload that replaces that of an ordinal: with the field of a
+// passage if the ordinal is one. A payload cannot turn a document into a passage.
 func (s *Snapshot) withPassageField(ordinal uint32, payload []byte) ([]byte, error) {
 	id, isPassage := s.ID(ordinal), s.Passages().Contains(ordinal)
 	passage, err := vectors.PassageOf(id, payload)
 	if err == nil && passage != nil && !isPassage {
-		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document", ErrOption, vectors.PassageField, passage.Of)
+		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document",
+			ErrOption, vectors.PassageField, passage.Of)
 	}
 	if err != nil || passage != nil || !isPassage {
 		return payload, err

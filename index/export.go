@@ -22,7 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Names of the files of an exported folder; `plaid index` takes them back.
+// Names of the files of an exported folder, which `plaid index` reads.
 const (
 	exportVectors  = "docs.npy"
 	exportLengths  = "doclens.npy"
@@ -30,16 +30,16 @@ const (
 	exportMetadata = "metadata.jsonl"
 )
 
-// ExportOptions for Export and ExportEngine. The zero value, or nil, takes all live
+// ExportOptions configures Export and ExportEngine. The zero value, or nil, exports all live
 // documents.
 type ExportOptions struct {
-	// Where, if set, takes only documents that it is true of; see [Snapshot.Select].
+	// Where selects the documents of which it is true; nil means all. See [Snapshot.Select].
 	Where *condition.Condition
-	// Progress, where set, is told how far the export is.
+	// Progress is called with the progress of the export; nil means not.
 	Progress func(Progress)
 }
 
-// selectDocuments are those that are to be exported.
+// selectDocuments returns the ordinals to export.
 func (o *ExportOptions) selectDocuments(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
 	if o.Where == nil {
 		return liveDocs(s.fileSnapshot), nil
@@ -47,17 +47,16 @@ func (o *ExportOptions) selectDocuments(ctx context.Context, s *Snapshot) (*roar
 	return s.Select(ctx, o.Where)
 }
 
-// ExportReport says what was exported.
+// ExportReport counts what was exported.
 type ExportReport struct {
-	Docs     int   // that were written
-	Passages int   // in which some of them are stored; each is a row of the export
-	Tokens   int64 // of these documents
+	Docs     int   // documents
+	Passages int   // passages in which some of them are stored; each is a row of the export
+	Tokens   int64 // tokens of these documents
 }
 
-// Export writes documents as float32 arrays: decoded vectors, lengths,
-// ids, and the payloads where there are any, a line of JSON each, which says
-// whose it is. dir must not exist or be empty; it appears, durable, when
-// everything is written. What an export to it left that was killed is removed.
+// Export writes documents as float32 arrays: decoded vectors, lengths, ids and, if any document has
+// a payload, the payloads as lines of JSON with their ids. dir must not exist, or be empty; it
+// appears, durable, when everything is written. Leftovers of a killed export to it are removed.
 func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
 	o := valueOrZero(opts)
 	defer storage.Guard(s.Path(), &err)()
@@ -96,7 +95,10 @@ func (s *Snapshot) newExportReport(docs *roaring.Bitmap, lengths []int32) *Expor
 	return r
 }
 
-func (s *Snapshot) exportVectors(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap, lengths []int32, progress func(Progress)) error {
+// exportVectors writes the lengths and the decoded vectors.
+func (s *Snapshot) exportVectors(
+	ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap, lengths []int32, progress func(Progress),
+) error {
 	total := 0
 	wide := make([]int64, len(lengths))
 	for i, n := range lengths {
@@ -128,8 +130,10 @@ func (s *Snapshot) exportVectors(ctx context.Context, folder *files.AtomicFolder
 	})
 }
 
-// visitDocuments visits documents in order.
-func visitDocuments(ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress)) error {
+// visitDocuments calls visit with the ordinals in order.
+func visitDocuments(
+	ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress),
+) error {
 	n, total := int64(0), int64(docs.GetCardinality())
 	for it := docs.Iterator(); it.HasNext(); n++ {
 		if err := ctx.Err(); err != nil {
@@ -145,7 +149,7 @@ func visitDocuments(ctx context.Context, docs *roaring.Bitmap, visit func(ordina
 	return nil
 }
 
-// writeLines writes texts, one a line.
+// writeLines returns a function that writes each text on a line.
 func writeLines(texts []string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		for _, t := range texts {
@@ -157,8 +161,7 @@ func writeLines(texts []string) func(io.Writer) error {
 	}
 }
 
-// exportMetadata writes the payloads, a line each; there is no file if there is
-// no payload.
+// exportMetadata writes the payloads, one per line. If no document has a payload, there is no file.
 func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportMetadata, func(w io.Writer) error {
@@ -184,10 +187,13 @@ func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolde
 	return os.Remove(filepath.Join(folder.Path(), exportMetadata))
 }
 
-// payloadLine is a payload as a line of JSON that finds its document again. Bytes
-// in JSON that are no UTF-8, which older indexes may have, become U+FFFD. An object that names the document, as one from a file of payloads does, stays
-// as it is; another gets a field _id; what is no object, or has the _id of
-// something else, becomes the field payload of one.
+// payloadLine returns a payload as a line of JSON that names its document:
+//
+// - An object with the id in _id or id, such as from a file of payloads, stays as it is.
+// - Another object without _id gets a field _id.
+// - Anything else becomes the field metadata of an object with the field _id.
+//
+// Bytes in JSON that are not UTF-8, which older indexes may have, become U+FFFD.
 func payloadLine(id string, p []byte) ([]byte, error) {
 	if json.Valid(p) {
 		p = bytes.ToValidUTF8(p, []byte("\ufffd"))
@@ -228,11 +234,11 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	return append(append(append(head, `,"metadata":`...), line.Bytes()...), '}'), nil
 }
 
-// ExportEngine writes documents as an index folder that fast-plaid
-// and next-plaid load. Document numbers there follow insertion order; ids are
-// written beside them, one a line, as ids.txt.
+// ExportEngine writes documents as an index folder that fast-plaid and next-plaid load. There,
+// documents have numbers in order of insertion; their ids are written to ids.txt in the same
+// folder, one per line.
 //
-// An index with scales of residuals, which is the default, has no such form: the
+// An index with scales of residuals, which is the default, cannot be exported in this format: the
 // error wraps [interop.ErrUnsupported].
 func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
 	o := valueOrZero(opts)
@@ -264,13 +270,19 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	return s.newExportReport(docs, lengths), w.Commit(ctx)
 }
 
-// engineHeader is that of an index folder with the codec.
+// engineHeader returns the header of an index folder with the codec.
 func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {
 		return h, fmt.Errorf("%w: the format has no scales of residuals, and this index has some", interop.ErrUnsupported)
 	}
-	h = interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
+	h = interop.Header{
+		Dim:       c.Dim,
+		Nbits:     c.Nbits,
+		Centroids: c.Centroids(),
+		Weights:   k.Codebook.Weights(),
+		Cutoffs:   c.Cutoffs,
+	}
 	if h.Cutoffs == nil {
 		for i := 1; i < len(h.Weights); i++ {
 			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
@@ -279,8 +291,10 @@ func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
 	return h, nil
 }
 
-// writeTokens writes the tokens of documents.
-func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roaring.Bitmap, progress func(Progress)) error {
+// writeTokens writes the codes and residuals of documents.
+func (s *Snapshot) writeTokens(
+	ctx context.Context, w *interop.Writer, docs *roaring.Bitmap, progress func(Progress),
+) error {
 	var codes []uint32
 	for i := range s.Chunks() {
 		ch, err := s.Chunk(i, storage.All)
@@ -308,7 +322,7 @@ func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roa
 	return nil
 }
 
-// idsAndLengths returns the ids and lengths of documents.
+// idsAndLengths returns the ids of documents and their numbers of tokens.
 func (s *Snapshot) idsAndLengths(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
 	err = visitDocuments(ctx, docs, func(ordinal uint32) error {
 		chunk, doc, _ := s.Locate(ordinal)

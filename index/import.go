@@ -18,23 +18,24 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// ImportOptions for Import. The zero value, or nil, names documents by row.
+// ImportOptions configures Import. The zero value, or nil, names documents by row.
 type ImportOptions struct {
-	// IDs names the documents; nil means the ids of the folder ([interop.Index.IDs]), or row numbers
-	// from 0. Another number of them than of documents is [vectors.ErrID].
+	// IDs are the ids of the documents; nil means the ids of the folder ([interop.Index.IDs]) or,
+	// if it has none, row numbers from 0. Their number must be that of the documents
+	// ([vectors.ErrID]).
 	IDs []string
-	// Payload, where set, is asked for what to store beside a document; nil means what the engine
-	// keeps there, in metadata.db ([interop.RegisterPayloads] says what reads it).
+	// Payload returns the payload of a document; nil means the metadata that the engine keeps in
+	// metadata.db ([interop.RegisterPayloads] registers its reader).
 	Payload func(row int, id string) ([]byte, error)
-	// Unchanged, where set, is asked before anything becomes visible whether what
-	// Payload read is still what it was; its error ends the import.
+	// Unchanged, if not nil, is called before anything becomes visible. It checks that the source
+	// of Payload has not changed; its error ends the import.
 	Unchanged func() error
-	// VerifyIVF compares the inverted lists of the source, which are not used,
-	// with its codes, and reports differences as warnings.
+	// VerifyIVF compares the inverted lists of the source, which the import does not use, with its
+	// codes, and reports differences as warnings.
 	VerifyIVF bool
-	// Model as for Build.
+	// Model is as in [BuildOptions].
 	Model *storage.Model
-	// The rest as for Build.
+	// The other fields are as in [BuildOptions].
 	Threads     int
 	Memory      int64
 	Force       bool
@@ -44,27 +45,27 @@ type ImportOptions struct {
 	Progress    func(Progress)
 }
 
-// ImportReport says what an import found and what it had to change.
+// ImportReport describes the source, and how the import changed it.
 type ImportReport struct {
-	Engine        string // the engine, as [interop.Index] names it
+	Engine        string // as in [interop.Index]
 	Docs          int    // documents
-	Passages      int    // in which some of them are stored
+	Passages      int    // passages in which some of them are stored
 	Empty         int    // documents, or passages, without tokens
-	Payloads      int    // documents with something beside them
-	Tokens        int64  // of all documents
-	Dim, Nbits, K int    // dimension, bits a component, centroids
-	// WeightChange is the largest absolute change of a bucket weight when the
-	// weights were put on the 16-bit grid, from WeightBefore to WeightAfter.
+	Payloads      int    // documents with a payload
+	Tokens        int64  // tokens of all documents
+	Dim, Nbits, K int    // dimension, bits per component, centroids
+	// WeightChange is the largest change of a bucket weight by the rounding to the 16-bit grid,
+	// from WeightBefore to WeightAfter.
 	WeightChange, WeightBefore, WeightAfter float64
 	Clamped                                 int      // tokens whose factor did not fit; see [storage.State]
-	Warnings                                []string // what is odd about the source, for people
+	Warnings                                []string // oddities of the source, for people
 }
 
 const importBlock = 1 << 16 // tokens
 
-// Import makes an index from the index folder of another engine: codes and
-// buckets as they are, centroids bit for bit, weights on the 16-bit grid of this
-// format, norms computed anew. The folder is only read.
+// Import creates an index from the index folder of another engine. It keeps codes and buckets, and
+// centroids bit for bit; it rounds weights to the 16-bit grid of this format and computes norms
+// again. It does not change the folder.
 //
 // Errors: those of package interop, and those of [Build].
 func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *ImportReport, err error) {
@@ -86,9 +87,10 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	case len(src.DocLens) == 0:
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoDocuments)
 	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
-		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", vectors.ErrID, len(o.IDs), len(src.DocLens), dir)
+		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s",
+			vectors.ErrID, len(o.IDs), len(src.DocLens), dir)
 	}
-	skipsRemoved := false // documents without an id are left out
+	skipsRemoved := false // whether documents without an id are skipped
 	if o.IDs == nil {
 		if o.IDs, err = src.IDs(ctx); err != nil {
 			return nil, err
@@ -119,14 +121,15 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 			return err
 		}
 		if err := newIndex(file, be, o.Logger).compactAfterBuild(ctx, o.Memory); err != nil {
-			im.report.Warnings = append(im.report.Warnings, fmt.Sprintf("the space of the index before it was not freed: %v", err))
+			warning := fmt.Sprintf("the space of the previous index was not freed: %v", err)
+			im.report.Warnings = append(im.report.Warnings, warning)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	im.report.Warnings = append(im.report.Warnings, src.Warnings[warningsBefore:]...) // of payloads
+	im.report.Warnings = append(im.report.Warnings, src.Warnings[warningsBefore:]...) // those of reading payloads
 	return im.report, nil
 }
 
@@ -138,18 +141,19 @@ func isInside(path, dir string) bool {
 	return errors.Join(err, err2, err3) == nil && filepath.IsLocal(rel)
 }
 
+// importer is an import in progress.
 type importer struct {
 	src          *interop.Index
 	options      ImportOptions
 	codec        *codec.Quantizer
 	report       *ImportReport
-	block        codec.Block // encoded, and not staged
-	nextDoc      int         // staged, or left out
-	skipsRemoved bool        // documents without an id are left out
+	block        codec.Block // encoded tokens that are not staged yet
+	nextDoc      int         // documents before it are staged or skipped
+	skipsRemoved bool        // documents without an id are skipped
 }
 
-// convertCodec settles codec and largest factor; the latter takes a pass over all
-// tokens.
+// convertCodec converts the codec, finds the largest factor, which takes a pass over all tokens,
+// and starts the report.
 func (im *importer) convertCodec(ctx context.Context) error {
 	src := im.src
 	typ := kernels.F32
@@ -173,9 +177,16 @@ func (im *importer) convertCodec(ctx context.Context) error {
 	}
 	im.codec = c.WithFactorMax(largest)
 	im.report = &ImportReport{
-		Engine: src.Engine, Docs: len(src.DocLens), Tokens: src.Tokens, Dim: src.Dim, Nbits: src.Nbits, K: src.K,
-		WeightChange: float64(grid.Worst), WeightBefore: float64(grid.Before), WeightAfter: float64(grid.After),
-		Warnings: append([]string(nil), src.Warnings...),
+		Engine:       src.Engine,
+		Docs:         len(src.DocLens),
+		Tokens:       src.Tokens,
+		Dim:          src.Dim,
+		Nbits:        src.Nbits,
+		K:            src.K,
+		WeightChange: float64(grid.Worst),
+		WeightBefore: float64(grid.Before),
+		WeightAfter:  float64(grid.After),
+		Warnings:     append([]string(nil), src.Warnings...),
 	}
 	if im.options.VerifyIVF {
 		diff, err := src.VerifyIVF(ctx)
@@ -187,8 +198,11 @@ func (im *importer) convertCodec(ctx context.Context) error {
 	return nil
 }
 
+// importInto stages and commits all documents, unless the source has changed meanwhile.
 func (im *importer) importInto(ctx context.Context, file *storage.File) error {
-	gen, err := createGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, im.options.Model, true)
+	build := storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}
+	const normalize = true
+	gen, err := createGeneration(file, im.codec, build, im.options.Model, normalize)
 	if err != nil {
 		return err
 	}
@@ -207,12 +221,12 @@ func (im *importer) importInto(ctx context.Context, file *storage.File) error {
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
 		im.report.Docs, im.report.Passages = stage.countDocuments(s)
-		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // every passage has one
+		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // each passage has a payload
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }
 
-// stageDocs cuts the blocks of tokens into documents.
+// stageDocs reads the tokens in blocks and stages the documents.
 func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 	for b, err := range im.src.Blocks(ctx, importBlock) {
 		if err != nil {
@@ -226,18 +240,19 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 		}
 		reportProgress(im.options.Progress, Progress{"import", int64(im.nextDoc), int64(len(im.src.DocLens)), "documents"})
 	}
-	if err := im.stageComplete(ctx, stage); err != nil { // empty ones behind the last block
+	if err := im.stageComplete(ctx, stage); err != nil { // empty documents behind the last block
 		return err
 	}
 	im.report.Clamped = im.block.Clamped
 	if im.nextDoc != len(im.src.DocLens) {
-		return fmt.Errorf("%s: %w: tokens end in document %d of %d", im.src.Dir, interop.ErrBroken, im.nextDoc, len(im.src.DocLens))
+		return fmt.Errorf("%s: %w: tokens end in document %d of %d",
+			im.src.Dir, interop.ErrBroken, im.nextDoc, len(im.src.DocLens))
 	}
 	return nil
 }
 
-// stageComplete stages the documents that the block has all tokens of, and keeps the rest of
-// it.
+// stageComplete stages the documents with all of their tokens in the block, and keeps the remaining
+// tokens.
 func (im *importer) stageComplete(ctx context.Context, stage *stager) (err error) {
 	first := 0
 	for ; im.nextDoc < len(im.src.DocLens); im.nextDoc++ {
@@ -283,7 +298,7 @@ func (im *importer) stageComplete(ctx context.Context, stage *stager) (err error
 	return nil
 }
 
-// discardStaged moves the tokens from first on to the front of the block.
+// discardStaged removes the tokens before first from the block.
 func discardStaged(b *codec.Block, first, codeBytes, rowBytes int) {
 	b.Codes = append(b.Codes[:0], b.Codes[first*codeBytes:]...)
 	b.Factors = append(b.Factors[:0], b.Factors[2*first:]...)

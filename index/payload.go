@@ -18,26 +18,28 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// UpdatePayload sets fields in all payloads that a condition is true of, in one transaction that
-// touches no vectors; "_id IN (…)" names ids. [condition.Fields] says what happens to the other
-// fields. An ordinal without payload gets one. A payload that is no JSON object
-// ([condition.ErrNoObject]), or has a field within another one ([condition.ErrNested]), is an error,
-// and then nothing is changed.
+// UpdatePayload sets fields in all payloads of which a condition is true, in one transaction that
+// writes no vectors; "_id IN (…)" selects ids. [condition.Fields] describes what happens to the
+// other fields. An ordinal without payload gets one. If a payload is not a JSON object
+// ([condition.ErrNoObject]), or has one of the fields within another one ([condition.ErrNested]),
+// nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
 func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
 	return Entry{ix: ix}.UpdatePayload(ctx, where, set)
 }
 
-// UpdatePayload is [Index.UpdatePayload].
+// UpdatePayload does [Index.UpdatePayload] as this entry.
 func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
 	selectDocs := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
 	return e.UpdateChosen(ctx, selectDocs, set, nil)
 }
 
 // UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Unknown ids
-// are returned in missing and are no error.
-func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+// are returned in missing and are not an error.
+func (ix *Index) UpdateNamed(
+	ctx context.Context, ids []string, set condition.Fields,
+) (updated Affected, missing []string, err error) {
 	updated, err = ix.UpdateChosen(ctx, func(snap *Snapshot) (docs *roaring.Bitmap, err error) {
 		docs, missing, err = snap.Named(ctx, ids)
 		return docs, err
@@ -48,14 +50,14 @@ func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 	return updated, missing, nil
 }
 
-// UpdateChosen is UpdatePayload for the live ordinals that choose returns, which is called in the
-// writer's turn with the newest snapshot. check may refuse a new payload; nil refuses none.
+// UpdateChosen is UpdatePayload for the live ordinals that selectDocs returns, which is called
+// under the write lock with the newest snapshot. check may refuse a new payload; nil accepts all.
 func (ix *Index) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (Affected, error) {
 	return Entry{ix: ix}.UpdateChosen(ctx, selectDocs, set, check)
 }
 
-// UpdateChosen is [Index.UpdateChosen].
+// UpdateChosen does [Index.UpdateChosen] as this entry.
 func (e Entry) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
@@ -71,7 +73,8 @@ func (e Entry) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*ro
 	return updated, err
 }
 
-// TryUpdate finds what [Index.UpdateChosen] would refuse, and counts what it would change.
+// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts what it would
+// change.
 func (s *Snapshot) TryUpdate(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (Affected, error) {
 	if err := checkUpdate(set); err != nil {
@@ -84,7 +87,7 @@ func (s *Snapshot) TryUpdate(ctx context.Context, docs *roaring.Bitmap, set cond
 	return s.countDocuments(docs), nil
 }
 
-// checkUpdate finds what is wrong with fields that are to be set.
+// checkUpdate checks the fields that an update sets.
 func checkUpdate(set condition.Fields) error {
 	if err := set.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOption, err)
@@ -94,13 +97,13 @@ func checkUpdate(set condition.Fields) error {
 			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 		if strings.EqualFold(name, vectors.PassageField) {
-			return fmt.Errorf("%w: field %s says of which document one is a passage, and stays as it is", ErrOption, name)
+			return fmt.Errorf("%w: field %s names the document of a passage and cannot be set", ErrOption, name)
 		}
 	}
 	return nil
 }
 
-// mergeFields returns the payloads of live ordinals with fields set.
+// mergeFields returns the payloads of live ordinals with the fields set.
 func (s *Snapshot) mergeFields(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (map[uint32][]byte, error) {
 	if len(set) == 0 {
@@ -138,25 +141,30 @@ func (s *Snapshot) mergeFields(ctx context.Context, docs *roaring.Bitmap, set co
 	return payloads, nil
 }
 
-func hasField(set condition.Fields, name string) bool { _, is := set[name]; return is }
+// hasField reports whether an update sets a field.
+func hasField(set condition.Fields, name string) bool { _, ok := set[name]; return ok }
 
-// checkPage finds what is wrong with a new payload of a document, if that is a page.
+// checkPage checks a new payload of a document, if it describes a page.
 func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 	chunk, doc, _ := s.Locate(ordinal)
 	_, offsets := s.ChunkDocs(chunk)
 	return poolingFromBuild(s.Header().Build).checkPage(payload, int(offsets[doc+1]-offsets[doc]))
 }
 
-// SetPayload replaces the payloads of documents, by id, all in one transaction that no
-// vector takes part in. An empty payload removes what is there; that a document is a
-// passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
-// document are returned in missing, in order; they are no error.
-func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+// SetPayload replaces the payloads of documents by id, in one transaction that writes no vectors.
+// An empty payload removes the stored one. A passage stays a passage, and a document cannot become
+// one ([ErrOption]). Ids without a live document are returned in missing, in order, and are not an
+// error.
+func (ix *Index) SetPayload(
+	ctx context.Context, payloads map[string][]byte,
+) (updated Affected, missing []string, err error) {
 	return Entry{ix: ix}.SetPayload(ctx, payloads)
 }
 
-// SetPayload is [Index.SetPayload].
-func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+// SetPayload does [Index.SetPayload] as this entry.
+func (e Entry) SetPayload(
+	ctx context.Context, payloads map[string][]byte,
+) (updated Affected, missing []string, err error) {
 	updated, err = e.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
@@ -193,6 +201,7 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 	return updated, missing, nil
 }
 
+// checkPayload checks that a payload can be stored, and that it is UTF-8.
 func checkPayload(id string, p []byte) error {
 	err := checkStorable(id, p)
 	if err == nil && !utf8.Valid(p) {
@@ -204,9 +213,11 @@ func checkPayload(id string, p []byte) error {
 	return nil
 }
 
-// replacePayloads replaces payloads by ordinal with those that choose returns, which is
-// given the newest snapshot.
-func (e Entry) replacePayloads(ctx context.Context, newPayloads func(*Snapshot) (map[uint32][]byte, error)) (changed Affected, err error) {
+// replacePayloads replaces payloads by ordinal with those that newPayloads returns, which is called
+// with the newest snapshot.
+func (e Entry) replacePayloads(
+	ctx context.Context, newPayloads func(*Snapshot) (map[uint32][]byte, error),
+) (changed Affected, err error) {
 	c, err := e.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
@@ -251,8 +262,8 @@ func (e Entry) replacePayloads(ctx context.Context, newPayloads func(*Snapshot) 
 	return c.snap.countDocuments(roaring.BitmapOf(ordinals...)), nil
 }
 
-// deriveFields makes a run of the fields of new payloads, which takes in the last runs of
-// the state.
+// deriveFields builds a run from the fields of new payloads. The run absorbs the last runs of the
+// state, which are returned.
 func deriveFields(
 	ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State,
 ) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
@@ -279,19 +290,19 @@ func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32,
 	return g.PutPayload(ordinal, p)
 }
 
-// payloadLog remembers the last changes of payloads, for what is derived from them.
+// payloadLog remembers the last changes of payloads, for caches of derived data.
 type payloadLog struct {
 	mu      sync.Mutex
-	changes []payloadChange // each counts one more than the one before
-	docs    uint64          // in all of them
+	changes []payloadChange // in order; their updates are consecutive
+	docs    uint64          // number of documents in all of them
 }
 
 type payloadChange struct {
-	updates uint64 // storage.State.PayloadUpdates with it
+	updates uint64 // storage.State.PayloadUpdates after the change
 	docs    *roaring.Bitmap
 }
 
-// How much of the past a payloadLog remembers.
+// Limits of a payloadLog.
 const (
 	maxLoggedChanges = 1024
 	maxLoggedDocs    = 1 << 20
@@ -301,7 +312,7 @@ func (l *payloadLog) add(updates uint64, ordinals []uint32) {
 	docs := roaring.BitmapOf(ordinals...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.changes); n > 0 && l.changes[n-1].updates+1 != updates { // one between is not known
+	if n := len(l.changes); n > 0 && l.changes[n-1].updates+1 != updates { // a change in between is missing
 		l.changes, l.docs = nil, 0
 	}
 	l.changes = append(l.changes, payloadChange{updates, docs})
@@ -312,10 +323,9 @@ func (l *payloadLog) add(updates uint64, ordinals []uint32) {
 	}
 }
 
-// PayloadsChanged returns the ordinals of the documents that have got another payload
-// since the snapshot's index had since changes of payloads
-// ([storage.State].PayloadUpdates). known is false where that is not remembered: only
-// the last changes of this [Index] are.
+// PayloadsChanged returns the ordinals of the documents whose payloads have changed since the index
+// had the given [storage.State].PayloadUpdates. known is false if the log does not reach back that
+// far: an [Index] remembers only its last changes.
 func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bool) {
 	docs = roaring.New()
 	now := s.State().PayloadUpdates

@@ -13,10 +13,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// HashShard is the file, of n, that a document of an id is put in when it is new to a set,
-// and by a split by hash: the upper half of hash · n, where the hash is FNV-1a of 64
-// bits, mixed by the finalizer of MurmurHash3. So documents of one n keep together
-// those whose hashes are neighbours.
+// HashShard returns the shard, of n, of a new document: the upper half of hash · n, where hash is
+// the 64-bit FNV-1a of the id, mixed by the finalizer of MurmurHash3. A split by hash uses it too.
+// Neighbouring hashes stay together, whatever n is.
 func HashShard(id string, n int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
@@ -27,8 +26,8 @@ func HashShard(id string, n int) int {
 	return int(hi)
 }
 
-// runChanges runs the change of each file for which there is one, while the set shows
-// what it showed before. Files are changed in order; what follows a failure is not.
+// runChanges makes the change of each shard (nil means none), in order, while snapshots show the
+// state before. It stops at the first failure.
 func (s *Shards) runChanges(before *ShardsSnapshot, changes []func(*Index) error) error {
 	s.mu.Lock()
 	s.frozen = before.state
@@ -55,7 +54,8 @@ func (s *Shards) runChanges(before *ShardsSnapshot, changes []func(*Index) error
 	return nil
 }
 
-// beginChange takes the turn of changes and shows what is to be changed.
+// beginChange locks out other changes, and returns the current state with a function that ends the
+// change.
 func (s *Shards) beginChange(ctx context.Context) (snap *ShardsSnapshot, done func(), err error) {
 	if err := s.writeLock.lock(ctx); err != nil {
 		return nil, nil, err
@@ -67,8 +67,10 @@ func (s *Shards) beginChange(ctx context.Context) (snap *ShardsSnapshot, done fu
 	return snap, func() { _ = snap.Close(); s.writeLock.unlock() }, nil
 }
 
-// findShards returns the ids that each file has, as has reports, and those that none has.
-func (s *ShardsSnapshot) findShards(ids []string, has func(*Snapshot, string) (bool, error)) (idsOfShard [][]string, missing []string, err error) {
+// findShards returns the ids that each shard has, according to has, and the ids that none has.
+func (s *ShardsSnapshot) findShards(
+	ids []string, has func(*Snapshot, string) (bool, error),
+) (idsOfShard [][]string, missing []string, err error) {
 	idsOfShard = make([][]string, len(s.state.snaps))
 	for _, id := range ids {
 		found := false
@@ -88,27 +90,29 @@ func (s *ShardsSnapshot) findShards(ids []string, has func(*Snapshot, string) (b
 	return idsOfShard, missing, nil
 }
 
-// ShardsAddReport says what Add did, in all, and in each file.
+// ShardsAddReport describes the result of Add, in sum and for each shard.
 type ShardsAddReport struct {
-	AddReport // First means nothing here
-	// Files have a zero where nothing was added. Deleted of a file counts documents, too, whose place
-	// another file took.
+	AddReport // First has no meaning here
+	// Files is zero for a shard to which nothing was added. Deleted of a shard also counts
+	// documents that moved to another shard.
 	Files []AddReport
 }
 
-// Add adds documents as [Index.Add] does: a new one goes to the file that [HashShard] chooses, one that
-// replaces another (AddOptions.Replace) to the file of that one. Copies in other files are deleted.
-// Ids, dimension and model are checked in all files before the first one is changed.
+// Add adds documents as [Index.Add] does: a new document goes to the shard of [HashShard], a
+// document that replaces another (AddOptions.Replace) to the shard of that one, and copies in other
+// shards are deleted. Ids, dimension and model are checked in all shards before the first one is
+// changed.
 func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *ShardsAddReport, err error) {
 	o := valueOrZero(opts)
 	if o.MaxDocuments != nil {
-		return nil, fmt.Errorf("%w: a limit of documents is for one file", ErrOption)
+		return nil, fmt.Errorf("%w: MaxDocuments limits one index, not shards", ErrOption)
 	}
 	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	// Check all shards before the first change.
 	for _, p := range snap.Snapshots() {
 		if o.If == nil {
 			break
@@ -121,6 +125,7 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if err != nil {
 		return nil, err
 	}
+	// Make the change of each shard, which checks again if the shard has changed meanwhile.
 	r = &ShardsAddReport{Files: make([]AddReport, len(s.files))}
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
@@ -158,6 +163,7 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if err := s.runChanges(snap, changes); err != nil {
 		return nil, err
 	}
+	// Add up the reports.
 	sumSq := 0.0
 	for i := range r.Files {
 		f := &r.Files[i]
@@ -176,16 +182,16 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	return r, nil
 }
 
-// routing says where the documents of a source go.
+// routing assigns the documents of a source to shards.
 type routing struct {
-	rows     [][]int    // of the source, by file
-	removals [][]string // ids that are deleted, by file
-	replaced int        // documents
-	deleted  int        // documents that AddOptions.Delete removes, in each file that has them
+	rows     [][]int    // numbers of the documents of the source, by shard
+	removals [][]string // ids to delete, by shard
+	replaced int        // number of documents
+	deleted  int        // number of documents that AddOptions.Delete removes, counted in each shard
 }
 
-// routeDocuments finds the file of each document of a source. A document stays in the first file that has
-// it, and is deleted from the others.
+// routeDocuments assigns each document of a source to a shard. A document stays in the first shard
+// that has it, and is deleted from the others.
 func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
 	snaps := snap.Snapshots()
 	for _, p := range snaps {
@@ -204,7 +210,7 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 	if err != nil {
 		return nil, err
 	}
-	// Ask for all files at once whether the documents may be stored.
+	// Check the documents against all shards at once.
 	admission := NewAdmission(snaps...)
 	removed, err := admission.markRemoved(ctx, o.Delete, rows)
 	if err != nil {
@@ -221,7 +227,7 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 		return nil, err
 	}
 	r.replaced = admission.replaced
-	// Find the file of each document, and those that it leaves.
+	// Find the shard of each document, and those from which it is deleted.
 	shard := 0
 	for i := range rows {
 		id := rows[i].documentID()
@@ -246,8 +252,8 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 			}
 		}
 		if from, kept := keptFrom[i]; kept && from != shard {
-			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: add it with its payload", ErrOption,
-				rows[i].ID, snaps[from].Path(), snaps[shard].Path())
+			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: add it with its payload",
+				ErrOption, rows[i].ID, snaps[from].Path(), snaps[shard].Path())
 		}
 		r.rows[shard] = append(r.rows[shard], i)
 	}
@@ -263,11 +269,13 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 	return r, nil
 }
 
-// readArrivals lists the rows of a source with the documents that they belong to, and the files whose
-// payloads made rows passages (AddOptions.KeepPayload). Only an id in the form of a passage's can be
-// one, so the payloads of others are not read.
-func readArrivals(ctx context.Context, src vectors.Source, snaps []*Snapshot, o *AddOptions) (rows []Arrival,
-	keptFrom map[int]int, err error) {
+// readArrivals lists the documents of a source with the documents that they are passages of. If the
+// payload that makes a row a passage is a stored one (AddOptions.KeepPayload), keptFrom has its
+// shard by row. It reads payloads only where the id has the form of a passage's id, since others
+// cannot be passages.
+func readArrivals(
+	ctx context.Context, src vectors.Source, snaps []*Snapshot, o *AddOptions,
+) (rows []Arrival, keptFrom map[int]int, err error) {
 	rows, keptFrom = make([]Arrival, src.Len()), map[int]int{}
 	for i := range rows {
 		rows[i].ID = src.ID(i)
@@ -307,7 +315,7 @@ func readArrivals(ctx context.Context, src vectors.Source, snaps []*Snapshot, o 
 	return rows, keptFrom, nil
 }
 
-// Delete removes documents and passages by id, in every file that has them; see [Index.Delete].
+// Delete removes documents and passages by id, in every shard that has them; see [Index.Delete].
 func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	missing, err = s.changeByID(ctx, ids, hasOrdinals, func(ix *Index, ids []string) error {
 		n, _, err := ix.Delete(ctx, ids)
@@ -320,15 +328,17 @@ func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, mi
 	return removed, missing, nil
 }
 
-// hasOrdinals reports whether an id stands for something in a file ([Snapshot.Named]).
+// hasOrdinals reports whether an id has ordinals in a shard ([Snapshot.Named]).
 func hasOrdinals(p *Snapshot, id string) (bool, error) {
 	ordinals, err := p.ordinalsOf(id)
 	return len(ordinals) > 0, err
 }
 
-// changeByID changes every file that has some of the ids, and passes these to change.
-func (s *Shards) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
-	change func(*Index, []string) error) (missing []string, err error) {
+// changeByID calls change for every shard that has some of the ids, with these ids.
+func (s *Shards) changeByID(
+	ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
+	change func(*Index, []string) error,
+) (missing []string, err error) {
 	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
@@ -347,8 +357,8 @@ func (s *Shards) changeByID(ctx context.Context, ids []string, has func(*Snapsho
 	return missing, s.runChanges(snap, changes)
 }
 
-// DeleteWhere removes the documents and passages that a condition is true of; see
-// [Index.DeleteWhere]. A field need only be in one of the files.
+// DeleteWhere removes the documents and passages of which a condition is true; see
+// [Index.DeleteWhere]. A field need only exist in one of the shards.
 func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
 	snap, done, err := s.beginChange(ctx)
 	if err != nil {
@@ -361,7 +371,9 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		changes[i] = func(ix *Index) error {
-			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) { return now.selectWithoutCheck(ctx, where) })
+			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) {
+				return now.selectWithoutCheck(ctx, where)
+			})
 			removed.Add(n)
 			return err
 		}
@@ -372,18 +384,24 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	return removed, nil
 }
 
-// UpdatePayload sets fields in the payloads of the documents that a condition is true
-// of; see [Index.UpdatePayload]. A field of the condition need only be in one of the
-// files. What is wrong with a payload of any file is found before the first is changed.
+// UpdatePayload sets fields in the payloads of the documents of which a condition is true; see
+// [Index.UpdatePayload]. A field of the condition need only exist in one of the shards. The
+// payloads of all shards are checked before the first shard is changed.
 //
-// The new payloads of all files are in memory until they are committed.
-func (s *Shards) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+// The new payloads of all shards are in memory until they are committed.
+func (s *Shards) UpdatePayload(
+	ctx context.Context, where *condition.Condition, set condition.Fields,
+) (Affected, error) {
 	check := func(snap *ShardsSnapshot) error { return checkFields(ctx, snap.Snapshots(), where) }
-	return s.updatePayloads(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) { return p.selectWithoutCheck(ctx, where) })
+	return s.updatePayloads(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
+		return p.selectWithoutCheck(ctx, where)
+	})
 }
 
-// UpdateNamed is UpdatePayload for ids; see [Index.UpdateNamed].
-func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+// UpdateNamed does UpdatePayload for ids; see [Index.UpdateNamed].
+func (s *Shards) UpdateNamed(
+	ctx context.Context, ids []string, set condition.Fields,
+) (updated Affected, missing []string, err error) {
 	check := func(snap *ShardsSnapshot) error {
 		_, missing, err = snap.findShards(ids, hasOrdinals)
 		return err
@@ -398,10 +416,12 @@ func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 	return updated, missing, nil
 }
 
-// updatePayloads sets fields of the ordinals that choose returns for each file. The payloads of all files
-// are made before the first file is changed.
-func (s *Shards) updatePayloads(ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
-	selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
+// updatePayloads sets fields of the ordinals that selectDocs returns for each shard. It computes
+// the payloads of all shards before the first shard is changed, to find errors.
+func (s *Shards) updatePayloads(
+	ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
+	selectDocs func(*Snapshot) (*roaring.Bitmap, error),
+) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
@@ -438,9 +458,11 @@ func (s *Shards) updatePayloads(ctx context.Context, set condition.Fields, check
 	return updated, nil
 }
 
-// SetPayload replaces the payloads of documents by id, in every file that has them; see
+// SetPayload replaces the payloads of documents by id, in every shard that has them; see
 // [Index.SetPayload].
-func (s *Shards) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+func (s *Shards) SetPayload(
+	ctx context.Context, payloads map[string][]byte,
+) (updated Affected, missing []string, err error) {
 	ids := slices.Sorted(maps.Keys(payloads))
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {

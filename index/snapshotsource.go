@@ -12,18 +12,18 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// snapshotSource is a source of the documents of a snapshot from one ordinal up to another,
-// with their vectors as they were decoded or, where there are such, the original ones.
-// A document that was deleted has no id and no tokens.
+// snapshotSource yields the documents of a snapshot from the ordinal first to before end, with
+// their decoded vectors or, if there are any, the original ones. A deleted document has no id and
+// no tokens.
 type snapshotSource struct {
 	snap         *Snapshot
 	first, end   uint32
-	originals    vectors.Source // pooled alike; nil: none
-	rowOfOrdinal map[uint32]int // of originals
+	originals    vectors.Source // pooled as in the index; nil means none
+	rowOfOrdinal map[uint32]int // rows of originals
 }
 
-// Source is the live documents of the snapshot, in the order of their ordinals, with their
-// vectors as they are decoded. It ends with the snapshot.
+// Source returns the live documents of the snapshot, in the order of their ordinals, with their
+// decoded vectors. It is valid until the snapshot is closed.
 func (s *Snapshot) Source() vectors.Source {
 	r := &snapshotSource{snap: s, end: s.State().Docs}
 	p := &sourceSubset{Source: r, docs: make([]int, 0, s.Len())}
@@ -60,7 +60,7 @@ func (s *snapshotSource) ID(i int) string {
 	return ""
 }
 
-// countTokens is how many tokens there are, and how many documents without the holes.
+// countTokens returns the number of tokens, and of documents that are not holes.
 func (s *snapshotSource) countTokens() (tokens int64, live uint32) {
 	for i := range s.Len() {
 		tokens += int64(s.Rows(i))
@@ -106,7 +106,7 @@ func (s *snapshotSource) Docs(ctx context.Context, from, to int) iter.Seq2[vecto
 				}
 				i++
 			}
-			if i < end { // the next round would ask for the same again
+			if i < end { // an error: another round would ask for the same documents again
 				err := ctx.Err()
 				if err == nil {
 					err = fmt.Errorf("%w: the source of the original vectors ended before document %d, %q, of %d",
@@ -119,7 +119,8 @@ func (s *snapshotSource) Docs(ctx context.Context, from, to int) iter.Seq2[vecto
 	}
 }
 
-// countOriginals is how many documents from i on have original vectors in one piece.
+// countOriginals returns how many documents from i on have their original vectors in consecutive
+// rows.
 func (s *snapshotSource) countOriginals(i, to int) int {
 	n := 0
 	for ; i+n < to; n++ {
@@ -131,7 +132,7 @@ func (s *snapshotSource) countOriginals(i, to int) int {
 	return n
 }
 
-// decodeDocument is a document as the index has it.
+// decodeDocument returns a document with its decoded vectors.
 func (s *snapshotSource) decodeDocument(i int) (d vectors.Document, err error) {
 	ordinal := s.first + uint32(i)
 	if !s.snap.Live(ordinal) {
@@ -150,7 +151,13 @@ func (s *snapshotSource) matchOriginals(ctx context.Context, r *retraining) erro
 	if d := src.Dim(); d != 0 && d != s.Dim() {
 		return fmt.Errorf("%w: vectors have %d, %s has %d", ErrDimension, d, s.snap.Path(), s.Dim())
 	}
-	p := &pooledSource{Source: src, pooling: poolingFromBuild(h.Build), threads: r.options.Threads, normalize: h.Normalize, memory: r.options.Memory}
+	p := &pooledSource{
+		Source:    src,
+		pooling:   poolingFromBuild(h.Build),
+		threads:   r.options.Threads,
+		normalize: h.Normalize,
+		memory:    r.options.Memory,
+	}
 	p.fallbackPayload = func(id string) ([]byte, error) {
 		ordinal, ok, err := s.snap.Ordinal(id)
 		if err != nil || !ok {
@@ -188,12 +195,12 @@ func (s *snapshotSource) matchOriginals(ctx context.Context, r *retraining) erro
 	return nil
 }
 
-// minCosine is the mean of ⟨v, v̂⟩ below which a document is taken for another one.
-// With one bit a component it is about .8; vectors of other documents have less than
-// this, or something like it if the model has them all in one corner.
+// minCosine is the mean of ⟨v, v̂⟩ below which the vectors are taken for those of another document.
+// Decoded with one bit per component, the right document has about .8. Vectors of other documents
+// have less than minCosine, or about as much if the model maps everything to one corner.
 const minCosine = 0.25
 
-// checkOriginal holds original vectors against what is stored.
+// checkOriginal compares original vectors with the stored ones.
 func (s *snapshotSource) checkOriginal(i int, d vectors.Document) error {
 	stored, err := s.snap.Vectors(s.first + uint32(i))
 	if err != nil {
