@@ -8,17 +8,17 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// valueBlock is a block of a field as it is read.
+// valueBlock is a decoded block of a field.
 type valueBlock struct {
 	entries []entry
 	docs    roaring.Bitmap
-	numbers []byte // u16 each: the entries of each document, in order; nil means that there is one entry
+	numbers []byte // 16 bits each: the entries of each document, in order; nil means that there is one entry
 }
 
-// moreEntries is set in the number of an entry if the next number is of the same document.
+// moreEntries is set in an entry number if the next number is for the same document.
 const moreEntries = 1 << 15
 
-// blockBytesOf is the value of a block.
+// blockBytesOf returns the encoded block i of a field.
 func (r *Run) blockBytesOf(h *fieldHead, i int) ([]byte, error) {
 	if h.inline != nil {
 		return h.inline[i], nil
@@ -26,7 +26,7 @@ func (r *Run) blockBytesOf(h *fieldHead, i int) ([]byte, error) {
 	return r.get(blockKey(h.number, uint32(i)))
 }
 
-// blockDocuments are those of a block.
+// blockDocuments returns the documents of a block without decoding its entries.
 func (r *Run) blockDocuments(h *fieldHead, i int) (*roaring.Bitmap, error) {
 	b, err := r.blockBytesOf(h, i)
 	if err != nil {
@@ -43,6 +43,7 @@ func badBlock(h *fieldHead, i int) error {
 	return fmt.Errorf("%w: block %d of field %d", ErrFormat, i, h.number)
 }
 
+// readBlock decodes block i of a field.
 func (r *Run) readBlock(h *fieldHead, i int) (*valueBlock, error) {
 	b, err := r.blockBytesOf(h, i)
 	if err != nil {
@@ -68,12 +69,12 @@ func (r *Run) readBlock(h *fieldHead, i int) (*valueBlock, error) {
 	return bl, nil
 }
 
-// isValid reports whether each document has entries, in order.
+// isValid reports whether each document has entries, in ascending order.
 func (b *valueBlock) isValid() bool {
 	if len(b.entries) == 1 {
 		return true
 	}
-	docs, minEntry := uint64(0), 0 // complete ones; the least entry that may be next
+	docs, minEntry := uint64(0), 0 // complete documents; the lowest entry that may come next
 	for i := 0; i < len(b.numbers); i += 2 {
 		n := int(b.numbers[i]) | int(b.numbers[i+1])<<8
 		more := n&moreEntries != 0
@@ -87,12 +88,12 @@ func (b *valueBlock) isValid() bool {
 	return minEntry == 0 && docs == b.docs.GetCardinality()
 }
 
-// entryNumber is the i-th number.
+// entryNumber returns the i-th number.
 func (b *valueBlock) entryNumber(i int) uint16 {
 	return uint16(b.numbers[2*i]) | uint16(b.numbers[2*i+1])<<8
 }
 
-// visitPairs visits the documents of the block with the numbers of their entries, in order.
+// visitPairs calls visit with the documents of the block and each of their entries, in order.
 func (b *valueBlock) visitPairs(visit func(entry int, ordinal uint32)) {
 	i := 0
 	for it := b.docs.Iterator(); it.HasNext(); i++ {
@@ -110,9 +111,10 @@ func (b *valueBlock) visitPairs(visit func(entry int, ordinal uint32)) {
 	}
 }
 
-// addPassing adds the documents of entries that pass to sure, and those of entries that may pass to maybe. There is a
-// truth for each entry.
+// addPassing adds the documents of entries that pass to sure, and those of entries that may pass to
+// maybe. passes has a truth for each entry.
 func (b *valueBlock) addPassing(sure, maybe *roaring.Bitmap, passes []condition.Truth) {
+	// If all entries have the same truth, add all documents at once.
 	allEqual := true
 	for _, p := range passes {
 		allEqual = allEqual && p == passes[0]

@@ -9,56 +9,56 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Builder gathers the fields of the documents of a change for its runs.
+// Builder gathers the fields of the documents of a change, and makes runs of them.
 //
-// Of a field that it keeps it keeps all: a field is left out for good once there is no
-// room for it, and the documents that have it are remembered. So it is known of every
-// document and field whether the run tells of it, whatever the order of documents.
+// It keeps a field completely or not at all: once there is no room for a field, the field is left
+// out for good, and the documents that have it are remembered. So for each document and field it is
+// known whether the run has the values, whatever the order of documents.
 type Builder struct {
 	docs        roaring.Bitmap
-	leftOut     roaring.Bitmap // documents with fields that are not kept
+	leftOut     roaring.Bitmap // documents with fields that were left out
 	fields      map[condition.Field]*column
-	memoryBytes int64 // about the memory that it holds
-	memoryLimit int64 // of them
+	memoryBytes int64 // estimate of the memory in use
+	memoryLimit int64 // of memoryBytes
 
-	// keeps, where set, is asked in place of the limit of fields: see [Selector.Verify].
+	// keepField, if not nil, decides in place of the limit of fields: see [Selector.Verify].
 	keepField func(f condition.Field, ordinal uint32) bool
 }
 
-// column is a field of the documents of a run.
+// column holds a field of the documents of a run.
 type column struct {
 	present, nulls, unresolved roaring.Bitmap // see [fieldHead]
-	values                     valueList      // also those in arrays
-	arrays                     valueList      // the texts of arrays
+	values                     valueList      // including the elements of arrays
+	arrays                     valueList      // the arrays as text
 }
 
-// valueList has the values of documents.
+// valueList holds the values of documents as pairs of entry and document.
 type valueList struct {
 	numberOf map[string]uint32
-	entries  []entry  // distinct, as they came
-	pairs    []uint32 // the entry of each pair,
-	docs     []uint32 // and its document
+	entries  []entry  // distinct, in order of arrival
+	pairs    []uint32 // number of the entry of each pair
+	docs     []uint32 // ordinal of each pair
 }
 
-// Fields are those of a payload, with their values.
+// Fields are the fields of a payload, with their values.
 type Fields []field
 
 type field struct {
 	name           condition.Field
-	null           bool // there is one, also in an array
-	unresolved     bool // the values are not all there
+	null           bool // it is null, or has null in an array
+	unresolved     bool // the values are incomplete, so they are read from the payload
 	values, arrays []entry
 }
 
-// ReadFields reads them. A payload that is no JSON object has none. The error is that of the
-// context.
+// ReadFields reads the fields of a payload. A payload that is not a JSON object has none. The error
+// is that of the context.
 func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 	if len(payload) == 0 {
 		return nil, ctx.Err()
 	}
 	var fields Fields
 	find := fieldFinder(&fields)
-	extraValues := 0 // values beyond the first ones of fields
+	extraValues := 0 // values beyond the first of each field
 	e := condition.NewEvaluation(ctx)
 	e.Document(payload, "", 0).Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
 		i := find(name)
@@ -89,10 +89,10 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 	return fields, e.Err()
 }
 
-// fieldFinder returns a function that finds the place of a name, or the end for one that is not there
-// and comes next.
+// fieldFinder returns a function that returns the index of a field by its name, or the length of
+// fields for a new name, which the caller appends.
 func fieldFinder(fields *Fields) func(name condition.Field) int {
-	var indexOf map[condition.Field]int // once there are many
+	var indexOf map[condition.Field]int // built once there are 16 fields
 	return func(name condition.Field) int {
 		n := len(*fields)
 		switch {
@@ -118,7 +118,7 @@ func fieldFinder(fields *Fields) func(name condition.Field) int {
 	}
 }
 
-// sortValues leaves each value once, in order.
+// sortValues sorts the values and removes duplicates.
 func (f *field) sortValues(e *condition.Evaluation) {
 	for _, entries := range []*[]entry{&f.values, &f.arrays} {
 		if len(*entries) < 2 {
@@ -134,7 +134,7 @@ func (f *field) sortValues(e *condition.Evaluation) {
 		*entries = slices.CompactFunc(*entries, func(a, b entry) bool { return a.compare(&b) == 0 })
 	}
 	for i := range max(len(f.values), 1) - 1 {
-		// 1 and 1.0 are one value of facets, which count entries.
+		// Facets count entries, but 1 and 1.0 are one value for them.
 		if a, b := &f.values[i], &f.values[i+1]; a.IsNumber() && b.Kind == condition.Real && a.Compare(b.Value) == 0 {
 			f.unresolved = true
 		}
@@ -144,8 +144,8 @@ func (f *field) sortValues(e *condition.Evaluation) {
 	}
 }
 
-// Add covers a document. A payload that is no JSON object has no fields. The error is that
-// of the context, and then the builder is of no use.
+// Add adds the fields of a document to the run. A payload that is not a JSON object has none. After
+// an error, which is that of the context, the builder must not be used.
 func (b *Builder) Add(ctx context.Context, ordinal uint32, payload []byte) error {
 	fields, err := ReadFields(ctx, payload)
 	if err == nil {
@@ -154,7 +154,7 @@ func (b *Builder) Add(ctx context.Context, ordinal uint32, payload []byte) error
 	return err
 }
 
-// AddFields covers a document whose fields were read.
+// AddFields adds the fields of a document, which were read before.
 func (b *Builder) AddFields(ordinal uint32, fields Fields) {
 	b.docs.Add(ordinal)
 	for i := range fields {
@@ -183,7 +183,7 @@ func (b *Builder) AddFields(ordinal uint32, fields Fields) {
 	}
 }
 
-// columnFor is nil for a field that is beyond the limits.
+// columnFor returns the column of a field, nil if the field is beyond the limits.
 func (b *Builder) columnFor(f condition.Field) *column {
 	c := b.fields[f]
 	if c == nil {
@@ -200,7 +200,7 @@ func (b *Builder) columnFor(f condition.Field) *column {
 	return c
 }
 
-// add returns about the memory that it needs.
+// add adds a pair, and returns an estimate of the memory that it takes.
 func (l *valueList) add(e *entry, ordinal uint32) (bytes int64) {
 	if l.numberOf == nil {
 		l.numberOf = map[string]uint32{}
@@ -218,10 +218,12 @@ func (l *valueList) add(e *entry, ordinal uint32) (bytes int64) {
 	return bytes + 10
 }
 
-// absorbRun covers what a run covers of the documents of keep, which the builder has not.
-// Of a run from which fields were left out the payloads are read again: a field that the
-// run has not may be one that the builder has, and there is nothing to tell of it.
-func (b *Builder) absorbRun(ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error)) error {
+// absorbRun adds the documents of keep that the run has; the builder must not have them. If fields
+// were left out of the run, the payloads are read again, since the builder may keep such a field
+// and needs its values.
+func (b *Builder) absorbRun(
+	ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error),
+) error {
 	keep = roaring.And(&r.docs, keep)
 	if r.leftOut.IsEmpty() {
 		return b.absorbValues(ctx, r, keep)
@@ -239,7 +241,7 @@ func (b *Builder) absorbRun(ctx context.Context, r *Run, keep *roaring.Bitmap, p
 	return nil
 }
 
-// absorbValues covers documents of a run by the values that it has.
+// absorbValues adds documents of a run with the values of the run.
 func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap) error {
 	b.docs.Or(docs)
 	b.leftOut.Or(roaring.And(&r.leftOut, docs))

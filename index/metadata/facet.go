@@ -13,28 +13,28 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Facet tells how many documents have each value of a field; each passage of a document counts
-// by itself. A document counts once for each value that it has: those of an array are its elements,
-// and those of a field of objects in an array are the values in all of them. What is null is no value.
+// Facet has the number of documents with each value of a field; each passage counts by itself. A
+// document counts once for each of its values: an array has the values of its elements, and a field
+// of objects in an array has the values in all of them. null is not a value.
 type Facet struct {
 	Field   condition.Field `json:"field"`
-	Docs    uint64          `json:"docs"`    // that were asked
-	Missing uint64          `json:"missing"` // of them without the field
-	Null    uint64          `json:"null"`    // of them with null, be it in an array
-	// Values are those of the most documents, the most first; equal counts in the order of
-	// the values.
+	Docs    uint64          `json:"docs"`    // all counted documents
+	Missing uint64          `json:"missing"` // documents without the field
+	Null    uint64          `json:"null"`    // documents with null, also in an array
+	// Values are the most frequent values, by descending count; values with equal counts are in
+	// ascending order.
 	Values []ValueCount `json:"values"`
-	// Others is how many further values there are.
+	// Others is the number of further values.
 	Others uint64 `json:"others"`
 }
 
-// ValueCount is how many documents have a value.
+// ValueCount is the number of documents with a value.
 type ValueCount struct {
 	Value condition.Literal `json:"value"`
 	Docs  uint64            `json:"docs"`
 }
 
-// Bytes is about what the values take.
+// Bytes estimates the memory of the values.
 func (f *Facet) Bytes() (n int64) {
 	for i := range f.Values {
 		n += literalBytes(&f.Values[i].Value)
@@ -42,29 +42,29 @@ func (f *Facet) Bytes() (n int64) {
 	return n
 }
 
-// FacetOptions of a [Counter]. The zero value, or nil, is a good choice.
+// FacetOptions configures a [Counter]. The zero value, or nil, is a good choice.
 type FacetOptions struct {
-	// Values is how many are returned at most; 0: [DefaultFacetValues].
+	// Values limits the returned values; 0 means [DefaultFacetValues].
 	Values int
-	// Memory bounds the bytes of the distinct values that are counted, some 200 each and
-	// those of its text; 0: [DefaultFacetMemory]. More are [ErrTooManyValues]. Beside them
-	// each goroutine holds those of a few documents.
+	// Memory limits the bytes of the distinct values that are counted, about 200 each and those of
+	// its text; 0 means [DefaultFacetMemory]. More are [ErrTooManyValues]. In addition, each
+	// goroutine holds the values of a few documents.
 	Memory int64
-	// Lenient takes a field that no document has for one that is missing in all.
-	// Otherwise it is an error ([condition.ErrUnknownField]).
+	// Lenient treats a field that no document has as missing in all documents. Otherwise it is an
+	// error ([condition.ErrUnknownField]).
 	Lenient bool
 }
 
 // Defaults of [FacetOptions].
 const (
 	DefaultFacetValues = 10
-	DefaultFacetMemory = 64 << 20 // some 300,000 short values
+	DefaultFacetMemory = 64 << 20 // about 300,000 short values
 )
 
-// ErrTooManyValues: the distinct values of a field do not fit in the memory for them.
+// ErrTooManyValues reports that the distinct values of a field exceed the memory for them.
 var ErrTooManyValues = errors.New("too many distinct values")
 
-// Counter counts the values of a field over the documents of one index after the other.
+// Counter counts the values of a field over the documents of several indexes, one after another.
 type Counter struct {
 	field  condition.Field
 	values int
@@ -73,23 +73,26 @@ type Counter struct {
 	mu                  sync.Mutex
 	docs, missing, null uint64
 	counts              map[condition.Literal]uint64
-	memoryBytes         int64 // bytes of these
+	memoryBytes         int64 // estimate for counts
 }
 
-// NewCounter returns one that has counted nothing.
+// NewCounter returns a counter without counts.
 func NewCounter(f condition.Field, o *FacetOptions) *Counter {
 	if o == nil {
 		o = &FacetOptions{}
 	}
 	return &Counter{
-		field: f, values: cmp.Or(o.Values, DefaultFacetValues), memory: cmp.Or(o.Memory, DefaultFacetMemory),
+		field:  f,
+		values: cmp.Or(o.Values, DefaultFacetValues),
+		memory: cmp.Or(o.Memory, DefaultFacetMemory),
 		counts: map[condition.Literal]uint64{},
 	}
 }
 
-// literalBytes is about what a value takes.
+// literalBytes estimates the memory of a value.
 func literalBytes(l *condition.Literal) int64 { return 200 + int64(len(l.Text)) }
 
+// checkMemory refuses values that take more than the memory limit.
 func (c *Counter) checkMemory(bytes int64) error {
 	if bytes <= c.memory {
 		return nil
@@ -97,7 +100,7 @@ func (c *Counter) checkMemory(bytes int64) error {
 	return fmt.Errorf("field %s: %w: they take more than %d bytes", c.field, ErrTooManyValues, c.memory)
 }
 
-// addCount counts documents that have a value, of which there is room for so many.
+// addCount adds documents to the count of a value.
 func (c *Counter) addCount(l condition.Literal, docs uint64) error {
 	if c.counts[l] += docs; c.counts[l] > docs {
 		return nil
@@ -106,20 +109,20 @@ func (c *Counter) addCount(l condition.Literal, docs uint64) error {
 	return c.checkMemory(c.memoryBytes)
 }
 
-// valueTally is what was read of payloads, and is not counted yet.
+// valueTally holds values that were read from payloads and are not counted yet.
 type valueTally struct {
 	docs, missing, null uint64
-	values              []condition.Literal // those of each document once
+	values              []condition.Literal // each value of a document once
 }
 
-// maxTally is how many values of a tally are counted at a time.
+// maxTally is the number of values in a tally at which it is counted.
 const maxTally = 4096
 
-// addRecord takes in what a document has.
+// addRecord adds the values of a document to the tally.
 func (c *Counter) addRecord(e *condition.Evaluation, t *valueTally, d *condition.Record) error {
 	t.docs++
 	null, begin, bytes := false, len(t.values), int64(0)
-	var seen map[condition.Literal]bool // values of the document, if it has many
+	var seen map[condition.Literal]bool // values of the document, once there are more than 16
 	hasField, err := d.Literals(c.field, func(l condition.Literal) error {
 		if l.Kind == condition.Null {
 			null = true
@@ -139,7 +142,7 @@ func (c *Counter) addRecord(e *condition.Evaluation, t *valueTally, d *condition
 		}
 		t.values = append(t.values, l)
 		bytes += literalBytes(&l)
-		return c.checkMemory(bytes) // all values are no fewer
+		return c.checkMemory(bytes) // the counter would need at least as much
 	})
 	if !hasField {
 		t.missing++
@@ -153,7 +156,7 @@ func (c *Counter) addRecord(e *condition.Evaluation, t *valueTally, d *condition
 	return err
 }
 
-// flushTally counts what was read, and begins anew.
+// flushTally adds the tally to the counts, and empties it.
 func (c *Counter) flushTally(e *condition.Evaluation, t *valueTally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +176,8 @@ func (c *Counter) flushTally(e *condition.Evaluation, t *valueTally) error {
 	return e.Err()
 }
 
-// Merge takes in what another counter of the same field has counted of other documents; all
-// of its values are to be in f.
+// Merge adds the facet of another counter of the same field over other documents. f must have all
+// values of that counter.
 func (c *Counter) Merge(f *Facet) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +192,9 @@ func (c *Counter) Merge(f *Facet) error {
 	return nil
 }
 
-// Facet is what has been counted.
+// Facet returns the counts so far.
 func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
+	// Collect up to 2·n values at a time, and keep the n most frequent of them.
 	n := min(c.values, len(c.counts))
 	best := make([]ValueCount, 0, 2*n)
 	steps, stopErr := 0, error(nil)
@@ -226,16 +230,17 @@ func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 	}, nil
 }
 
-// payloadsPerBlock is for how many documents a block of values their payloads are read in
-// place of the blocks.
+// payloadsPerBlock: if there are at most this many documents for each block of values, their
+// payloads are read instead of the blocks.
 var payloadsPerBlock uint64 = 16
 
-// Count counts the values that some live documents have; nil: all.
+// Count counts the values of live documents; docs nil means all.
 func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) error {
 	if docs == nil {
 		docs = s.live
 	}
-	unresolved := roaring.New() // whose payloads are read
+	// Count by the runs. Documents for which they do not suffice are unresolved.
+	unresolved := roaring.New()
 	for i := range s.runs {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -246,6 +251,7 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 		}
 		unresolved.Or(left)
 	}
+	// Count the unresolved documents by their payloads.
 	return s.visitBlocks(ctx, unresolved, func(_ int, ordinals []uint32) error {
 		t, evaluation := &valueTally{}, condition.NewEvaluation(ctx)
 		for _, ordinal := range ordinals {
@@ -261,8 +267,7 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 	})
 }
 
-// countRun counts those of some documents of a run of which it knows, and returns the
-// others.
+// countRun counts the documents of a run whose values the run has, and returns the others.
 func (c *Counter) countRun(ctx context.Context, r *countedRun, docs *roaring.Bitmap) (unresolved *roaring.Bitmap, err error) {
 	h, err := r.readField(c.field)
 	if err != nil {
@@ -298,7 +303,7 @@ func (c *Counter) countRun(ctx context.Context, r *countedRun, docs *roaring.Bit
 	return unresolved, nil
 }
 
-// countBlock counts those of some documents that a block has.
+// countBlock counts the documents of docs that a block has.
 func (c *Counter) countBlock(bl *valueBlock, docs *roaring.Bitmap) error {
 	counts := make([]uint64, len(bl.entries))
 	if len(bl.entries) == 1 {
@@ -315,7 +320,7 @@ func (c *Counter) countBlock(bl *valueBlock, docs *roaring.Bitmap) error {
 			continue
 		}
 		e := &bl.entries[i]
-		if e.cut { // the head names the documents that have it
+		if e.cut { // such documents are in the cutTexts of the head, and so unresolved
 			return fmt.Errorf("%w: field %s: a text that was cut", ErrFormat, c.field)
 		}
 		if err := c.addCount(condition.LiteralOf(e.Value, e.form), n); err != nil {

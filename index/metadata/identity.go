@@ -9,9 +9,9 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Ids and ordinals are fields of every document that are in no payload.
+// Ids and ordinals are fields of every document, but not in the payload.
 
-// selectByID looks single ids up, and otherwise asks each.
+// selectByID looks single ids up, and evaluates other tests for each document.
 func (s *Selector) selectByID(ctx context.Context, t *condition.Test, wanted condition.Truth) (*roaring.Bitmap, error) {
 	_, ids, ok := t.Points()
 	if !ok {
@@ -35,7 +35,8 @@ func (s *Selector) selectByID(ctx context.Context, t *condition.Test, wanted con
 	return s.liveMatches(found, wanted, t.Never()), nil
 }
 
-// selectByOrdinal finds ordinals by their order.
+// selectByOrdinal selects ordinals by ranges if the test has any, and otherwise evaluates it for
+// each.
 func (s *Selector) selectByOrdinal(ctx context.Context, t *condition.Test, wanted condition.Truth) (*roaring.Bitmap, error) {
 	found := roaring.New()
 	if points, _, ok := t.Points(); ok {
@@ -55,8 +56,8 @@ func (s *Selector) selectByOrdinal(ctx context.Context, t *condition.Test, wante
 	})
 }
 
-// liveMatches are the live documents of those that a test was found true of, or, where it is to
-// be false, the others; it is false of none if never is set.
+// liveMatches returns the live documents of which a test is true, given found, or those of which it
+// is false: the live documents outside of found. never means that the test is false of no document.
 func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, never bool) *roaring.Bitmap {
 	switch {
 	case wanted == condition.True:
@@ -67,8 +68,10 @@ func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, ne
 	return roaring.AndNot(s.live, found)
 }
 
-// testEach asks a test of each live document.
-func (s *Selector) testEach(ctx context.Context, t *condition.Test, wanted condition.Truth, value func(uint32) condition.Value) (*roaring.Bitmap, error) {
+// testEach evaluates a test for each live document.
+func (s *Selector) testEach(
+	ctx context.Context, t *condition.Test, wanted condition.Truth, value func(uint32) condition.Value,
+) (*roaring.Bitmap, error) {
 	found, evaluation := roaring.New(), condition.NewEvaluation(ctx)
 	for it := s.live.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
@@ -83,14 +86,15 @@ func (s *Selector) testEach(ctx context.Context, t *condition.Test, wanted condi
 	return found, nil
 }
 
-// ordinalRange are the ordinals of a span of numbers, from first to before end.
+// ordinalRange returns the ordinals in a span of numbers, from first to before end.
 func ordinalRange(s *condition.Span) (first, end uint64) {
 	above := func(o uint64) bool { return !s.Above(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
 	below := func(o uint64) bool { return s.Below(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
 	return firstOrdinalWhere(above), firstOrdinalWhere(below)
 }
 
-// firstOrdinalWhere is the first ordinal for which something holds that goes on to hold.
+// firstOrdinalWhere returns the first ordinal for which holds is true. It must be true for all
+// later ones.
 func firstOrdinalWhere(holds func(uint64) bool) uint64 {
 	lo, hi := uint64(0), uint64(math.MaxUint32)
 	for lo < hi {

@@ -11,9 +11,11 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Test returns the documents of the run for which a test has a truth: those of sure,
-// and none that is not in maybe. The bitmaps are the caller's.
-func (r *Run) Test(ctx context.Context, t *condition.Test, wanted condition.Truth) (sure, maybe *roaring.Bitmap, err error) {
+// Test returns bounds of the documents of the run for which a test has the wanted truth: all of
+// sure have it, and none outside of maybe. The caller may change the bitmaps.
+func (r *Run) Test(
+	ctx context.Context, t *condition.Test, wanted condition.Truth,
+) (sure, maybe *roaring.Bitmap, err error) {
 	h, err := r.readField(t.Field)
 	if err != nil {
 		return nil, nil, err
@@ -25,7 +27,7 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, wanted condition.Trut
 		}
 	}
 	unknown := r.undecidedDocs(t.Field, h)
-	if t.Truth(condition.Value{}) == wanted { // as it is of NULL
+	if t.Truth(condition.Value{}) == wanted { // documents without a value have the truth of NULL
 		null := r.docs.Clone()
 		null.AndNot(unknown)
 		if h != nil {
@@ -38,8 +40,8 @@ func (r *Run) Test(ctx context.Context, t *condition.Test, wanted condition.Trut
 	return l.sure, l.maybe, nil
 }
 
-// fieldLookup finds documents by the values of a field: sure has those with a value that passes, maybe also those
-// with a value that may pass.
+// fieldLookup finds documents by the values of a field: sure has those with a value that passes,
+// maybe also those with a value that may pass.
 type fieldLookup struct {
 	ctx         context.Context
 	run         *Run
@@ -47,8 +49,8 @@ type fieldLookup struct {
 	sure, maybe *roaring.Bitmap
 }
 
-// minTruthFor returns the least truth of a value with which a document is found. Where the test has to be False, a
-// document with such a value is left out.
+// minTruthFor returns the lowest truth of a value with which a document is found. If the test must
+// be False, documents with a value that is True or Unknown are found, and excluded by the caller.
 func minTruthFor(wanted condition.Truth) condition.Truth {
 	if wanted == condition.False {
 		return condition.Unknown
@@ -56,14 +58,15 @@ func minTruthFor(wanted condition.Truth) condition.Truth {
 	return wanted
 }
 
-// addMatches adds the documents whose field is not null and of which the test has a truth. It is False of a document
-// if it is False of all values.
+// addMatches adds the documents whose field is not null and for which the test has the wanted
+// truth. A test is False of a document if it is False of all values.
 func (l *fieldLookup) addMatches(t *condition.Test, wanted condition.Truth) error {
 	if wanted == condition.False && t.Never() {
 		return nil
 	}
 	numbers, texts, ok := t.Spans(minTruthFor(wanted))
-	if ok && wanted == condition.False && !l.head.multiValued && l.head.arrays.IsEmpty() { // one value decides
+	oneValueEach := !l.head.multiValued && l.head.arrays.IsEmpty()
+	if ok && wanted == condition.False && oneValueEach { // False of the only value is False of the document
 		return l.addSpans(condition.Complement(numbers), condition.Complement(texts))
 	}
 	var err error
@@ -75,19 +78,19 @@ func (l *fieldLookup) addMatches(t *condition.Test, wanted condition.Truth) erro
 	if wanted == condition.False {
 		others := l.head.notNull()
 		others.AndNot(l.sure)
-		l.maybe.AndNot(l.sure) // of these it is not known either way
+		l.maybe.AndNot(l.sure) // for these the truth stays unknown
 		others.AndNot(l.maybe)
 		l.sure = others
 	}
 	return err
 }
 
-// firstTextBlock is the place of the first block of texts.
+// firstTextBlock returns the index of the first block of texts. Blocks of numbers come before it.
 func (h *fieldHead) firstTextBlock() int {
 	return sort.Search(h.valueBlocks, func(i int) bool { return h.blocks[i].first.Kind == condition.Text })
 }
 
-// addSpans adds the documents with a value in spans.
+// addSpans adds the documents with a value in one of the spans.
 func (l *fieldLookup) addSpans(numbers, texts []condition.Span) error {
 	firstText := l.head.firstTextBlock()
 	if err := l.addSpansInBlocks(numbers, &l.head.numbers, 0, firstText); err != nil {
@@ -96,8 +99,8 @@ func (l *fieldLookup) addSpans(numbers, texts []condition.Span) error {
 	return l.addSpansInBlocks(texts, &l.head.texts, firstText, l.head.valueBlocks)
 }
 
-// addByTest adds the documents with a value, or the text of an array, of which a test that has no
-// spans is at least least.
+// addByTest adds the documents with a value, or an array as text, for which a test without spans
+// has at least minTruth.
 func (l *fieldLookup) addByTest(t *condition.Test, minTruth condition.Truth) error {
 	if numbers, texts, ok := t.Points(); ok {
 		return l.addPoints(numbers, texts)
@@ -105,21 +108,22 @@ func (l *fieldLookup) addByTest(t *condition.Test, minTruth condition.Truth) err
 	return l.testEveryEntry(t, minTruth)
 }
 
-// addPoints adds the documents with one of some values, which are in order.
+// addPoints adds the documents with one of the values, which are sorted.
 func (l *fieldLookup) addPoints(numbers, texts []condition.Value) error {
 	firstText := l.head.firstTextBlock()
-	byValue := func(e, o *entry) int { return e.Value.Compare(o.Value) } // 2 is 2.0
+	byValue := func(a, b *entry) int { return a.Value.Compare(b.Value) } // 2 equals 2.0
 	if err := l.addEntries(newEntries(numbers), byValue, 0, firstText); err != nil {
 		return err
 	}
 	entries := newEntries(texts)
-	slices.SortFunc(entries, func(a, b entry) int { return a.compare(&b) }) // those that were cut are in order of their hash
+	slices.SortFunc(entries, func(a, b entry) int { return a.compare(&b) }) // cut texts are ordered by their hash
 	if err := l.addEntries(entries, (*entry).compareValue, firstText, l.head.valueBlocks); err != nil {
 		return err
 	}
 	return l.addEntries(entries, (*entry).compareValue, l.head.valueBlocks, len(l.head.blocks))
 }
 
+// newEntries returns the entries of values.
 func newEntries(values []condition.Value) []entry {
 	entries := make([]entry, len(values))
 	for i, v := range values {
@@ -128,10 +132,10 @@ func newEntries(values []condition.Value) []entry {
 	return entries
 }
 
-// addEntries adds the documents with one of some entries, which are in order, from blocks lo
-// to before hi. Each block is read once.
+// addEntries adds the documents with one of the wanted entries, which are sorted, from the blocks
+// lo to before hi. It reads each block once.
 func (l *fieldLookup) addEntries(wanted []entry, compare func(a, b *entry) int, lo, hi int) error {
-	firstFrom := func(e *entry) int { // the first that is wanted from an entry on
+	firstFrom := func(e *entry) int { // index of the first wanted entry that is not below e
 		return sort.Search(len(wanted), func(i int) bool { return compare(&wanted[i], e) >= 0 })
 	}
 	for ; len(wanted) > 0; lo++ {
@@ -147,11 +151,12 @@ func (l *fieldLookup) addEntries(wanted []entry, compare func(a, b *entry) int, 
 				return err
 			}
 		}
-		wanted = wanted[firstFrom(&blocks[lo].last):] // the next block may begin with another equal to it
+		wanted = wanted[firstFrom(&blocks[lo].last):] // keep equals of the last: the next block may begin with one
 	}
 	return nil
 }
 
+// addEntriesOfBlock adds the documents of block i with one of the wanted entries.
 func (l *fieldLookup) addEntriesOfBlock(wanted []entry, compare func(a, b *entry) int, i int) error {
 	bl, err := l.readBlock(i)
 	if err != nil {
@@ -172,7 +177,7 @@ func (l *fieldLookup) addEntriesOfBlock(wanted []entry, compare func(a, b *entry
 	return nil
 }
 
-// readBlock reads a block, if the context goes on.
+// readBlock reads a block unless the context has ended.
 func (l *fieldLookup) readBlock(i int) (*valueBlock, error) {
 	if err := l.ctx.Err(); err != nil {
 		return nil, err
@@ -180,8 +185,8 @@ func (l *fieldLookup) readBlock(i int) (*valueBlock, error) {
 	return l.run.readBlock(l.head, i)
 }
 
-// testEveryEntry asks the test of each value, and of the text of each array. Of those that were cut it
-// cannot be told.
+// testEveryEntry evaluates the test for each value, and for each array as text. For cut texts the
+// result is Unknown.
 func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
 	blocks := len(l.head.blocks)
@@ -212,8 +217,8 @@ func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth
 	return nil
 }
 
-// addSpansInBlocks adds the documents with a value in one of some spans, from blocks lo to before
-// hi, all of which have the documents of all.
+// addSpansInBlocks adds the documents with a value in one of the spans, from the blocks lo to
+// before hi. kindDocs are all documents of these blocks.
 func (l *fieldLookup) addSpansInBlocks(spans []condition.Span, kindDocs *roaring.Bitmap, lo, hi int) error {
 	for i := range spans {
 		if spans[i].Whole() {
@@ -227,10 +232,12 @@ func (l *fieldLookup) addSpansInBlocks(spans []condition.Span, kindDocs *roaring
 	return nil
 }
 
+// addSpan adds the documents with a value in the span, from the blocks lo to before hi.
 func (l *fieldLookup) addSpan(s *condition.Span, lo, hi int) error {
 	blocks := l.head.blocks
 	first := lo + sort.Search(hi-lo, func(i int) bool { return !endsBelow(&blocks[lo+i].last, s) })
 	for i := first; i < hi && !startsAbove(&blocks[i].first, s); i++ {
+		// The first entry is inside, and the last is not above: all entries are inside.
 		if entryInSpan(s, &blocks[i].first) == condition.True && endsNotAbove(&blocks[i].last, s) {
 			docs, err := l.run.blockDocuments(l.head, i)
 			if err != nil {
@@ -252,10 +259,10 @@ func (l *fieldLookup) addSpan(s *condition.Span, lo, hi int) error {
 	return nil
 }
 
-// Blocks are found by what all texts have, whether they were cut or not: entries that
-// differ in their first bytes are in the order of what they stand for.
+// Blocks are found by the prefixes of texts, which cut texts have too: entries with different
+// prefixes are in the order of their complete texts.
 
-// endsBelow says that entries up to this one are below a span.
+// endsBelow reports whether all entries up to e are below the span.
 func endsBelow(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return s.Above(e.Value)
@@ -263,7 +270,7 @@ func endsBelow(e *entry, s *condition.Span) bool {
 	return s.Low.Kind != condition.Null && prefixOf(e.Text) < prefixOf(s.Low.Text)
 }
 
-// startsAbove says that entries from this one on are above a span.
+// startsAbove reports whether all entries from e on are above the span.
 func startsAbove(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return s.Below(e.Value)
@@ -271,7 +278,7 @@ func startsAbove(e *entry, s *condition.Span) bool {
 	return s.High.Kind != condition.Null && prefixOf(e.Text) > prefixOf(s.High.Text)
 }
 
-// endsNotAbove says that entries up to this one are not above a span.
+// endsNotAbove reports whether all entries up to e are not above the span.
 func endsNotAbove(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return !s.Below(e.Value)
@@ -279,18 +286,21 @@ func endsNotAbove(e *entry, s *condition.Span) bool {
 	return s.High.Kind == condition.Null || prefixOf(e.Text) < prefixOf(s.High.Text)
 }
 
+// prefixOf returns the part of a text that cut texts have.
 func prefixOf(text string) string { return text[:min(len(text), textPrefix)] }
 
-// isBelow says that all texts, or the number, that an entry stands for are below a span.
+// isBelow reports whether the number, or every text that the entry may stand for, is below the
+// span.
 func isBelow(s *condition.Span, e *entry) bool {
 	if !e.cut {
 		return s.Above(e.Value)
 	}
-	// Longer texts of one beginning are below what is greater and begins otherwise.
+	// The longer texts of a prefix are all below a text that is greater and has another prefix.
 	return s.Low.Kind != condition.Null && s.Low.Text > e.Text && !strings.HasPrefix(s.Low.Text, e.Text)
 }
 
-// isAbove says that all of them are above it.
+// isAbove reports whether the number, or every text that the entry may stand for, is above the
+// span.
 func isAbove(s *condition.Span, e *entry) bool {
 	if !e.cut {
 		return s.Below(e.Value)
@@ -298,7 +308,8 @@ func isAbove(s *condition.Span, e *entry) bool {
 	return s.High.Kind != condition.Null && s.High.Text <= e.Text
 }
 
-// entryInSpan says whether what an entry stands for is in a span.
+// entryInSpan returns whether the value of the entry is in the span; Unknown if that depends on the
+// text that was cut.
 func entryInSpan(s *condition.Span, e *entry) condition.Truth {
 	switch {
 	case isBelow(s, e) || isAbove(s, e):

@@ -9,47 +9,47 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Run is a run as it is read. It is safe for concurrent use if its values can be read so.
+// Run is a run that is read from storage. It is safe for concurrent use if get is.
 type Run struct {
 	get     func(key []byte) ([]byte, error)
 	docs    roaring.Bitmap
-	names   []condition.Field // in order
-	leftOut roaring.Bitmap    // documents with fields that are not among them
+	names   []condition.Field // sorted
+	leftOut roaring.Bitmap    // documents with fields that are not in names
 }
 
-// fieldHead is a field of a run.
+// fieldHead describes a field of a run.
 type fieldHead struct {
 	number      uint32
-	present     roaring.Bitmap // documents that have the field, be it null
-	nulls       roaring.Bitmap // those with null, also in an array
-	unresolved  roaring.Bitmap // documents whose payloads are read: nothing else is kept of them
-	numbers     roaring.Bitmap // those with a number
-	texts       roaring.Bitmap // those with a text, also of an object
-	cutTexts    roaring.Bitmap // documents with a text whose beginning is kept
-	arrays      roaring.Bitmap // those with an array
-	multiValued bool           // one has several values
+	present     roaring.Bitmap // documents with the field, also with null
+	nulls       roaring.Bitmap // documents with null, also in an array
+	unresolved  roaring.Bitmap // documents whose values are not stored: their payloads must be read
+	numbers     roaring.Bitmap // documents with a number
+	texts       roaring.Bitmap // documents with a text, or an object as text
+	cutTexts    roaring.Bitmap // documents with a text that was cut
+	arrays      roaring.Bitmap // documents with an array
+	multiValued bool           // some document has several values
 	blocks      []blockEnds
-	valueBlocks int      // how many blocks are of values; the others are of arrays
-	inline      [][]byte // the blocks, where they are in the head
+	valueBlocks int      // number of blocks of values; the others are of arrays
+	inline      [][]byte // the blocks, if they are in the head
 }
 
-// bitmaps are those of the head, in the order in which they are written.
+// bitmaps returns the bitmaps of the head, in the order of the format.
 func (h *fieldHead) bitmaps() []*roaring.Bitmap {
 	return []*roaring.Bitmap{&h.present, &h.nulls, &h.unresolved, &h.numbers, &h.texts, &h.cutTexts, &h.arrays}
 }
 
-// notNull returns the documents whose field is not null. The bitmap is the caller's.
+// notNull returns the documents whose field is not null. The caller may change the bitmap.
 func (h *fieldHead) notNull() *roaring.Bitmap {
 	docs := roaring.Or(&h.numbers, &h.texts)
 	docs.Or(&h.arrays)
 	return docs
 }
 
-// blockEnds are the first and the last entry of a block.
+// blockEnds has the first and the last entry of a block.
 type blockEnds struct{ first, last entry }
 
-// Open reads the head of a run. get returns a value by its key, nil if there is none;
-// the value must stay as it is while the run is in use.
+// Open reads the head of a run. get returns a value by its key, nil if the key is unknown; the
+// value must not change while the run is in use.
 func Open(get func(key []byte) ([]byte, error)) (*Run, error) {
 	b, err := get(keyHead)
 	if err != nil {
@@ -71,7 +71,7 @@ func Open(get func(key []byte) ([]byte, error)) (*Run, error) {
 	return r, in.checkDone("head of a run")
 }
 
-// readField reads a field, nil if the run has none of the name.
+// readField reads a field, nil if the run does not have it.
 func (r *Run) readField(f condition.Field) (*fieldHead, error) {
 	number, ok := slices.BinarySearch(r.names, f)
 	if !ok {
@@ -107,8 +107,8 @@ func (r *Run) readField(f condition.Field) (*fieldHead, error) {
 	return h, in.checkDone(fmt.Sprintf("field %s", f))
 }
 
-// docsWithField are documents that have a field, be it null, and those of which the run cannot
-// tell. The bitmaps are not to be changed.
+// docsWithField returns the documents that have a field, also with null, and those for which the
+// run cannot decide. Do not change the bitmaps.
 func (r *Run) docsWithField(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
 	h, err := r.readField(f)
 	if err != nil {
@@ -120,8 +120,8 @@ func (r *Run) docsWithField(f condition.Field) (docs, unknown *roaring.Bitmap, e
 	return &h.present, r.undecidedDocs(f, h), nil
 }
 
-// undecidedDocs are the documents of which the run cannot tell whether they have a field, given
-// its head, nil if there is none.
+// undecidedDocs returns the documents for which the run cannot decide whether they have a field. h
+// is the head of the field, nil if the run does not have it.
 func (r *Run) undecidedDocs(f condition.Field, h *fieldHead) *roaring.Bitmap {
 	switch {
 	case len(f.Keys()) > maxDepth:

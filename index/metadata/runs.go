@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// corruptRunError names the run of a view that has values which no Builder has written. What
-// reading it failed with says so itself.
+// corruptRunError makes a CorruptError of an ErrFormat, and names the run. Other errors name their
+// cause themselves.
 func corruptRunError(v *storage.Snapshot, run uint32, err error) error {
 	if errors.Is(err, ErrFormat) {
 		return &storage.CorruptError{Path: v.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
@@ -21,27 +21,27 @@ func corruptRunError(v *storage.Snapshot, run uint32, err error) error {
 	return err
 }
 
+// openRun opens a stored run.
 func openRun(v *storage.Snapshot, s storage.FieldRun) (*Run, error) {
 	run, err := Open(v.FieldRun(s.ID))
 	return run, corruptRunError(v, s.ID, err)
 }
 
-// maxRunMemory bounds what a run may have in memory while it is made, whatever its maker
-// says.
+// maxRunMemory bounds the memory of a run while it is built, whatever limit the caller passes.
 var maxRunMemory int64 = math.MaxInt64 // a variable, so that tests see many runs
 
-// NewBuilder returns one whose runs have about so many bytes in memory at most.
+// NewBuilder returns a builder whose runs take about limit bytes of memory at most.
 func NewBuilder(limit int64) *Builder { return &Builder{memoryLimit: min(limit, maxRunMemory)} }
 
-// Empty reports whether nothing has been gathered since the last run.
+// Empty reports whether no document was added since the last run.
 func (b *Builder) Empty() bool { return b.docs.IsEmpty() }
 
-// Full reports whether what has been gathered should become a run.
+// Full reports whether the added documents should become a run.
 func (b *Builder) Full() bool { return b.memoryBytes > b.memoryLimit }
 
-// Absorb takes in the last runs of a state, which the view has as well, as the policy of
-// merging says. Those that it took in leave the state and are returned. live has the
-// documents for which they may count.
+// Absorb merges the last runs of a state into the builder, as many as the merge policy says, and
+// removes them from the state. v must have these runs, too. live are the live documents; others are
+// dropped. It returns the absorbed runs.
 func (b *Builder) Absorb(
 	ctx context.Context, v *storage.Snapshot, live *roaring.Bitmap, s *storage.State,
 ) (absorbed []storage.FieldRun, err error) {
@@ -63,15 +63,14 @@ func (b *Builder) Absorb(
 	return absorbed, nil
 }
 
-// Values are those of a run on its way into an index.
+// Values holds the keys and values of a run that will be written to an index.
 type Values struct {
-	Bytes        int // of all of them
+	Bytes        int // size of keys and values
 	id           uint32
 	keys, values [][]byte
 }
 
-// Run returns the values of a run of what has been gathered, which gets a place in the
-// state, and begins anew.
+// Run makes a run of the added documents, adds it to the state, and empties the builder.
 func (b *Builder) Run(s *storage.State) (*Values, error) {
 	v := &Values{id: s.NextFieldRun}
 	err := b.write(func(key, value []byte) error {

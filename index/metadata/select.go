@@ -13,25 +13,23 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Selector finds the documents of an index at one moment that conditions are true of, by
-// its runs and, where these do not tell, by payloads. It is made once for that moment, and
-// is safe for concurrent use.
+// Selector selects the documents of one state of an index of which a condition is true: by its runs
+// and, where these cannot decide, by payloads. It is safe for concurrent use.
 type Selector struct {
 	snapshot *storage.Snapshot
 	live     *roaring.Bitmap
 	runs     []countedRun // newer ones first
 }
 
-// countedRun is a run with the live documents for which it counts: those that no newer one
-// covers.
+// countedRun is a run with the live documents for which it counts: those that no newer run covers.
 type countedRun struct {
 	*Run
 	id          uint32
 	docsCounted *roaring.Bitmap
-	countsAll   bool // it covers no others
+	countsAll   bool // docsCounted are all documents of the run
 }
 
-// NewSelector opens the runs of a view, which cover its live documents.
+// NewSelector opens the runs of a snapshot, which must cover its live documents.
 func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
 	s, uncovered := &Selector{snapshot: v, live: live}, live.Clone()
 	for _, stored := range slices.Backward(v.State().FieldRuns) {
@@ -42,7 +40,12 @@ func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
 		counts := roaring.And(&run.docs, uncovered)
 		uncovered.AndNot(&run.docs)
 		if !counts.IsEmpty() {
-			s.runs = append(s.runs, countedRun{run, stored.ID, counts, counts.GetCardinality() == run.docs.GetCardinality()})
+			s.runs = append(s.runs, countedRun{
+				Run:         run,
+				id:          stored.ID,
+				docsCounted: counts,
+				countsAll:   counts.GetCardinality() == run.docs.GetCardinality(),
+			})
 		}
 	}
 	if n := uncovered.GetCardinality(); n > 0 {
@@ -52,15 +55,16 @@ func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
 	return s, nil
 }
 
-// Select are the documents that a condition is true of. Errors are [storage.ErrCorrupt] and
-// that of the context.
+// Select returns the documents of which a condition is true. Errors: [storage.ErrCorrupt], and that
+// of the context.
 func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring.Bitmap, error) {
 	found, err := condition.Select(ctx, c, docSets{ctx, s})
 	if err != nil {
 		return nil, err
 	}
 	found.maybe.AndNot(found.sure)
-	matching, err := s.matchPayloads(ctx, found.maybe, func(e *condition.Evaluation, d *condition.Record) (bool, error) { return e.Match(c, d) })
+	matches := func(e *condition.Evaluation, d *condition.Record) (bool, error) { return e.Match(c, d) }
+	matching, err := s.matchPayloads(ctx, found.maybe, matches)
 	if err != nil {
 		return nil, err
 	}
@@ -68,13 +72,14 @@ func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring
 	return found.sure, nil
 }
 
-// docBounds are bounds of a set of documents: sure are in it, and none is that is not in
-// maybe. The bitmaps may be changed.
+// docBounds bounds a set of documents: all of sure are in it, and none outside of maybe. The
+// bitmaps may be changed.
 type docBounds struct{ sure, maybe *roaring.Bitmap }
 
+// exactBounds returns bounds of a known set.
 func exactBounds(b *roaring.Bitmap) docBounds { return docBounds{b, b.Clone()} }
 
-// docSets answers the tests of a condition. It is a [condition.Sets].
+// docSets evaluates the tests of a condition. It implements [condition.Sets].
 type docSets struct {
 	ctx context.Context
 	*Selector
@@ -95,7 +100,7 @@ func (s docSets) Or(a, b docBounds) docBounds {
 	return a
 }
 
-// Test answers tests of ids and ordinals, and of fields by the runs.
+// Test evaluates tests of ids and ordinals, and of fields by the runs.
 func (s docSets) Test(t *condition.Test, wanted condition.Truth) (docBounds, error) {
 	switch t.Field {
 	case condition.FieldOrdinal:
@@ -124,11 +129,13 @@ func (s docSets) Test(t *condition.Test, wanted condition.Truth) (docBounds, err
 	return bounds, nil
 }
 
-// scanBlock is how many payloads a goroutine reads at a time.
+// scanBlock is the number of payloads that a goroutine reads at a time.
 var scanBlock = 1024
 
-// matchPayloads returns those of some documents that match by their payloads.
-func (s *Selector) matchPayloads(ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Record) (bool, error)) (*roaring.Bitmap, error) {
+// matchPayloads returns the documents whose payloads match.
+func (s *Selector) matchPayloads(
+	ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Record) (bool, error),
+) (*roaring.Bitmap, error) {
 	found := make([][]uint32, parallel.Blocks(int(docs.GetCardinality()), scanBlock))
 	err := s.visitBlocks(ctx, docs, func(block int, ordinals []uint32) error {
 		evaluation := condition.NewEvaluation(ctx)
@@ -154,8 +161,7 @@ func (s *Selector) matchPayloads(ctx context.Context, docs *roaring.Bitmap, matc
 	return matching, err
 }
 
-// visitBlocks hands out documents whose payloads are to be read, in blocks, to functions that may
-// run at a time.
+// visitBlocks calls visit concurrently with blocks of documents, whose payloads visit may read.
 func (s *Selector) visitBlocks(ctx context.Context, docs *roaring.Bitmap, visit func(block int, ordinals []uint32) error) error {
 	ordinals := docs.ToArray()
 	return parallel.Do(ctx, parallel.Blocks(len(ordinals), scanBlock), 0, func(i int) (err error) {
@@ -165,7 +171,7 @@ func (s *Selector) visitBlocks(ctx context.Context, docs *roaring.Bitmap, visit 
 	})
 }
 
-// readRecord is what conditions see of a live document, if the context goes on.
+// readRecord reads a live document as conditions see it, unless the context has ended.
 func (s *Selector) readRecord(e *condition.Evaluation, ordinal uint32) (*condition.Record, error) {
 	if err := e.Err(); err != nil {
 		return nil, err
@@ -174,11 +180,11 @@ func (s *Selector) readRecord(e *condition.Evaluation, ordinal uint32) (*conditi
 	return e.Document(payload, s.snapshot.ID(ordinal), ordinal), err
 }
 
-// maxFieldsListed bounds the fields of a run that Fields looks at.
+// maxFieldsListed is the number of fields of a run that Fields visits.
 const maxFieldsListed = 1000
 
-// Fields are the fields that documents have, in order, to tell who has named another one;
-// not all, where there are very many.
+// Fields returns the fields that documents have, sorted, for error messages. The list is incomplete
+// if there are very many.
 func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 	have := map[condition.Field]bool{}
 	for _, r := range s.runs {
@@ -198,9 +204,10 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 	return slices.Sorted(maps.Keys(have)), nil
 }
 
-// FindFields looks for documents that have some fields, be they null, of those that are
-// not known yet, and marks them known.
+// FindFields looks for fields that are not known yet, and marks them known if a document has them,
+// even as null.
 func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, known map[condition.Field]bool) error {
+	// Look into the runs. Documents for which they cannot decide are undecided.
 	var missing []condition.Field
 	undecided := roaring.New()
 	for _, f := range fields {
@@ -221,6 +228,7 @@ func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, kno
 			undecided.Or(unknown)
 		}
 	}
+	// Look into the payloads of the undecided documents.
 	evaluation := condition.NewEvaluation(ctx)
 	for it := undecided.Iterator(); it.HasNext() && len(missing) > 0; {
 		d, err := s.readRecord(evaluation, it.Next())

@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Verify derives what the runs have from the payloads and compares. Errors are as those
-// of Select.
+// Verify derives the values of the runs from the payloads again, and compares. Errors are those of
+// Select.
 func (s *Selector) Verify(ctx context.Context) error {
 	for i := range s.runs {
 		if err := s.verifyRun(ctx, &s.runs[i]); err != nil {
@@ -24,8 +24,8 @@ func (s *Selector) Verify(ctx context.Context) error {
 	return nil
 }
 
-// verifyRun compares a run with one that is made of the payloads, and has no limits but
-// keeps the same fields.
+// verifyRun compares a run with one that is built from the payloads, with the same fields and
+// without limits.
 func (s *Selector) verifyRun(ctx context.Context, r *countedRun) error {
 	stored := Builder{keepField: func(condition.Field, uint32) bool { return true }}
 	derived, leftOut := Builder{}, roaring.New()
@@ -58,7 +58,7 @@ func (s *Selector) verifyRun(ctx context.Context, r *countedRun) error {
 	return corruptRunError(s.snapshot, r.id, err)
 }
 
-// firstDifference says in what two runs differ.
+// firstDifference describes the first difference between two runs; "" means that they are equal.
 func firstDifference(stored, derived *Builder) (what string, err error) {
 	if !stored.leftOut.Equals(&derived.leftOut) {
 		return "which documents have other fields", nil

@@ -12,9 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// write gives out the values of the run, in no order of keys. The slices are the
-// receiver's. Within the limit of fields, the values are the same in whatever order the
-// documents came.
+// write calls put with the keys and values of the run, in no particular order. put may keep the
+// slices. Within the limit of fields, the values do not depend on the order of documents.
 func (b *Builder) write(put func(key, value []byte) error) error {
 	names := slices.Sorted(maps.Keys(b.fields))
 	head, err := appendBitmap(nil, &b.docs)
@@ -39,16 +38,16 @@ func (b *Builder) write(put func(key, value []byte) error) error {
 	return nil
 }
 
-// write gives out the field: its head, and blocks unless they are so small that they
-// are in the head.
+// write calls put with the values of the field: its head and, unless they are small enough to be in
+// the head, its blocks.
 func (c *column) write(f condition.Field, number uint32, put func(key, value []byte) error) error {
 	h := fieldHead{present: c.present, nulls: c.nulls, unresolved: c.unresolved}
 	var blocks, directory [][]byte
 	total := 0
 
-	// The blocks of values, then those of whole arrays, with the documents that they tell of.
+	// Encode the blocks of values, then those of arrays, and collect their documents.
 	for _, l := range []*valueList{&c.values, &c.arrays} {
-		h.valueBlocks = len(blocks) // once the arrays are next
+		h.valueBlocks = len(blocks) // set to the final number before the arrays
 		err := l.write(func(first, last *entry, docs []uint32, block []byte) {
 			switch {
 			case l == &c.arrays:
@@ -72,7 +71,7 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 		}
 	}
 
-	// The head: bitmaps, then the ends of all blocks.
+	// Encode the head: bitmaps, then the first and last entry of each block.
 	given := roaring.Or(&h.numbers, &h.texts)
 	h.multiValued = len(c.values.pairs) > int(given.GetCardinality())
 	var head []byte
@@ -91,7 +90,7 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(blocks)))
 	head = append(head, bytes.Join(directory, nil)...)
 
-	// The blocks, in the head if they are small.
+	// Append the blocks to the head if they are small, or write them by themselves.
 	inline := total <= inlineBytes
 	if inline {
 		head = append(head, 1)
@@ -112,9 +111,9 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	return nil
 }
 
-// write gives out blocks in order, with their first and last entries and their documents.
+// write calls put with the blocks in order, their first and last entries, and their documents.
 func (l *valueList) write(put func(first, last *entry, docs []uint32, block []byte)) error {
-	order := make([]uint32, len(l.entries)) // entries in order
+	order := make([]uint32, len(l.entries)) // numbers of the entries, sorted by value
 	for i := range order {
 		order[i] = uint32(i)
 	}
@@ -133,8 +132,8 @@ func (l *valueList) write(put func(first, last *entry, docs []uint32, block []by
 	return nil
 }
 
-// sortByEntry sorts the documents by the place of their entry in the order, then by
-// number, and returns where those of each entry end.
+// sortByEntry sorts the documents by the position of their entry in order, then by ordinal. ends
+// has the end of the documents of each entry.
 func (l *valueList) sortByEntry(order []uint32) (docs, ends []uint32) {
 	positionOf := make([]uint32, len(order))
 	for p, e := range order {
@@ -167,8 +166,8 @@ func (l *valueList) sortByEntry(order []uint32) (docs, ends []uint32) {
 	return docs, ends
 }
 
-// blockEnd is where the block ends that begins with an entry: a block has entries of
-// one kind, and of many documents one.
+// blockEnd returns the end of the block that begins with entry lo: a block has entries of one kind,
+// and an entry with many documents has a block of its own.
 func (l *valueList) blockEnd(order, ends []uint32, lo int) int {
 	from := uint32(0)
 	if lo > 0 {
@@ -186,9 +185,9 @@ func (l *valueList) blockEnd(order, ends []uint32, lo int) int {
 	return len(order)
 }
 
-// encodeBlock encodes: the bitmap of the documents, the number of entries, the entries and,
-// where there are several, which of them (u16) each document has, [moreEntries] being set in
-// those that another one follows.
+// encodeBlock encodes the bitmap of the documents, the number of entries, the entries and, if there
+// are several, the entry numbers (u16) of each document; [moreEntries] is set in all but the last
+// number of a document.
 func (l *valueList) encodeBlock(order []uint32, docs []uint32, from uint32, ends []uint32) ([]byte, error) {
 	ordinals := docs[from:ends[len(ends)-1]]
 	out, err := appendBitmap(nil, roaring.BitmapOf(ordinals...))
@@ -211,7 +210,9 @@ func (l *valueList) encodeBlock(order []uint32, docs []uint32, from uint32, ends
 		}
 		pairs = append(pairs, pair{doc, entry})
 	}
-	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.doc, b.doc), cmp.Compare(a.entry, b.entry)) })
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.doc, b.doc), cmp.Compare(a.entry, b.entry))
+	})
 	for i, p := range pairs {
 		n := uint16(p.entry)
 		if i+1 < len(pairs) && pairs[i+1].doc == p.doc {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Condition is a condition with the values of its parameters. It does not change, and
-// is safe for concurrent use.
+// Condition is a condition with the values of its parameters. It does not change, and is safe for
+// concurrent use.
 type Condition struct {
 	expr    *Expr
 	params  []Value
@@ -21,23 +21,23 @@ type Condition struct {
 	lenient bool
 }
 
-// boundNode is a node with values.
+// boundNode is a node with the values of its placeholders.
 type boundNode struct {
 	join  string
 	parts []*boundNode
 	test  *Test
 }
 
-// Bind gives a condition its parameters, of which there must be as many as
-// placeholders; [ValueOf] says what may be one. Errors are [*Error] and wrap
-// [ErrParameter].
+// Bind sets the parameters of a condition, as many as it has placeholders; [ValueOf] converts them.
+// Errors are [*Error] and wrap [ErrParameter].
 func (e *Expr) Bind(params ...any) (*Condition, error) {
 	if len(params) != len(e.params) {
 		at := len(e.text)
 		if len(params) < len(e.params) {
 			at = e.params[len(params)]
 		}
-		return nil, e.parameterError(at, "%s for %s", countOf(len(params), "parameter"), countOf(len(e.params), "question mark"))
+		return nil, e.parameterError(at, "%s for %s",
+			countOf(len(params), "parameter"), countOf(len(e.params), "question mark"))
 	}
 	values := make([]Value, len(params))
 	for i, p := range params {
@@ -56,7 +56,7 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 	return &Condition{expr: e, params: values, root: root}, nil
 }
 
-// countOf is a number of things, in words.
+// countOf returns a number with its noun, in the plural unless the number is 1.
 func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -68,12 +68,14 @@ func (e *Expr) parameterError(at int, format string, args ...any) error {
 	return &Error{Condition: e.text, Offset: at, Err: fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))}
 }
 
+// paramBinder binds the nodes of one condition.
 type paramBinder struct {
 	expr        *Expr
 	values      []Value
 	programSize int // instructions of the patterns so far
 }
 
+// bindNode binds a node and its parts.
 func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
 	out := &boundNode{join: n.join}
 	if n.join == "" {
@@ -86,7 +88,7 @@ func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.join == n.join && n.join != joinNot { // parentheses that change nothing
+		if p.join == n.join && n.join != joinNot { // (a AND b) AND c: these parentheses change nothing
 			out.parts = append(out.parts, p.parts...)
 		} else {
 			out.parts = append(out.parts, p)
@@ -95,10 +97,11 @@ func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
 	return out, nil
 }
 
+// bindTest binds a test, and compiles its pattern if it has one.
 func (b *paramBinder) bindTest(n *node) (*Test, error) {
 	t := &Test{Field: n.field, op: n.op, constant: n.constant}
 	if n.op == opEqual {
-		t.op = opIn // the same, also of NULL
+		t.op = opIn // a list of one value: it has the same truth, also for NULL
 	}
 	if n.op != opConstant {
 		t.path = n.field.pathString()
@@ -138,12 +141,13 @@ func (b *paramBinder) bindTest(n *node) (*Test, error) {
 	}
 	pattern := t.operands[0].text.Text
 	if len(pattern) > maxPattern {
-		return nil, b.expr.parameterError(n.operands[0].offset, "%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
+		return nil, b.expr.parameterError(n.operands[0].offset,
+			"%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
 	}
 	if n.op == opLike {
 		t.likes = []*likePattern{compileLike(pattern, escape)}
 		for _, other := range Spellings(pattern) {
-			// In NFD an é has an e in it, and ≠ an =, which ESCAPE does not mean.
+			// NFD writes é with an e, and ≠ with an =, which may be the escape character: skip such forms.
 			if escape == noEscape || strings.Count(other, string(escape)) == strings.Count(pattern, string(escape)) {
 				t.likes = append(t.likes, compileLike(other, escape))
 			}
@@ -157,8 +161,8 @@ func (b *paramBinder) bindTest(n *node) (*Test, error) {
 	return t, nil
 }
 
-// Spellings are the other forms in which Unicode writes a text: é is one character (NFC), or two
-// (NFD), as in names of files on some systems. A condition on one form means both.
+// Spellings returns the other Unicode forms of a text: é is one character (NFC) or two (NFD), as in
+// file names on some systems. A condition on one form includes both.
 func Spellings(text string) (others []string) {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return nil
@@ -171,13 +175,13 @@ func Spellings(text string) (others []string) {
 	return others
 }
 
-// maxPattern bounds the bytes of a pattern, as SQLite does.
+// maxPattern is the largest pattern in bytes; SQLite has the same limit.
 const maxPattern = 50000
 
-// compileRegexp makes the program of a pattern, unless it is too large: repetitions are
-// written out in it, so that few bytes can become very many instructions.
+// compileRegexp compiles a pattern unless its program is too large: repetitions are expanded, so a
+// few bytes may become very many instructions.
 func (b *paramBinder) compileRegexp(t *Test, pattern string) error {
-	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) // each some kilobytes while it is read
+	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) // parsing each takes some kilobytes
 	tree, err := &syntax.Regexp{}, error(nil)
 	if t.programSize = classes * unreadClassSize; b.programSize+t.programSize <= MaxProgram {
 		if tree, err = syntax.Parse(pattern, syntax.Perl); err == nil {
@@ -198,14 +202,14 @@ func (b *paramBinder) compileRegexp(t *Test, pattern string) error {
 	return err
 }
 
-// Sizes in instructions: of a class of Unicode before it is read, and of how many ends
-// of ranges of a class one is worth.
+// Estimates in instructions: unreadClassSize for a Unicode class before it is parsed, and one
+// instruction for each rangesWorth ends of ranges of a class.
 const (
 	unreadClassSize = 64
 	rangesWorth     = 16
 )
 
-// estimateProgram is about how many instructions a pattern becomes.
+// estimateProgram estimates the number of instructions of a pattern.
 func estimateProgram(re *syntax.Regexp) int {
 	parts := 0
 	for _, sub := range re.Sub {
@@ -224,15 +228,15 @@ func estimateProgram(re *syntax.Regexp) int {
 		size += len(re.Sub)
 	case syntax.OpRepeat:
 		size = (parts + 1) * max(re.Min, re.Max, 1)
-	default: // one of their own
+	default: // one instruction of its own
 		size++
 	}
 	return min(size, MaxProgram+1)
 }
 
-// mergeLists puts lists of one field that are joined by OR together, equalities being lists
-// of one: a = 1 OR a IN (2, 3) is a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 is
-// NOT a IN (1, 2), also where there are NULLs.
+// mergeLists merges the lists of one field that are joined by OR, where an equality is a list of
+// one value: a = 1 OR a IN (2, 3) becomes a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 becomes NOT a
+// IN (1, 2). The truth is the same, also with NULLs.
 func (b *boundNode) mergeLists() {
 	for _, p := range b.parts {
 		p.mergeLists()
@@ -265,7 +269,7 @@ func (b *boundNode) mergeLists() {
 	}
 }
 
-// makePoints makes the points of what is in lists.
+// makePoints sorts the values of each list.
 func (b *boundNode) makePoints() {
 	for _, p := range b.parts {
 		p.makePoints()
@@ -279,13 +283,13 @@ func (b *boundNode) makePoints() {
 
 func (c *Condition) String() string { return c.expr.text }
 
-// Params are the values of its placeholders.
+// Params returns the values of the placeholders.
 func (c *Condition) Params() []Value { return slices.Clone(c.params) }
 
-// Fields are the fields that the condition names, each once.
+// Fields returns the fields that the condition names, each once.
 func (c *Condition) Fields() []Field { return c.expr.Fields() }
 
-// Check is [Expr.Check]; of a lenient condition there is nothing to check.
+// Check does [Expr.Check], unless the condition is lenient.
 func (c *Condition) Check(known func(Field) bool) error {
 	if c.lenient {
 		return nil
@@ -293,20 +297,20 @@ func (c *Condition) Check(known func(Field) bool) error {
 	return c.expr.Check(known)
 }
 
-// Lenient returns the condition as one that may name fields which no document has: they
-// are NULL. It is for a part of a collection, of which other parts may have them, and for
-// those who say that fields may not be there yet.
+// Lenient returns the condition in a form that may name fields which no document has: they are
+// NULL. It is for a shard, whose other shards may have the fields, and for callers who accept that
+// fields may not exist yet.
 func (c *Condition) Lenient() *Condition {
 	l := *c
 	l.lenient = true
 	return &l
 }
 
-// IsLenient tells whether the condition was made by Lenient.
+// IsLenient reports whether the condition was made by Lenient.
 func (c *Condition) IsLenient() bool { return c.lenient }
 
-// Match tells whether the condition is true of a document.
+// Match reports whether the condition is true of a document.
 func (c *Condition) Match(d *Record) bool { return c.Truth(d) == True }
 
-// Truth is the value of the condition for a document.
+// Truth returns the truth of the condition for a document.
 func (c *Condition) Truth(d *Record) Truth { return c.root.evaluate(&Evaluation{}, d) }

@@ -43,7 +43,7 @@ func TestErrorsHaveAPlace(t *testing.T) {
 		{"year IN (?,)", 11, "? is needed"},
 		{"year IN (? ?)", 11, ") is needed"},
 		{"year IS 3", 8, "NULL is needed"},
-		{"in = ?", 0, "one of the name IN has to be in double quotes"},
+		{"in = ?", 0, "the name IN must be in double quotes"},
 		{"? = year", 0, "a field is needed"},
 		{"1=1 AND year = ?", 0, "a field is needed"},
 		{"1.0=1", 0, "a field is needed"},

@@ -7,34 +7,33 @@ import (
 	"strings"
 )
 
-// Record is what conditions see of a document: the object in its payload, its id
-// and its ordinal. A payload that is no JSON object has no fields. It is for one
-// goroutine at a time.
+// Record is a document as conditions see it: the object in its payload, its id and its ordinal. A
+// payload that is not a JSON object has no fields. It is for one goroutine at a time.
 type Record struct {
 	id         string
 	ordinal    uint32
 	fields     object
 	parsed     bool
 	raw        []byte
-	evaluation *Evaluation // that it is read for
+	evaluation *Evaluation // the evaluation that reads it
 }
 
-// object has the members of a JSON object in the order of their keys in lower case.
-// Where keys differ in case only, the one is left that sorts last, which is the one in
-// lower case if it is there; of equal keys the last.
+// object has the members of a JSON object, ordered by their keys in lower case. Of keys that differ
+// only in case, it has the one that sorts last, which is the lower-case one if it exists; of equal
+// keys the last.
 type object []member
 
 type member struct {
 	folded, key string
 	raw         []byte
 
-	inner    object // of an object, once it is asked for
-	parsed   bool
-	value    Value // once it is asked for
-	hasValue bool
+	inner    object // members, if raw is an object; parsed on demand
+	parsed   bool   // inner is valid
+	value    Value  // parsed on demand
+	hasValue bool   // value is valid
 }
 
-// Has tells whether the payload has a field, be it null.
+// Has reports whether the payload has a field, even as null.
 func (d *Record) Has(f Field) (found bool) {
 	d.visitPath(f.pathString(), func(*member) bool {
 		found = true
@@ -43,15 +42,16 @@ func (d *Record) Has(f Field) (found bool) {
 	return found
 }
 
-// visitPath calls visit with all that a path leads to, which is keys with dots between them:
-// through objects, arrays of objects, and keys that have dots themselves. It ends, with
-// false, when visit returns false or the evaluation has ended.
+// visitPath calls visit with all members at a path of keys with dots in between: through objects,
+// arrays of objects, and keys that contain dots. It stops and returns false when visit returns
+// false or the evaluation has ended.
 func (d *Record) visitPath(path string, visit func(*member) bool) bool {
 	return d.object().visitPath(d.evaluation, path, visit)
 }
 
+// visitPath tries each dot of the path as the end of a key of this object.
 func (o object) visitPath(e *Evaluation, path string, visit func(*member) bool) bool {
-	for end := 0; ; end++ { // each dot may be one between keys, or one in a key
+	for end := 0; ; end++ { // a dot may separate keys, or be part of a key
 		if dot := strings.IndexByte(path[end:], '.'); dot >= 0 {
 			end += dot
 		} else {
@@ -59,7 +59,8 @@ func (o object) visitPath(e *Evaluation, path string, visit func(*member) bool) 
 		}
 		i, exists := o.search(path[:end])
 		switch {
-		case !exists && (i == len(o) || !strings.HasPrefix(o[i].folded, path[:end])): // so it is with longer keys
+		// No key begins with the prefix, so no longer prefix of the path is a key.
+		case !exists && (i == len(o) || !strings.HasPrefix(o[i].folded, path[:end])):
 			return true
 		case !exists:
 		case end == len(path):
@@ -76,7 +77,7 @@ func (o object) visitPath(e *Evaluation, path string, visit func(*member) bool) 
 	}
 }
 
-// visitPath goes on from a member.
+// visitPath continues a path in the objects of the member.
 func (m *member) visitPath(e *Evaluation, path string, visit func(*member) bool) bool {
 	if m.raw[0] != '[' {
 		return m.object(e).visitPath(e, path, visit)
@@ -86,7 +87,7 @@ func (m *member) visitPath(e *Evaluation, path string, visit func(*member) bool)
 	})
 }
 
-// member is the member of a key in lower case, nil if there is none.
+// member returns the member of a key in lower case, nil if there is none.
 func (o object) member(key string) *member {
 	if i, there := o.search(key); there {
 		return &o[i]
@@ -94,12 +95,12 @@ func (o object) member(key string) *member {
 	return nil
 }
 
-// search is where the member of a key in lower case is, or would be.
+// search returns the index of the member of a key in lower case, or the index where it would be.
 func (o object) search(key string) (i int, there bool) {
 	return slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
 }
 
-// wholeValue is the value of the member as a whole.
+// wholeValue returns the value of the member, an array or object as text.
 func (m *member) wholeValue(e *Evaluation) Value {
 	if !m.hasValue {
 		m.value, m.hasValue = parseValidJSON(e, m.raw), true
@@ -107,6 +108,7 @@ func (m *member) wholeValue(e *Evaluation) Value {
 	return m.value
 }
 
+// object parses the payload on demand. It has no members with the names of the id and the ordinal.
 func (d *Record) object() object {
 	if !d.parsed {
 		d.parsed = true
@@ -119,6 +121,7 @@ func (d *Record) object() object {
 	return d.fields
 }
 
+// object parses the member on demand.
 func (m *member) object(e *Evaluation) object {
 	if !m.parsed {
 		m.parsed = true
@@ -129,7 +132,7 @@ func (m *member) object(e *Evaluation) object {
 	return m.inner
 }
 
-// readObject takes an object apart that is known to be valid JSON.
+// readObject parses an object, which must be valid JSON. It returns nil if the evaluation ends.
 func readObject(e *Evaluation, raw []byte) object {
 	var o object
 	offset := skipSpace(raw, 1)
@@ -154,6 +157,7 @@ func readObject(e *Evaluation, raw []byte) object {
 		}
 		return cmp.Or(strings.Compare(a.folded, b.folded), strings.Compare(a.key, b.key))
 	})
+	// Keep the last of the members with the same key in lower case.
 	kept := o[:0]
 	for i := range o {
 		if i+1 == len(o) || o[i+1].folded != o[i].folded {
@@ -163,16 +167,16 @@ func readObject(e *Evaluation, raw []byte) object {
 	return kept
 }
 
-// Fields calls visit for the fields that are in the payload, in order of the keys, with their
-// values and the form of these. An array is [Whole], and is followed by its elements. Of an
-// object, and of those in an array, the fields within follow, down to names of depth keys.
-// It ends when visit returns false, or the evaluation has ended. [FieldID] and
-// [FieldOrdinal] are left out.
+// Fields calls visit with the fields in the payload, in order of the keys, with their values and
+// forms. An array is [Whole], and its elements follow. The fields within an object, or within the
+// objects of an array, follow too, up to names of depth keys. It stops and returns false when visit
+// returns false or the evaluation has ended. It skips [FieldID] and [FieldOrdinal].
 func (d *Record) Fields(depth int, visit func(Field, Value, Form) bool) bool {
 	return d.object().visitFields(d.evaluation, "", depth, visit)
 }
 
-// visitFields visits the fields within another one, with at most depth keys more in their names.
+// visitFields visits the fields of an object at prefix, with at most depth more keys in their
+// names.
 func (o object) visitFields(e *Evaluation, prefix Field, depth int, visit func(Field, Value, Form) bool) bool {
 	for i := range o {
 		m := &o[i]

@@ -6,37 +6,36 @@ import (
 	"unicode/utf8"
 )
 
-// Evaluation evaluates conditions on one document after the other for as long as its
-// context goes on. It counts its steps, some nanoseconds each, and asks the context every
-// so often, within a long text too. The zero value goes on without end. It is for one goroutine at a time.
+// Evaluation evaluates conditions for one document after another until its context ends. It counts
+// steps of some nanoseconds each, and checks the context at intervals, also within a long text. The
+// zero value never ends. It is for one goroutine at a time.
 type Evaluation struct {
-	ctx       context.Context // nil: without end
-	stepsLeft int             // until the context is asked
+	ctx       context.Context // nil means that it never ends
+	stepsLeft int             // until the next check of the context
 	err       error
 }
 
-// stepsPerCheck is how many steps are between two looks at the context.
+// stepsPerCheck is the number of steps between two checks of the context.
 const stepsPerCheck = 1 << 14
 
-// NewEvaluation returns one that ends with a context.
+// NewEvaluation returns an evaluation that ends with a context.
 func NewEvaluation(ctx context.Context) *Evaluation {
 	return &Evaluation{ctx: ctx, stepsLeft: stepsPerCheck}
 }
 
-// Document reads a payload, which is kept and not to be changed, for as long as the context
-// goes on. If Err is not nil afterwards, what the document was asked for means nothing.
+// Document returns a record of a payload, which the record keeps: do not change it. If Err is not
+// nil afterwards, results from the record are meaningless.
 func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Record {
 	return &Record{id: id, ordinal: ordinal, raw: payload, evaluation: e}
 }
 
-// Err looks at the context, unless it is known to have ended.
+// Err checks the context, unless it is known to have ended.
 func (e *Evaluation) Err() error {
 	e.stepsEnded(e.stepsLeft)
 	return e.err
 }
 
-// stepsEnded reports, after so many steps, whether the context has ended. It has not where
-// there is no evaluation.
+// stepsEnded counts steps, and reports whether the context has ended. A nil evaluation never ends.
 func (e *Evaluation) stepsEnded(steps int) bool {
 	if e == nil {
 		return false
@@ -47,26 +46,25 @@ func (e *Evaluation) stepsEnded(steps int) bool {
 	return e.err != nil
 }
 
-// Match tells whether a condition is true of a document. The error is that of the
-// context.
+// Match reports whether a condition is true of a document. The error is that of the context.
 func (e *Evaluation) Match(c *Condition, d *Record) (bool, error) {
 	truth := c.root.evaluate(e, d)
 	return truth == True && e.err == nil, e.err
 }
 
-// Truth is the value of a test for a value of its field. The error is that of the
-// context.
+// Truth returns the truth of a test for a value of its field. The error is that of the context.
 func (e *Evaluation) Truth(t *Test, v Value) (Truth, error) {
 	e.stepsEnded(1)
 	return t.evaluate(e, v), e.err
 }
 
-// evaluate means nothing once the context has ended.
+// evaluate returns the truth of a node for a document. It is meaningless once the context has
+// ended.
 func (b *boundNode) evaluate(e *Evaluation, d *Record) Truth {
 	switch b.join {
 	case joinNot:
 		return -b.parts[0].evaluate(e, d)
-	case joinAnd: // the least of its parts
+	case joinAnd: // the lowest truth of its parts
 		truth := True
 		for _, p := range b.parts {
 			if truth = min(truth, p.evaluate(e, d)); truth == False || e.err != nil {
@@ -74,7 +72,7 @@ func (b *boundNode) evaluate(e *Evaluation, d *Record) Truth {
 			}
 		}
 		return truth
-	case joinOr:
+	case joinOr: // the highest truth of its parts
 		truth := False
 		for _, p := range b.parts {
 			if truth = max(truth, p.evaluate(e, d)); truth == True || e.err != nil {
@@ -89,7 +87,8 @@ func (b *boundNode) evaluate(e *Evaluation, d *Record) Truth {
 	return b.test.evaluateRecord(e, d)
 }
 
-// evaluateRecord is the value of the test for a document. What is read counts as a step for each byte.
+// evaluateRecord returns the truth of the test for a document. Each byte that it reads counts as a
+// step.
 func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 	switch t.Field {
 	case FieldID:
@@ -100,6 +99,7 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 	if !d.parsed && e.stepsEnded(len(d.raw)) {
 		return Unknown
 	}
+	// The truth for several values is the highest of their truths.
 	hasValue, best := false, False
 	visitValue := func(v Value) bool {
 		e.stepsEnded(1 + len(v.Text))
@@ -107,6 +107,7 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 		best = max(best, t.evaluate(e, v))
 		return best < True && t.op != opIsNull
 	}
+	// raw[0] is n for null, which is not a value.
 	visitElement := func(raw []byte) bool { return raw[0] == 'n' || visitValue(parseValidJSON(e, raw)) }
 	d.visitPath(t.path, func(m *member) bool {
 		switch {
@@ -120,6 +121,7 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 		hasValue = true
 		return visitElements(e, m.raw, visitElement)
 	})
+	// Without a value the field is NULL; a test with NULL is false of no value.
 	switch {
 	case !hasValue:
 		return t.evaluate(e, Value{})
@@ -129,10 +131,11 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 	return best
 }
 
-// maxUninterrupted bounds the bytes of a text, times the instructions of a pattern, for
-// which REGEXP does not look at the context: some milliseconds.
+// maxUninterrupted limits the bytes of a text times the instructions of a pattern for which REGEXP
+// does not check the context: some milliseconds.
 const maxUninterrupted = 1 << 20
 
+// matchRegexp reports whether the pattern matches. A long search ends with the evaluation.
 func (t *Test) matchRegexp(e *Evaluation, text string) bool {
 	work := len(text) * t.programSize
 	if _, plain := t.regexp.LiteralPrefix(); plain || work <= maxUninterrupted || e.ctx == nil {
@@ -142,11 +145,11 @@ func (t *Test) matchRegexp(e *Evaluation, text string) bool {
 	return t.regexp.MatchReader(&interruptibleText{e: e, text: text, stepsPerRune: 1 + t.programSize/16})
 }
 
-// interruptibleText is a text that ends when the context does.
+// interruptibleText is a text that ends early when the evaluation ends.
 type interruptibleText struct {
 	e            *Evaluation
 	text         string
-	stepsPerRune int // for a character
+	stepsPerRune int // steps to count for a character
 }
 
 // ReadRune returns the next character.
@@ -159,11 +162,11 @@ func (r *interruptibleText) ReadRune() (c rune, size int, err error) {
 	return c, size, nil
 }
 
-// Sets tells [Select] of the documents of a collection.
+// Sets computes with sets of documents for [Select].
 type Sets[S any] interface {
-	// Test is the set of documents for which a test has a value, True or False.
+	// Test returns the documents for which a test has the wanted truth, True or False.
 	Test(t *Test, is Truth) (S, error)
-	// All is the set of all documents, None the empty one.
+	// All returns the set of all documents, None the empty set.
 	All() S
 	None() S
 	// And and Or may change a, and return it.
@@ -171,15 +174,16 @@ type Sets[S any] interface {
 	Or(a, b S) S
 }
 
-// Select is the set of documents that a condition is true of, by those of its tests:
-// whoever answers them need not know what NULL does to AND, OR and NOT. What is not
-// true can be false or unknown, so that sets are never taken from All; only the
-// answers of tests are put together. A test that answers with too many documents makes
-// the result too large, never too small. Between tests the context is looked at.
+// Select returns the documents of which a condition is true, from the sets of its tests.
+// Implementations of Sets need not know what NULL does to AND, OR and NOT: since a document for
+// which a condition is not true may be false or unknown, sets are never complemented; Select only
+// intersects and unites the sets of tests. If Test returns too many documents, the result has too
+// many, never too few. Select checks the context between tests.
 func Select[S any](ctx context.Context, c *Condition, sets Sets[S]) (S, error) {
 	return selectNode(ctx, c.root, sets, True)
 }
 
+// selectNode returns the documents for which a node has the wanted truth, True or False.
 func selectNode[S any](ctx context.Context, b *boundNode, sets Sets[S], wanted Truth) (S, error) {
 	switch b.join {
 	case "":
@@ -196,7 +200,9 @@ func selectNode[S any](ctx context.Context, b *boundNode, sets Sets[S], wanted T
 	case joinNot:
 		return selectNode(ctx, b.parts[0], sets, -wanted)
 	}
-	join := sets.Or // one part that is false makes AND false
+	// De Morgan: AND is true where all parts are true, and false where one of them is false.
+	// OR is true where one part is true, and false where all of them are false.
+	join := sets.Or
 	if (b.join == joinAnd) == (wanted == True) {
 		join = sets.And
 	}

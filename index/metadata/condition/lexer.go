@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// token is a word of a condition.
+// token is a word or sign of a condition.
 type token struct {
 	kind   tokenKind
-	offset int    // byte of the text
-	text   string // of a name or string: what it stands for; otherwise as it is written
+	offset int    // in bytes of the text
+	text   string // of a name or string without quotes, otherwise as written
 }
 
 type tokenKind uint8
@@ -25,12 +25,13 @@ const (
 	tokenSign // ( ) , ? . = == != <> < <= > >= + -
 )
 
-// keywords cannot be names of fields unless quoted.
+// keywords are not names of fields unless quoted.
 var keywords = map[string]bool{
 	"AND": true, "OR": true, "NOT": true, "LIKE": true, "REGEXP": true, "BETWEEN": true,
 	"IN": true, "IS": true, "NULL": true, "TRUE": true, "FALSE": true,
 }
 
+// tokenize splits a condition into tokens, the last of which is tokenEnd.
 func tokenize(text string) ([]token, error) {
 	l := lexer{text: text}
 	switch {
@@ -60,6 +61,7 @@ type lexer struct {
 	offset int
 }
 
+// errorf returns a syntax error at an offset.
 func (l *lexer) errorf(at int, format string, args ...any) error {
 	return syntaxError(l.text, at, format, args...)
 }
@@ -68,10 +70,13 @@ func syntaxError(text string, at int, format string, args ...any) error {
 	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
 }
 
+// tooComplex returns an error for a condition beyond a limit.
 func tooComplex(text string, at int, format string, args ...any) error {
-	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %w: %s", ErrSyntax, ErrTooComplex, fmt.Sprintf(format, args...))}
+	err := fmt.Errorf("%w: %w: %s", ErrSyntax, ErrTooComplex, fmt.Sprintf(format, args...))
+	return &Error{Condition: text, Offset: at, Err: err}
 }
 
+// next reads the next token.
 func (l *lexer) next() (token, error) {
 	for l.offset < len(l.text) && strings.IndexByte(" \t\r\n\f", l.text[l.offset]) >= 0 {
 		l.offset++
@@ -118,12 +123,12 @@ func (l *lexer) next() (token, error) {
 	return token{}, l.errorf(begin, "%q has no meaning here", r)
 }
 
-// afterName tells a dot within a path from the one of a number.
+// afterName reports whether a name ends here, so that a dot belongs to a field and not to a number.
 func (l *lexer) afterName() bool {
 	return l.offset > 0 && (isNameByte(l.text[l.offset-1]) || l.text[l.offset-1] == '"')
 }
 
-// readQuoted reads up to the closing quote; a doubled one stands for itself.
+// readQuoted reads up to the closing quote; a doubled quote stands for one.
 func (l *lexer) readQuoted(kind tokenKind, what string) (token, error) {
 	begin, quote := l.offset, l.text[l.offset]
 	var b strings.Builder
@@ -146,14 +151,14 @@ func (l *lexer) readQuoted(kind tokenKind, what string) (token, error) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isNameByte is SQLite's rule, but for $: ASCII letters, digits, underscores, and
-// whatever is beyond ASCII.
+// isNameByte reports whether a byte may be in a name: ASCII letters, digits, underscores, and all
+// bytes beyond ASCII. This is the rule of SQLite without $.
 func isNameByte(c byte) bool {
 	return c == '_' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= utf8.RuneSelf
 }
 
-// numberLength is the length of the longest unsigned number that s begins with, 0 if
-// it begins with none.
+// numberLength returns the length of the longest unsigned number that s begins with, 0 if there is
+// none.
 func numberLength(s string) int {
 	digits := func(i int) int {
 		for i < len(s) && isDigit(s[i]) {

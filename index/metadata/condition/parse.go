@@ -2,21 +2,21 @@ package condition
 
 import "strings"
 
-// Expr is a condition as it was written, without the values of its placeholders.
+// Expr is a parsed condition without the values of its placeholders.
 type Expr struct {
 	text   string
 	root   *node
-	params []int // where each placeholder is
+	params []int // offset of each placeholder
 	fields []fieldUse
 }
 
-// fieldUse is where a field is first named.
+// fieldUse is a field with the offset of its first use.
 type fieldUse struct {
 	field  Field
 	offset int
 }
 
-// node is a part of a condition: parts joined by a word, or a test.
+// node is a node of a parsed condition: parts joined by a word, or a test.
 type node struct {
 	join  string // joinAnd, joinOr or joinNot; "" for a test
 	parts []*node
@@ -24,7 +24,7 @@ type node struct {
 	op       operator
 	field    Field
 	operands []operand
-	constant bool // of an operator that compares two integers
+	constant bool // of opConstant: the truth of a comparison of two integers
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 // operand is a placeholder or a literal.
 type operand struct {
 	offset int
-	param  int // from 0; -1: a literal
+	param  int // index of the placeholder; -1 means a literal
 	value  Value
 }
 
@@ -56,20 +56,33 @@ const (
 	opConstant
 )
 
-// Parse reads a condition. Values are placeholders, written ?, or literals: 'text',
-// numbers, TRUE, FALSE and NULL. Errors are [*Error] and wrap [ErrSyntax].
-func Parse(text string) (*Expr, error) { return parse(text, true) }
+// Parse parses a condition. Values are placeholders, written ?, or literals: 'text', numbers, TRUE,
+// FALSE and NULL. Errors are [*Error] and wrap [ErrSyntax].
+func Parse(text string) (*Expr, error) { return parse(text, allowLiterals) }
 
-// ParsePlaceholders is Parse without literals: every value is a placeholder, so that
-// what a client puts together from text cannot pass for a part of the condition.
-func ParsePlaceholders(text string) (*Expr, error) { return parse(text, false) }
+// ParsePlaceholders does Parse without literals: every value is a placeholder, so that text which a
+// client inserts cannot become a part of the condition.
+func ParsePlaceholders(text string) (*Expr, error) { return parse(text, placeholdersOnly) }
 
-func parse(text string, literals bool) (*Expr, error) {
+// valueSyntax selects the values that a condition may have.
+type valueSyntax bool
+
+const (
+	allowLiterals    valueSyntax = true
+	placeholdersOnly valueSyntax = false
+)
+
+func parse(text string, values valueSyntax) (*Expr, error) {
 	tokens, err := tokenize(text)
 	if err != nil {
 		return nil, err
 	}
-	p := parser{expr: &Expr{text: text}, tokens: tokens, literals: literals, named: map[Field]bool{}}
+	p := parser{
+		expr:     &Expr{text: text},
+		tokens:   tokens,
+		literals: bool(values),
+		named:    map[Field]bool{},
+	}
 	if ok, err := p.parseConstant(); ok || err != nil {
 		return p.expr, err
 	}
@@ -82,10 +95,10 @@ func parse(text string, literals bool) (*Expr, error) {
 	return p.expr, nil
 }
 
-// Params is the number of placeholders.
+// Params returns the number of placeholders.
 func (e *Expr) Params() int { return len(e.params) }
 
-// Fields are the fields that the condition names, each once, in order.
+// Fields returns the fields that the condition names, each once, in order.
 func (e *Expr) Fields() []Field {
 	fields := make([]Field, len(e.fields))
 	for i, p := range e.fields {
@@ -94,8 +107,8 @@ func (e *Expr) Fields() []Field {
 	return fields
 }
 
-// Check returns an error that wraps [ErrUnknownField] for the first field that is not
-// known. [FieldID] and [FieldOrdinal] are always known.
+// Check returns an error that wraps [ErrUnknownField] for the first unknown field. [FieldID] and
+// [FieldOrdinal] are always known.
 func (e *Expr) Check(known func(Field) bool) error {
 	for _, p := range e.fields {
 		if p.field != FieldID && p.field != FieldOrdinal && !known(p.field) {
@@ -107,20 +120,23 @@ func (e *Expr) Check(known func(Field) bool) error {
 
 func (e *Expr) String() string { return e.text }
 
+// parser is a recursive descent parser. Its methods consume the tokens of what they parse.
 type parser struct {
 	expr     *Expr
 	tokens   []token
-	literals bool
+	literals bool // allowed as values
 	depth    int
 	tests    int
-	named    map[Field]bool // fields that the condition has named
+	named    map[Field]bool // fields in expr.fields
 }
 
-// maxDepth bounds what is nested: the parser and the evaluation recur.
+// maxDepth limits the nesting, because parser and evaluation are recursive.
 const maxDepth = 200
 
+// nextToken returns the next token without consuming it.
 func (p *parser) nextToken() token { return p.tokens[0] }
 
+// consume returns the next token and moves past it, unless it is the last.
 func (p *parser) consume() token {
 	t := p.tokens[0]
 	if t.kind != tokenEnd {
@@ -129,7 +145,7 @@ func (p *parser) consume() token {
 	return t
 }
 
-// consumeIf goes past a sign or keyword if it is next.
+// consumeIf consumes a sign or keyword if it is next, and reports whether it was.
 func (p *parser) consumeIf(text string) bool {
 	if t := p.nextToken(); (t.kind == tokenSign || t.kind == tokenWord) && t.text == text {
 		p.consume()
@@ -142,10 +158,12 @@ func (p *parser) errorf(at int, format string, args ...any) error {
 	return syntaxError(p.expr.text, at, format, args...)
 }
 
+// unexpected returns the error for a missing sign, word or value.
 func (p *parser) unexpected(wanted string) error {
 	return p.errorf(p.nextToken().offset, "%s is needed", wanted)
 }
 
+// expect consumes a sign or keyword, which must be next.
 func (p *parser) expect(text string) error {
 	if !p.consumeIf(text) {
 		return p.unexpected(text)
@@ -153,8 +171,8 @@ func (p *parser) expect(text string) error {
 	return nil
 }
 
-// parseConstant reads a condition that compares two integers, such as 1=1; ok is false for
-// any other.
+// parseConstant parses a condition that compares two integers, such as 1=1; ok is false for any
+// other.
 func (p *parser) parseConstant() (ok bool, err error) {
 	t := p.tokens
 	if len(t) != 4 || t[0].kind != tokenNumber || t[1].kind != tokenSign || t[2].kind != tokenNumber {
@@ -169,9 +187,11 @@ func (p *parser) parseConstant() (ok bool, err error) {
 	return true, nil
 }
 
+// parseOr and parseAnd parse parts joined by a word; AND binds more tightly.
 func (p *parser) parseOr() (*node, error)  { return p.parseJoined(joinOr, p.parseAnd) }
 func (p *parser) parseAnd() (*node, error) { return p.parseJoined(joinAnd, p.parseUnary) }
 
+// parseJoined parses one or more parts with the word in between.
 func (p *parser) parseJoined(word string, parsePart func() (*node, error)) (*node, error) {
 	first, err := parsePart()
 	if err != nil || !p.consumeIf(word) {
@@ -190,6 +210,7 @@ func (p *parser) parseJoined(word string, parsePart func() (*node, error)) (*nod
 	}
 }
 
+// parseUnary parses NOT, parentheses, or a test.
 func (p *parser) parseUnary() (*node, error) {
 	t := p.nextToken()
 	if p.depth++; p.depth > maxDepth {
@@ -210,13 +231,16 @@ func (p *parser) parseUnary() (*node, error) {
 	return p.parseTest()
 }
 
+// notNode negates a node.
 func notNode(n *node) *node { return &node{join: joinNot, parts: []*node{n}} }
 
+// parseTest parses a field and its comparison.
 func (p *parser) parseTest() (*node, error) {
 	n := &node{}
 	offset := p.nextToken().offset
 	if p.tests++; p.tests > MaxTests {
-		return nil, tooComplex(p.expr.text, offset, "it has more than %d tests; IN takes many values in one", MaxTests)
+		return nil, tooComplex(p.expr.text, offset,
+			"it has more than %d tests; IN compares with many values in one", MaxTests)
 	}
 	var err error
 	if n.field, err = p.parseField(); err != nil {
@@ -240,7 +264,8 @@ func (p *parser) parseTest() (*node, error) {
 	switch {
 	case p.consumeIf("LIKE"):
 		n.op, err = opLike, p.parseValue(n)
-		if t := p.nextToken(); err == nil && t.kind == tokenName && strings.EqualFold(t.text, "ESCAPE") { // elsewhere a field
+		t := p.nextToken() // ESCAPE is a keyword only here
+		if err == nil && t.kind == tokenName && strings.EqualFold(t.text, "ESCAPE") {
 			p.consume()
 			err = p.parseValue(n)
 		}
@@ -266,6 +291,7 @@ func (p *parser) parseTest() (*node, error) {
 	return negateIf(n, negated, err)
 }
 
+// negateIf returns n, or its negation, unless err is set.
 func negateIf(n *node, negated bool, err error) (*node, error) {
 	if err != nil {
 		return nil, err
@@ -276,7 +302,7 @@ func negateIf(n *node, negated bool, err error) (*node, error) {
 	return n, nil
 }
 
-// comparisonOperator is the operator that a sign stands for; != is the negation of =.
+// comparisonOperator returns the operator of a sign; != is the negation of =.
 func comparisonOperator(sign string) (op operator, negated, ok bool) {
 	switch sign {
 	case "=", "==":
@@ -295,17 +321,20 @@ func comparisonOperator(sign string) (op operator, negated, ok bool) {
 	return 0, false, false
 }
 
+// parseField parses names with dots in between.
 func (p *parser) parseField() (Field, error) {
 	var keys []string
 	for {
 		t := p.nextToken()
-		keywordAfterDot := len(keys) > 0 && t.kind == tokenWord // a dot can have no keyword behind it
+		keywordAfterDot := len(keys) > 0 && t.kind == tokenWord // there it can only be a name
 		if t.kind != tokenName && t.kind != tokenQuoted && !keywordAfterDot {
 			if t.kind == tokenWord {
-				return "", p.errorf(t.offset, "a field is needed; one of the name %s has to be in double quotes", t.text)
+				return "", p.errorf(t.offset,
+					"a field is needed; the name %s must be in double quotes", t.text)
 			}
 			if t.kind == tokenString && len(keys) == 0 {
-				return "", p.errorf(t.offset, "a field is needed, and comes before the value (tags = 'a' is true of a list with 'a'); its name stands in double quotes, or in none")
+				return "", p.errorf(t.offset, "a field is needed, and comes before the value "+
+					"(tags = 'a' is true of a list with 'a'); its name is in double quotes, or in none")
 			}
 			return "", p.unexpected("a field")
 		}
@@ -317,7 +346,7 @@ func (p *parser) parseField() (Field, error) {
 	}
 }
 
-// parseList reads the list of IN; it may be empty.
+// parseList parses the list of IN; it may be empty.
 func (p *parser) parseList(n *node) error {
 	if err := p.expect("("); err != nil || p.consumeIf(")") {
 		return err
@@ -332,7 +361,7 @@ func (p *parser) parseList(n *node) error {
 	}
 }
 
-// shorten is the beginning of a long text.
+// shorten returns the beginning of a long text.
 func shorten(text string) string {
 	n := 0
 	for i := range text {
@@ -343,7 +372,7 @@ func shorten(text string) string {
 	return text
 }
 
-// parseValue reads a value.
+// parseValue parses a value and adds it to the operands of n.
 func (p *parser) parseValue(n *node) error {
 	t := p.consume()
 	o := operand{offset: t.offset, param: -1}

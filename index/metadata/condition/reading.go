@@ -10,13 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// A payload of many megabytes is read in steps, between which the evaluation that it is
-// read for looks at its context. Once that has ended what was read means nothing.
+// A payload of many megabytes is read in steps. Between them the evaluation checks its context.
+// Once that has ended, results are meaningless.
 
-// checkInterval is how many bytes are read between two looks: some tenths of a millisecond.
+// checkInterval is the number of bytes between two checks of the context: some tenths of a
+// millisecond.
 var checkInterval = 1 << 16 // a variable, so that tests see many
 
-// isValidJSON is [json.Valid].
+// isValidJSON does [json.Valid] with checks of the context.
 func isValidJSON(e *Evaluation, raw []byte) bool {
 	if len(raw) <= 4*checkInterval || e == nil {
 		return json.Valid(raw)
@@ -24,8 +25,8 @@ func isValidJSON(e *Evaluation, raw []byte) bool {
 	return jsontext.Valid(raw, checkInterval, func() bool { return !e.stepsEnded(checkInterval) })
 }
 
-// valueEnd is where the value ends that begins at a place of valid JSON; the end of all,
-// if the evaluation has ended.
+// valueEnd returns the end of the value at offset in valid JSON. It returns len(raw) if the
+// evaluation has ended.
 func valueEnd(e *Evaluation, raw []byte, offset int) int {
 	depth, limit := 0, offset+checkInterval
 	for ; ; offset++ {
@@ -66,6 +67,7 @@ func valueEnd(e *Evaluation, raw []byte, offset int) int {
 
 var delimiters = []byte(",:]} \t\n\r")
 
+// skipSpace returns the offset of the next byte that is not white space.
 func skipSpace(raw []byte, offset int) int {
 	for isSpace(raw[offset]) {
 		offset++
@@ -75,8 +77,9 @@ func skipSpace(raw []byte, offset int) int {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// compactJSON is valid JSON without white space, and without escapes of characters that need none:
-// a list has one text, whoever wrote it.
+// compactJSON returns valid JSON without white space, and without escapes of characters that need
+// none, so that a list has the same text in any spelling. It returns nil if the evaluation has
+// ended.
 func compactJSON(e *Evaluation, raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	quoted, limit := false, checkInterval
@@ -105,8 +108,8 @@ func compactJSON(e *Evaluation, raw []byte) []byte {
 	return out
 }
 
-// unescapeRune is the character of an escape that needs none, and the size of the escape; 0: there
-// is no such escape.
+// unescapeRune returns the character of an escape that is not needed, and the size of the escape; 0
+// means that raw does not begin with such an escape.
 func unescapeRune(raw []byte) (r rune, size int) {
 	if raw[1] == '/' {
 		return '/', 2
@@ -123,7 +126,8 @@ func unescapeRune(raw []byte) (r rune, size int) {
 	return r, 12
 }
 
-// parseUnicodeEscape is the unit of UTF-16 of an escape that raw begins with, -1 if it begins with none.
+// parseUnicodeEscape returns the UTF-16 unit of a \u escape at the beginning of raw, -1 if there is
+// none.
 func parseUnicodeEscape(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return -1
@@ -135,7 +139,7 @@ func parseUnicodeEscape(raw []byte) rune {
 	return rune(n)
 }
 
-// unquote is the text of a valid JSON string.
+// unquote returns the text of a valid JSON string.
 func unquote(e *Evaluation, raw []byte) string {
 	return jsontext.Unquote(raw, checkInterval, func(n int) bool { return !e.stepsEnded(n) })
 }

@@ -1,18 +1,17 @@
 package condition
 
-// Span is a run of values of one kind, numbers or texts.
+// Span is an interval of values of one kind, numbers or texts.
 type Span struct {
-	// Low and High are the ends; NULL: there is none on that side.
+	// Low and High are the ends; NULL means that the span is not bounded on that side.
 	Low, High Value
-	// LowOpen and HighOpen say that the end itself is outside.
+	// LowOpen and HighOpen exclude the end itself.
 	LowOpen, HighOpen bool
 }
 
 // Whole reports whether the span has all values of its kind.
 func (s *Span) Whole() bool { return s.Low.Kind == Null && s.High.Kind == Null }
 
-// Above reports whether all of the span is above a value, Below whether all of it is
-// below.
+// Above reports whether the whole span is above a value.
 func (s *Span) Above(v Value) bool {
 	if s.Low.Kind == Null {
 		return false
@@ -21,7 +20,7 @@ func (s *Span) Above(v Value) bool {
 	return c > 0 || c == 0 && s.LowOpen
 }
 
-// Below is described at Above.
+// Below reports whether the whole span is below a value.
 func (s *Span) Below(v Value) bool {
 	if s.High.Kind == Null {
 		return false
@@ -30,10 +29,9 @@ func (s *Span) Below(v Value) bool {
 	return c < 0 || c == 0 && s.HighOpen
 }
 
-// Spans are the numbers and the texts for which the test is at least least, which is True or
-// Unknown: disjoint spans in ascending order. ok is false for a test that has none: =, and
-// IN, of which there are Points, and LIKE and REGEXP, which are to be asked of each value.
-// NULL is in no span; ask Truth.
+// Spans returns the numbers and the texts for which the test is at least least, which is True or
+// Unknown, as disjoint spans in ascending order. ok is false for tests without spans: = and IN have
+// Points, LIKE and REGEXP must be evaluated for each value. NULL is in no span; see Truth.
 func (t *Test) Spans(least Truth) (numbers, texts []Span, ok bool) {
 	switch t.op {
 	case opIn, opLike, opRegexp, opConstant:
@@ -49,8 +47,8 @@ func (t *Test) Spans(least Truth) (numbers, texts []Span, ok bool) {
 	return numbers, texts, true
 }
 
-// spansOfKind are the values of one kind that the test is true of, without regard to
-// operands that are NULL.
+// spansOfKind returns the spans of numbers or texts for which the test is true, ignoring operands
+// that are NULL.
 func (t *Test) spansOfKind(side func(*comparand) Value, ofText bool) []Span {
 	if t.op != opBetween {
 		return spanOfComparison(t.op, side(&t.operands[0]), ofText)
@@ -64,8 +62,8 @@ func (t *Test) spansOfKind(side func(*comparand) Value, ofText bool) []Span {
 	return between
 }
 
-// spanOfComparison are the values of one kind in a relation to w, which is of either: numbers
-// are less than any text.
+// spanOfComparison returns the numbers, or the texts if ofText is set, that compare with an operand
+// of either kind: numbers are less than any text.
 func spanOfComparison(op operator, operand Value, ofText bool) []Span {
 	if !ofText && operand.Kind == Text {
 		if op == opLess || op == opLessEqual {
@@ -79,7 +77,7 @@ func spanOfComparison(op operator, operand Value, ofText bool) []Span {
 	return []Span{{Low: operand, LowOpen: op == opGreater}}
 }
 
-// intersect is the common part of at most one span each.
+// intersect returns the intersection of two lists of at most one span.
 func intersect(a, b []Span) []Span {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
@@ -97,7 +95,7 @@ func intersect(a, b []Span) []Span {
 	return []Span{s}
 }
 
-// Complement is what disjoint ascending spans leave out.
+// Complement returns the gaps between disjoint ascending spans.
 func Complement(spans []Span) []Span {
 	var out []Span
 	next := Span{}

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Test is the smallest part of a condition: a comparison of one field with values.
+// Test is a leaf of a condition: a comparison of one field with values.
 type Test struct {
 	Field Field
 
@@ -14,18 +14,19 @@ type Test struct {
 	op               operator
 	constant         bool           // of opConstant
 	null             bool           // one of the operands is NULL
-	matchesArrayText bool           // the text of an array is one of its values, and may pass
+	matchesArrayText bool           // the test may be true of an array as text
 	operands         []comparand    // of a comparison
 	points           *pointSets     // of opIn
-	likes            []*likePattern // one of them has to match
+	likes            []*likePattern // the test is true if one of them matches
 	regexp           *regexp.Regexp
-	programSize      int // instructions of regexp, about
+	programSize      int // estimate of the instructions of regexp
 }
 
-// comparand is an operand as it is compared with numbers and with text. SQLite converts
-// it by the type of the column; here each value of a field decides for itself.
+// comparand is an operand in the forms in which it is compared with numbers and with text. SQLite
+// converts it by the type of the column; here each value of a field decides for itself.
 type comparand struct{ number, text Value }
 
+// forKindOf returns the form that is compared with v.
 func (p *comparand) forKindOf(v Value) Value {
 	if v.Kind == Text {
 		return p.text
@@ -33,10 +34,11 @@ func (p *comparand) forKindOf(v Value) Value {
 	return p.number
 }
 
-// Truth is the value of the test for one value of its field. Of a field with several values
-// the greatest of them counts, and False if an array has none.
+// Truth returns the truth of the test for one value of its field. For a field with several values,
+// the highest of their truths counts, and False for an empty array.
 func (t *Test) Truth(v Value) Truth { return t.evaluate(&Evaluation{}, v) }
 
+// evaluate is Truth. It is meaningless once the evaluation has ended.
 func (t *Test) evaluate(e *Evaluation, v Value) Truth {
 	switch t.op {
 	case opConstant:
@@ -49,7 +51,7 @@ func (t *Test) evaluate(e *Evaluation, v Value) Truth {
 	if v.Kind == Null {
 		return Unknown
 	}
-	if t.op == opBetween { // one bound can be enough to say no
+	if t.op == opBetween { // one bound is enough for False, even if the other is NULL
 		return min(compareWith(opGreaterEqual, v, &t.operands[0]), compareWith(opLessEqual, v, &t.operands[1]))
 	}
 	if t.null {
@@ -74,7 +76,7 @@ func compareWith(op operator, v Value, p *comparand) Truth {
 	return truthFromBool(satisfies(op, v.Compare(other)))
 }
 
-// satisfies tells whether a comparison of that outcome satisfies the operator.
+// satisfies reports whether the result of a comparison satisfies the operator.
 func satisfies(op operator, outcome int) bool {
 	switch op {
 	case opEqual:
@@ -89,10 +91,11 @@ func satisfies(op operator, outcome int) bool {
 	return outcome >= 0 // opGreaterEqual
 }
 
+// evaluateIn returns the truth of IN.
 func (t *Test) evaluateIn(v Value) Truth {
 	switch {
 	case t.points.isEmpty() && !t.null:
-		return False // of an empty list, even for NULL
+		return False // an empty list is False even for NULL
 	case v.Kind == Null:
 		return Unknown
 	case t.points.contains(v):
@@ -103,8 +106,8 @@ func (t *Test) evaluateIn(v Value) Truth {
 	return False
 }
 
-// pointSets are the values of a list of IN, as they are compared with numbers and with
-// text: each in order and once.
+// pointSets holds the values of a list of IN in the forms in which they are compared with numbers
+// and with text, each sorted and without duplicates.
 type pointSets struct{ numbers, texts []Value }
 
 func newPoints(operands []comparand) *pointSets {
@@ -133,8 +136,8 @@ func (p *pointSets) contains(v Value) bool {
 	return ok
 }
 
-// Points are the numbers and the texts that the test is true of, in order and each once,
-// where it is one of = and IN.
+// Points returns the numbers and the texts for which the test is true, sorted and without
+// duplicates. ok is false unless the test is = or IN.
 func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	if t.op != opIn {
 		return nil, nil, false
@@ -142,27 +145,29 @@ func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	return t.points.numbers, t.points.texts, true
 }
 
-// Whole reports whether the test may be true of the text of an array, as well as of its elements.
+// Whole reports whether the test may be true of an array as text, not only of its elements.
 func (t *Test) Whole() bool { return t.matchesArrayText }
 
-// Never reports whether the test is false of no value, because it compares with NULL.
+// Never reports whether the test is False for no value, because it compares with NULL.
 func (t *Test) Never() bool { return t.null && t.op != opBetween }
 
-// likePattern is a pattern of LIKE: % stands for any text, _ for one character; ASCII
-// letters match in either case. A character after that of ESCAPE stands for itself.
+// likePattern is a compiled pattern of LIKE: % matches any text, _ any character; ASCII letters
+// match in either case. A character after the escape character matches itself.
 type likePattern struct {
 	runes          []rune
-	matchesNothing bool // matches nothing: it ends with the character of ESCAPE
+	matchesNothing bool // it ends with the escape character
 }
 
+// Elements of runes that stand for % and _.
 const (
 	anyText = -1
 	anyRune = -2
 )
 
-// noEscape says that a pattern has no ESCAPE.
+// noEscape is the escape character of a pattern without ESCAPE.
 const noEscape = -1
 
+// compileLike compiles a pattern.
 func compileLike(pattern string, escape rune) *likePattern {
 	p := &likePattern{}
 	escaped := false
@@ -191,13 +196,15 @@ func compileLike(pattern string, escape rune) *likePattern {
 	return p
 }
 
-// mayMatchBracket reports whether the pattern may match a text that begins with a bracket.
+// mayMatchBracket reports whether the pattern may match a text that begins with a bracket, as an
+// array does.
 func (p *likePattern) mayMatchBracket() bool {
 	return len(p.runes) > 0 && (p.runes[0] == '[' || p.runes[0] == anyText || p.runes[0] == anyRune)
 }
 
-// matchText goes back to the last % only: what an earlier one could be, that one can. It
-// means nothing once the evaluation has ended.
+// matchText reports whether the pattern matches s. On a mismatch it returns only to the last %: any
+// match of an earlier % can be extended by the last one. The result is meaningless once the
+// evaluation has ended.
 func (p *likePattern) matchText(e *Evaluation, s string) bool {
 	next, lastAnyText, resumeAt := 0, -1, 0
 	if e.stepsEnded(1 + len(s)); p.matchesNothing {
