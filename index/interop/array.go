@@ -10,7 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
-// array is a stored array that owns its file.
+// array is a stored array with its open file.
 type array struct {
 	*vectors.Array
 	file io.Closer
@@ -19,17 +19,18 @@ type array struct {
 func (a array) readFloats(dst []float32, from int) error { return arrayError(a.Float32s(dst, from)) }
 func (a array) readInts(dst []int64, from int) error     { return arrayError(a.Ints(dst, from)) }
 func (a array) readBytes(dst []byte, from int) error     { return arrayError(a.Bytes(dst, from)) }
-func (a array) close()                                   { _ = a.file.Close() } // it is only read
+
+// close ignores the error, since the file is only read.
+func (a array) close() { _ = a.file.Close() }
 
 func (a array) isFloat() bool   { return strings.Contains(a.Dtype, "f") }
 func (a array) isInteger() bool { return a.Dtype[1] == 'i' || a.Dtype[1] == 'u' }
 
-// arrayRef names an array: item of the tensors of a .pt file, or a .npy file.
-// The zero value is no array.
+// arrayRef names an array: a tensor of a .pt file, or a .npy file. The zero value names no array.
 type arrayRef struct {
 	file  string
-	item  int // which tensor of a .pt file
-	items int // how many tensors the file must hold; 0 means one
+	item  int // index of the tensor in a .pt file
+	items int // number of tensors that the file must have; 0 means one
 }
 
 func (r arrayRef) String() string { return r.file }
@@ -52,13 +53,13 @@ func (f *folder) openArray(r arrayRef) (array, error) {
 	return array{a, file}, nil
 }
 
-// readNPY reads the header of a .npy file. The data may begin at any offset: the writers of
-// these engines align it to 16 or 64 bytes, or not at all.
+// readNPY reads the header of a .npy file. The data may begin at any offset: the writers of these
+// engines align it to 16 or 64 bytes, or not at all.
 func readNPY(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error) {
 	return vectors.NewNPY(file, size, r.file)
 }
 
-// readTensor reads the description of one of the tensors of a .pt file.
+// readTensor reads the description of a tensor of a .pt file.
 func readTensor(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error) {
 	tensors, err := torch.New(file, size, r.file)
 	if err != nil {
@@ -71,7 +72,7 @@ func readTensor(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error
 	return tensors.Array(names[r.item])
 }
 
-// readIntArray reads a row of integers whole.
+// readIntArray reads a complete row of integers.
 func (f *folder) readIntArray(r arrayRef) ([]int64, error) {
 	a, err := f.openArray(r)
 	if err != nil {
@@ -96,7 +97,7 @@ func checkInts(r arrayRef, a array) error {
 	return nil
 }
 
-// readFloatArray reads a small float array whole, of dims dimensions.
+// readFloatArray reads a complete small array of floats with dims dimensions.
 func (f *folder) readFloatArray(r arrayRef, dims int) (values []float32, a array, err error) {
 	if a, err = f.openArray(r); err != nil {
 		return nil, a, err
@@ -112,8 +113,8 @@ func (f *folder) readFloatArray(r arrayRef, dims int) (values []float32, a array
 	return values, a, nil
 }
 
-// arrayError makes a malformed file ErrBroken. The path is dropped, as callers
-// name the file.
+// arrayError returns ErrBroken for a malformed file, and ErrUnsupported for a tensor that cannot be
+// read. It drops the path, because callers name the file.
 func arrayError(err error) error {
 	if f, ok := errors.AsType[*vectors.FileError](err); ok {
 		err = f.Err

@@ -8,23 +8,24 @@ import (
 )
 
 const (
-	// streamTokens is the block size of passes over the codes alone.
+	// streamTokens is the block size of passes over codes alone.
 	streamTokens = 1 << 16
-	// maxReports bounds the differences that VerifyIVF spells out.
+	// maxReports is the number of differences that VerifyIVF describes.
 	maxReports = 100
 )
 
-// invertedLists are inverted lists: that of centroid c is items[starts[c]:starts[c+1]],
-// ascending and distinct. They take 4 bytes a posting and 8 a centroid.
+// invertedLists are inverted lists: the list of centroid c is items[starts[c]:starts[c+1]],
+// ascending and without duplicates. They take 4 bytes per posting and 8 per centroid.
 type invertedLists struct {
 	items  []uint32
 	starts []int64
 }
 
+// listOf returns the list of centroid c.
 func (l *invertedLists) listOf(c int) []uint32 { return l.items[l.starts[c]:l.starts[c+1]] }
 
-// invert computes the inverted lists from codes and lengths, in two passes over
-// the codes: one counts, one fills. Items are documents or, with tokens, tokens.
+// invert computes the inverted lists from codes and lengths, in two passes over the codes: one
+// counts, one fills. The items are documents, or tokens if ofTokens is set.
 func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, error) {
 	l := &invertedLists{starts: make([]int64, x.K+1)}
 	if err := x.visitPostings(ctx, ofTokens, func(c, _ uint32) { l.starts[c+1]++ }); err != nil {
@@ -53,20 +54,21 @@ func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, erro
 	return l, nil
 }
 
-// visitPostings calls visit with each distinct pair of centroid and item, items ascending.
+// visitPostings calls visit with each distinct pair of centroid and item, in ascending order of
+// items.
 func (x *Index) visitPostings(ctx context.Context, ofTokens bool, visit func(c, item uint32)) error {
 	if ofTokens && x.Tokens > math.MaxUint32 {
 		return fmt.Errorf("index folder %s: %w: lists of %d tokens", x.Dir, ErrUnsupported, x.Tokens)
 	}
-	var lastDoc []int64 // the last document of each centroid
+	var lastDoc []int64 // by centroid; unused for tokens
 	if !ofTokens {
 		lastDoc = make([]int64, x.K)
 		for c := range lastDoc {
 			lastDoc[c] = -1
 		}
 	}
-	doc, remaining, token := -1, int32(0), uint32(0)
-	for b, err := range x.streamBlocks(ctx, streamTokens, false) {
+	doc, remaining, token := -1, int32(0), uint32(0) // remaining: tokens of doc that follow
+	for b, err := range x.streamBlocks(ctx, streamTokens, codesOnly) {
 		if err != nil {
 			return err
 		}
@@ -89,15 +91,15 @@ func (x *Index) visitPostings(ctx context.Context, ofTokens bool, visit func(c, 
 	return nil
 }
 
-// VerifyIVF compares the folder's inverted lists with those that follow from
-// codes and document lengths, and describes each difference; none are left out
-// silently, but after 100 only their number is given. An import does not need
-// the lists: other engines are known to lose postings. Memory is 4 bytes a
-// posting.
+// VerifyIVF compares the folder's inverted lists with those that follow from codes and document
+// lengths, and describes each difference. After 100 differences it gives only the number of further
+// ones. An import does not need the lists: other engines are known to lose postings. It takes 4
+// bytes of memory per posting.
 func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
 	if x.parts.ivf.file == "" {
 		return []string{"there are no inverted lists"}, nil
 	}
+	// Compute the lists, and compare.
 	want, err := x.invert(ctx, x.parts.ivfTokens)
 	if err != nil {
 		return nil, err
@@ -112,13 +114,15 @@ func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
 	return v.reports, nil
 }
 
+// ivfVerifier compares stored inverted lists with computed ones.
 type ivfVerifier struct {
 	index    *Index
 	want     *invertedLists
-	reports  []string
-	unlisted int
+	reports  []string // at most maxReports
+	unlisted int      // number of further differences
 }
 
+// addReport describes a difference.
 func (v *ivfVerifier) addReport(format string, args ...any) {
 	if len(v.reports) == maxReports {
 		v.unlisted++
@@ -127,6 +131,7 @@ func (v *ivfVerifier) addReport(format string, args ...any) {
 	v.reports = append(v.reports, fmt.Sprintf(format, args...))
 }
 
+// compareAll compares the lists of all centroids.
 func (v *ivfVerifier) compareAll(ctx context.Context) error {
 	p := v.index.parts
 	items, err := v.index.folder.openArray(p.ivf)
@@ -141,6 +146,7 @@ func (v *ivfVerifier) compareAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Compare each stored list.
 	position, longest := 0, 0
 	window := intWindow{array: items, total: items.Len()}
 	for c, n := range lengths {
@@ -161,6 +167,7 @@ func (v *ivfVerifier) compareAll(ctx context.Context) error {
 			v.addReport("centroid %d does not exist and has %d postings", c, n)
 		}
 	}
+	// Report centroids without a stored list, and entries behind the last list.
 	for c := len(lengths); c < v.index.K; c++ {
 		if n := len(v.want.listOf(c)); n > 0 {
 			v.addReport("centroid %d has no list, %d postings are missing", c, n)
@@ -168,7 +175,7 @@ func (v *ivfVerifier) compareAll(ctx context.Context) error {
 	}
 	if remaining := window.total - position; remaining > 0 {
 		if v.index.Engine == EngineColBERT && remaining == longest {
-			// ColBERT reads strides of the longest list, and puts so many zeros at the end.
+			// ColBERT reads windows of the length of the longest list, and so appends as many zeros.
 			padding, err := window.readRun(position, remaining)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.ivf, err)
@@ -182,7 +189,7 @@ func (v *ivfVerifier) compareAll(ctx context.Context) error {
 	return nil
 }
 
-// readListLengths reads the list lengths and cuts them where they exceed the entries.
+// readListLengths reads the list lengths, up to the first that exceeds the remaining entries.
 func (v *ivfVerifier) readListLengths(entries int) ([]int, error) {
 	r := v.index.parts.ivfLengths
 	raw, err := v.index.folder.readIntArray(r)
@@ -204,7 +211,7 @@ func (v *ivfVerifier) readListLengths(entries int) ([]int, error) {
 	return lengths, nil
 }
 
-// compare reports what a stored list lacks, has too much, or has out of order.
+// compare reports missing, surplus, or disordered postings of a stored list.
 func (v *ivfVerifier) compare(c int, got []int64, want []uint32) {
 	if slices.EqualFunc(got, want, func(a int64, b uint32) bool { return a == int64(b) }) {
 		return
@@ -245,15 +252,15 @@ func (v *ivfVerifier) compare(c int, got []int64, want []uint32) {
 	}
 }
 
-// intWindow reads runs of an array from front to back through a buffer.
+// intWindow reads consecutive runs of an array through a buffer.
 type intWindow struct {
 	array array
 	total int
 	buf   []int64
-	from  int // element of buf[0]
+	from  int // index of buf[0] in the array
 }
 
-// readRun gives n elements from at on, valid until the next call.
+// readRun returns n elements from first on, valid until the next call.
 func (w *intWindow) readRun(first, n int) ([]int64, error) {
 	if first < w.from || first+n > w.from+len(w.buf) {
 		size := min(max(n, 1<<15), w.total-first)

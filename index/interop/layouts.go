@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// openColBERT opens a folder of the reference implementation.
+// openColBERT opens a folder of the reference implementation of ColBERT.
 func (x *Index) openColBERT() error {
 	x.Engine = EngineColBERT
 	name := "metadata.json"
@@ -44,7 +44,7 @@ func (x *Index) openColBERT() error {
 		return err
 	}
 	for _, c := range chunks {
-		if err := x.checkChunk(c, true); err != nil {
+		if err := x.checkChunk(c, exactRows); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ func (x *Index) openColBERT() error {
 	return x.compareCounts(name, meta)
 }
 
-// plaidKeys are the keys of fast-plaid's and next-plaid's metadata.json that
-// are known not to change what the arrays mean.
+// plaidKeys are the keys of metadata.json of fast-plaid and next-plaid that do not change the
+// meaning of the arrays.
 var plaidKeys = []string{
 	"num_chunks", "nbits", "num_partitions", "num_embeddings", "num_documents", "avg_doclen",
 	"compress_only", "embedding_dim", "next_plaid_compatible", "frozen", "mutable",
@@ -86,7 +86,7 @@ func (x *Index) openPlaid() error {
 			x.addWarning("%s sets %.40q, which is unknown here", name, key)
 		}
 	}
-	slices.Sort(x.Warnings) // the order of a map is random
+	slices.Sort(x.Warnings) // map order is random
 	nbits, _, err := meta.integer(name, "nbits")
 	if err != nil {
 		return err
@@ -135,10 +135,11 @@ func (x *Index) readChunks(name string, meta object, suffix string) ([]chunk, er
 	return chunks, nil
 }
 
-// selectChunks decides between the shards, which are the truth when they are
-// complete, and the merged files, whose first rows hold the same and which are
-// the only copy in fast-plaid 1.7 and in frozen folders.
+// selectChunks selects the files to read: the chunks, which are authoritative if they are complete,
+// or the merged files, whose first rows have the same content. fast-plaid 1.7 and frozen folders
+// have only the merged files.
 func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
+	// Check the chunks.
 	var shards []chunk
 	var firstFault error
 	anyFound := false
@@ -147,7 +148,7 @@ func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
 		if c.rows == 0 && !x.folder.hasFile(c.codes.file) && !x.folder.hasFile(c.residuals.file) {
 			continue
 		}
-		err := x.checkChunk(c, true)
+		err := x.checkChunk(c, exactRows)
 		if err != nil && !isContentError(err) {
 			return nil, err
 		}
@@ -159,11 +160,16 @@ func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
 	if firstFault == nil {
 		return shards, nil
 	}
+	// They are not complete: check the merged files.
 	if anyFound && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {
 		return nil, firstFault
 	}
-	merged := chunk{codes: arrayRef{file: "merged_codes.npy"}, residuals: arrayRef{file: "merged_residuals.npy"}, rows: int(x.Tokens)}
-	err := x.checkChunk(merged, false)
+	merged := chunk{
+		codes:     arrayRef{file: "merged_codes.npy"},
+		residuals: arrayRef{file: "merged_residuals.npy"},
+		rows:      int(x.Tokens),
+	}
+	err := x.checkChunk(merged, atLeastRows)
 	if err == nil {
 		err = x.checkManifests(chunks)
 	}
@@ -179,9 +185,8 @@ func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
 	return nil, fmt.Errorf("%w; merged files: %w", firstFault, err)
 }
 
-// checkManifests compares the rows of each shard that the merged files were
-// made of with the document lengths. fast-plaid has the shards at the top of
-// the manifest, next-plaid under "chunks".
+// checkManifests compares the rows of each chunk in the merged files with its document lengths.
+// fast-plaid lists the chunks at the top level of the manifest, next-plaid under "chunks".
 func (x *Index) checkManifests(chunks []chunk) error {
 	for _, kind := range []string{"codes", "residuals"} {
 		name := "merged_" + kind + ".manifest.json"
@@ -216,7 +221,8 @@ func (x *Index) checkManifests(chunks []chunk) error {
 				return err
 			}
 			if ok && rows != int64(c.rows) {
-				return fmt.Errorf("%w: %s: %s has %d rows, its document lengths add to %d", ErrBroken, name, file, rows, c.rows)
+				return fmt.Errorf("%w: %s: %s has %d rows, its document lengths add to %d",
+					ErrBroken, name, file, rows, c.rows)
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
-// PyLate has a folder for each index. In it are a folder that fast-plaid writes, and a dictionary from
-// the numbers of documents to their ids.
+// PyLate has a folder for each index. It has a folder that fast-plaid writes, and a dictionary from
+// document numbers to ids.
 const (
 	pylateInside = "fast_plaid_index"
 	pylateIDs    = "plaid_ids_to_documents_ids" // and .pkl or .sqlite
@@ -29,12 +29,12 @@ func (x *Index) enterPyLateFolder() {
 	}
 }
 
-// idsFile, in the folder, names the documents, one a line.
+// idsFile has the ids of the documents, one per line.
 const idsFile = "ids.txt"
 
-// IDs returns the ids of the documents where the folder has some: in ids.txt, which an export writes, or
-// in a dictionary of PyLate, which is next to the files of ColBERT's engine or above those of
-// fast-plaid. "" stands for a document that PyLate has removed. nil means that the folder has no ids.
+// IDs returns the ids of the documents, or nil if the folder has none. They are in ids.txt, which
+// an export writes, or in a dictionary of PyLate, which is in the folder of ColBERT's files or
+// above the folder of fast-plaid's. "" stands for a document that PyLate has removed.
 func (x *Index) IDs(ctx context.Context) ([]string, error) {
 	lines := filepath.Join(x.openedDir, idsFile)
 	ids, err := vectors.ReadIDs(ctx, lines)
@@ -45,6 +45,7 @@ func (x *Index) IDs(ctx context.Context) ([]string, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return ids, err
 	}
+	// Look for a dictionary.
 	above := ""
 	if full, err := filepath.Abs(x.Dir); err == nil && filepath.Base(full) == pylateInside {
 		above = ".."
@@ -65,11 +66,12 @@ func (x *Index) IDs(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	if ids, err = x.readIDs(name); err != nil {
-		return nil, fmt.Errorf("index folder %s: %s: %w; the ids of the documents may be given too", x.Dir, name, err)
+		return nil, fmt.Errorf("index folder %s: %s: %w; give the ids of the documents instead", x.Dir, name, err)
 	}
 	return ids, nil
 }
 
+// readIDs reads the ids from a dictionary of PyLate.
 func (x *Index) readIDs(name string) ([]string, error) {
 	ids := make([]string, len(x.DocLens))
 	count := 0
@@ -105,13 +107,13 @@ func (x *Index) readIDs(name string) ([]string, error) {
 		return nil, arrayError(err)
 	}
 	if removed := len(ids) - count; removed > 0 {
-		x.addWarning("%d documents have no id in %s, since PyLate has removed them, and were left out",
+		x.addWarning("%d documents have no id in %s, because PyLate has removed them, and were skipped",
 			removed, filepath.Base(name))
 	}
 	return ids, nil
 }
 
-// checkNoPendingChanges refuses a SQLite file with changes that are not in it yet.
+// checkNoPendingChanges refuses a SQLite file with changes in a second file.
 func (x *Index) checkNoPendingChanges(name string) error {
 	for _, suffix := range []string{"-wal", "-journal"} {
 		if info, err := os.Stat(filepath.Join(x.Dir, name+suffix)); err == nil && info.Size() > 0 {

@@ -7,33 +7,35 @@ import (
 	"math"
 )
 
-// maxRow bounds a row of a dictionary: a key, and the pickle of an id.
+// maxRow limits the bytes of a row of a dictionary: a key, and the pickle of an id.
 const maxRow = 16 << 10
 
-// dictTable is the table of a SQLite file in which the Python package sqlitedict keeps a dictionary.
+// dictTable is the table of a SQLite file in which the Python package sqlitedict stores a
+// dictionary.
 const dictTable = "unnamed"
 
-// sqliteFile reads the rows of a table of a SQLite file (sqlite.org/fileformat2.html), and no more than
-// that. SQLite itself, for queries, is in the module vectors/formats.
+// sqliteFile reads all rows of a table of a SQLite file (sqlite.org/fileformat2.html); it supports
+// nothing else. The module vectors/formats has SQLite itself.
 type sqliteFile struct {
 	r          io.ReaderAt
-	pageSize   int // bytes of a page
-	usableSize int // of these
+	pageSize   int // bytes
+	usableSize int // bytes of a page that hold content
 	pageCount  uint32
 	seen       map[uint32]bool
 }
 
 // visitSQLiteDict calls visit for the rows (key, value) of a dictionary in a file of size bytes.
 func visitSQLiteDict(r io.ReaderAt, size int64, visit func(key string, value []byte) error) error {
+	// Read the header of the file: page size, reserved bytes, text encoding.
 	var head [100]byte
 	if n, err := r.ReadAt(head[:], 0); n < len(head) {
 		if err != nil && err != io.EOF {
 			return err
 		}
-		return fmt.Errorf("%w: %d bytes are no SQLite file", ErrBroken, size)
+		return fmt.Errorf("%w: %d bytes are too short for a SQLite file", ErrBroken, size)
 	}
 	f := &sqliteFile{r: r, pageSize: int(binary.BigEndian.Uint16(head[16:])), seen: map[uint32]bool{}}
-	if f.pageSize == 1 {
+	if f.pageSize == 1 { // which stands for 65,536
 		f.pageSize = 1 << 16
 	}
 	f.usableSize = f.pageSize - int(head[20])
@@ -43,11 +45,12 @@ func visitSQLiteDict(r io.ReaderAt, size int64, visit func(key string, value []b
 	case f.pageSize < 512 || f.pageSize&(f.pageSize-1) != 0 || f.usableSize < 480:
 		return fmt.Errorf("%w: SQLite pages of %d bytes", ErrBroken, f.pageSize)
 	case size%int64(f.pageSize) != 0 || size/int64(f.pageSize) > math.MaxUint32:
-		return fmt.Errorf("%w: %d bytes are no whole SQLite pages of %d", ErrBroken, size, f.pageSize)
+		return fmt.Errorf("%w: %d bytes are not a multiple of the SQLite page size %d", ErrBroken, size, f.pageSize)
 	case encoding > 1:
 		return fmt.Errorf("%w: SQLite text in UTF-16", ErrUnsupported)
 	}
 	f.pageCount = uint32(size / int64(f.pageSize))
+	// Find the table in the schema, whose root is page 1, and visit its rows.
 	root := uint32(0)
 	err := f.visitRows(1, 0, func(row []any) error {
 		if len(row) < 4 || row[0] != "table" || row[1] != dictTable {
@@ -82,10 +85,10 @@ func visitSQLiteDict(r io.ReaderAt, size int64, visit func(key string, value []b
 	})
 }
 
-// readPage reads a page, each of them once: pages in a circle would never end.
+// readPage reads a page, each only once: a cycle of pages would never end.
 func (f *sqliteFile) readPage(n uint32) ([]byte, error) {
 	if n == 0 || n > f.pageCount || f.seen[n] {
-		return nil, fmt.Errorf("%w: SQLite page %d of %d is not there, or in use twice", ErrBroken, n, f.pageCount)
+		return nil, fmt.Errorf("%w: SQLite page %d of %d does not exist, or is used twice", ErrBroken, n, f.pageCount)
 	}
 	f.seen[n] = true
 	b := make([]byte, f.pageSize)
@@ -95,10 +98,10 @@ func (f *sqliteFile) readPage(n uint32) ([]byte, error) {
 	return b[:f.usableSize], nil
 }
 
-// maxDepth is more than the tree of any file has.
+// maxDepth exceeds the depth of the tree in any file.
 const maxDepth = 40
 
-// visitRows walks the tree of a table.
+// visitRows visits the rows in the subtree of page n. Kind 5 is an inner page, kind 13 a leaf.
 func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) error {
 	page, err := f.readPage(n)
 	if err != nil {
@@ -113,13 +116,13 @@ func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) err
 	header := map[byte]int{5: 12, 13: 8}[kind]
 	cells := int(binary.BigEndian.Uint16(page[offset+3:]))
 	if header == 0 || depth > maxDepth || offset+header+2*cells > len(page) {
-		return broken("is no page of a table")
+		return broken("is not a page of a table")
 	}
-	usedBytes := 0 // cells that lie in one another would make much of a small file
+	usedBytes := 0 // of cells; overlapping cells could make much data of a small file
 	for i := range cells {
 		cell := int(binary.BigEndian.Uint16(page[offset+header+2*i:]))
 		if cell+4 > len(page) {
-			return broken("a cell lies outside")
+			return broken("a cell is outside of the page")
 		}
 		if kind == 5 {
 			err = f.visitRows(binary.BigEndian.Uint32(page[cell:]), depth+1, visit)
@@ -138,14 +141,15 @@ func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) err
 	return nil
 }
 
-// readRow reads the cell of a leaf, including its part on other pages.
+// readRow reads the row of a leaf cell, including its part on overflow pages.
 func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, error) {
 	size, n := parseVarint(page[offset:])
-	_, m := parseVarint(page[offset+n:]) // its number
+	_, m := parseVarint(page[offset+n:]) // the row id
 	if n == 0 || m == 0 || size > maxRow {
 		return nil, fmt.Errorf("%w: a row of %d bytes, at most %d are read", ErrBroken, size, maxRow)
 	}
 	offset += n + m
+	// The bytes of the row in this page, by the formula of the file format.
 	local := int(size)
 	if maxLocal := f.usableSize - 35; local > maxLocal {
 		minLocal := (f.usableSize-12)*32/255 - 23
@@ -154,12 +158,12 @@ func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, er
 		}
 	}
 	if *usedBytes += local; offset+local > len(page) || *usedBytes > len(page) {
-		return nil, fmt.Errorf("%w: a row lies outside its page, or in another", ErrBroken)
+		return nil, fmt.Errorf("%w: a row is outside of its page, or overlaps another", ErrBroken)
 	}
 	data := append(make([]byte, 0, size), page[offset:offset+local]...)
 	if local < int(size) {
 		if offset+local+4 > len(page) {
-			return nil, fmt.Errorf("%w: a row lies outside its page", ErrBroken)
+			return nil, fmt.Errorf("%w: a row is outside of its page", ErrBroken)
 		}
 		for next := binary.BigEndian.Uint32(page[offset+local:]); len(data) < int(size); {
 			overflow, err := f.readPage(next)
@@ -173,18 +177,18 @@ func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, er
 	return parseRecord(data)
 }
 
-// parseRecord returns the values of a row: integers, text and bytes, and nil for everything else.
+// parseRecord returns the values of a row: integers, texts and bytes, and nil for all other types.
 func parseRecord(data []byte) ([]any, error) {
 	end, n := parseVarint(data)
 	if n == 0 || end < uint64(n) || end > uint64(len(data)) {
-		return nil, fmt.Errorf("%w: a row without a head", ErrBroken)
+		return nil, fmt.Errorf("%w: a row without a header", ErrBroken)
 	}
 	head, body := data[n:end], data[end:]
 	var row []any
 	for len(head) > 0 {
 		kind, n := parseVarint(head)
 		if n == 0 {
-			return nil, fmt.Errorf("%w: the head of a row is cut short", ErrBroken)
+			return nil, fmt.Errorf("%w: the header of a row is truncated", ErrBroken)
 		}
 		head = head[n:]
 		size := uint64(0)
@@ -199,7 +203,7 @@ func parseRecord(data []byte) ([]any, error) {
 			size = (kind - 12) / 2
 		}
 		if size > uint64(len(body)) {
-			return nil, fmt.Errorf("%w: a row is cut short", ErrBroken)
+			return nil, fmt.Errorf("%w: a row is truncated", ErrBroken)
 		}
 		value := body[:size]
 		body = body[size:]
@@ -223,7 +227,7 @@ func parseRecord(data []byte) ([]any, error) {
 	return row, nil
 }
 
-// parseVarint is a number of SQLite and how many bytes it takes; 0 where it is cut short.
+// parseVarint returns a number of SQLite and its size in bytes; size 0 means that it is truncated.
 func parseVarint(b []byte) (v uint64, n int) {
 	for i := range min(len(b), 9) {
 		if i == 8 {

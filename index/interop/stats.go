@@ -2,19 +2,18 @@ package interop
 
 import "math"
 
-// normBins is the resolution of the estimated quantile of residual norms.
+// normBins is the number of bins of the histogram of residual norms.
 const normBins = 4096
 
-// residualStats gathers what the headers of other engines want to know about
-// residuals, from the decoded ones: counts of each byte value at each place of
-// a row, and a histogram of norms.
+// residualStats gathers the statistics of decoded residuals that the headers of other engines have,
+// through two histograms: of byte values by position in the row, and of norms.
 type residualStats struct {
 	header      *Header
 	rowBytes    int
 	byteCounts  [][256]int64
 	normCounts  [normBins]int64
-	maxNorm     float64      // upper end of the histogram
-	byteSquares [256]float64 // sum of squared weights of a byte's fields
+	maxNorm     float64      // upper end of the histogram of norms
+	byteSquares [256]float64 // by byte value: sum of the squared weights of its fields
 	rows        int64
 }
 
@@ -35,12 +34,12 @@ func newResidualStats(h *Header) *residualStats {
 	return s
 }
 
-// bucketOf is field j of a residual byte in plaid's order.
+// bucketOf returns field j of a residual byte in plaid's order, which is the number of a bucket.
 func (s *residualStats) bucketOf(b, j int) int {
 	return b >> (j * s.header.Nbits) & (1<<s.header.Nbits - 1)
 }
 
-// add counts whole rows of residuals in plaid's order.
+// add counts complete rows of residuals in plaid's order.
 func (s *residualStats) add(residuals []byte) {
 	for ; len(residuals) >= s.rowBytes; residuals = residuals[s.rowBytes:] {
 		var norm float64
@@ -57,7 +56,7 @@ func (s *residualStats) add(residuals []byte) {
 	}
 }
 
-// meanAbsWeights is the mean absolute weight of each dimension.
+// meanAbsWeights returns the mean absolute weight of each dimension.
 func (s *residualStats) meanAbsWeights() []float32 {
 	out := make([]float32, s.header.Dim)
 	if s.rows == 0 {
@@ -74,7 +73,7 @@ func (s *residualStats) meanAbsWeights() []float32 {
 	return out
 }
 
-// normQuantile is the upper end of the bin that holds quantile q of the norms.
+// normQuantile returns the upper end of the bin that contains quantile q of the norms.
 func (s *residualStats) normQuantile(q float64) float32 {
 	want := int64(math.Ceil(q * float64(s.rows)))
 	var seen int64

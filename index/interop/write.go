@@ -14,11 +14,11 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// chunkDocs is the number of documents of a chunk of a written folder, as in
-// fast-plaid and ColBERT.
+// chunkDocs is the number of documents in a chunk of a written folder, as in fast-plaid and
+// ColBERT.
 const chunkDocs = 25000
 
-// Header describes an index that is written.
+// Header describes an index to write.
 type Header struct {
 	Dim, Nbits int
 	// Centroids is K × Dim, finite.
@@ -29,9 +29,10 @@ type Header struct {
 	DocLens []int32
 }
 
-// countCentroids is the number of centroids.
+// countCentroids returns the number of centroids.
 func (h *Header) countCentroids() int { return len(h.Centroids) / h.Dim }
 
+// validate checks that the format can store the index.
 func (h *Header) validate() error {
 	switch {
 	case h.Nbits != 1 && h.Nbits != 2 && h.Nbits != 4 && h.Nbits != 8:
@@ -51,31 +52,29 @@ func (h *Header) validate() error {
 	return checkCodec(h.Dim, h.Centroids, h.Cutoffs, h.Weights)
 }
 
-// Writer writes an index folder that fast-plaid and next-plaid load. It writes
-// into a folder beside the target, which takes the target's name on Commit.
-// A Writer is for one goroutine.
+// Writer writes an index folder that fast-plaid and next-plaid load. It writes to a temporary
+// folder next to the target, and Commit renames it to the target. A Writer is for one goroutine.
 type Writer struct {
 	header Header
 	target string
 	folder *files.AtomicFolder
 
-	chunkBounds []int // chunk i has documents bounds[i] to bounds[i+1]
+	chunkBounds []int // chunk i has the documents chunkBounds[i] to before chunkBounds[i+1]
 	chunkTokens []int // tokens of each chunk
 	tokens      int64
 	stats       *residualStats
 
-	chunk            int // being written
-	tokensLeft       int // tokens that it still lacks
+	chunk            int // number of the chunk that is being written
+	tokensLeft       int // tokens that the chunk still lacks
 	codes, residuals *npyFile
 	codeBuffer       []int64
 	residualBuffer   []byte
-	err              error // ends the writer
+	err              error // after an error the writer can only be closed
 }
 
-// Create begins a folder at dir, which must not exist or be empty (the error
-// wraps fs.ErrExist). h is not copied; leave it unchanged until Commit. Call
-// [Writer.WriteBlock] with all tokens, then [Writer.Commit]; [Writer.Close]
-// removes what was not committed.
+// Create begins a folder at dir, which must not exist or be empty (the error wraps fs.ErrExist). It
+// does not copy the slices of h; leave them unchanged until Commit. Call [Writer.WriteBlock] with
+// all tokens, then [Writer.Commit]. [Writer.Close] removes the folder unless it was committed.
 func Create(dir string, h Header) (_ *Writer, err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +96,7 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 	return w, nil
 }
 
-// splitChunks cuts the documents into chunks; there is at least one.
+// splitChunks divides the documents into chunks, at least one.
 func (w *Writer) splitChunks() {
 	w.chunkBounds = []int{0}
 	for from := 0; from < len(w.header.DocLens) || from == 0; from += chunkDocs {
@@ -112,19 +111,20 @@ func (w *Writer) splitChunks() {
 	}
 }
 
-// openChunk begins the files of the current chunk.
+// openChunk creates the files of the current chunk.
 func (w *Writer) openChunk() (err error) {
 	w.tokensLeft = w.chunkTokens[w.chunk]
 	if w.codes, err = w.createNPY(fmt.Sprintf("%d.codes.npy", w.chunk), "<i8", w.tokensLeft); err != nil {
 		return err
 	}
-	w.residuals, err = w.createNPY(fmt.Sprintf("%d.residuals.npy", w.chunk), "|u1", w.tokensLeft, w.header.Dim*w.header.Nbits/8)
+	rowBytes := w.header.Dim * w.header.Nbits / 8
+	w.residuals, err = w.createNPY(fmt.Sprintf("%d.residuals.npy", w.chunk), "|u1", w.tokensLeft, rowBytes)
 	return err
 }
 
-// WriteBlock appends tokens in document order. residuals has Dim·Nbits/8 bytes
-// a token in plaid's order (see [Block]); neither slice is changed or kept.
-// After an error the writer can only be closed.
+// WriteBlock appends tokens in document order. residuals has Dim·Nbits/8 bytes a token in plaid's
+// order (see [Block]). WriteBlock neither changes nor keeps the slices. After an error the writer
+// can only be closed.
 func (w *Writer) WriteBlock(codes []uint32, residuals []byte) error {
 	if w.err != nil {
 		return w.err
@@ -135,6 +135,7 @@ func (w *Writer) WriteBlock(codes []uint32, residuals []byte) error {
 	return w.err
 }
 
+// writeTokens checks a block, and distributes it over the chunks.
 func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
 	rowBytes := w.header.Dim * w.header.Nbits / 8
 	if len(residuals) != len(codes)*rowBytes {
@@ -163,8 +164,8 @@ func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
 	return nil
 }
 
-// writeRows appends tokens to the current chunk, at most streamTokens of them
-// at once, so that a large block needs no copy of its size.
+// writeRows appends tokens to the current chunk, at most streamTokens at a time, so that a large
+// block is not copied as a whole.
 func (w *Writer) writeRows(codes []uint32, residuals []byte) error {
 	rowBytes := w.header.Dim * w.header.Nbits / 8
 	for len(codes) > 0 {
@@ -186,7 +187,7 @@ func (w *Writer) writeRows(codes []uint32, residuals []byte) error {
 	return nil
 }
 
-// nextChunk closes full chunks and begins the next one.
+// nextChunk closes full chunks and opens the next one.
 func (w *Writer) nextChunk() error {
 	for w.tokensLeft == 0 && w.chunk < len(w.chunkTokens)-1 {
 		if err := errors.Join(w.codes.close(), w.residuals.close()); err != nil {
@@ -200,8 +201,8 @@ func (w *Writer) nextChunk() error {
 	return nil
 }
 
-// Commit writes inverted lists and metadata, flushes everything to disk and
-// gives the folder its name. The lists take 4 bytes a posting in memory.
+// Commit writes inverted lists and metadata, syncs everything to disk and renames the folder to its
+// target. The lists take 4 bytes of memory per posting.
 func (w *Writer) Commit(ctx context.Context) error {
 	if w.err != nil {
 		return w.err
@@ -218,8 +219,8 @@ func (w *Writer) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Close removes what was not committed; after Commit it does nothing. It may
-// be called twice, so defer it.
+// Close removes the folder unless it was committed; after Commit it does nothing. It may be called
+// twice, so defer it.
 func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = ErrClosed
@@ -229,8 +230,7 @@ func (w *Writer) Close() error {
 	return w.folder.Close()
 }
 
-// WriteFile adds a file of which the engines know nothing, the ids of the
-// documents for instance, to what is committed.
+// WriteFile adds a file that the engines do not know, such as the ids of the documents.
 func (w *Writer) WriteFile(name string, fill func(io.Writer) error) error {
 	if w.err != nil {
 		return w.err
@@ -241,6 +241,7 @@ func (w *Writer) WriteFile(name string, fill func(io.Writer) error) error {
 	return w.err
 }
 
+// finishFiles closes the last chunk, and writes codec, metadata and inverted lists.
 func (w *Writer) finishFiles(ctx context.Context) error {
 	if err := w.nextChunk(); err != nil {
 		return err
@@ -273,7 +274,7 @@ func (w *Writer) writeCodec() error {
 		{"centroids", w.header.Centroids, []int{w.header.countCentroids(), w.header.Dim}},
 		{"bucket_cutoffs", w.header.Cutoffs, []int{len(w.header.Cutoffs)}},
 		{"bucket_weights", w.header.Weights, []int{len(w.header.Weights)}},
-		{"avg_residual", w.stats.meanAbsWeights(), []int{w.header.Dim}},        // which no engine uses
+		{"avg_residual", w.stats.meanAbsWeights(), []int{w.header.Dim}},        // no engine uses it
 		{"cluster_threshold", []float32{w.stats.normQuantile(0.75)}, []int{1}}, // for outliers in updates
 	} {
 		err := w.writeNPY(a.name+".npy", "<f4", a.shape, func(f *vectors.NPYWriter) error {
@@ -304,7 +305,8 @@ func (w *Writer) writeJSON() error {
 		}
 		offset += rows
 	}
-	if err := w.writeObject("plan.json", map[string]int{"nbits": w.header.Nbits, "num_chunks": len(w.chunkTokens)}); err != nil {
+	plan := map[string]int{"nbits": w.header.Nbits, "num_chunks": len(w.chunkTokens)}
+	if err := w.writeObject("plan.json", plan); err != nil {
 		return err
 	}
 	docs := len(w.header.DocLens)
@@ -321,8 +323,8 @@ func (w *Writer) writeJSON() error {
 	})
 }
 
-// writeLists reads the folder back through the importer, which also proves
-// that it can be read, and inverts it.
+// writeLists reads the folder back through Open, which also proves that it can be read, and inverts
+// it.
 func (w *Writer) writeLists(ctx context.Context) error {
 	x, err := Open(w.folder.Path())
 	if err != nil {
@@ -356,7 +358,7 @@ func (w *Writer) writeLists(ctx context.Context) error {
 	})
 }
 
-// npyFile is a new .npy file that is flushed to disk when it is closed.
+// npyFile is a new .npy file that close syncs to disk.
 type npyFile struct {
 	*vectors.NPYWriter
 	file *os.File
@@ -383,14 +385,14 @@ func (w *npyFile) close() error {
 	return files.CloseSynced(w.file)
 }
 
-// discard closes the file without regard to its content. w may be nil, or closed.
+// discard closes the file, complete or not. w may be nil, or closed.
 func (w *npyFile) discard() {
 	if w != nil {
 		w.file.Close()
 	}
 }
 
-// writeNPY writes a file in one go; fill gives it its elements.
+// writeNPY writes a complete .npy file; fill writes its elements.
 func (w *Writer) writeNPY(name, dtype string, shape []int, fill func(w *vectors.NPYWriter) error) error {
 	return w.folder.Write(name, func(f io.Writer) error {
 		n, err := vectors.NewNPYWriter(f, dtype, shape...)
