@@ -25,23 +25,23 @@ type AddOptions struct {
 	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
 	// that are added.
 	Delete []string
-	// MaxDocuments limits the documents that stay; nil means no limit. The oldest beyond it are
+	// MaxDocuments limits the documents that stay. nil means no limit. The oldest beyond it are
 	// deleted, with all of their passages, in the same transaction. If more documents are added
 	// than may stay, a second transaction deletes the first of them.
 	MaxDocuments *uint64
-	// If decides, under the write lock, whether the documents are added; nil means always. It is
+	// If decides, under the write lock, whether the documents are added. nil means always. It is
 	// called with the newest snapshot, and its error is that of Add. So it can compare a document,
 	// or the version of the index ([Snapshot.Version]), with the state that the caller has read.
 	// For shards, it is called for each of them before the first is changed, and again for a shard
 	// that has changed by the time of its own change.
 	If func(*Snapshot) error
-	// Model names the model that made the vectors; nil means unknown. If the index names another
+	// Model names the model that made the vectors. nil means unknown. If the index names another
 	// one, that is an error ([storage.ErrModel]).
 	Model *storage.Model
 	// Threads and Memory are as in [BuildOptions].
 	Threads int
 	Memory  int64
-	// Progress is called with the progress of the encoding; nil means not.
+	// Progress is called with the progress of the encoding. nil means not.
 	Progress func(Progress)
 }
 
@@ -265,7 +265,8 @@ func (a *addition) evictSurplus(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
 	removed, err := a.deleteAfterwards(ctx, selectOldestBeyond(ctx, *a.options.MaxDocuments))
 	if err != nil {
-		a.ix.log.Error("the oldest documents were not deleted", "index", a.ix.Path(), "documents", a.surplus, "error", err)
+		a.ix.log.Error("the oldest documents were not deleted",
+			"index", a.ix.Path(), "documents", a.surplus, "error", err)
 	}
 	if !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = nil

@@ -16,7 +16,7 @@ import (
 // Arrival is a document or passage that will be stored under an ordinal of its own.
 type Arrival struct {
 	ID     string
-	Parent string // id of the document that it is a passage of; "" means that it is a document
+	Parent string // id of the document that it is a passage of. "" means that it is a document
 }
 
 // documentID returns the id of the document that the arrival belongs to.
@@ -111,7 +111,8 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 			case len(ordinals) == 0:
 				continue
 			case !replace:
-				return false, arrivalErrorf(rows, row, "%w: %s has %.100q", ErrDuplicateID, snap.Path(), snap.ID(ordinals[0]))
+				return false, arrivalErrorf(rows, row,
+					"%w: %s has %.100q", ErrDuplicateID, snap.Path(), snap.ID(ordinals[0]))
 			}
 			removed[i].AddMany(ordinals)
 			found = true

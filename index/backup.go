@@ -54,7 +54,7 @@ type BackupOptions struct {
 	// LockTimeout is how long to wait for a process that writes to the index that will be replaced;
 	// 0 means not at all.
 	LockTimeout time.Duration
-	// Progress is called with the progress of writing; nil means not.
+	// Progress is called with the progress of writing. nil means not.
 	Progress func(Progress)
 }
 
@@ -161,7 +161,7 @@ func (ix *Index) withSnapshot(write func(*Snapshot, *BackupReport) error) (err e
 	})
 }
 
-// progress returns the callback that storage calls, nil if there is no progress to report.
+// progress returns the callback that storage calls, or nil without a Progress callback.
 func (o *BackupOptions) progress() func(done, total int64) {
 	if o.Progress == nil {
 		return nil
@@ -291,7 +291,9 @@ const maxMirrorBytes = 512 << 20
 
 // updateInPlace updates the copy at path. reason, if not nil, is why a complete copy must be made
 // instead.
-func (r *BackupReport) updateInPlace(ctx context.Context, s *Snapshot, path string, o BackupOptions) (reason, err error) {
+func (r *BackupReport) updateInPlace(
+	ctx context.Context, s *Snapshot, path string, o BackupOptions,
+) (reason, err error) {
 	pages, err := s.Pages()
 	if err != nil {
 		return nil, err

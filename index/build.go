@@ -20,9 +20,9 @@ import (
 
 // BuildOptions configures Build. The zero value, or nil, is a good choice.
 type BuildOptions struct {
-	// Nbits is the number of residual bits per component: 1, 2, 4 or 8; 0 means 2.
+	// Nbits is the number of residual bits per component: 1, 2, 4 or 8. 0 means 2.
 	Nbits int
-	// Centroids is K; 0 means 2^⌊log₂(16·√tokens)⌋, the rule of ColBERT. It never exceeds the
+	// Centroids is K. 0 means 2^⌊log₂(16·√tokens)⌋, the rule of ColBERT. It never exceeds the
 	// tokens of the sample.
 	Centroids int
 	// SampleDocs is the number of documents to train on. 0 means 1 + ⌊16·√(120·documents)⌋, the
@@ -30,9 +30,9 @@ type BuildOptions struct {
 	// which are not held in memory. The memory budget may allow fewer.
 	SampleDocs int
 	// HeldOut, if not 0, keeps one in HeldOut tokens of the sample from k-means, for an index that
-	// will get most of its documents later: see [codec.TrainOptions]. There is no last round then.
+	// will get most of its documents later: see [codec.TrainOptions]. Then it omits the last round.
 	HeldOut int
-	// Iterations is the number of iterations of k-means; 0 means 4.
+	// Iterations is the number of iterations of k-means. 0 means 4.
 	Iterations int
 	// Seed decides every random choice. The same seed, input and options give the same content of
 	// the index, with any number of threads.
@@ -41,10 +41,10 @@ type BuildOptions struct {
 	// centroid.
 	NoDimScales, NoCentroidScales bool
 	// Pool is the number of similar tokens of a document that are pooled into one (see
-	// pool.Pooler); 0 and 1 mean no pooling. Documents that are added later are pooled in the same
+	// pool.Pooler). 0 and 1 mean no pooling. Documents that are added later are pooled in the same
 	// way.
 	Pool int
-	// PoolBy selects the tokens that are pooled; "" means [pool.Similar]. The other methods need
+	// PoolBy selects the tokens that are pooled. "" means [pool.Similar]. The other methods need
 	// documents that are pages with grids ([vectors.Page]), and pool only cells.
 	PoolBy pool.Method
 	// Unnormalized skips scaling the vectors to unit length, because they have it already.
@@ -67,9 +67,9 @@ type BuildOptions struct {
 	// the path. If this build fails or is interrupted, it leaves its checkpoint too. The index is
 	// the same as that of an uninterrupted build.
 	Resume bool
-	// Threads is the number of goroutines; 0 means one for each processor.
+	// Threads is the number of goroutines. 0 means one for each processor.
 	Threads int
-	// Memory is the budget in bytes for buffers and the training sample; 0 means 1 GiB. Centroids,
+	// Memory is the budget in bytes for buffers and the training sample. 0 means 1 GiB. Centroids,
 	// and 30 bytes a document for ids and lengths, come on top.
 	Memory int64
 	// Force replaces an existing index. The old one stays, and readable, until the new one is
@@ -81,7 +81,7 @@ type BuildOptions struct {
 	Logger      *slog.Logger
 	// Device, if not nil, finds the nearest centroids and encodes tokens; the index is the same.
 	Device kernels.Device
-	// Progress is called with the progress of each stage; nil means not.
+	// Progress is called with the progress of each stage. nil means not.
 	Progress func(Progress)
 }
 
@@ -201,8 +201,8 @@ type building struct {
 	provenance  storage.Build // of the codec, for the header
 	file        *storage.File
 	created     bool        // the path had no file; otherwise an existing index is replaced
-	checkpoint  *checkpoint // kept up to date, so that another build can resume; nil means that none can
-	interrupted *checkpoint // checkpoint of an interrupted build; nil means none
+	checkpoint  *checkpoint // kept up to date, so that another build can resume. nil means that none can
+	interrupted *checkpoint // checkpoint of an interrupted build. nil means none
 	quantizer   *codec.Quantizer
 	stage       *stager
 	report      BuildReport
@@ -440,8 +440,8 @@ func (o *BuildOptions) adoptCodec() (storage.Build, error) {
 	case o.Codec != nil:
 		return h.Build, fmt.Errorf("%w: two codecs are given", ErrOption)
 	case o.contradicts(&h):
-		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t", ErrOption,
-			o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
+		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t",
+			ErrOption, o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
 	}
 	if err := h.Model.Check(o.Model); err != nil {
 		return h.Build, fmt.Errorf("codec of %s: %w", o.Like.Path(), err)

@@ -50,7 +50,7 @@ func (c *change) endChange() {
 	c.ix.writeLock.unlock()
 }
 
-// update runs apply in a transaction and then stores the state and the document sets, both of which
+// update runs apply in a transaction and then stores the state and the document sets;
 // apply may change.
 func (c *change) update(s *storage.State, apply func(*storage.Generation, storage.DocSets) error) error {
 	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error {
@@ -97,7 +97,7 @@ func (c *change) recordEntry() error {
 
 // Affected counts the documents and passages that a change affected.
 type Affected struct {
-	// Documents counts documents: in a deletion those of which nothing remains, in other changes
+	// Documents counts documents: in a deletion those that are gone entirely, in other changes
 	// those that were changed, entirely or in some of their passages.
 	Documents int
 	// Passages counts passages, of these documents and of others.
@@ -140,14 +140,17 @@ func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Aff
 	return e.DeleteChosen(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
+// Selection returns live ordinals of a snapshot, for a change to which they will be made.
+type Selection = func(*Snapshot) (*roaring.Bitmap, error)
+
 // DeleteChosen removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
-// called under the write lock with the newest snapshot; nil selects nothing.
-func (ix *Index) DeleteChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+// called under the write lock with the newest snapshot. nil selects nothing.
+func (ix *Index) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected, error) {
 	return Entry{ix: ix}.DeleteChosen(ctx, selectDocs)
 }
 
 // DeleteChosen does [Index.DeleteChosen] as this entry.
-func (e Entry) DeleteChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+func (e Entry) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected, error) {
 	c, err := e.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
@@ -171,12 +174,12 @@ func (s *Snapshot) Beyond(ctx context.Context, limit uint64) (*roaring.Bitmap, e
 
 // selectOldestBeyond returns a function for DeleteChosen that selects the oldest documents beyond
 // the limit.
-func selectOldestBeyond(ctx context.Context, limit uint64) func(*Snapshot) (*roaring.Bitmap, error) {
+func selectOldestBeyond(ctx context.Context, limit uint64) Selection {
 	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Beyond(ctx, limit) }
 }
 
 // deleteAfterwards makes a second deletion under the write lock of a change that is done.
-func (c *change) deleteAfterwards(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+func (c *change) deleteAfterwards(ctx context.Context, selectDocs Selection) (Affected, error) {
 	snap, err := c.ix.Snapshot()
 	if err != nil {
 		return Affected{}, err
@@ -187,7 +190,7 @@ func (c *change) deleteAfterwards(ctx context.Context, selectDocs func(*Snapshot
 }
 
 // deleteSelected deletes the ordinals that selectDocs returns for the snapshot of the change.
-func (c *change) deleteSelected(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+func (c *change) deleteSelected(ctx context.Context, selectDocs Selection) (Affected, error) {
 	victims := roaring.New()
 	if selectDocs != nil {
 		var err error

@@ -75,7 +75,8 @@ func copyLiveDocuments(
 		reportProgress(progress, Progress{"compact", int64(stage.state.Docs), int64(oldState.Docs), "documents"})
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
-		s.Live, s.LiveTokens, s.Clamped, s.PayloadUpdates = oldState.Live, oldState.LiveTokens, oldState.Clamped, oldState.PayloadUpdates
+		s.Live, s.LiveTokens, s.Clamped = oldState.Live, oldState.LiveTokens, oldState.Clamped
+		s.PayloadUpdates = oldState.PayloadUpdates
 		s.AddedTokens, s.AddedSumSq = oldState.AddedTokens, oldState.AddedSumSq
 		if s.LiveTokens != s.Tokens {
 			return fmt.Errorf("%w: %d live tokens copied, %d expected", storage.ErrCorrupt, s.Tokens, s.LiveTokens)
@@ -89,7 +90,7 @@ func copyLiveDocuments(
 	})
 }
 
-// copyTarget says whether documents are copied within their file, which has their ids and payloads
+// copyTarget distinguishes a copy within a file, which has the ids and payloads
 // already, or into another one, which needs them.
 type copyTarget bool
 

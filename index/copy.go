@@ -21,7 +21,7 @@ import (
 // CopyFrom selects the documents of an index that are copied.
 type CopyFrom struct {
 	*Snapshot
-	// Docs are their ordinals; nil means all live documents. Ordinals that are not live are
+	// Docs are their ordinals. nil means all live documents. Ordinals that are not live are
 	// ignored.
 	Docs *roaring.Bitmap
 }
@@ -245,7 +245,9 @@ const (
 
 // Split makes n index files from one, in a new folder, as [Copy] does; together they can be opened
 // as shards. The folder appears when all of them are complete. A shard may have no documents.
-func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, opts *CopyOptions) (parts []CopyReport, err error) {
+func Split(
+	ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, opts *CopyOptions,
+) (shards []CopyReport, err error) {
 	if n < 1 || n > maxShards {
 		return nil, fmt.Errorf("%w: %d shards; 1 to %d are possible", ErrOption, n, maxShards)
 	}
@@ -262,7 +264,7 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	c := &copier{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
-	parts = make([]CopyReport, n)
+	shards = make([]CopyReport, n)
 	for i, docs := range assignDocuments(from, n, by) {
 		name := ShardFileName(i, n)
 		r, err := c.copyShard(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
@@ -270,12 +272,12 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 			return nil, err
 		}
 		r.Path = filepath.Join(dir, name)
-		parts[i] = *r
+		shards[i] = *r
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return parts, folder.Commit()
+	return shards, folder.Commit()
 }
 
 const maxShards = 1 << 16

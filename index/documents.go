@@ -68,7 +68,7 @@ func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
 }
 
 // Spelled returns an id of the index that is another Unicode form of the given id
-// ([condition.Spellings]), or "" if there is none.
+// ([condition.Spellings]), or "".
 func (s *Snapshot) Spelled(id string) (string, error) {
 	for _, other := range condition.Spellings(id) {
 		if ordinals, _, err := s.findOrdinals(other); err != nil || len(ordinals) > 0 {
@@ -84,7 +84,8 @@ func (s *Snapshot) NotFound(id string) error {
 	if other, err := s.Spelled(id); err != nil {
 		return err
 	} else if other != "" {
-		return fmt.Errorf("%w: %.100q; the index has %.200s, which looks the same (Unicode writes é as one character or two)",
+		return fmt.Errorf("%w: %.100q; the index has %.200s, which looks the same "+
+			"(Unicode writes é as one character or two)",
 			ErrNotFound, id, strconv.QuoteToASCII(other))
 	}
 	if len(id) > 100 {

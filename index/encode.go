@@ -181,7 +181,7 @@ type encoder struct {
 	threads   int
 	normalize bool
 	stager    *stager
-	// fallbackPayload returns the payload of a document that comes without one; nil means that it
+	// fallbackPayload returns the payload of a document that comes without one. nil means that it
 	// has none.
 	fallbackPayload func(id string) ([]byte, error)
 	progress        func(Progress)
@@ -293,7 +293,8 @@ func (e *encoder) readBatches(
 		}
 		if err != nil {
 			if b != nil {
-				err = cmp.Or(b.checkAndReadFields(ctx, 1, e.alreadyStored), err) // prefer an error of an earlier document
+				// Prefer an error of an earlier document.
+				err = cmp.Or(b.checkAndReadFields(ctx, 1, e.alreadyStored), err)
 			}
 			return err
 		}

@@ -33,9 +33,9 @@ const (
 // ExportOptions configures Export and ExportEngine. The zero value, or nil, exports all live
 // documents.
 type ExportOptions struct {
-	// Where selects the documents of which it is true; nil means all. See [Snapshot.Select].
+	// Where selects the documents that match it. nil means all. See [Snapshot.Select].
 	Where *condition.Condition
-	// Progress is called with the progress of the export; nil means not.
+	// Progress is called with the progress of the export. nil means not.
 	Progress func(Progress)
 }
 
@@ -47,7 +47,7 @@ func (o *ExportOptions) selectDocuments(ctx context.Context, s *Snapshot) (*roar
 	return s.Select(ctx, o.Where)
 }
 
-// ExportReport counts what was exported.
+// ExportReport has the counts of an export.
 type ExportReport struct {
 	Docs     int   // documents
 	Passages int   // passages in which some of them are stored; each is a row of the export
@@ -161,7 +161,8 @@ func writeLines(texts []string) func(io.Writer) error {
 	}
 }
 
-// exportMetadata writes the payloads, one per line. If no document has a payload, there is no file.
+// exportMetadata writes the payloads, one per line. If no document has a payload, it writes
+// no file.
 func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportMetadata, func(w io.Writer) error {
@@ -274,7 +275,8 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {
-		return h, fmt.Errorf("%w: the format has no scales of residuals, and this index has some", interop.ErrUnsupported)
+		return h, fmt.Errorf("%w: the format cannot store scales of residuals, which this index has",
+			interop.ErrUnsupported)
 	}
 	h = interop.Header{
 		Dim:       c.Dim,

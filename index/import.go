@@ -20,11 +20,11 @@ import (
 
 // ImportOptions configures Import. The zero value, or nil, names documents by row.
 type ImportOptions struct {
-	// IDs are the ids of the documents; nil means the ids of the folder ([interop.Index.IDs]) or,
+	// IDs are the ids of the documents. nil means the ids of the folder ([interop.Index.IDs]) or,
 	// if it has none, row numbers from 0. Their number must be that of the documents
 	// ([vectors.ErrID]).
 	IDs []string
-	// Payload returns the payload of a document; nil means the metadata that the engine keeps in
+	// Payload returns the payload of a document. nil means the metadata that the engine keeps in
 	// metadata.db ([interop.RegisterPayloads] registers its reader).
 	Payload func(row int, id string) ([]byte, error)
 	// Unchanged, if not nil, is called before anything becomes visible. It checks that the source
@@ -238,7 +238,8 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 		if err := im.stageComplete(ctx, stage); err != nil {
 			return err
 		}
-		reportProgress(im.options.Progress, Progress{"import", int64(im.nextDoc), int64(len(im.src.DocLens)), "documents"})
+		reportProgress(im.options.Progress,
+			Progress{"import", int64(im.nextDoc), int64(len(im.src.DocLens)), "documents"})
 	}
 	if err := im.stageComplete(ctx, stage); err != nil { // empty documents behind the last block
 		return err

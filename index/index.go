@@ -67,19 +67,19 @@ type Options struct {
 	Write bool
 	// NoSync lets the operating system decide when changes reach the disk; see [storage.Options].
 	NoSync bool
-	// LockTimeout is how long to wait for another process; 0 means not at all.
+	// LockTimeout is how long to wait for another process. 0 means not at all.
 	LockTimeout time.Duration
-	// Backend names the kernels; "" means the fastest that the processor supports.
+	// Backend names the kernels. "" means the fastest that the processor supports.
 	Backend string
 	// Follow, if not 0, is the interval at which the index checks whether its file was replaced, as
 	// by a backup that is renamed to its path. The new file is then opened, and later snapshots
 	// show it; see [Index.Refresh]. Only for reading.
 	Follow time.Duration
-	// Source fetches the file at path while it is read; nil means that the file is complete. Until
+	// Source fetches the file at path while it is read. nil means that the file is complete. Until
 	// everything is fetched the index answers searches and lookups, and operations that read the
 	// whole file wait. Only for reading.
 	Source storage.Source
-	// Logger receives repairs, rewrites and replaced files; nil means no log.
+	// Logger receives repairs, rewrites and replaced files. nil means no log.
 	Logger *slog.Logger
 }
 
@@ -121,7 +121,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 		return nil, fmt.Errorf("%w: a file that is being fetched is only read", ErrOption)
 	}
 	if o.Follow < 0 || o.Follow > 0 && o.Write {
-		return nil, fmt.Errorf("%w: only an index that is opened for reading is followed, at a positive interval", ErrOption)
+		return nil, fmt.Errorf("%w: Follow is a positive interval, and excludes Write", ErrOption)
 	}
 	be, err := kernels.Select(o.Backend)
 	if err != nil {

@@ -41,7 +41,7 @@ type Info struct {
 	// BytesPerToken is the size of a stored token: codes, residuals, factors, document tables, ids
 	// and postings; neither codec nor payloads, nor fields derived from payloads.
 	BytesPerToken float64 `json:"bytes_per_token"`
-	// Defaults are the stored search parameters; nil means none.
+	// Defaults are the stored search parameters. nil means none.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	// Applied is the last entry of a log that was applied to the index; see [Entry].
 	Applied uint64 `json:"applied,omitempty"`
@@ -139,7 +139,7 @@ func (ix *Index) Verify(ctx context.Context) (err error) {
 // Drift describes how well the codec of an index fits the documents that were added since its
 // training.
 type Drift struct {
-	// Trained is the number of tokens that the index had when its codec was trained; 0 means that
+	// Trained is the number of tokens that the index had when its codec was trained. 0 means that
 	// it was not trained, or that the number is unknown.
 	Trained uint64 `json:"trained_tokens"`
 	// TrainRMSE is the root mean square error of the decoded vectors of the training sample; 0
@@ -149,7 +149,7 @@ type Drift struct {
 	// is their error.
 	Added     uint64  `json:"added_tokens"`
 	AddedRMSE float64 `json:"added_rmse"`
-	// Ratio is AddedRMSE / TrainRMSE; 0 if one of them is unknown. Documents like those of the
+	// Ratio is AddedRMSE / TrainRMSE, or 0 if one of them is unknown. Documents like those of the
 	// training have 1.1 to 1.4, other kinds of documents 2 and more.
 	Ratio float64 `json:"ratio"`
 	// Centroids is the number of centroids of the index, Wanted the number that a build of the
@@ -175,11 +175,11 @@ func (s *Snapshot) Drift() Drift {
 	return d
 }
 
-// Defaults returns the search parameters that are stored with the index; nil means none. Do not
+// Defaults returns the search parameters that are stored with the index. nil means none. Do not
 // change them.
 func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.state.defaults() }
 
-// SetDefaults stores search parameters with the index, in one transaction; nil removes them. From
+// SetDefaults stores search parameters with the index, in one transaction. nil removes them. From
 // the next snapshot on, searches use them for parameters that they do not set. They survive
 // additions, deletions and compaction, and are lost when the index is built again. They do not
 // change its digest.
@@ -237,7 +237,9 @@ func createGeneration(
 }
 
 // putEmptyGeneration creates an invisible generation from a header and a codec.
-func putEmptyGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
+func putEmptyGeneration(
+	f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32,
+) (gen uint64, err error) {
 	err = f.Update(func(tx *storage.Tx) (err error) {
 		gen, err = tx.NewGeneration(h, c, cutoffs)
 		return err

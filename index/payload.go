@@ -18,14 +18,16 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// UpdatePayload sets fields in all payloads of which a condition is true, in one transaction that
+// UpdatePayload sets fields in all payloads for which a condition is true, in one transaction that
 // writes no vectors; "_id IN (…)" selects ids. [condition.Fields] describes what happens to the
 // other fields. An ordinal without payload gets one. If a payload is not a JSON object
 // ([condition.ErrNoObject]), or has one of the fields within another one ([condition.ErrNested]),
 // nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
-func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+func (ix *Index) UpdatePayload(
+	ctx context.Context, where *condition.Condition, set condition.Fields,
+) (Affected, error) {
 	return Entry{ix: ix}.UpdatePayload(ctx, where, set)
 }
 
@@ -51,15 +53,19 @@ func (ix *Index) UpdateNamed(
 }
 
 // UpdateChosen is UpdatePayload for the live ordinals that selectDocs returns, which is called
-// under the write lock with the newest snapshot. check may refuse a new payload; nil accepts all.
-func (ix *Index) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (Affected, error) {
+// under the write lock with the newest snapshot. check may refuse a new payload. nil accepts all.
+func (ix *Index) UpdateChosen(
+	ctx context.Context, selectDocs Selection, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (Affected, error) {
 	return Entry{ix: ix}.UpdateChosen(ctx, selectDocs, set, check)
 }
 
 // UpdateChosen does [Index.UpdateChosen] as this entry.
-func (e Entry) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (updated Affected, err error) {
+func (e Entry) UpdateChosen(
+	ctx context.Context, selectDocs Selection, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
@@ -73,10 +79,11 @@ func (e Entry) UpdateChosen(ctx context.Context, selectDocs func(*Snapshot) (*ro
 	return updated, err
 }
 
-// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts what it would
-// change.
-func (s *Snapshot) TryUpdate(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (Affected, error) {
+// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts the documents that it would change.
+func (s *Snapshot) TryUpdate(
+	ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (Affected, error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
@@ -104,8 +111,10 @@ func checkUpdate(set condition.Fields) error {
 }
 
 // mergeFields returns the payloads of live ordinals with the fields set.
-func (s *Snapshot) mergeFields(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (map[uint32][]byte, error) {
+func (s *Snapshot) mergeFields(
+	ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (map[uint32][]byte, error) {
 	if len(set) == 0 {
 		return nil, nil
 	}
@@ -280,7 +289,7 @@ func deriveFields(
 	return run, absorbed, err
 }
 
-// replacePayload replaces the payload of a live document; nil removes it.
+// replacePayload replaces the payload of a live document. nil removes it.
 func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32, p []byte) error {
 	if p == nil {
 		sets.Payload.Remove(ordinal)
@@ -335,7 +344,8 @@ func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bo
 	l := &s.ix.payloadLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if since > now || len(l.changes) == 0 || l.changes[0].updates > since+1 || l.changes[len(l.changes)-1].updates < now {
+	n := len(l.changes)
+	if since > now || n == 0 || l.changes[0].updates > since+1 || l.changes[n-1].updates < now {
 		return nil, false
 	}
 	for _, c := range l.changes {

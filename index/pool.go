@@ -81,7 +81,7 @@ type pooledSource struct {
 	threads   int
 	normalize bool
 	memory    int64
-	// fallbackPayload returns the payload of a document that comes without one; nil means that it
+	// fallbackPayload returns the payload of a document that comes without one. nil means that it
 	// has none.
 	fallbackPayload func(id string) ([]byte, error)
 

@@ -108,10 +108,11 @@ func (s *stager) updateCheckpoint() {
 	if s.checkpoint == nil {
 		return
 	}
-	s.checkpoint.State, s.checkpoint.Segment, s.checkpoint.FieldsFrom, s.checkpoint.Batch = s.state, s.segment, s.fieldsFrom, s.currentBatch
-	s.checkpoint.Run, s.checkpoint.Passage, s.checkpoint.Parents = s.parentRun, s.lastPassage, s.parentCount
-	s.checkpoint.State.Segments = slices.Clone(s.state.Segments)
-	s.checkpoint.Segment.Chunks = slices.Clone(s.segment.Chunks)
+	c := s.checkpoint
+	c.State, c.Segment, c.FieldsFrom, c.Batch = s.state, s.segment, s.fieldsFrom, s.currentBatch
+	c.Run, c.Passage, c.Parents = s.parentRun, s.lastPassage, s.parentCount
+	c.State.Segments = slices.Clone(s.state.Segments)
+	c.Segment.Chunks = slices.Clone(s.segment.Chunks)
 	s.hasCheckpoint = true
 }
 
@@ -208,7 +209,8 @@ func (s *stager) restorePostings(ctx context.Context, g *storage.Generation) err
 		}
 	}
 	if next != s.state.Docs {
-		return &storage.CorruptError{Path: s.file.Path(), What: fmt.Sprintf("%d staged documents of %d", next, s.state.Docs)}
+		what := fmt.Sprintf("%d staged documents of %d", next, s.state.Docs)
+		return &storage.CorruptError{Path: s.file.Path(), What: what}
 	}
 	return nil
 }

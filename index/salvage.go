@@ -30,11 +30,11 @@ type SalvageOptions struct {
 	// LockTimeout and Logger are as in [Options].
 	LockTimeout time.Duration
 	Logger      *slog.Logger
-	// Progress is called with the progress of each stage; nil means not.
+	// Progress is called with the progress of each stage. nil means not.
 	Progress func(Progress)
 }
 
-// SalvageReport describes what Salvage found and what it lost.
+// SalvageReport describes the damage that Salvage found, and the losses.
 type SalvageReport struct {
 	// Transaction is the commit that was read.
 	Transaction wreck.Transaction `json:"transaction"`
@@ -47,8 +47,7 @@ type SalvageReport struct {
 	Lost     []Lost `json:"lost"`
 	// LostPayloads are the ids of documents that the new index has without their payload.
 	LostPayloads []string `json:"lost_metadata"`
-	// UnknownPayloads counts the lost payloads of unknown documents: no record is left of which
-	// documents had them.
+	// UnknownPayloads counts the lost payloads of unknown documents: no record names the documents that had them.
 	UnknownPayloads int64 `json:"unknown_metadata"`
 	// UncertainPayloads are the ids of documents that the new index has without a payload, and that
 	// may have had one: the record of that is lost.
@@ -116,8 +115,8 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 		return r, err
 	}
 	if !w.Certain() && !o.WithDeleted {
-		return r, fmt.Errorf("%s: %w: the tombstones are lost, and too few ids are left to tell which documents were deleted; "+
-			"--with-deleted (SalvageOptions.WithDeleted) copies and lists them", in, storage.ErrCorrupt)
+		return r, fmt.Errorf("%s: %w: the tombstones are lost, and too few ids are left to tell "+
+			"which documents were deleted; --with-deleted (SalvageOptions.WithDeleted) copies and lists them", in, storage.ErrCorrupt)
 	}
 	_, known := w.State()
 	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
@@ -141,7 +140,7 @@ type salvage struct {
 	lostDocs      *roaring.Bitmap   // ordinals whose arrays are damaged
 	newestOrdinal map[string]uint32 // by id; only ids with several ordinals
 	// newestFirst maps each id of a document or passage to the first ordinal of the newest document
-	// with it; nil means that all deletions are known, so no id is used twice.
+	// with it. nil means that all deletions are known, so no id is used twice.
 	newestFirst map[string]uint32
 	lastPassage string // id of the ordinal that was copied last, if it is a passage; otherwise ""
 	docs        int
@@ -268,7 +267,11 @@ func (s *salvage) reportGaps(ctx context.Context, gaps *roaring.Bitmap) error {
 			if run != nil {
 				s.addLost(*run)
 			}
-			run = &Lost{First: ordinal, IDs: []string{}, Why: "the chunk that holds them, or its document table, is lost"}
+			run = &Lost{
+				First: ordinal,
+				IDs:   []string{},
+				Why:   "the chunk that holds them, or its document table, is lost",
+			}
 		}
 		run.Last = ordinal
 		run.Docs++
@@ -400,7 +403,9 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 }
 
 // copyDocument stages document d of a chunk unless it is lost, deleted, or replaced by a newer one.
-func (s *salvage) copyDocument(ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int) error {
+func (s *salvage) copyDocument(
+	ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int,
+) error {
 	ordinal, id := table.First+uint32(d), table.IDs[d]
 	if !s.isWanted(ordinal, id) {
 		return nil
@@ -455,10 +460,10 @@ func (s *salvage) copyDocument(ctx context.Context, stage *stager, table *storag
 	})
 }
 
-// parentID returns the id of the document that an ordinal is a passage of; "" means that it is not
+// parentID returns the id of the document that an ordinal is a passage of. "" means that it is not
 // a passage. If the bitmap of passages is lost, the payload decides. If that is lost too, the id
 // decides: an ordinal is a passage if it continues the passages of previous, the id of the passage
-// before it ("" means that there is none).
+// before it (or "").
 func (s *salvage) parentID(ordinal uint32, id string, payload []byte, payloadErr error, previous string) string {
 	parent, n := vectors.SplitPassageID(id)
 	if passages := s.reader.Passages(); passages != nil {

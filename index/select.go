@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Select returns the live ordinals of which a condition is true. Each field that the condition
+// Select returns the live ordinals for which a condition is true. Each field that the condition
 // names must be in the payload of some live document, even as null; otherwise the error wraps
 // [condition.ErrUnknownField], so that a misspelt name is not taken for a field that is always
 // NULL. If there are no live documents, no name is an error.
@@ -49,7 +49,9 @@ func (s *Snapshot) selectWithoutCheck(ctx context.Context, c *condition.Conditio
 }
 
 // UnknownFields returns the fields of a condition that no live document of the indexes has.
-func UnknownFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (unknown []condition.Field, err error) {
+func UnknownFields(
+	ctx context.Context, snaps []*Snapshot, c *condition.Condition,
+) (unknown []condition.Field, err error) {
 	known, err := findFields(ctx, snaps, c.Fields())
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type Shards struct {
 
 	mu     sync.Mutex
 	codecs []*kernels.Codec // the codec of each file that was compared and found equal
-	frozen *shardsState     // state that is shown during a change; nil means that none is in progress
+	frozen *shardsState     // state that is shown during a change. nil means that none is in progress
 }
 
 // ShardsError reports a change that was made in some shards and failed in another.

@@ -252,8 +252,8 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 			}
 		}
 		if from, kept := keptFrom[i]; kept && from != shard {
-			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: add it with its payload",
-				ErrOption, rows[i].ID, snaps[from].Path(), snaps[shard].Path())
+			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: "+
+				"add it with its payload", ErrOption, rows[i].ID, snaps[from].Path(), snaps[shard].Path())
 		}
 		r.rows[shard] = append(r.rows[shard], i)
 	}
@@ -357,7 +357,7 @@ func (s *Shards) changeByID(
 	return missing, s.runChanges(snap, changes)
 }
 
-// DeleteWhere removes the documents and passages of which a condition is true; see
+// DeleteWhere removes the documents and passages for which a condition is true; see
 // [Index.DeleteWhere]. A field need only exist in one of the shards.
 func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
 	snap, done, err := s.beginChange(ctx)
@@ -384,7 +384,7 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	return removed, nil
 }
 
-// UpdatePayload sets fields in the payloads of the documents of which a condition is true; see
+// UpdatePayload sets fields in the payloads of the documents for which a condition is true; see
 // [Index.UpdatePayload]. A field of the condition need only exist in one of the shards. The
 // payloads of all shards are checked before the first shard is changed.
 //

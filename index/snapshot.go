@@ -88,7 +88,7 @@ type StoredDocument struct {
 	Ordinal uint32
 	// Tokens is the number of its token vectors.
 	Tokens int
-	// Payload is the metadata stored with it; nil means none.
+	// Payload is the metadata stored with it. nil means none.
 	Payload []byte
 }
 

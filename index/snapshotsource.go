@@ -18,7 +18,7 @@ import (
 type snapshotSource struct {
 	snap         *Snapshot
 	first, end   uint32
-	originals    vectors.Source // pooled as in the index; nil means none
+	originals    vectors.Source // pooled as in the index. nil means none
 	rowOfOrdinal map[uint32]int // rows of originals
 }
 
@@ -93,7 +93,8 @@ func (s *snapshotSource) Docs(ctx context.Context, from, to int) iter.Seq2[vecto
 			row, end := s.rowOfOrdinal[s.first+uint32(i)], i+count
 			for d, err := range s.originals.Docs(ctx, row, row+count) {
 				if err == nil && i == end {
-					err = fmt.Errorf("%w: the source of the original vectors did not end before document %d", vectors.ErrShape, row+count)
+					err = fmt.Errorf("%w: the source of the original vectors did not end before document %d",
+						vectors.ErrShape, row+count)
 				}
 				if err == nil {
 					err = s.checkOriginal(i, d)

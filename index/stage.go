@@ -55,10 +55,10 @@ type stager struct {
 	postings *postings
 
 	fields  *metadata.Builder
-	base    *Snapshot       // the documents are appended to it; nil means to nothing
+	base    *Snapshot       // the documents are appended to it. nil means to nothing
 	docSets storage.DocSets // of the documents of base and of the staged ones
 	// isNewID reports whether the generation does not have the id, so that it can be entered when
-	// it is staged; nil means that no id is in the generation. Other ids go to lateIDs, and commit
+	// it is staged. nil means that no id is in the generation. Other ids go to lateIDs, and commit
 	// enters them.
 	isNewID     func(id string) bool
 	lateIDs     []stagedID
@@ -122,9 +122,9 @@ func (s *stager) queueOp(bytes int, op func(*storage.Generation) error) {
 // encoded is a document or passage on its way into the file.
 type encoded struct {
 	id      string          // "" in a hole
-	parent  string          // id of the document that it is a passage of; "" means that it is a document
-	payload []byte          // to be stored; nil means none, or that the file has it already
-	fields  metadata.Fields // of the payload; nil means that they were not read
+	parent  string          // id of the document that it is a passage of. "" means that it is a document
+	payload []byte          // to be stored. nil means none, or that the file has it already
+	fields  metadata.Fields // of the payload. nil means that they were not read
 	// alreadyStored means that the file has the id and payload, and that the fields are derived.
 	alreadyStored bool
 	tokens        encodedTokens

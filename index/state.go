@@ -105,7 +105,7 @@ func (ix *Index) setCurrent(p *snapshotState) error {
 	return ix.releaseState(old)
 }
 
-// ensureCurrent builds the current state if there is none. Concurrent callers wait for one of them.
+// ensureCurrent builds the current state unless there is one. Concurrent callers wait for one of them.
 func (ix *Index) ensureCurrent(ctx context.Context) error {
 	ix.stateMu.Lock()
 	defer ix.stateMu.Unlock()
@@ -166,8 +166,8 @@ func (ix *Index) readState(v *storage.Snapshot, older *snapshotState) (p *snapsh
 
 // afterChange makes the result of a change visible, and returns its error. Call it after every
 // change, successful or not. If the outcome of the change is unknown, the file keeps showing its
-// content before the change. A successful change stays done even if it cannot be read: then there
-// is no current state, and no snapshot, until one that has the change can be built.
+// content before the change. A successful change stays done even if it cannot be read: then the
+// index gives out no snapshots until a state that has the change can be built.
 func (ix *Index) afterChange(err error) error {
 	refreshErr := ix.refreshCurrent()
 	switch {

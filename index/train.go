@@ -124,7 +124,7 @@ func (s *sample) largerThan(other *sample) bool {
 	return len(s.spans) > len(other.spans)
 }
 
-// If documents differ so much in length that a sample of whole ones misses the wanted number of
+// If the lengths of documents differ such that a sample of whole ones misses the wanted number of
 // tokens by more than maxMissFactor, it is drawn from pieces instead: at least minPieceCount of
 // them.
 const (
@@ -242,7 +242,7 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 		next := 0
 		for d, err := range readDocuments(ctx, src, rows) {
 			if err == nil && next == len(rows) {
-				err = fmt.Errorf("%w: the source gave more than the %d documents that it was asked for", vectors.ErrShape, next)
+				err = fmt.Errorf("%w: the source gave more than the %d requested documents", vectors.ErrShape, next)
 			}
 			if err == nil {
 				err = checkDocument(src, rows[next], src.Dim(), d)
@@ -284,7 +284,7 @@ func readDocuments(ctx context.Context, src vectors.Source, rows []int) iter.Seq
 	}
 }
 
-// rootMeanSquare returns the root of the mean of n squares with the sum sumSq; 0 for n = 0.
+// rootMeanSquare returns the root of the mean of n squares with the sum sumSq, or 0 for n = 0.
 func rootMeanSquare(sumSq float64, n int64) float64 {
 	if n == 0 {
 		return 0

@@ -30,7 +30,7 @@ func (a array) isInteger() bool { return a.Dtype[1] == 'i' || a.Dtype[1] == 'u' 
 type arrayRef struct {
 	file  string
 	item  int // index of the tensor in a .pt file
-	items int // number of tensors that the file must have; 0 means one
+	items int // number of tensors that the file must have. 0 means one
 }
 
 func (r arrayRef) String() string { return r.file }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// streamTokens is the block size of passes over codes alone.
+	// streamTokens is the block size of scans of the codes alone.
 	streamTokens = 1 << 16
 	// maxReports is the number of differences that VerifyIVF describes.
 	maxReports = 100
@@ -24,7 +24,7 @@ type invertedLists struct {
 // listOf returns the list of centroid c.
 func (l *invertedLists) listOf(c int) []uint32 { return l.items[l.starts[c]:l.starts[c+1]] }
 
-// invert computes the inverted lists from codes and lengths, in two passes over the codes: one
+// invert computes the inverted lists from codes and lengths, in two scans of the codes: one
 // counts, one fills. The items are documents, or tokens if ofTokens is set.
 func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, error) {
 	l := &invertedLists{starts: make([]int64, x.K+1)}

@@ -150,7 +150,7 @@ func (x *Index) readLengths(r arrayRef) error {
 	return nil
 }
 
-// readCodec reads centroids and codebook. nbits comes from the metadata; 0 means unknown.
+// readCodec reads centroids and codebook. nbits comes from the metadata. 0 means unknown.
 func (x *Index) readCodec(p arrayFiles, nbits int64) error {
 	x.parts = p
 	f := x.folder

@@ -47,7 +47,7 @@ type Payloads struct {
 	source PayloadSource
 }
 
-// Payloads opens the metadata.db of fast-plaid or next-plaid. It returns nil if there is no such
+// Payloads opens the metadata.db of fast-plaid or next-plaid. It returns nil without this
 // file. Oddities become warnings.
 //
 // Errors wrap [ErrPayloads], and [ErrUnsupported] if no reader is registered.

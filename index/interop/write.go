@@ -25,7 +25,7 @@ type Header struct {
 	Centroids []float32
 	// Cutoffs has 2ⁿ−1 non-decreasing values, Weights 2ⁿ.
 	Cutoffs, Weights []float32
-	// DocLens is the number of tokens of each document; 0 is allowed.
+	// DocLens is the number of tokens of each document. 0 is allowed.
 	DocLens []int32
 }
 

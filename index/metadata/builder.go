@@ -11,7 +11,7 @@ import (
 
 // Builder gathers the fields of the documents of a change, and makes runs of them.
 //
-// It keeps a field completely or not at all: once there is no room for a field, the field is left
+// It keeps a field completely or not at all: once a field does not fit, the field is left
 // out for good, and the documents that have it are remembered. So for each document and field it is
 // known whether the run has the values, whatever the order of documents.
 type Builder struct {
@@ -60,7 +60,8 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 	find := fieldFinder(&fields)
 	extraValues := 0 // values beyond the first of each field
 	e := condition.NewEvaluation(ctx)
-	e.Document(payload, "", 0).Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
+	record := e.Document(payload, "", 0)
+	record.Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
 		i := find(name)
 		exists := i < len(fields)
 		if !exists {

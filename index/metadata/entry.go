@@ -167,7 +167,8 @@ func (r *byteReader) readEntry() entry {
 		if n > maxText {
 			break
 		}
-		return entry{Value: condition.Value{Kind: condition.Text, Text: r.readString(n)}, form: condition.Form(tag / tagForm)}
+		v := condition.Value{Kind: condition.Text, Text: r.readString(n)}
+		return entry{Value: v, form: condition.Form(tag / tagForm)}
 	case tagCut, tagCut + tagForm*byte(condition.Nested):
 		text := r.readString(textPrefix)
 		hash := r.readUint64()

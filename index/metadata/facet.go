@@ -44,10 +44,10 @@ func (f *Facet) Bytes() (n int64) {
 
 // FacetOptions configures a [Counter]. The zero value, or nil, is a good choice.
 type FacetOptions struct {
-	// Values limits the returned values; 0 means [DefaultFacetValues].
+	// Values limits the returned values. 0 means [DefaultFacetValues].
 	Values int
 	// Memory limits the bytes of the distinct values that are counted, about 200 each and those of
-	// its text; 0 means [DefaultFacetMemory]. More are [ErrTooManyValues]. In addition, each
+	// its text. 0 means [DefaultFacetMemory]. More are [ErrTooManyValues]. In addition, each
 	// goroutine holds the values of a few documents.
 	Memory int64
 	// Lenient treats a field that no document has as missing in all documents. Otherwise it is an
@@ -268,7 +268,9 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 }
 
 // countRun counts the documents of a run whose values the run has, and returns the others.
-func (c *Counter) countRun(ctx context.Context, r *countedRun, docs *roaring.Bitmap) (unresolved *roaring.Bitmap, err error) {
+func (c *Counter) countRun(
+	ctx context.Context, r *countedRun, docs *roaring.Bitmap,
+) (unresolved *roaring.Bitmap, err error) {
 	h, err := r.readField(c.field)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,9 @@ func (s *Selector) selectByID(ctx context.Context, t *condition.Test, wanted con
 
 // selectByOrdinal selects ordinals by ranges if the test has any, and otherwise evaluates it for
 // each.
-func (s *Selector) selectByOrdinal(ctx context.Context, t *condition.Test, wanted condition.Truth) (*roaring.Bitmap, error) {
+func (s *Selector) selectByOrdinal(
+	ctx context.Context, t *condition.Test, wanted condition.Truth,
+) (*roaring.Bitmap, error) {
 	found := roaring.New()
 	if points, _, ok := t.Points(); ok {
 		for _, p := range points {
@@ -56,7 +58,7 @@ func (s *Selector) selectByOrdinal(ctx context.Context, t *condition.Test, wante
 	})
 }
 
-// liveMatches returns the live documents of which a test is true, given found, or those of which it
+// liveMatches returns the live documents for which a test is true, given found, or those for which it
 // is false: the live documents outside of found. never means that the test is false of no document.
 func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, never bool) *roaring.Bitmap {
 	switch {

@@ -4,7 +4,7 @@
 //
 //	[Builder]   the payloads of a change → its runs, merged with older ones
 //	[Run]       a test of a condition → documents that pass
-//	[Selector]  the runs of an index and a condition → documents of which it is true
+//	[Selector]  the runs of an index and a condition → documents that match it
 //	[Counter]   the runs of an index and documents → number with each value of a field
 //
 // A run has the values of some documents, as one change of an index has written them. If two runs

@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Selector selects the documents of one state of an index of which a condition is true: by its runs
+// Selector selects the documents of one state of an index for which a condition is true: by its runs
 // and, where these cannot decide, by payloads. It is safe for concurrent use.
 type Selector struct {
 	snapshot *storage.Snapshot
@@ -55,7 +55,7 @@ func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
 	return s, nil
 }
 
-// Select returns the documents of which a condition is true. Errors: [storage.ErrCorrupt], and that
+// Select returns the documents for which a condition is true. Errors: [storage.ErrCorrupt], and that
 // of the context.
 func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring.Bitmap, error) {
 	found, err := condition.Select(ctx, c, docSets{ctx, s})
@@ -162,7 +162,9 @@ func (s *Selector) matchPayloads(
 }
 
 // visitBlocks calls visit concurrently with blocks of documents, whose payloads visit may read.
-func (s *Selector) visitBlocks(ctx context.Context, docs *roaring.Bitmap, visit func(block int, ordinals []uint32) error) error {
+func (s *Selector) visitBlocks(
+	ctx context.Context, docs *roaring.Bitmap, visit func(block int, ordinals []uint32) error,
+) error {
 	ordinals := docs.ToArray()
 	return parallel.Do(ctx, parallel.Blocks(len(ordinals), scanBlock), 0, func(i int) (err error) {
 		defer storage.Guard(s.snapshot.Path(), &err)()

@@ -58,7 +58,7 @@ func (s *Selector) verifyRun(ctx context.Context, r *countedRun) error {
 	return corruptRunError(s.snapshot, r.id, err)
 }
 
-// firstDifference describes the first difference between two runs; "" means that they are equal.
+// firstDifference describes the first difference between two runs. "" means that they are equal.
 func firstDifference(stored, derived *Builder) (what string, err error) {
 	if !stored.leftOut.Equals(&derived.leftOut) {
 		return "which documents have other fields", nil

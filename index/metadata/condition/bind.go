@@ -277,7 +277,9 @@ func (b *boundNode) makePoints() {
 	if b.join == "" && b.test.op == opIn {
 		t := b.test
 		t.points, t.operands = newPoints(t.operands), nil
-		t.matchesArrayText = slices.ContainsFunc(t.points.texts, func(v Value) bool { return strings.HasPrefix(v.Text, "[") })
+		t.matchesArrayText = slices.ContainsFunc(t.points.texts, func(v Value) bool {
+			return strings.HasPrefix(v.Text, "[")
+		})
 	}
 }
 

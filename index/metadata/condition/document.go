@@ -87,7 +87,7 @@ func (m *member) visitPath(e *Evaluation, path string, visit func(*member) bool)
 	})
 }
 
-// member returns the member of a key in lower case, nil if there is none.
+// member returns the member of a key in lower case, or nil.
 func (o object) member(key string) *member {
 	if i, there := o.search(key); there {
 		return &o[i]

@@ -174,7 +174,7 @@ type Sets[S any] interface {
 	Or(a, b S) S
 }
 
-// Select returns the documents of which a condition is true, from the sets of its tests.
+// Select returns the documents for which a condition is true, from the sets of its tests.
 // Implementations of Sets need not know what NULL does to AND, OR and NOT: since a document for
 // which a condition is not true may be false or unknown, sets are never complemented; Select only
 // intersects and unites the sets of tests. If Test returns too many documents, the result has too

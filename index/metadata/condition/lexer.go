@@ -31,7 +31,7 @@ var keywords = map[string]bool{
 	"IN": true, "IS": true, "NULL": true, "TRUE": true, "FALSE": true,
 }
 
-// tokenize splits a condition into tokens, the last of which is tokenEnd.
+// tokenize splits a condition into tokens, and ends with tokenEnd.
 func tokenize(text string) ([]token, error) {
 	l := lexer{text: text}
 	switch {

@@ -18,7 +18,7 @@ type fieldUse struct {
 
 // node is a node of a parsed condition: parts joined by a word, or a test.
 type node struct {
-	join  string // joinAnd, joinOr or joinNot; "" for a test
+	join  string // joinAnd, joinOr or joinNot, or "" for a test
 	parts []*node
 
 	op       operator
@@ -120,7 +120,7 @@ func (e *Expr) Check(known func(Field) bool) error {
 
 func (e *Expr) String() string { return e.text }
 
-// parser is a recursive descent parser. Its methods consume the tokens of what they parse.
+// parser is a recursive descent parser. Its methods consume the tokens that they parse.
 type parser struct {
 	expr     *Expr
 	tokens   []token
