@@ -41,7 +41,7 @@ type AddOptions struct {
 	// Threads and Memory are as in [BuildOptions].
 	Threads int
 	Memory  int64
-	// Progress is called with the progress of the encoding. nil means not.
+	// Progress, if not nil, is called with the progress of the encoding.
 	Progress func(Progress)
 }
 
@@ -188,11 +188,11 @@ func (a *addition) poolTokens(ctx context.Context) (err error) {
 // absorbs, and commits them.
 func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 	// Stage the documents of the absorbed segments.
-	stage, merged, err := a.ix.beginAppend(ctx, a.snap, a.tokens, a.options.Memory)
+	stager, merged, err := a.ix.beginAppend(ctx, a.snap, a.tokens, a.options.Memory)
 	if err != nil {
 		return nil, err
 	}
-	stage.isNewID = func(id string) bool {
+	stager.isNewID = func(id string) bool {
 		ordinals, err := a.snap.ordinalsOf(id)
 		return err == nil && len(ordinals) == 0
 	}
@@ -202,7 +202,7 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 		backend:   a.ix.backend,
 		threads:   a.options.Threads,
 		normalize: a.snap.Header().Normalize,
-		stager:    stage,
+		stager:    stager,
 		onStaged:  a.recordArrival,
 		progress:  a.options.Progress,
 		total:     a.tokens,
@@ -220,7 +220,7 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 	}
 	// Commit the new documents, and the deletions.
 	reportProgress(a.options.Progress, Progress{Stage: "commit"})
-	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+	return e, stager.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		if err := a.confirmUnchanged(tx, g); err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 		if err := deleteSegments(g, merged); err != nil {
 			return err
 		}
-		return a.deletions.applyTo(g, s, stage.docSets)
+		return a.deletions.applyTo(g, s, stager.docSets)
 	})
 }
 
@@ -275,9 +275,9 @@ func (a *addition) evictSurplus(ctx context.Context) (int, error) {
 }
 
 // recordArrival records an ordinal that is staged, and counts kept payloads.
-func (a *addition) recordArrival(row Arrival) {
-	a.arrivals = append(a.arrivals, row)
-	if id := row.documentID(); a.nextKeeps && id != a.lastKeeper { // passages of a document are in a row
+func (a *addition) recordArrival(arrival Arrival) {
+	a.arrivals = append(a.arrivals, arrival)
+	if id := arrival.documentID(); a.nextKeeps && id != a.lastKeeper { // passages of a document are in a row
 		a.keptPayloads++
 		a.lastKeeper = id
 	}
@@ -346,7 +346,7 @@ func (a *addition) checkNewIDs(ctx context.Context) error {
 // absorbed segments staged again. merged are the absorbed segments.
 func (ix *Index) beginAppend(
 	ctx context.Context, snap *Snapshot, tokens, memory int64,
-) (stage *stager, merged []storage.Segment, err error) {
+) (stager *stager, merged []storage.Segment, err error) {
 	state := snap.State()
 	tokensOf := func(s storage.Segment) uint64 { return s.Tokens }
 	keep := storage.KeepParts(segmentMergePolicy, state.Segments, tokensOf, uint64(tokens))
@@ -358,14 +358,14 @@ func (ix *Index) beginAppend(
 		state.Tokens -= g.Tokens
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
-	stage = newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
-	stage.base, stage.docSets = snap, snap.fileSnapshot.DocSets()
+	stager = newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
+	stager.base, stager.docSets = snap, snap.fileSnapshot.DocSets()
 	for ; chunks < snap.Chunks(); chunks++ {
-		if err := stage.copyChunk(ctx, snap, chunks, sameFile); err != nil {
+		if err := stager.copyChunk(ctx, snap, chunks, sameFile); err != nil {
 			return nil, nil, err
 		}
 	}
-	return stage, merged, nil
+	return stager, merged, nil
 }
 
 // deleteSegments deletes the chunks and postings of segments.

@@ -51,10 +51,10 @@ type BackupOptions struct {
 	Check Checks
 	// Force replaces a file that is not an index.
 	Force bool
-	// LockTimeout is how long to wait for a process that writes to the index that will be replaced;
+	// LockTimeout is how long to wait for a process that writes to the index that will be replaced.
 	// 0 means not at all.
 	LockTimeout time.Duration
-	// Progress is called with the progress of writing. nil means not.
+	// Progress, if not nil, is called with the progress of writing.
 	Progress func(Progress)
 }
 
@@ -176,13 +176,13 @@ func (r *BackupReport) startTimer(seconds *float64) func() {
 }
 
 // checkSnapshot runs the selected checks on a snapshot.
-func (r *BackupReport) checkSnapshot(ctx context.Context, v *storage.Snapshot, c Checks) error {
+func (r *BackupReport) checkSnapshot(ctx context.Context, snap *storage.Snapshot, c Checks) error {
 	defer r.startTimer(&r.Seconds.Check)()
 	switch c {
 	case CheckAll:
-		return verifyFileSnapshot(ctx, v)
+		return verifyFileSnapshot(ctx, snap)
 	case CheckSums:
-		return v.VerifyChecksums(ctx)
+		return snap.VerifyChecksums(ctx)
 	}
 	return nil
 }
@@ -273,17 +273,17 @@ func (r *BackupReport) checkFile(ctx context.Context, s *Snapshot, path string, 
 
 // checkCopy checks that an open copy has the state of the snapshot, and runs the selected checks.
 func (r *BackupReport) checkCopy(ctx context.Context, s *Snapshot, f *storage.File, o BackupOptions) (err error) {
-	v, err := f.Snapshot()
+	copied, err := f.Snapshot()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	got, want := v.State(), s.State()
+	defer func() { err = errors.Join(err, copied.Close()) }()
+	got, want := copied.State(), s.State()
 	sameSize := got.Docs == want.Docs && got.Live == want.Live && got.Tokens == want.Tokens
-	if v.Generation() != s.Generation() || !sameSize {
+	if copied.Generation() != s.Generation() || !sameSize {
 		return fmt.Errorf("%w: the copy has %d documents, the index %d", storage.ErrCorrupt, got.Live, want.Live)
 	}
-	return r.checkSnapshot(ctx, v, o.Check)
+	return r.checkSnapshot(ctx, copied, o.Check)
 }
 
 // maxMirrorBytes bounds the memory of an incremental backup.

@@ -81,7 +81,7 @@ type BuildOptions struct {
 	Logger      *slog.Logger
 	// Device, if not nil, finds the nearest centroids and encodes tokens; the index is the same.
 	Device kernels.Device
-	// Progress is called with the progress of each stage. nil means not.
+	// Progress, if not nil, is called with the progress of each stage.
 	Progress func(Progress)
 }
 
@@ -106,8 +106,8 @@ type BuildReport struct {
 	Docs, Passages, Empty int
 	// Tokens counts token vectors, after pooling.
 	Tokens int64
-	// Zero counts zero vectors, such as padding: they score 0 with every query token, which is more
-	// than a token with a negative product scores.
+	// Zero counts zero vectors, such as padding: they score 0 with every query token, and so beat
+	// unrelated tokens, whose scores are negative.
 	Zero int64
 	// Clamped counts tokens whose factor did not fit; see [storage.State].
 	Clamped int
@@ -127,7 +127,7 @@ type BuildReport struct {
 	NotFreed error
 }
 
-const maxPool = 1000
+const maxPoolFactor = 1000 // tokens pooled into one
 
 func (o *BuildOptions) validate() error {
 	var errs []error
@@ -143,22 +143,23 @@ func (o *BuildOptions) validate() error {
 		addError("%d centroids; 1 to %d are possible", o.Centroids, storage.MaxCentroids)
 	}
 	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
-		addError("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
+		addError("sample of %d documents, %d iterations, %d threads; none is negative, and iterations are at most 1000",
+			o.SampleDocs, o.Iterations, o.Threads)
 	}
 	if o.HeldOut < 0 || o.HeldOut == 1 {
-		addError("one in %d tokens held out", o.HeldOut)
+		addError("one in %d tokens held out; 0 or at least 2 are possible", o.HeldOut)
 	}
 	if err := o.Model.Validate(); err != nil {
 		addError("%v", err)
 	}
-	if o.Pool < 0 || o.Pool > maxPool {
-		addError("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
+	if o.Pool < 0 || o.Pool > maxPoolFactor {
+		addError("pools of %d tokens; up to %d are possible", o.Pool, maxPoolFactor)
 	}
 	if err := o.PoolBy.Check(max(o.Pool, 1)); err != nil {
 		addError("%v", err)
 	}
 	if o.Resume && o.Input == "" {
-		addError("resuming without saying what the input is")
+		addError("Resume needs Input, by which it recognizes the interrupted build")
 	}
 	if o.Memory != 0 && o.Memory < 32<<20 {
 		addError("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
@@ -438,7 +439,7 @@ func (o *BuildOptions) adoptCodec() (storage.Build, error) {
 	h := o.Like.Header()
 	switch {
 	case o.Codec != nil:
-		return h.Build, fmt.Errorf("%w: two codecs are given", ErrOption)
+		return h.Build, fmt.Errorf("%w: Codec and Like both give a codec", ErrOption)
 	case o.contradicts(&h):
 		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t",
 			ErrOption, o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
@@ -454,7 +455,7 @@ func (o *BuildOptions) adoptCodec() (storage.Build, error) {
 	return h.Build, nil
 }
 
-// contradicts reports whether an option asks for something else than the header h has.
+// contradicts reports whether an option that is set differs from the header of the index Like.
 func (o *BuildOptions) contradicts(h *storage.Header) bool {
 	pooled := poolingFromBuild(storage.Build{Pool: o.Pool, PoolBy: string(o.PoolBy)})
 	return o.Nbits != 0 && o.Nbits != h.Nbits ||

@@ -50,8 +50,8 @@ func (c *change) endChange() {
 	c.ix.writeLock.unlock()
 }
 
-// update runs apply in a transaction and then stores the state and the document sets;
-// apply may change.
+// update runs apply in a transaction and then stores the state and the document sets.
+// apply may change both.
 func (c *change) update(s *storage.State, apply func(*storage.Generation, storage.DocSets) error) error {
 	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(c.snap.Generation())
@@ -140,7 +140,7 @@ func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Aff
 	return e.DeleteChosen(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
-// Selection returns live ordinals of a snapshot, for a change to which they will be made.
+// Selection selects live ordinals of a snapshot for a change.
 type Selection = func(*Snapshot) (*roaring.Bitmap, error)
 
 // DeleteChosen removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
@@ -238,7 +238,7 @@ func (s *Snapshot) planDeletion(ctx context.Context, victims *roaring.Bitmap) (*
 // countOrdinals adds some of the victims to the counts. A document counts only if none of its
 // passages remains.
 func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitmap) error {
-	last := ""
+	lastParent := ""
 	for it := ordinals.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -250,10 +250,10 @@ func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitm
 		}
 		p.Passages++
 		parent, _ := p.snap.PassageOf(ordinal)
-		if parent == last {
+		if parent == lastParent {
 			continue // passages of a document are in a row
 		}
-		last = parent
+		lastParent = parent
 		passages, err := p.snap.PassagesOf(parent)
 		if err != nil {
 			return err
@@ -283,10 +283,10 @@ func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
 	passages := roaring.And(docs, s.Passages())
 	n.Passages = int(passages.GetCardinality())
 	n.Documents = int(docs.GetCardinality()) - n.Passages
-	last := ""
+	lastParent := ""
 	for it := passages.Iterator(); it.HasNext(); {
-		if parent, _ := s.PassageOf(it.Next()); parent != last { // passages of a document are in a row
-			last = parent
+		if parent, _ := s.PassageOf(it.Next()); parent != lastParent { // passages of a document are in a row
+			lastParent = parent
 			n.Documents++
 		}
 	}

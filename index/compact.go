@@ -67,21 +67,21 @@ func copyLiveDocuments(
 		return err
 	}
 	oldState := snap.State()
-	stage := newStager(dst, gen, snap.Header().Centroids, storage.State{}, memory)
+	stager := newStager(dst, gen, snap.Header().Centroids, storage.State{}, memory)
 	for i := range snap.Chunks() {
-		if err := stage.copyChunk(ctx, snap, i, otherFile); err != nil {
+		if err := stager.copyChunk(ctx, snap, i, otherFile); err != nil {
 			return err
 		}
-		reportProgress(progress, Progress{"compact", int64(stage.state.Docs), int64(oldState.Docs), "documents"})
+		reportProgress(progress, Progress{"compact", int64(stager.state.Docs), int64(oldState.Docs), "documents"})
 	}
-	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+	return stager.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = oldState.Live, oldState.LiveTokens, oldState.Clamped
 		s.PayloadUpdates = oldState.PayloadUpdates
 		s.AddedTokens, s.AddedSumSq = oldState.AddedTokens, oldState.AddedSumSq
 		if s.LiveTokens != s.Tokens {
 			return fmt.Errorf("%w: %d live tokens copied, %d expected", storage.ErrCorrupt, s.Tokens, s.LiveTokens)
 		}
-		stage.docSets.Deleted = snap.Tombstones()
+		stager.docSets.Deleted = snap.Tombstones()
 		built, err := readBuilt(snap.fileSnapshot)
 		if err == nil && built != nil {
 			err = tx.PutNote(noteBuilt, built)
@@ -90,8 +90,8 @@ func copyLiveDocuments(
 	})
 }
 
-// copyTarget distinguishes a copy within a file, which has the ids and payloads
-// already, or into another one, which needs them.
+// copyTarget distinguishes a copy within a file, which has the ids and payloads already, from a
+// copy into another one, which needs them.
 type copyTarget bool
 
 const (

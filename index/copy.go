@@ -138,23 +138,23 @@ func (c *copier) copyInto(ctx context.Context, file *storage.File, from []CopyFr
 		return nil, err
 	}
 	c.largestFactorTokens = 0
-	stage := newStager(file, gen, h.Centroids, storage.State{}, c.options.Memory)
+	stager := newStager(file, gen, h.Centroids, storage.State{}, c.options.Memory)
 	var drift driftSum
 	for i := range from {
-		before := stage.state.Tokens
-		if err := c.stageFrom(ctx, stage, &from[i]); err != nil {
+		before := stager.state.Tokens
+		if err := c.stageFrom(ctx, stager, &from[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", from[i].Path(), err)
 		}
-		drift.add(from[i].State(), stage.state.Tokens-before)
+		drift.add(from[i].State(), stager.state.Tokens-before)
 	}
 	defaults := commonDefaults(from)
-	r := &CopyReport{Tokens: stage.state.Tokens}
-	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+	r := &CopyReport{Tokens: stager.state.Tokens}
+	err = stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens = s.Docs, s.Tokens
 		s.Clamped = min(c.largestFactorTokens, c.clamped)
 		c.clamped -= s.Clamped
 		s.AddedTokens, s.AddedSumSq = drift.tokens, drift.sumSq
-		r.Docs, r.Passages = stage.countDocuments(s)
+		r.Docs, r.Passages = stager.countDocuments(s)
 		if defaults != nil {
 			if err := tx.PutDefaults(gen, defaults); err != nil {
 				return err
@@ -166,7 +166,7 @@ func (c *copier) copyInto(ctx context.Context, file *storage.File, from []CopyFr
 }
 
 // stageFrom stages the selected documents of one index.
-func (c *copier) stageFrom(ctx context.Context, stage *stager, from *CopyFrom) (err error) {
+func (c *copier) stageFrom(ctx context.Context, stager *stager, from *CopyFrom) (err error) {
 	defer storage.Guard(from.Path(), &err)()
 	for i := range from.Chunks() {
 		first, offsets := from.ChunkDocs(i)
@@ -190,7 +190,7 @@ func (c *copier) stageFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 			if from.Passages().Contains(ordinal) {
 				d.parent, _ = from.PassageOf(ordinal)
 			}
-			if err := stage.appendDocument(ctx, d); err != nil {
+			if err := stager.appendDocument(ctx, d); err != nil {
 				return err
 			}
 			for factors := tokens.factors; len(factors) > 0; factors = factors[2:] {
@@ -202,7 +202,7 @@ func (c *copier) stageFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 		}
 		reportProgress(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
 	}
-	stage.endPassages() // the next index may begin with a document of the same id
+	stager.endPassages() // the next index may begin with a document of the same id
 	return nil
 }
 

@@ -21,7 +21,7 @@ import (
 // batch is a run of documents on its way from the source to the stager.
 type batch struct {
 	dim        int
-	tokenLimit int       // tokens
+	tokenLimit int       // number of tokens at which the batch is full
 	firstDoc   int       // index of the first document in the source
 	tokens     []float32 // empty for resident vectors
 	tokenCount int       // tokens of all documents
@@ -52,7 +52,8 @@ var maxBatchTokens int64 = 65536 // a variable, so that tests see many batches
 
 func newBatch(dim int, memory int64) *batch {
 	return &batch{
-		dim: dim, tokenLimit: batchTokenLimit(dim, memory),
+		dim:          dim,
+		tokenLimit:   batchTokenLimit(dim, memory),
 		payloadLimit: int(max(memory/16, 1<<20)),
 	}
 }
@@ -186,7 +187,7 @@ type encoder struct {
 	fallbackPayload func(id string) ([]byte, error)
 	progress        func(Progress)
 	total           int64        // tokens, for progress
-	logger          *slog.Logger // nil: silent
+	logger          *slog.Logger // nil means silent
 	// alreadyStored means that the documents are stored in another file of the index. Those without
 	// an id are the places of deleted documents.
 	alreadyStored bool
@@ -363,7 +364,11 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, firstToken, en
 		e.onStaged(Arrival{id, parent})
 	}
 	return e.stager.appendDocument(ctx, encoded{
-		id: id, parent: parent, payload: payload, fields: fields, alreadyStored: e.alreadyStored && id == "",
-		tokens: blockTokens(&b.block, firstToken, endToken, e.codec),
+		id:            id,
+		parent:        parent,
+		payload:       payload,
+		fields:        fields,
+		alreadyStored: e.alreadyStored && id == "", // a hole
+		tokens:        blockTokens(&b.block, firstToken, endToken, e.codec),
 	})
 }

@@ -35,7 +35,7 @@ const (
 type ExportOptions struct {
 	// Where selects the documents that match it. nil means all. See [Snapshot.Select].
 	Where *condition.Condition
-	// Progress is called with the progress of the export. nil means not.
+	// Progress, if not nil, is called with the progress of the export.
 	Progress func(Progress)
 }
 
@@ -161,21 +161,21 @@ func writeLines(texts []string) func(io.Writer) error {
 	}
 }
 
-// exportMetadata writes the payloads, one per line. If no document has a payload, it writes
-// no file.
+// exportMetadata writes the payloads, one per line. It writes no file if no document has a
+// payload.
 func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportMetadata, func(w io.Writer) error {
 		return visitDocuments(ctx, docs, func(ordinal uint32) error {
-			p, err := s.Payload(ordinal)
-			if err != nil || p == nil {
+			payload, err := s.Payload(ordinal)
+			if err != nil || payload == nil {
 				return err
 			}
 			n++
-			if p, err = payloadLine(s.ID(ordinal), p); err != nil {
+			if payload, err = payloadLine(s.ID(ordinal), payload); err != nil {
 				return fmt.Errorf("document %d, %q: %w", ordinal, s.ID(ordinal), err)
 			}
-			if _, err := w.Write(p); err != nil {
+			if _, err := w.Write(payload); err != nil {
 				return err
 			}
 			_, err = w.Write([]byte{'\n'})
@@ -195,24 +195,24 @@ func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolde
 // - Anything else becomes the field metadata of an object with the field _id.
 //
 // Bytes in JSON that are not UTF-8, which older indexes may have, become U+FFFD.
-func payloadLine(id string, p []byte) ([]byte, error) {
-	if json.Valid(p) {
-		p = bytes.ToValidUTF8(p, []byte("\ufffd"))
+func payloadLine(id string, payload []byte) ([]byte, error) {
+	if json.Valid(payload) {
+		payload = bytes.ToValidUTF8(payload, []byte("\ufffd"))
 	}
 	var line bytes.Buffer
-	valid := json.Compact(&line, p) == nil
+	isJSON := json.Compact(&line, payload) == nil
 	var fields map[string]json.RawMessage
-	isObject := valid && json.Unmarshal(p, &fields) == nil && fields != nil
+	isObject := isJSON && json.Unmarshal(payload, &fields) == nil && fields != nil
 	idValue, hasID := fields["_id"]
 	if !hasID {
 		idValue = fields["id"]
 	}
 	var name string
 	if isObject && (string(idValue) == id || json.Unmarshal(idValue, &name) == nil && name == id) {
-		if bytes.ContainsAny(p, "\r\n") {
-			p = line.Bytes()
+		if bytes.ContainsAny(payload, "\r\n") {
+			payload = line.Bytes()
 		}
-		return p, nil
+		return payload, nil
 	}
 	head, err := json.Marshal(id)
 	if err != nil {
@@ -222,11 +222,11 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	switch {
 	case isObject && !hasID && len(fields) > 0:
 		return append(append(head, ','), line.Bytes()[1:]...), nil
-	case !valid && !utf8.Valid(p):
+	case !isJSON && !utf8.Valid(payload):
 		return nil, fmt.Errorf("%w: metadata is neither JSON nor UTF-8", vectors.ErrFormat)
-	case !valid:
+	case !isJSON:
 		line.Reset()
-		text, err := json.Marshal(string(p))
+		text, err := json.Marshal(string(payload))
 		if err != nil {
 			return nil, err
 		}

@@ -22,17 +22,17 @@ func newFieldBuilder(memory int64) *metadata.Builder {
 }
 
 // liveDocs returns the ordinals that are not deleted, including those without tokens.
-func liveDocs(v *storage.Snapshot) *roaring.Bitmap {
+func liveDocs(snap *storage.Snapshot) *roaring.Bitmap {
 	live := roaring.New()
-	live.AddRange(0, uint64(v.State().Docs))
-	live.AndNot(v.Tombstones())
+	live.AddRange(0, uint64(snap.State().Docs))
+	live.AndNot(snap.Tombstones())
 	return live
 }
 
 // openSelector opens the field runs of a file.
-func openSelector(v *storage.Snapshot) (s *metadata.Selector, err error) {
-	defer storage.Guard(v.Path(), &err)()
-	return metadata.NewSelector(v, liveDocs(v))
+func openSelector(snap *storage.Snapshot) (s *metadata.Selector, err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	return metadata.NewSelector(snap, liveDocs(snap))
 }
 
 // withSelector calls use with the selector of the snapshot's state.
@@ -51,14 +51,14 @@ func (s *Snapshot) Verify(ctx context.Context) error {
 	return verifyFileSnapshot(ctx, s.fileSnapshot)
 }
 
-func verifyFileSnapshot(ctx context.Context, v *storage.Snapshot) (err error) {
-	if err := v.Verify(ctx); err != nil {
+func verifyFileSnapshot(ctx context.Context, snap *storage.Snapshot) (err error) {
+	if err := snap.Verify(ctx); err != nil {
 		return err
 	}
-	selector, err := openSelector(v)
+	selector, err := openSelector(snap)
 	if err != nil {
 		return err
 	}
-	defer storage.Guard(v.Path(), &err)()
+	defer storage.Guard(snap.Path(), &err)()
 	return selector.Verify(ctx)
 }

@@ -152,7 +152,7 @@ type importer struct {
 	skipsRemoved bool        // documents without an id are skipped
 }
 
-// convertCodec converts the codec, finds the largest factor, which takes a pass over all tokens,
+// convertCodec converts the codec, finds the largest factor, for which it reads all tokens,
 // and starts the report.
 func (im *importer) convertCodec(ctx context.Context) error {
 	src := im.src
@@ -206,8 +206,8 @@ func (im *importer) importInto(ctx context.Context, file *storage.File) error {
 	if err != nil {
 		return err
 	}
-	stage := newStager(file, gen, im.codec.K, storage.State{}, im.options.Memory)
-	if err := im.stageDocs(ctx, stage); err != nil {
+	stager := newStager(file, gen, im.codec.K, storage.State{}, im.options.Memory)
+	if err := im.stageDocs(ctx, stager); err != nil {
 		return err
 	}
 	if err := im.src.Unchanged(); err != nil {
@@ -218,16 +218,16 @@ func (im *importer) importInto(ctx context.Context, file *storage.File) error {
 			return err
 		}
 	}
-	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
-		im.report.Docs, im.report.Passages = stage.countDocuments(s)
+		im.report.Docs, im.report.Passages = stager.countDocuments(s)
 		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // each passage has a payload
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }
 
 // stageDocs reads the tokens in blocks and stages the documents.
-func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
+func (im *importer) stageDocs(ctx context.Context, stager *stager) error {
 	for b, err := range im.src.Blocks(ctx, importBlock) {
 		if err != nil {
 			return err
@@ -235,13 +235,13 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 		if err := im.codec.EncodeFixed(ctx, &im.block, b.Codes, b.Residuals, im.options.Threads); err != nil {
 			return err
 		}
-		if err := im.stageComplete(ctx, stage); err != nil {
+		if err := im.stageComplete(ctx, stager); err != nil {
 			return err
 		}
 		reportProgress(im.options.Progress,
 			Progress{"import", int64(im.nextDoc), int64(len(im.src.DocLens)), "documents"})
 	}
-	if err := im.stageComplete(ctx, stage); err != nil { // empty documents behind the last block
+	if err := im.stageComplete(ctx, stager); err != nil { // empty documents behind the last block
 		return err
 	}
 	im.report.Clamped = im.block.Clamped
@@ -254,7 +254,7 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 
 // stageComplete stages the documents with all of their tokens in the block, and keeps the remaining
 // tokens.
-func (im *importer) stageComplete(ctx context.Context, stage *stager) (err error) {
+func (im *importer) stageComplete(ctx context.Context, stager *stager) (err error) {
 	first := 0
 	for ; im.nextDoc < len(im.src.DocLens); im.nextDoc++ {
 		end := first + int(im.src.DocLens[im.nextDoc])
@@ -287,7 +287,7 @@ func (im *importer) stageComplete(ctx context.Context, stage *stager) (err error
 				return documentError(im.nextDoc, d.id, err)
 			}
 		}
-		if err := stage.appendDocument(ctx, d); err != nil {
+		if err := stager.appendDocument(ctx, d); err != nil {
 			return err
 		}
 		if first == end {

@@ -311,7 +311,7 @@ func TestExportEngine(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "out")
 		err := second(s.ExportEngine(context.Background(), dir, nil))
 		require.ErrorIs(t, err, interop.ErrUnsupported)
-		require.ErrorContains(t, err, "no scales of residuals")
+		require.ErrorContains(t, err, "cannot store scales of residuals")
 		require.NoFileExists(t, dir)
 	})
 }

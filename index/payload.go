@@ -79,7 +79,8 @@ func (e Entry) UpdateChosen(
 	return updated, err
 }
 
-// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts the documents that it would change.
+// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts the documents
+// that it would change.
 func (s *Snapshot) TryUpdate(
 	ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error,
@@ -180,26 +181,26 @@ func (e Entry) SetPayload(
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			p := payloads[id]
-			if err := checkPayload(id, p); err != nil {
+			payload := payloads[id]
+			if err := checkPayload(id, payload); err != nil {
 				return nil, err
 			}
 			ordinal, ok, err := snap.Ordinal(id)
 			if err == nil && ok {
-				p, err = snap.withPassageField(ordinal, p)
+				payload, err = snap.withPassageField(ordinal, payload)
 			}
 			if err == nil && ok {
-				err = snap.checkPage(ordinal, p)
+				err = snap.checkPage(ordinal, payload)
 			}
 			switch {
 			case err != nil:
 				return nil, fmt.Errorf("metadata of document %q: %w", id, err)
 			case !ok:
 				missing = append(missing, id)
-			case len(p) == 0:
+			case len(payload) == 0:
 				found[ordinal] = nil
 			default:
-				found[ordinal] = p
+				found[ordinal] = payload
 			}
 		}
 		return found, nil
@@ -211,9 +212,9 @@ func (e Entry) SetPayload(
 }
 
 // checkPayload checks that a payload can be stored, and that it is UTF-8.
-func checkPayload(id string, p []byte) error {
-	err := checkStorable(id, p)
-	if err == nil && !utf8.Valid(p) {
+func checkPayload(id string, payload []byte) error {
+	err := checkStorable(id, payload)
+	if err == nil && !utf8.Valid(payload) {
 		err = fmt.Errorf("%w: it is not UTF-8", vectors.ErrPayload)
 	}
 	if err != nil {
@@ -290,16 +291,16 @@ func deriveFields(
 }
 
 // replacePayload replaces the payload of a live document. nil removes it.
-func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32, p []byte) error {
-	if p == nil {
+func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32, payload []byte) error {
+	if payload == nil {
 		sets.Payload.Remove(ordinal)
 		return g.DeletePayload(ordinal)
 	}
 	sets.Payload.Add(ordinal)
-	return g.PutPayload(ordinal, p)
+	return g.PutPayload(ordinal, payload)
 }
 
-// payloadLog remembers the last changes of payloads, for caches of derived data.
+// payloadLog remembers the last changes of payloads, for caches of data derived from payloads.
 type payloadLog struct {
 	mu      sync.Mutex
 	changes []payloadChange // in order; their updates are consecutive

@@ -196,12 +196,12 @@ func (p *pooledSource) poolBatch(ctx context.Context, docs []vectors.Document, b
 		pooler := p.poolers.Get().(*pool.Pooler)
 		defer p.poolers.Put(pooler)
 		lo, hi := b.tokenRange(i)
-		d, x := &docs[i], b.tokens[lo*b.dim:hi*b.dim]
+		d, tokens := &docs[i], b.tokens[lo*b.dim:hi*b.dim]
 		d.ID, d.Payload = b.ids[i], b.payloads[i]
 		if p.grids != nil {
-			d.Tokens = pooler.Page(d.Tokens[:0], x, b.dim, p.factor, p.method, &p.grids[b.firstDoc+i])
+			d.Tokens = pooler.Page(d.Tokens[:0], tokens, b.dim, p.factor, p.method, &p.grids[b.firstDoc+i])
 		} else {
-			d.Tokens = pooler.Pool(d.Tokens[:0], x, b.dim, p.factor)
+			d.Tokens = pooler.Pool(d.Tokens[:0], tokens, b.dim, p.factor)
 		}
 		return nil
 	}) // the caller checks the context

@@ -273,30 +273,30 @@ func (r *retraining) encodeSnapshot(ctx context.Context, snap *Snapshot, src *sn
 	if err != nil {
 		return err
 	}
-	stage := newStager(r.target.file, gen, r.codec.K, storage.State{}, r.options.Memory)
-	e := r.newEncoder(stage)
+	stager := newStager(r.target.file, gen, r.codec.K, storage.State{}, r.options.Memory)
+	e := r.newEncoder(stager)
 	e.progress, e.total = r.options.Progress, int64(st.LiveTokens)
 	if err := e.encodeAll(ctx, src, r.options.Memory); err != nil {
 		return err
 	}
 	reportProgress(r.options.Progress, Progress{Stage: "commit"})
-	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.Tokens), uint64(e.Clamped)
 		s.PayloadUpdates = st.PayloadUpdates
 		r.addEncoded(e)
-		stage.docSets.Deleted = snap.Tombstones()
+		stager.docSets.Deleted = snap.Tombstones()
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }
 
 // newEncoder returns the encoder of the new file; documents without an id become holes.
-func (r *retraining) newEncoder(stage *stager) *encoder {
+func (r *retraining) newEncoder(stager *stager) *encoder {
 	return &encoder{
 		codec:         r.codec,
 		backend:       r.backend,
 		threads:       r.options.Threads,
 		normalize:     !r.build.Unnormalized,
-		stager:        stage,
+		stager:        stager,
 		alreadyStored: true,
 	}
 }
@@ -310,7 +310,7 @@ func (r *retraining) addEncoded(e *encoder) {
 }
 
 // Changes made during a retraining are followed until a round adds fewer than followDocs documents,
-// or for followRounds rounds. The last ones are followed under the write lock.
+// at most for followRounds rounds. The last ones are followed under the write lock.
 const (
 	followRounds = 16
 	followDocs   = 64
@@ -319,16 +319,16 @@ const (
 // catchUp makes the changes of the old file in the new one, until few are left.
 func (r *retraining) catchUp(ctx context.Context) error {
 	for range followRounds {
-		now, newPayloads, err := r.newestSnapshot(ctx)
+		newest, newPayloads, err := r.newestSnapshot(ctx)
 		if err != nil {
 			return err
 		}
 		previous := r.followed
-		docs := now.State().Docs - previous.State().Docs
-		if err := r.followChanges(ctx, now, newPayloads); err != nil {
-			return errors.Join(err, now.Close())
+		docs := newest.State().Docs - previous.State().Docs
+		if err := r.followChanges(ctx, newest, newPayloads); err != nil {
+			return errors.Join(err, newest.Close())
 		}
-		r.followed = now
+		r.followed = newest
 		if err := previous.Close(); err != nil {
 			return err
 		}
@@ -348,19 +348,19 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	}
 	defer ix.writeLock.unlock()
 	start := time.Now()
-	now, newPayloads, err := r.newestLocked()
+	newest, newPayloads, err := r.newestLocked()
 	if err != nil {
 		return err
 	}
-	st := now.State()
-	err = r.followChanges(ctx, now, newPayloads)
+	st := newest.State()
+	err = r.followChanges(ctx, newest, newPayloads)
 	if err == nil {
 		err = r.rewrite.File().Update(func(tx *storage.Tx) error {
 			gen, err := tx.Current()
-			return errors.Join(err, copyApplied(tx, gen, now))
+			return errors.Join(err, copyApplied(tx, gen, newest))
 		})
 	}
-	if err = errors.Join(err, now.Close(), r.target.setCurrent(nil)); err != nil {
+	if err = errors.Join(err, newest.Close(), r.target.setCurrent(nil)); err != nil {
 		return r.rewrite.Failed(err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -386,55 +386,55 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 // followChanges brings the new file from the state of r.followed to that of now: it sets the
 // payloads of documents that the new file has, then adds and deletes documents. newPayloads are the
 // documents whose payloads have changed.
-func (r *retraining) followChanges(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
-	if now.Lineage() != r.followed.Lineage() {
-		return fmt.Errorf("%s: %w: the index was replaced during its retraining", now.Path(), storage.ErrInternal)
+func (r *retraining) followChanges(ctx context.Context, newest *Snapshot, newPayloads *roaring.Bitmap) error {
+	if newest.Lineage() != r.followed.Lineage() {
+		return fmt.Errorf("%s: %w: the index was replaced during its retraining", newest.Path(), storage.ErrInternal)
 	}
-	if now.Version() == r.followed.Version() {
+	if newest.Version() == r.followed.Version() {
 		return nil
 	}
-	if err := r.followPayloads(ctx, now, newPayloads); err != nil {
+	if err := r.followPayloads(ctx, newest, newPayloads); err != nil {
 		return err
 	}
-	if err := r.followDocuments(ctx, now); err != nil {
+	if err := r.followDocuments(ctx, newest); err != nil {
 		return err
 	}
 	return r.target.refreshCurrent()
 }
 
 // followDocuments adds to the new file the added documents, and deletes from it the deleted ones.
-func (r *retraining) followDocuments(ctx context.Context, now *Snapshot) error {
+func (r *retraining) followDocuments(ctx context.Context, newest *Snapshot) error {
 	snap, err := r.target.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = snap.Close() }()
-	added := &snapshotSource{snap: now, first: r.followed.State().Docs, end: now.State().Docs}
+	added := &snapshotSource{snap: newest, first: r.followed.State().Docs, end: newest.State().Docs}
 	tokens, live := added.countTokens()
-	stage, merged, err := r.target.beginAppend(ctx, snap, tokens, r.options.Memory)
+	stager, merged, err := r.target.beginAppend(ctx, snap, tokens, r.options.Memory)
 	if err != nil {
 		return err
 	}
-	deleted := deletedSince(r.followed, now)
+	deleted := deletedSince(r.followed, newest)
 	plan, err := snap.planDeletion(ctx, deleted)
 	if err != nil {
 		return err
 	}
-	stage.isNewID = isNewAfterDeletion(snap, deleted)
-	e := r.newEncoder(stage)
+	stager.isNewID = isNewAfterDeletion(snap, deleted)
+	e := r.newEncoder(stager)
 	if err := e.encodeAll(ctx, added, r.options.Memory); err != nil {
 		return err
 	}
-	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
-		s.PayloadUpdates = now.State().PayloadUpdates
+	err = stager.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
+		s.PayloadUpdates = newest.State().PayloadUpdates
 		addToState(s, e, live)
 		if err := deleteSegments(g, merged); err != nil {
 			return err
 		}
-		if err := plan.applyTo(g, s, stage.docSets); err != nil {
+		if err := plan.applyTo(g, s, stager.docSets); err != nil {
 			return err
 		}
-		stage.docSets.Deleted = now.Tombstones()
+		stager.docSets.Deleted = newest.Tombstones()
 		return nil
 	})
 	if err != nil {
@@ -464,16 +464,16 @@ func isNewAfterDeletion(snap *Snapshot, deleted *roaring.Bitmap) func(id string)
 }
 
 // followPayloads sets the changed payloads of documents that the new file has.
-func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
+func (r *retraining) followPayloads(ctx context.Context, newest *Snapshot, newPayloads *roaring.Bitmap) error {
 	_, err := Entry{ix: r.target}.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
 		for it := newPayloads.Iterator(); it.HasNext(); {
 			ordinal := it.Next()
-			if ordinal >= snap.State().Docs || !now.Live(ordinal) {
+			if ordinal >= snap.State().Docs || !newest.Live(ordinal) {
 				continue
 			}
 			var err error
-			if payloads[ordinal], err = now.Payload(ordinal); err != nil {
+			if payloads[ordinal], err = newest.Payload(ordinal); err != nil {
 				return nil, err
 			}
 		}

@@ -30,7 +30,7 @@ type SalvageOptions struct {
 	// LockTimeout and Logger are as in [Options].
 	LockTimeout time.Duration
 	Logger      *slog.Logger
-	// Progress is called with the progress of each stage. nil means not.
+	// Progress, if not nil, is called with the progress of each stage.
 	Progress func(Progress)
 }
 
@@ -47,7 +47,8 @@ type SalvageReport struct {
 	Lost     []Lost `json:"lost"`
 	// LostPayloads are the ids of documents that the new index has without their payload.
 	LostPayloads []string `json:"lost_metadata"`
-	// UnknownPayloads counts the lost payloads of unknown documents: no record names the documents that had them.
+	// UnknownPayloads counts the lost payloads of unknown documents: no record names the documents
+	// that had them.
 	UnknownPayloads int64 `json:"unknown_metadata"`
 	// UncertainPayloads are the ids of documents that the new index has without a payload, and that
 	// may have had one: the record of that is lost.
@@ -116,7 +117,8 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	}
 	if !w.Certain() && !o.WithDeleted {
 		return r, fmt.Errorf("%s: %w: the tombstones are lost, and too few ids are left to tell "+
-			"which documents were deleted; --with-deleted (SalvageOptions.WithDeleted) copies and lists them", in, storage.ErrCorrupt)
+			"which documents were deleted; --with-deleted (SalvageOptions.WithDeleted) copies and lists them",
+			in, storage.ErrCorrupt)
 	}
 	_, known := w.State()
 	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
@@ -176,7 +178,7 @@ func (s *salvage) survey(ctx context.Context) error {
 				s.docs++
 			}
 		}
-		s.tellProgress("check", next)
+		s.reportDocs("check", next)
 	}
 	s.addGap(gaps, next, s.reader.Docs())
 	if err := s.reportGaps(ctx, gaps); err != nil {
@@ -199,7 +201,8 @@ func (s *salvage) survey(ctx context.Context) error {
 	return s.resolveNewestDocuments(ctx)
 }
 
-func (s *salvage) tellProgress(stage string, done uint32) {
+// reportDocs reports the number of documents that a stage has done.
+func (s *salvage) reportDocs(stage string, done uint32) {
 	reportProgress(s.Progress, Progress{stage, int64(done), int64(s.reader.Docs()), "documents"})
 }
 
@@ -317,26 +320,26 @@ func (s *salvage) resolveDuplicateIDs(ctx context.Context, twice *roaring.Bitmap
 // resolveNewestDocuments finds, if there may be deleted documents among them, the newest of several
 // documents with the same id, with its passages.
 func (s *salvage) resolveNewestDocuments(ctx context.Context) error {
-	from, document, passage, first := map[string]uint32{}, "", "", uint32(0)
+	firstOf, lastDocument, previousPassage, first := map[string]uint32{}, "", "", uint32(0)
 	err := s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
-			if last, twice := s.newestOrdinal[id]; !s.isWanted(ordinal, id) || twice && last != ordinal {
+			if newest, twice := s.newestOrdinal[id]; !s.isWanted(ordinal, id) || twice && newest != ordinal {
 				continue
 			}
 			payload, err := s.reader.Payload(ordinal) // copyDocument reports a lost payload
-			parent := s.parentID(ordinal, id, payload, err, passage)
-			if parent == "" || parent != document || !continuesPassages(passage, id) {
-				document, first = cmp.Or(parent, id), ordinal
+			parent := s.parentID(ordinal, id, payload, err, previousPassage)
+			if parent == "" || parent != lastDocument || !continuesPassages(previousPassage, id) {
+				lastDocument, first = cmp.Or(parent, id), ordinal
 			}
-			if passage = ""; parent != "" {
-				passage = id
+			if previousPassage = ""; parent != "" {
+				previousPassage = id
 			}
-			from[document], from[id] = first, first
+			firstOf[lastDocument], firstOf[id] = first, first
 		}
 		return nil
 	})
-	s.newestFirst = from
+	s.newestFirst = firstOf
 	return err
 }
 
@@ -366,26 +369,26 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 	if err != nil {
 		return err
 	}
-	stage := newStager(dst, gen, s.reader.Header().Centroids, storage.State{}, s.Memory)
+	stager := newStager(dst, gen, s.reader.Header().Centroids, storage.State{}, s.Memory)
 	err = s.visitChunks(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
 		for d := range table.IDs {
-			if err := s.copyDocument(ctx, stage, table, ch, d); err != nil {
+			if err := s.copyDocument(ctx, stager, table, ch, d); err != nil {
 				return err
 			}
 		}
-		s.tellProgress("salvage", table.First+uint32(len(table.IDs)))
+		s.reportDocs("salvage", table.First+uint32(len(table.IDs)))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
+	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
 		st.Live, st.LiveTokens = st.Docs, st.Tokens
 		if old, ok := s.reader.State(); ok { // stored tokens do not show whether they were clamped
 			st.Clamped = min(old.Clamped, st.Tokens)
 			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
 		}
-		s.report.Docs, s.report.Passages = stage.countDocuments(st)
+		s.report.Docs, s.report.Passages = stager.countDocuments(st)
 		s.report.Tokens = st.Tokens
 		var built Built
 		if s.reader.Note(noteBuilt, &built) {
@@ -404,13 +407,13 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 
 // copyDocument stages document d of a chunk unless it is lost, deleted, or replaced by a newer one.
 func (s *salvage) copyDocument(
-	ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int,
+	ctx context.Context, stager *stager, table *storage.DocTable, ch *kernels.Chunk, d int,
 ) error {
 	ordinal, id := table.First+uint32(d), table.IDs[d]
 	if !s.isWanted(ordinal, id) {
 		return nil
 	}
-	if last, twice := s.newestOrdinal[id]; twice && last != ordinal {
+	if newest, twice := s.newestOrdinal[id]; twice && newest != ordinal {
 		return nil
 	}
 	if err := vectors.CheckID(id); err != nil {
@@ -452,7 +455,7 @@ func (s *salvage) copyDocument(
 			return err
 		}
 	}
-	return stage.appendDocument(ctx, encoded{
+	return stager.appendDocument(ctx, encoded{
 		id:      id,
 		parent:  parent,
 		payload: payload,

@@ -166,7 +166,8 @@ func FacetAll(
 	}
 	switch {
 	case o.Values < 0 || o.Memory < 0:
-		return nil, fmt.Errorf("%w: facet: %d values, %d bytes", ErrOption, o.Values, o.Memory)
+		return nil, fmt.Errorf("%w: facet of %d values in %d bytes; neither may be negative",
+			ErrOption, o.Values, o.Memory)
 	case f == condition.FieldID || f == condition.FieldOrdinal:
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", ErrOption, f)
 	}

@@ -172,12 +172,12 @@ type ShardsSnapshot struct {
 func (s *Shards) Snapshot() (*ShardsSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.currentState()
+	state, err := s.currentState()
 	if err != nil {
 		return nil, err
 	}
-	p.refs++
-	return &ShardsSnapshot{shards: s, state: p}, nil
+	state.refs++
+	return &ShardsSnapshot{shards: s, state: state}, nil
 }
 
 // currentState returns the state to show. The caller holds s.mu.
@@ -185,10 +185,10 @@ func (s *Shards) currentState() (_ *shardsState, err error) {
 	if s.frozen != nil {
 		return s.frozen, nil
 	}
-	p := &shardsState{snaps: make([]*Snapshot, 0, len(s.files))}
+	state := &shardsState{snaps: make([]*Snapshot, 0, len(s.files))}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.close())
+			err = errors.Join(err, state.close())
 		}
 	}()
 	for i, ix := range s.files {
@@ -196,59 +196,60 @@ func (s *Shards) currentState() (_ *shardsState, err error) {
 		if err != nil {
 			return nil, err
 		}
-		p.snaps = append(p.snaps, snap)
-		if s.codecs[i] == snap.Codec() && s.codecs[0] == p.snaps[0].Codec() {
+		state.snaps = append(state.snaps, snap)
+		if s.codecs[i] == snap.Codec() && s.codecs[0] == state.snaps[0].Codec() {
 			continue
 		}
-		if err := checkSameCodec(p.snaps[0], snap); err != nil {
+		if err := checkSameCodec(state.snaps[0], snap); err != nil {
 			return nil, err
 		}
 		s.codecs[i] = snap.Codec()
 	}
-	return p, nil
+	return state, nil
 }
 
 // close closes the snapshots of the state.
-func (p *shardsState) close() error {
+func (state *shardsState) close() error {
 	var errs []error
-	for _, snap := range p.snaps {
+	for _, snap := range state.snaps {
 		errs = append(errs, snap.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // release drops a reference, and closes the state with the last.
-func (s *Shards) release(p *shardsState) error {
+func (s *Shards) release(state *shardsState) error {
 	s.mu.Lock()
-	p.refs--
-	last := p.refs == 0
+	state.refs--
+	last := state.refs == 0
 	s.mu.Unlock()
 	if !last {
 		return nil
 	}
-	return p.close()
+	return state.close()
 }
 
-// Together joins snapshots of several indexes, which the caller closes after it. same remembers the
-// codecs that were compared: equal codecs have the same number.
+// Together joins snapshots of several indexes, which the caller closes after the result. same caches the
+// comparisons of codecs between calls: codecs that were found equal have the same number.
 //
 // Errors: [*CodecError], [storage.ErrModel].
 func Together(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
 	if len(same) > 1024 { // most of these codecs are of files that were replaced
 		clear(same)
 	}
-	groupOf := func(p *Snapshot) int { // the number of its codec, a new one for an unknown codec
-		if same[p.Codec()] == 0 {
-			same[p.Codec()] = len(same) + 1
+	// groupOf returns the number of the snapshot's codec, a new number for an unknown codec.
+	groupOf := func(snap *Snapshot) int {
+		if same[snap.Codec()] == 0 {
+			same[snap.Codec()] = len(same) + 1
 		}
-		return same[p.Codec()]
+		return same[snap.Codec()]
 	}
-	for _, p := range snaps {
-		first, other := groupOf(snaps[0]), groupOf(p)
+	for _, snap := range snaps {
+		first, other := groupOf(snaps[0]), groupOf(snap)
 		if first == other {
 			continue
 		}
-		if err := checkSameCodec(snaps[0], p); err != nil {
+		if err := checkSameCodec(snaps[0], snap); err != nil {
 			return nil, err
 		}
 		for c, n := range same {
@@ -268,16 +269,16 @@ func (s *ShardsSnapshot) Snapshots() []*Snapshot { return s.state.snaps }
 // Len returns the number of live ordinals.
 func (s *ShardsSnapshot) Len() int64 {
 	n := int64(0)
-	for _, p := range s.state.snaps {
-		n += int64(p.Len())
+	for _, snap := range s.state.snaps {
+		n += int64(snap.Len())
 	}
 	return n
 }
 
 // Find returns the first shard with a live ordinal of an id, or -1 if none has it.
 func (s *ShardsSnapshot) Find(id string) (shard int, ordinal uint32, err error) {
-	for i, p := range s.state.snaps {
-		ordinal, ok, err := p.Ordinal(id)
+	for i, snap := range s.state.snaps {
+		ordinal, ok, err := snap.Ordinal(id)
 		if err != nil || ok {
 			return i, ordinal, err
 		}
@@ -298,12 +299,12 @@ type sourceSubset struct {
 	docs []int
 }
 
-func (p *sourceSubset) Len() int        { return len(p.docs) }
-func (p *sourceSubset) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
-func (p *sourceSubset) ID(i int) string { return p.Source.ID(p.docs[i]) }
-func (p *sourceSubset) Close() error    { return nil }
+func (s *sourceSubset) Len() int        { return len(s.docs) }
+func (s *sourceSubset) Rows(i int) int  { return s.Source.Rows(s.docs[i]) }
+func (s *sourceSubset) ID(i int) string { return s.Source.ID(s.docs[i]) }
+func (s *sourceSubset) Close() error    { return nil }
 
 // Docs implements [vectors.Source].
-func (p *sourceSubset) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return readDocuments(ctx, p.Source, p.docs[from:to])
+func (s *sourceSubset) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return readDocuments(ctx, s.Source, s.docs[from:to])
 }

@@ -74,8 +74,8 @@ func (s *ShardsSnapshot) findShards(
 	idsOfShard = make([][]string, len(s.state.snaps))
 	for _, id := range ids {
 		found := false
-		for i, p := range s.state.snaps {
-			ok, err := has(p, id)
+		for i, snap := range s.state.snaps {
+			ok, err := has(snap, id)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -113,12 +113,12 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	}
 	defer done()
 	// Check all shards before the first change.
-	for _, p := range snap.Snapshots() {
+	for _, shardSnap := range snap.Snapshots() {
 		if o.If == nil {
 			break
 		}
-		if err := o.If(p); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Path(), err)
+		if err := o.If(shardSnap); err != nil {
+			return nil, fmt.Errorf("%s: %w", shardSnap.Path(), err)
 		}
 	}
 	routed, err := routeDocuments(ctx, src, snap, &o)
@@ -134,19 +134,19 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 			continue
 		}
 		checkedVersion := snap.Snapshots()[i].Version()
-		recheck := func(now *Snapshot) error {
-			if o.If == nil || now.Version() == checkedVersion {
+		recheck := func(newest *Snapshot) error {
+			if o.If == nil || newest.Version() == checkedVersion {
 				return nil
 			}
-			return o.If(now)
+			return o.If(newest)
 		}
 		changes[i] = func(ix *Index) error {
 			if len(rows) == 0 {
-				_, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) {
-					if err := recheck(now); err != nil {
+				_, err := ix.DeleteChosen(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
+					if err := recheck(newest); err != nil {
 						return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 					}
-					docs, _, err := now.Named(ctx, deleted)
+					docs, _, err := newest.Named(ctx, deleted)
 					return docs, err
 				})
 				return err
@@ -194,12 +194,13 @@ type routing struct {
 // that has it, and is deleted from the others.
 func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
 	snaps := snap.Snapshots()
-	for _, p := range snaps {
-		if err := p.Header().Model.Check(o.Model); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Path(), err)
+	for _, shardSnap := range snaps {
+		if err := shardSnap.Header().Model.Check(o.Model); err != nil {
+			return nil, fmt.Errorf("%s: %w", shardSnap.Path(), err)
 		}
-		if d := src.Dim(); src.Len() > 0 && d != 0 && d != p.Dim() {
-			return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
+		if d := src.Dim(); src.Len() > 0 && d != 0 && d != shardSnap.Dim() {
+			return nil, fmt.Errorf("%w: documents have %d, %s has %d",
+				ErrDimension, d, shardSnap.Path(), shardSnap.Dim())
 		}
 	}
 	r := &routing{rows: make([][]int, len(snaps)), removals: make([][]string, len(snaps))}
@@ -216,8 +217,8 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 	if err != nil {
 		return nil, err
 	}
-	for j, p := range snaps {
-		plan, err := p.planDeletion(ctx, admission.removed[j])
+	for j, shardSnap := range snaps {
+		plan, err := shardSnap.planDeletion(ctx, admission.removed[j])
 		if err != nil {
 			return nil, err
 		}
@@ -233,8 +234,8 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 		id := rows[i].documentID()
 		if i == 0 || rows[i-1].documentID() != id {
 			shard = -1
-			for j, p := range snaps {
-				ordinals, err := p.PassagesOf(id)
+			for j, shardSnap := range snaps {
+				ordinals, err := shardSnap.PassagesOf(id)
 				if err != nil {
 					return nil, err
 				}
@@ -258,8 +259,8 @@ func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapsho
 		r.rows[shard] = append(r.rows[shard], i)
 	}
 	for _, id := range removed {
-		for j, p := range snaps {
-			if ordinals, err := p.ordinalsOf(id); err != nil {
+		for j, shardSnap := range snaps {
+			if ordinals, err := shardSnap.ordinalsOf(id); err != nil {
 				return nil, err
 			} else if len(ordinals) > 0 {
 				r.removals[j] = append(r.removals[j], id)
@@ -329,8 +330,8 @@ func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, mi
 }
 
 // hasOrdinals reports whether an id has ordinals in a shard ([Snapshot.Named]).
-func hasOrdinals(p *Snapshot, id string) (bool, error) {
-	ordinals, err := p.ordinalsOf(id)
+func hasOrdinals(snap *Snapshot, id string) (bool, error) {
+	ordinals, err := snap.ordinalsOf(id)
 	return len(ordinals) > 0, err
 }
 
@@ -371,8 +372,8 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		changes[i] = func(ix *Index) error {
-			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) {
-				return now.selectWithoutCheck(ctx, where)
+			n, err := ix.DeleteChosen(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
+				return newest.selectWithoutCheck(ctx, where)
 			})
 			removed.Add(n)
 			return err
@@ -393,8 +394,8 @@ func (s *Shards) UpdatePayload(
 	ctx context.Context, where *condition.Condition, set condition.Fields,
 ) (Affected, error) {
 	check := func(snap *ShardsSnapshot) error { return checkFields(ctx, snap.Snapshots(), where) }
-	return s.updatePayloads(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
-		return p.selectWithoutCheck(ctx, where)
+	return s.updatePayloads(ctx, set, check, func(shardSnap *Snapshot) (*roaring.Bitmap, error) {
+		return shardSnap.selectWithoutCheck(ctx, where)
 	})
 }
 
@@ -406,8 +407,8 @@ func (s *Shards) UpdateNamed(
 		_, missing, err = snap.findShards(ids, hasOrdinals)
 		return err
 	}
-	updated, err = s.updatePayloads(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
-		docs, _, err := p.Named(ctx, ids)
+	updated, err = s.updatePayloads(ctx, set, check, func(shardSnap *Snapshot) (*roaring.Bitmap, error) {
+		docs, _, err := shardSnap.Named(ctx, ids)
 		return docs, err
 	})
 	if err != nil {
@@ -420,7 +421,7 @@ func (s *Shards) UpdateNamed(
 // the payloads of all shards before the first shard is changed, to find errors.
 func (s *Shards) updatePayloads(
 	ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
-	selectDocs func(*Snapshot) (*roaring.Bitmap, error),
+	selectDocs Selection,
 ) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
@@ -434,12 +435,12 @@ func (s *Shards) updatePayloads(
 		return Affected{}, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
-	for i, p := range snap.Snapshots() {
-		docs, err := selectDocs(p)
+	for i, shardSnap := range snap.Snapshots() {
+		docs, err := selectDocs(shardSnap)
 		if err != nil {
 			return Affected{}, err
 		}
-		payloads, err := p.mergeFields(ctx, docs, set, nil)
+		payloads, err := shardSnap.mergeFields(ctx, docs, set, nil)
 		if err != nil {
 			return Affected{}, err
 		}
@@ -472,9 +473,9 @@ func (s *Shards) SetPayload(
 			return Affected{}, nil, err
 		}
 	}
-	has := func(p *Snapshot, id string) (bool, error) {
-		_, there, err := p.Ordinal(id)
-		return there, err
+	has := func(snap *Snapshot, id string) (bool, error) {
+		_, ok, err := snap.Ordinal(id)
+		return ok, err
 	}
 	missing, err = s.changeByID(ctx, ids, has, func(ix *Index, ids []string) error {
 		shardPayloads := make(map[string][]byte, len(ids))

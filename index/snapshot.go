@@ -35,12 +35,12 @@ type fileSnapshot = storage.Snapshot
 // not reused before.
 func (ix *Index) Snapshot() (*Snapshot, error) {
 	for {
-		p, err := ix.acquireState()
+		state, err := ix.acquireState()
 		if err != nil {
 			return nil, err
 		}
-		if p != nil {
-			return &Snapshot{fileSnapshot: p.fileSnapshot, ix: ix, state: p}, nil
+		if state != nil {
+			return &Snapshot{fileSnapshot: state.fileSnapshot, ix: ix, state: state}, nil
 		}
 		if err := ix.ensureCurrent(context.Background()); err != nil {
 			return nil, err
@@ -160,9 +160,9 @@ type liveSet struct {
 }
 
 // newLiveSet computes the live set from all documents of a file.
-func newLiveSet(v *storage.Snapshot) liveSet {
-	set := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
-	set.addFrom(v, 0)
+func newLiveSet(snap *storage.Snapshot) liveSet {
+	set := liveSet{words: make([]uint64, (int(snap.State().Docs)+63)/64)}
+	set.addFrom(snap, 0)
 	set.countDocs()
 	return set
 }
@@ -170,18 +170,19 @@ func newLiveSet(v *storage.Snapshot) liveSet {
 // nextLiveSet computes the live set of v from that of an older snapshot. Documents only change by
 // being deleted, and new ones come at the end: so the words are copied, and only new and deleted
 // documents are visited. If nothing has changed, the result is the same slice.
-func nextLiveSet(v, older *storage.Snapshot, olderSet liveSet) liveSet {
-	oldDocs, docs := older.State().Docs, v.State().Docs
-	dead, olderDead := v.Tombstones(), older.Tombstones()
-	if v.Lineage() != older.Lineage() || olderDead.AndCardinality(dead) != olderDead.GetCardinality() {
-		return newLiveSet(v)
+func nextLiveSet(snap, older *storage.Snapshot, olderSet liveSet) liveSet {
+	oldDocs, docs := older.State().Docs, snap.State().Docs
+	dead, olderDead := snap.Tombstones(), older.Tombstones()
+	if snap.Lineage() != older.Lineage() || olderDead.AndCardinality(dead) != olderDead.GetCardinality() {
+		return newLiveSet(snap)
 	}
-	if docs == oldDocs && dead == olderDead && v.Chunks() == older.Chunks() && v.SharedChunks(older) == v.Chunks() {
+	sameChunks := snap.Chunks() == older.Chunks() && snap.SharedChunks(older) == snap.Chunks()
+	if docs == oldDocs && dead == olderDead && sameChunks {
 		return olderSet
 	}
 	set := liveSet{words: make([]uint64, (int(docs)+63)/64)}
 	copy(set.words, olderSet.words)
-	set.addFrom(v, oldDocs)
+	set.addFrom(snap, oldDocs)
 	if dead != olderDead {
 		set.removeDeleted(roaring.AndNot(dead, olderDead), 0)
 	}
@@ -190,13 +191,13 @@ func nextLiveSet(v, older *storage.Snapshot, olderSet liveSet) liveSet {
 }
 
 // addFrom sets the documents that are neither empty nor deleted, from the ordinal from on.
-func (set *liveSet) addFrom(v *storage.Snapshot, from uint32) {
-	chunk, doc, ok := v.Locate(from)
+func (set *liveSet) addFrom(snap *storage.Snapshot, from uint32) {
+	chunk, doc, ok := snap.Locate(from)
 	if !ok {
 		return
 	}
-	for ; chunk < v.Chunks(); chunk++ {
-		first, offsets := v.ChunkDocs(chunk)
+	for ; chunk < snap.Chunks(); chunk++ {
+		first, offsets := snap.ChunkDocs(chunk)
 		for ; doc < len(offsets)-1; doc++ {
 			if offsets[doc] < offsets[doc+1] {
 				ordinal := first + uint32(doc)
@@ -205,7 +206,7 @@ func (set *liveSet) addFrom(v *storage.Snapshot, from uint32) {
 		}
 		doc = 0
 	}
-	set.removeDeleted(v.Tombstones(), from)
+	set.removeDeleted(snap.Tombstones(), from)
 }
 
 // removeDeleted clears the ordinals in dead that are at least from.
@@ -232,6 +233,7 @@ func (set *liveSet) countDocs() {
 // for each processor), which call progress unless it is nil. Verified data counts as verified for
 // all snapshots of the file; whether the operating system keeps its pages in memory is outside of
 // this program.
+//
 // Errors: [storage.ErrCorrupt], and that of the context.
 func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress)) error {
 	total := s.Chunks() + s.Segments()

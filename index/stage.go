@@ -113,7 +113,7 @@ func (s *stager) beginSegment() {
 	s.state.NextSegment++
 }
 
-// queueOp adds an operation, which writes about bytes, to the next transaction.
+// queueOp adds an operation to the next transaction. bytes is about the size that it writes.
 func (s *stager) queueOp(bytes int, op func(*storage.Generation) error) {
 	s.ops = append(s.ops, op)
 	s.opBytes += bytes
@@ -352,8 +352,8 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	}
 	t := &transaction{ops: s.ops, ids: s.ids}
 	if s.hasCheckpoint {
-		note := *s.checkpoint
-		t.checkpoint = &note
+		current := *s.checkpoint
+		t.checkpoint = &current
 	}
 	s.ops, s.ids, s.opBytes = nil, nil, 0
 	if s.sendTransaction != nil {

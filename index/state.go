@@ -28,27 +28,32 @@ type snapshotState struct {
 // lastVersion is the last version that was given to a state of any index.
 var lastVersion atomic.Uint64
 
-// newState builds the state of v. It shares unchanged parts with older, which may be nil.
-func (ix *Index) newState(v *storage.Snapshot, older *snapshotState) (*snapshotState, error) {
-	p := &snapshotState{version: lastVersion.Add(1), fileSnapshot: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
-	p.selector = sync.OnceValues(func() (*metadata.Selector, error) { return openSelector(v) })
-	if older == nil {
-		p.live = newLiveSet(v)
-	} else {
-		p.live = nextLiveSet(v, older.fileSnapshot, older.live)
+// newState builds the state of a file snapshot. It shares unchanged parts with older, which may be nil.
+func (ix *Index) newState(snap *storage.Snapshot, older *snapshotState) (*snapshotState, error) {
+	state := &snapshotState{
+		version:      lastVersion.Add(1),
+		fileSnapshot: snap,
+		refs:         1,
+		defaults:     sync.OnceValues(snap.Defaults),
 	}
-	if older != nil && v.Codec() == older.fileSnapshot.Codec() {
-		p.codec, p.scorer = older.codec, older.scorer
-		return p, nil
+	state.selector = sync.OnceValues(func() (*metadata.Selector, error) { return openSelector(snap) })
+	if older == nil {
+		state.live = newLiveSet(snap)
+	} else {
+		state.live = nextLiveSet(snap, older.fileSnapshot, older.live)
+	}
+	if older != nil && snap.Codec() == older.fileSnapshot.Codec() {
+		state.codec, state.scorer = older.codec, older.scorer
+		return state, nil
 	}
 	var err error
-	if p.codec, err = newQuantizer(ix.Path(), v.Codec(), v.Cutoffs()); err != nil {
+	if state.codec, err = newQuantizer(ix.Path(), snap.Codec(), snap.Cutoffs()); err != nil {
 		return nil, err
 	}
-	if p.scorer, err = ix.backend.Scorer(v.Codec()); err != nil {
+	if state.scorer, err = ix.backend.Scorer(snap.Codec()); err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
-	return p, nil
+	return state, nil
 }
 
 // newQuantizer returns the codec of the file at path.
@@ -78,25 +83,25 @@ func (ix *Index) acquireState() (*snapshotState, error) {
 }
 
 // releaseState drops a reference, and closes the state with the last.
-func (ix *Index) releaseState(p *snapshotState) error {
+func (ix *Index) releaseState(state *snapshotState) error {
 	ix.mu.Lock()
-	p.refs--
-	last := p.refs == 0
+	state.refs--
+	last := state.refs == 0
 	ix.mu.Unlock()
 	if !last {
 		return nil
 	}
-	return p.fileSnapshot.Close()
+	return state.fileSnapshot.Close()
 }
 
-// setCurrent replaces the current state by p, which may be nil.
-func (ix *Index) setCurrent(p *snapshotState) error {
+// setCurrent replaces the current state, by nil if none can be built.
+func (ix *Index) setCurrent(state *snapshotState) error {
 	ix.mu.Lock()
 	old := ix.current
-	if p != nil && ix.closed { // closed while p was built
-		old = p
+	if state != nil && ix.closed { // closed while p was built
+		old = state
 	} else {
-		ix.current = p
+		ix.current = state
 	}
 	ix.mu.Unlock()
 	if old == nil {
@@ -105,16 +110,17 @@ func (ix *Index) setCurrent(p *snapshotState) error {
 	return ix.releaseState(old)
 }
 
-// ensureCurrent builds the current state unless there is one. Concurrent callers wait for one of them.
+// ensureCurrent builds the current state unless there is one. Of concurrent callers one builds it, and
+// the others wait.
 func (ix *Index) ensureCurrent(ctx context.Context) error {
 	ix.stateMu.Lock()
 	defer ix.stateMu.Unlock()
-	p, err := ix.acquireState()
+	state, err := ix.acquireState()
 	if err != nil {
 		return err
 	}
-	if p != nil {
-		return ix.releaseState(p)
+	if state != nil {
+		return ix.releaseState(state)
 	}
 	return ix.openNewest(ctx, nil)
 }
@@ -137,31 +143,31 @@ func (ix *Index) refreshCurrent() error {
 
 // openNewest makes the newest content of the file the current state. older may be nil.
 func (ix *Index) openNewest(ctx context.Context, older *snapshotState) error {
-	var olderView *storage.Snapshot
+	var olderSnapshot *storage.Snapshot
 	if older != nil {
-		olderView = older.fileSnapshot
+		olderSnapshot = older.fileSnapshot
 	}
-	v, err := ix.file.SnapshotAfter(ctx, olderView)
+	snap, err := ix.file.SnapshotAfter(ctx, olderSnapshot)
 	if err != nil {
 		return err
 	}
-	p, err := ix.readState(v, older)
+	state, err := ix.readState(snap, older)
 	if err != nil {
-		return errors.Join(err, v.Close())
+		return errors.Join(err, snap.Close())
 	}
-	return ix.setCurrent(p)
+	return ix.setCurrent(state)
 }
 
-// readState builds the state of v, and logs damage in what a change has written since older.
-func (ix *Index) readState(v *storage.Snapshot, older *snapshotState) (p *snapshotState, err error) {
+// readState builds the state of a file snapshot, and logs damage in the data written since older.
+func (ix *Index) readState(snap *storage.Snapshot, older *snapshotState) (state *snapshotState, err error) {
 	defer storage.Guard(ix.Path(), &err)()
 	if older != nil {
 		// Searches would meet the same damage, and report it, so it is not an error here.
-		if err := v.CheckNew(older.fileSnapshot); err != nil {
+		if err := snap.CheckNew(older.fileSnapshot); err != nil {
 			ix.log.Warn("data written by a change is damaged", "index", ix.Path(), "error", err)
 		}
 	}
-	return ix.newState(v, older)
+	return ix.newState(snap, older)
 }
 
 // afterChange makes the result of a change visible, and returns its error. Call it after every

@@ -25,8 +25,8 @@ func trainCodec(
 	if k == 0 {
 		k = codec.DefaultK(tokens)
 	}
-	limit, rows := sampleLimit(src, tokens, k, o)
-	sample := selectSample(src, tokens, limit, rows, o)
+	limit, usable := sampleLimit(src, tokens, k, o)
+	sample := selectSample(src, tokens, limit, usable, o)
 	r.SampleDocs = sample.countDocs()
 	trainOptions := codec.TrainOptions{
 		K:                k,
@@ -78,9 +78,9 @@ func trainCodec(
 const maxPointsPerCentroid = 256
 
 // sampleLimit returns the number of tokens to hold in memory for training: those of as many
-// documents as ColBERT's rule or the caller says, but at most rows. rows is the number that fits
-// into two fifths of the memory budget, and that k-means can use.
-func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, rows float64) {
+// documents as ColBERT's rule or the caller says, but at most usable. usable is the number that
+// fits into two fifths of the memory budget, and that k-means can use.
+func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, usable float64) {
 	docs := o.SampleDocs
 	if docs == 0 {
 		docs = codec.SampleDocs(src.Len())
@@ -91,8 +91,8 @@ func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit
 			nonEmpty++
 		}
 	}
-	rows = float64(min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid))
-	return min(float64(docs)*float64(tokens)/float64(nonEmpty), rows), rows
+	usable = float64(min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid))
+	return min(float64(docs)*float64(tokens)/float64(nonEmpty), usable), usable
 }
 
 // span is the range of tokens from lo to before hi of a document.
@@ -136,12 +136,12 @@ const (
 // documents and many short ones, such a sample may have almost no tokens, or far more than useful
 // or than fit in memory; then documents are cut into pieces of at most a 64th of the limit, and
 // pieces are drawn instead. If the caller has set the number of documents, only a sample of more
-// than rows tokens is replaced.
-func selectSample(src vectors.Source, tokens int64, limit, rows float64, o BuildOptions) *sample {
+// than usable tokens is replaced.
+func selectSample(src vectors.Source, tokens int64, limit, usable float64, o BuildOptions) *sample {
 	s := drawSample(src, tokens, limit, math.MaxInt, o.Seed)
 	minTokens, maxTokens := min(limit, float64(tokens))/maxMissFactor, limit*maxMissFactor
 	if o.SampleDocs > 0 {
-		minTokens, maxTokens = 0, rows*maxMissFactor
+		minTokens, maxTokens = 0, usable*maxMissFactor
 	}
 	if n := float64(s.tokens); n < minTokens || n > maxTokens {
 		s = drawSample(src, tokens, limit, max(int(limit/minPieceCount), 1), o.Seed)
@@ -160,6 +160,7 @@ func drawSample(src vectors.Source, tokens int64, limit float64, maxPiece int, s
 		}
 	}
 	mean := float64(tokens) / float64(remaining)
+	// 1e-9 makes up for a quotient that rounding has left just below a whole number.
 	wanted := max(min(remaining, int(limit/mean+1e-9)), 1)
 
 	// Selection sampling: Knuth, TAOCP vol. 2, algorithm 3.4.2 S.
