@@ -176,8 +176,8 @@ func nextLiveSet(snap, older *storage.Snapshot, olderSet liveSet) liveSet {
 	if snap.Lineage() != older.Lineage() || olderDead.AndCardinality(dead) != olderDead.GetCardinality() {
 		return newLiveSet(snap)
 	}
-	sameChunks := snap.Chunks() == older.Chunks() && snap.SharedChunks(older) == snap.Chunks()
-	if docs == oldDocs && dead == olderDead && sameChunks {
+	if docs == oldDocs && dead == olderDead &&
+		snap.Chunks() == older.Chunks() && snap.SharedChunks(older) == snap.Chunks() {
 		return olderSet
 	}
 	set := liveSet{words: make([]uint64, (int(docs)+63)/64)}

@@ -65,7 +65,7 @@ type Writer struct {
 	stats       *residualStats
 
 	chunk            int // number of the chunk that is being written
-	tokensLeft       int // tokens that the chunk still lacks
+	remainingTokens  int // tokens that the chunk still lacks
 	codes, residuals *npyFile
 	codeBuffer       []int64
 	residualBuffer   []byte
@@ -113,12 +113,12 @@ func (w *Writer) splitChunks() {
 
 // openChunk creates the files of the current chunk.
 func (w *Writer) openChunk() (err error) {
-	w.tokensLeft = w.chunkTokens[w.chunk]
-	if w.codes, err = w.createNPY(fmt.Sprintf("%d.codes.npy", w.chunk), "<i8", w.tokensLeft); err != nil {
+	w.remainingTokens = w.chunkTokens[w.chunk]
+	if w.codes, err = w.createNPY(fmt.Sprintf("%d.codes.npy", w.chunk), "<i8", w.remainingTokens); err != nil {
 		return err
 	}
 	rowBytes := w.header.Dim * w.header.Nbits / 8
-	w.residuals, err = w.createNPY(fmt.Sprintf("%d.residuals.npy", w.chunk), "|u1", w.tokensLeft, rowBytes)
+	w.residuals, err = w.createNPY(fmt.Sprintf("%d.residuals.npy", w.chunk), "|u1", w.remainingTokens, rowBytes)
 	return err
 }
 
@@ -151,7 +151,7 @@ func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
 		if err := w.nextChunk(); err != nil {
 			return err
 		}
-		n := min(len(codes), w.tokensLeft)
+		n := min(len(codes), w.remainingTokens)
 		if n == 0 {
 			return fmt.Errorf("%d tokens too many for the document lengths", len(codes))
 		}
@@ -159,7 +159,7 @@ func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
 			return err
 		}
 		codes, residuals = codes[n:], residuals[n*rowBytes:]
-		w.tokensLeft -= n
+		w.remainingTokens -= n
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (w *Writer) writeRows(codes []uint32, residuals []byte) error {
 
 // nextChunk closes full chunks and opens the next one.
 func (w *Writer) nextChunk() error {
-	for w.tokensLeft == 0 && w.chunk < len(w.chunkTokens)-1 {
+	for w.remainingTokens == 0 && w.chunk < len(w.chunkTokens)-1 {
 		if err := errors.Join(w.codes.close(), w.residuals.close()); err != nil {
 			return err
 		}
@@ -246,8 +246,8 @@ func (w *Writer) finishFiles(ctx context.Context) error {
 	if err := w.nextChunk(); err != nil {
 		return err
 	}
-	if w.tokensLeft > 0 {
-		written := w.tokens - int64(w.tokensLeft)
+	if w.remainingTokens > 0 {
+		written := w.tokens - int64(w.remainingTokens)
 		for _, rows := range w.chunkTokens[w.chunk+1:] {
 			written -= int64(rows)
 		}

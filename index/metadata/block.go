@@ -19,54 +19,54 @@ type valueBlock struct {
 const moreEntries = 1 << 15
 
 // blockBytesOf returns the encoded block i of a field.
-func (r *Run) blockBytesOf(h *fieldHead, i int) ([]byte, error) {
-	if h.inline != nil {
-		return h.inline[i], nil
+func (r *Run) blockBytesOf(head *fieldHead, i int) ([]byte, error) {
+	if head.inline != nil {
+		return head.inline[i], nil
 	}
-	return r.get(blockKey(h.number, uint32(i)))
+	return r.get(blockKey(head.number, uint32(i)))
 }
 
 // blockDocuments returns the documents of a block without decoding its entries.
-func (r *Run) blockDocuments(h *fieldHead, i int) (*roaring.Bitmap, error) {
-	b, err := r.blockBytesOf(h, i)
+func (r *Run) blockDocuments(head *fieldHead, i int) (*roaring.Bitmap, error) {
+	encoded, err := r.blockBytesOf(head, i)
 	if err != nil {
 		return nil, err
 	}
-	in, docs := byteReader{b: b}, roaring.New()
+	in, docs := byteReader{b: encoded}, roaring.New()
 	if in.readBitmap(docs); in.failed {
-		return nil, badBlock(h, i)
+		return nil, badBlock(head, i)
 	}
 	return docs, nil
 }
 
-func badBlock(h *fieldHead, i int) error {
-	return fmt.Errorf("%w: block %d of field %d", ErrFormat, i, h.number)
+func badBlock(head *fieldHead, i int) error {
+	return fmt.Errorf("%w: block %d of field %d", ErrFormat, i, head.number)
 }
 
 // readBlock decodes block i of a field.
-func (r *Run) readBlock(h *fieldHead, i int) (*valueBlock, error) {
-	b, err := r.blockBytesOf(h, i)
+func (r *Run) readBlock(head *fieldHead, i int) (*valueBlock, error) {
+	encoded, err := r.blockBytesOf(head, i)
 	if err != nil {
 		return nil, err
 	}
-	in, bl := byteReader{b: b}, &valueBlock{}
-	in.readBitmap(&bl.docs)
+	in, block := byteReader{b: encoded}, &valueBlock{}
+	in.readBitmap(&block.docs)
 	n := int(in.readUint32())
 	in.text = string(in.b)
-	bl.entries = make([]entry, 0, min(n, len(in.b)))
+	block.entries = make([]entry, 0, min(n, len(in.b)))
 	for range n {
 		if in.failed {
 			break
 		}
-		bl.entries = append(bl.entries, in.readEntry())
+		block.entries = append(block.entries, in.readEntry())
 	}
 	if n > 1 && !in.failed {
-		bl.numbers = in.readBytes(len(in.b) &^ 1)
+		block.numbers = in.readBytes(len(in.b) &^ 1)
 	}
-	if n == 0 || in.checkDone("") != nil || !bl.isValid() {
-		return nil, badBlock(h, i)
+	if n == 0 || in.checkDone("") != nil || !block.isValid() {
+		return nil, badBlock(head, i)
 	}
-	return bl, nil
+	return block, nil
 }
 
 // isValid reports whether each document has entries, in ascending order.
@@ -128,15 +128,15 @@ func (b *valueBlock) addPassing(sure, maybe *roaring.Bitmap, passes []condition.
 		}
 		return
 	}
-	var passed, open []uint32
+	var passed, undecided []uint32
 	b.visitPairs(func(n int, ordinal uint32) {
 		switch passes[n] {
 		case condition.True:
 			passed = append(passed, ordinal)
 		case condition.Unknown:
-			open = append(open, ordinal)
+			undecided = append(undecided, ordinal)
 		}
 	})
 	sure.AddMany(passed)
-	maybe.AddMany(open)
+	maybe.AddMany(undecided)
 }

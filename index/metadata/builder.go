@@ -11,9 +11,9 @@ import (
 
 // Builder gathers the fields of the documents of a change, and makes runs of them.
 //
-// It keeps a field completely or not at all: once a field does not fit, the field is left
-// out for good, and the documents that have it are remembered. So for each document and field it is
-// known whether the run has the values, whatever the order of documents.
+// It keeps a field completely or not at all: once a field does not fit, the field is left out for
+// good, and the documents that have it are remembered. So for each document and field it is known
+// whether the run has the values, whatever the order of documents.
 type Builder struct {
 	docs        roaring.Bitmap
 	leftOut     roaring.Bitmap // documents with fields that were left out
@@ -231,11 +231,11 @@ func (b *Builder) absorbRun(
 	}
 	for it := keep.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		p, err := payload(ordinal)
+		payloadOfDoc, err := payload(ordinal)
 		if err != nil {
 			return err
 		}
-		if err := b.Add(ctx, ordinal, p); err != nil {
+		if err := b.Add(ctx, ordinal, payloadOfDoc); err != nil {
 			return err
 		}
 	}
@@ -247,11 +247,11 @@ func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap
 	b.docs.Or(docs)
 	b.leftOut.Or(roaring.And(&r.leftOut, docs))
 	for _, f := range r.names {
-		h, err := r.readField(f)
+		head, err := r.readField(f)
 		if err != nil {
 			return err
 		}
-		present := roaring.And(&h.present, docs)
+		present := roaring.And(&head.present, docs)
 		if present.IsEmpty() {
 			continue
 		}
@@ -261,23 +261,23 @@ func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap
 			continue
 		}
 		c.present.Or(present)
-		c.nulls.Or(roaring.And(&h.nulls, docs))
-		c.unresolved.Or(roaring.And(&h.unresolved, docs))
-		for i := range h.blocks {
+		c.nulls.Or(roaring.And(&head.nulls, docs))
+		c.unresolved.Or(roaring.And(&head.unresolved, docs))
+		for i := range head.blocks {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			bl, err := r.readBlock(h, i)
+			block, err := r.readBlock(head, i)
 			if err != nil {
 				return err
 			}
-			l := &c.values
-			if i >= h.valueBlocks {
-				l = &c.arrays
+			list := &c.values
+			if i >= head.valueBlocks {
+				list = &c.arrays
 			}
-			bl.visitPairs(func(n int, ordinal uint32) {
+			block.visitPairs(func(n int, ordinal uint32) {
 				if docs.Contains(ordinal) {
-					b.memoryBytes += l.add(&bl.entries[n], ordinal)
+					b.memoryBytes += list.add(&block.entries[n], ordinal)
 				}
 			})
 		}

@@ -225,16 +225,20 @@ func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 		return nil, stopErr
 	}
 	return &Facet{
-		Field: c.field, Docs: c.docs, Missing: c.missing, Null: c.null,
-		Values: best, Others: uint64(len(c.counts) - len(best)),
+		Field:   c.field,
+		Docs:    c.docs,
+		Missing: c.missing,
+		Null:    c.null,
+		Values:  best,
+		Others:  uint64(len(c.counts) - len(best)),
 	}, nil
 }
 
-// payloadsPerBlock: if there are at most this many documents for each block of values, their
-// payloads are read instead of the blocks.
+// payloadsPerBlock is the number of documents for each block of values up to which their payloads
+// are read instead of the blocks.
 var payloadsPerBlock uint64 = 16
 
-// Count counts the values of live documents; docs nil means all.
+// Count counts the values of live documents. docs may be nil for all of them.
 func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) error {
 	if docs == nil {
 		docs = s.live
@@ -245,11 +249,11 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		left, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].docsCounted, docs))
+		unresolvedOfRun, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].docsCounted, docs))
 		if err != nil {
 			return corruptRunError(s.snapshot, s.runs[i].id, err)
 		}
-		unresolved.Or(left)
+		unresolved.Or(unresolvedOfRun)
 	}
 	// Count the unresolved documents by their payloads.
 	return s.visitBlocks(ctx, unresolved, func(_ int, ordinals []uint32) error {
@@ -271,34 +275,34 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 func (c *Counter) countRun(
 	ctx context.Context, r *countedRun, docs *roaring.Bitmap,
 ) (unresolved *roaring.Bitmap, err error) {
-	h, err := r.readField(c.field)
+	head, err := r.readField(c.field)
 	if err != nil {
 		return nil, err
 	}
-	if h != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(h.valueBlocks) {
+	if head != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(head.valueBlocks) {
 		return docs, nil
 	}
-	unresolved = roaring.And(docs, r.undecidedDocs(c.field, h))
-	if h != nil {
-		unresolved.Or(roaring.And(docs, &h.cutTexts))
+	unresolved = roaring.And(docs, r.undecidedDocs(c.field, head))
+	if head != nil {
+		unresolved.Or(roaring.And(docs, &head.cutTexts))
 	}
 	known := roaring.AndNot(docs, unresolved)
 	c.docs += known.GetCardinality()
-	if h == nil {
+	if head == nil {
 		c.missing += known.GetCardinality()
 		return unresolved, nil
 	}
-	c.missing += known.GetCardinality() - known.AndCardinality(&h.present)
-	c.null += known.AndCardinality(&h.nulls)
-	for i := range h.valueBlocks {
+	c.missing += known.GetCardinality() - known.AndCardinality(&head.present)
+	c.null += known.AndCardinality(&head.nulls)
+	for i := range head.valueBlocks {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		bl, err := r.readBlock(h, i)
+		block, err := r.readBlock(head, i)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.countBlock(bl, known); err != nil {
+		if err := c.countBlock(block, known); err != nil {
 			return nil, err
 		}
 	}
@@ -306,12 +310,12 @@ func (c *Counter) countRun(
 }
 
 // countBlock counts the documents of docs that a block has.
-func (c *Counter) countBlock(bl *valueBlock, docs *roaring.Bitmap) error {
-	counts := make([]uint64, len(bl.entries))
-	if len(bl.entries) == 1 {
-		counts[0] = bl.docs.AndCardinality(docs)
+func (c *Counter) countBlock(block *valueBlock, docs *roaring.Bitmap) error {
+	counts := make([]uint64, len(block.entries))
+	if len(block.entries) == 1 {
+		counts[0] = block.docs.AndCardinality(docs)
 	} else {
-		bl.visitPairs(func(n int, ordinal uint32) {
+		block.visitPairs(func(n int, ordinal uint32) {
 			if docs.Contains(ordinal) {
 				counts[n]++
 			}
@@ -321,7 +325,7 @@ func (c *Counter) countBlock(bl *valueBlock, docs *roaring.Bitmap) error {
 		if n == 0 {
 			continue
 		}
-		e := &bl.entries[i]
+		e := &block.entries[i]
 		if e.cut { // such documents are in the cutTexts of the head, and so unresolved
 			return fmt.Errorf("%w: field %s: a text that was cut", ErrFormat, c.field)
 		}

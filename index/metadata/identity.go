@@ -58,8 +58,8 @@ func (s *Selector) selectByOrdinal(
 	})
 }
 
-// liveMatches returns the live documents for which a test is true, given found, or those for which it
-// is false: the live documents outside of found. never means that the test is false of no document.
+// liveMatches returns the live documents with the wanted truth, given those for which a test is
+// true: the live ones of found, or the others. never means that the test is false of no document.
 func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, never bool) *roaring.Bitmap {
 	switch {
 	case wanted == condition.True:

@@ -16,27 +16,27 @@ import (
 func (r *Run) Test(
 	ctx context.Context, t *condition.Test, wanted condition.Truth,
 ) (sure, maybe *roaring.Bitmap, err error) {
-	h, err := r.readField(t.Field)
+	head, err := r.readField(t.Field)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := fieldLookup{ctx: ctx, run: r, head: h, sure: roaring.New(), maybe: roaring.New()}
-	if h != nil {
+	l := fieldLookup{ctx: ctx, run: r, head: head, sure: roaring.New(), maybe: roaring.New()}
+	if head != nil {
 		if err := l.addMatches(t, wanted); err != nil {
 			return nil, nil, err
 		}
 	}
-	unknown := r.undecidedDocs(t.Field, h)
+	undecided := r.undecidedDocs(t.Field, head)
 	if t.Truth(condition.Value{}) == wanted { // documents without a value have the truth of NULL
 		null := r.docs.Clone()
-		null.AndNot(unknown)
-		if h != nil {
-			null.AndNot(h.notNull())
+		null.AndNot(undecided)
+		if head != nil {
+			null.AndNot(head.notNull())
 		}
 		l.sure.Or(null)
 	}
 	l.maybe.Or(l.sure)
-	l.maybe.Or(unknown)
+	l.maybe.Or(undecided)
 	return l.sure, l.maybe, nil
 }
 
@@ -151,29 +151,30 @@ func (l *fieldLookup) addEntries(wanted []entry, compare func(a, b *entry) int, 
 				return err
 			}
 		}
-		wanted = wanted[firstFrom(&blocks[lo].last):] // keep equals of the last: the next block may begin with one
+		// Keep entries equal to the last: the next block may begin with one.
+		wanted = wanted[firstFrom(&blocks[lo].last):]
 	}
 	return nil
 }
 
 // addEntriesOfBlock adds the documents of block i with one of the wanted entries.
 func (l *fieldLookup) addEntriesOfBlock(wanted []entry, compare func(a, b *entry) int, i int) error {
-	bl, err := l.readBlock(i)
+	block, err := l.readBlock(i)
 	if err != nil {
 		return err
 	}
-	passes := slices.Repeat([]condition.Truth{condition.False}, len(bl.entries))
+	passes := slices.Repeat([]condition.Truth{condition.False}, len(block.entries))
 	for w := range wanted {
 		found := condition.True
 		if wanted[w].cut {
 			found = condition.Unknown
 		}
-		e := sort.Search(len(passes), func(e int) bool { return compare(&bl.entries[e], &wanted[w]) >= 0 })
-		for ; e < len(passes) && compare(&bl.entries[e], &wanted[w]) == 0; e++ {
+		e := sort.Search(len(passes), func(e int) bool { return compare(&block.entries[e], &wanted[w]) >= 0 })
+		for ; e < len(passes) && compare(&block.entries[e], &wanted[w]) == 0; e++ {
 			passes[e] = found
 		}
 	}
-	bl.addPassing(l.sure, l.maybe, passes)
+	block.addPassing(l.sure, l.maybe, passes)
 	return nil
 }
 
@@ -194,16 +195,16 @@ func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth
 		blocks = l.head.valueBlocks
 	}
 	for i := range blocks {
-		bl, err := l.readBlock(i)
+		block, err := l.readBlock(i)
 		if err != nil {
 			return err
 		}
-		passes := make([]condition.Truth, len(bl.entries))
+		passes := make([]condition.Truth, len(block.entries))
 		for e := range passes {
-			if bl.entries[e].cut {
+			if block.entries[e].cut {
 				continue // Unknown
 			}
-			truth, err := evaluation.Truth(t, bl.entries[e].Value)
+			truth, err := evaluation.Truth(t, block.entries[e].Value)
 			if err != nil {
 				return err
 			}
@@ -212,7 +213,7 @@ func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth
 				passes[e] = condition.True
 			}
 		}
-		bl.addPassing(l.sure, l.maybe, passes)
+		block.addPassing(l.sure, l.maybe, passes)
 	}
 	return nil
 }
@@ -246,15 +247,15 @@ func (l *fieldLookup) addSpan(s *condition.Span, lo, hi int) error {
 			l.sure.Or(docs)
 			continue
 		}
-		bl, err := l.readBlock(i)
+		block, err := l.readBlock(i)
 		if err != nil {
 			return err
 		}
-		passes := make([]condition.Truth, len(bl.entries))
+		passes := make([]condition.Truth, len(block.entries))
 		for e := range passes {
-			passes[e] = entryInSpan(s, &bl.entries[e])
+			passes[e] = entryInSpan(s, &block.entries[e])
 		}
-		bl.addPassing(l.sure, l.maybe, passes)
+		block.addPassing(l.sure, l.maybe, passes)
 	}
 	return nil
 }

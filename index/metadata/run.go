@@ -81,53 +81,53 @@ func (r *Run) readField(f condition.Field) (*fieldHead, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &fieldHead{number: uint32(number)}
+	head := &fieldHead{number: uint32(number)}
 	in := byteReader{b: b}
-	for _, docs := range h.bitmaps() {
+	for _, docs := range head.bitmaps() {
 		in.readBitmap(docs)
 	}
-	h.multiValued = in.readUint8() == 1
-	h.valueBlocks = int(in.readUint32())
+	head.multiValued = in.readUint8() == 1
+	head.valueBlocks = int(in.readUint32())
 	n := int(in.readUint32())
-	in.failed = in.failed || h.valueBlocks > n
+	in.failed = in.failed || head.valueBlocks > n
 	for range n {
 		if in.failed {
 			break
 		}
-		h.blocks = append(h.blocks, blockEnds{in.readEntry(), in.readEntry()})
+		head.blocks = append(head.blocks, blockEnds{in.readEntry(), in.readEntry()})
 	}
 	if in.readUint8() == 1 {
 		for range n {
 			if in.failed {
 				break
 			}
-			h.inline = append(h.inline, in.readSized())
+			head.inline = append(head.inline, in.readSized())
 		}
 	}
-	return h, in.checkDone(fmt.Sprintf("field %s", f))
+	return head, in.checkDone(fmt.Sprintf("field %s", f))
 }
 
 // docsWithField returns the documents that have a field, also with null, and those for which the
 // run cannot decide. Do not change the bitmaps.
-func (r *Run) docsWithField(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
-	h, err := r.readField(f)
+func (r *Run) docsWithField(f condition.Field) (docs, undecided *roaring.Bitmap, err error) {
+	head, err := r.readField(f)
 	if err != nil {
 		return nil, nil, err
 	}
-	if h == nil {
+	if head == nil {
 		return roaring.New(), r.undecidedDocs(f, nil), nil
 	}
-	return &h.present, r.undecidedDocs(f, h), nil
+	return &head.present, r.undecidedDocs(f, head), nil
 }
 
 // undecidedDocs returns the documents for which the run cannot decide whether they have a field. h
 // is the head of the field, nil if the run does not have it.
-func (r *Run) undecidedDocs(f condition.Field, h *fieldHead) *roaring.Bitmap {
+func (r *Run) undecidedDocs(f condition.Field, head *fieldHead) *roaring.Bitmap {
 	switch {
 	case len(f.Keys()) > maxDepth:
 		return &r.docs
-	case h == nil:
+	case head == nil:
 		return &r.leftOut
 	}
-	return &h.unresolved
+	return &head.unresolved
 }

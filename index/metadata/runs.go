@@ -14,17 +14,17 @@ import (
 
 // corruptRunError makes a CorruptError of an ErrFormat, and names the run. Other errors name their
 // cause themselves.
-func corruptRunError(v *storage.Snapshot, run uint32, err error) error {
+func corruptRunError(snap *storage.Snapshot, run uint32, err error) error {
 	if errors.Is(err, ErrFormat) {
-		return &storage.CorruptError{Path: v.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
+		return &storage.CorruptError{Path: snap.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
 	}
 	return err
 }
 
 // openRun opens a stored run.
-func openRun(v *storage.Snapshot, s storage.FieldRun) (*Run, error) {
-	run, err := Open(v.FieldRun(s.ID))
-	return run, corruptRunError(v, s.ID, err)
+func openRun(snap *storage.Snapshot, s storage.FieldRun) (*Run, error) {
+	run, err := Open(snap.FieldRun(s.ID))
+	return run, corruptRunError(snap, s.ID, err)
 }
 
 // maxRunMemory bounds the memory of a run while it is built, whatever limit the caller passes.
@@ -43,23 +43,23 @@ func (b *Builder) Full() bool { return b.memoryBytes > b.memoryLimit }
 // removes them from the state. v must have these runs, too. live are the live documents; others are
 // dropped. It returns the absorbed runs.
 func (b *Builder) Absorb(
-	ctx context.Context, v *storage.Snapshot, live *roaring.Bitmap, s *storage.State,
+	ctx context.Context, snap *storage.Snapshot, live *roaring.Bitmap, state *storage.State,
 ) (absorbed []storage.FieldRun, err error) {
-	keep := len(s.FieldRuns)
+	keep := len(state.FieldRuns)
 	for ; keep > 0; keep-- {
-		newest := s.FieldRuns[keep-1]
+		newest := state.FieldRuns[keep-1]
 		if b.Full() || !runMergePolicy.Absorbs(b.docs.GetCardinality(), uint64(newest.Docs)) {
 			break
 		}
-		run, err := openRun(v, newest)
+		run, err := openRun(snap, newest)
 		if err != nil {
 			return nil, err
 		}
-		if err := b.absorbRun(ctx, run, roaring.AndNot(live, &b.docs), v.Payload); err != nil {
-			return nil, corruptRunError(v, newest.ID, err)
+		if err := b.absorbRun(ctx, run, roaring.AndNot(live, &b.docs), snap.Payload); err != nil {
+			return nil, corruptRunError(snap, newest.ID, err)
 		}
 	}
-	absorbed, s.FieldRuns = s.FieldRuns[keep:], s.FieldRuns[:keep:keep]
+	absorbed, state.FieldRuns = state.FieldRuns[keep:], state.FieldRuns[:keep:keep]
 	return absorbed, nil
 }
 
@@ -71,16 +71,16 @@ type Values struct {
 }
 
 // Run makes a run of the added documents, adds it to the state, and empties the builder.
-func (b *Builder) Run(s *storage.State) (*Values, error) {
-	v := &Values{id: s.NextFieldRun}
+func (b *Builder) Run(state *storage.State) (*Values, error) {
+	v := &Values{id: state.NextFieldRun}
 	err := b.write(func(key, value []byte) error {
 		v.keys, v.values = append(v.keys, key), append(v.values, value)
 		v.Bytes += len(key) + len(value)
 		return nil
 	})
 	run := storage.FieldRun{ID: v.id, Docs: uint32(b.docs.GetCardinality()), Values: len(v.keys)}
-	s.NextFieldRun++
-	s.FieldRuns = append(slices.Clone(s.FieldRuns), run)
+	state.NextFieldRun++
+	state.FieldRuns = append(slices.Clone(state.FieldRuns), run)
 	*b = Builder{memoryLimit: b.memoryLimit}
 	return v, err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Selector selects the documents of one state of an index for which a condition is true: by its runs
-// and, where these cannot decide, by payloads. It is safe for concurrent use.
+// Selector selects the documents of one state of an index for which a condition is true: by its
+// runs and, where these cannot decide, by payloads. It is safe for concurrent use.
 type Selector struct {
 	snapshot *storage.Snapshot
 	live     *roaring.Bitmap
@@ -30,10 +30,10 @@ type countedRun struct {
 }
 
 // NewSelector opens the runs of a snapshot, which must cover its live documents.
-func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
-	s, uncovered := &Selector{snapshot: v, live: live}, live.Clone()
-	for _, stored := range slices.Backward(v.State().FieldRuns) {
-		run, err := openRun(v, stored)
+func NewSelector(snap *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
+	s, uncovered := &Selector{snapshot: snap, live: live}, live.Clone()
+	for _, stored := range slices.Backward(snap.State().FieldRuns) {
+		run, err := openRun(snap, stored)
 		if err != nil {
 			return nil, err
 		}
@@ -50,13 +50,13 @@ func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
 	}
 	if n := uncovered.GetCardinality(); n > 0 {
 		err := fmt.Errorf("%w: %d documents are in no run", ErrFormat, n)
-		return nil, &storage.CorruptError{Path: v.Path(), What: "field runs", Err: err}
+		return nil, &storage.CorruptError{Path: snap.Path(), What: "field runs", Err: err}
 	}
 	return s, nil
 }
 
-// Select returns the documents for which a condition is true. Errors: [storage.ErrCorrupt], and that
-// of the context.
+// Select returns the documents for which a condition is true. Errors: [storage.ErrCorrupt], and
+// that of the context.
 func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring.Bitmap, error) {
 	found, err := condition.Select(ctx, c, docSets{ctx, s})
 	if err != nil {
@@ -213,21 +213,21 @@ func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, kno
 	var missing []condition.Field
 	undecided := roaring.New()
 	for _, f := range fields {
-		unknown := roaring.New()
+		undecidedOfField := roaring.New()
 		for _, r := range s.runs {
 			if known[f] {
 				break
 			}
-			docs, open, err := r.docsWithField(f)
+			docs, undecidedOfRun, err := r.docsWithField(f)
 			if err != nil {
 				return corruptRunError(s.snapshot, r.id, err)
 			}
 			known[f] = docs.Intersects(r.docsCounted)
-			unknown.Or(roaring.And(open, r.docsCounted))
+			undecidedOfField.Or(roaring.And(undecidedOfRun, r.docsCounted))
 		}
 		if !known[f] {
 			missing = append(missing, f)
-			undecided.Or(unknown)
+			undecided.Or(undecidedOfField)
 		}
 	}
 	// Look into the payloads of the undecided documents.

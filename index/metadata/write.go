@@ -72,8 +72,8 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	}
 
 	// Encode the head: bitmaps, then the first and last entry of each block.
-	given := roaring.Or(&h.numbers, &h.texts)
-	h.multiValued = len(c.values.pairs) > int(given.GetCardinality())
+	notNull := roaring.Or(&h.numbers, &h.texts)
+	h.multiValued = len(c.values.pairs) > int(notNull.GetCardinality())
 	var head []byte
 	var err error
 	for _, docs := range h.bitmaps() {

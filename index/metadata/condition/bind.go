@@ -32,11 +32,11 @@ type boundNode struct {
 // Errors are [*Error] and wrap [ErrParameter].
 func (e *Expr) Bind(params ...any) (*Condition, error) {
 	if len(params) != len(e.params) {
-		at := len(e.text)
+		offset := len(e.text)
 		if len(params) < len(e.params) {
-			at = e.params[len(params)]
+			offset = e.params[len(params)]
 		}
-		return nil, e.parameterError(at, "%s for %s",
+		return nil, e.parameterError(offset, "%s for %s",
 			countOf(len(params), "parameter"), countOf(len(e.params), "question mark"))
 	}
 	values := make([]Value, len(params))
@@ -64,8 +64,10 @@ func countOf(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func (e *Expr) parameterError(at int, format string, args ...any) error {
-	return &Error{Condition: e.text, Offset: at, Err: fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))}
+// parameterError returns an ErrParameter at an offset of the condition.
+func (e *Expr) parameterError(offset int, format string, args ...any) error {
+	err := fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))
+	return &Error{Condition: e.text, Offset: offset, Err: err}
 }
 
 // paramBinder binds the nodes of one condition.

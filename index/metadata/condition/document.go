@@ -71,7 +71,7 @@ func (o object) visitPath(e *Evaluation, path string, visit func(*member) bool) 
 		if end == len(path) {
 			return true
 		}
-		if e.stepsEnded(1) {
+		if e.endedAfter(1) {
 			return false
 		}
 	}
@@ -89,14 +89,14 @@ func (m *member) visitPath(e *Evaluation, path string, visit func(*member) bool)
 
 // member returns the member of a key in lower case, or nil.
 func (o object) member(key string) *member {
-	if i, there := o.search(key); there {
+	if i, found := o.search(key); found {
 		return &o[i]
 	}
 	return nil
 }
 
 // search returns the index of the member of a key in lower case, or the index where it would be.
-func (o object) search(key string) (i int, there bool) {
+func (o object) search(key string) (i int, found bool) {
 	return slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
 }
 
@@ -143,7 +143,7 @@ func readObject(e *Evaluation, raw []byte) object {
 		}
 		key := parseValidJSON(e, raw[offset:end]).Text
 		offset = skipSpace(raw, skipSpace(raw, end)+1) // the colon
-		if end = valueEnd(e, raw, offset); end == len(raw) || e.stepsEnded(1) {
+		if end = valueEnd(e, raw, offset); end == len(raw) || e.endedAfter(1) {
 			return nil
 		}
 		o = append(o, member{folded: Fold(key), key: key, raw: raw[offset:end:end]})
@@ -152,7 +152,7 @@ func readObject(e *Evaluation, raw []byte) object {
 		}
 	}
 	slices.SortStableFunc(o, func(a, b member) int {
-		if e.stepsEnded(1) {
+		if e.endedAfter(1) {
 			return 0
 		}
 		return cmp.Or(strings.Compare(a.folded, b.folded), strings.Compare(a.key, b.key))
@@ -180,8 +180,8 @@ func (d *Record) Fields(depth int, visit func(Field, Value, Form) bool) bool {
 func (o object) visitFields(e *Evaluation, prefix Field, depth int, visit func(Field, Value, Form) bool) bool {
 	for i := range o {
 		m := &o[i]
-		depthLeft := depth - 1 - strings.Count(m.folded, ".")
-		if depthLeft < 0 {
+		remainingDepth := depth - 1 - strings.Count(m.folded, ".")
+		if remainingDepth < 0 {
 			continue
 		}
 		f := MakeField(m.folded)
@@ -192,18 +192,21 @@ func (o object) visitFields(e *Evaluation, prefix Field, depth int, visit func(F
 		if m.raw[0] == '[' {
 			form = Whole
 		}
-		if v := parseValidJSON(e, m.raw); e.stepsEnded(1) || !visit(f, v, form) {
+		if v := parseValidJSON(e, m.raw); e.endedAfter(1) || !visit(f, v, form) {
 			return false
 		}
 		switch m.raw[0] {
 		case '{':
-			if depthLeft > 0 && !m.object(e).visitFields(e, f, depthLeft, visit) {
+			if remainingDepth > 0 && !m.object(e).visitFields(e, f, remainingDepth, visit) {
 				return false
 			}
 		case '[':
 			visitElement := func(raw []byte) bool {
-				return visit(f, parseValidJSON(e, raw), jsonForm(raw)) &&
-					(depthLeft == 0 || raw[0] != '{' || readObject(e, raw).visitFields(e, f, depthLeft, visit))
+				if !visit(f, parseValidJSON(e, raw), jsonForm(raw)) {
+					return false
+				}
+				hasFields := remainingDepth > 0 && raw[0] == '{'
+				return !hasFields || readObject(e, raw).visitFields(e, f, remainingDepth, visit)
 			}
 			if !visitElements(e, m.raw, visitElement) {
 				return false

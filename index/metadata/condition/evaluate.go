@@ -10,9 +10,9 @@ import (
 // steps of some nanoseconds each, and checks the context at intervals, also within a long text. The
 // zero value never ends. It is for one goroutine at a time.
 type Evaluation struct {
-	ctx       context.Context // nil means that it never ends
-	stepsLeft int             // until the next check of the context
-	err       error
+	ctx            context.Context // nil means that it never ends
+	remainingSteps int             // until the next check of the context
+	err            error
 }
 
 // stepsPerCheck is the number of steps between two checks of the context.
@@ -20,7 +20,7 @@ const stepsPerCheck = 1 << 14
 
 // NewEvaluation returns an evaluation that ends with a context.
 func NewEvaluation(ctx context.Context) *Evaluation {
-	return &Evaluation{ctx: ctx, stepsLeft: stepsPerCheck}
+	return &Evaluation{ctx: ctx, remainingSteps: stepsPerCheck}
 }
 
 // Document returns a record of a payload, which the record keeps: do not change it. If Err is not
@@ -31,17 +31,17 @@ func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Record
 
 // Err checks the context, unless it is known to have ended.
 func (e *Evaluation) Err() error {
-	e.stepsEnded(e.stepsLeft)
+	e.endedAfter(e.remainingSteps)
 	return e.err
 }
 
-// stepsEnded counts steps, and reports whether the context has ended. A nil evaluation never ends.
-func (e *Evaluation) stepsEnded(steps int) bool {
+// endedAfter counts steps, and reports whether the context has ended. A nil evaluation never ends.
+func (e *Evaluation) endedAfter(steps int) bool {
 	if e == nil {
 		return false
 	}
-	if e.stepsLeft -= steps; e.stepsLeft <= 0 && e.ctx != nil && e.err == nil {
-		e.stepsLeft, e.err = stepsPerCheck, e.ctx.Err()
+	if e.remainingSteps -= steps; e.remainingSteps <= 0 && e.ctx != nil && e.err == nil {
+		e.remainingSteps, e.err = stepsPerCheck, e.ctx.Err()
 	}
 	return e.err != nil
 }
@@ -54,7 +54,7 @@ func (e *Evaluation) Match(c *Condition, d *Record) (bool, error) {
 
 // Truth returns the truth of a test for a value of its field. The error is that of the context.
 func (e *Evaluation) Truth(t *Test, v Value) (Truth, error) {
-	e.stepsEnded(1)
+	e.endedAfter(1)
 	return t.evaluate(e, v), e.err
 }
 
@@ -96,13 +96,13 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 	case FieldOrdinal:
 		return t.evaluate(e, intValue(int64(d.ordinal)))
 	}
-	if !d.parsed && e.stepsEnded(len(d.raw)) {
+	if !d.parsed && e.endedAfter(len(d.raw)) {
 		return Unknown
 	}
 	// The truth for several values is the highest of their truths.
 	hasValue, best := false, False
 	visitValue := func(v Value) bool {
-		e.stepsEnded(1 + len(v.Text))
+		e.endedAfter(1 + len(v.Text))
 		hasValue = true
 		best = max(best, t.evaluate(e, v))
 		return best < True && t.op != opIsNull
@@ -139,7 +139,7 @@ const maxUninterrupted = 1 << 20
 func (t *Test) matchRegexp(e *Evaluation, text string) bool {
 	work := len(text) * t.programSize
 	if _, plain := t.regexp.LiteralPrefix(); plain || work <= maxUninterrupted || e.ctx == nil {
-		e.stepsEnded(work / 16)
+		e.endedAfter(work / 16)
 		return t.regexp.MatchString(text)
 	}
 	return t.regexp.MatchReader(&interruptibleText{e: e, text: text, stepsPerRune: 1 + t.programSize/16})
@@ -154,7 +154,7 @@ type interruptibleText struct {
 
 // ReadRune returns the next character.
 func (r *interruptibleText) ReadRune() (c rune, size int, err error) {
-	if r.text == "" || r.e.stepsEnded(r.stepsPerRune) {
+	if r.text == "" || r.e.endedAfter(r.stepsPerRune) {
 		return 0, 0, io.EOF
 	}
 	c, size = utf8.DecodeRuneInString(r.text)
@@ -165,7 +165,7 @@ func (r *interruptibleText) ReadRune() (c rune, size int, err error) {
 // Sets computes with sets of documents for [Select].
 type Sets[S any] interface {
 	// Test returns the documents for which a test has the wanted truth, True or False.
-	Test(t *Test, is Truth) (S, error)
+	Test(t *Test, wanted Truth) (S, error)
 	// All returns the set of all documents, None the empty set.
 	All() S
 	None() S

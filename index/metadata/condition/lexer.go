@@ -62,18 +62,18 @@ type lexer struct {
 }
 
 // errorf returns a syntax error at an offset.
-func (l *lexer) errorf(at int, format string, args ...any) error {
-	return syntaxError(l.text, at, format, args...)
+func (l *lexer) errorf(offset int, format string, args ...any) error {
+	return syntaxError(l.text, offset, format, args...)
 }
 
-func syntaxError(text string, at int, format string, args ...any) error {
-	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
+func syntaxError(text string, offset int, format string, args ...any) error {
+	return &Error{Condition: text, Offset: offset, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
 }
 
 // tooComplex returns an error for a condition beyond a limit.
-func tooComplex(text string, at int, format string, args ...any) error {
+func tooComplex(text string, offset int, format string, args ...any) error {
 	err := fmt.Errorf("%w: %w: %s", ErrSyntax, ErrTooComplex, fmt.Sprintf(format, args...))
-	return &Error{Condition: text, Offset: at, Err: err}
+	return &Error{Condition: text, Offset: offset, Err: err}
 }
 
 // next reads the next token.

@@ -65,16 +65,16 @@ func LiteralOf(v Value, form Form) Literal {
 // including equal ones, and with any other value as it is. found reports whether the payload has
 // the field, even as null. If the evaluation has ended, not all values are visited.
 func (d *Record) Literals(f Field, visit func(Literal) error) (found bool, err error) {
-	element := func(raw []byte) bool {
+	visitElement := func(raw []byte) bool {
 		err = visit(parseLiteral(d.evaluation, raw))
 		return err == nil
 	}
 	d.visitPath(f.pathString(), func(m *member) bool {
 		found = true
 		if m.raw[0] == '[' {
-			return visitElements(d.evaluation, m.raw, element)
+			return visitElements(d.evaluation, m.raw, visitElement)
 		}
-		return element(m.raw)
+		return visitElement(m.raw)
 	})
 	return found, err
 }
@@ -85,7 +85,7 @@ func visitElements(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool 
 	offset := skipSpace(raw, 1)
 	for raw[offset] != ']' {
 		end := valueEnd(e, raw, offset)
-		if end == len(raw) || e.stepsEnded(1) || !visit(raw[offset:end:end]) {
+		if end == len(raw) || e.endedAfter(1) || !visit(raw[offset:end:end]) {
 			return false
 		}
 		if offset = skipSpace(raw, end); raw[offset] == ',' {

@@ -154,8 +154,8 @@ func (p *parser) consumeIf(text string) bool {
 	return false
 }
 
-func (p *parser) errorf(at int, format string, args ...any) error {
-	return syntaxError(p.expr.text, at, format, args...)
+func (p *parser) errorf(offset int, format string, args ...any) error {
+	return syntaxError(p.expr.text, offset, format, args...)
 }
 
 // unexpected returns the error for a missing sign, word or value.

@@ -22,7 +22,7 @@ func isValidJSON(e *Evaluation, raw []byte) bool {
 	if len(raw) <= 4*checkInterval || e == nil {
 		return json.Valid(raw)
 	}
-	return jsontext.Valid(raw, checkInterval, func() bool { return !e.stepsEnded(checkInterval) })
+	return jsontext.Valid(raw, checkInterval, func() bool { return !e.endedAfter(checkInterval) })
 }
 
 // valueEnd returns the end of the value at offset in valid JSON. It returns len(raw) if the
@@ -31,7 +31,7 @@ func valueEnd(e *Evaluation, raw []byte, offset int) int {
 	depth, limit := 0, offset+checkInterval
 	for ; ; offset++ {
 		if offset >= limit {
-			if limit = offset + checkInterval; e.stepsEnded(checkInterval) {
+			if limit = offset + checkInterval; e.endedAfter(checkInterval) {
 				return len(raw)
 			}
 		}
@@ -42,7 +42,7 @@ func valueEnd(e *Evaluation, raw []byte, offset int) int {
 					offset++
 				}
 				if offset >= limit {
-					if limit = offset + checkInterval; e.stepsEnded(checkInterval) {
+					if limit = offset + checkInterval; e.endedAfter(checkInterval) {
 						return len(raw)
 					}
 				}
@@ -85,7 +85,7 @@ func compactJSON(e *Evaluation, raw []byte) []byte {
 	quoted, limit := false, checkInterval
 	for offset := 0; offset < len(raw); offset++ {
 		if offset >= limit {
-			if limit = offset + checkInterval; e.stepsEnded(checkInterval) {
+			if limit = offset + checkInterval; e.endedAfter(checkInterval) {
 				return nil
 			}
 		}
@@ -141,5 +141,5 @@ func parseUnicodeEscape(raw []byte) rune {
 
 // unquote returns the text of a valid JSON string.
 func unquote(e *Evaluation, raw []byte) string {
-	return jsontext.Unquote(raw, checkInterval, func(n int) bool { return !e.stepsEnded(n) })
+	return jsontext.Unquote(raw, checkInterval, func(n int) bool { return !e.endedAfter(n) })
 }

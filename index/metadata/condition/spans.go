@@ -29,43 +29,56 @@ func (s *Span) Below(v Value) bool {
 	return c < 0 || c == 0 && s.HighOpen
 }
 
-// Spans returns the numbers and the texts for which the test is at least least, which is True or
+// Spans returns the numbers and the texts for which the test is at least minTruth, which is True or
 // Unknown, as disjoint spans in ascending order. ok is false for tests without spans: = and IN have
 // Points, LIKE and REGEXP must be evaluated for each value. NULL is in no span; see Truth.
-func (t *Test) Spans(least Truth) (numbers, texts []Span, ok bool) {
+func (t *Test) Spans(minTruth Truth) (numbers, texts []Span, ok bool) {
 	switch t.op {
 	case opIn, opLike, opRegexp, opConstant:
 		return nil, nil, false
 	case opIsNull:
 		return nil, nil, true
 	}
-	if t.null && (t.op != opBetween || least == True) {
+	if t.null && (t.op != opBetween || minTruth == True) {
 		return nil, nil, true
 	}
-	numbers = t.spansOfKind(func(p *comparand) Value { return p.number }, false)
-	texts = t.spansOfKind(func(p *comparand) Value { return p.text }, true)
-	return numbers, texts, true
+	return t.spansOfKind(ofNumbers), t.spansOfKind(ofTexts), true
 }
+
+// spanKind selects the values of spans.
+type spanKind bool
+
+const (
+	ofNumbers spanKind = false
+	ofTexts   spanKind = true
+)
 
 // spansOfKind returns the spans of numbers or texts for which the test is true, ignoring operands
 // that are NULL.
-func (t *Test) spansOfKind(side func(*comparand) Value, ofText bool) []Span {
+func (t *Test) spansOfKind(kind spanKind) []Span {
+	// bound returns operand i in the form that is compared with values of the kind.
+	bound := func(i int) Value {
+		if kind == ofTexts {
+			return t.operands[i].text
+		}
+		return t.operands[i].number
+	}
 	if t.op != opBetween {
-		return spanOfComparison(t.op, side(&t.operands[0]), ofText)
+		return spanOfComparison(t.op, bound(0), kind)
 	}
 	between := []Span{{}}
 	for i, op := range []operator{opGreaterEqual, opLessEqual} {
-		if bound := side(&t.operands[i]); bound.Kind != Null {
-			between = intersect(between, spanOfComparison(op, bound, ofText))
+		if operand := bound(i); operand.Kind != Null {
+			between = intersect(between, spanOfComparison(op, operand, kind))
 		}
 	}
 	return between
 }
 
-// spanOfComparison returns the numbers, or the texts if ofText is set, that compare with an operand
-// of either kind: numbers are less than any text.
-func spanOfComparison(op operator, operand Value, ofText bool) []Span {
-	if !ofText && operand.Kind == Text {
+// spanOfComparison returns the values of a kind for which a comparison with an operand is true. The
+// operand may be of the other kind: numbers are less than any text.
+func spanOfComparison(op operator, operand Value, kind spanKind) []Span {
+	if kind == ofNumbers && operand.Kind == Text { // every number is less
 		if op == opLess || op == opLessEqual {
 			return []Span{{}}
 		}

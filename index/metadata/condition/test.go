@@ -207,12 +207,12 @@ func (p *likePattern) mayMatchBracket() bool {
 // evaluation has ended.
 func (p *likePattern) matchText(e *Evaluation, s string) bool {
 	next, lastAnyText, resumeAt := 0, -1, 0
-	if e.stepsEnded(1 + len(s)); p.matchesNothing {
+	if e.endedAfter(1 + len(s)); p.matchesNothing {
 		return false
 	}
 	for i, steps := 0, 0; i < len(s); {
 		if steps++; steps == stepsPerCheck {
-			if e.stepsEnded(steps) {
+			if e.endedAfter(steps) {
 				return false
 			}
 			steps = 0
