@@ -276,7 +276,7 @@ func (e Entry) replacePayloads(
 // state, which are returned.
 func deriveFields(
 	ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State,
-) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
+) (run *metadata.EncodedRun, absorbed []storage.FieldRun, err error) {
 	fields := newFieldBuilder(DefaultMemory)
 	for _, ordinal := range ordinals {
 		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {

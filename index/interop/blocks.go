@@ -36,7 +36,7 @@ func (x *Index) streamBlocks(ctx context.Context, maxTokens int, content blockCo
 			maxTokens:     int(min(int64(maxTokens), x.Tokens)),
 			withResiduals: content == codesAndResiduals,
 		}
-		for _, c := range x.parts.chunks {
+		for _, c := range x.files.chunks {
 			ok, err := s.streamChunk(ctx, c, yield)
 			if err != nil {
 				yield(Block{}, fmt.Errorf("index folder %s: %w", x.Dir, err))

@@ -53,7 +53,7 @@ type Index struct {
 
 	openedDir string // the folder that was opened; Dir may be within it
 	folder    *folder
-	parts     arrayFiles
+	files     arrayFiles
 }
 
 // RowBytes returns the number of residual bytes of a token.

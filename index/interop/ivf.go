@@ -24,11 +24,19 @@ type invertedLists struct {
 // listOf returns the list of centroid c.
 func (l *invertedLists) listOf(c int) []uint32 { return l.items[l.starts[c]:l.starts[c+1]] }
 
-// invert computes the inverted lists from codes and lengths, in two scans of the codes: one
-// counts, one fills. The items are documents, or tokens if ofTokens is set.
-func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, error) {
+// listItems says what inverted lists contain.
+type listItems bool
+
+const (
+	documentItems listItems = false
+	tokenItems    listItems = true
+)
+
+// invert computes the inverted lists from codes and lengths, in two scans of the codes: one counts,
+// one fills.
+func (x *Index) invert(ctx context.Context, items listItems) (*invertedLists, error) {
 	l := &invertedLists{starts: make([]int64, x.K+1)}
-	if err := x.visitPostings(ctx, ofTokens, func(c, _ uint32) { l.starts[c+1]++ }); err != nil {
+	if err := x.visitPostings(ctx, items, func(c, _ uint32) { l.starts[c+1]++ }); err != nil {
 		return nil, err
 	}
 	for c := range x.K {
@@ -37,7 +45,7 @@ func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, erro
 	l.items = make([]uint32, l.starts[x.K])
 	next := slices.Clone(l.starts[:x.K])
 	consistent := true
-	err := x.visitPostings(ctx, ofTokens, func(c, item uint32) {
+	err := x.visitPostings(ctx, items, func(c, item uint32) {
 		if next[c] == l.starts[c+1] {
 			consistent = false
 			return
@@ -56,12 +64,12 @@ func (x *Index) invert(ctx context.Context, ofTokens bool) (*invertedLists, erro
 
 // visitPostings calls visit with each distinct pair of centroid and item, in ascending order of
 // items.
-func (x *Index) visitPostings(ctx context.Context, ofTokens bool, visit func(c, item uint32)) error {
-	if ofTokens && x.Tokens > math.MaxUint32 {
+func (x *Index) visitPostings(ctx context.Context, items listItems, visit func(c, item uint32)) error {
+	if items == tokenItems && x.Tokens > math.MaxUint32 {
 		return fmt.Errorf("index folder %s: %w: lists of %d tokens", x.Dir, ErrUnsupported, x.Tokens)
 	}
 	var lastDoc []int64 // by centroid; unused for tokens
-	if !ofTokens {
+	if items == documentItems {
 		lastDoc = make([]int64, x.K)
 		for c := range lastDoc {
 			lastDoc[c] = -1
@@ -79,7 +87,7 @@ func (x *Index) visitPostings(ctx context.Context, ofTokens bool, visit func(c, 
 			}
 			remaining--
 			switch {
-			case ofTokens:
+			case items == tokenItems:
 				visit(c, token)
 				token++
 			case lastDoc[c] != int64(doc):
@@ -96,15 +104,15 @@ func (x *Index) visitPostings(ctx context.Context, ofTokens bool, visit func(c, 
 // ones. An import does not need the lists: other engines are known to lose postings. It takes 4
 // bytes of memory per posting.
 func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
-	if x.parts.ivf.file == "" {
+	if x.files.ivf.file == "" {
 		return []string{"there are no inverted lists"}, nil
 	}
 	// Compute the lists, and compare.
-	want, err := x.invert(ctx, x.parts.ivfTokens)
+	want, err := x.invert(ctx, x.files.ivfItems)
 	if err != nil {
 		return nil, err
 	}
-	v := ivfVerifier{index: x, want: want}
+	v := ivfVerifier{index: x, computed: want}
 	if err := v.compareAll(ctx); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", x.Dir, err)
 	}
@@ -117,7 +125,7 @@ func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
 // ivfVerifier compares stored inverted lists with computed ones.
 type ivfVerifier struct {
 	index    *Index
-	want     *invertedLists
+	computed *invertedLists
 	reports  []string // at most maxReports
 	unlisted int      // number of further differences
 }
@@ -133,7 +141,7 @@ func (v *ivfVerifier) addReport(format string, args ...any) {
 
 // compareAll compares the lists of all centroids.
 func (v *ivfVerifier) compareAll(ctx context.Context) error {
-	p := v.index.parts
+	p := v.index.files
 	items, err := v.index.folder.openArray(p.ivf)
 	if err != nil {
 		return err
@@ -162,14 +170,14 @@ func (v *ivfVerifier) compareAll(ctx context.Context) error {
 		}
 		position += n
 		if c < v.index.K {
-			v.compare(c, got, v.want.listOf(c))
+			v.compare(c, got, v.computed.listOf(c))
 		} else if n > 0 {
 			v.addReport("centroid %d does not exist and has %d postings", c, n)
 		}
 	}
 	// Report centroids without a stored list, and entries behind the last list.
 	for c := len(lengths); c < v.index.K; c++ {
-		if n := len(v.want.listOf(c)); n > 0 {
+		if n := len(v.computed.listOf(c)); n > 0 {
 			v.addReport("centroid %d has no list, %d postings are missing", c, n)
 		}
 	}
@@ -191,7 +199,7 @@ func (v *ivfVerifier) compareAll(ctx context.Context) error {
 
 // readListLengths reads the list lengths, up to the first that exceeds the remaining entries.
 func (v *ivfVerifier) readListLengths(entries int) ([]int, error) {
-	r := v.index.parts.ivfLengths
+	r := v.index.files.ivfLengths
 	raw, err := v.index.folder.readIntArray(r)
 	if err != nil {
 		return nil, err

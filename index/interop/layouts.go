@@ -48,12 +48,12 @@ func (x *Index) openColBERT() error {
 			return err
 		}
 	}
-	x.parts.chunks = chunks
+	x.files.chunks = chunks
 	for _, lists := range []string{"ivf.pid.pt", "ivf.pt"} {
 		if x.folder.hasFile(lists) {
-			x.parts.ivf = arrayRef{file: lists, item: 0, items: 2}
-			x.parts.ivfLengths = arrayRef{file: lists, item: 1, items: 2}
-			x.parts.ivfTokens = lists == "ivf.pt"
+			x.files.ivf = arrayRef{file: lists, item: 0, items: 2}
+			x.files.ivfLengths = arrayRef{file: lists, item: 1, items: 2}
+			x.files.ivfItems = listItems(lists == "ivf.pt") // else ivf.pid.pt, of documents
 			break
 		}
 	}
@@ -98,7 +98,7 @@ func (x *Index) openPlaid() error {
 	if err != nil {
 		return err
 	}
-	if x.parts.chunks, err = x.selectChunks(chunks); err != nil {
+	if x.files.chunks, err = x.selectChunks(chunks); err != nil {
 		return err
 	}
 	x.findNPYLists()
@@ -140,7 +140,7 @@ func (x *Index) readChunks(name string, meta object, suffix string) ([]chunk, er
 // have only the merged files.
 func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
 	// Check the chunks.
-	var shards []chunk
+	var complete []chunk
 	var firstFault error
 	anyFound := false
 	for _, c := range chunks {
@@ -155,10 +155,10 @@ func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
 		if err != nil && firstFault == nil {
 			firstFault = err
 		}
-		shards = append(shards, c)
+		complete = append(complete, c)
 	}
 	if firstFault == nil {
-		return shards, nil
+		return complete, nil
 	}
 	// They are not complete: check the merged files.
 	if anyFound && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {

@@ -28,7 +28,7 @@ type arrayFiles struct {
 	chunks                      []chunk
 
 	ivf, ivfLengths arrayRef
-	ivfTokens       bool // the lists have tokens instead of documents
+	ivfItems        listItems
 }
 
 // Open opens an index folder of ColBERT (.pt files), of fast-plaid or next-plaid (.npy files), or a
@@ -112,7 +112,7 @@ func (x *Index) openPlain() error {
 	if err := x.checkChunk(c, exactRows); err != nil {
 		return err
 	}
-	x.parts.chunks = []chunk{c}
+	x.files.chunks = []chunk{c}
 	x.findNPYLists()
 	return nil
 }
@@ -129,7 +129,7 @@ func npyParts() arrayFiles {
 // findNPYLists sets the inverted lists of a .npy folder if it has them.
 func (x *Index) findNPYLists() {
 	if x.folder.hasFile("ivf.npy") && x.folder.hasFile("ivf_lengths.npy") {
-		x.parts.ivf, x.parts.ivfLengths = arrayRef{file: "ivf.npy"}, arrayRef{file: "ivf_lengths.npy"}
+		x.files.ivf, x.files.ivfLengths = arrayRef{file: "ivf.npy"}, arrayRef{file: "ivf_lengths.npy"}
 	}
 }
 
@@ -152,7 +152,7 @@ func (x *Index) readLengths(r arrayRef) error {
 
 // readCodec reads centroids and codebook. nbits comes from the metadata. 0 means unknown.
 func (x *Index) readCodec(p arrayFiles, nbits int64) error {
-	x.parts = p
+	x.files = p
 	f := x.folder
 	values, a, err := f.readFloatArray(p.centroids, 2)
 	if err != nil {

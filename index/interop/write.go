@@ -330,7 +330,7 @@ func (w *Writer) writeLists(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := x.invert(ctx, false)
+	l, err := x.invert(ctx, documentItems)
 	if err != nil {
 		return err
 	}

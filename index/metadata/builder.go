@@ -77,7 +77,7 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 			f.values, f.arrays, f.null = nil, nil, false
 		case v.Kind == condition.Null:
 			f.null = true
-		case form == condition.Whole:
+		case form == condition.WholeArray:
 			f.arrays = append(f.arrays, newEntry(v, condition.Nested))
 		default:
 			f.values = append(f.values, newEntry(v, form))

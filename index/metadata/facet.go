@@ -329,7 +329,7 @@ func (c *Counter) countBlock(block *valueBlock, docs *roaring.Bitmap) error {
 		if e.cut { // such documents are in the cutTexts of the head, and so unresolved
 			return fmt.Errorf("%w: field %s: a text that was cut", ErrFormat, c.field)
 		}
-		if err := c.addCount(condition.LiteralOf(e.Value, e.form), n); err != nil {
+		if err := c.addCount(condition.NewLiteral(e.Value, e.form), n); err != nil {
 			return err
 		}
 	}

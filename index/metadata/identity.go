@@ -32,7 +32,7 @@ func (s *Selector) selectByID(ctx context.Context, t *condition.Test, wanted con
 			found.Add(ordinal)
 		}
 	}
-	return s.liveMatches(found, wanted, t.Never()), nil
+	return s.liveMatches(found, wanted, t.NeverFalse()), nil
 }
 
 // selectByOrdinal selects ordinals by ranges if the test has any, and otherwise evaluates it for
@@ -45,13 +45,13 @@ func (s *Selector) selectByOrdinal(
 		for _, p := range points {
 			found.AddRange(ordinalRange(&condition.Span{Low: p, High: p}))
 		}
-		return s.liveMatches(found, wanted, t.Never()), nil
+		return s.liveMatches(found, wanted, t.NeverFalse()), nil
 	}
 	if spans, _, ok := t.Spans(minTruthFor(wanted)); ok {
 		for i := range spans {
 			found.AddRange(ordinalRange(&spans[i]))
 		}
-		return s.liveMatches(found, wanted, t.Never()), nil
+		return s.liveMatches(found, wanted, t.NeverFalse()), nil
 	}
 	return s.testEach(ctx, t, wanted, func(ordinal uint32) condition.Value {
 		return condition.Value{Kind: condition.Integer, Int: int64(ordinal)}

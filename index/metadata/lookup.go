@@ -61,7 +61,7 @@ func minTruthFor(wanted condition.Truth) condition.Truth {
 // addMatches adds the documents whose field is not null and for which the test has the wanted
 // truth. A test is False of a document if it is False of all values.
 func (l *fieldLookup) addMatches(t *condition.Test, wanted condition.Truth) error {
-	if wanted == condition.False && t.Never() {
+	if wanted == condition.False && t.NeverFalse() {
 		return nil
 	}
 	numbers, texts, ok := t.Spans(minTruthFor(wanted))
@@ -191,7 +191,7 @@ func (l *fieldLookup) readBlock(i int) (*valueBlock, error) {
 func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
 	blocks := len(l.head.blocks)
-	if !t.Whole() {
+	if !t.MatchesArrayText() {
 		blocks = l.head.valueBlocks
 	}
 	for i := range blocks {
@@ -222,7 +222,7 @@ func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth
 // before hi. kindDocs are all documents of these blocks.
 func (l *fieldLookup) addSpansInBlocks(spans []condition.Span, kindDocs *roaring.Bitmap, lo, hi int) error {
 	for i := range spans {
-		if spans[i].Whole() {
+		if spans[i].IsUnbounded() {
 			l.sure.Or(kindDocs)
 			continue
 		}

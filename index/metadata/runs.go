@@ -63,16 +63,16 @@ func (b *Builder) Absorb(
 	return absorbed, nil
 }
 
-// Values holds the keys and values of a run that will be written to an index.
-type Values struct {
+// EncodedRun holds the keys and values of a run that will be written to an index.
+type EncodedRun struct {
 	Bytes        int // size of keys and values
 	id           uint32
 	keys, values [][]byte
 }
 
 // Run makes a run of the added documents, adds it to the state, and empties the builder.
-func (b *Builder) Run(state *storage.State) (*Values, error) {
-	v := &Values{id: state.NextFieldRun}
+func (b *Builder) Run(state *storage.State) (*EncodedRun, error) {
+	v := &EncodedRun{id: state.NextFieldRun}
 	err := b.write(func(key, value []byte) error {
 		v.keys, v.values = append(v.keys, key), append(v.values, value)
 		v.Bytes += len(key) + len(value)
@@ -86,7 +86,7 @@ func (b *Builder) Run(state *storage.State) (*Values, error) {
 }
 
 // Put writes the run.
-func (v *Values) Put(g *storage.Generation) error {
+func (v *EncodedRun) Put(g *storage.Generation) error {
 	if err := g.NewFieldRun(v.id); err != nil {
 		return err
 	}

@@ -379,8 +379,8 @@ func FuzzDocument(f *testing.F) {
 		d := new(condition.Evaluation).Document(payload, "", 0)
 		got := map[condition.Field][]string{}
 		d.Fields(math.MaxInt, func(f condition.Field, v condition.Value, form condition.Form) bool {
-			if form != condition.Whole {
-				got[f] = append(got[f], condition.LiteralOf(v, form).String())
+			if form != condition.WholeArray {
+				got[f] = append(got[f], condition.NewLiteral(v, form).String())
 			} else if got[f] == nil {
 				got[f] = []string{}
 			}
@@ -399,7 +399,7 @@ func FuzzDocument(f *testing.F) {
 				case '[', '{':
 					form = condition.Nested
 				}
-				texts = append(texts, condition.LiteralOf(v, form).String())
+				texts = append(texts, condition.NewLiteral(v, form).String())
 			}
 			var read []string
 			has, err := d.Literals(f, func(l condition.Literal) error {

@@ -168,7 +168,7 @@ func readObject(e *Evaluation, raw []byte) object {
 }
 
 // Fields calls visit with the fields in the payload, in order of the keys, with their values and
-// forms. An array is [Whole], and its elements follow. The fields within an object, or within the
+// forms. An array is [MatchesArrayText], and its elements follow. The fields within an object, or within the
 // objects of an array, follow too, up to names of depth keys. It stops and returns false when visit
 // returns false or the evaluation has ended. It skips [FieldID] and [FieldOrdinal].
 func (d *Record) Fields(depth int, visit func(Field, Value, Form) bool) bool {
@@ -190,7 +190,7 @@ func (o object) visitFields(e *Evaluation, prefix Field, depth int, visit func(F
 		}
 		form := jsonForm(m.raw)
 		if m.raw[0] == '[' {
-			form = Whole
+			form = WholeArray
 		}
 		if v := parseValidJSON(e, m.raw); e.endedAfter(1) || !visit(f, v, form) {
 			return false

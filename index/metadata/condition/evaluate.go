@@ -125,7 +125,7 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 	switch {
 	case !hasValue:
 		return t.evaluate(e, Value{})
-	case t.Never():
+	case t.NeverFalse():
 		return max(best, Unknown)
 	}
 	return best

@@ -11,10 +11,10 @@ type Form uint8
 
 // The forms of a [Literal].
 const (
-	Plain   Form = iota // a number, a text, or null
-	Boolean             // true and false, stored as the Integers 1 and 0
-	Nested              // an array or an object, stored as the Text of its JSON
-	Whole               // an array that is visited as text before its elements; see [Record.Fields]
+	Plain      Form = iota // a number, a text, or null
+	Boolean                // true and false, stored as the Integers 1 and 0
+	Nested                 // an array or an object, stored as the Text of its JSON
+	WholeArray             // an array that is visited as text before its elements; see [Record.Fields]
 )
 
 // Literal is a value as JSON writes it: true is not 1, and an array is not a text. Equal numbers
@@ -54,8 +54,8 @@ func (l Literal) String() string {
 // MarshalJSON returns the literal as it is written in a payload.
 func (l Literal) MarshalJSON() ([]byte, error) { return []byte(l.String()), nil }
 
-// LiteralOf returns the literal of a value with a form.
-func LiteralOf(v Value, form Form) Literal {
+// NewLiteral returns the literal of a value with a form.
+func NewLiteral(v Value, form Form) Literal {
 	l := plainLiteral(v)
 	l.Form = form
 	return l
@@ -97,7 +97,7 @@ func visitElements(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool 
 
 // parseLiteral returns the literal of valid JSON without surrounding white space.
 func parseLiteral(e *Evaluation, raw []byte) Literal {
-	return LiteralOf(parseValidJSON(e, raw), jsonForm(raw))
+	return NewLiteral(parseValidJSON(e, raw), jsonForm(raw))
 }
 
 // jsonForm returns the form of a JSON value.

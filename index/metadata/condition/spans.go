@@ -8,8 +8,8 @@ type Span struct {
 	LowOpen, HighOpen bool
 }
 
-// Whole reports whether the span has all values of its kind.
-func (s *Span) Whole() bool { return s.Low.Kind == Null && s.High.Kind == Null }
+// IsUnbounded reports whether the span has all values of its kind.
+func (s *Span) IsUnbounded() bool { return s.Low.Kind == Null && s.High.Kind == Null }
 
 // Above reports whether the whole span is above a value.
 func (s *Span) Above(v Value) bool {

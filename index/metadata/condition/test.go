@@ -145,11 +145,11 @@ func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	return t.points.numbers, t.points.texts, true
 }
 
-// Whole reports whether the test may be true of an array as text, not only of its elements.
-func (t *Test) Whole() bool { return t.matchesArrayText }
+// MatchesArrayText reports whether the test may be true of an array as text, not only of its elements.
+func (t *Test) MatchesArrayText() bool { return t.matchesArrayText }
 
-// Never reports whether the test is False for no value, because it compares with NULL.
-func (t *Test) Never() bool { return t.null && t.op != opBetween }
+// NeverFalse reports whether the test is False for no value, because it compares with NULL.
+func (t *Test) NeverFalse() bool { return t.null && t.op != opBetween }
 
 // likePattern is a compiled pattern of LIKE: % matches any text, _ any character; ASCII letters
 // match in either case. A character after the escape character matches itself.
