@@ -85,6 +85,7 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 	ix, o := e.ix, valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Threads = cmp.Or(o.Threads, parallel.Processors())
+	// Lock out other changes, and check the options and the source.
 	c, err := e.beginChange(ctx)
 	if err != nil {
 		return nil, err
@@ -109,6 +110,7 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 	if err := a.checkNewIDs(ctx); err != nil {
 		return nil, err
 	}
+	// Pool, encode and store the documents.
 	if err := a.poolTokens(ctx); err != nil {
 		return nil, err
 	}
@@ -134,6 +136,7 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		RMSE:      rootMeanSquare(enc.SumSq, enc.Tokens),
 		BuildRMSE: h.Build.RMSE,
 	}
+	// Evict the added documents that may not stay either.
 	if a.surplus > 0 {
 		evictedLater, err := a.evictSurplus(ctx)
 		if err != nil {

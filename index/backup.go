@@ -207,6 +207,7 @@ func checkReplaceable(ctx context.Context, s *Snapshot, path string, o BackupOpt
 	if info.Size() == 0 {
 		return false, nil
 	}
+	// An index is replaced; another file only by Force, or if it is the remains of an index.
 	f, err := storage.Open(ctx, path, storage.Options{LockTimeout: o.LockTimeout})
 	switch {
 	case err == nil:
@@ -294,6 +295,7 @@ const maxMirrorBytes = 512 << 20
 func (r *BackupReport) updateInPlace(
 	ctx context.Context, s *Snapshot, path string, o BackupOptions,
 ) (reason, err error) {
+	// Open the copy for writing.
 	pages, err := s.Pages()
 	if err != nil {
 		return nil, err
@@ -314,6 +316,7 @@ func (r *BackupReport) updateInPlace(
 			reason = closeErr
 		}
 	}()
+	// Write the changed pages, and check the copy.
 	stopTimer := r.startTimer(&r.Seconds.Write)
 	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, maxMirrorBytes))
 	stopTimer()

@@ -263,6 +263,7 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	if err := b.validate(); err != nil {
 		return err
 	}
+	// Describe the build, or adopt the codec and description of Like.
 	b.provenance = storage.Build{Source: "vectors", Seed: b.Seed}
 	if b.Pool > 1 {
 		b.provenance.Pool = b.Pool
@@ -275,6 +276,7 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 			return err
 		}
 	}
+	// Complete the options.
 	b.Memory = cmp.Or(b.Memory, DefaultMemory)
 	if b.backend, err = kernels.Select(b.Backend); err != nil {
 		return err
@@ -293,6 +295,7 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	for i := range b.src.Len() {
 		b.tokens += int64(b.src.Rows(i))
 	}
+	// Check the source.
 	switch docs, dim := b.src.Len(), b.src.Dim(); {
 	case docs == 0:
 		return ErrNoDocuments

@@ -45,6 +45,7 @@ func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [
 	defer storage.Guard(s.Path(), &err)()
 	rowBytes := s.Codec().RowBytes()
 	hash := sha256.New()
+	// writeField hashes a field with its length, so that fields cannot run into each other.
 	writeField := func(b []byte, present bool) {
 		var head [9]byte
 		if present {
@@ -54,6 +55,7 @@ func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [
 		hash.Write(head[:])
 		hash.Write(b)
 	}
+	// Hash ordinal, id, payload and encoded tokens of each live document.
 	for i := range s.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -79,6 +79,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err != nil {
 		return nil, err
 	}
+	// Open the folder, its ids and its metadata.
 	src, err := interop.Open(dir)
 	if err != nil {
 		return nil, err
@@ -110,6 +111,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 			o.Payload = func(row int, _ string) ([]byte, error) { return payloads.Get(ctx, row) }
 		}
 	}
+	// Convert the codec, then the documents.
 	im := &importer{src: src, options: o, skipsRemoved: skipsRemoved}
 	if err := im.convertCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -164,6 +166,7 @@ func (im *importer) convertCodec(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Find the largest factor.
 	largest := float32(0)
 	for b, err := range src.Blocks(ctx, importBlock) {
 		if err != nil {
@@ -176,6 +179,7 @@ func (im *importer) convertCodec(ctx context.Context) error {
 		largest = max(largest, f)
 	}
 	im.codec = c.WithFactorMax(largest)
+	// Start the report.
 	im.report = &ImportReport{
 		Engine:       src.Engine,
 		Docs:         len(src.DocLens),
@@ -265,11 +269,13 @@ func (im *importer) stageComplete(ctx context.Context, stager *stager) (err erro
 		if im.options.IDs != nil {
 			d.id = im.options.IDs[im.nextDoc]
 		}
+		// Skip a document that the engine has removed.
 		if d.id == "" && im.skipsRemoved {
 			im.report.Tokens -= int64(end - first)
 			first = end
 			continue
 		}
+		// Read and check the payload.
 		if im.options.Payload != nil {
 			if d.payload, err = im.options.Payload(im.nextDoc, d.id); err != nil {
 				return err

@@ -80,6 +80,7 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 		Segments:       s.Segments(),
 		Chunks:         s.Chunks(),
 	}
+	// Read the digests, the pages and the notes.
 	var err error
 	if in.Digest, in.Sizes, err = s.Inspect(ctx); err != nil {
 		return nil, err

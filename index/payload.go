@@ -240,6 +240,7 @@ func (e Entry) replacePayloads(
 	if len(payloads) == 0 {
 		return Affected{}, c.recordEntry()
 	}
+	// Derive the fields, and store them with the payloads in one transaction.
 	ordinals, state := slices.Sorted(maps.Keys(payloads)), c.snap.State()
 	run, absorbed, err := deriveFields(ctx, c.snap, ordinals, payloads, &state)
 	if err != nil {
@@ -265,6 +266,7 @@ func (e Entry) replacePayloads(
 	if err != nil {
 		return Affected{}, err
 	}
+	// Record the change for caches, and for a retraining in progress.
 	e.ix.payloadLog.add(state.PayloadUpdates, ordinals)
 	if e.ix.changedPayloads != nil {
 		e.ix.changedPayloads.AddMany(ordinals)

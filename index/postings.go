@@ -46,6 +46,7 @@ func (p *postings) reset() {
 // centroids, which keeps documents ascending. maxSegmentBytes bounds the number of pairs.
 func (p *postings) encodeBlocks(yield func(block uint32, data []byte) error) error {
 	k := len(p.lastDoc)
+	// Sort the documents by centroid.
 	ends := make([]uint32, k+1)
 	for _, c := range p.codes {
 		ends[c+1]++

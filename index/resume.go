@@ -125,6 +125,7 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 		if err != nil {
 			return err
 		}
+		// Remove everything behind the checkpoint.
 		staged := c.State
 		staged.NextSegment = c.Segment.ID // its postings have not been written yet
 		openParent := c.State.Docs
@@ -134,6 +135,7 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 		if err := g.Keep(staged, openParent); err != nil {
 			return err
 		}
+		// Restore the memory from the staged documents.
 		s.docSets.Payload = g.StagedPayloads()
 		if err := s.restorePassages(ctx, g); err != nil {
 			return err

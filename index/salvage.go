@@ -99,6 +99,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	if _, err := os.Lstat(out); err == nil {
 		return nil, fmt.Errorf("%s: %w; salvage writes only to a new file", out, storage.ErrExists)
 	}
+	// Open the damaged index.
 	w, err := wreck.Open(ctx, in, o.LockTimeout)
 	if w == nil {
 		return nil, err
@@ -120,6 +121,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 			"which documents were deleted; --with-deleted (SalvageOptions.WithDeleted) copies and lists them",
 			in, storage.ErrCorrupt)
 	}
+	// Find the losses, and copy the other documents.
 	_, known := w.State()
 	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
 	s := &salvage{SalvageOptions: o, reader: w, report: r}
@@ -416,6 +418,7 @@ func (s *salvage) copyDocument(
 	if newest, twice := s.newestOrdinal[id]; twice && newest != ordinal {
 		return nil
 	}
+	// Skip a document with a bad id, or for which there is a newer one.
 	if err := vectors.CheckID(id); err != nil {
 		s.addLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
 		return nil
@@ -436,6 +439,7 @@ func (s *salvage) copyDocument(
 		})
 		return nil
 	}
+	// Report payloads that are lost, and documents that may have been deleted.
 	switch {
 	case err != nil:
 		s.report.LostPayloads = append(s.report.LostPayloads, id)
@@ -455,6 +459,7 @@ func (s *salvage) copyDocument(
 			return err
 		}
 	}
+	// Copy the document.
 	return stager.appendDocument(ctx, encoded{
 		id:      id,
 		parent:  parent,

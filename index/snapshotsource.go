@@ -79,6 +79,7 @@ func (s *snapshotSource) Docs(ctx context.Context, from, to int) iter.Seq2[vecto
 	return func(yield func(vectors.Document, error) bool) {
 		for i := from; i < to; {
 			count := s.countOriginals(i, to)
+			// Without an original, decode one document.
 			if count == 0 {
 				d, err := s.decodeDocument(i)
 				if err == nil {
@@ -90,6 +91,7 @@ func (s *snapshotSource) Docs(ctx context.Context, from, to int) iter.Seq2[vecto
 				i++
 				continue
 			}
+			// Read a run of originals.
 			row, end := s.rowOfOrdinal[s.first+uint32(i)], i+count
 			for d, err := range s.originals.Docs(ctx, row, row+count) {
 				if err == nil && i == end {
@@ -170,6 +172,7 @@ func (s *snapshotSource) matchOriginals(ctx context.Context, r *retraining) erro
 	if s.originals, err = newPooledSource(ctx, p); err != nil {
 		return err
 	}
+	// Find the ordinal of each row.
 	s.rowOfOrdinal = make(map[uint32]int, src.Len())
 	for row := range src.Len() {
 		if err := ctx.Err(); err != nil {

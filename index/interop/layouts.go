@@ -17,6 +17,7 @@ func (x *Index) openColBERT() error {
 		name = "plan.json"
 		x.addWarning("metadata.json is missing, so indexing may not have finished; read plan.json")
 	}
+	// Read the metadata and the codec.
 	meta, err := x.folder.readObject(name)
 	if err != nil {
 		return err
@@ -39,6 +40,7 @@ func (x *Index) openColBERT() error {
 	if err := x.readCodec(p, nbits); err != nil {
 		return err
 	}
+	// Read the document lengths, and check the chunks.
 	chunks, err := x.readChunks(name, meta, "pt")
 	if err != nil {
 		return err
@@ -49,6 +51,7 @@ func (x *Index) openColBERT() error {
 		}
 	}
 	x.files.chunks = chunks
+	// Find the inverted lists.
 	for _, lists := range []string{"ivf.pid.pt", "ivf.pt"} {
 		if x.folder.hasFile(lists) {
 			x.files.ivf = arrayRef{file: lists, item: 0, items: 2}

@@ -26,8 +26,9 @@ type sqliteFile struct {
 
 // visitSQLiteDict calls visit for the rows (key, value) of a dictionary in a file of size bytes.
 func visitSQLiteDict(r io.ReaderAt, size int64, visit func(key string, value []byte) error) error {
-	// Read the header of the file: page size, reserved bytes, text encoding.
-	var head [100]byte
+	// Read the header of the file. It has the page size at offset 16, the number of reserved bytes of
+	// a page at 20, and the text encoding at 56.
+	var head [fileHeaderSize]byte
 	if n, err := r.ReadAt(head[:], 0); n < len(head) {
 		if err != nil && err != io.EOF {
 			return err
@@ -101,7 +102,17 @@ func (f *sqliteFile) readPage(n uint32) ([]byte, error) {
 // maxDepth exceeds the depth of the tree in any file.
 const maxDepth = 40
 
-// visitRows visits the rows in the subtree of page n. Kind 5 is an inner page, kind 13 a leaf.
+// The kinds of pages in the tree of a table, with the sizes of their headers. The first page begins
+// with the header of the file.
+const (
+	innerPage       = 5
+	leafPage        = 13
+	innerHeaderSize = 12
+	leafHeaderSize  = 8
+	fileHeaderSize  = 100
+)
+
+// visitRows calls visit with the rows in the subtree of page n.
 func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) error {
 	page, err := f.readPage(n)
 	if err != nil {
@@ -110,10 +121,10 @@ func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) err
 	broken := func(what string) error { return fmt.Errorf("%w: SQLite page %d: %s", ErrBroken, n, what) }
 	offset := 0
 	if n == 1 {
-		offset = 100
+		offset = fileHeaderSize
 	}
 	kind := page[offset]
-	header := map[byte]int{5: 12, 13: 8}[kind]
+	header := map[byte]int{innerPage: innerHeaderSize, leafPage: leafHeaderSize}[kind]
 	cells := int(binary.BigEndian.Uint16(page[offset+3:]))
 	if header == 0 || depth > maxDepth || offset+header+2*cells > len(page) {
 		return broken("is not a page of a table")
@@ -124,7 +135,7 @@ func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) err
 		if cell+4 > len(page) {
 			return broken("a cell is outside of the page")
 		}
-		if kind == 5 {
+		if kind == innerPage {
 			err = f.visitRows(binary.BigEndian.Uint32(page[cell:]), depth+1, visit)
 		} else if row, rowErr := f.readRow(page, cell, &usedBytes); rowErr != nil {
 			err = fmt.Errorf("SQLite page %d: %w", n, rowErr)
@@ -135,7 +146,7 @@ func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) err
 			return err
 		}
 	}
-	if kind == 5 {
+	if kind == innerPage {
 		return f.visitRows(binary.BigEndian.Uint32(page[offset+8:]), depth+1, visit)
 	}
 	return nil
@@ -149,7 +160,9 @@ func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, er
 		return nil, fmt.Errorf("%w: a row of %d bytes, at most %d are read", ErrBroken, size, maxRow)
 	}
 	offset += n + m
-	// The bytes of the row in this page, by the formula of the file format.
+	// Compute the bytes of the row in this page. The file format defines X = U-35,
+	// M = (U-12)·32/255-23 and K = M+(P-M) mod (U-4) for a row of P bytes and U usable bytes: the page
+	// has P bytes if P ≤ X, else K if K ≤ X, else M.
 	local := int(size)
 	if maxLocal := f.usableSize - 35; local > maxLocal {
 		minLocal := (f.usableSize-12)*32/255 - 23
@@ -178,6 +191,9 @@ func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, er
 }
 
 // parseRecord returns the values of a row: integers, texts and bytes, and nil for all other types.
+// The header has a type for each value: 1 to 6 are integers of 1, 2, 3, 4, 6 and 8 bytes, 7 is a
+// float, 8 and 9 are the integers 0 and 1 without bytes, and from 12 on even types are bytes and odd
+// types texts, of (type-12)/2 bytes.
 func parseRecord(data []byte) ([]any, error) {
 	end, n := parseVarint(data)
 	if n == 0 || end < uint64(n) || end > uint64(len(data)) {
@@ -191,6 +207,7 @@ func parseRecord(data []byte) ([]any, error) {
 			return nil, fmt.Errorf("%w: the header of a row is truncated", ErrBroken)
 		}
 		head = head[n:]
+		// Cut the value out of the body.
 		size := uint64(0)
 		switch {
 		case kind <= 4:
@@ -207,6 +224,7 @@ func parseRecord(data []byte) ([]any, error) {
 		}
 		value := body[:size]
 		body = body[size:]
+		// Decode the value.
 		switch {
 		case kind >= 12 && kind%2 == 0:
 			row = append(row, value)

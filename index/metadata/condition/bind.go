@@ -109,6 +109,7 @@ func (b *paramBinder) bindTest(n *node) (*Test, error) {
 		t.path = n.field.pathString()
 	}
 	t.matchesArrayText = t.op == opRegexp
+	// Set the operands.
 	for _, o := range n.operands {
 		v := o.value
 		if o.param >= 0 {
@@ -128,6 +129,7 @@ func (b *paramBinder) bindTest(n *node) (*Test, error) {
 			}
 		}
 	}
+	// Find the escape character of LIKE.
 	escape := rune(noEscape)
 	if n.op == opLike && len(t.operands) == 2 && t.operands[1].text.Kind == Text {
 		text := t.operands[1].text.Text
@@ -141,6 +143,7 @@ func (b *paramBinder) bindTest(n *node) (*Test, error) {
 	if t.null || n.op != opLike && n.op != opRegexp {
 		return t, nil
 	}
+	// Compile the pattern of LIKE or REGEXP.
 	pattern := t.operands[0].text.Text
 	if len(pattern) > maxPattern {
 		return nil, b.expr.parameterError(n.operands[0].offset,

@@ -85,6 +85,7 @@ func (l *lexer) next() (token, error) {
 	if begin == len(l.text) {
 		return token{kind: tokenEnd, offset: begin}, nil
 	}
+	// The first character decides the kind of the token.
 	remaining := l.text[begin:]
 	emit := func(kind tokenKind, n int) (token, error) {
 		l.offset += n

@@ -243,6 +243,7 @@ func (p *parser) parseTest() (*node, error) {
 			"it has more than %d tests; IN compares with many values in one", MaxTests)
 	}
 	var err error
+	// Parse the field.
 	if n.field, err = p.parseField(); err != nil {
 		return nil, err
 	}
@@ -250,6 +251,7 @@ func (p *parser) parseTest() (*node, error) {
 		p.named[n.field] = true
 		p.expr.fields = append(p.expr.fields, fieldUse{n.field, offset})
 	}
+	// Parse a comparison sign or IS NULL, which cannot be preceded by NOT.
 	if op, negated, ok := comparisonOperator(p.nextToken().text); ok && p.nextToken().kind == tokenSign {
 		p.consume()
 		n.op = op
@@ -260,6 +262,7 @@ func (p *parser) parseTest() (*node, error) {
 		negated := p.consumeIf("NOT")
 		return negateIf(n, negated, p.expect("NULL"))
 	}
+	// Parse one of the operators that NOT may precede.
 	negated := p.consumeIf("NOT")
 	switch {
 	case p.consumeIf("LIKE"):
