@@ -205,7 +205,7 @@ type building struct {
 	checkpoint  *checkpoint // kept up to date, so that another build can resume. nil means that none can
 	interrupted *checkpoint // checkpoint of an interrupted build. nil means none
 	quantizer   *codec.Quantizer
-	stage       *stager
+	stager      *stager
 	report      BuildReport
 }
 
@@ -335,8 +335,8 @@ func (b *building) close(err error) error {
 	switch {
 	case err == nil:
 		return b.file.Close()
-	case b.Resume && b.stage != nil && b.stage.resumableDocs > 0:
-		return &ResumableError{b.file.Path(), b.stage.resumableDocs, errors.Join(err, b.file.Close())}
+	case b.Resume && b.stager != nil && b.stager.resumableDocs > 0:
+		return &ResumableError{b.file.Path(), b.stager.resumableDocs, errors.Join(err, b.file.Close())}
 	}
 	return rollBack(b.file, b.created, err)
 }
@@ -386,26 +386,26 @@ func (b *building) beginEncoding(ctx context.Context) (e *encoder, err error) {
 	} else if gen, err = createGeneration(b.file, b.quantizer, b.provenance, b.Model, !b.Unnormalized); err != nil {
 		return nil, err
 	}
-	b.stage = newStager(b.file, gen, b.quantizer.K, storage.State{}, b.Memory)
+	b.stager = newStager(b.file, gen, b.quantizer.K, storage.State{}, b.Memory)
 	if b.checkpoint != nil {
 		b.checkpoint.Generation, b.checkpoint.Train, b.checkpoint.SampleDocs = gen, b.report.Train, b.report.SampleDocs
-		b.stage.checkpoint = b.checkpoint
+		b.stager.checkpoint = b.checkpoint
 	}
 	e = &encoder{
 		codec:     b.quantizer,
 		backend:   b.backend,
 		threads:   b.Threads,
 		normalize: !b.Unnormalized,
-		stager:    b.stage,
+		stager:    b.stager,
 		progress:  b.Progress,
 		total:     b.tokens,
 		logger:    b.Logger,
 	}
 	if b.interrupted != nil {
-		if err := b.stage.restore(ctx, b.interrupted); err != nil {
+		if err := b.stager.restore(ctx, b.interrupted); err != nil {
 			return nil, err
 		}
-		e.batchStart, e.skip = b.interrupted.Batch, int(b.interrupted.State.Docs)
+		e.batchStart, e.stagedDocs = b.interrupted.Batch, int(b.interrupted.State.Docs)
 	}
 	return e, nil
 }
@@ -414,12 +414,12 @@ func (b *building) beginEncoding(ctx context.Context) (e *encoder, err error) {
 func (b *building) commit(ctx context.Context, e *encoder, content buildContent) error {
 	reportProgress(b.Progress, Progress{Stage: "commit"})
 	r := &b.report
-	err := b.stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+	err := b.stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.Clamped)
 		if content == withDocuments {
-			r.Docs, r.Passages = b.stage.countDocuments(s)
+			r.Docs, r.Passages = b.stager.countDocuments(s)
 		}
-		return errors.Join(tx.MakeCurrent(b.stage.generation), putBuilt(tx))
+		return errors.Join(tx.MakeCurrent(b.stager.generation), putBuilt(tx))
 	})
 	if err != nil {
 		return err

@@ -48,8 +48,8 @@ func (ix *Index) compactIfSparse(ctx context.Context, memory int64) error {
 		return err
 	}
 	_, sizes, err := snap.Inspect(ctx)
-	pages, perr := snap.Pages()
-	err = errors.Join(err, perr, snap.Close())
+	pages, pagesErr := snap.Pages()
+	err = errors.Join(err, pagesErr, snap.Close())
 	if err == nil && 10*pages.Size > 11*sizes.Total() {
 		err = ix.compact(ctx, memory, nil)
 	}

@@ -303,7 +303,7 @@ func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 	for i := range docs {
 		docs[i] = roaring.New()
 	}
-	st := from.State()
+	state := from.State()
 	tokens := uint64(0)
 	var lastDocument string
 	shard := 0 // of lastDocument
@@ -317,7 +317,7 @@ func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 			if id := from.DocumentOf(ordinal); id != lastDocument { // passages of a document are in a row
 				lastDocument, shard = id, HashShard(id, n)
 				if by == ByRange {
-					shard = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
+					shard = int(min(float64(tokens)/float64(max(state.LiveTokens, 1))*float64(n), float64(n-1)))
 				}
 			}
 			docs[shard].Add(ordinal)

@@ -197,7 +197,7 @@ type encoder struct {
 	// tokens.
 	checkPage func(payload []byte, tokens int) error
 
-	skip       int // number of documents to read and encode, but not to stage: they are staged already
+	stagedDocs int // documents at the beginning that are staged already: they are only read and encoded
 	batchStart     // position and counts of the staged documents
 }
 
@@ -323,7 +323,7 @@ func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 	e.SumSq += b.block.SumSq
 	for i := range b.ids {
 		first, end := b.tokenRange(i)
-		if e.Doc >= e.skip {
+		if e.Doc >= e.stagedDocs {
 			if err := e.stageDocument(ctx, b, i, first, end); err != nil {
 				return err
 			}

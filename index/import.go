@@ -75,7 +75,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
-	be, err := kernels.Select(o.Backend)
+	backend, err := kernels.Select(o.Backend)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 		if err := im.importInto(ctx, file); err != nil || created {
 			return err
 		}
-		if err := newIndex(file, be, o.Logger).compactAfterBuild(ctx, o.Memory); err != nil {
+		if err := newIndex(file, backend, o.Logger).compactAfterBuild(ctx, o.Memory); err != nil {
 			warning := fmt.Sprintf("the space of the previous index was not freed: %v", err)
 			im.report.Warnings = append(im.report.Warnings, warning)
 		}
@@ -158,11 +158,11 @@ type importer struct {
 // and starts the report.
 func (im *importer) convertCodec(ctx context.Context) error {
 	src := im.src
-	typ := kernels.F32
+	centroidType := kernels.F32
 	if src.CentroidsF16 {
-		typ = kernels.F16
+		centroidType = kernels.F16
 	}
-	c, grid, err := codec.FromTable(src.Centroids, typ, src.Dim, src.Nbits, src.Cutoffs, src.Weights)
+	c, grid, err := codec.FromTable(src.Centroids, centroidType, src.Dim, src.Nbits, src.Cutoffs, src.Weights)
 	if err != nil {
 		return err
 	}

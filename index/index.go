@@ -123,7 +123,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if o.Follow < 0 || o.Follow > 0 && o.Write {
 		return nil, fmt.Errorf("%w: Follow is a positive interval, and excludes Write", ErrOption)
 	}
-	be, err := kernels.Select(o.Backend)
+	backend, err := kernels.Select(o.Backend)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix := newIndex(f, be, o.Logger)
+	ix := newIndex(f, backend, o.Logger)
 	if err := ix.ensureCurrent(ctx); err != nil { // an unreadable file is an error here, not at the first search
 		return nil, errors.Join(err, ix.Close())
 	}
@@ -155,13 +155,13 @@ func valueOrZero[T any](opts *T) (o T) {
 	return o
 }
 
-func newIndex(f *storage.File, be kernels.Backend, log *slog.Logger) *Index {
+func newIndex(f *storage.File, backend kernels.Backend, log *slog.Logger) *Index {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Index{
 		file:      f,
-		backend:   be,
+		backend:   backend,
 		log:       log,
 		writeLock: make(ctxMutex, 1),
 		trainLock: make(ctxMutex, 1),

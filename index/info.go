@@ -161,14 +161,14 @@ type Drift struct {
 
 // Drift returns the drift of the index. It only reads counters.
 func (s *Snapshot) Drift() Drift {
-	h, st := s.Header(), s.State()
+	h, state := s.Header(), s.State()
 	d := Drift{
 		Trained:   h.Build.Tokens,
 		TrainRMSE: h.Build.RMSE,
-		Added:     st.AddedTokens,
-		AddedRMSE: rootMeanSquare(st.AddedSumSq, int64(st.AddedTokens)),
+		Added:     state.AddedTokens,
+		AddedRMSE: rootMeanSquare(state.AddedSumSq, int64(state.AddedTokens)),
 		Centroids: h.Centroids,
-		Wanted:    codec.DefaultK(int64(st.LiveTokens)),
+		Wanted:    codec.DefaultK(int64(state.LiveTokens)),
 	}
 	if d.TrainRMSE > 0 && d.Added > 0 {
 		d.Ratio = d.AddedRMSE / d.TrainRMSE

@@ -28,8 +28,8 @@ func residentSource(src vectors.Source) vectors.Resident {
 }
 
 // residentOnBackend returns src if its vectors lie where the backend computes, otherwise nil.
-func residentOnBackend(src vectors.Source, be kernels.Backend) vectors.Resident {
-	b, ok := be.(kernels.ResidentBuilder)
+func residentOnBackend(src vectors.Source, backend kernels.Backend) vectors.Resident {
+	b, ok := backend.(kernels.ResidentBuilder)
 	if r := residentSource(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
 		return r
 	}
@@ -70,9 +70,9 @@ func (s *sample) tokenNumbers(src vectors.Source) []uint32 {
 // trainResident trains on vectors where they lie. lastRound is the sample of the last round, or
 // nil.
 func trainResident(
-	ctx context.Context, src vectors.Resident, picked, lastRound *sample, unit bool, o codec.TrainOptions,
+	ctx context.Context, src vectors.Resident, sampled, lastRound *sample, normalize bool, o codec.TrainOptions,
 ) (*codec.Quantizer, codec.TrainReport, error) {
-	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: picked.tokenNumbers(src), Unit: unit}
+	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: sampled.tokenNumbers(src), Unit: normalize}
 	if lastRound != nil {
 		s.All = lastRound.tokenNumbers(src)
 	}

@@ -260,14 +260,14 @@ func (r *retraining) trainCodec(ctx context.Context, snap *Snapshot, src *snapsh
 
 // encodeSnapshot fills the new file with the documents of the snapshot.
 func (r *retraining) encodeSnapshot(ctx context.Context, snap *Snapshot, src *snapshotSource) error {
-	h, st := snap.Header(), snap.State()
+	h, oldState := snap.Header(), snap.State()
 	build := storage.Build{Source: h.Build.Source, Seed: r.options.Seed, Pool: h.Build.Pool, PoolBy: h.Build.PoolBy}
 	if r.options.Like != nil {
 		build = r.options.Like.Header().Build
 		build.Pool, build.PoolBy = h.Build.Pool, h.Build.PoolBy
 	} else if t := r.report.Train; r.options.Codec == nil {
 		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampleDocs, t.Vectors
-		build.RMSE, build.Tokens = t.RMSE, st.LiveTokens
+		build.RMSE, build.Tokens = t.RMSE, oldState.LiveTokens
 	}
 	gen, err := createGeneration(r.target.file, r.codec, build, h.Model, h.Normalize)
 	if err != nil {
@@ -275,14 +275,14 @@ func (r *retraining) encodeSnapshot(ctx context.Context, snap *Snapshot, src *sn
 	}
 	stager := newStager(r.target.file, gen, r.codec.K, storage.State{}, r.options.Memory)
 	e := r.newEncoder(stager)
-	e.progress, e.total = r.options.Progress, int64(st.LiveTokens)
+	e.progress, e.total = r.options.Progress, int64(oldState.LiveTokens)
 	if err := e.encodeAll(ctx, src, r.options.Memory); err != nil {
 		return err
 	}
 	reportProgress(r.options.Progress, Progress{Stage: "commit"})
 	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
-		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.Tokens), uint64(e.Clamped)
-		s.PayloadUpdates = st.PayloadUpdates
+		s.Live, s.LiveTokens, s.Clamped = oldState.Live, uint64(e.Tokens), uint64(e.Clamped)
+		s.PayloadUpdates = oldState.PayloadUpdates
 		r.addEncoded(e)
 		stager.docSets.Deleted = snap.Tombstones()
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
@@ -352,7 +352,7 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	st := newest.State()
+	oldState := newest.State()
 	err = r.followChanges(ctx, newest, newPayloads)
 	if err == nil {
 		err = r.rewrite.File().Update(func(tx *storage.Tx) error {
@@ -369,13 +369,13 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	if err := ix.afterChange(r.rewrite.Commit()); err != nil {
 		return err
 	}
-	r.report.Docs, r.report.Passages, r.report.Tokens = int(st.Documents()), int(st.Passages), int64(st.LiveTokens)
+	r.report.Docs, r.report.Passages, r.report.Tokens = int(oldState.Documents()), int(oldState.Passages), int64(oldState.LiveTokens)
 	r.report.Seconds.Swap = time.Since(start).Seconds()
 	ix.log.Info("the index was retrained",
 		"index", ix.Path(),
 		"documents", r.report.Docs,
 		"passages", r.report.Passages,
-		"tokens", st.LiveTokens,
+		"tokens", oldState.LiveTokens,
 		"nbits", r.codec.Nbits,
 		"centroids", r.codec.K,
 		"rmse", r.report.After.RMSE,

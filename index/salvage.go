@@ -153,11 +153,11 @@ type salvage struct {
 // survey finds the lost documents and, among documents with the same id, the newest.
 func (s *salvage) survey(ctx context.Context) error {
 	seed := maphash.MakeSeed()
-	type mark struct {
+	type hashedID struct {
 		hash    uint64
 		ordinal uint32
 	}
-	var marks []mark
+	var hashedIDs []hashedID
 	gaps := roaring.New()
 	// Read all chunks: find gaps and damaged arrays, and hash the ids of the other documents.
 	next := uint32(0)
@@ -176,7 +176,7 @@ func (s *salvage) survey(ctx context.Context) error {
 		s.reportDamaged(ch)
 		for d, id := range table.IDs {
 			if ordinal := table.First + uint32(d); s.isWanted(ordinal, id) {
-				marks = append(marks, mark{maphash.String(seed, id), ordinal})
+				hashedIDs = append(hashedIDs, hashedID{maphash.String(seed, id), ordinal})
 				s.docs++
 			}
 		}
@@ -187,14 +187,14 @@ func (s *salvage) survey(ctx context.Context) error {
 		return err
 	}
 	// Find the ordinals whose ids may be equal: those with equal hashes.
-	slices.SortFunc(marks, func(a, b mark) int {
+	slices.SortFunc(hashedIDs, func(a, b hashedID) int {
 		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.ordinal, b.ordinal))
 	})
 	twice := roaring.New()
-	for i := 1; i < len(marks); i++ {
-		if marks[i].hash == marks[i-1].hash {
-			twice.Add(marks[i-1].ordinal)
-			twice.Add(marks[i].ordinal)
+	for i := 1; i < len(hashedIDs); i++ {
+		if hashedIDs[i].hash == hashedIDs[i-1].hash {
+			twice.Add(hashedIDs[i-1].ordinal)
+			twice.Add(hashedIDs[i].ordinal)
 		}
 	}
 	if err := s.resolveDuplicateIDs(ctx, twice); err != nil || s.reader.Certain() {
@@ -386,9 +386,9 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 	}
 	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
 		st.Live, st.LiveTokens = st.Docs, st.Tokens
-		if old, ok := s.reader.State(); ok { // stored tokens do not show whether they were clamped
-			st.Clamped = min(old.Clamped, st.Tokens)
-			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
+		if damagedState, ok := s.reader.State(); ok { // stored tokens do not show whether they were clamped
+			st.Clamped = min(damagedState.Clamped, st.Tokens)
+			st.AddedTokens, st.AddedSumSq = damagedState.AddedTokens, damagedState.AddedSumSq
 		}
 		s.report.Docs, s.report.Passages = stager.countDocuments(st)
 		s.report.Tokens = st.Tokens

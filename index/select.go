@@ -182,11 +182,11 @@ func FacetAll(
 	}
 	c := metadata.NewCounter(f, o)
 	for i, s := range snaps {
-		var among *roaring.Bitmap
+		var ordinals *roaring.Bitmap
 		if docs != nil {
-			among = docs[i]
+			ordinals = docs[i]
 		}
-		err := s.withSelector(func(m *metadata.Selector) error { return c.Count(ctx, m, among) })
+		err := s.withSelector(func(m *metadata.Selector) error { return c.Count(ctx, m, ordinals) })
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,7 @@ import (
 
 // trainCodec draws a sample of documents and trains a codec on its tokens.
 func trainCodec(
-	ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, be kernels.Backend, r *BuildReport,
+	ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, backend kernels.Backend, r *BuildReport,
 ) (*codec.Quantizer, error) {
 	start := time.Now()
 	// Draw the sample, and one for a last round if k-means can use more tokens.
@@ -38,7 +38,7 @@ func trainCodec(
 		Tokens:           tokens,
 		NoDimScales:      o.NoDimScales,
 		NoCentroidScales: o.NoCentroidScales,
-		Backend:          be,
+		Backend:          backend,
 	}
 	useful := float64(k) * maxPointsPerCentroid
 	lastRound := selectSample(src, tokens, useful, useful, o)
@@ -50,7 +50,7 @@ func trainCodec(
 		trainOptions.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
 	}
 	// Train on a device if the vectors lie there.
-	if resident := residentOnBackend(src, be); resident != nil {
+	if resident := residentOnBackend(src, backend); resident != nil {
 		c, report, err := trainResident(ctx, resident, sample, lastRound, !o.Unnormalized, trainOptions)
 		if !errors.Is(err, kernels.ErrDeviceMemory) {
 			r.Train, r.Seconds.Train = report, time.Since(start).Seconds()

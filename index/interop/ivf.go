@@ -116,24 +116,24 @@ func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
 	if err := v.compareAll(ctx); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", x.Dir, err)
 	}
-	if v.unlisted > 0 {
-		v.reports = append(v.reports, fmt.Sprintf("and %d more differences", v.unlisted))
+	if v.unreported > 0 {
+		v.reports = append(v.reports, fmt.Sprintf("and %d more differences", v.unreported))
 	}
 	return v.reports, nil
 }
 
 // ivfVerifier compares stored inverted lists with computed ones.
 type ivfVerifier struct {
-	index    *Index
-	computed *invertedLists
-	reports  []string // at most maxReports
-	unlisted int      // number of further differences
+	index      *Index
+	computed   *invertedLists
+	reports    []string // at most maxReports
+	unreported int      // number of further differences
 }
 
 // addReport describes a difference.
 func (v *ivfVerifier) addReport(format string, args ...any) {
 	if len(v.reports) == maxReports {
-		v.unlisted++
+		v.unreported++
 		return
 	}
 	v.reports = append(v.reports, fmt.Sprintf(format, args...))
