@@ -28,7 +28,8 @@ func isValidJSON(e *Evaluation, raw []byte) bool {
 // valueEnd returns the end of the value at offset in valid JSON. It returns len(raw) if the
 // evaluation has ended.
 func valueEnd(e *Evaluation, raw []byte, offset int) int {
-	depth, limit := 0, offset+checkInterval
+	depth := 0                      // of open arrays and objects
+	limit := offset + checkInterval // where the context is checked next
 	for ; ; offset++ {
 		if offset >= limit {
 			if limit = offset + checkInterval; e.endedAfter(checkInterval) {
@@ -36,9 +37,9 @@ func valueEnd(e *Evaluation, raw []byte, offset int) int {
 			}
 		}
 		switch raw[offset] {
-		case '"':
+		case '"': // a text: go to its closing quote
 			for offset++; raw[offset] != '"'; offset++ {
-				if raw[offset] == '\\' {
+				if raw[offset] == '\\' { // the next byte is escaped
 					offset++
 				}
 				if offset >= limit {
@@ -52,9 +53,9 @@ func valueEnd(e *Evaluation, raw []byte, offset int) int {
 			continue
 		case '}', ']':
 			depth--
-		case ',', ':', ' ', '\t', '\n', '\r':
+		case ',', ':', ' ', '\t', '\n', '\r': // between values
 			continue
-		default: // a number or a word
+		default: // a number or a word: go to its last byte
 			for offset+1 < len(raw) && bytes.IndexByte(delimiters, raw[offset+1]) < 0 {
 				offset++
 			}
@@ -82,7 +83,7 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\
 // ended.
 func compactJSON(e *Evaluation, raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
-	quoted, limit := false, checkInterval
+	quoted, limit := false, checkInterval // limit: where the context is checked next
 	for offset := 0; offset < len(raw); offset++ {
 		if offset >= limit {
 			if limit = offset + checkInterval; e.endedAfter(checkInterval) {

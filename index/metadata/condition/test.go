@@ -206,7 +206,8 @@ func (p *likePattern) mayMatchBracket() bool {
 // match of an earlier % can be extended by the last one. The result is meaningless once the
 // evaluation has ended.
 func (p *likePattern) matchText(e *Evaluation, s string) bool {
-	next, lastAnyText, resumeAt := 0, -1, 0
+	next := 0                      // the next element of the pattern
+	lastAnyText, resumeAt := -1, 0 // the last %, and where the text that it matches ends
 	if e.endedAfter(1 + len(s)); p.matchesNothing {
 		return false
 	}
@@ -230,7 +231,7 @@ func (p *likePattern) matchText(e *Evaluation, s string) bool {
 		case next < len(p.runes) && (p.runes[next] == r || p.runes[next] == anyRune):
 			next++
 			i += size
-		case lastAnyText >= 0:
+		case lastAnyText >= 0: // let the last % match one character more
 			_, size := utf8.DecodeRuneInString(s[resumeAt:])
 			resumeAt += size
 			next, i = lastAnyText+1, resumeAt
