@@ -11,83 +11,86 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// AddOptions for Add. The zero value, or nil, refuses ids that are there.
+// AddOptions configures Add. The zero value, or nil, refuses ids that the index has.
 type AddOptions struct {
-	// Replace lets a document take the place of the one with its id, with all of its passages:
-	// it gets new ordinals, and the old ones are deleted in the same transaction. Otherwise that
-	// is [ErrDuplicateID].
+	// Replace lets a document replace the one with its id, with all of its passages: it gets new
+	// ordinals, and the old ones are deleted in the same transaction. Without Replace such an id is
+	// [ErrDuplicateID].
 	Replace bool
 	// KeepPayload gives an ordinal that comes without a payload, and replaces another of its id,
-	// the payload of the old one ([Snapshot.KeptPayload]); so a passage stays a passage, and a document
-	// that had passages keeps what these had in common.
+	// the payload of the old one ([Snapshot.KeptPayload]). So a passage stays a passage, and a
+	// document that had passages keeps the fields that these had in common.
 	KeepPayload bool
 	// Delete lists ids of documents and passages ([Snapshot.Named]) to delete in the same
 	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
 	// that are added.
 	Delete []string
-	// MaxDocuments, if it is not nil, is the most documents that stay: the oldest beyond it are
-	// deleted, with all of their passages, in the same transaction. Only if more are added than may
-	// stay does a second transaction delete the first of them.
+	// MaxDocuments limits the documents that stay. nil means no limit. The oldest beyond it are
+	// deleted, with all of their passages, in the same transaction. If more documents are added
+	// than may stay, a second transaction deletes the first of them.
 	MaxDocuments *uint64
-	// If, if it is not nil, decides in the writer's turn whether documents are added: it is given the
-	// newest snapshot, and its error is that of Add. So it can hold a document against what the caller
-	// has read, or the version of the index ([Snapshot.Version]). Of a set, all files are asked before
-	// the first is changed; one that has changed by its own turn is asked once more.
+	// If decides, under the write lock, whether the documents are added. nil means always. It is
+	// called with the newest snapshot, and its error is that of Add. So it can compare a document,
+	// or the version of the index ([Snapshot.Version]), with the state that the caller has read.
+	// For shards, it is called for each of them before the first is changed, and again for a shard
+	// that has changed by the time of its own change.
 	If func(*Snapshot) error
-	// Model, where set, is what made the vectors. If the index names another, that is
-	// an error ([storage.ErrModel]).
+	// Model names the model that made the vectors. nil means unknown. If the index names another
+	// one, that is an error ([storage.ErrModel]).
 	Model *storage.Model
-	// Threads and Memory as for Build.
+	// Threads and Memory are as in [BuildOptions].
 	Threads int
 	Memory  int64
-	// Progress, where set, is told how far the encoding is.
+	// Progress, if not nil, is called with the progress of the encoding.
 	Progress func(Progress)
 }
 
-// AddReport says what Add did.
+// AddReport describes the result of Add.
 type AddReport struct {
-	// Docs counts the documents that were added, Replaced those of them that took the place of
-	// another. Passages counts the ordinals that are passages, Empty those without tokens.
+	// Docs counts the added documents, Replaced those of them that replaced another. Passages
+	// counts the ordinals that are passages, Empty those without tokens.
 	Docs, Replaced, Passages, Empty int
-	// Kept counts the documents that kept the payload of another, or that of some passages. Deleted
-	// and Evicted count the documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
+	// Kept counts the documents that kept the payload of another document, or of some of its
+	// passages. Deleted and Evicted count the documents that AddOptions.Delete and
+	// AddOptions.MaxDocuments removed.
 	Kept, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
-	// Tokens, Zero and Clamped are those of [BuildReport].
+	// Tokens, Zero and Clamped are as in [BuildReport].
 	Tokens  int64
 	Zero    int64
 	Clamped int
-	// RMSE is the root mean square error of the new vectors under the codec that
-	// the index has, BuildRMSE that of the sample it was trained on (0 if unknown):
-	// they show whether documents drift away from it.
+	// RMSE is the root mean square error of the new vectors under the codec of the index, BuildRMSE
+	// that of the sample that the codec was trained on (0 if unknown). Comparing them shows whether
+	// new documents drift away from the codec.
 	RMSE, BuildRMSE float64
 }
 
-// segmentMerges is when a new segment takes in those before it, by their tokens.
-var segmentMerges = storage.MergePolicy{Largest: 4 << 20} // a variable, so that tests see large segments
+// segmentMergePolicy decides by tokens which of the previous segments a new one absorbs.
+var segmentMergePolicy = storage.MergePolicy{Largest: 4 << 20} // a variable, so that tests see large segments
 
-// Add encodes documents with the codec of the index and makes them visible,
-// all at once. Either all documents are added or none.
+// Add encodes documents with the codec of the index and makes them visible together: either all
+// documents are added or none.
 //
-// Small segments are merged as [storage.MergePolicy] has it, so that they stay few.
+// Small segments are merged by a [storage.MergePolicy], so that their number stays low.
 //
-// Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
-// what writing fails with.
+// Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], the errors of src, and those of
+// writing.
 func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
 	return Entry{ix: ix}.Add(ctx, src, opts)
 }
 
-// Add is [Index.Add].
+// Add does [Index.Add] as this entry.
 func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
-	ix, o := e.ix, given(opts)
+	ix, o := e.ix, valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Threads = cmp.Or(o.Threads, parallel.Processors())
-	c, err := e.begin(ctx)
+	// Lock out other changes, and check the options and the source.
+	c, err := e.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.endChange()
 	if o.If != nil {
 		if err := o.If(c.snap); err != nil {
 			return nil, fmt.Errorf("%s: %w", ix.Path(), err)
@@ -98,66 +101,84 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
 	if src.Len() == 0 {
-		return &AddReport{}, c.noteEntry()
+		return &AddReport{}, c.recordEntry()
 	}
 	if d := src.Dim(); d != 0 && d != h.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), h.Dim)
 	}
 	a := &addition{change: c, options: o, src: src, admission: NewAdmission(c.snap)}
-	if err := a.checkIDs(ctx); err != nil {
+	if err := a.checkNewIDs(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.pool(ctx); err != nil {
+	// Pool, encode and store the documents.
+	if err := a.poolTokens(ctx); err != nil {
 		return nil, err
 	}
-	done, err := a.encode(ctx)
+	enc, err := a.stageAndCommit(ctx)
 	if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = errors.Join(err, ix.file.Discard())
 	}
-	if err := ix.changed(err); err != nil {
+	if err := ix.afterChange(err); err != nil {
 		return nil, err
 	}
-	r := &AddReport{
-		Docs: a.admission.docs, Replaced: a.admission.replaced, Passages: a.passages, Empty: done.Empty,
-		Kept: a.kept, Deleted: a.gone.Documents - a.admission.replaced - a.evicted, Evicted: a.evicted,
-		First: c.snap.State().Docs, Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped,
-		RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
+	report := &AddReport{
+		Docs:      a.admission.docs,
+		Replaced:  a.admission.replaced,
+		Passages:  a.passages,
+		Empty:     enc.Empty,
+		Kept:      a.keptPayloads,
+		Deleted:   a.deletions.Documents - a.admission.replaced - a.evicted,
+		Evicted:   a.evicted,
+		First:     c.snap.State().Docs,
+		Tokens:    enc.Tokens,
+		Zero:      enc.Zero,
+		Clamped:   enc.Clamped,
+		RMSE:      rootMeanSquare(enc.SumSq, enc.Tokens),
+		BuildRMSE: h.Build.RMSE,
 	}
-	if a.over > 0 {
-		more, err := a.evictMore(ctx)
+	// Evict the added documents that may not stay either.
+	if a.surplus > 0 {
+		evictedLater, err := a.evictSurplus(ctx)
 		if err != nil {
 			return nil, err
 		}
-		r.Evicted += more
+		report.Evicted += evictedLater
 	}
-	return r, nil
+	return report, nil
 }
 
-// addition is an Add on its way.
+// addition is an Add in progress.
 type addition struct {
 	*change
-	options   AddOptions
-	src       vectors.Source // pooled
-	tokens    int64          // of it
-	rows      []Arrival      // of it
-	passages  int            // among the rows
-	admission *Admission
-	gone      *going
-	kept      int    // documents with payloads of those that they replace
-	keeper    string // the last of them
-	keeps     bool   // the row that arrives next has such a payload
-	evicted   int    // documents
-	over      int    // of the documents that are added, which are more than may stay
+	options      AddOptions
+	src          vectors.Source // pooled
+	tokens       int64          // of src
+	arrivals     []Arrival      // of src, as they are staged
+	passages     int            // among the arrivals
+	admission    *Admission
+	deletions    *deletionPlan
+	keptPayloads int    // number of documents that got the payload of the one that they replace
+	lastKeeper   string // the last such document
+	nextKeeps    bool   // the next arrival has a kept payload
+	evicted      int    // number of documents
+	surplus      int    // number of added documents beyond those that may stay
 }
 
-// pool pools the documents as those of the index are, and counts their tokens.
-func (a *addition) pool(ctx context.Context) (err error) {
+// poolTokens pools the documents as the documents of the index were pooled, and counts their
+// tokens.
+func (a *addition) poolTokens(ctx context.Context) (err error) {
 	h, o := a.snap.Header(), &a.options
-	p := &pooledSource{Source: a.src, pooling: poolingOf(h.Build), threads: o.Threads, normalize: h.Normalize, memory: o.Memory}
-	if o.KeepPayload {
-		p.payload = a.oldPayload
+	p := &pooledSource{
+		Source:    a.src,
+		pooling:   poolingFromBuild(h.Build),
+		threads:   o.Threads,
+		normalize: h.Normalize,
+		memory:    o.Memory,
 	}
-	if a.src, err = pooled(ctx, p); err != nil {
+	if o.KeepPayload {
+		p.fallbackPayload = a.storedPayload
+	}
+	if a.src, err = newPooledSource(ctx, p); err != nil {
 		return err
 	}
 	for i := range a.src.Len() {
@@ -166,76 +187,89 @@ func (a *addition) pool(ctx context.Context) (err error) {
 	return nil
 }
 
-// encode stages the documents, with those of the segments that the new one takes in, and
-// commits them.
-func (a *addition) encode(ctx context.Context) (*encoder, error) {
-	stage, merged, err := a.ix.stageMerged(ctx, a.snap, a.tokens, a.options.Memory)
+// stageAndCommit stages the documents, together with those of the segments that the new segment
+// absorbs, and commits them.
+func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
+	// Stage the documents of the absorbed segments.
+	stager, merged, err := a.ix.beginAppend(ctx, a.snap, a.tokens, a.options.Memory)
 	if err != nil {
 		return nil, err
 	}
-	stage.fresh = func(id string) bool {
-		ordinals, err := a.snap.named(id)
+	stager.isNewID = func(id string) bool {
+		ordinals, err := a.snap.ordinalsOf(id)
 		return err == nil && len(ordinals) == 0
 	}
+	// Encode and stage the new documents.
 	e := &encoder{
-		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
-		arrive:   a.arrive,
-		progress: a.options.Progress, total: a.tokens,
+		codec:     a.snap.Quantizer(),
+		backend:   a.ix.backend,
+		threads:   a.options.Threads,
+		normalize: a.snap.Header().Normalize,
+		stager:    stager,
+		onStaged:  a.recordArrival,
+		progress:  a.options.Progress,
+		total:     a.tokens,
 	}
-	e.page = poolingOf(a.snap.Header().Build).checkPage
+	e.checkPage = poolingFromBuild(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
-		e.payload = a.keptPayload
+		e.fallbackPayload = a.payloadToKeep
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
 	}
-	if err := a.admit(ctx); err != nil {
+	// Which ordinals are passages is known now: check the ids, and find the ordinals to delete.
+	if err := a.admitDocuments(ctx); err != nil {
 		return nil, err
 	}
-	tell(a.options.Progress, Progress{Stage: "commit"})
-	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
-		if err := a.confirm(tx, g); err != nil {
+	// Commit the new documents, and the deletions.
+	reportProgress(a.options.Progress, Progress{Stage: "commit"})
+	return e, stager.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+		if err := a.confirmUnchanged(tx, g); err != nil {
 			return err
 		}
-		countAdded(s, e, uint32(e.Doc))
-		if err := dropSegments(g, merged); err != nil {
+		addToState(s, e, uint32(e.Doc))
+		if err := deleteSegments(g, merged); err != nil {
 			return err
 		}
-		return a.gone.drop(g, s, stage.sets)
+		return a.deletions.applyTo(g, s, stager.docSets)
 	})
 }
 
-// admit decides whether the documents may be stored, and which ordinals give way to them.
-func (a *addition) admit(ctx context.Context) error {
-	if _, err := a.admission.remove(ctx, a.options.Delete, a.rows); err != nil {
+// admitDocuments checks that the documents may be stored, and plans the deletion of the ordinals
+// that they replace or evict.
+func (a *addition) admitDocuments(ctx context.Context) error {
+	if _, err := a.admission.markRemoved(ctx, a.options.Delete, a.arrivals); err != nil {
 		return err
 	}
-	if _, err := a.admission.Admit(ctx, a.rows, a.options.Replace); err != nil {
+	if _, err := a.admission.Admit(ctx, a.arrivals, a.options.Replace); err != nil {
 		return err
 	}
-	for i := range a.rows {
-		if a.rows[i].Parent != "" {
+	for i := range a.arrivals {
+		if a.arrivals[i].Parent != "" {
 			a.passages++
 		}
 	}
 	var err error
-	if a.gone, err = a.snap.going(ctx, a.admission.removed[0]); err != nil || a.options.MaxDocuments == nil {
+	a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])
+	if err != nil || a.options.MaxDocuments == nil {
 		return err
 	}
-	if a.evicted, a.over, err = a.admission.evict(ctx, *a.options.MaxDocuments, a.gone.Documents); err == nil && a.evicted > 0 {
-		a.gone, err = a.snap.going(ctx, a.admission.removed[0])
+	a.evicted, a.surplus, err = a.admission.markOldest(ctx, *a.options.MaxDocuments, a.deletions.Documents)
+	if err == nil && a.evicted > 0 {
+		a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])
 	}
 	return err
 }
 
-// evictMore deletes the first of the documents that were added, if these are more than may stay.
-// They are stored by then, so a failure is only logged: the next addition tries again. An error
-// means that the file has to be reopened.
-func (a *addition) evictMore(ctx context.Context) (int, error) {
+// evictSurplus deletes the first of the added documents if more were added than may stay. They are
+// stored by then, so a failure is only logged: the next addition tries again. An error means that
+// the file must be reopened.
+func (a *addition) evictSurplus(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
-	removed, err := a.deleteNext(ctx, beyond(ctx, *a.options.MaxDocuments))
+	removed, err := a.deleteAfterwards(ctx, selectOldestBeyond(ctx, *a.options.MaxDocuments))
 	if err != nil {
-		a.ix.log.Error("the oldest documents were not deleted", "index", a.ix.Path(), "documents", a.over, "error", err)
+		a.ix.log.Error("the oldest documents were not deleted",
+			"index", a.ix.Path(), "documents", a.surplus, "error", err)
 	}
 	if !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = nil
@@ -243,31 +277,33 @@ func (a *addition) evictMore(ctx context.Context) (int, error) {
 	return removed.Documents, err
 }
 
-// arrive is told of each row that is staged.
-func (a *addition) arrive(row Arrival) {
-	a.rows = append(a.rows, row)
-	if id := row.document(); a.keeps && id != a.keeper { // passages of a document are in a row
-		a.kept++
-		a.keeper = id
+// recordArrival records an ordinal that is staged, and counts kept payloads.
+func (a *addition) recordArrival(arrival Arrival) {
+	a.arrivals = append(a.arrivals, arrival)
+	if id := arrival.documentID(); a.nextKeeps && id != a.lastKeeper { // passages of a document are in a row
+		a.keptPayloads++
+		a.lastKeeper = id
 	}
-	a.keeps = false
+	a.nextKeeps = false
 }
 
-// keptPayload is the payload of the document that one with this id replaces.
-func (a *addition) keptPayload(id string) ([]byte, error) {
-	payload, err := a.oldPayload(id)
-	a.keeps = payload != nil
+// payloadToKeep returns the payload of the document that one with this id replaces, and notes for
+// recordArrival whether there is one.
+func (a *addition) payloadToKeep(id string) ([]byte, error) {
+	payload, err := a.storedPayload(id)
+	a.nextKeeps = payload != nil
 	return payload, err
 }
 
-// oldPayload is the same; it counts nothing.
-func (a *addition) oldPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
+// storedPayload is payloadToKeep without the note.
+func (a *addition) storedPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
 
-// KeptPayload returns the payload that a new document of an id takes over if it has none: the payload of
-// the document or passage with this id. For a document that is stored as passages, it is the payload of
-// the first one without its text ([vectors.WholePayload]). nil means that there is none.
+// KeptPayload returns the payload that a new document of an id takes over if it has none: the
+// payload of the document or passage with this id. For a document that is stored as passages, it is
+// the payload of the first one without its text ([vectors.WholePayload]). nil means that the id has
+// no payload.
 func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
-	ordinals, _, err := s.find(id)
+	ordinals, _, err := s.findOrdinals(id)
 	if err != nil || len(ordinals) == 0 {
 		return nil, err
 	}
@@ -281,8 +317,8 @@ func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
 	return payload, nil
 }
 
-// countAdded adds what was encoded to the sums of a state: so many documents, without holes.
-func countAdded(s *storage.State, e *encoder, docs uint32) {
+// addToState adds the encoded documents to the sums of a state. docs is their number without holes.
+func addToState(s *storage.State, e *encoder, docs uint32) {
 	s.Live += docs
 	s.LiveTokens += uint64(e.Tokens)
 	s.Clamped += uint64(e.Clamped)
@@ -290,9 +326,9 @@ func countAdded(s *storage.State, e *encoder, docs uint32) {
 	s.AddedSumSq += e.SumSq
 }
 
-// checkIDs refuses ids of documents that are there, unless they are replaced, before anything is
-// encoded. Which rows are passages is not known yet.
-func (a *addition) checkIDs(ctx context.Context) error {
+// checkNewIDs refuses ids that the index has, unless they may be replaced, before anything is
+// encoded. Which arrivals are passages is not known yet.
+func (a *addition) checkNewIDs(ctx context.Context) error {
 	if a.options.Replace || len(a.options.Delete) > 0 {
 		return nil
 	}
@@ -300,7 +336,7 @@ func (a *addition) checkIDs(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if taken, err := a.snap.named(a.src.ID(i)); err != nil {
+		if taken, err := a.snap.ordinalsOf(a.src.ID(i)); err != nil {
 			return err
 		} else if len(taken) > 0 {
 			return fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, a.src.ID(i))
@@ -309,12 +345,15 @@ func (a *addition) checkIDs(ctx context.Context) error {
 	return nil
 }
 
-// stageMerged begins staging behind the last segment that stays, and stages
-// the documents of the segments that the new one takes in.
-func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
+// beginAppend returns a stager that appends to the segments that stay, with the documents of the
+// absorbed segments staged again. merged are the absorbed segments.
+func (ix *Index) beginAppend(
+	ctx context.Context, snap *Snapshot, tokens, memory int64,
+) (stager *stager, merged []storage.Segment, err error) {
 	state := snap.State()
-	keep := storage.KeepParts(segmentMerges, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
-	merged := state.Segments[keep:]
+	tokensOf := func(s storage.Segment) uint64 { return s.Tokens }
+	keep := storage.KeepParts(segmentMergePolicy, state.Segments, tokensOf, uint64(tokens))
+	merged = state.Segments[keep:]
 	chunks := snap.Chunks()
 	for _, g := range merged {
 		chunks -= len(g.Chunks)
@@ -322,17 +361,18 @@ func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory
 		state.Tokens -= g.Tokens
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
-	stage := newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
-	stage.before, stage.sets = snap, snap.view.DocSets()
+	stager = newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
+	stager.base, stager.docSets = snap, snap.fileSnapshot.DocSets()
 	for ; chunks < snap.Chunks(); chunks++ {
-		if err := stage.copyChunk(ctx, snap, chunks, false); err != nil {
+		if err := stager.copyChunk(ctx, snap, chunks, sameFile); err != nil {
 			return nil, nil, err
 		}
 	}
-	return stage, merged, nil
+	return stager, merged, nil
 }
 
-func dropSegments(g *storage.Generation, segments []storage.Segment) error {
+// deleteSegments deletes the chunks and postings of segments.
+func deleteSegments(g *storage.Generation, segments []storage.Segment) error {
 	for _, seg := range segments {
 		for _, c := range seg.Chunks {
 			if err := g.DeleteChunk(c); err != nil {

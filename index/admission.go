@@ -13,33 +13,33 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Arrival is a document or passage that is to be stored under an ordinal of its own.
+// Arrival is a document or passage that will be stored under an ordinal of its own.
 type Arrival struct {
 	ID     string
-	Parent string // id of the document that it is a passage of; "": it is a document
+	Parent string // id of the document that it is a passage of. "" means that it is a document
 }
 
-// document is the id of the document that it belongs to.
-func (a *Arrival) document() string {
+// documentID returns the id of the document that the arrival belongs to.
+func (a *Arrival) documentID() string {
 	if a.Parent != "" {
 		return a.Parent
 	}
 	return a.ID
 }
 
-// Admission decides which documents one change may store in an index, and which ordinals give
-// way to them. It is for a writer that has its turn: the snapshot is the newest. It is not safe
-// for concurrent use.
+// Admission decides which documents one change may store in an index, and which ordinals they
+// replace. Create it under the write lock, from the newest snapshot. It is not safe for concurrent
+// use.
 type Admission struct {
-	snaps   []*Snapshot    // one, or those of a set
-	claimed map[string]int // ids of the documents and passages that are admitted, with their rows
+	snaps   []*Snapshot    // one, or those of the shards
+	claimed map[string]int // ids of the admitted documents and passages, with their rows
 
-	removed  []*roaring.Bitmap // by snapshot, the ordinals that give way
-	docs     int               // documents admitted
-	replaced int               // documents that give way to others
+	removed  []*roaring.Bitmap // ordinals to delete, by snapshot
+	docs     int               // number of admitted documents
+	replaced int               // number of stored documents that are replaced
 }
 
-// NewAdmission starts from the snapshot of an index, those of the files of a set, or none, which
+// NewAdmission starts from the snapshot of an index, or from those of shards. Without snapshots it
 // stands for an index without documents.
 func NewAdmission(snaps ...*Snapshot) *Admission {
 	a := &Admission{snaps: snaps, claimed: map[string]int{}}
@@ -49,9 +49,9 @@ func NewAdmission(snaps ...*Snapshot) *Admission {
 	return a
 }
 
-// ArrivalError says why an [Arrival] was refused.
+// ArrivalError reports why an [Arrival] was refused.
 type ArrivalError struct {
-	Row int // among those of the call
+	Row int // index among the rows of the call
 	ID  string
 	Err error
 }
@@ -63,76 +63,77 @@ func (e *ArrivalError) Error() string {
 // Unwrap returns the cause.
 func (e *ArrivalError) Unwrap() error { return e.Err }
 
-// Admit admits documents, all of them or none. Passages of a document have to be in a row, with
-// ascending numbers. If replace is set, a document takes the place of the one with its id and of
-// all passages of that; otherwise it is refused. overlap reports that nothing was admitted because
-// an earlier call claimed an id of this one: store its documents first.
+// Admit admits documents, all of them or none. Passages of a document must be in a row, with
+// ascending numbers. If replace is set, a document replaces the one with its id and all passages of
+// that; otherwise it is refused. overlap reports that nothing was admitted because an earlier call
+// claimed an id of this one: store the documents of that call first.
 //
 // Errors: [*ArrivalError] with [ErrDuplicateID] or [ErrPassages], and those of the snapshot.
 func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (overlap bool, err error) {
 	for i := range rows {
-		_, own := a.claimed[rows[i].ID]
-		_, parent := a.claimed[rows[i].Parent]
-		if own || parent {
+		_, idClaimed := a.claimed[rows[i].ID]
+		_, parentClaimed := a.claimed[rows[i].Parent]
+		if idClaimed || parentClaimed {
 			return true, nil
 		}
 	}
-	// Claim the ids of documents and passages, each once.
-	claims, rowOf, err := claimIDs(rows)
+	// List the ids of documents and passages, each once.
+	ids, rowOfID, err := listIDs(rows)
 	if err != nil {
 		return false, err
 	}
-	// Find the ordinals that give way.
+	// Find the ordinals that are replaced.
 	removed, docs, replaced := make([]*roaring.Bitmap, len(a.snaps)), 0, 0
 	for i := range removed {
 		removed[i] = a.removed[i].Clone()
 	}
-	var others []string // ids that may be taken
-	for _, id := range claims {
+	var unchecked []string // ids that a stored document or passage may use
+	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		row := rowOf[id]
-		if rows[row].document() != id {
-			others = append(others, id)
+		row := rowOfID[id]
+		if rows[row].documentID() != id {
+			unchecked = append(unchecked, id)
 			continue
 		}
 		docs++
 		found := false
 		for i, snap := range a.snaps {
-			parts, isPassage, err := snap.find(id)
-			parts = slices.DeleteFunc(parts, removed[i].Contains) // of those that are deleted anyway
+			ordinals, isPassage, err := snap.findOrdinals(id)
+			ordinals = slices.DeleteFunc(ordinals, removed[i].Contains) // without those deleted anyway
 			switch {
 			case err != nil:
 				return false, err
 			case isPassage:
-				others = append(others, id)
+				unchecked = append(unchecked, id)
 				continue
-			case len(parts) == 0:
+			case len(ordinals) == 0:
 				continue
 			case !replace:
-				return false, refuse(rows, row, "%w: %s has %.100q", ErrDuplicateID, snap.Path(), snap.ID(parts[0]))
+				return false, arrivalErrorf(rows, row,
+					"%w: %s has %.100q", ErrDuplicateID, snap.Path(), snap.ID(ordinals[0]))
 			}
-			removed[i].AddMany(parts)
+			removed[i].AddMany(ordinals)
 			found = true
 		}
 		if found {
 			replaced++
 		}
 	}
-	// All else stays, and keeps its ids.
-	for _, id := range others {
+	// All other ordinals stay and keep their ids: check that no arrival uses one.
+	for _, id := range unchecked {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		if err := a.checkFree(rows, rowOf[id], id, removed); err != nil {
+		if err := a.checkUnused(rows, rowOfID[id], id, removed); err != nil {
 			return false, err
 		}
 	}
 	if len(a.claimed) == 0 {
-		a.claimed = rowOf // which may be large
+		a.claimed = rowOfID // the usual case; the map may be large, so avoid a copy
 	} else {
-		maps.Copy(a.claimed, rowOf)
+		maps.Copy(a.claimed, rowOfID)
 	}
 	a.removed = removed
 	a.docs += docs
@@ -140,63 +141,68 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 	return false, nil
 }
 
-// Replaced is the number of documents that give way to those that are admitted so far, and have
-// their ids.
+// Replaced returns the number of stored documents that the admitted ones replace.
 func (a *Admission) Replaced() int { return a.replaced }
 
-// refuse makes the error of a row.
-func refuse(rows []Arrival, row int, format string, args ...any) error {
+// passageNameTaken is the message for a document with the id that a passage of another would get.
+const passageNameTaken = "%w: one of its passages would be called %.100q as another document is"
+
+// arrivalErrorf returns the error of a row.
+func arrivalErrorf(rows []Arrival, row int, format string, args ...any) error {
 	return &ArrivalError{row, rows[row].ID, fmt.Errorf(format, args...)}
 }
 
-// claimIDs lists the ids of documents and of their passages in order, with the row that each came
-// with first.
-func claimIDs(rows []Arrival) (claims []string, rowOf map[string]int, err error) {
-	claims, rowOf = make([]string, 0, len(rows)), make(map[string]int, len(rows))
+// listIDs returns the ids of documents and of their passages in order, each with the row that it
+// came with first.
+func listIDs(rows []Arrival) (ids []string, rowOfID map[string]int, err error) {
+	ids, rowOfID = make([]string, 0, len(rows)), make(map[string]int, len(rows))
 	for i := range rows {
-		ids := []string{rows[i].ID}
+		idsOfRow := []string{rows[i].ID}
 		if parent := rows[i].Parent; parent != "" {
 			if i == 0 || rows[i-1].Parent != parent {
-				ids = append(ids, parent)
-			} else if err := checkOrder(rows[i-1].ID, rows[i].ID); err != nil {
+				idsOfRow = append(idsOfRow, parent)
+			} else if err := checkPassageOrder(rows[i-1].ID, rows[i].ID); err != nil {
 				return nil, nil, &ArrivalError{i, rows[i].ID, err}
 			}
 		}
-		for _, id := range ids {
-			first, twice := rowOf[id]
+		for _, id := range idsOfRow {
+			first, twice := rowOfID[id]
 			switch {
 			case !twice:
-				rowOf[id] = i
-				claims = append(claims, id)
+				rowOfID[id] = i
+				ids = append(ids, id)
 			case rows[first].Parent == id && rows[i].Parent == id:
-				return nil, nil, refuse(rows, i, "%w: document %d is a passage of %.100q, and others are in between", ErrPassages, first, id)
+				return nil, nil, arrivalErrorf(rows, i,
+					"%w: document %d is a passage of %.100q, and others are in between", ErrPassages, first, id)
 			case rows[first].Parent == rows[i].Parent:
-				return nil, nil, refuse(rows, i, "%w: document %d has the same", ErrDuplicateID, first)
+				return nil, nil, arrivalErrorf(rows, i, "%w: document %d has the same", ErrDuplicateID, first)
 			case rows[first].Parent != "" && rows[first].ID == id:
-				return nil, nil, refuse(rows, i, "%w: %.100q is a passage of %.100q", ErrDuplicateID, id, rows[first].Parent)
+				return nil, nil, arrivalErrorf(rows, i,
+					"%w: %.100q is a passage of %.100q", ErrDuplicateID, id, rows[first].Parent)
 			case rows[i].Parent != "" && rows[i].ID == id:
-				return nil, nil, refuse(rows, i, "%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, id)
+				return nil, nil, arrivalErrorf(rows, i, passageNameTaken, ErrDuplicateID, id)
 			default:
-				return nil, nil, refuse(rows, i, "%w: %.100q comes as a document and as passages", ErrDuplicateID, id)
+				return nil, nil, arrivalErrorf(rows, i,
+					"%w: %.100q comes as a document and as passages", ErrDuplicateID, id)
 			}
 		}
 	}
-	return claims, rowOf, nil
+	return ids, rowOfID, nil
 }
 
-// checkOrder checks that a passage has a higher number than the one before it.
-func checkOrder(before, id string) error {
+// checkPassageOrder checks that a passage has a higher number than the previous one.
+func checkPassageOrder(previous, id string) error {
 	parent, number := vectors.SplitPassageID(id)
-	if _, last := vectors.SplitPassageID(before); number < last {
-		return fmt.Errorf("%w: passage %d of %.100q follows passage %d", ErrPassages, number, parent, last)
+	if _, lastNumber := vectors.SplitPassageID(previous); number < lastNumber {
+		return fmt.Errorf("%w: passage %d of %.100q follows passage %d", ErrPassages, number, parent, lastNumber)
 	}
 	return nil
 }
 
-// checkFree refuses a row whose id, or whose document's id, is taken by an ordinal that stays.
-func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roaring.Bitmap) error {
+// checkUnused refuses a row whose id, or whose document's id, is used by an ordinal that stays.
+func (a *Admission) checkUnused(rows []Arrival, row int, id string, removed []*roaring.Bitmap) error {
 	for i, snap := range a.snaps {
-		taken, err := snap.named(id)
+		taken, err := snap.ordinalsOf(id)
 		if err != nil {
 			return err
 		}
@@ -205,23 +211,23 @@ func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roa
 				continue
 			}
 			if doc := snap.DocumentOf(ordinal); doc != id {
-				return refuse(rows, row, "%w: %.100q is a passage of %.100q", ErrDuplicateID, id, doc)
+				return arrivalErrorf(rows, row, "%w: %.100q is a passage of %.100q", ErrDuplicateID, id, doc)
 			}
-			return refuse(rows, row, "%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, id)
+			return arrivalErrorf(rows, row, passageNameTaken, ErrDuplicateID, id)
 		}
 	}
 	return nil
 }
 
-// Free returns an unused id for a document that has none: the one given, or the same with a hyphen
-// and a number. Only Admit claims it.
+// Free returns an unused id for a document that has none: plain, or plain with a hyphen and a
+// number. Only Admit claims it.
 func (a *Admission) Free(plain string, taken map[string]bool) (id string, err error) {
 	id = plain
 	for n := 1; ; n++ {
 		_, used := a.claimed[id]
 		used = used || taken[id]
 		for _, snap := range a.snaps {
-			ordinals, err := snap.named(id)
+			ordinals, err := snap.ordinalsOf(id)
 			if err != nil {
 				return "", err
 			}
@@ -234,17 +240,17 @@ func (a *Admission) Free(plain string, taken map[string]bool) (id string, err er
 	}
 }
 
-// remove marks the documents and passages of ids as removed, except documents that are among the
-// rows to come. It returns the ids without the exceptions.
-func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) (removed []string, err error) {
+// markRemoved marks the documents and passages of ids as removed, except documents that are among
+// rows. It returns the ids without the exceptions.
+func (a *Admission) markRemoved(ctx context.Context, ids []string, rows []Arrival) (removed []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	comes := make(map[string]bool, len(rows))
+	arriving := make(map[string]bool, len(rows))
 	for i := range rows {
-		comes[rows[i].document()] = true
+		arriving[rows[i].documentID()] = true
 	}
-	removed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return comes[id] })
+	removed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return arriving[id] })
 	for i, snap := range a.snaps {
 		named, _, err := snap.Named(ctx, removed)
 		if err != nil {
@@ -255,39 +261,40 @@ func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) (r
 	return removed, nil
 }
 
-// Evict returns how many of the oldest documents give way when what is admitted is stored and so
-// many documents may stay, and how many of those that are admitted would have to go as well. No
-// more are admitted afterwards.
-func (a *Admission) Evict(ctx context.Context, most uint64) (evicted, more int, err error) {
-	gone, err := a.snaps[0].going(ctx, a.removed[0])
+// Evict returns the number of stored documents to delete so that, with the admitted ones, no more
+// than limit stay, and the number of admitted documents that are beyond the limit as well. Call it
+// after the last Admit.
+func (a *Admission) Evict(ctx context.Context, limit uint64) (evicted, surplus int, err error) {
+	plan, err := a.snaps[0].planDeletion(ctx, a.removed[0])
 	if err != nil {
 		return 0, 0, err
 	}
-	return a.evict(ctx, most, gone.Documents)
+	return a.markOldest(ctx, limit, plan.Documents)
 }
 
-// evict marks the oldest documents of the only snapshot beyond the limit as removed, with all of
-// their passages. It returns their number, and how many more would have to go, which are among
-// those that are admitted. gone is the number of documents that give way anyway.
-func (a *Admission) evict(ctx context.Context, most uint64, gone int) (evicted, more int, err error) {
+// markOldest marks the oldest documents of the only snapshot beyond the limit as removed, with all
+// of their passages. It returns their number, and the number of admitted documents beyond the
+// limit. removedDocs is the number of stored documents that are removed anyway.
+func (a *Admission) markOldest(ctx context.Context, limit uint64, removedDocs int) (evicted, surplus int, err error) {
 	snap := a.snaps[0]
-	over := int64(snap.Documents()-gone+a.docs) - int64(min(most, storage.MaxDocs))
-	if over <= 0 {
+	excess := int64(snap.Documents()-removedDocs+a.docs) - int64(min(limit, storage.MaxDocs))
+	if excess <= 0 {
 		return 0, 0, nil
 	}
 	dead := roaring.Or(snap.Tombstones(), a.removed[0])
-	for next := dead.NextAbsentValue(0); over > 0 && next < int64(snap.State().Docs); next = dead.NextAbsentValue(uint32(next)) {
+	next := dead.NextAbsentValue(0)
+	for ; excess > 0 && next < int64(snap.State().Docs); next = dead.NextAbsentValue(uint32(next)) {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
-		parts, err := snap.PassagesOf(snap.DocumentOf(uint32(next)))
+		ordinals, err := snap.PassagesOf(snap.DocumentOf(uint32(next)))
 		if err != nil {
 			return 0, 0, err
 		}
-		dead.AddMany(parts)
-		a.removed[0].AddMany(parts)
+		dead.AddMany(ordinals)
+		a.removed[0].AddMany(ordinals)
 		evicted++
-		over--
+		excess--
 	}
-	return evicted, int(max(over, 0)), nil
+	return evicted, int(max(excess, 0)), nil
 }

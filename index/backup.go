@@ -14,15 +14,15 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Checks says how much of a backup is checked before it takes its place.
+// Checks selects the checks that a backup makes before it replaces the previous copy.
 type Checks int
 
 const (
-	// CheckAll is what [Snapshot.Verify] does.
+	// CheckAll verifies everything, as [Snapshot.Verify] does.
 	CheckAll Checks = iota
-	// CheckSums is pages and checksums.
+	// CheckSums verifies pages and checksums.
 	CheckSums
-	// CheckNothing is for those who verify the copy themselves.
+	// CheckNothing verifies nothing, for callers who verify the copy themselves.
 	CheckNothing
 )
 
@@ -40,59 +40,58 @@ func ParseChecks(s string) (Checks, error) {
 	return 0, fmt.Errorf("%w: checks %q; there are full, checksums and none", ErrOption, s)
 }
 
-// BackupOptions for Backup and BackupTo. The zero value, or nil, makes a whole
-// copy and checks all of it.
+// BackupOptions configures Backup and BackupTo. The zero value, or nil, makes a complete copy and
+// checks all of it.
 type BackupOptions struct {
-	// Incremental writes only what has changed into a copy that is there, where
-	// that is possible; see [Index.BackupTo].
+	// Incremental writes only the changed pages into an existing copy, if possible; see
+	// [Index.BackupTo].
 	Incremental bool
-	// Check: of the copy, by BackupTo; of the snapshot before it is written, by
+	// Check selects the checks: of the copy in BackupTo, of the snapshot before it is written in
 	// Backup.
 	Check Checks
-	// Force replaces a file that is no index.
+	// Force replaces a file that is not an index.
 	Force bool
-	// LockTimeout is how long to wait for a process that writes to an index that
-	// is to be replaced; 0: not at all.
+	// LockTimeout is how long to wait for a process that writes to the index that will be replaced.
+	// 0 means not at all.
 	LockTimeout time.Duration
-	// Progress, where set, is told how much is written.
+	// Progress, if not nil, is called with the progress of writing.
 	Progress func(Progress)
 }
 
-// BackupReport says what a backup wrote.
+// BackupReport describes the result of a backup.
 type BackupReport struct {
-	Docs       int    `json:"docs"`       // live ones in the copy
-	Passages   int    `json:"passages"`   // in which some of them are stored
+	Docs       int    `json:"docs"`       // live documents in the copy
+	Passages   int    `json:"passages"`   // passages in which some of them are stored
 	Tokens     uint64 `json:"tokens"`     // of these documents
 	Generation uint64 `json:"generation"` // of the index that was copied
-	// Size is the length of the copy, Written how much of it was written; free
-	// pages are holes.
+	// Size is the length of the copy, Written the number of bytes that were written; free pages are
+	// holes.
 	Size    int64 `json:"file_bytes"`
 	Written int64 `json:"written_bytes"`
-	// Incremental: the copy that was there was brought up to date. Whole says why
-	// not, where that was asked for.
+	// Incremental means that the existing copy was updated. If an incremental backup was asked for,
+	// but not possible, Whole is the reason.
 	Incremental bool   `json:"incremental"`
 	Whole       string `json:"whole_because,omitempty"`
-	// Seconds for writing, the disk's part included, and for checking.
+	// Seconds is the duration of writing, including the disk, and of checking.
 	Seconds struct {
 		Write float64 `json:"write"`
 		Check float64 `json:"check"`
 	} `json:"seconds"`
 }
 
-// ErrSameFile: a backup of an index onto itself.
+// ErrSameFile reports a backup of an index onto itself.
 var ErrSameFile = errors.New("the copy would be the index itself")
 
-// Backup writes the index as it is now to w: a whole index file, which
-// [Open] takes. Searches and changes in this process go on meanwhile; the copy
-// shows none of the changes that come later.
+// Backup writes the current state of the index to w, as a complete index file that [Open] opens.
+// Searches and changes in this process continue meanwhile; the copy has none of the later changes.
 func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (r *BackupReport, err error) {
-	o := given(opts)
-	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
+	o := valueOrZero(opts)
+	err = ix.withSnapshot(func(s *Snapshot, report *BackupReport) error {
 		r = report
-		if err := r.check(ctx, s.view, o.Check); err != nil {
+		if err := r.checkSnapshot(ctx, s.fileSnapshot, o.Check); err != nil {
 			return err
 		}
-		defer r.timed(&r.Seconds.Write)()
+		defer r.startTimer(&r.Seconds.Write)()
 		var err error
 		r.Size, err = s.CopyTo(ctx, w, o.progress())
 		r.Written = r.Size
@@ -104,31 +103,30 @@ func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (
 	return r, nil
 }
 
-// BackupTo makes a backup at path: written beside it, checked, made durable, and
-// then put in its place, so that path holds the copy before or the new one and
-// nothing between. Readers of the copy before keep it; see Options.Follow.
+// BackupTo makes a backup at path: it writes a temporary file in the same folder, checks it, makes
+// it durable, and renames it to path. So path has the previous copy or the new one at any time.
+// Readers of the previous copy keep it; see Options.Follow.
 //
-// With Incremental a copy of this index that is there is brought up to date in
-// one transaction instead. For that nobody may have it open, nor another name be
-// linked to it. Otherwise, and where it is of another build or more than
-// half of it has changed, it is copied as a whole, and the report says why.
+// With Incremental, an existing copy of this index is updated in one transaction instead. For that
+// no process may have it open, and no other name may be linked to it. If that is not so, or if the
+// copy is of another build, or if more than half of it has changed, a complete copy is made, and
+// the report gives the reason.
 //
-// Errors: [ErrSameFile], [storage.ErrNotIndex] and [storage.ErrVersion] for what
-// only Force replaces, [storage.ErrLocked] for an index that another process
-// writes to, [storage.ErrCorrupt] if this one is, and what writing fails with.
-// After an error path holds what it held before; with Incremental, or if it is
-// [storage.ErrOutcomeUnknown], it may hold the new state.
+// Errors: [ErrSameFile]; [storage.ErrNotIndex] and [storage.ErrVersion] for a file that only Force
+// replaces; [storage.ErrLocked] for an index that another process writes to; [storage.ErrCorrupt]
+// if this index is damaged; and those of writing. After an error path has its old content; with
+// Incremental, or after [storage.ErrOutcomeUnknown], it may have the new state.
 func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions) (r *BackupReport, err error) {
-	o := given(opts)
-	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
+	o := valueOrZero(opts)
+	err = ix.withSnapshot(func(s *Snapshot, report *BackupReport) error {
 		r = report
-		there, err := replaceable(ctx, s, path, o)
+		hasIndex, err := checkReplaceable(ctx, s, path, o)
 		if err != nil {
 			return err
 		}
 		storage.SweepSuccessors(path, ix.log)
-		if o.Incremental && there {
-			switch reason, err := r.update(ctx, s, path, o); {
+		if o.Incremental && hasIndex {
+			switch reason, err := r.updateInPlace(ctx, s, path, o); {
 			case err != nil:
 				return err
 			case reason == nil:
@@ -140,7 +138,7 @@ func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions)
 		} else if o.Incremental {
 			r.Whole = "there is no copy yet"
 		}
-		return r.replace(ctx, s, path, o)
+		return r.writeWhole(ctx, s, path, o)
 	})
 	if err != nil {
 		return nil, err
@@ -148,17 +146,22 @@ func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions)
 	return r, nil
 }
 
-func (ix *Index) backup(fn func(*Snapshot, *BackupReport) error) (err error) {
+// withSnapshot calls write with the current snapshot and a report about it.
+func (ix *Index) withSnapshot(write func(*Snapshot, *BackupReport) error) (err error) {
 	s, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return fn(s, &BackupReport{
-		Docs: s.Documents(), Passages: int(s.State().Passages), Tokens: s.State().LiveTokens, Generation: s.Generation(),
+	return write(s, &BackupReport{
+		Docs:       s.Documents(),
+		Passages:   int(s.State().Passages),
+		Tokens:     s.State().LiveTokens,
+		Generation: s.Generation(),
 	})
 }
 
+// progress returns the callback that storage calls, or nil without a Progress callback.
 func (o *BackupOptions) progress() func(done, total int64) {
 	if o.Progress == nil {
 		return nil
@@ -166,25 +169,27 @@ func (o *BackupOptions) progress() func(done, total int64) {
 	return func(done, total int64) { o.Progress(Progress{"backup", done, total, "bytes"}) }
 }
 
-func (r *BackupReport) timed(seconds *float64) func() {
+// startTimer returns a function that adds the time since the call to seconds.
+func (r *BackupReport) startTimer(seconds *float64) func() {
 	start := time.Now()
 	return func() { *seconds = math.Round((*seconds+time.Since(start).Seconds())*1e3) / 1e3 }
 }
 
-func (r *BackupReport) check(ctx context.Context, v *storage.Snapshot, c Checks) error {
-	defer r.timed(&r.Seconds.Check)()
+// checkSnapshot runs the selected checks on a snapshot.
+func (r *BackupReport) checkSnapshot(ctx context.Context, snap *storage.Snapshot, c Checks) error {
+	defer r.startTimer(&r.Seconds.Check)()
 	switch c {
 	case CheckAll:
-		return verifyView(ctx, v)
+		return verifyFileSnapshot(ctx, snap)
 	case CheckSums:
-		return v.VerifyChecksums(ctx)
+		return snap.VerifyChecksums(ctx)
 	}
 	return nil
 }
 
-// replaceable makes sure that a backup may take the place of path, and tells
-// whether an index is there.
-func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions) (there bool, err error) {
+// checkReplaceable checks that a backup may replace the file at path, and reports whether an index
+// is there.
+func checkReplaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions) (hasIndex bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -202,6 +207,7 @@ func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions)
 	if info.Size() == 0 {
 		return false, nil
 	}
+	// An index is replaced; another file only by Force, or if it is the remains of an index.
 	f, err := storage.Open(ctx, path, storage.Options{LockTimeout: o.LockTimeout})
 	switch {
 	case err == nil:
@@ -209,16 +215,16 @@ func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions)
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.Is(err, storage.ErrLocked):
-		return false, fmt.Errorf("what is to be replaced: %w", err)
+		return false, fmt.Errorf("the file to be replaced: %w", err)
 	case o.Force, errors.Is(err, storage.ErrUnfinished), errors.Is(err, storage.ErrCorrupt):
 		return false, nil // the remains of an index
 	case errors.Is(err, storage.ErrNotIndex):
 		return false, fmt.Errorf("%s: %w", path, storage.ErrNotIndex)
 	}
-	return false, fmt.Errorf("what is to be replaced: %w", err)
+	return false, fmt.Errorf("the file to be replaced: %w", err)
 }
 
-// errNotRegular is the error for a name that is not of a regular file.
+// errNotRegular returns the error for a path that is not a regular file.
 func errNotRegular(info fs.FileInfo) error {
 	if info.IsDir() {
 		return fmt.Errorf("%w: a copy is a file", files.ErrFolder)
@@ -226,8 +232,8 @@ func errNotRegular(info fs.FileInfo) error {
 	return errors.New("only a regular file can be replaced")
 }
 
-// replace writes a whole copy.
-func (r *BackupReport) replace(ctx context.Context, s *Snapshot, path string, o BackupOptions) (err error) {
+// writeWhole writes a complete copy and renames it to path.
+func (r *BackupReport) writeWhole(ctx context.Context, s *Snapshot, path string, o BackupOptions) (err error) {
 	mode, err := s.Mode()
 	if err != nil {
 		return err
@@ -241,18 +247,18 @@ func (r *BackupReport) replace(ctx context.Context, s *Snapshot, path string, o 
 			err = fmt.Errorf("backup to %s: %w", path, errors.Join(err, dst.Discard()))
 		}
 	}()
-	write := r.timed(&r.Seconds.Write)
-	if r.Size, r.Written, err = dst.Fill(ctx, s.view, o.progress()); err != nil {
+	stopTimer := r.startTimer(&r.Seconds.Write)
+	if r.Size, r.Written, err = dst.Fill(ctx, s.fileSnapshot, o.progress()); err != nil {
 		return err
 	}
-	write()
+	stopTimer()
 	if err := r.checkFile(ctx, s, dst.Name(), o); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	defer r.timed(&r.Seconds.Write)()
+	defer r.startTimer(&r.Seconds.Write)()
 	return dst.Commit(mode)
 }
 
@@ -266,24 +272,30 @@ func (r *BackupReport) checkFile(ctx context.Context, s *Snapshot, path string, 
 	return r.checkCopy(ctx, s, f, o)
 }
 
+// checkCopy checks that an open copy has the state of the snapshot, and runs the selected checks.
 func (r *BackupReport) checkCopy(ctx context.Context, s *Snapshot, f *storage.File, o BackupOptions) (err error) {
-	v, err := f.Snapshot()
+	copied, err := f.Snapshot()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	if got, want := v.State(), s.State(); v.Generation() != s.Generation() || got.Docs != want.Docs || got.Live != want.Live || got.Tokens != want.Tokens {
+	defer func() { err = errors.Join(err, copied.Close()) }()
+	got, want := copied.State(), s.State()
+	sameSize := got.Docs == want.Docs && got.Live == want.Live && got.Tokens == want.Tokens
+	if copied.Generation() != s.Generation() || !sameSize {
 		return fmt.Errorf("%w: the copy has %d documents, the index %d", storage.ErrCorrupt, got.Live, want.Live)
 	}
-	return r.check(ctx, v, o.Check)
+	return r.checkSnapshot(ctx, copied, o.Check)
 }
 
-// mostChanged bounds what an incremental backup holds in memory.
-const mostChanged = 512 << 20
+// maxMirrorBytes bounds the memory of an incremental backup.
+const maxMirrorBytes = 512 << 20
 
-// update brings the copy at path up to date. reason says why it must be copied
-// as a whole instead.
-func (r *BackupReport) update(ctx context.Context, s *Snapshot, path string, o BackupOptions) (reason, err error) {
+// updateInPlace updates the copy at path. reason, if not nil, is why a complete copy must be made
+// instead.
+func (r *BackupReport) updateInPlace(
+	ctx context.Context, s *Snapshot, path string, o BackupOptions,
+) (reason, err error) {
+	// Open the copy for writing.
 	pages, err := s.Pages()
 	if err != nil {
 		return nil, err
@@ -300,25 +312,26 @@ func (r *BackupReport) update(ctx context.Context, s *Snapshot, path string, o B
 		return err, nil
 	}
 	defer func() {
-		if cerr := f.Close(); cerr != nil && reason == nil {
-			reason = cerr
+		if closeErr := f.Close(); closeErr != nil && reason == nil {
+			reason = closeErr
 		}
 	}()
-	write := r.timed(&r.Seconds.Write)
-	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, mostChanged))
-	write()
+	// Write the changed pages, and check the copy.
+	stopTimer := r.startTimer(&r.Seconds.Write)
+	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, maxMirrorBytes))
+	stopTimer()
 	if err == nil {
 		err = r.checkCopy(ctx, s, f, o)
 	}
-	if cerr := ctx.Err(); err != nil && cerr != nil {
-		return nil, cerr
+	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
+		return nil, ctxErr
 	}
-	for _, known := range []error{storage.ErrManyChanges, storage.ErrUnrelated} {
-		if errors.Is(err, known) {
-			return known, nil
+	for _, kind := range []error{storage.ErrManyChanges, storage.ErrUnrelated} {
+		if errors.Is(err, kind) {
+			return kind, nil
 		}
 	}
-	if err != nil { // whatever it is: a whole copy meets it too, or sets it right
+	if err != nil { // any other error: a complete copy meets it too, or repairs it
 		return err, nil
 	}
 	info, err := os.Stat(path)

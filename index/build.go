@@ -18,84 +18,80 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// BuildOptions for Build. The zero value, or nil, is a good choice.
+// BuildOptions configures Build. The zero value, or nil, is a good choice.
 type BuildOptions struct {
-	// Nbits is the residual bits a component: 1, 2, 4 or 8; 0: 2.
+	// Nbits is the number of residual bits per component: 1, 2, 4 or 8. 0 means 2.
 	Nbits int
-	// Centroids is K; 0: 2^⌊log₂(16·√tokens)⌋, ColBERT's rule. It is never more
-	// than the sample has tokens.
+	// Centroids is K. 0 means 2^⌊log₂(16·√tokens)⌋, the rule of ColBERT. It never exceeds the
+	// tokens of the sample.
 	Centroids int
-	// SampleDocs is how many documents to train on; 0: 1 + ⌊16·√(120·documents)⌋,
-	// ColBERT's rule, and a last round over as many of the others as k-means makes
-	// use of, which are not held in memory. The memory budget may allow less.
+	// SampleDocs is the number of documents to train on. 0 means 1 + ⌊16·√(120·documents)⌋, the
+	// rule of ColBERT, and a last round over as many of the other documents as k-means can use,
+	// which are not held in memory. The memory budget may allow fewer.
 	SampleDocs int
-	// HeldOut, where not 0, keeps one in HeldOut tokens of the sample from k-means, for an index that will get
-	// most of its documents later: see [codec.TrainOptions]. There is no last round over others, then.
+	// HeldOut, if not 0, keeps one in HeldOut tokens of the sample from k-means, for an index that
+	// will get most of its documents later: see [codec.TrainOptions]. Then it omits the last round.
 	HeldOut int
-	// Iterations of k-means; 0: 4.
+	// Iterations is the number of iterations of k-means. 0 means 4.
 	Iterations int
-	// Seed decides every random choice. The same seed, input and options give
-	// the same index content, whatever Threads is.
+	// Seed decides every random choice. The same seed, input and options give the same content of
+	// the index, with any number of threads.
 	Seed uint64
-	// NoDimScales and NoCentroidScales leave out the scale of residuals for each
-	// dimension and for each centroid.
+	// NoDimScales and NoCentroidScales omit the scales of residuals for each dimension and for each
+	// centroid.
 	NoDimScales, NoCentroidScales bool
-	// Pool replaces the tokens of each document by one in so many, pools of similar
-	// tokens (see pool.Pooler); 0 and 1: no pooling. Documents that are added
-	// later are pooled alike.
+	// Pool is the number of similar tokens of a document that are pooled into one (see
+	// pool.Pooler). 0 and 1 mean no pooling. Documents that are added later are pooled in the same
+	// way.
 	Pool int
-	// PoolBy says which tokens become one; "": [pool.Similar]. By the others all
-	// documents have to be pages with grids ([vectors.Page]), and of these only cells
-	// are pooled.
+	// PoolBy selects the tokens that are pooled. "" means [pool.Similar]. The other methods need
+	// documents that are pages with grids ([vectors.Page]), and pool only cells.
 	PoolBy pool.Method
-	// Unnormalized says that the vectors are of unit length as they are, and
-	// skips scaling them to it.
+	// Unnormalized skips scaling the vectors to unit length, because they have it already.
 	Unnormalized bool
-	// Model, where set, is kept in the index as what made the vectors; additions and
-	// queries that name another are refused ([storage.ErrModel]).
+	// Model, if not nil, is stored in the index as the model that made the vectors. Additions and
+	// queries that name another one are refused ([storage.ErrModel]).
 	Model *storage.Model
-	// Codec, where set, is used as it is, and nothing is trained.
+	// Codec, if not nil, is used as it is, and nothing is trained.
 	Codec *codec.Quantizer
-	// Like, where set, is another index, or a file of a codec alone ([Train]), whose
-	// codec is used. With it come whether vectors are scaled, how they are pooled, what
-	// made them ([storage.ErrModel] if Model names another), and how the codec was
-	// trained, so that the two can be searched as one. Options that say otherwise are
-	// errors.
+	// Like, if not nil, is another index, or a file with a codec alone ([Train]), whose codec is
+	// used, so that the two can be searched as one. Scaling, pooling, the model ([storage.ErrModel]
+	// if Model names another) and the record of the training come from it as well. Options that
+	// contradict it are errors.
 	Like *Snapshot
-	// Input, where set, says what the documents are, such as names, sizes and times of
-	// files: it must be another for other documents. A build with it leaves, if the
-	// process dies, what another one needs to go on.
+	// Input, if not empty, identifies the documents, for example by names, sizes and times of
+	// files: it must differ for other documents. If the process of a build with Input dies, it
+	// leaves a checkpoint that another build can resume.
 	Input string
-	// Resume goes on with what an interrupted build of the same Input and options has
-	// left at the path, and if this one fails or is interrupted leaves what is staged for
-	// the next. The index is that of a build that was not interrupted.
+	// Resume continues an interrupted build of the same Input and options from its checkpoint at
+	// the path. If this build fails or is interrupted, it leaves its checkpoint too. The index is
+	// the same as that of an uninterrupted build.
 	Resume bool
-	// Threads is the number of goroutines; 0: one a processor.
+	// Threads is the number of goroutines. 0 means one for each processor.
 	Threads int
-	// Memory is the budget in bytes for buffers and the training sample; 0: 1 GiB.
-	// Centroids, and 30 bytes a document for ids and lengths, come on top.
+	// Memory is the budget in bytes for buffers and the training sample. 0 means 1 GiB. Centroids,
+	// and 30 bytes a document for ids and lengths, come on top.
 	Memory int64
-	// Force replaces an index that is there. It stays as it is, and readable,
-	// until the new one is finished.
+	// Force replaces an existing index. The old one stays, and readable, until the new one is
+	// finished.
 	Force bool
-	// LockTimeout, Backend, Logger: as for Open.
+	// LockTimeout, Backend and Logger are as in [Options].
 	LockTimeout time.Duration
 	Backend     string
 	Logger      *slog.Logger
-	// Device, where set, finds the nearest centroids and encodes tokens; the index is the
-	// same.
+	// Device, if not nil, finds the nearest centroids and encodes tokens; the index is the same.
 	Device kernels.Device
-	// Progress, where set, is told how far a stage is.
+	// Progress, if not nil, is called with the progress of each stage.
 	Progress func(Progress)
 }
 
-// Progress of a long operation.
+// Progress is the progress of a long operation.
 type Progress struct {
-	// Stage is "sample", "train", "levels", "encode", "commit", "import", "compact",
-	// "export", "backup", "check", "salvage", or what package quality measures.
+	// Stage is "sample", "train", "levels", "encode", "commit", "import", "compact", "export",
+	// "backup", "check", "salvage", or a measurement of package quality.
 	Stage string
-	// Done of Total is how far it is; Total 0: nobody knows. A stage that cannot be
-	// counted has no Unit, and both are 0.
+	// Done of Total is the progress; Total 0 means that the total is unknown. A stage that cannot
+	// be counted has no Unit, and both are 0.
 	Done, Total int64
 	Unit        string // of Done and Total, such as "tokens"
 }
@@ -103,184 +99,203 @@ type Progress struct {
 // DefaultMemory is the budget of a build, in bytes.
 const DefaultMemory = 1 << 30
 
-// BuildReport says what a build did.
+// BuildReport describes the result of a build.
 type BuildReport struct {
-	// Docs counts documents, Passages those ordinals that are passages of some of them, Empty
-	// the ordinals without tokens.
+	// Docs counts documents, Passages the ordinals that are passages, Empty the ordinals without
+	// tokens.
 	Docs, Passages, Empty int
 	// Tokens counts token vectors, after pooling.
 	Tokens int64
-	// Zero counts those that are zero vectors, as padding is: they score 0 with every
-	// query token, which is more than what is unlike it does.
+	// Zero counts zero vectors, such as padding: they score 0 with every query token, and so beat
+	// unrelated tokens, whose scores are negative.
 	Zero int64
-	// Clamped counts those whose factor did not fit; see [storage.State].
+	// Clamped counts tokens whose factor did not fit; see [storage.State].
 	Clamped int
-	// RMSE is the root mean square of the distances of token vectors, of unit length,
-	// from what is decoded of them.
+	// RMSE is the root mean square distance of token vectors, scaled to unit length, from their
+	// decoded vectors.
 	RMSE float64
-	// Train says what training did; zero where a codec was given. SampleDocs is how
-	// many ordinals it had tokens of.
+	// Train describes the training; zero if a codec was given. SampleDocs is the number of ordinals
+	// with tokens in its sample.
 	Train      codec.TrainReport
 	SampleDocs int
-	// Resumed is how many ordinals an interrupted build had encoded.
+	// Resumed is the number of ordinals that an interrupted build had encoded.
 	Resumed int
-	// Seconds is how long the stages took.
+	// Seconds is the duration of each stage.
 	Seconds struct{ Sample, Train, Encode float64 }
-	// NotFreed is why the space of the index that this one replaced was not freed:
-	// the file is larger than it need be until it is compacted. Usually nil.
+	// NotFreed is why the space of the replaced index was not freed: the file is larger than needed
+	// until it is compacted. Usually nil.
 	NotFreed error
 }
 
-const maxPool = 1000
+const maxPoolFactor = 1000 // tokens pooled into one
 
 func (o *BuildOptions) validate() error {
 	var errs []error
-	bad := func(format string, args ...any) {
+	addError := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
 	}
 	switch o.Nbits {
 	case 0, 1, 2, 4, 8:
 	default:
-		bad("%d bits a component; 1, 2, 4 and 8 are supported", o.Nbits)
+		addError("%d bits a component; 1, 2, 4 and 8 are supported", o.Nbits)
 	}
 	if o.Centroids < 0 || o.Centroids > storage.MaxCentroids {
-		bad("%d centroids; 1 to %d are possible", o.Centroids, storage.MaxCentroids)
+		addError("%d centroids; 1 to %d are possible", o.Centroids, storage.MaxCentroids)
 	}
 	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
-		bad("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
+		addError("sample of %d documents, %d iterations, %d threads; none is negative, and iterations are at most 1000",
+			o.SampleDocs, o.Iterations, o.Threads)
 	}
 	if o.HeldOut < 0 || o.HeldOut == 1 {
-		bad("one in %d tokens held out", o.HeldOut)
+		addError("one in %d tokens held out; 0 or at least 2 are possible", o.HeldOut)
 	}
 	if err := o.Model.Validate(); err != nil {
-		bad("%v", err)
+		addError("%v", err)
 	}
-	if o.Pool < 0 || o.Pool > maxPool {
-		bad("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
+	if o.Pool < 0 || o.Pool > maxPoolFactor {
+		addError("pools of %d tokens; up to %d are possible", o.Pool, maxPoolFactor)
 	}
 	if err := o.PoolBy.Check(max(o.Pool, 1)); err != nil {
-		bad("%v", err)
+		addError("%v", err)
 	}
 	if o.Resume && o.Input == "" {
-		bad("resuming without saying what the input is")
+		addError("Resume needs Input, by which it recognizes the interrupted build")
 	}
 	if o.Memory != 0 && o.Memory < 32<<20 {
-		bad("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
+		addError("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
 	}
 	return errors.Join(errs...)
 }
 
-// Build makes an index file at path from documents. src is read to train on a
-// sample, to fit the centroids to all of it if the sample is smaller and no
-// SampleDocs is set, and to encode; with BuildOptions.Codec only for the last.
+// Build creates an index file at path from documents. It reads src up to three times: to train on a
+// sample; to fit the centroids to all documents, if the sample has fewer and SampleDocs is not set;
+// and to encode. With BuildOptions.Codec it only encodes.
 //
-// Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID],
-// [storage.ErrExists], [storage.ErrLocked], those of src, and what writing
-// fails with; [*ResumableError] around those after which another build can go on.
-// After an error the path holds what it held before; only after
-// [storage.ErrOutcomeUnknown], with Force, either that or the new index.
+// Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID], [storage.ErrExists],
+// [storage.ErrLocked], the errors of src, and those of writing. [*ResumableError] wraps an error
+// after which another build can resume. After an error the path has its old content; only after
+// [storage.ErrOutcomeUnknown] with Force, it has either that or the new index.
 func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
-	return buildFile(ctx, path, src, opts, true)
+	return buildFile(ctx, path, src, opts, withDocuments)
 }
 
-// Train makes an index file at path that has a codec and no documents: the codec that
-// Build would train. Builds use it ([BuildOptions.Like]), on any number of machines,
-// whose indexes can then be searched as one and merged; and documents may be added to
-// it as to any index. With BuildOptions.Codec the file has that one, and nothing is
-// trained.
+// Train creates an index file at path with a codec and no documents: the codec that Build would
+// train. Builds use it ([BuildOptions.Like]) on any number of machines, and their indexes can then
+// be searched as one and merged. Documents may be added to it as to any index. With
+// BuildOptions.Codec the file has that codec, and nothing is trained.
 //
-// Errors: those of [Build], and [ErrOption] with BuildOptions.Like.
+// Errors: those of [Build], and [ErrOption] if BuildOptions.Like is set.
 func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
 	if opts != nil && opts.Like != nil {
-		return nil, fmt.Errorf("%w: an index is given whose codec is to be used, there is nothing to train", ErrOption)
+		return nil, fmt.Errorf("%w: the codec is given by an index (Like), so there is nothing to train", ErrOption)
 	}
-	return buildFile(ctx, path, src, opts, false)
+	return buildFile(ctx, path, src, opts, codecOnly)
 }
 
-// building is a build on its way: prepare, create, leftover, settle, begin, the encoder
-// through all documents, finish.
+// building is a build in progress. buildFile calls prepare, createFile, findInterrupted,
+// decideCodec, beginEncoding, the encoder for all documents, and commit.
 type building struct {
 	BuildOptions
-	backend   kernels.Backend
-	src       vectors.Source // pooled
-	tokens    int64
-	origin    storage.Build // of the codec, as the header has it
-	file      *storage.File
-	created   bool        // else an index that is there is replaced
-	note      *checkpoint // is kept up to date, so that another build can go on; nil: cannot
-	left      *checkpoint // by an interrupted build; nil: nothing
-	quantizer *codec.Quantizer
-	stage     *stager
-	report    BuildReport
+	backend     kernels.Backend
+	src         vectors.Source // pooled
+	tokens      int64
+	provenance  storage.Build // of the codec, for the header
+	file        *storage.File
+	created     bool        // the path had no file; otherwise an existing index is replaced
+	checkpoint  *checkpoint // kept up to date, so that another build can resume. nil means that none can
+	interrupted *checkpoint // checkpoint of an interrupted build. nil means none
+	quantizer   *codec.Quantizer
+	stager      *stager
+	report      BuildReport
 }
 
-// buildFile is Build, with documents, or Train, without.
-func buildFile(ctx context.Context, path string, src vectors.Source, opts *BuildOptions, documents bool) (r *BuildReport, err error) {
-	b := &building{BuildOptions: given(opts)}
+// buildContent says what a build stores.
+type buildContent bool
+
+const (
+	withDocuments buildContent = true
+	codecOnly     buildContent = false
+)
+
+// buildFile implements Build and Train.
+func buildFile(
+	ctx context.Context, path string, src vectors.Source, opts *BuildOptions, content buildContent,
+) (r *BuildReport, err error) {
+	b := &building{BuildOptions: valueOrZero(opts)}
 	if err := b.prepare(ctx, src); err != nil {
 		return nil, err
 	}
-	if b.file, b.created, err = create(ctx, path, b.BuildOptions); err != nil {
+	if b.file, b.created, err = createFile(ctx, path, b.BuildOptions); err != nil {
 		return nil, err
 	}
 	defer func() { err = b.close(err) }()
-	if b.Input != "" && documents {
-		if err := b.leftover(); err != nil {
+	if b.Input != "" && content == withDocuments {
+		if err := b.findInterrupted(); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.settle(ctx, path); err != nil {
+	if err := b.decideCodec(ctx, path); err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	e, err := b.begin(ctx)
+	e, err := b.beginEncoding(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if documents {
-		e.page = poolingOf(b.origin).checkPage
+	if content == withDocuments {
+		e.checkPage = poolingFromBuild(b.provenance).checkPage
 		if err := e.encodeAll(ctx, b.src, b.Memory); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.finish(ctx, e, documents); err != nil {
+	if err := b.commit(ctx, e, content); err != nil {
 		return nil, err
 	}
 	b.report.Seconds.Encode = time.Since(start).Seconds()
 	if !b.created {
-		b.report.NotFreed = newIndex(b.file, b.backend, b.Logger).shrink(ctx, b.Memory)
+		b.report.NotFreed = newIndex(b.file, b.backend, b.Logger).compactAfterBuild(ctx, b.Memory)
 	}
 	return &b.report, nil
 }
 
+// prepare validates and completes the options, and counts the documents and tokens.
 func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) {
 	if err := b.validate(); err != nil {
 		return err
 	}
-	b.origin = storage.Build{Source: "vectors", Seed: b.Seed}
+	// Describe the build, or adopt the codec and description of Like.
+	b.provenance = storage.Build{Source: "vectors", Seed: b.Seed}
 	if b.Pool > 1 {
-		b.origin.Pool = b.Pool
+		b.provenance.Pool = b.Pool
 		if b.PoolBy.OfPages() {
-			b.origin.PoolBy = string(b.PoolBy)
+			b.provenance.PoolBy = string(b.PoolBy)
 		}
 	}
 	if b.Like != nil {
-		if b.origin, err = b.takeCodecOf(); err != nil {
+		if b.provenance, err = b.adoptCodec(); err != nil {
 			return err
 		}
 	}
+	// Complete the options.
 	b.Memory = cmp.Or(b.Memory, DefaultMemory)
 	if b.backend, err = kernels.Select(b.Backend); err != nil {
 		return err
 	}
-	b.backend, b.Threads = builder(b.backend, b.Device, b.Threads)
-	p := &pooledSource{Source: src, pooling: poolingOf(b.origin), threads: b.Threads, normalize: !b.Unnormalized, memory: b.Memory}
-	if b.src, err = pooled(ctx, p); err != nil {
+	b.backend, b.Threads = selectBuilder(b.backend, b.Device, b.Threads)
+	p := &pooledSource{
+		Source:    src,
+		pooling:   poolingFromBuild(b.provenance),
+		threads:   b.Threads,
+		normalize: !b.Unnormalized,
+		memory:    b.Memory,
+	}
+	if b.src, err = newPooledSource(ctx, p); err != nil {
 		return err
 	}
 	for i := range b.src.Len() {
 		b.tokens += int64(b.src.Rows(i))
 	}
+	// Check the source.
 	switch docs, dim := b.src.Len(), b.src.Dim(); {
 	case docs == 0:
 		return ErrNoDocuments
@@ -293,21 +308,21 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	return nil
 }
 
-// builder is what finds nearest centroids, on a device if there is one, and how many
-// goroutines ask it.
-func builder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backend, int) {
-	all := parallel.Processors()
+// selectBuilder returns the backend that finds nearest centroids, on a device if there is one, and
+// the number of goroutines that call it.
+func selectBuilder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backend, int) {
+	processors := parallel.Processors()
 	if d == nil {
-		return cpu, cmp.Or(threads, all)
+		return cpu, cmp.Or(threads, processors)
 	}
-	return d.Builder(cpu), cmp.Or(threads, max(64, all)) // many small requests at once keep a device busy
+	return d.Builder(cpu), cmp.Or(threads, max(64, processors)) // many small concurrent requests keep a device busy
 }
 
-// ResumableError is why a build with [BuildOptions.Resume] has not come to its end. What it
-// encoded is at the path, and another one of the same input and options goes on from there.
+// ResumableError reports why a build with [BuildOptions.Resume] did not finish. Its checkpoint is
+// at the path, and another build with the same input and options continues from there.
 type ResumableError struct {
 	Path string
-	Docs int // ordinals that need not be encoded again
+	Docs int // number of ordinals that need not be encoded again
 	Err  error
 }
 
@@ -315,96 +330,102 @@ func (e *ResumableError) Error() string { return e.Err.Error() }
 
 func (e *ResumableError) Unwrap() error { return e.Err }
 
-// close ends a build; one that may be resumed leaves what it has staged.
+// close ends a build; one that can be resumed leaves its staged documents.
 func (b *building) close(err error) error {
 	switch {
 	case err == nil:
 		return b.file.Close()
-	case b.Resume && b.stage != nil && b.stage.noted > 0:
-		return &ResumableError{b.file.Path(), b.stage.noted, errors.Join(err, b.file.Close())}
+	case b.Resume && b.stager != nil && b.stager.resumableDocs > 0:
+		return &ResumableError{b.file.Path(), b.stager.resumableDocs, errors.Join(err, b.file.Close())}
 	}
-	return undo(b.file, b.created, err)
+	return rollBack(b.file, b.created, err)
 }
 
-// leftover begins the note of this build, and finds that of an interrupted one.
-func (b *building) leftover() error {
-	tag, err := b.tag(b.src, b.backend.Name(), b.origin)
+// findInterrupted starts the checkpoint of this build, and finds that of an interrupted one.
+func (b *building) findInterrupted() error {
+	tag, err := b.inputDigest(b.src, b.backend.Name(), b.provenance)
 	if err != nil {
 		return err
 	}
-	b.note = &checkpoint{Tag: tag}
+	b.checkpoint = &checkpoint{Tag: tag}
 	if b.Resume {
-		b.left, err = resumable(b.file, tag)
+		b.interrupted, err = findCheckpoint(b.file, tag)
 	}
 	return err
 }
 
-// settle decides the codec: that of an interrupted build, the one that is given, or
-// one that is trained.
-func (b *building) settle(ctx context.Context, path string) (err error) {
+// decideCodec uses the codec of an interrupted build, uses the given one, or trains one.
+func (b *building) decideCodec(ctx context.Context, path string) (err error) {
 	r := &b.report
 	b.quantizer = b.Codec
 	switch {
-	case b.left != nil:
-		if b.quantizer, err = stagedCodec(b.file, b.left); err != nil {
+	case b.interrupted != nil:
+		if b.quantizer, err = checkpointCodec(b.file, b.interrupted); err != nil {
 			return err
 		}
-		r.Train, r.SampleDocs, r.Resumed = b.left.Train, b.left.SampleDocs, int(b.left.State.Docs)
+		r.Train, r.SampleDocs, r.Resumed = b.interrupted.Train, b.interrupted.SampleDocs, int(b.interrupted.State.Docs)
 		if b.Logger != nil {
-			b.Logger.Info("going on with an interrupted build", "index", path, "documents", r.Resumed)
+			b.Logger.Info("resuming an interrupted build", "index", path, "documents", r.Resumed)
 		}
 	case b.Codec == nil:
-		if b.quantizer, err = train(ctx, b.src, b.tokens, b.BuildOptions, b.backend, r); err != nil {
+		if b.quantizer, err = trainCodec(ctx, b.src, b.tokens, b.BuildOptions, b.backend, r); err != nil {
 			return err
 		}
-		b.origin.Iterations, b.origin.SampleDocs, b.origin.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
-		b.origin.RMSE, b.origin.Tokens = r.Train.RMSE, uint64(b.tokens)
+		b.provenance.Iterations = r.Train.Iterations
+		b.provenance.SampleDocs, b.provenance.SampleRows = r.SampleDocs, r.Train.Vectors
+		b.provenance.RMSE, b.provenance.Tokens = r.Train.RMSE, uint64(b.tokens)
 	}
 	return nil
 }
 
-// begin makes the generation, or goes on in that of an interrupted build.
-func (b *building) begin(ctx context.Context) (e *encoder, err error) {
+// beginEncoding creates the generation, or continues in that of an interrupted build.
+func (b *building) beginEncoding(ctx context.Context) (e *encoder, err error) {
 	var gen uint64
-	if b.left != nil {
-		gen = b.left.Generation
-	} else if gen, err = newGeneration(b.file, b.quantizer, b.origin, b.Model, !b.Unnormalized); err != nil {
+	if b.interrupted != nil {
+		gen = b.interrupted.Generation
+	} else if gen, err = createGeneration(b.file, b.quantizer, b.provenance, b.Model, !b.Unnormalized); err != nil {
 		return nil, err
 	}
-	b.stage = newStager(b.file, gen, b.quantizer.K, storage.State{}, b.Memory)
-	if b.note != nil {
-		b.note.Generation, b.note.Train, b.note.SampleDocs = gen, b.report.Train, b.report.SampleDocs
-		b.stage.note = b.note
+	b.stager = newStager(b.file, gen, b.quantizer.K, storage.State{}, b.Memory)
+	if b.checkpoint != nil {
+		b.checkpoint.Generation, b.checkpoint.Train, b.checkpoint.SampleDocs = gen, b.report.Train, b.report.SampleDocs
+		b.stager.checkpoint = b.checkpoint
 	}
 	e = &encoder{
-		codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stage: b.stage,
-		progress: b.Progress, total: b.tokens, logger: b.Logger,
+		codec:     b.quantizer,
+		backend:   b.backend,
+		threads:   b.Threads,
+		normalize: !b.Unnormalized,
+		stager:    b.stager,
+		progress:  b.Progress,
+		total:     b.tokens,
+		logger:    b.Logger,
 	}
-	if b.left != nil {
-		if err := b.stage.restore(ctx, b.left); err != nil {
+	if b.interrupted != nil {
+		if err := b.stager.restore(ctx, b.interrupted); err != nil {
 			return nil, err
 		}
-		e.batchStart, e.skip = b.left.Batch, int(b.left.State.Docs)
+		e.batchStart, e.stagedDocs = b.interrupted.Batch, int(b.interrupted.State.Docs)
 	}
 	return e, nil
 }
 
-// finish commits what the encoder has staged.
-func (b *building) finish(ctx context.Context, e *encoder, documents bool) error {
-	tell(b.Progress, Progress{Stage: "commit"})
+// commit commits the staged documents, and completes the report.
+func (b *building) commit(ctx context.Context, e *encoder, content buildContent) error {
+	reportProgress(b.Progress, Progress{Stage: "commit"})
 	r := &b.report
-	err := b.stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+	err := b.stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.Clamped)
-		if documents {
-			r.Docs, r.Passages = b.stage.count(s)
+		if content == withDocuments {
+			r.Docs, r.Passages = b.stager.countDocuments(s)
 		}
-		return errors.Join(tx.MakeCurrent(b.stage.generation), putBuilt(tx))
+		return errors.Join(tx.MakeCurrent(b.stager.generation), putBuilt(tx))
 	})
 	if err != nil {
 		return err
 	}
-	r.Empty, r.Clamped, r.Zero, r.RMSE = e.Empty, e.Clamped, e.Zero, rmse(e.SumSq, b.tokens)
-	if !documents {
+	r.Empty, r.Clamped, r.Zero, r.RMSE = e.Empty, e.Clamped, e.Zero, rootMeanSquare(e.SumSq, b.tokens)
+	if content == codecOnly {
 		r.RMSE = r.Train.RMSE
 		for i := range b.src.Len() {
 			if b.src.Rows(i) == 0 {
@@ -415,16 +436,16 @@ func (b *building) finish(ctx context.Context, e *encoder, documents bool) error
 	return nil
 }
 
-// takeCodecOf completes the options by those of the index whose codec is used, and returns
-// how that was trained.
-func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
+// adoptCodec completes the options with those of the index whose codec is used, and returns the
+// record of its training.
+func (o *BuildOptions) adoptCodec() (storage.Build, error) {
 	h := o.Like.Header()
 	switch {
 	case o.Codec != nil:
-		return h.Build, fmt.Errorf("%w: two codecs are given", ErrOption)
-	case o.Nbits != 0 && o.Nbits != h.Nbits, o.Centroids != 0 && o.Centroids != h.Centroids, o.Pool > 1 && poolingOf(storage.Build{Pool: o.Pool, PoolBy: string(o.PoolBy)}) != poolingOf(h.Build), o.Unnormalized && h.Normalize:
-		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t", ErrOption,
-			o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
+		return h.Build, fmt.Errorf("%w: Codec and Like both give a codec", ErrOption)
+	case o.contradicts(&h):
+		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t",
+			ErrOption, o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
 	}
 	if err := h.Model.Check(o.Model); err != nil {
 		return h.Build, fmt.Errorf("codec of %s: %w", o.Like.Path(), err)
@@ -432,29 +453,39 @@ func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
 	if o.Model == nil {
 		o.Model = h.Model
 	}
-	o.Codec, o.Pool, o.PoolBy, o.Unnormalized = o.Like.Quantizer(), h.Build.Pool, pool.Method(h.Build.PoolBy), !h.Normalize
+	o.Codec, o.Unnormalized = o.Like.Quantizer(), !h.Normalize
+	o.Pool, o.PoolBy = h.Build.Pool, pool.Method(h.Build.PoolBy)
 	return h.Build, nil
 }
 
-// tell tells how far a stage is to whoever asks.
-func tell(progress func(Progress), p Progress) {
+// contradicts reports whether an option that is set differs from the header of the index Like.
+func (o *BuildOptions) contradicts(h *storage.Header) bool {
+	pooled := poolingFromBuild(storage.Build{Pool: o.Pool, PoolBy: string(o.PoolBy)})
+	return o.Nbits != 0 && o.Nbits != h.Nbits ||
+		o.Centroids != 0 && o.Centroids != h.Centroids ||
+		o.Pool > 1 && pooled != poolingFromBuild(h.Build) ||
+		o.Unnormalized && h.Normalize
+}
+
+// reportProgress calls progress unless it is nil.
+func reportProgress(progress func(Progress), p Progress) {
 	if progress != nil {
 		progress(p)
 	}
 }
 
-// CanBuild tells what [Build] refuses before it looks at documents, whatever they
-// are: options, an index that is there without Force, and a folder that takes no file. It is
-// for programs that have much work to do before they build.
+// CanBuild returns the errors of [Build] that do not depend on the documents: bad options, an
+// existing index without Force, and a folder in which no file can be created. It is for programs
+// that do much work before they build.
 func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
-	o := given(opts)
+	o := valueOrZero(opts)
 	if err := o.validate(); err != nil {
 		return err
 	}
 	if _, err := kernels.Select(o.Backend); err != nil {
 		return err
 	}
-	if err := vacant(ctx, path, o); err != nil {
+	if err := checkVacant(ctx, path, o); err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err == nil {

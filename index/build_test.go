@@ -161,8 +161,8 @@ func TestBadSources(t *testing.T) {
 		}()}, vectors.ErrValue, "token 1, component 2"},
 		"fails":          {&fakeSource{dim: dim, docs: good, visit: func(i int) error { return map[int]error{25: boom}[i] }}, boom, "boom"},
 		"ends early":     {&fakeSource{dim: dim, docs: good, said: 31, id: func(i int) string { return fmt.Sprint("d", i) }, rows: func(i int) int { return len(good[min(i, 29)].Tokens) / dim }}, vectors.ErrShape, "30 of 31"},
-		"other rows":     {&fakeSource{dim: dim, docs: good, rows: func(int) int { return 2 }}, ErrDimension, "the source said 2 vectors"},
-		"other id":       {&fakeSource{dim: dim, docs: good, id: func(i int) string { return fmt.Sprint("e", i) }}, vectors.ErrID, "the source said that it is \"e"},
+		"other rows":     {&fakeSource{dim: dim, docs: good, rows: func(int) int { return 2 }}, ErrDimension, "the source announced 2 vectors"},
+		"other id":       {&fakeSource{dim: dim, docs: good, id: func(i int) string { return fmt.Sprint("e", i) }}, vectors.ErrID, "the source announced \"e"},
 		"torn vector":    {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.Tokens = d.Tokens[1:] })}, ErrDimension, "d20"},
 		"codec mismatch": {&fakeSource{dim: 5, docs: []vectors.Document{{ID: "a", Tokens: make([]float32, 5)}}}, ErrDimension, "codec has 4"},
 	} {

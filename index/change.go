@@ -13,55 +13,55 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// change is a change of an index on its way: it has the writer's turn, goes on from the
-// newest snapshot, and may be an entry of a log.
+// change is a change of an index in progress: it holds the write lock, starts from the newest
+// snapshot, and may be an entry of a log.
 type change struct {
 	ix    *Index
 	snap  *Snapshot
 	entry Entry
 }
 
-// begin waits for the writer's turn. What an addition that failed has left, because
-// removing it failed as well, as on a full disk, is removed now.
-func (e Entry) begin(ctx context.Context) (*change, error) {
+// beginChange waits for the write lock. It also discards the leftovers of a failed addition if they
+// could not be discarded then, for example on a full disk.
+func (e Entry) beginChange(ctx context.Context) (*change, error) {
 	ix := e.ix
-	if err := ix.write.begin(ctx); err != nil {
+	if err := ix.writeLock.lock(ctx); err != nil {
 		return nil, err
 	}
 	c := &change{ix: ix, entry: e}
 	err := ix.file.Discard()
 	if err != nil {
-		err = ix.changed(err)
+		err = ix.afterChange(err)
 	} else if c.snap, err = ix.Snapshot(); err == nil {
-		err = e.check(c.snap)
+		err = e.checkNotApplied(c.snap)
 	}
 	if err != nil {
-		c.end()
+		c.endChange()
 		return nil, err
 	}
 	return c, nil
 }
 
-// end gives the turn back.
-func (c *change) end() {
+// endChange releases the snapshot and the write lock.
+func (c *change) endChange() {
 	if c.snap != nil {
 		_ = c.snap.Close()
 	}
-	c.ix.write.end()
+	c.ix.writeLock.unlock()
 }
 
-// update runs apply in a transaction, and then puts the state with the sets of documents,
-// both of which apply may change.
+// update runs apply in a transaction and then stores the state and the document sets.
+// apply may change both.
 func (c *change) update(s *storage.State, apply func(*storage.Generation, storage.DocSets) error) error {
-	return c.ix.changed(c.ix.file.Update(func(tx *storage.Tx) error {
+	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(c.snap.Generation())
 		if err != nil {
 			return err
 		}
-		if err := c.confirm(tx, g); err != nil {
+		if err := c.confirmUnchanged(tx, g); err != nil {
 			return err
 		}
-		sets := c.snap.view.DocSets()
+		sets := c.snap.fileSnapshot.DocSets()
 		if err := apply(g, sets); err != nil {
 			return err
 		}
@@ -72,9 +72,9 @@ func (c *change) update(s *storage.State, apply func(*storage.Generation, storag
 	}))
 }
 
-// confirm makes sure, in the transaction of the change, that the index still is what the
-// snapshot shows, and notes the entry.
-func (c *change) confirm(tx *storage.Tx, g *storage.Generation) error {
+// confirmUnchanged checks, in the transaction of the change, that the index still is as the
+// snapshot shows it, and records the log entry.
+func (c *change) confirmUnchanged(tx *storage.Tx, g *storage.Generation) error {
 	s, err := g.State()
 	if err != nil {
 		return err
@@ -82,21 +82,23 @@ func (c *change) confirm(tx *storage.Tx, g *storage.Generation) error {
 	if !reflect.DeepEqual(s, c.snap.State()) {
 		return fmt.Errorf("%s: %w: the index has changed under a change", c.snap.Path(), storage.ErrInternal)
 	}
-	return c.entry.noteIn(tx, c.snap.Generation())
+	return c.entry.recordIn(tx, c.snap.Generation())
 }
 
-// noteEntry is all that is done where there is nothing to be changed.
-func (c *change) noteEntry() error {
+// recordEntry records the log entry of a change that has nothing to change.
+func (c *change) recordEntry() error {
 	if c.entry.applied == nil {
 		return nil
 	}
-	return c.ix.changed(c.ix.file.Update(func(tx *storage.Tx) error { return c.entry.noteIn(tx, c.snap.Generation()) }))
+	return c.ix.afterChange(c.ix.file.Update(func(tx *storage.Tx) error {
+		return c.entry.recordIn(tx, c.snap.Generation())
+	}))
 }
 
-// Affected counts the documents and passages that a change by ids or by a condition was made to.
+// Affected counts the documents and passages that a change affected.
 type Affected struct {
-	// Documents counts documents: for a deletion those that are gone entirely, for other changes
-	// those that were changed, wholly or in some of their passages.
+	// Documents counts documents: in a deletion those that are gone entirely, in other changes
+	// those that were changed, entirely or in some of their passages.
 	Documents int
 	// Passages counts passages, of these documents and of others.
 	Passages int
@@ -109,13 +111,13 @@ func (a *Affected) Add(other Affected) {
 }
 
 // Delete removes documents by id with all of their passages, and passages by their own ids
-// ([Snapshot.Named]), all in one transaction. Unknown ids are returned in missing and are no error.
+// ([Snapshot.Named]), in one transaction. Unknown ids are returned in missing and are not an error.
 // The space is reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	return Entry{ix: ix}.Delete(ctx, ids)
 }
 
-// Delete is [Index.Delete].
+// Delete does [Index.Delete] as this entry.
 func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	removed, err = e.DeleteChosen(ctx, func(snap *Snapshot) (victims *roaring.Bitmap, err error) {
 		victims, missing, err = snap.Named(ctx, ids)
@@ -127,73 +129,79 @@ func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, miss
 	return removed, missing, nil
 }
 
-// DeleteWhere removes the documents and passages that [Snapshot.Select] finds for a condition, all
-// in one transaction. If the condition is true of some passages of a document, the others stay.
+// DeleteWhere removes the documents and passages that [Snapshot.Select] finds for a condition, in
+// one transaction. If the condition is true of some passages of a document, the others stay.
 func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
 	return Entry{ix: ix}.DeleteWhere(ctx, where)
 }
 
-// DeleteWhere is [Index.DeleteWhere].
+// DeleteWhere does [Index.DeleteWhere] as this entry.
 func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
 	return e.DeleteChosen(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
-// DeleteChosen removes the live ordinals that choose returns, in one transaction. choose is called
-// in the writer's turn with the newest snapshot; nil chooses nothing.
-func (ix *Index) DeleteChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
-	return Entry{ix: ix}.DeleteChosen(ctx, choose)
+// Selection selects live ordinals of a snapshot for a change.
+type Selection = func(*Snapshot) (*roaring.Bitmap, error)
+
+// DeleteChosen removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
+// called under the write lock with the newest snapshot. nil selects nothing.
+func (ix *Index) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected, error) {
+	return Entry{ix: ix}.DeleteChosen(ctx, selectDocs)
 }
 
-// DeleteChosen is [Index.DeleteChosen].
-func (e Entry) DeleteChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
-	c, err := e.begin(ctx)
+// DeleteChosen does [Index.DeleteChosen] as this entry.
+func (e Entry) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected, error) {
+	c, err := e.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
-	defer c.end()
-	return c.delete(ctx, choose)
+	defer c.endChange()
+	return c.deleteSelected(ctx, selectDocs)
 }
 
-// Evict deletes the oldest documents beyond the number that may stay, with all of their passages,
-// in one transaction.
-func (ix *Index) Evict(ctx context.Context, most uint64) (Affected, error) {
-	return ix.DeleteChosen(ctx, beyond(ctx, most))
+// Evict deletes the oldest documents beyond the limit, with all of their passages, in one
+// transaction.
+func (ix *Index) Evict(ctx context.Context, limit uint64) (Affected, error) {
+	return ix.DeleteChosen(ctx, selectOldestBeyond(ctx, limit))
 }
 
-// Beyond returns the ordinals of the oldest documents beyond the number that may stay.
-func (s *Snapshot) Beyond(ctx context.Context, most uint64) (*roaring.Bitmap, error) {
+// Beyond returns the ordinals of the oldest documents beyond the limit.
+func (s *Snapshot) Beyond(ctx context.Context, limit uint64) (*roaring.Bitmap, error) {
 	a := NewAdmission(s)
-	_, _, err := a.evict(ctx, most, 0)
+	_, _, err := a.markOldest(ctx, limit, 0)
 	return a.removed[0], err
 }
 
-func beyond(ctx context.Context, most uint64) func(*Snapshot) (*roaring.Bitmap, error) {
-	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Beyond(ctx, most) }
+// selectOldestBeyond returns a function for DeleteChosen that selects the oldest documents beyond
+// the limit.
+func selectOldestBeyond(ctx context.Context, limit uint64) Selection {
+	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Beyond(ctx, limit) }
 }
 
-// deleteNext makes another deletion in the writer's turn of a change that is done.
-func (c *change) deleteNext(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+// deleteAfterwards makes a second deletion under the write lock of a change that is done.
+func (c *change) deleteAfterwards(ctx context.Context, selectDocs Selection) (Affected, error) {
 	snap, err := c.ix.Snapshot()
 	if err != nil {
 		return Affected{}, err
 	}
 	defer func() { _ = snap.Close() }()
 	next := &change{ix: c.ix, snap: snap}
-	return next.delete(ctx, choose)
+	return next.deleteSelected(ctx, selectDocs)
 }
 
-func (c *change) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+// deleteSelected deletes the ordinals that selectDocs returns for the snapshot of the change.
+func (c *change) deleteSelected(ctx context.Context, selectDocs Selection) (Affected, error) {
 	victims := roaring.New()
-	if choose != nil {
+	if selectDocs != nil {
 		var err error
-		if victims, err = choose(c.snap); err != nil {
+		if victims, err = selectDocs(c.snap); err != nil {
 			return Affected{}, err
 		}
 	}
 	if victims.IsEmpty() {
-		return Affected{}, c.noteEntry()
+		return Affected{}, c.recordEntry()
 	}
-	gone, err := c.snap.going(ctx, victims)
+	plan, err := c.snap.planDeletion(ctx, victims)
 	if err != nil {
 		return Affected{}, err
 	}
@@ -202,106 +210,109 @@ func (c *change) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bi
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return gone.drop(g, &state, sets)
+		return plan.applyTo(g, &state, sets)
 	})
 	if err != nil {
 		return Affected{}, err
 	}
-	return gone.Affected, nil
+	return plan.Affected, nil
 }
 
-// going holds the live ordinals of a snapshot that a change deletes.
-type going struct {
+// deletionPlan holds the live ordinals of a snapshot that a change deletes, and their counts.
+type deletionPlan struct {
 	Affected
 	snap    *Snapshot
 	victims *roaring.Bitmap
-	parents []string // documents that lose their last passages
+	emptied []string // ids of documents that lose their last passages
 }
 
-// going prepares the deletion of live ordinals, and counts them.
-func (s *Snapshot) going(ctx context.Context, victims *roaring.Bitmap) (*going, error) {
-	gone := &going{snap: s, victims: victims}
-	if err := gone.count(ctx, victims); err != nil {
+// planDeletion prepares the deletion of live ordinals, and counts them.
+func (s *Snapshot) planDeletion(ctx context.Context, victims *roaring.Bitmap) (*deletionPlan, error) {
+	plan := &deletionPlan{snap: s, victims: victims}
+	if err := plan.countOrdinals(ctx, victims); err != nil {
 		return nil, err
 	}
-	return gone, nil
+	return plan, nil
 }
 
-// count counts some of the victims: a document counts if nothing is left of it.
-func (d *going) count(ctx context.Context, some *roaring.Bitmap) error {
-	last := ""
-	for it := some.Iterator(); it.HasNext(); {
+// countOrdinals adds some of the victims to the counts. A document counts only if none of its
+// passages remains.
+func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitmap) error {
+	lastParent := ""
+	for it := ordinals.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		ordinal := it.Next()
-		if !d.snap.Passages().Contains(ordinal) {
-			d.Documents++
+		if !p.snap.Passages().Contains(ordinal) {
+			p.Documents++
 			continue
 		}
-		d.Passages++
-		parent, _ := d.snap.PassageOf(ordinal)
-		if parent == last {
-			continue // its passages are in a row
+		p.Passages++
+		parent, _ := p.snap.PassageOf(ordinal)
+		if parent == lastParent {
+			continue // passages of a document are in a row
 		}
-		last = parent
-		parts, err := d.snap.PassagesOf(parent)
+		lastParent = parent
+		passages, err := p.snap.PassagesOf(parent)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(parts, func(o uint32) bool { return !d.victims.Contains(o) }) {
-			d.Documents++
-			d.parents = append(d.parents, parent)
+		if !slices.ContainsFunc(passages, func(o uint32) bool { return !p.victims.Contains(o) }) {
+			p.Documents++
+			p.emptied = append(p.emptied, parent)
 		}
 	}
 	return nil
 }
 
-// CountDeleted counts the documents and passages of some live ordinals when all of a larger set are
-// deleted: a document counts if one of its parts is among some, and each of its parts among all.
-func (s *Snapshot) CountDeleted(ctx context.Context, some, all *roaring.Bitmap) (Affected, error) {
-	gone := &going{snap: s, victims: all}
-	if err := gone.count(ctx, some); err != nil {
+// CountDeleted counts the documents and passages among counted, given that all of the live ordinals
+// deleted, a superset, are deleted: a document counts if one of its passages is in counted and all
+// of them are in deleted.
+func (s *Snapshot) CountDeleted(ctx context.Context, counted, deleted *roaring.Bitmap) (Affected, error) {
+	plan := &deletionPlan{snap: s, victims: deleted}
+	if err := plan.countOrdinals(ctx, counted); err != nil {
 		return Affected{}, err
 	}
-	return gone.Affected, nil
+	return plan.Affected, nil
 }
 
-// countDocuments counts the documents that live ordinals belong to, and the passages among them.
+// countDocuments counts the documents that live ordinals belong to, and the passages among the
+// ordinals.
 func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
 	passages := roaring.And(docs, s.Passages())
 	n.Passages = int(passages.GetCardinality())
 	n.Documents = int(docs.GetCardinality()) - n.Passages
-	last := ""
+	lastParent := ""
 	for it := passages.Iterator(); it.HasNext(); {
-		if parent, _ := s.PassageOf(it.Next()); parent != last { // its passages are in a row
-			last = parent
+		if parent, _ := s.PassageOf(it.Next()); parent != lastParent { // passages of a document are in a row
+			lastParent = parent
 			n.Documents++
 		}
 	}
 	return n
 }
 
-// drop deletes the ordinals in a transaction.
-func (d *going) drop(g *storage.Generation, s *storage.State, sets storage.DocSets) error {
-	for it := d.victims.Iterator(); it.HasNext(); {
+// applyTo deletes the ordinals in a transaction, and updates the state and the document sets.
+func (p *deletionPlan) applyTo(g *storage.Generation, state *storage.State, sets storage.DocSets) error {
+	for it := p.victims.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		chunk, doc, _ := d.snap.Locate(ordinal)
-		_, offsets := d.snap.ChunkDocs(chunk)
-		s.Live--
-		s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
-		if err := errors.Join(g.DeleteID(d.snap.ID(ordinal)), g.DeletePayload(ordinal)); err != nil {
+		chunk, doc, _ := p.snap.Locate(ordinal)
+		_, offsets := p.snap.ChunkDocs(chunk)
+		state.Live--
+		state.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
+		if err := errors.Join(g.DeleteID(p.snap.ID(ordinal)), g.DeletePayload(ordinal)); err != nil {
 			return err
 		}
 	}
-	for _, parent := range d.parents {
+	for _, parent := range p.emptied {
 		if err := g.DeleteID(parent); err != nil {
 			return err
 		}
 	}
-	s.PassageParents -= uint32(len(d.parents))
-	sets.Deleted.Or(d.victims)
-	sets.Payload.AndNot(d.victims)
-	sets.Passages.AndNot(d.victims)
+	state.PassageParents -= uint32(len(p.emptied))
+	sets.Deleted.Or(p.victims)
+	sets.Payload.AndNot(p.victims)
+	sets.Passages.AndNot(p.victims)
 	return nil
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Contents are digests of the live documents of an index and of its codec. Two indexes with
-// the same contents have the same documents at the same ordinals, with the same payloads and
-// encoded alike, however their files came about: by other commits, merges and compactions.
+// Contents holds digests of the live documents of an index and of its codec. Two indexes with equal
+// contents have the same documents at the same ordinals, with the same payloads and encodings,
+// however their files came about: through other commits, merges and compactions.
 type Contents struct {
 	// Codec is the digest of centroids, cutoffs and scales.
 	Codec string
-	// Parts are digests of the documents by [HashShard] of their ids: two indexes that differ in
-	// one of them differ in documents whose ids belong there.
+	// Parts are digests of the documents, grouped by the [HashShard] of their ids: two indexes that
+	// differ in one of them differ in documents of that group.
 	Parts [][sha256.Size]byte
 }
 
-// Contents reads all documents, in so many parts. The error is as of [Snapshot.Verify] where
-// one is damaged.
+// Contents reads all documents and returns their digests in the given number of parts. If a
+// document is damaged, the error is that of [Snapshot.Verify].
 func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err error) {
 	if parts < 1 {
 		return nil, fmt.Errorf("%w: %d parts", ErrOption, parts)
@@ -31,29 +31,31 @@ func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err er
 	if c.Codec, err = s.CodecDigest(); err != nil {
 		return nil, err
 	}
-	err = s.eachDigest(ctx, func(id string, sum [sha256.Size]byte) {
+	err = s.visitDigests(ctx, func(id string, sum [sha256.Size]byte) {
 		part := &c.Parts[HashShard(id, parts)]
-		for i := range part { // which no order makes a difference to
+		for i := range part { // XOR, so that the order does not matter
 			part[i] ^= sum[i]
 		}
 	})
 	return c, err
 }
 
-// eachDigest gives the digests of all live documents to fn.
-func (s *Snapshot) eachDigest(ctx context.Context, fn func(id string, sum [sha256.Size]byte)) (err error) {
+// visitDigests calls visit with the digest of each live document.
+func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [sha256.Size]byte)) (err error) {
 	defer storage.Guard(s.Path(), &err)()
-	rb := s.Codec().RowBytes()
-	sum := sha256.New()
-	field := func(b []byte, there bool) {
+	rowBytes := s.Codec().RowBytes()
+	hash := sha256.New()
+	// writeField hashes a field with its length, so that fields cannot run into each other.
+	writeField := func(b []byte, present bool) {
 		var head [9]byte
-		if there {
+		if present {
 			head[0] = 1
 		}
 		binary.LittleEndian.PutUint64(head[1:], uint64(len(b)))
-		sum.Write(head[:])
-		sum.Write(b)
+		hash.Write(head[:])
+		hash.Write(b)
 	}
+	// Hash ordinal, id, payload and encoded tokens of each live document.
 	for i := range s.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -74,22 +76,22 @@ func (s *Snapshot) eachDigest(ctx context.Context, fn func(id string, sum [sha25
 			}
 			lo, hi := int(offsets[d]), int(offsets[d+1])
 			id := s.ID(ordinal)
-			sum.Reset()
-			field(binary.LittleEndian.AppendUint32(nil, ordinal), true)
-			field([]byte(id), true)
-			field(payload, payload != nil)
-			field(ch.Codes[lo*ch.CodeBytes:hi*ch.CodeBytes], true)
-			field(ch.Factors[2*lo:2*hi], true)
-			field(ch.Residuals[lo*rb:hi*rb], true)
+			hash.Reset()
+			writeField(binary.LittleEndian.AppendUint32(nil, ordinal), true)
+			writeField([]byte(id), true)
+			writeField(payload, payload != nil)
+			writeField(ch.Codes[lo*ch.CodeBytes:hi*ch.CodeBytes], true)
+			writeField(ch.Factors[2*lo:2*hi], true)
+			writeField(ch.Residuals[lo*rowBytes:hi*rowBytes], true)
 			var digest [sha256.Size]byte
-			sum.Sum(digest[:0])
-			fn(id, digest)
+			hash.Sum(digest[:0])
+			visit(id, digest)
 		}
 	}
 	return nil
 }
 
-// Digest is one of all contents, in hexadecimal digits.
+// Digest returns one digest of all contents, in hexadecimal.
 func (c *Contents) Digest() string {
 	sum := sha256.New()
 	sum.Write([]byte(c.Codec))

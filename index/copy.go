@@ -18,16 +18,17 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// CopyFrom says which documents of an index are copied.
+// CopyFrom selects the documents of an index that are copied.
 type CopyFrom struct {
 	*Snapshot
-	// Docs are their ordinals; nil: all live documents. Others are passed over.
+	// Docs are their ordinals. nil means all live documents. Ordinals that are not live are
+	// ignored.
 	Docs *roaring.Bitmap
 }
 
-// CopyOptions for Copy and Split. The zero value, or nil, is a good choice.
+// CopyOptions configures Copy and Split. The zero value, or nil, is a good choice.
 type CopyOptions struct {
-	// Force, LockTimeout, Memory, Logger and Progress as for Build.
+	// Force, LockTimeout, Memory, Logger and Progress are as in [BuildOptions].
 	Force       bool
 	LockTimeout time.Duration
 	Memory      int64
@@ -35,26 +36,25 @@ type CopyOptions struct {
 	Progress    func(Progress)
 }
 
-// CopyReport says what was copied.
+// CopyReport describes a new index.
 type CopyReport struct {
-	Path     string `json:"path"`     // of the new index
-	Docs     int    `json:"docs"`     // in it
-	Passages int    `json:"passages"` // in which some of them are stored
-	Tokens   uint64 `json:"tokens"`   // of these documents
+	Path     string `json:"path"`     // path of the new index
+	Docs     int    `json:"docs"`     // documents in it
+	Passages int    `json:"passages"` // passages in which some of them are stored
+	Tokens   uint64 `json:"tokens"`   // tokens of these documents
 }
 
-// Copy makes an index file at path of documents of others, in their order, as they are
-// encoded: no vector is decoded, and codes, residuals and factors are the same to the
-// byte. Ids and payloads come along, ordinals count anew, and what was deleted stays
-// behind. Header and model are those of the first index. All must have one codec
-// ([*CodecError]), and no two documents one id ([ErrDuplicateID]). Stored search
-// parameters come along where all indexes have the same. Without any document it is
-// the codec alone, as [Train] makes it.
+// Copy creates an index file at path from documents of other indexes, in their order and with their
+// encodings: no vector is decoded, and codes, residuals and factors are the same to the byte. Ids
+// and payloads are copied, ordinals count from 0, and deleted documents are left behind. Header and
+// model are those of the first index. All indexes must have the same codec ([*CodecError]), and all
+// documents different ids ([ErrDuplicateID]). Stored search parameters are copied if all indexes
+// have the same. Without any document the result is the codec alone, as [Train] makes it.
 //
-// A copy of all documents of one index that was just built has its digest; so has one
-// state the parts that [Split] made of it by range.
+// A copy of all documents of an index that was just built has the digest of that index. So has a
+// copy of the files that [Split] made of it by range.
 //
-// After an error the path holds what it held before, as after one of [Build].
+// After an error the path has its old content, as after an error of [Build].
 func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) (r *CopyReport, err error) {
 	o, be, err := copyOptions(from, opts)
 	if err != nil {
@@ -64,14 +64,14 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 	for _, f := range from {
 		clamped += f.State().Clamped
 	}
-	c := &copying{options: o, clamped: clamped}
+	c := &copier{options: o, clamped: clamped}
 	for _, f := range from {
-		c.total += f.count()
+		c.total += f.countOrdinals()
 	}
 	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
-	err = made(ctx, path, b, func(file *storage.File, created bool) (err error) {
+	err = createAndFill(ctx, path, b, func(file *storage.File, created bool) (err error) {
 		if r, err = c.copyInto(ctx, file, from); err == nil && !created {
-			_ = newIndex(file, be, o.Logger).shrink(ctx, o.Memory) // which logs why it could not
+			_ = newIndex(file, be, o.Logger).compactAfterBuild(ctx, o.Memory) // logs why it could not
 		}
 		return err
 	})
@@ -82,14 +82,15 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 	return r, nil
 }
 
+// copyOptions completes the options, and checks that all indexes have the same codec.
 func copyOptions(from []CopyFrom, opts *CopyOptions) (o CopyOptions, be kernels.Backend, err error) {
-	o = given(opts)
+	o = valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if len(from) == 0 {
 		return o, nil, fmt.Errorf("%w: nothing to copy from", ErrOption)
 	}
 	for _, f := range from[1:] {
-		if err := sameCodec(from[0].Snapshot, f.Snapshot); err != nil {
+		if err := checkSameCodec(from[0].Snapshot, f.Snapshot); err != nil {
 			return o, nil, err
 		}
 	}
@@ -97,30 +98,34 @@ func copyOptions(from []CopyFrom, opts *CopyOptions) (o CopyOptions, be kernels.
 	return o, be, err
 }
 
-func (f *CopyFrom) has(ordinal uint32) bool {
+// includes reports whether an ordinal is live and selected.
+func (f *CopyFrom) includes(ordinal uint32) bool {
 	return f.Live(ordinal) && (f.Docs == nil || f.Docs.Contains(ordinal))
 }
 
-func (f *CopyFrom) count() int64 {
+// countOrdinals returns the number of ordinals to copy.
+func (f *CopyFrom) countOrdinals() int64 {
 	if f.Docs == nil {
 		return int64(f.Len())
 	}
-	live := liveDocs(f.view)
+	live := liveDocs(f.fileSnapshot)
 	live.And(f.Docs)
 	return int64(live.GetCardinality())
 }
 
-// copying is one copy, or several that share the documents of an index among them.
-type copying struct {
+// copier makes one copy, or several that divide the documents of an index.
+type copier struct {
 	options     CopyOptions
 	done, total int64  // documents
-	clamped     uint64 // tokens that have not been given to a copy yet
+	clamped     uint64 // clamped tokens of the sources that are not attributed to a copy yet
 
-	ofMax uint64 // tokens of this copy with the largest factor: those that were clamped, and few more
+	// largestFactorTokens counts the tokens of this copy with the largest factor: those that were
+	// clamped, and a few more.
+	largestFactorTokens uint64
 }
 
-// copyInto copies into a file that is not seen yet.
-func (c *copying) copyInto(ctx context.Context, file *storage.File, from []CopyFrom) (*CopyReport, error) {
+// copyInto copies into a file that is not visible yet.
+func (c *copier) copyInto(ctx context.Context, file *storage.File, from []CopyFrom) (*CopyReport, error) {
 	first := from[0].Snapshot
 	h := first.Header()
 	for _, f := range from {
@@ -128,28 +133,28 @@ func (c *copying) copyInto(ctx context.Context, file *storage.File, from []CopyF
 			h.Model = f.Header().Model
 		}
 	}
-	gen, err := putGeneration(file, h, first.Codec(), first.Cutoffs())
+	gen, err := putEmptyGeneration(file, h, first.Codec(), first.Cutoffs())
 	if err != nil {
 		return nil, err
 	}
-	c.ofMax = 0
-	stage := newStager(file, gen, h.Centroids, storage.State{}, c.options.Memory)
-	var added drifting
+	c.largestFactorTokens = 0
+	stager := newStager(file, gen, h.Centroids, storage.State{}, c.options.Memory)
+	var drift driftSum
 	for i := range from {
-		before := stage.state.Tokens
-		if err := c.copyFrom(ctx, stage, &from[i]); err != nil {
+		before := stager.state.Tokens
+		if err := c.stageFrom(ctx, stager, &from[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", from[i].Path(), err)
 		}
-		added.add(from[i].State(), stage.state.Tokens-before)
+		drift.add(from[i].State(), stager.state.Tokens-before)
 	}
 	defaults := commonDefaults(from)
-	r := &CopyReport{Tokens: stage.state.Tokens}
-	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+	r := &CopyReport{Tokens: stager.state.Tokens}
+	err = stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens = s.Docs, s.Tokens
-		s.Clamped = min(c.ofMax, c.clamped)
+		s.Clamped = min(c.largestFactorTokens, c.clamped)
 		c.clamped -= s.Clamped
-		s.AddedTokens, s.AddedSumSq = added.tokens, added.sumSq
-		r.Docs, r.Passages = stage.count(s)
+		s.AddedTokens, s.AddedSumSq = drift.tokens, drift.sumSq
+		r.Docs, r.Passages = stager.countDocuments(s)
 		if defaults != nil {
 			if err := tx.PutDefaults(gen, defaults); err != nil {
 				return err
@@ -160,15 +165,15 @@ func (c *copying) copyInto(ctx context.Context, file *storage.File, from []CopyF
 	return r, err
 }
 
-// copyFrom stages the documents of one index.
-func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (err error) {
+// stageFrom stages the selected documents of one index.
+func (c *copier) stageFrom(ctx context.Context, stager *stager, from *CopyFrom) (err error) {
 	defer storage.Guard(from.Path(), &err)()
 	for i := range from.Chunks() {
 		first, offsets := from.ChunkDocs(i)
 		var ch *kernels.Chunk
 		for d := range len(offsets) - 1 {
 			ordinal := first + uint32(d)
-			if !from.has(ordinal) {
+			if !from.includes(ordinal) {
 				continue
 			}
 			if ch == nil {
@@ -180,36 +185,35 @@ func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 			if err != nil {
 				return err
 			}
-			tokens := tokensOfChunk(ch, d, from.Codec())
+			tokens := chunkTokens(ch, d, from.Codec())
 			d := encoded{id: from.ID(ordinal), payload: payload, tokens: tokens}
 			if from.Passages().Contains(ordinal) {
 				d.parent, _ = from.PassageOf(ordinal)
 			}
-			if err := stage.stage(ctx, d); err != nil {
+			if err := stager.appendDocument(ctx, d); err != nil {
 				return err
 			}
 			for factors := tokens.factors; len(factors) > 0; factors = factors[2:] {
 				if binary.LittleEndian.Uint16(factors) == math.MaxInt16 {
-					c.ofMax++
+					c.largestFactorTokens++
 				}
 			}
 			c.done++
 		}
-		tell(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
+		reportProgress(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
 	}
-	stage.endRun() // another index may begin with a document of the same id
+	stager.endPassages() // the next index may begin with a document of the same id
 	return nil
 }
 
-// drifting gathers what copies know of documents that were added after the training:
-// how many tokens, and by how much they miss. Of an index of which a part is copied it
-// is the part's share.
-type drifting struct {
+// driftSum adds up the drift of the sources: the tokens that were added after the training, and the
+// sum of their squared errors. A partial copy gets its share by tokens.
+type driftSum struct {
 	tokens uint64
 	sumSq  float64
 }
 
-func (d *drifting) add(state storage.State, copied uint64) {
+func (d *driftSum) add(state storage.State, copied uint64) {
 	share := 1.0
 	if copied < state.LiveTokens {
 		share = float64(copied) / float64(state.LiveTokens)
@@ -218,32 +222,34 @@ func (d *drifting) add(state storage.State, copied uint64) {
 	d.sumSq += float64(share * state.AddedSumSq)
 }
 
-// commonDefaults are the stored search parameters that hold for all indexes. A record that
-// cannot be read is none: the copy is searched as well without.
+// commonDefaults returns the stored search parameters that all indexes have in common. A record
+// that cannot be read counts as absent: the copy works without it.
 func commonDefaults(from []CopyFrom) *storage.Defaults {
-	all := make([]*storage.Defaults, len(from))
+	parameters := make([]*storage.Defaults, len(from))
 	for i := range from {
-		all[i], _ = from[i].Defaults()
+		parameters[i], _ = from[i].Defaults()
 	}
-	return storage.CommonDefaults(all)
+	return storage.CommonDefaults(parameters)
 }
 
-// SplitBy says which documents are together in a part.
+// SplitBy is the rule that assigns documents to shards.
 type SplitBy string
 
 const (
-	// ByHash puts documents where [HashShard] says, as [Shards.Add] does with new ones.
+	// ByHash assigns documents by [HashShard], as [Shards.Add] does with new ones.
 	ByHash SplitBy = "hash"
-	// ByRange puts neighbours together, and about as many tokens into each part. Passages of
-	// a document are all where the first of them is.
+	// ByRange assigns consecutive documents to the same shard, and about as many tokens to each.
+	// All passages of a document go to the shard of the first.
 	ByRange SplitBy = "range"
 )
 
-// Split makes n index files of one, in a new folder, as [Copy] copies; together they
-// are a set. The folder appears when all are complete. A part may have no documents.
-func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, opts *CopyOptions) (parts []CopyReport, err error) {
-	if n < 1 || n > maxParts {
-		return nil, fmt.Errorf("%w: %d parts; 1 to %d are possible", ErrOption, n, maxParts)
+// Split makes n index files from one, in a new folder, as [Copy] does; together they can be opened
+// as shards. The folder appears when all of them are complete. A shard may have no documents.
+func Split(
+	ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, opts *CopyOptions,
+) (shards []CopyReport, err error) {
+	if n < 1 || n > maxShards {
+		return nil, fmt.Errorf("%w: %d shards; 1 to %d are possible", ErrOption, n, maxShards)
 	}
 	if by != ByHash && by != ByRange {
 		return nil, fmt.Errorf("%w: split by %q; there are %s and %s", ErrOption, by, ByHash, ByRange)
@@ -257,32 +263,32 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	c := &copying{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
-	parts = make([]CopyReport, n)
-	for i, docs := range divide(from, n, by) {
+	c := &copier{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
+	shards = make([]CopyReport, n)
+	for i, docs := range assignDocuments(from, n, by) {
 		name := ShardFileName(i, n)
-		r, err := c.part(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
+		r, err := c.copyShard(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
 		if err != nil {
 			return nil, err
 		}
 		r.Path = filepath.Join(dir, name)
-		parts[i] = *r
+		shards[i] = *r
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return parts, folder.Commit()
+	return shards, folder.Commit()
 }
 
-const maxParts = 1 << 16
+const maxShards = 1 << 16
 
-// ShardFileName is the name of a file of a split, such that their order is that of names.
+// ShardFileName returns the name of file i of n; names sort in the order of the files.
 func ShardFileName(i, n int) string {
 	return fmt.Sprintf("shard-%0*d.plaid", max(len(fmt.Sprint(n-1)), 3), i)
 }
 
-// part makes one file of a split.
-func (c *copying) part(ctx context.Context, path string, from CopyFrom) (r *CopyReport, err error) {
+// copyShard makes one file of a split.
+func (c *copier) copyShard(ctx context.Context, path string, from CopyFrom) (r *CopyReport, err error) {
 	file, err := storage.Open(ctx, path, storage.Options{Write: true, Create: true, Logger: c.options.Logger})
 	if err != nil {
 		return nil, err
@@ -291,16 +297,16 @@ func (c *copying) part(ctx context.Context, path string, from CopyFrom) (r *Copy
 	return r, errors.Join(err, file.Close())
 }
 
-// divide gives each part its documents.
-func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
-	sets := make([]*roaring.Bitmap, n)
-	for i := range sets {
-		sets[i] = roaring.New()
+// assignDocuments returns the ordinals of each shard.
+func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
+	docs := make([]*roaring.Bitmap, n)
+	for i := range docs {
+		docs[i] = roaring.New()
 	}
-	st := from.State()
+	state := from.State()
 	tokens := uint64(0)
-	var last string // document
-	home := 0       // of it
+	var lastDocument string
+	shard := 0 // of lastDocument
 	for chunk := range from.Chunks() {
 		first, offsets := from.ChunkDocs(chunk)
 		for d := range len(offsets) - 1 {
@@ -308,15 +314,15 @@ func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 			if !from.Live(ordinal) {
 				continue
 			}
-			if id := from.DocumentOf(ordinal); id != last { // its passages are in a row
-				last, home = id, HashShard(id, n)
+			if id := from.DocumentOf(ordinal); id != lastDocument { // passages of a document are in a row
+				lastDocument, shard = id, HashShard(id, n)
 				if by == ByRange {
-					home = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
+					shard = int(min(float64(tokens)/float64(max(state.LiveTokens, 1))*float64(n), float64(n-1)))
 				}
 			}
-			sets[home].Add(ordinal)
+			docs[shard].Add(ordinal)
 			tokens += uint64(offsets[d+1] - offsets[d])
 		}
 	}
-	return sets
+	return docs
 }

@@ -253,7 +253,7 @@ func init() { testenv.Children["split"] = splitChild }
 // splitChild splits and merges until it is killed.
 func splitChild() error {
 	ctx := context.Background()
-	chunkBytes, stageBytes, fieldBytes = 300, 500, 5000 // as small does
+	chunkBytes, transactionBytes, maxRunBytes = 300, 500, 5000 // as small does
 	dir := os.Getenv("PLAID_TEST_PATH")
 	ix, err := Open(ctx, filepath.Join(dir, "x.plaid"), nil)
 	if err != nil {

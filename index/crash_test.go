@@ -110,7 +110,7 @@ func init() { testenv.Children["crash"] = crashChild }
 // crashChild changes the index at random until it is killed, and says before
 // and after each change what it does.
 func crashChild() error {
-	chunkBytes, stageBytes = 250, 400 // many transactions a change
+	chunkBytes, transactionBytes = 250, 400 // many transactions a change
 	path := os.Getenv("PLAID_TEST_PATH")
 	seed, err := strconv.ParseUint(os.Getenv("PLAID_TEST_SEED"), 10, 64)
 	if err != nil {
@@ -161,7 +161,7 @@ func liveOf(ix *Index) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, _, err := s.idsOf(context.Background(), liveDocs(s.view))
+	ids, _, err := s.idsAndLengths(context.Background(), liveDocs(s.fileSnapshot))
 	return ids, errors.Join(err, s.Close())
 }
 

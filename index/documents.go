@@ -12,7 +12,8 @@ import (
 )
 
 // A document is stored under one ordinal, or as passages, each under an ordinal of its own. The
-// payload of a passage says so ([vectors.PassageField]). Every index keeps these rules:
+// payload of a passage names its document ([vectors.PassageField]). Every index keeps these
+// invariants:
 //
 //  1. The tree of ids has the id of each live ordinal, and the id of each document of passages.
 //     Keys are unique, so these ids are all different.
@@ -24,29 +25,29 @@ import (
 //
 // [Admission] alone decides which documents may be added.
 
-// passageOf is the field with the id of a passage's document, passageNumber the field with its
-// number. Conditions may name them even if there are no passages.
+// fieldPassageOf has the id of a passage's document, fieldPassageNumber its number. Conditions may
+// name them even if there are no passages.
 var (
-	passageOf     = condition.MakeField(vectors.PassageField, "of")
-	passageNumber = condition.MakeField(vectors.PassageField, "n")
+	fieldPassageOf     = condition.MakeField(vectors.PassageField, "of")
+	fieldPassageNumber = condition.MakeField(vectors.PassageField, "n")
 )
 
 // Passages returns the live ordinals that are passages. Do not change the bitmap.
-func (s *Snapshot) Passages() *roaring.Bitmap { return s.view.Passages() }
+func (s *Snapshot) Passages() *roaring.Bitmap { return s.fileSnapshot.Passages() }
 
-// Documents returns the number of live documents; one with passages counts once.
+// Documents returns the number of live documents; a document of several passages counts once.
 func (s *Snapshot) Documents() int {
 	state := s.State()
 	return int(state.Documents())
 }
 
 // PassageOf returns the id of the document that a passage belongs to, and the number of the
-// passage, given its ordinal, which is one of [Snapshot.Passages].
+// passage, for an ordinal in [Snapshot.Passages].
 func (s *Snapshot) PassageOf(ordinal uint32) (id string, number int) {
 	return vectors.SplitPassageID(s.ID(ordinal))
 }
 
-// DocumentOf returns the id of the document that a live ordinal belongs to: that of the ordinal
+// DocumentOf returns the id of the document that a live ordinal belongs to: the id of the ordinal
 // itself unless it is a passage.
 func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 	if id = s.ID(ordinal); s.Passages().Contains(ordinal) {
@@ -56,33 +57,35 @@ func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 }
 
 // PassagesOf returns the ordinals of a document by its id: those of its passages in the order of
-// their numbers, or its own. It is empty if the id is not that of a document: it may be that of a
-// passage ([Snapshot.Ordinal]).
+// their numbers, or its own. The result is empty if the id is not that of a document: it may be the
+// id of a passage ([Snapshot.Ordinal]).
 func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
-	ordinals, isPassage, err := s.find(id)
+	ordinals, isPassage, err := s.findOrdinals(id)
 	if isPassage {
 		ordinals = nil
 	}
 	return ordinals, err
 }
 
-// Spelled returns an id of the index that is written as another one in the other form of Unicode
-// ([condition.Spellings]); "" if there is none.
+// Spelled returns an id of the index that is another Unicode form of the given id
+// ([condition.Spellings]), or "".
 func (s *Snapshot) Spelled(id string) (string, error) {
 	for _, other := range condition.Spellings(id) {
-		if ordinals, _, err := s.find(other); err != nil || len(ordinals) > 0 {
+		if ordinals, _, err := s.findOrdinals(other); err != nil || len(ordinals) > 0 {
 			return other, err
 		}
 	}
 	return "", nil
 }
 
-// NotFound is [ErrNotFound] for an id. It names an id of the index that looks the same ([Snapshot.Spelled]).
+// NotFound returns an [ErrNotFound] for an id. It names an id of the index that looks the same
+// ([Snapshot.Spelled]).
 func (s *Snapshot) NotFound(id string) error {
 	if other, err := s.Spelled(id); err != nil {
 		return err
 	} else if other != "" {
-		return fmt.Errorf("%w: %.100q; there is %.200s, which looks the same (Unicode writes é as one character or as two)",
+		return fmt.Errorf("%w: %.100q; the index has %.200s, which looks the same "+
+			"(Unicode writes é as one character or two)",
 			ErrNotFound, id, strconv.QuoteToASCII(other))
 	}
 	if len(id) > 100 {
@@ -91,9 +94,9 @@ func (s *Snapshot) NotFound(id string) error {
 	return fmt.Errorf("%w: %q", ErrNotFound, id)
 }
 
-// find returns the live ordinals that an id stands for: those of a document, or that of a passage.
-func (s *Snapshot) find(id string) (ordinals []uint32, isPassage bool, err error) {
-	first, n, isRun, err := s.view.Run(id)
+// findOrdinals returns the live ordinals of an id: those of a document, or the one of a passage.
+func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, err error) {
+	first, n, isRun, err := s.fileSnapshot.Run(id)
 	if err != nil {
 		return nil, false, err
 	}
@@ -111,62 +114,64 @@ func (s *Snapshot) find(id string) (ordinals []uint32, isPassage bool, err error
 	return []uint32{ordinal}, s.Passages().Contains(ordinal), nil
 }
 
-// Named returns the live ordinals that ids stand for: an id of a document stands for all of its
-// parts ([Snapshot.PassagesOf]), an id of a passage for that passage. Ids that stand for none are
-// missing, in order.
+// Named returns the live ordinals of ids: the id of a document selects all of its passages
+// ([Snapshot.PassagesOf]), the id of a passage that passage alone. missing are the ids without
+// ordinals, in order.
 func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
 	docs = roaring.New()
 	for i, id := range ids {
 		if i%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		parts, err := s.named(id)
+		ordinals, err := s.ordinalsOf(id)
 		if err != nil {
 			return nil, nil, err
 		}
-		if docs.AddMany(parts); len(parts) == 0 {
+		if docs.AddMany(ordinals); len(ordinals) == 0 {
 			missing = append(missing, id)
 		}
 	}
 	return docs, missing, nil
 }
 
-// named returns the live ordinals that an id stands for.
-func (s *Snapshot) named(id string) ([]uint32, error) {
-	ordinals, _, err := s.find(id)
+// ordinalsOf returns the live ordinals of an id; see findOrdinals.
+func (s *Snapshot) ordinalsOf(id string) ([]uint32, error) {
+	ordinals, _, err := s.findOrdinals(id)
 	return ordinals, err
 }
 
-// parentOf returns the id of the document that the payload makes this id a passage of, "" for none.
-func parentOf(i int, id string, payload []byte) (string, error) {
+// parentFromPayload returns the id of the document that the payload makes the id a passage of; ""
+// means that it is not a passage. i is the number of the document, for errors.
+func parentFromPayload(i int, id string, payload []byte) (string, error) {
 	p, err := vectors.PassageOf(id, payload)
 	switch {
 	case err != nil:
-		return "", ofDocument(i, id, err)
+		return "", documentError(i, id, err)
 	case p == nil:
 		return "", nil
 	}
 	return p.Of, nil
 }
 
-// keepPassage returns the payload that replaces that of an ordinal, with the field of a passage if
-// the ordinal is one. A payload cannot turn a document into a passage.
-func (s *Snapshot) keepPassage(ordinal uint32, payload []byte) ([]byte, error) {
+// withPassageField returns the payload that replaces that of an ordinal: with the field of a
+// passage if the ordinal is one. A payload cannot turn a document into a passage.
+func (s *Snapshot) withPassageField(ordinal uint32, payload []byte) ([]byte, error) {
 	id, isPassage := s.ID(ordinal), s.Passages().Contains(ordinal)
-	own, err := vectors.PassageOf(id, payload)
-	if err == nil && own != nil && !isPassage {
-		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document", ErrOption, vectors.PassageField, own.Of)
+	passage, err := vectors.PassageOf(id, payload)
+	if err == nil && passage != nil && !isPassage {
+		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document",
+			ErrOption, vectors.PassageField, passage.Of)
 	}
-	if err != nil || own != nil || !isPassage {
+	if err != nil || passage != nil || !isPassage {
 		return payload, err
 	}
-	was, err := s.Payload(ordinal)
+	stored, err := s.Payload(ordinal)
 	if err != nil {
 		return nil, err
 	}
-	own, err = vectors.PassageOf(id, was)
-	if err != nil || own == nil {
+	passage, err = vectors.PassageOf(id, stored)
+	if err != nil || passage == nil {
 		return payload, err
 	}
-	return own.Payload(payload)
+	return passage.Payload(payload)
 }

@@ -236,7 +236,7 @@ func TestMaxDocuments(t *testing.T) {
 		snap := taken(t, ix)
 		require.NoError(t, snap.Verify(t.Context()))
 		var names []string
-		for it := liveDocs(snap.view).Iterator(); it.HasNext(); {
+		for it := liveDocs(snap.fileSnapshot).Iterator(); it.HasNext(); {
 			names = append(names, snap.DocumentOf(it.Next()))
 		}
 		require.Equal(t, step.want, slices.Compact(names), "%v", step.add)

@@ -18,31 +18,33 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// batch is a run of documents on its way from vectors to the stager.
+// batch is a run of documents on its way from the source to the stager.
 type batch struct {
-	dim      int
-	limit    int       // tokens
-	first    int       // number of the first document in the source
-	tokens   []float32 // none of resident vectors
-	count    int       // of tokens
-	ids      []string
-	payloads [][]byte
-	fields   []metadata.Fields // of the payloads
-	ends     []int             // tokens up to the end of each document
-	block    codec.Block
+	dim        int
+	tokenLimit int       // number of tokens at which the batch is full
+	firstDoc   int       // index of the first document in the source
+	tokens     []float32 // empty for resident vectors
+	tokenCount int       // tokens of all documents
+	ids        []string
+	payloads   [][]byte
+	fields     []metadata.Fields // of the payloads
+	ends       []int             // number of tokens up to the end of each document
+	block      codec.Block
 
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is checked, one is encoded, one is
-// staged, and one waits where stages take longer now and then.
-const batches = 5
+// batchesInFlight is the number of batches that exist at a time: one is read, one is checked, one
+// is encoded, one is staged, and one waits for a stage that takes longer now and then.
+const batchesInFlight = 5
 
-// transactions is how many are under way behind the one that is filled: one waits, one is written.
-const transactions = 2
+// transactionsInFlight is the number of complete transactions that exist at a time: one waits, one
+// is written.
+const transactionsInFlight = 2
 
-// batchTokens is how many tokens to hold in memory on their way.
-func batchTokens(dim int, memory int64) int {
+// batchTokenLimit returns the largest number of tokens in a batch of float32 vectors, which takes a
+// sixteenth of the memory.
+func batchTokenLimit(dim int, memory int64) int {
 	return int(min(max(memory/16/int64(4*dim), 256), maxBatchTokens))
 }
 
@@ -50,80 +52,82 @@ var maxBatchTokens int64 = 65536 // a variable, so that tests see many batches
 
 func newBatch(dim int, memory int64) *batch {
 	return &batch{
-		dim: dim, limit: batchTokens(dim, memory),
+		dim:          dim,
+		tokenLimit:   batchTokenLimit(dim, memory),
 		payloadLimit: int(max(memory/16, 1<<20)),
 	}
 }
 
 func (b *batch) addDocument(d vectors.Document, tokens int) {
 	b.tokens = append(b.tokens, d.Tokens...)
-	b.count += tokens
+	b.tokenCount += tokens
 	b.ids = append(b.ids, d.ID)
 	b.payloads = append(b.payloads, append([]byte(nil), d.Payload...))
 	b.payloadBytes += len(d.Payload)
-	b.ends = append(b.ends, b.count)
+	b.ends = append(b.ends, b.tokenCount)
 }
 
-func (b *batch) full() bool {
-	return b.count >= b.limit || len(b.ids) >= 65536 || b.payloadBytes >= b.payloadLimit
+func (b *batch) isFull() bool {
+	return b.tokenCount >= b.tokenLimit || len(b.ids) >= 65536 || b.payloadBytes >= b.payloadLimit
 }
 
 func (b *batch) reset() {
 	b.tokens, b.ids, b.payloads, b.ends = b.tokens[:0], b.ids[:0], b.payloads[:0], b.ends[:0]
-	b.payloadBytes, b.count = 0, 0
+	b.payloadBytes, b.tokenCount = 0, 0
 }
 
-// checkDocument holds a document against what its source said beforehand; the sources of
-// package vectors give no cause, but a source may come from anywhere.
+// checkDocument compares a document with the id and number of rows that its source announced.
+// Sources of package vectors never differ, but programs may pass their own.
 func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
-	if err := checkBare(src, i, d); err != nil {
+	if err := checkIdentity(src, i, d); err != nil {
 		return err
 	}
 	if len(d.Tokens) == src.Rows(i)*dim {
 		return nil
 	}
-	err := fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d",
+	err := fmt.Errorf("%w: %d values, the source announced %d vectors of dimension %d",
 		ErrDimension, len(d.Tokens), src.Rows(i), dim)
-	return ofDocument(i, d.ID, err)
+	return documentError(i, d.ID, err)
 }
 
-// checkBare is checkDocument of one that may be without its tokens.
-func checkBare(src vectors.Source, i int, d vectors.Document) error {
+// checkIdentity compares the number and id of a document, which may lack its tokens, with those
+// that its source announced.
+func checkIdentity(src vectors.Source, i int, d vectors.Document) error {
 	switch {
 	case i >= src.Len():
-		err := fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
-		return ofDocument(i, d.ID, err)
+		err := fmt.Errorf("%w: the source announced %d documents", vectors.ErrShape, src.Len())
+		return documentError(i, d.ID, err)
 	case d.ID != src.ID(i):
-		return ofDocument(i, d.ID, fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i)))
+		return documentError(i, d.ID, fmt.Errorf("%w: the source announced %q", vectors.ErrID, src.ID(i)))
 	}
 	return nil
 }
 
-// ofDocument is an error of document i of a source.
-func ofDocument(i int, id string, err error) error {
-	fault := vectors.NewFileError("", err)
-	fault.ID, fault.Doc = id, i
-	return fault
+// documentError returns an error of document i of a source.
+func documentError(i int, id string, err error) error {
+	fileErr := vectors.NewFileError("", err)
+	fileErr.ID, fileErr.Doc = id, i
+	return fileErr
 }
 
-// checkValues refuses vectors that have no meaning.
-func checkValues(i, dim int, id string, tokens []float32) error {
+// checkFinite refuses NaN and infinite values in the tokens of document i.
+func checkFinite(i, dim int, id string, tokens []float32) error {
 	if floats.Finite(tokens) {
 		return nil
 	}
 	for j, x := range tokens {
-		if x-x != 0 {
-			fault := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))
-			fault.ID, fault.Doc, fault.Token, fault.Dim = id, i, j/dim, j%dim
-			return fault
+		if x-x != 0 { // NaN or infinite
+			fileErr := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))
+			fileErr.ID, fileErr.Doc, fileErr.Token, fileErr.Dim = id, i, j/dim, j%dim
+			return fileErr
 		}
 	}
 	return nil
 }
 
-// admissible decides whether a document, which has an id, may be stored ([vectors.CheckDocument]).
-// Programs may also store a payload that is no JSON object: it has no fields.
-func admissible(id string, payload []byte) error {
+// checkStorable checks that a document with an id may be stored ([vectors.CheckDocument]). Programs
+// may also store a payload that is not a JSON object: it has no fields.
+func checkStorable(id string, payload []byte) error {
 	if err := vectors.CheckID(id); err != nil {
 		return err
 	}
@@ -133,26 +137,26 @@ func admissible(id string, payload []byte) error {
 	return vectors.CheckDocument(vectors.Draft{ID: id, Payload: payload})
 }
 
-// document gives the tokens of document i of the batch, from first to end.
-func (b *batch) document(i int) (first, end int) {
+// tokenRange returns the range of the tokens of document i of the batch.
+func (b *batch) tokenRange(i int) (first, end int) {
 	if i > 0 {
 		first = b.ends[i-1]
 	}
 	return first, b.ends[i]
 }
 
-// check checks the values of all documents of the batch, and whether they may be stored, unless they
-// are stored already. It reads the fields of their payloads.
-func (b *batch) check(ctx context.Context, threads int, stored bool) error {
-	const size = 64 // documents
+// checkAndReadFields checks that the values of all documents of the batch are finite and, unless
+// they are stored already, that they may be stored. It reads the fields of their payloads.
+func (b *batch) checkAndReadFields(ctx context.Context, threads int, stored bool) error {
+	const size = 64 // documents per call
 	b.fields = slices.Grow(b.fields[:0], len(b.ids))[:len(b.ids)]
 	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
 		lo, hi := parallel.Block(block, len(b.ids), size)
 		for i := lo; i < hi; i++ {
 			if !stored {
-				err := admissible(b.ids[i], b.payloads[i])
+				err := checkStorable(b.ids[i], b.payloads[i])
 				if err != nil {
-					return ofDocument(b.first+i, b.ids[i], err)
+					return documentError(b.firstDoc+i, b.ids[i], err)
 				}
 			}
 			var err error
@@ -162,8 +166,8 @@ func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 			if len(b.tokens) == 0 {
 				continue
 			}
-			first, end := b.document(i)
-			if err := checkValues(b.first+i, b.dim, b.ids[i], b.tokens[first*b.dim:end*b.dim]); err != nil {
+			first, end := b.tokenRange(i)
+			if err := checkFinite(b.firstDoc+i, b.dim, b.ids[i], b.tokens[first*b.dim:end*b.dim]); err != nil {
 				return err
 			}
 		}
@@ -171,148 +175,155 @@ func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 	})
 }
 
-// encoder turns documents into staged ones.
+// encoder encodes documents and passes them to a stager.
 type encoder struct {
 	codec     *codec.Quantizer
 	backend   kernels.Backend
 	threads   int
 	normalize bool
-	stage     *stager
-	// payload is what a document without payload gets; nil: nothing.
-	payload  func(id string) ([]byte, error)
-	progress func(Progress)
-	total    int64        // tokens, for progress
-	logger   *slog.Logger // nil: silent
-	// holes says that the documents are stored already, and that those without an id are the places of
-	// others that are gone.
-	holes bool
-	// arrive, if it is not nil, is told of each document that is staged.
-	arrive func(Arrival)
-	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
-	page func(payload []byte, tokens int) error
+	stager    *stager
+	// fallbackPayload returns the payload of a document that comes without one. nil means that it
+	// has none.
+	fallbackPayload func(id string) ([]byte, error)
+	progress        func(Progress)
+	total           int64        // tokens, for progress
+	logger          *slog.Logger // nil means silent
+	// alreadyStored means that the documents are stored in another file of the index. Those without
+	// an id are the places of deleted documents.
+	alreadyStored bool
+	// onStaged, if not nil, is called with each document that is staged.
+	onStaged func(Arrival)
+	// checkPage, if not nil, refuses a payload whose grid of a page does not have as many cells as
+	// tokens.
+	checkPage func(payload []byte, tokens int) error
 
-	skip       int // documents that are staged already, of those that are read
-	batchStart     // what has been staged
+	stagedDocs int // documents at the beginning that are staged already: they are only read and encoded
+	batchStart     // position and counts of the staged documents
 }
 
-// encodeAll encodes and stages the documents of a source. Where its vectors on a device leave no
-// room to encode them, it goes on without them.
+// encodeAll encodes and stages the documents of a source. If its vectors on a device leave no room
+// to encode them there, it drops them from the device and continues.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
-	err := e.encodeRest(ctx, src, memory)
-	if held := residentOf(src); held != nil && errors.Is(err, kernels.ErrDeviceMemory) {
-		dropResident(held, e.logger, err)
-		err = e.encodeRest(ctx, src, memory)
+	err := e.encodeRemaining(ctx, src, memory)
+	if resident := residentSource(src); resident != nil && errors.Is(err, kernels.ErrDeviceMemory) {
+		dropResident(resident, e.logger, err)
+		err = e.encodeRemaining(ctx, src, memory)
 	}
 	return err
 }
 
-// encodeRest encodes and stages the documents from e.Doc on: while one batch is staged, the next is
-// encoded, the one after it is checked, and one more is read. Transactions, which have the documents
-// of many batches, are written at the same time. After an error of encoding a batch, those before it
-// are staged, and their transactions written.
-func (e *encoder) encodeRest(ctx context.Context, src vectors.Source, memory int64) error {
-	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
+// encodeRemaining encodes and stages the documents from e.Doc on, in a pipeline: while one batch is
+// staged, the next is encoded, the one after it is checked, and one more is read. Transactions,
+// which have the documents of many batches, are written concurrently. After an error in a batch,
+// the batches before it are still staged, and their transactions written.
+func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memory int64) error {
+	tokenEncoder, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
 		return err
 	}
-	defer tokens.Close()
+	defer tokenEncoder.Close()
+	// Decide whether the vectors are encoded where they lie.
 	from := e.Doc
-	docs, held, first := src.Docs, residentOf(src), 0
-	if held != nil && tokens.Resident(held.Vectors()) {
-		docs, first = held.Bare, rowsBefore(src, from)
+	docs, resident, firstToken := src.Docs, residentSource(src), 0
+	if resident != nil && tokenEncoder.Resident(resident.Vectors()) {
+		docs, firstToken = resident.Bare, tokensBefore(src, from)
 	} else {
-		held = nil
+		resident = nil
 	}
-	way := make([]*batch, batches)
-	for i := range way {
-		way[i] = newBatch(e.codec.Dim, memory)
-		if held != nil {
-			way[i].limit = residentLimit(e.codec, memory)
+	// Make the batches, and the stages that each of them passes.
+	batches := make([]*batch, batchesInFlight)
+	for i := range batches {
+		batches[i] = newBatch(e.codec.Dim, memory)
+		if resident != nil {
+			batches[i].tokenLimit = residentBatchLimit(e.codec, memory)
 		}
 	}
 	stages := []func(*batch) error{func(b *batch) error {
-		return b.check(ctx, e.threads, e.holes)
+		return b.checkAndReadFields(ctx, e.threads, e.alreadyStored)
 	}, func(b *batch) error {
 		b.block.Reset()
-		if held == nil {
-			return tokens.Encode(ctx, &b.block, b.tokens)
+		if resident == nil {
+			return tokenEncoder.Encode(ctx, &b.block, b.tokens)
 		}
-		first += b.count
-		return tokens.EncodeResident(ctx, &b.block, held.Vectors(), first-b.count, b.count)
+		firstToken += b.tokenCount
+		return tokenEncoder.EncodeResident(ctx, &b.block, resident.Vectors(), firstToken-b.tokenCount, b.tokenCount)
 	}, func(b *batch) error {
 		return e.stageBatch(ctx, b)
 	}}
-	fill := func(free func() (*batch, error), put func(*batch)) error {
-		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), held != nil, from, free, put)
+	readAll := func(acquire func() (*batch, error), send func(*batch)) error {
+		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), resident != nil, from, acquire, send)
 	}
-	under := make([]*transaction, transactions)
-	err = parallel.Line(ctx, under, func(free func() (*transaction, error), put func(*transaction)) error {
-		e.stage.put = func(t *transaction) error {
-			_, err := free()
+	// Run the pipeline of batches inside of one that writes transactions.
+	pending := make([]*transaction, transactionsInFlight)
+	err = parallel.Line(ctx, pending, func(acquire func() (*transaction, error), send func(*transaction)) error {
+		e.stager.sendTransaction = func(t *transaction) error {
+			_, err := acquire()
 			if err == nil {
-				put(t)
+				send(t)
 			}
 			return err
 		}
-		return parallel.Line(ctx, way, fill, stages...)
-	}, e.stage.write)
-	e.stage.put = nil
-	if held != nil && err == nil {
-		held.DropVectors() // the next step may want the memory
+		return parallel.Line(ctx, batches, readAll, stages...)
+	}, e.stager.writeTransaction)
+	e.stager.sendTransaction = nil
+	if resident != nil && err == nil {
+		resident.DropVectors() // the next step may need their memory
 	}
 	return err
 }
 
-// readBatches fills batches with the documents of a source from one on; bare ones have no tokens.
+// readBatches fills batches with the documents of a source from one on. identitiesOnly means that
+// docs have no tokens, because these lie on a device.
 func (e *encoder) readBatches(
-	ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], bare bool, from int,
-	free func() (*batch, error), put func(*batch),
+	ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], identitiesOnly bool, from int,
+	acquire func() (*batch, error), send func(*batch),
 ) error {
-	n := from
+	row := from
 	var b *batch
 	for d, err := range docs {
 		if err == nil && b == nil {
-			if b, err = free(); err == nil {
+			if b, err = acquire(); err == nil {
 				b.reset()
-				b.first = n
+				b.firstDoc = row
 			}
 		}
-		if err == nil && bare {
-			err = checkBare(src, n, d)
+		if err == nil && identitiesOnly {
+			err = checkIdentity(src, row, d)
 		} else if err == nil {
-			err = checkDocument(src, n, e.codec.Dim, d)
+			err = checkDocument(src, row, e.codec.Dim, d)
 		}
 		if err != nil {
 			if b != nil {
-				err = cmp.Or(b.check(ctx, 1, e.holes), err) // of a document before
+				// Prefer an error of an earlier document.
+				err = cmp.Or(b.checkAndReadFields(ctx, 1, e.alreadyStored), err)
 			}
 			return err
 		}
-		b.addDocument(d, src.Rows(n))
-		n++
-		if b.full() {
-			put(b)
+		b.addDocument(d, src.Rows(row))
+		row++
+		if b.isFull() {
+			send(b)
 			b = nil
 		}
 	}
-	if n != src.Len() {
-		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, n, src.Len())
+	if row != src.Len() {
+		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, row, src.Len())
 	}
 	if b != nil {
-		put(b)
+		send(b)
 	}
 	return ctx.Err()
 }
 
-// stageBatch stages the documents of an encoded batch.
+// stageBatch stages the documents of an encoded batch, and updates the counts.
 func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
-	e.stage.batch = e.batchStart
+	e.stager.currentBatch = e.batchStart
 	e.Zero += int64(b.block.Zero)
 	e.Clamped += b.block.Clamped
 	e.SumSq += b.block.SumSq
 	for i := range b.ids {
-		first, end := b.document(i)
-		if e.Doc >= e.skip {
+		first, end := b.tokenRange(i)
+		if e.Doc >= e.stagedDocs {
 			if err := e.stageDocument(ctx, b, i, first, end); err != nil {
 				return err
 			}
@@ -323,37 +334,41 @@ func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 		e.Doc++
 	}
 	e.Tokens += int64(b.block.Tokens)
-	tell(e.progress, Progress{"encode", e.Tokens, e.total, "tokens"})
+	reportProgress(e.progress, Progress{"encode", e.Tokens, e.total, "tokens"})
 	return nil
 }
 
-// stageDocument stages a document of an encoded batch, which has the tokens first to end.
-func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int) error {
+// stageDocument stages document i of an encoded batch, with the tokens firstToken to endToken.
+func (e *encoder) stageDocument(ctx context.Context, b *batch, i, firstToken, endToken int) error {
 	id := b.ids[i]
 	var payload []byte
 	var fields metadata.Fields
 	if len(b.payloads[i]) > 0 {
 		payload, fields = b.payloads[i], b.fields[i]
-	} else if e.payload != nil {
+	} else if e.fallbackPayload != nil {
 		var err error
-		if payload, err = e.payload(id); err != nil {
+		if payload, err = e.fallbackPayload(id); err != nil {
 			return err
 		}
 	}
-	if e.page != nil {
-		if err := e.page(payload, end-first); err != nil {
-			return ofDocument(b.first+i, id, err)
+	if e.checkPage != nil {
+		if err := e.checkPage(payload, endToken-firstToken); err != nil {
+			return documentError(b.firstDoc+i, id, err)
 		}
 	}
-	parent, err := parentOf(b.first+i, id, payload)
+	parent, err := parentFromPayload(b.firstDoc+i, id, payload)
 	if err != nil {
 		return err
 	}
-	if e.arrive != nil {
-		e.arrive(Arrival{id, parent})
+	if e.onStaged != nil {
+		e.onStaged(Arrival{id, parent})
 	}
-	return e.stage.stage(ctx, encoded{
-		id: id, parent: parent, payload: payload, fields: fields, again: e.holes && id == "",
-		tokens: tokensOfBlock(&b.block, first, end, e.codec),
+	return e.stager.appendDocument(ctx, encoded{
+		id:            id,
+		parent:        parent,
+		payload:       payload,
+		fields:        fields,
+		alreadyStored: e.alreadyStored && id == "", // a hole
+		tokens:        blockTokens(&b.block, firstToken, endToken, e.codec),
 	})
 }

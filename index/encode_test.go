@@ -58,9 +58,9 @@ func TestSampleRegardsTokens(t *testing.T) {
 		for _, n := range rows {
 			total += int64(n)
 		}
-		a := chooseSample(src, total, 4096, 4096, BuildOptions{Seed: 3})
-		require.Equal(t, a, chooseSample(src, total, 4096, 4096, BuildOptions{Seed: 3}))
-		require.NotEqual(t, a, chooseSample(src, total, 4096, 4096, BuildOptions{Seed: 4}))
+		a := selectSample(src, total, 4096, 4096, BuildOptions{Seed: 3})
+		require.Equal(t, a, selectSample(src, total, 4096, 4096, BuildOptions{Seed: 3}))
+		require.NotEqual(t, a, selectSample(src, total, 4096, 4096, BuildOptions{Seed: 4}))
 	}
 }
 
@@ -145,7 +145,7 @@ func TestPoolErrors(t *testing.T) {
 	require.ErrorIs(t, err, ErrOption)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	src, err := pooled(t.Context(), &pooledSource{Source: fromDocs(t, dim, docs), pooling: pooling{n: 2}, threads: 2, normalize: true, memory: 1 << 25})
+	src, err := newPooledSource(t.Context(), &pooledSource{Source: fromDocs(t, dim, docs), pooling: pooling{factor: 2}, threads: 2, normalize: true, memory: 1 << 25})
 	require.NoError(t, err)
 	for _, err := range src.Docs(ctx, 0, len(docs)) {
 		require.ErrorIs(t, err, context.Canceled)
@@ -286,10 +286,10 @@ func TestMemoryOfResidentBatches(t *testing.T) {
 		r, _, err := codec.Train(context.Background(), make([]float32, 4*dim), dim, codec.TrainOptions{K: 1, Nbits: 8})
 		require.NoError(t, err)
 		for _, memory := range []int64{32 << 20, DefaultMemory} {
-			n := residentLimit(r, memory)
-			require.LessOrEqual(t, int64(batches*n*(r.RowBytes()+r.CodeBytes()+2)), memory/4)
+			n := residentBatchLimit(r, memory)
+			require.LessOrEqual(t, int64(batchesInFlight*n*(r.RowBytes()+r.CodeBytes()+2)), memory/4)
 			require.LessOrEqual(t, n, residentTokens)
 		}
-		require.Equal(t, residentTokens, residentLimit(r, 64<<30))
+		require.Equal(t, residentTokens, residentBatchLimit(r, 64<<30))
 	}
 }

@@ -8,48 +8,47 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// ErrApplied: an entry of a log that has been done to the index already.
+// ErrApplied reports an entry of a log that the index has already.
 var ErrApplied = errors.New("the index has this entry of the log already")
 
-// Entry is one entry of an ordered log of changes, as replicas of an index follow
-// it. What is done through its methods, and the number of the entry, are in one
-// transaction: whatever happens, an entry has been done to the index, and
-// [Snapshot.Applied] says so, or it has not. So a replica that starts again goes on
-// with the entry after that. An entry is for one change.
+// Entry is one entry of an ordered log of changes, which replicas of an index follow. A change made
+// through its methods, and the number of the entry, are in one transaction: whatever happens, the
+// index has either the change, and [Snapshot.Applied] says so, or not. So a replica that restarts
+// continues with the next entry. An entry is for one change.
 //
-// Each of its methods is that of [Index] of the same name, with one more error:
-// [ErrApplied], if the index has this entry or a later one; nothing is changed then.
-// Where nothing is to be changed, as by a deletion of ids that are not there, the
-// number is noted nevertheless. After another error it is not; [Entry.Skip] passes
-// over an entry that cannot be done, so that every replica does.
+// Each of its methods does the same as that of [Index] with its name, and has one more error:
+// [ErrApplied], if the index has this entry or a later one; then nothing is changed. If there is
+// nothing to change, as in a deletion of unknown ids, the number is recorded nevertheless. After
+// another error it is not; [Entry.Skip] records an entry that cannot be applied, so that every
+// replica skips it.
 type Entry struct {
 	ix      *Index
-	applied *storage.Applied // nil: of no log
+	applied *storage.Applied // nil means that the change is in no log
 }
 
-// Change is a change of no log.
+// Change returns an Entry for a change that is in no log.
 func (ix *Index) Change() Entry { return Entry{ix: ix} }
 
-// Entry is the entry of a number above 0.
+// Entry returns the entry with a number above 0.
 func (ix *Index) Entry(sequence uint64) Entry {
 	return Entry{ix, &storage.Applied{Sequence: sequence}}
 }
 
-// Marked is the entry with what tells it from another one of its number, such as a digest
-// of it: a log that was lost and grew again has others. [Snapshot.Applied] has the mark of
-// the last entry, for comparing before a log is followed further.
+// Marked returns the entry with a mark that distinguishes it from another entry of its number, such
+// as a digest of it: a log that was lost and grew again has other entries. [Snapshot.Applied]
+// returns the mark of the last entry, to compare before a log is followed further.
 func (e Entry) Marked(mark [16]byte) Entry {
 	return Entry{e.ix, &storage.Applied{Sequence: e.applied.Sequence, Mark: mark}}
 }
 
-// Skip notes the number and changes nothing else.
+// Skip records the number and changes nothing else.
 func (e Entry) Skip(ctx context.Context) error {
 	_, err := e.DeleteChosen(ctx, nil)
 	return err
 }
 
-// check tells whether the entry may be done to what a snapshot shows.
-func (e Entry) check(snap *Snapshot) error {
+// checkNotApplied checks that the snapshot does not have the entry yet.
+func (e Entry) checkNotApplied(snap *Snapshot) error {
 	if e.applied == nil {
 		return nil
 	}
@@ -63,15 +62,15 @@ func (e Entry) check(snap *Snapshot) error {
 	return err
 }
 
-// noteIn notes the entry in the transaction that does it.
-func (e Entry) noteIn(tx *storage.Tx, generation uint64) error {
+// recordIn records the entry in the transaction that applies it.
+func (e Entry) recordIn(tx *storage.Tx, generation uint64) error {
 	if e.applied == nil {
 		return nil
 	}
 	return tx.PutApplied(generation, *e.applied)
 }
 
-// copyApplied brings the number along into a rewritten index.
+// copyApplied copies the number of the last entry into a rewritten index.
 func copyApplied(tx *storage.Tx, gen uint64, snap *Snapshot) error {
 	last, err := snap.Applied()
 	if err != nil || last.Sequence == 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Names of the files of an exported folder; `plaid index` takes them back.
+// Names of the files of an exported folder, which `plaid index` reads.
 const (
 	exportVectors  = "docs.npy"
 	exportLengths  = "doclens.npy"
@@ -30,38 +30,37 @@ const (
 	exportMetadata = "metadata.jsonl"
 )
 
-// ExportOptions for Export and ExportEngine. The zero value, or nil, takes all live
+// ExportOptions configures Export and ExportEngine. The zero value, or nil, exports all live
 // documents.
 type ExportOptions struct {
-	// Where, if set, takes only documents that it is true of; see [Snapshot.Select].
+	// Where selects the documents that match it. nil means all. See [Snapshot.Select].
 	Where *condition.Condition
-	// Progress, where set, is told how far the export is.
+	// Progress, if not nil, is called with the progress of the export.
 	Progress func(Progress)
 }
 
-// documents are those that are to be exported.
-func (o *ExportOptions) documents(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
+// selectDocuments returns the ordinals to export.
+func (o *ExportOptions) selectDocuments(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
 	if o.Where == nil {
-		return liveDocs(s.view), nil
+		return liveDocs(s.fileSnapshot), nil
 	}
 	return s.Select(ctx, o.Where)
 }
 
-// ExportReport says what was exported.
+// ExportReport has the counts of an export.
 type ExportReport struct {
-	Docs     int   // that were written
-	Passages int   // in which some of them are stored; each is a row of the export
-	Tokens   int64 // of these documents
+	Docs     int   // documents
+	Passages int   // passages in which some of them are stored; each is a row of the export
+	Tokens   int64 // tokens of these documents
 }
 
-// Export writes documents as float32 arrays: decoded vectors, lengths,
-// ids, and the payloads where there are any, a line of JSON each, which says
-// whose it is. dir must not exist or be empty; it appears, durable, when
-// everything is written. What an export to it left that was killed is removed.
+// Export writes documents as float32 arrays: decoded vectors, lengths, ids and, if any document has
+// a payload, the payloads as lines of JSON with their ids. dir must not exist, or be empty; it
+// appears, durable, when everything is written. Leftovers of a killed export to it are removed.
 func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	defer storage.Guard(s.Path(), &err)()
-	docs, err := o.documents(ctx, s)
+	docs, err := o.selectDocuments(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -70,24 +69,24 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	ids, lengths, err := s.idsOf(ctx, docs)
+	ids, lengths, err := s.idsAndLengths(ctx, docs)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.exportVectors(ctx, folder, docs, lengths, o.Progress); err != nil {
 		return nil, err
 	}
-	if err := folder.Write(exportIDs, lines(ids)); err != nil {
+	if err := folder.Write(exportIDs, writeLines(ids)); err != nil {
 		return nil, err
 	}
 	if err := s.exportMetadata(ctx, folder, docs); err != nil {
 		return nil, err
 	}
-	return s.exported(docs, lengths), folder.Commit()
+	return s.newExportReport(docs, lengths), folder.Commit()
 }
 
-// exported counts the documents, passages and tokens of an export.
-func (s *Snapshot) exported(docs *roaring.Bitmap, lengths []int32) *ExportReport {
+// newExportReport counts the documents, passages and tokens of an export.
+func (s *Snapshot) newExportReport(docs *roaring.Bitmap, lengths []int32) *ExportReport {
 	n := s.countDocuments(docs)
 	r := &ExportReport{Docs: n.Documents, Passages: n.Passages}
 	for _, n := range lengths {
@@ -96,7 +95,10 @@ func (s *Snapshot) exported(docs *roaring.Bitmap, lengths []int32) *ExportReport
 	return r
 }
 
-func (s *Snapshot) exportVectors(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap, lengths []int32, progress func(Progress)) error {
+// exportVectors writes the lengths and the decoded vectors.
+func (s *Snapshot) exportVectors(
+	ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap, lengths []int32, progress func(Progress),
+) error {
 	total := 0
 	wide := make([]int64, len(lengths))
 	for i, n := range lengths {
@@ -128,8 +130,10 @@ func (s *Snapshot) exportVectors(ctx context.Context, folder *files.AtomicFolder
 	})
 }
 
-// visitDocuments visits documents in order.
-func visitDocuments(ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress)) error {
+// visitDocuments calls visit with the ordinals in order.
+func visitDocuments(
+	ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress),
+) error {
 	n, total := int64(0), int64(docs.GetCardinality())
 	for it := docs.Iterator(); it.HasNext(); n++ {
 		if err := ctx.Err(); err != nil {
@@ -145,8 +149,8 @@ func visitDocuments(ctx context.Context, docs *roaring.Bitmap, visit func(ordina
 	return nil
 }
 
-// lines writes texts, one a line.
-func lines(texts []string) func(io.Writer) error {
+// writeLines returns a function that writes each text on a line.
+func writeLines(texts []string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		for _, t := range texts {
 			if _, err := io.WriteString(w, t+"\n"); err != nil {
@@ -157,21 +161,21 @@ func lines(texts []string) func(io.Writer) error {
 	}
 }
 
-// exportMetadata writes the payloads, a line each; there is no file if there is
-// no payload.
+// exportMetadata writes the payloads, one per line. It writes no file if no document has a
+// payload.
 func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportMetadata, func(w io.Writer) error {
 		return visitDocuments(ctx, docs, func(ordinal uint32) error {
-			p, err := s.Payload(ordinal)
-			if err != nil || p == nil {
+			payload, err := s.Payload(ordinal)
+			if err != nil || payload == nil {
 				return err
 			}
 			n++
-			if p, err = payloadLine(s.ID(ordinal), p); err != nil {
+			if payload, err = payloadLine(s.ID(ordinal), payload); err != nil {
 				return fmt.Errorf("document %d, %q: %w", ordinal, s.ID(ordinal), err)
 			}
-			if _, err := w.Write(p); err != nil {
+			if _, err := w.Write(payload); err != nil {
 				return err
 			}
 			_, err = w.Write([]byte{'\n'})
@@ -184,28 +188,31 @@ func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolde
 	return os.Remove(filepath.Join(folder.Path(), exportMetadata))
 }
 
-// payloadLine is a payload as a line of JSON that finds its document again. Bytes
-// in JSON that are no UTF-8, which older indexes may have, become U+FFFD. An object that names the document, as one from a file of payloads does, stays
-// as it is; another gets a field _id; what is no object, or has the _id of
-// something else, becomes the field payload of one.
-func payloadLine(id string, p []byte) ([]byte, error) {
-	if json.Valid(p) {
-		p = bytes.ToValidUTF8(p, []byte("\ufffd"))
+// payloadLine returns a payload as a line of JSON that names its document:
+//
+// - An object with the id in _id or id, such as from a file of payloads, stays as it is.
+// - Another object without _id gets a field _id.
+// - Anything else becomes the field metadata of an object with the field _id.
+//
+// Bytes in JSON that are not UTF-8, which older indexes may have, become U+FFFD.
+func payloadLine(id string, payload []byte) ([]byte, error) {
+	if json.Valid(payload) {
+		payload = bytes.ToValidUTF8(payload, []byte("\ufffd"))
 	}
 	var line bytes.Buffer
-	valid := json.Compact(&line, p) == nil
+	isJSON := json.Compact(&line, payload) == nil
 	var fields map[string]json.RawMessage
-	object := valid && json.Unmarshal(p, &fields) == nil && fields != nil
-	own, named := fields["_id"]
-	if !named {
-		own = fields["id"]
+	isObject := isJSON && json.Unmarshal(payload, &fields) == nil && fields != nil
+	idValue, hasID := fields["_id"]
+	if !hasID {
+		idValue = fields["id"]
 	}
 	var name string
-	if object && (string(own) == id || json.Unmarshal(own, &name) == nil && name == id) {
-		if bytes.ContainsAny(p, "\r\n") {
-			p = line.Bytes()
+	if isObject && (string(idValue) == id || json.Unmarshal(idValue, &name) == nil && name == id) {
+		if bytes.ContainsAny(payload, "\r\n") {
+			payload = line.Bytes()
 		}
-		return p, nil
+		return payload, nil
 	}
 	head, err := json.Marshal(id)
 	if err != nil {
@@ -213,13 +220,13 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	}
 	head = append([]byte(`{"_id":`), head...)
 	switch {
-	case object && !named && len(fields) > 0:
+	case isObject && !hasID && len(fields) > 0:
 		return append(append(head, ','), line.Bytes()[1:]...), nil
-	case !valid && !utf8.Valid(p):
+	case !isJSON && !utf8.Valid(payload):
 		return nil, fmt.Errorf("%w: metadata is neither JSON nor UTF-8", vectors.ErrFormat)
-	case !valid:
+	case !isJSON:
 		line.Reset()
-		text, err := json.Marshal(string(p))
+		text, err := json.Marshal(string(payload))
 		if err != nil {
 			return nil, err
 		}
@@ -228,24 +235,24 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	return append(append(append(head, `,"metadata":`...), line.Bytes()...), '}'), nil
 }
 
-// ExportEngine writes documents as an index folder that fast-plaid
-// and next-plaid load. Document numbers there follow insertion order; ids are
-// written beside them, one a line, as ids.txt.
+// ExportEngine writes documents as an index folder that fast-plaid and next-plaid load. There,
+// documents have numbers in order of insertion; their ids are written to ids.txt in the same
+// folder, one per line.
 //
-// An index with scales of residuals, which is the default, has no such form: the
+// An index with scales of residuals, which is the default, cannot be exported in this format: the
 // error wraps [interop.ErrUnsupported].
 func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	defer storage.Guard(s.Path(), &err)()
 	h, err := engineHeader(s.Quantizer())
 	if err != nil {
 		return nil, err
 	}
-	docs, err := o.documents(ctx, s)
+	docs, err := o.selectDocuments(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	ids, lengths, err := s.idsOf(ctx, docs)
+	ids, lengths, err := s.idsAndLengths(ctx, docs)
 	if err != nil {
 		return nil, err
 	}
@@ -258,19 +265,26 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	if err := s.writeTokens(ctx, w, docs, o.Progress); err != nil {
 		return nil, err
 	}
-	if err := w.WriteFile(exportIDs, lines(ids)); err != nil {
+	if err := w.WriteFile(exportIDs, writeLines(ids)); err != nil {
 		return nil, err
 	}
-	return s.exported(docs, lengths), w.Commit(ctx)
+	return s.newExportReport(docs, lengths), w.Commit(ctx)
 }
 
-// engineHeader is that of an index folder with the codec.
+// engineHeader returns the header of an index folder with the codec.
 func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {
-		return h, fmt.Errorf("%w: the format has no scales of residuals, and this index has some", interop.ErrUnsupported)
+		return h, fmt.Errorf("%w: the format cannot store scales of residuals, which this index has",
+			interop.ErrUnsupported)
 	}
-	h = interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
+	h = interop.Header{
+		Dim:       c.Dim,
+		Nbits:     c.Nbits,
+		Centroids: c.Centroids(),
+		Weights:   k.Codebook.Weights(),
+		Cutoffs:   c.Cutoffs,
+	}
 	if h.Cutoffs == nil {
 		for i := 1; i < len(h.Weights); i++ {
 			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
@@ -279,8 +293,10 @@ func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
 	return h, nil
 }
 
-// writeTokens writes the tokens of documents.
-func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roaring.Bitmap, progress func(Progress)) error {
+// writeTokens writes the codes and residuals of documents.
+func (s *Snapshot) writeTokens(
+	ctx context.Context, w *interop.Writer, docs *roaring.Bitmap, progress func(Progress),
+) error {
 	var codes []uint32
 	for i := range s.Chunks() {
 		ch, err := s.Chunk(i, storage.All)
@@ -299,17 +315,17 @@ func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roa
 			for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
 				codes = append(codes, ch.Code(int(t)))
 			}
-			if err := w.WriteBlock(codes, tokensOfChunk(ch, d, s.Codec()).residuals); err != nil {
+			if err := w.WriteBlock(codes, chunkTokens(ch, d, s.Codec()).residuals); err != nil {
 				return err
 			}
 		}
-		tell(progress, Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
+		reportProgress(progress, Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
 	}
 	return nil
 }
 
-// idsOf returns the ids and lengths of documents.
-func (s *Snapshot) idsOf(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
+// idsAndLengths returns the ids of documents and their numbers of tokens.
+func (s *Snapshot) idsAndLengths(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
 	err = visitDocuments(ctx, docs, func(ordinal uint32) error {
 		chunk, doc, _ := s.Locate(ordinal)
 		_, offsets := s.ChunkDocs(chunk)

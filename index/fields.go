@@ -9,35 +9,35 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// What is derived from payloads is written in runs (package metadata): a build writes
-// them as it goes, each when the memory for it is full, and a change writes one with
-// the documents whose payloads it brings. Ordinals keep their meaning, so that runs need
-// not follow the segments.
+// The field values derived from payloads are written in runs (package metadata): a build writes a
+// run whenever the memory for it is full, and a change writes one with the documents whose payloads
+// it sets. Ordinals keep their meaning, so runs need not follow the segments.
 
-// fieldBytes bounds what a run may have in memory while it is made, whatever the budget.
-var fieldBytes int64 = 1 << 40 // a variable, so that tests see many runs
+// maxRunBytes bounds the memory of a run while it is built, whatever the budget.
+var maxRunBytes int64 = 1 << 40 // a variable, so that tests see many runs
 
-func newBuilder(memory int64) *metadata.Builder {
-	return metadata.NewBuilder(min(max(memory/8, 4<<20), fieldBytes))
+// newFieldBuilder returns a builder that takes an eighth of the memory budget, at least 4 MiB.
+func newFieldBuilder(memory int64) *metadata.Builder {
+	return metadata.NewBuilder(min(max(memory/8, 4<<20), maxRunBytes))
 }
 
-// liveDocs are the documents of a view that are not deleted, also those without tokens.
-func liveDocs(v *storage.Snapshot) *roaring.Bitmap {
+// liveDocs returns the ordinals that are not deleted, including those without tokens.
+func liveDocs(snap *storage.Snapshot) *roaring.Bitmap {
 	live := roaring.New()
-	live.AddRange(0, uint64(v.State().Docs))
-	live.AndNot(v.Tombstones())
+	live.AddRange(0, uint64(snap.State().Docs))
+	live.AndNot(snap.Tombstones())
 	return live
 }
 
-// selectorOf opens the runs of a view.
-func selectorOf(v *storage.Snapshot) (s *metadata.Selector, err error) {
-	defer storage.Guard(v.Path(), &err)()
-	return metadata.NewSelector(v, liveDocs(v))
+// openSelector opens the field runs of a file.
+func openSelector(snap *storage.Snapshot) (s *metadata.Selector, err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	return metadata.NewSelector(snap, liveDocs(snap))
 }
 
-// withSelector calls a function with what finds the documents of conditions.
+// withSelector calls use with the selector of the snapshot's state.
 func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) {
-	selector, err := s.picture.selector()
+	selector, err := s.state.selector()
 	if err != nil {
 		return err
 	}
@@ -45,21 +45,20 @@ func (s *Snapshot) withSelector(use func(*metadata.Selector) error) (err error) 
 	return use(selector)
 }
 
-// Verify checks everything that can be checked without the original vectors:
-// what [storage.Snapshot.Verify] does, and that what is derived from payloads follows from
-// them.
+// Verify checks everything that can be checked without the original vectors: it does
+// [storage.Snapshot.Verify], and checks that the field runs follow from the payloads.
 func (s *Snapshot) Verify(ctx context.Context) error {
-	return verifyView(ctx, s.view)
+	return verifyFileSnapshot(ctx, s.fileSnapshot)
 }
 
-func verifyView(ctx context.Context, v *storage.Snapshot) (err error) {
-	if err := v.Verify(ctx); err != nil {
+func verifyFileSnapshot(ctx context.Context, snap *storage.Snapshot) (err error) {
+	if err := snap.Verify(ctx); err != nil {
 		return err
 	}
-	selector, err := selectorOf(v)
+	selector, err := openSelector(snap)
 	if err != nil {
 		return err
 	}
-	defer storage.Guard(v.Path(), &err)()
+	defer storage.Guard(snap.Path(), &err)()
 	return selector.Verify(ctx)
 }

@@ -30,7 +30,7 @@ func changeState(t tb, ix *Index, fn func(*storage.Generation, *storage.State) e
 	t.Helper()
 	s := taken(t, ix)
 	defer s.Close()
-	require.NoError(t, ix.changed(ix.file.Update(func(tx *storage.Tx) error {
+	require.NoError(t, ix.afterChange(ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.Generation())
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func TestSelectorIsKeptInThePicture(t *testing.T) {
 		defer s.Close()
 		_, err := s.Select(context.Background(), where(t, "year = 1990"))
 		require.NoError(t, err)
-		m, err := s.picture.selector()
+		m, err := s.state.selector()
 		require.NoError(t, err)
 		return m
 	}
@@ -232,11 +232,11 @@ func TestPayloadsChanged(t *testing.T) {
 	require.Empty(t, docs)
 	_, known = changed(3)
 	require.False(t, known, "it has not been yet")
-	for range pastChanges {
-		ix.payloads.add(ix.payloads.last[len(ix.payloads.last)-1].count+1, []uint32{0})
+	for range maxLoggedChanges {
+		ix.payloadLog.add(ix.payloadLog.changes[len(ix.payloadLog.changes)-1].updates+1, []uint32{0})
 	}
-	require.Len(t, ix.payloads.last, pastChanges)
-	require.EqualValues(t, pastChanges, ix.payloads.docs)
+	require.Len(t, ix.payloadLog.changes, maxLoggedChanges)
+	require.EqualValues(t, maxLoggedChanges, ix.payloadLog.docs)
 	require.NoError(t, ix.Close())
 	ix = writing(t, path)
 	set("d2")

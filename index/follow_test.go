@@ -187,7 +187,7 @@ func TestFollowPassesOverDamage(t *testing.T) {
 	put(path + ".other")
 	logged("index is locked: it is open in this program already")
 	require.NoError(t, w.Close())
-	eventually(t, "the new index is not taken", func() bool { return strings.Contains(log.String(), "opened anew") })
+	eventually(t, "the new index is not taken", func() bool { return strings.Contains(log.String(), "was replaced and has been opened") })
 	require.NoError(t, holds(ix, others))
 	require.NoError(t, ix.Close())
 

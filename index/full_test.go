@@ -85,7 +85,7 @@ func TestDiskFullByLimit(t *testing.T) {
 // fileSizeChild lets changes fail after more and more of them was written.
 func fileSizeChild() error {
 	signal.Ignore(syscall.SIGXFSZ)
-	chunkBytes, stageBytes = 2000, 4000
+	chunkBytes, transactionBytes = 2000, 4000
 	path := os.Getenv("PLAID_TEST_PATH")
 	var free syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &free); err != nil {

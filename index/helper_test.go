@@ -68,9 +68,9 @@ func startChild(t *testing.T, name string, env ...string) (
 
 // small makes many chunks and transactions of little data.
 func small(t *testing.T) {
-	chunk, stage, fields := chunkBytes, stageBytes, fieldBytes
-	chunkBytes, stageBytes, fieldBytes = 300, 500, 5000
-	t.Cleanup(func() { chunkBytes, stageBytes, fieldBytes = chunk, stage, fields })
+	chunk, stage, fields := chunkBytes, transactionBytes, maxRunBytes
+	chunkBytes, transactionBytes, maxRunBytes = 300, 500, 5000
+	t.Cleanup(func() { chunkBytes, transactionBytes, maxRunBytes = chunk, stage, fields })
 }
 
 // clustered makes n vectors near one of ten directions that depend on dim only.
@@ -236,7 +236,7 @@ func differs(s *Snapshot, want []vectors.Document) error {
 
 // differsSums says where the sums of payloads are not those of the payloads of live documents.
 func differsSums(s *Snapshot) error {
-	with := liveDocs(s.view)
+	with := liveDocs(s.fileSnapshot)
 	for it := with.Clone().Iterator(); it.HasNext(); {
 		if ordinal := it.Next(); !s.HasPayload(ordinal) {
 			with.Remove(ordinal)

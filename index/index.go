@@ -2,26 +2,25 @@
 //
 //	[Build], [Import]      make an index
 //	[Open] → [Index]       opens one
-//	[Index.Snapshot]       a consistent picture to search, however the index changes meanwhile
+//	[Index.Snapshot]       a consistent state to search, however the index changes meanwhile
 //	[Index.Add], [Index.Delete], [Index.UpdatePayload], [Index.Compact]
 //	[Index.Get], [Index.Has]   a document by its id
 //	[Snapshot.Verify], [Snapshot.Info], [Snapshot.Export]
 //
-// Every change is atomic and durable when its method returns: a program that
-// dies leaves the index as it was before, and so does a change that fails, with
-// one exception: when the disk fails at its very last step the error is
-// [storage.ErrOutcomeUnknown]. Snapshots go on showing the index without the
-// change, further changes are refused, and opening the index again finds it with
-// the change or without.
+// Every change is atomic and durable when its method returns: a program that dies leaves the index
+// as it was before, and so does a change that fails. There is one exception: when the disk fails at
+// the very last step, the error is [storage.ErrOutcomeUnknown]. Snapshots then go on showing the
+// index without the change, further changes are refused, and opening the index again shows whether
+// the change was made.
 //
-// A snapshot is a picture, shared by all that are taken between two changes: a read
-// transaction of the file and what was made of it in memory. A change makes the next
-// picture before it returns, without a lock that searches take. What it has left alone is
-// shared with the picture before, so that a picture costs what the change costs and not
-// what the index would. It goes with its last snapshot.
+// All snapshots taken between two changes share one state: a read transaction of the file, and the
+// structures in memory that were built from it. A change builds the next state before it returns,
+// without a lock that searches take. The next state shares the unchanged parts of the one before,
+// so its cost is proportional to the change and not to the index. A state is freed with its last
+// snapshot.
 //
-// Documents are named by string ids from outside and by ordinals, given out in order
-// of insertion and never renumbered, inside.
+// Outside, documents are named by string ids; inside, by ordinals, which are assigned in order of
+// insertion and never renumbered.
 package index
 
 import (
@@ -39,46 +38,48 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Errors of this package, beside those of storage (ErrNotIndex, ErrCorrupt,
-// ErrLocked, ErrVersion, ErrExists …) and vectors; test with errors.Is.
+// Errors of this package. It also returns those of storage (ErrNotIndex, ErrCorrupt, ErrLocked,
+// ErrVersion, ErrExists …) and of vectors. Test with errors.Is.
 var (
-	// ErrNoDocuments: a build without documents.
+	// ErrNoDocuments reports a build without documents.
 	ErrNoDocuments = errors.New("no documents")
-	// ErrNoTokens: a build from documents that are all empty.
+	// ErrNoTokens reports a build from documents that are all empty.
 	ErrNoTokens = errors.New("every document is empty: there is nothing to train on")
-	// ErrDimension: vectors of another dimension than the index.
+	// ErrDimension reports vectors whose dimension differs from that of the index.
 	ErrDimension = errors.New("dimension differs from that of the index")
-	// ErrDuplicateID: an id that is in the index, or twice in the input.
+	// ErrDuplicateID reports an id that the index has already, or that the input has twice.
 	ErrDuplicateID = errors.New("id is taken")
-	// ErrPassages: passages of a document that are not consecutive, or not in the order of their
-	// numbers.
+	// ErrPassages reports passages of a document that are not consecutive, or not in the order of
+	// their numbers.
 	ErrPassages = errors.New("passages of a document are out of order")
-	// ErrNotFound: no live document has the id.
+	// ErrNotFound reports that no live document has the id.
 	ErrNotFound = errors.New("no such document")
-	// ErrTooMany: more documents than ordinals.
+	// ErrTooMany reports more documents than there are ordinals.
 	ErrTooMany = errors.New("too many documents")
-	// ErrOption: an option out of range.
+	// ErrOption reports an option out of range.
 	ErrOption = errors.New("bad option")
 )
 
-// Options for Open. The zero value, or nil, opens for reading.
+// Options configures Open. The zero value, or nil, opens for reading.
 type Options struct {
-	// Write allows Add, Delete, UpdatePayload, Compact and their like, and takes the file's exclusive lock.
+	// Write allows Add, Delete, UpdatePayload, Compact and their like. It takes the exclusive lock
+	// of the file.
 	Write bool
-	// NoSync leaves it to the system when changes reach the disk, see [storage.Options].
+	// NoSync lets the operating system decide when changes reach the disk; see [storage.Options].
 	NoSync bool
-	// LockTimeout is how long to wait for another process; 0: not at all.
+	// LockTimeout is how long to wait for another process. 0 means not at all.
 	LockTimeout time.Duration
-	// Backend names the kernels; "": the best there is.
+	// Backend names the kernels. "" means the fastest that the processor supports.
 	Backend string
-	// Follow, where not 0, is how often to look whether the file has been replaced,
-	// as by a backup that is renamed to its path. The new one is then opened, and
-	// later snapshots are of it; see [Index.Refresh]. Only for reading.
+	// Follow, if not 0, is the interval at which the index checks whether its file was replaced, as
+	// by a backup that is renamed to its path. The new file is then opened, and later snapshots
+	// show it; see [Index.Refresh]. Only for reading.
 	Follow time.Duration
-	// Source fetches the file at path while it is read; nil: all of it is there. Until then the
-	// index answers searches and look-ups, and what reads everything waits. Only for reading.
+	// Source fetches the file at path while it is read. nil means that the file is complete. Until
+	// everything is fetched the index answers searches and lookups, and operations that read the
+	// whole file wait. Only for reading.
 	Source storage.Source
-	// Logger hears of repairs, rewrites and replaced files; nil: nobody does.
+	// Logger receives repairs, rewrites and replaced files. nil means no log.
 	Logger *slog.Logger
 }
 
@@ -89,25 +90,25 @@ type Index struct {
 	backend kernels.Backend
 	log     *slog.Logger
 
-	write    turn // of changes
-	training turn // beside them
-	// newPayloads are the documents that have got another payload since a training began
-	// or last asked; nil: none runs. Guarded by write.
-	newPayloads *roaring.Bitmap
+	writeLock ctxMutex // serializes changes
+	trainLock ctxMutex // serializes retrainings, which run concurrently with changes
+	// changedPayloads are the documents whose payloads have changed since a retraining began, or
+	// since it last took the set. nil means that none runs. Guarded by writeLock.
+	changedPayloads *roaring.Bitmap
 
-	follower *follower // nil: it does not follow its path
+	follower *follower // nil means that the index does not follow its path
 
-	payloads payloadLog // which documents have got another payload
+	payloadLog payloadLog // the documents of the last payload changes
 
-	renewing sync.Mutex // held while a picture is made
+	stateMu sync.Mutex // held while a snapshotState is built
 
-	mu      sync.Mutex // held for moments only
-	current *picture   // nil until asked for, and where none could be made
+	mu      sync.Mutex     // held for moments only
+	current *snapshotState // nil until the first snapshot, and if none could be built
 	closed  bool
 }
 
-// Open opens the index file at path. What takes long of it ends with ctx: waiting for
-// the lock, and reading the pages and document tables of a large index.
+// Open opens the index file at path. Its slow parts end with ctx: waiting for the lock, and reading
+// the pages and document tables of a large index.
 //
 // Errors: [fs.ErrNotExist], [storage.ErrNotIndex], [storage.ErrUnfinished],
 // [storage.ErrVersion], [storage.ErrCorrupt], [storage.ErrLocked], [ErrOption],
@@ -120,79 +121,91 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 		return nil, fmt.Errorf("%w: a file that is being fetched is only read", ErrOption)
 	}
 	if o.Follow < 0 || o.Follow > 0 && o.Write {
-		return nil, fmt.Errorf("%w: an index is followed for reading, every so often", ErrOption)
+		return nil, fmt.Errorf("%w: Follow is a positive interval, and excludes Write", ErrOption)
 	}
-	be, err := kernels.Select(o.Backend)
+	backend, err := kernels.Select(o.Backend)
 	if err != nil {
 		return nil, err
 	}
 	f, err := storage.Open(ctx, path, storage.Options{
-		Write: o.Write, NoSync: o.NoSync, LockTimeout: o.LockTimeout, Source: o.Source, Logger: o.Logger,
+		Write:       o.Write,
+		NoSync:      o.NoSync,
+		LockTimeout: o.LockTimeout,
+		Source:      o.Source,
+		Logger:      o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	ix := newIndex(f, be, o.Logger)
-	if err := ix.load(ctx); err != nil { // what cannot be read is an error here, not at the first search
+	ix := newIndex(f, backend, o.Logger)
+	if err := ix.ensureCurrent(ctx); err != nil { // an unreadable file is an error here, not at the first search
 		return nil, errors.Join(err, ix.Close())
 	}
 	if o.Follow > 0 {
-		ix.follower = ix.follow(o.Follow)
+		ix.follower = ix.startFollower(o.Follow)
 	}
 	return ix, nil
 }
 
-// given are the options of a caller, who may leave them out.
-func given[T any](opts *T) (o T) {
+// valueOrZero returns *opts, or the zero value if opts is nil.
+func valueOrZero[T any](opts *T) (o T) {
 	if opts != nil {
 		o = *opts
 	}
 	return o
 }
 
-func newIndex(f *storage.File, be kernels.Backend, log *slog.Logger) *Index {
+func newIndex(f *storage.File, backend kernels.Backend, log *slog.Logger) *Index {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Index{file: f, backend: be, log: log, write: make(turn, 1), training: make(turn, 1)}
+	return &Index{
+		file:      f,
+		backend:   backend,
+		log:       log,
+		writeLock: make(ctxMutex, 1),
+		trainLock: make(ctxMutex, 1),
+	}
 }
 
-// turn is a lock that can be waited for in vain.
-type turn chan struct{}
+// ctxMutex is a mutex whose lock gives up when a context ends. Sending to the channel locks it
+// without a context.
+type ctxMutex chan struct{}
 
-func (t turn) begin(ctx context.Context) error {
+// lock waits for the mutex, or returns the error of ctx.
+func (m ctxMutex) lock(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (t turn) end() { <-t }
+func (m ctxMutex) unlock() { <-m }
 
-// Path is the index file.
+// Path returns the path of the index file.
 func (ix *Index) Path() string { return ix.file.Path() }
 
-// Writes tells whether the index was opened to be changed ([Options.Write]).
+// Writes reports whether the index was opened for writing ([Options.Write]).
 func (ix *Index) Writes() bool { return ix.file.Writes() }
 
-// Backend is the name of the kernels in use.
+// Backend returns the name of the kernels in use.
 func (ix *Index) Backend() string { return ix.backend.Name() }
 
-// Close closes the index. Snapshots that are still open stay valid, and keep
-// the file open, until they are closed too. It may be called more than once.
+// Close closes the index. Snapshots that are still open stay valid, and keep the file open, until
+// they are closed too. It may be called more than once.
 func (ix *Index) Close() error {
-	ix.follower.stop()
-	ix.write <- struct{}{}
-	defer ix.write.end()
+	ix.follower.stopAndWait()
+	ix.writeLock <- struct{}{}
+	defer ix.writeLock.unlock()
 	ix.mu.Lock()
 	ix.closed = true
 	ix.mu.Unlock()
-	return errors.Join(ix.show(nil), ix.file.Close())
+	return errors.Join(ix.setCurrent(nil), ix.file.Close())
 }

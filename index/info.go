@@ -15,39 +15,40 @@ import (
 // Info describes an index.
 type Info struct {
 	Path           string         `json:"path"`            // of the file
-	FormatVersion  int            `json:"format_version"`  // which programs must know to read it
-	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/formats.md
-	Generation     uint64         `json:"generation"`      // counts how often all was coded anew
-	Built          *Built         `json:"built,omitempty"` // nil where it is not noted
-	Digest         string         `json:"digest"`          // of the content; see storage.View.Inspect
+	FormatVersion  int            `json:"format_version"`  // that programs must support to read the file
+	FeatureVersion int            `json:"feature_version"` // that programs may ignore; see docs/formats.md
+	Generation     uint64         `json:"generation"`      // number of times that all documents were encoded
+	Built          *Built         `json:"built,omitempty"` // nil means unknown
+	Digest         string         `json:"digest"`          // of the content; see storage.Snapshot.Inspect
 	CodecDigest    string         `json:"codec_digest"`    // see Snapshot.CodecDigest
-	Header         storage.Header `json:"header"`          // how documents are coded, and how that was trained
+	Header         storage.Header `json:"header"`          // the encoding of documents, and its training
 	Docs           uint32         `json:"docs"`            // live
-	Passages       uint32         `json:"passages"`        // in which some of them are stored
-	Deleted        uint32         `json:"deleted_docs"`    // ordinals that were deleted or replaced since the first build
-	// Ordinals is how many were given out, of MaxOrdinals that there are. Documents
-	// that were deleted keep theirs for good, and a few bytes each.
+	Passages       uint32         `json:"passages"`        // passages in which some of them are stored
+	// Deleted counts the ordinals that were deleted or replaced since the first build.
+	Deleted uint32 `json:"deleted_docs"`
+	// Ordinals is the number of ordinals that were assigned, of at most MaxOrdinals. Deleted
+	// documents keep theirs for good, and a few bytes each.
 	Ordinals      uint32        `json:"ordinals"`
 	MaxOrdinals   uint32        `json:"max_ordinals"`
-	Tokens        uint64        `json:"tokens"`         // live
+	Tokens        uint64        `json:"tokens"`         // of live documents
 	DeletedTokens uint64        `json:"deleted_tokens"` // of deleted documents, until the index is compacted
 	Clamped       uint64        `json:"clamped_tokens"` // tokens whose factor did not fit; see [storage.State]
-	Drift         Drift         `json:"drift"`          // how well the codec fits what was added
-	Segments      int           `json:"segments"`       // runs of documents that were added together
+	Drift         Drift         `json:"drift"`          // how well the codec fits added documents
+	Segments      int           `json:"segments"`       // groups of documents that were added together
 	Chunks        int           `json:"chunks"`         // blocks of documents
 	Pages         storage.Pages `json:"pages"`          // of the file
-	Sizes         storage.Sizes `json:"bytes"`          // where the bytes of the file are
-	// BytesPerToken is what each stored token takes: codes, residuals, factors,
-	// documents, ids and postings; neither codec nor payload, nor what is derived of it.
+	Sizes         storage.Sizes `json:"bytes"`          // bytes of the file by use
+	// BytesPerToken is the size of a stored token: codes, residuals, factors, document tables, ids
+	// and postings; neither codec nor payloads, nor fields derived from payloads.
 	BytesPerToken float64 `json:"bytes_per_token"`
-	// Defaults are the stored search parameters, nil without any.
+	// Defaults are the stored search parameters. nil means none.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	// Applied is the last entry of a log that was done to the index; see [Entry].
+	// Applied is the last entry of a log that was applied to the index; see [Entry].
 	Applied uint64 `json:"applied,omitempty"`
 }
 
-// Info describes the index as it is now. Asked of the process that changes the
-// index, it tells also what is held for its snapshots; see [storage.Pages].
+// Info describes the current state of the index. In the process that changes the index, it includes
+// the pages held for its snapshots; see [storage.Pages].
 func (ix *Index) Info(ctx context.Context) (in *Info, err error) {
 	s, err := ix.Snapshot()
 	if err != nil {
@@ -57,17 +58,29 @@ func (ix *Index) Info(ctx context.Context) (in *Info, err error) {
 	return s.Info(ctx)
 }
 
-// Info walks the whole index.
+// Info walks the whole index and describes it.
 func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	st := s.State()
 	format, feature := s.Versions()
 	in := &Info{
-		Path: s.Path(), FormatVersion: format, FeatureVersion: feature,
-		Generation: s.Generation(), Header: s.Header(),
-		Docs: st.Documents(), Passages: st.Passages, Deleted: st.Docs - st.Live, Ordinals: st.Docs, MaxOrdinals: storage.MaxDocs,
-		Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
-		Clamped: st.Clamped, Drift: s.Drift(), Segments: s.Segments(), Chunks: s.Chunks(),
+		Path:           s.Path(),
+		FormatVersion:  format,
+		FeatureVersion: feature,
+		Generation:     s.Generation(),
+		Header:         s.Header(),
+		Docs:           st.Documents(),
+		Passages:       st.Passages,
+		Deleted:        st.Docs - st.Live,
+		Ordinals:       st.Docs,
+		MaxOrdinals:    storage.MaxDocs,
+		Tokens:         st.LiveTokens,
+		DeletedTokens:  st.Tokens - st.LiveTokens,
+		Clamped:        st.Clamped,
+		Drift:          s.Drift(),
+		Segments:       s.Segments(),
+		Chunks:         s.Chunks(),
 	}
+	// Read the digests, the pages and the notes.
 	var err error
 	if in.Digest, in.Sizes, err = s.Inspect(ctx); err != nil {
 		return nil, err
@@ -78,7 +91,7 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	if in.Pages, err = s.Pages(); err != nil {
 		return nil, err
 	}
-	if in.Built, err = builtOf(s.view); err != nil {
+	if in.Built, err = readBuilt(s.fileSnapshot); err != nil {
 		return nil, err
 	}
 	if in.Defaults, err = s.Defaults(); err != nil {
@@ -90,12 +103,13 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	}
 	in.Applied = applied.Sequence
 	if st.Tokens > 0 {
-		in.BytesPerToken = float64(in.Sizes.Total()-in.Sizes.Codec-in.Sizes.Payload-in.Sizes.Fields) / float64(st.Tokens)
+		notCounted := in.Sizes.Codec + in.Sizes.Payload + in.Sizes.Fields
+		in.BytesPerToken = float64(in.Sizes.Total()-notCounted) / float64(st.Tokens)
 	}
 	return in, nil
 }
 
-// Vectors decodes a document: [tokens, dim], row-major.
+// Vectors returns the decoded vectors of a document: [tokens, dim], row-major.
 func (s *Snapshot) Vectors(ordinal uint32) (v []float32, err error) {
 	defer storage.Guard(s.Path(), &err)()
 	chunk, doc, ok := s.Locate(ordinal)
@@ -112,8 +126,8 @@ func (s *Snapshot) Vectors(ordinal uint32) (v []float32, err error) {
 	return v, nil
 }
 
-// Verify looks at every byte of the index as it is now: checksums, the pages of the
-// B+tree, and that codes, postings and ids agree. The error wraps [storage.ErrCorrupt].
+// Verify reads every byte of the current state of the index: it verifies checksums and the pages of
+// the B+tree, and checks that codes, postings and ids agree. The error wraps [storage.ErrCorrupt].
 func (ix *Index) Verify(ctx context.Context) (err error) {
 	s, err := ix.Snapshot()
 	if err != nil {
@@ -123,34 +137,38 @@ func (ix *Index) Verify(ctx context.Context) (err error) {
 	return s.Verify(ctx)
 }
 
-// Drift says how well the codec of an index fits what was added to it since it was
-// trained.
+// Drift describes how well the codec of an index fits the documents that were added since its
+// training.
 type Drift struct {
-	// Trained is how many tokens the index had when its codec was trained; 0: it was not
-	// trained, or it is not known.
+	// Trained is the number of tokens that the index had when its codec was trained. 0 means that
+	// it was not trained, or that the number is unknown.
 	Trained uint64 `json:"trained_tokens"`
-	// TrainRMSE is the root mean square error of decoded vectors of the training sample;
-	// 0: it is not known.
+	// TrainRMSE is the root mean square error of the decoded vectors of the training sample; 0
+	// means unknown.
 	TrainRMSE float64 `json:"train_rmse"`
-	// Added is how many tokens were added since, those deleted again included, AddedRMSE
-	// their error.
+	// Added is the number of tokens that were added since, including those deleted again; AddedRMSE
+	// is their error.
 	Added     uint64  `json:"added_tokens"`
 	AddedRMSE float64 `json:"added_rmse"`
-	// Ratio of the two errors; 0 where one is not known. Documents like those of the
-	// training have 1.1 to 1.4, those of another kind 2 and more.
+	// Ratio is AddedRMSE / TrainRMSE, or 0 if one of them is unknown. Documents like those of the
+	// training have 1.1 to 1.4, other kinds of documents 2 and more.
 	Ratio float64 `json:"ratio"`
-	// Centroids is how many the index has, Wanted how many a build would train for as
-	// many tokens as there are now.
+	// Centroids is the number of centroids of the index, Wanted the number that a build of the
+	// current tokens would train.
 	Centroids int `json:"centroids"`
 	Wanted    int `json:"wanted_centroids"`
 }
 
-// Drift of the index; it costs nothing.
+// Drift returns the drift of the index. It only reads counters.
 func (s *Snapshot) Drift() Drift {
-	h, st := s.Header(), s.State()
+	h, state := s.Header(), s.State()
 	d := Drift{
-		Trained: h.Build.Tokens, TrainRMSE: h.Build.RMSE, Added: st.AddedTokens, AddedRMSE: rmse(st.AddedSumSq, int64(st.AddedTokens)),
-		Centroids: h.Centroids, Wanted: codec.DefaultK(int64(st.LiveTokens)),
+		Trained:   h.Build.Tokens,
+		TrainRMSE: h.Build.RMSE,
+		Added:     state.AddedTokens,
+		AddedRMSE: rootMeanSquare(state.AddedSumSq, int64(state.AddedTokens)),
+		Centroids: h.Centroids,
+		Wanted:    codec.DefaultK(int64(state.LiveTokens)),
 	}
 	if d.TrainRMSE > 0 && d.Added > 0 {
 		d.Ratio = d.AddedRMSE / d.TrainRMSE
@@ -158,26 +176,26 @@ func (s *Snapshot) Drift() Drift {
 	return d
 }
 
-// Defaults returns the search parameters that are stored with the index; nil if
-// there are none. They are not to be changed.
-func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.picture.defaults() }
+// Defaults returns the search parameters that are stored with the index. nil means none. Do not
+// change them.
+func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.state.defaults() }
 
-// SetDefaults stores search parameters with the index, in one transaction; nil
-// removes them. Searches that name none of their own use them from the next
-// snapshot on. They stay with the index through additions, deletions and
-// compaction, and go when it is built anew. Its digest does not depend on them.
+// SetDefaults stores search parameters with the index, in one transaction. nil removes them. From
+// the next snapshot on, searches use them for parameters that they do not set. They survive
+// additions, deletions and compaction, and are lost when the index is built again. They do not
+// change its digest.
 //
 // Errors: [ErrOption] for parameters out of range, [storage.ErrReadOnly],
-// [storage.ErrOutcomeUnknown], and what writing fails with.
+// [storage.ErrOutcomeUnknown], and those of writing.
 func (ix *Index) SetDefaults(d *storage.Defaults) error {
 	if d != nil {
 		if err := d.Validate(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 	}
-	ix.write <- struct{}{}
-	defer ix.write.end()
-	return ix.changed(ix.file.Update(func(tx *storage.Tx) error {
+	ix.writeLock <- struct{}{}
+	defer ix.writeLock.unlock()
+	return ix.afterChange(ix.file.Update(func(tx *storage.Tx) error {
 		gen, err := tx.Current()
 		if err != nil {
 			return err
@@ -186,8 +204,8 @@ func (ix *Index) SetDefaults(d *storage.Defaults) error {
 	}))
 }
 
-// copyDefaults brings the parameters along into a rewritten index. A damaged
-// record stays behind: nothing but speed and recall hangs on it.
+// copyDefaults copies the parameters into a rewritten index. A damaged record is left behind: only
+// speed and recall depend on it.
 func copyDefaults(tx *storage.Tx, gen uint64, snap *Snapshot) error {
 	if d, err := snap.Defaults(); err == nil && d != nil {
 		return tx.PutDefaults(gen, d)
@@ -195,21 +213,34 @@ func copyDefaults(tx *storage.Tx, gen uint64, snap *Snapshot) error {
 	return nil
 }
 
-// newGeneration makes a generation that nobody sees yet, for documents of a codec.
-func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool) (gen uint64, err error) {
+// createGeneration creates a generation for documents of a codec, which is invisible until a commit
+// makes it current.
+func createGeneration(
+	f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool,
+) (gen uint64, err error) {
 	k := c.Kernel()
 	h := storage.Header{
-		Dim: c.Dim, Nbits: c.Nbits, Centroids: c.K, CentroidType: k.Centroids.Type.String(),
-		Step: k.Codebook.Step, GridScale: k.Codebook.Scale, FactorMax: k.FactorMax, Normalize: normalize, Model: model, Build: build,
+		Dim:          c.Dim,
+		Nbits:        c.Nbits,
+		Centroids:    c.K,
+		CentroidType: k.Centroids.Type.String(),
+		Step:         k.Codebook.Step,
+		GridScale:    k.Codebook.Scale,
+		FactorMax:    k.FactorMax,
+		Normalize:    normalize,
+		Model:        model,
+		Build:        build,
 	}
 	for _, g := range k.Codebook.Grid {
 		h.Grid = append(h.Grid, int(g))
 	}
-	return putGeneration(f, h, k, c.Cutoffs)
+	return putEmptyGeneration(f, h, k, c.Cutoffs)
 }
 
-// putGeneration makes a generation that nobody sees yet.
-func putGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
+// putEmptyGeneration creates an invisible generation from a header and a codec.
+func putEmptyGeneration(
+	f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32,
+) (gen uint64, err error) {
 	err = f.Update(func(tx *storage.Tx) (err error) {
 		gen, err = tx.NewGeneration(h, c, cutoffs)
 		return err
@@ -217,7 +248,7 @@ func putGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs 
 	return gen, err
 }
 
-// Built is when and with what an index was made; it is no part of its digest.
+// Built is the time and the program version of a build. It is not part of the digest.
 type Built struct {
 	Time    time.Time `json:"time"`
 	Version string    `json:"version"`
@@ -225,8 +256,8 @@ type Built struct {
 
 const noteBuilt = "built"
 
-// builtOf is nil where nothing is noted.
-func builtOf(v *storage.Snapshot) (*Built, error) {
+// readBuilt returns the time and version of the build, nil if they were not recorded.
+func readBuilt(v *storage.Snapshot) (*Built, error) {
 	var built Built
 	if ok, err := v.Note(noteBuilt, &built); err != nil || !ok {
 		return nil, err
@@ -238,11 +269,11 @@ func putBuilt(tx *storage.Tx) error {
 	return tx.PutNote(noteBuilt, Built{Time: time.Now().UTC().Truncate(time.Second), Version: Version()})
 }
 
-// release is the version that the linker flags of a release set: tags of the repository are
-// not those of a module in one of its folders.
+// release is the version that the linker flags of a release set. Tags of the repository are not
+// versions of a module in one of its folders, so the build information does not have it.
 var release string
 
-// Version of the program: of its release, else from its build information.
+// Version returns the version of the program: the release, or the version in its build information.
 func Version() string {
 	if release != "" {
 		return release

@@ -278,7 +278,7 @@ func TestExportEngine(t *testing.T) {
 			requireSameTokens(t, s, dir)
 			ids, err := os.ReadFile(filepath.Join(dir, "ids.txt"))
 			require.NoError(t, err)
-			live, _, err := s.idsOf(context.Background(), liveDocs(s.view))
+			live, _, err := s.idsAndLengths(context.Background(), liveDocs(s.fileSnapshot))
 			require.NoError(t, err)
 			require.Equal(t, strings.Join(live, "\n")+"\n", string(ids))
 
@@ -311,7 +311,7 @@ func TestExportEngine(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "out")
 		err := second(s.ExportEngine(context.Background(), dir, nil))
 		require.ErrorIs(t, err, interop.ErrUnsupported)
-		require.ErrorContains(t, err, "no scales of residuals")
+		require.ErrorContains(t, err, "cannot store scales of residuals")
 		require.NoFileExists(t, dir)
 	})
 }
@@ -419,10 +419,10 @@ func TestExportWithoutPayload(t *testing.T) {
 
 func TestImportLeavesItsSourceAlone(t *testing.T) {
 	dir := t.TempDir()
-	require.True(t, inside(filepath.Join(dir, "x.plaid"), dir))
-	require.True(t, inside(filepath.Join(dir, "a", "x.plaid"), dir))
-	require.False(t, inside(dir+".plaid", dir))
-	require.False(t, inside(filepath.Join(dir, "..", "x.plaid"), dir))
+	require.True(t, isInside(filepath.Join(dir, "x.plaid"), dir))
+	require.True(t, isInside(filepath.Join(dir, "a", "x.plaid"), dir))
+	require.False(t, isInside(dir+".plaid", dir))
+	require.False(t, isInside(filepath.Join(dir, "..", "x.plaid"), dir))
 	src := realdata.Path(t, "data", "lotte-500", "plaid-npy")
 	_, err := Import(context.Background(), src, filepath.Join(src, "x.plaid"), nil)
 	require.ErrorIs(t, err, ErrOption)

@@ -145,9 +145,9 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 // Postings beyond a share of the budget end a segment: here, of a build.
 func TestBuildOfSeveralSegments(t *testing.T) {
 	docs := effort.Cases(9_000, 200_000)
-	segment, share := minSegmentBytes, segmentShare
-	t.Cleanup(func() { minSegmentBytes, segmentShare = segment, share })
-	minSegmentBytes, segmentShare = segment*int64(docs)/900_000, 1<<40
+	segment, share := minSegmentBytes, segmentBudgetShare
+	t.Cleanup(func() { minSegmentBytes, segmentBudgetShare = segment, share })
+	minSegmentBytes, segmentBudgetShare = segment*int64(docs)/900_000, 1<<40
 	path := newPath(t)
 	_, err := Build(context.Background(), path, newMadeUp(docs, 1, 2, 0), &BuildOptions{Memory: 32 << 20, Centroids: 16, Iterations: 1, Nbits: 1})
 	require.NoError(t, err)

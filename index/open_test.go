@@ -50,7 +50,7 @@ func TestWaitingIsCancelled(t *testing.T) {
 		_, err := Open(ctx, path, &Options{Write: true, LockTimeout: time.Hour})
 		tried <- err
 	}()
-	ix.write <- struct{}{}
+	ix.writeLock <- struct{}{}
 	for _, change := range []func() error{
 		func() error { return second(ix.Add(ctx, fromDocs(t, 8, many("n", 1, 8)), nil)) },
 		func() error { _, _, err := ix.Delete(ctx, []string{"d1"}); return err },
@@ -64,7 +64,7 @@ func TestWaitingIsCancelled(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, errors.Is(err, storage.ErrLocked))
 	}
-	ix.write.end()
+	ix.writeLock.unlock()
 	s := taken(t, ix)
 	requireIndex(t, s, docs)
 	require.NoError(t, s.Close())

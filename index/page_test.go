@@ -41,11 +41,11 @@ func TestPagesArePooled(t *testing.T) {
 			codec.Normalize(x, dim)
 			page, err := vectors.PageOf(d.Payload)
 			require.NoError(t, err)
-			d.Tokens = p.Page(nil, x, dim, c.n, c.by, page.Grid)
+			d.Tokens = p.Page(nil, x, dim, c.factor, c.method, page.Grid)
 			want = append(want, d)
 		}
 		path := newPath(t)
-		build(t, path, dim, docs[:40], &BuildOptions{Pool: c.n, PoolBy: c.by, Centroids: 20})
+		build(t, path, dim, docs[:40], &BuildOptions{Pool: c.factor, PoolBy: c.method, Centroids: 20})
 		requireFile(t, path, want[:40])
 		ix := writing(t, path)
 		_, err := ix.Add(t.Context(), fromDocs(t, dim, docs[40:]), nil)
@@ -67,12 +67,12 @@ func TestPagesArePooled(t *testing.T) {
 		_, err = ix.Retrain(context.Background(), &RetrainOptions{Vectors: fromDocs(t, dim, originals)})
 		require.NoError(t, err)
 		s := taken(t, ix)
-		require.Equal(t, string(c.by), s.Header().Build.PoolBy)
+		require.Equal(t, string(c.method), s.Header().Build.PoolBy)
 		requireIndex(t, s, append(append(append([]vectors.Document(nil), want[:7]...), want[8:]...), want[7]))
 		page, _ := vectors.PageOf(docs[3].Payload)
 		stored, side, err := s.Grid(page, len(want[3].Tokens)/dim)
 		require.NoError(t, err)
-		if c.by == pool.Tiles {
+		if c.method == pool.Tiles {
 			require.Equal(t, 2, side)
 			require.Equal(t, page.Grid.Tiles(2), stored)
 		} else {
@@ -86,7 +86,7 @@ func TestPagesArePooled(t *testing.T) {
 		other := newPath(t)
 		build(t, other, dim, docs[:20], &BuildOptions{Like: s})
 		requireFile(t, other, want[:20])
-		_, err = Build(t.Context(), newPath(t), fromDocs(t, dim, docs), &BuildOptions{Like: s, Pool: c.n})
+		_, err = Build(t.Context(), newPath(t), fromDocs(t, dim, docs), &BuildOptions{Like: s, Pool: c.factor})
 		require.ErrorIs(t, err, ErrOption, "another method")
 		require.NoError(t, s.Close())
 		require.NoError(t, like.Close())

@@ -18,26 +18,30 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// UpdatePayload sets fields in all payloads that a condition is true of, in one transaction that
-// touches no vectors; "_id IN (…)" names ids. [condition.Fields] says what happens to the other
-// fields. An ordinal without payload gets one. A payload that is no JSON object
-// ([condition.ErrNoObject]), or has a field within another one ([condition.ErrNested]), is an error,
-// and then nothing is changed.
+// UpdatePayload sets fields in all payloads for which a condition is true, in one transaction that
+// writes no vectors; "_id IN (…)" selects ids. [condition.Fields] describes what happens to the
+// other fields. An ordinal without payload gets one. If a payload is not a JSON object
+// ([condition.ErrNoObject]), or has one of the fields within another one ([condition.ErrNested]),
+// nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
-func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+func (ix *Index) UpdatePayload(
+	ctx context.Context, where *condition.Condition, set condition.Fields,
+) (Affected, error) {
 	return Entry{ix: ix}.UpdatePayload(ctx, where, set)
 }
 
-// UpdatePayload is [Index.UpdatePayload].
+// UpdatePayload does [Index.UpdatePayload] as this entry.
 func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
-	choose := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
-	return e.UpdateChosen(ctx, choose, set, nil)
+	selectDocs := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
+	return e.UpdateChosen(ctx, selectDocs, set, nil)
 }
 
 // UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Unknown ids
-// are returned in missing and are no error.
-func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+// are returned in missing and are not an error.
+func (ix *Index) UpdateNamed(
+	ctx context.Context, ids []string, set condition.Fields,
+) (updated Affected, missing []string, err error) {
 	updated, err = ix.UpdateChosen(ctx, func(snap *Snapshot) (docs *roaring.Bitmap, err error) {
 		docs, missing, err = snap.Named(ctx, ids)
 		return docs, err
@@ -48,43 +52,50 @@ func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 	return updated, missing, nil
 }
 
-// UpdateChosen is UpdatePayload for the live ordinals that choose returns, which is called in the
-// writer's turn with the newest snapshot. check may refuse a new payload; nil refuses none.
-func (ix *Index) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (Affected, error) {
-	return Entry{ix: ix}.UpdateChosen(ctx, choose, set, check)
+// UpdateChosen is UpdatePayload for the live ordinals that selectDocs returns, which is called
+// under the write lock with the newest snapshot. check may refuse a new payload. nil accepts all.
+func (ix *Index) UpdateChosen(
+	ctx context.Context, selectDocs Selection, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (Affected, error) {
+	return Entry{ix: ix}.UpdateChosen(ctx, selectDocs, set, check)
 }
 
-// UpdateChosen is [Index.UpdateChosen].
-func (e Entry) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (updated Affected, err error) {
+// UpdateChosen does [Index.UpdateChosen] as this entry.
+func (e Entry) UpdateChosen(
+	ctx context.Context, selectDocs Selection, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	updated, err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
-		docs, err := choose(snap)
+	updated, err = e.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+		docs, err := selectDocs(snap)
 		if err != nil {
 			return nil, err
 		}
-		return snap.merged(ctx, docs, set, check)
+		return snap.mergeFields(ctx, docs, set, check)
 	})
 	return updated, err
 }
 
-// TryUpdate finds what [Index.UpdateChosen] would refuse, and counts what it would change.
-func (s *Snapshot) TryUpdate(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (Affected, error) {
+// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts the documents
+// that it would change.
+func (s *Snapshot) TryUpdate(
+	ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (Affected, error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	payloads, err := s.merged(ctx, docs, set, check)
+	payloads, err := s.mergeFields(ctx, docs, set, check)
 	if err != nil || len(payloads) == 0 {
 		return Affected{}, err
 	}
 	return s.countDocuments(docs), nil
 }
 
-// checkUpdate finds what is wrong with fields that are to be set.
+// checkUpdate checks the fields that an update sets.
 func checkUpdate(set condition.Fields) error {
 	if err := set.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOption, err)
@@ -94,15 +105,17 @@ func checkUpdate(set condition.Fields) error {
 			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 		if strings.EqualFold(name, vectors.PassageField) {
-			return fmt.Errorf("%w: field %s says of which document one is a passage, and stays as it is", ErrOption, name)
+			return fmt.Errorf("%w: field %s names the document of a passage and cannot be set", ErrOption, name)
 		}
 	}
 	return nil
 }
 
-// merged returns the payloads of live ordinals with fields set.
-func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
-	check func(ordinal uint32, payload []byte) error) (map[uint32][]byte, error) {
+// mergeFields returns the payloads of live ordinals with the fields set.
+func (s *Snapshot) mergeFields(
+	ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error,
+) (map[uint32][]byte, error) {
 	if len(set) == 0 {
 		return nil, nil
 	}
@@ -112,18 +125,18 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 			return nil, err
 		}
 		ordinal := it.Next()
-		was, err := s.Payload(ordinal)
+		stored, err := s.Payload(ordinal)
 		if err != nil {
 			return nil, err
 		}
-		payloads[ordinal], err = set.Merge(was)
+		payloads[ordinal], err = set.Merge(stored)
 		if errors.Is(err, condition.ErrNested) {
 			err = fmt.Errorf("%w: %w", ErrOption, err)
 		}
 		if n := len(payloads[ordinal]); n > vectors.MaxPayload {
 			err = fmt.Errorf("%w: %d bytes, at most %d are possible", vectors.ErrPayload, n, vectors.MaxPayload)
 		}
-		if err == nil && (has(set, vectors.ImageField) || has(set, vectors.GridField)) {
+		if err == nil && (hasField(set, vectors.ImageField) || hasField(set, vectors.GridField)) {
 			err = s.checkPage(ordinal, payloads[ordinal])
 		}
 		if err != nil {
@@ -138,51 +151,56 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 	return payloads, nil
 }
 
-func has(set condition.Fields, name string) bool { _, is := set[name]; return is }
+// hasField reports whether an update sets a field.
+func hasField(set condition.Fields, name string) bool { _, ok := set[name]; return ok }
 
-// checkPage finds what is wrong with a new payload of a document, if that is a page.
+// checkPage checks a new payload of a document, if it describes a page.
 func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 	chunk, doc, _ := s.Locate(ordinal)
 	_, offsets := s.ChunkDocs(chunk)
-	return poolingOf(s.Header().Build).checkPage(payload, int(offsets[doc+1]-offsets[doc]))
+	return poolingFromBuild(s.Header().Build).checkPage(payload, int(offsets[doc+1]-offsets[doc]))
 }
 
-// SetPayload replaces the payloads of documents, by id, all in one transaction that no
-// vector takes part in. An empty payload removes what is there; that a document is a
-// passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
-// document are returned in missing, in order; they are no error.
-func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+// SetPayload replaces the payloads of documents by id, in one transaction that writes no vectors.
+// An empty payload removes the stored one. A passage stays a passage, and a document cannot become
+// one ([ErrOption]). Ids without a live document are returned in missing, in order, and are not an
+// error.
+func (ix *Index) SetPayload(
+	ctx context.Context, payloads map[string][]byte,
+) (updated Affected, missing []string, err error) {
 	return Entry{ix: ix}.SetPayload(ctx, payloads)
 }
 
-// SetPayload is [Index.SetPayload].
-func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
-	updated, err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+// SetPayload does [Index.SetPayload] as this entry.
+func (e Entry) SetPayload(
+	ctx context.Context, payloads map[string][]byte,
+) (updated Affected, missing []string, err error) {
+	updated, err = e.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			p := payloads[id]
-			if err := checkPayload(id, p); err != nil {
+			payload := payloads[id]
+			if err := checkPayload(id, payload); err != nil {
 				return nil, err
 			}
 			ordinal, ok, err := snap.Ordinal(id)
 			if err == nil && ok {
-				p, err = snap.keepPassage(ordinal, p)
+				payload, err = snap.withPassageField(ordinal, payload)
 			}
 			if err == nil && ok {
-				err = snap.checkPage(ordinal, p)
+				err = snap.checkPage(ordinal, payload)
 			}
 			switch {
 			case err != nil:
 				return nil, fmt.Errorf("metadata of document %q: %w", id, err)
 			case !ok:
 				missing = append(missing, id)
-			case len(p) == 0:
+			case len(payload) == 0:
 				found[ordinal] = nil
 			default:
-				found[ordinal] = p
+				found[ordinal] = payload
 			}
 		}
 		return found, nil
@@ -193,9 +211,10 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 	return updated, missing, nil
 }
 
-func checkPayload(id string, p []byte) error {
-	err := admissible(id, p)
-	if err == nil && !utf8.Valid(p) {
+// checkPayload checks that a payload can be stored, and that it is UTF-8.
+func checkPayload(id string, payload []byte) error {
+	err := checkStorable(id, payload)
+	if err == nil && !utf8.Valid(payload) {
 		err = fmt.Errorf("%w: it is not UTF-8", vectors.ErrPayload)
 	}
 	if err != nil {
@@ -204,21 +223,24 @@ func checkPayload(id string, p []byte) error {
 	return nil
 }
 
-// changePayload replaces payloads by ordinal with those that choose returns, which is
-// given the newest snapshot.
-func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) (changed Affected, err error) {
-	c, err := e.begin(ctx)
+// replacePayloads replaces payloads by ordinal with those that newPayloads returns, which is called
+// with the newest snapshot.
+func (e Entry) replacePayloads(
+	ctx context.Context, newPayloads func(*Snapshot) (map[uint32][]byte, error),
+) (changed Affected, err error) {
+	c, err := e.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
-	defer c.end()
-	payloads, err := choose(c.snap)
+	defer c.endChange()
+	payloads, err := newPayloads(c.snap)
 	if err != nil {
 		return Affected{}, err
 	}
 	if len(payloads) == 0 {
-		return Affected{}, c.noteEntry()
+		return Affected{}, c.recordEntry()
 	}
+	// Derive the fields, and store them with the payloads in one transaction.
 	ordinals, state := slices.Sorted(maps.Keys(payloads)), c.snap.State()
 	run, absorbed, err := deriveFields(ctx, c.snap, ordinals, payloads, &state)
 	if err != nil {
@@ -244,92 +266,93 @@ func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[ui
 	if err != nil {
 		return Affected{}, err
 	}
-	e.ix.payloads.add(state.PayloadUpdates, ordinals)
-	if e.ix.newPayloads != nil {
-		e.ix.newPayloads.AddMany(ordinals)
+	// Record the change for caches, and for a retraining in progress.
+	e.ix.payloadLog.add(state.PayloadUpdates, ordinals)
+	if e.ix.changedPayloads != nil {
+		e.ix.changedPayloads.AddMany(ordinals)
 	}
 	return c.snap.countDocuments(roaring.BitmapOf(ordinals...)), nil
 }
 
-// deriveFields makes a run of the fields of new payloads, which takes in the last runs of
-// the state.
+// deriveFields builds a run from the fields of new payloads. The run absorbs the last runs of the
+// state, which are returned.
 func deriveFields(
 	ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State,
-) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
-	fields := newBuilder(DefaultMemory)
+) (run *metadata.EncodedRun, absorbed []storage.FieldRun, err error) {
+	fields := newFieldBuilder(DefaultMemory)
 	for _, ordinal := range ordinals {
 		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {
 			return nil, nil, err
 		}
 	}
-	if absorbed, err = fields.Absorb(ctx, snap.view, liveDocs(snap.view), state); err != nil {
+	if absorbed, err = fields.Absorb(ctx, snap.fileSnapshot, liveDocs(snap.fileSnapshot), state); err != nil {
 		return nil, nil, err
 	}
 	run, err = fields.Run(state)
 	return run, absorbed, err
 }
 
-// replacePayload replaces the payload of a live document; nil removes it.
-func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32, p []byte) error {
-	if p == nil {
+// replacePayload replaces the payload of a live document. nil removes it.
+func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32, payload []byte) error {
+	if payload == nil {
 		sets.Payload.Remove(ordinal)
 		return g.DeletePayload(ordinal)
 	}
 	sets.Payload.Add(ordinal)
-	return g.PutPayload(ordinal, p)
+	return g.PutPayload(ordinal, payload)
 }
 
-// payloadLog remembers the last changes of payloads, for what is derived from them.
+// payloadLog remembers the last changes of payloads, for caches of data derived from payloads.
 type payloadLog struct {
-	mu   sync.Mutex
-	last []payloadChange // each counts one more than the one before
-	docs uint64          // in all of them
+	mu      sync.Mutex
+	changes []payloadChange // in order; their updates are consecutive
+	docs    uint64          // number of documents in all of them
 }
 
 type payloadChange struct {
-	count uint64 // storage.State.PayloadUpdates with it
-	docs  *roaring.Bitmap
+	updates uint64 // storage.State.PayloadUpdates after the change
+	docs    *roaring.Bitmap
 }
 
-// How much of the past a payloadLog remembers.
+// Limits of a payloadLog.
 const (
-	pastChanges = 1024
-	pastDocs    = 1 << 20
+	maxLoggedChanges = 1024
+	maxLoggedDocs    = 1 << 20
 )
 
-func (l *payloadLog) add(count uint64, ordinals []uint32) {
+func (l *payloadLog) add(updates uint64, ordinals []uint32) {
 	docs := roaring.BitmapOf(ordinals...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.last); n > 0 && l.last[n-1].count+1 != count { // one between is not known
-		l.last, l.docs = nil, 0
+	if n := len(l.changes); n > 0 && l.changes[n-1].updates+1 != updates { // a change in between is missing
+		l.changes, l.docs = nil, 0
 	}
-	l.last = append(l.last, payloadChange{count, docs})
+	l.changes = append(l.changes, payloadChange{updates, docs})
 	l.docs += uint64(len(ordinals))
-	for len(l.last) > pastChanges || l.docs > pastDocs && len(l.last) > 1 {
-		l.docs -= l.last[0].docs.GetCardinality()
-		l.last = slices.Delete(l.last, 0, 1)
+	for len(l.changes) > maxLoggedChanges || l.docs > maxLoggedDocs && len(l.changes) > 1 {
+		l.docs -= l.changes[0].docs.GetCardinality()
+		l.changes = slices.Delete(l.changes, 0, 1)
 	}
 }
 
-// PayloadsChanged returns the ordinals of the documents that have got another payload
-// since the snapshot's index had since changes of payloads
-// ([storage.State].PayloadUpdates). known is false where that is not remembered: only
-// the last changes of this [Index] are.
+// PayloadsChanged returns the ordinals of the documents whose payloads have changed since the index
+// had the given [storage.State].PayloadUpdates. known is false if the log does not reach back that
+// far: an [Index] remembers only its last changes.
 func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bool) {
 	docs = roaring.New()
 	now := s.State().PayloadUpdates
 	if since == now {
 		return docs, true
 	}
-	l := &s.ix.payloads
+	l := &s.ix.payloadLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if since > now || len(l.last) == 0 || l.last[0].count > since+1 || l.last[len(l.last)-1].count < now {
+	n := len(l.changes)
+	if since > now || n == 0 || l.changes[0].updates > since+1 || l.changes[n-1].updates < now {
 		return nil, false
 	}
-	for _, c := range l.last {
-		if c.count > since && c.count <= now {
+	for _, c := range l.changes {
+		if c.updates > since && c.updates <= now {
 			docs.Or(c.docs)
 		}
 	}

@@ -13,94 +13,99 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// pooling is how the tokens of documents become fewer: one for n, n = 1 for all.
+// pooling describes how the tokens of documents are pooled: factor similar tokens become one. The
+// factor 1 means no pooling.
 type pooling struct {
-	n  int
-	by pool.Method
+	factor int
+	method pool.Method
 }
 
-// poolingOf is what an index says of it.
-func poolingOf(b storage.Build) pooling {
+// poolingFromBuild returns the pooling that the header of an index records.
+func poolingFromBuild(b storage.Build) pooling {
 	p := pooling{max(b.Pool, 1), pool.Similar}
 	if m := pool.Method(b.PoolBy); m.OfPages() {
-		p.by = m
+		p.method = m
 	}
 	return p
 }
 
-// checkPage finds what is wrong with a payload of a document of which so many tokens are
-// stored, if that is a page.
+// checkPage checks a payload with a page whose document is stored with the given number of tokens.
+// Other payloads pass.
 func (p pooling) checkPage(payload []byte, tokens int) error {
 	page, err := vectors.PageOf(payload)
 	if err != nil || page == nil || page.Grid == nil {
 		return err
 	}
-	if stored, side := p.by.Grid(page.Grid, p.n); side > 0 {
+	if stored, side := p.method.Grid(page.Grid, p.factor); side > 0 {
 		return stored.Check(tokens)
 	}
 	return nil
 }
 
-// checkAdded finds what is wrong with a payload of a document with so many tokens that is to be added.
-func (p pooling) checkAdded(payload []byte, tokens int) error {
-	if p.n == 1 || !p.by.OfPages() {
+// checkNewPage checks a payload of a document that will be added with the given number of tokens,
+// before pooling.
+func (p pooling) checkNewPage(payload []byte, tokens int) error {
+	if p.factor == 1 || !p.method.OfPages() {
 		return p.checkPage(payload, tokens)
 	}
 	page, err := vectors.PageOf(payload)
 	if err != nil {
 		return err
 	}
-	return p.by.CheckPage(page, tokens)
+	return p.method.CheckPage(page, tokens)
 }
 
-// CheckPage returns the error with which [Index.Add] would refuse a document, given its payload and number of tokens,
-// because it is a page that does not fit or no page where the index needs one.
+// CheckPage returns the error with which [Index.Add] would refuse a document with this payload and
+// number of tokens: because it is a page whose grid does not fit, or because it is not a page and
+// the index needs one.
 func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
-	return poolingOf(s.Header().Build).checkAdded(payload, tokens)
+	return poolingFromBuild(s.Header().Build).checkNewPage(payload, tokens)
 }
 
-// Grid says how the cells of a page are stored: as the cells of a grid that may be coarser,
-// each of which stands for side rows and columns of the page's own. side is 0 where tokens
-// were pooled in a way that leaves none, and the error [vectors.ErrShape] where a document
-// of so many tokens has too few.
+// Grid returns the grid in which the cells of a page are stored, which may be coarser: each stored
+// cell stands for side rows and columns of the page's own cells. side is 0 if tokens were pooled in
+// a way that leaves no grid. The error is [vectors.ErrShape] if a document with this number of
+// tokens has too few for the grid.
 func (s *Snapshot) Grid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
-	p := poolingOf(s.Header().Build)
-	if stored, side = p.by.Grid(page.Grid, p.n); side > 0 {
+	p := poolingFromBuild(s.Header().Build)
+	if stored, side = p.method.Grid(page.Grid, p.factor); side > 0 {
 		err = stored.Check(tokens)
 	}
 	return stored, side, err
 }
 
-// pooledSource is a source of which the tokens of each document are pooled.
+// pooledSource pools the tokens of the documents of a source.
 type pooledSource struct {
 	vectors.Source
 	pooling
 	threads   int
 	normalize bool
 	memory    int64
-	// payload is that of a document which comes without; nil: it has none.
-	payload func(id string) ([]byte, error)
+	// fallbackPayload returns the payload of a document that comes without one. nil means that it
+	// has none.
+	fallbackPayload func(id string) ([]byte, error)
 
-	grids []vectors.Grid // of all documents, by the methods that need one
-	pools sync.Pool      // of *pool.Pooler
+	grids   []vectors.Grid // of all documents, for the methods that need one
+	poolers sync.Pool      // of type *pool.Pooler
 }
 
-// pooled begins to pool; where there is nothing to pool it is the source itself. For methods
-// that need grids all documents are read once.
-func pooled(ctx context.Context, p *pooledSource) (vectors.Source, error) {
-	if p.n < 2 {
+// newPooledSource prepares the pooling, or returns the source itself if there is nothing to pool.
+// For methods that need grids it reads all documents once.
+func newPooledSource(ctx context.Context, p *pooledSource) (vectors.Source, error) {
+	if p.factor < 2 {
 		return p.Source, nil
 	}
-	p.pools.New = func() any { return new(pool.Pooler) }
-	if p.by.OfPages() {
-		if err := p.findGrids(ctx); err != nil {
+	p.poolers.New = func() any { return new(pool.Pooler) }
+	if p.method.OfPages() {
+		if err := p.readGrids(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-func (p *pooledSource) findGrids(ctx context.Context) error {
+// readGrids reads the grids of all documents from their payloads.
+func (p *pooledSource) readGrids(ctx context.Context) error {
 	p.grids = make([]vectors.Grid, 0, p.Source.Len())
 	for d, err := range p.Source.Docs(ctx, 0, p.Source.Len()) {
 		i := len(p.grids)
@@ -111,22 +116,23 @@ func (p *pooledSource) findGrids(ctx context.Context) error {
 			return err
 		}
 		payload := d.Payload
-		if len(payload) == 0 && p.payload != nil {
-			if payload, err = p.payload(d.ID); err != nil {
+		if len(payload) == 0 && p.fallbackPayload != nil {
+			if payload, err = p.fallbackPayload(d.ID); err != nil {
 				return err
 			}
 		}
 		page, err := vectors.PageOf(payload)
 		if err == nil {
-			err = p.by.CheckPage(page, p.Source.Rows(i))
+			err = p.method.CheckPage(page, p.Source.Rows(i))
 		}
 		if err != nil {
-			return ofDocument(i, d.ID, err)
+			return documentError(i, d.ID, err)
 		}
 		p.grids = append(p.grids, *page.Grid)
 	}
 	if len(p.grids) != p.Source.Len() {
-		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, len(p.grids), p.Source.Len())
+		return fmt.Errorf("%w: the source ended after %d of %d documents",
+			vectors.ErrShape, len(p.grids), p.Source.Len())
 	}
 	return nil
 }
@@ -135,42 +141,42 @@ func (p *pooledSource) findGrids(ctx context.Context) error {
 func (p *pooledSource) Rows(i int) int {
 	rows := p.Source.Rows(i)
 	if p.grids != nil {
-		return pool.PageRows(rows, p.n, p.by, &p.grids[i])
+		return pool.PageRows(rows, p.factor, p.method, &p.grids[i])
 	}
-	return pool.Rows(rows, p.n)
+	return pool.Rows(rows, p.factor)
 }
 
-// Docs implements [vectors.Source]. Documents are pooled many at a time.
+// Docs implements [vectors.Source]. It pools a batch of documents at a time.
 func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		b := newBatch(p.Dim(), p.memory)
-		b.first = from
-		var out []vectors.Document
+		pending := newBatch(p.Dim(), p.memory)
+		pending.firstDoc = from
+		var pooled []vectors.Document
 		flush := func() bool {
-			out = p.pool(ctx, out, b)
-			for _, d := range out {
+			pooled = p.poolBatch(ctx, pooled, pending)
+			for _, d := range pooled {
 				if !yield(d, ctx.Err()) || ctx.Err() != nil {
 					return false
 				}
 			}
-			b.first += len(b.ids)
-			b.reset()
+			pending.firstDoc += len(pending.ids)
+			pending.reset()
 			return true
 		}
 		row := from
 		for d, err := range p.Source.Docs(ctx, from, to) {
 			if err == nil {
-				err = checkDocument(p.Source, row, b.dim, d)
+				err = checkDocument(p.Source, row, pending.dim, d)
 			}
 			if err == nil {
-				err = checkValues(row, b.dim, d.ID, d.Tokens)
+				err = checkFinite(row, pending.dim, d.ID, d.Tokens)
 			}
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return
 			}
 			row++
-			if b.addDocument(d, len(d.Tokens)/b.dim); b.full() && !flush() {
+			if pending.addDocument(d, len(d.Tokens)/pending.dim); pending.isFull() && !flush() {
 				return
 			}
 		}
@@ -178,26 +184,26 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 	}
 }
 
-// pool gives the pooled documents of a batch, in memory that out had before.
-func (p *pooledSource) pool(ctx context.Context, out []vectors.Document, b *batch) []vectors.Document {
+// poolBatch returns the pooled documents of a batch. It reuses the memory of docs.
+func (p *pooledSource) poolBatch(ctx context.Context, docs []vectors.Document, b *batch) []vectors.Document {
 	if p.normalize {
 		codec.NormalizeWide(b.tokens, b.dim, p.threads)
 	}
-	old := out[:cap(out)]
-	out = make([]vectors.Document, len(b.ids))
-	copy(out, old)
-	_ = parallel.Do(ctx, len(out), max(p.threads, 1), func(i int) error {
-		pooler := p.pools.Get().(*pool.Pooler)
-		defer p.pools.Put(pooler)
-		lo, hi := b.document(i)
-		d, x := &out[i], b.tokens[lo*b.dim:hi*b.dim]
+	old := docs[:cap(docs)]
+	docs = make([]vectors.Document, len(b.ids))
+	copy(docs, old)
+	_ = parallel.Do(ctx, len(docs), max(p.threads, 1), func(i int) error {
+		pooler := p.poolers.Get().(*pool.Pooler)
+		defer p.poolers.Put(pooler)
+		lo, hi := b.tokenRange(i)
+		d, tokens := &docs[i], b.tokens[lo*b.dim:hi*b.dim]
 		d.ID, d.Payload = b.ids[i], b.payloads[i]
 		if p.grids != nil {
-			d.Tokens = pooler.Page(d.Tokens[:0], x, b.dim, p.n, p.by, &p.grids[b.first+i])
+			d.Tokens = pooler.Page(d.Tokens[:0], tokens, b.dim, p.factor, p.method, &p.grids[b.firstDoc+i])
 		} else {
-			d.Tokens = pooler.Pool(d.Tokens[:0], x, b.dim, p.n)
+			d.Tokens = pooler.Pool(d.Tokens[:0], tokens, b.dim, p.factor)
 		}
 		return nil
-	}) // the caller looks at the context
-	return out
+	}) // the caller checks the context
+	return docs
 }

@@ -8,44 +8,45 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// pairBytes is the memory that one (centroid, document) pair takes while postings are
-// gathered: 8 bytes here, 4 in the sorted lists, and the slack of growing.
+// pairBytes is the memory of one (centroid, document) pair while postings are gathered: 8 bytes in
+// codes and docs, 4 in the sorted lists, and the slack of growing slices.
 const pairBytes = 20
 
-// postings gathers which documents have which centroid, document by document
-// in ascending order, each pair once.
+// postings gathers the pairs of centroids and documents, by ascending document, each pair once.
 type postings struct {
-	codes []uint32
-	docs  []uint32
-	last  []uint32 // by centroid: 1 + the last document that has it
+	codes   []uint32
+	docs    []uint32
+	lastDoc []uint32 // by centroid: 1 + the last document with it
 }
 
-func newPostings(centroids int) *postings { return &postings{last: make([]uint32, centroids)} }
+func newPostings(centroids int) *postings { return &postings{lastDoc: make([]uint32, centroids)} }
 
-func (p *postings) note(code, doc uint32) {
-	if p.last[code] == doc+1 {
+// addPair adds a pair unless it was added before. Documents must come in ascending order.
+func (p *postings) addPair(code, doc uint32) {
+	if p.lastDoc[code] == doc+1 {
 		return
 	}
-	p.last[code] = doc + 1
-	if len(p.codes) == cap(p.codes) { // append copies more often
-		p.codes, p.docs = slices.Grow(p.codes, max(len(p.codes), 1024)), slices.Grow(p.docs, max(len(p.codes), 1024))
+	p.lastDoc[code] = doc + 1
+	if len(p.codes) == cap(p.codes) { // doubling copies less often than append does
+		grow := max(len(p.codes), 1024)
+		p.codes, p.docs = slices.Grow(p.codes, grow), slices.Grow(p.docs, grow)
 	}
 	p.codes = append(p.codes, code)
 	p.docs = append(p.docs, doc)
 }
 
-func (p *postings) bytes() int64 { return pairBytes * int64(len(p.codes)) }
+func (p *postings) memoryBytes() int64 { return pairBytes * int64(len(p.codes)) }
 
 func (p *postings) reset() {
 	p.codes, p.docs = p.codes[:0], p.docs[:0]
-	clear(p.last)
+	clear(p.lastDoc)
 }
 
-// blocks yields the encoded posting blocks that are not empty, in order. It is
-// a counting sort by centroid, which keeps documents ascending. See maxSegmentBytes for
-// how many pairs there may be.
-func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
-	k := len(p.last)
+// encodeBlocks yields the encoded posting blocks that are not empty, in order. It sorts by counting
+// centroids, which keeps documents ascending. maxSegmentBytes bounds the number of pairs.
+func (p *postings) encodeBlocks(yield func(block uint32, data []byte) error) error {
+	k := len(p.lastDoc)
+	// Sort the documents by centroid.
 	ends := make([]uint32, k+1)
 	for _, c := range p.codes {
 		ends[c+1]++
@@ -59,7 +60,7 @@ func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
 		sorted[next[c]] = p.docs[i]
 		next[c]++
 	}
-	// A run of blocks at a time, on all processors.
+	// Encode 64 blocks at a time, on all processors.
 	const run = 64
 	encoded := make([][]byte, run)
 	for first := 0; first < parallel.Blocks(k, storage.PostingBlock); first += run {

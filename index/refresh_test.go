@@ -55,7 +55,7 @@ func TestSnapshotsShare(t *testing.T) {
 		require.Same(t, before.Codec(), now.Codec())
 		require.Same(t, before.Quantizer(), now.Quantizer())
 		require.Equal(t, before.Scorer(), now.Scorer())
-		n := now.SharedChunks(before.view)
+		n := now.SharedChunks(before.fileSnapshot)
 		for i := range n {
 			_, a := before.ChunkDocs(i)
 			_, b := now.ChunkDocs(i)
@@ -92,7 +92,7 @@ func TestSnapshotsShare(t *testing.T) {
 	require.NoError(t, now.Verify(ctx))
 
 	now = step(func() error { return ix.Compact(ctx, nil) })
-	require.Zero(t, now.SharedChunks(before.view))
+	require.Zero(t, now.SharedChunks(before.fileSnapshot))
 	require.NoError(t, now.Verify(ctx))
 }
 
@@ -142,7 +142,7 @@ func TestLiveSetsFollowChanges(t *testing.T) {
 		}
 		s := taken(t, ix)
 		words, n := s.LiveSet()
-		want := newLiveSet(s.view)
+		want := newLiveSet(s.fileSnapshot)
 		require.Equal(t, want, liveSet{words, n})
 		for ordinal := range s.State().Docs {
 			chunk, doc, _ := s.Locate(ordinal)
@@ -170,12 +170,12 @@ func TestSnapshotsWaitForNobody(t *testing.T) {
 	path := newPath(t)
 	build(t, path, 8, corpus(5, 5, 8, 1), nil)
 	ix := writing(t, path)
-	ix.write <- struct{}{}
-	ix.renewing.Lock()
+	ix.writeLock <- struct{}{}
+	ix.stateMu.Lock()
 	s := taken(t, ix)
 	require.NoError(t, s.Close())
-	ix.renewing.Unlock()
-	ix.write.end()
+	ix.stateMu.Unlock()
+	ix.writeLock.unlock()
 }
 
 // What a change has committed is seen by all who ask when it has returned.
@@ -309,7 +309,7 @@ func TestRefreshesLeaveNothing(t *testing.T) {
 		}
 		s := taken(t, ix)
 		if i%10 == 0 {
-			runtime.AddCleanup(s.picture, func(*atomic.Int64) { closed.Add(1) }, closed)
+			runtime.AddCleanup(s.state, func(*atomic.Int64) { closed.Add(1) }, closed)
 		}
 		require.NoError(t, s.Close())
 	}
@@ -340,17 +340,17 @@ func BenchmarkRefresh(b *testing.B) {
 					added++
 					_, err = ix.Add(context.Background(), fromDocs(b, dim, many(fmt.Sprint("n", added, " "), 1, dim)), nil)
 					require.NoError(b, err)
-					from, fromView := older.picture, older.view
+					from, fromView := older.state, older.fileSnapshot
 					if anew {
 						from, fromView = nil, nil
 					}
 					b.StartTimer()
 					v, err := ix.file.SnapshotAfter(context.Background(), fromView)
 					require.NoError(b, err)
-					p, err := ix.pictureOf(v, from)
+					p, err := ix.readState(v, from)
 					require.NoError(b, err)
 					b.StopTimer()
-					require.NoError(b, p.view.Close())
+					require.NoError(b, p.fileSnapshot.Close())
 					require.NoError(b, older.Close())
 				}
 			})

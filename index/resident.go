@@ -10,41 +10,41 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// residentTokens is how many tokens a batch of resident vectors has at most.
+// residentTokens is the largest number of tokens in a batch of resident vectors.
 const residentTokens = 1 << 18
 
-// residentLimit is batchTokens of resident vectors: the batches under way hold encoded tokens alone,
-// and share a fourth of the memory.
-func residentLimit(c *codec.Quantizer, memory int64) int {
-	return int(min(max(memory/4/batches/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
+// residentBatchLimit returns the number of tokens in a batch of resident vectors. Such batches hold
+// only encoded tokens, and share a fourth of the memory.
+func residentBatchLimit(c *codec.Quantizer, memory int64) int {
+	return int(min(max(memory/4/batchesInFlight/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
 }
 
-// residentOf is src if its vectors lie on a device, else nil.
-func residentOf(src vectors.Source) vectors.Resident {
+// residentSource returns src if its vectors lie on a device, otherwise nil.
+func residentSource(src vectors.Source) vectors.Resident {
 	if r, ok := src.(vectors.Resident); ok && r.Vectors() != nil {
 		return r
 	}
 	return nil
 }
 
-// residentOn is src if its vectors lie where a backend computes, else nil.
-func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
-	b, ok := be.(kernels.ResidentBuilder)
-	if r := residentOf(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
+// residentOnBackend returns src if its vectors lie where the backend computes, otherwise nil.
+func residentOnBackend(src vectors.Source, backend kernels.Backend) vectors.Resident {
+	b, ok := backend.(kernels.ResidentBuilder)
+	if r := residentSource(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
 		return r
 	}
 	return nil
 }
 
-// dropResident frees vectors that have left no room for a build.
+// dropResident frees the vectors on the device, because they left no room for a build.
 func dropResident(src vectors.Resident, logger *slog.Logger, err error) {
 	if src.DropVectors(); logger != nil {
 		logger.Warn("vectors do not stay on the device", "error", err)
 	}
 }
 
-// rowsBefore counts the tokens of the documents before one.
-func rowsBefore(src vectors.Source, doc int) int {
+// tokensBefore counts the tokens of the documents before doc.
+func tokensBefore(src vectors.Source, doc int) int {
 	n := 0
 	for i := range doc {
 		n += src.Rows(i)
@@ -52,8 +52,8 @@ func rowsBefore(src vectors.Source, doc int) int {
 	return n
 }
 
-// numbers are those of the tokens of a sample, of all tokens.
-func (s *sample) numbers(src vectors.Source) []uint32 {
+// tokenNumbers returns the numbers of the sampled tokens among all tokens of src, ascending.
+func (s *sample) tokenNumbers(src vectors.Source) []uint32 {
 	numbers := make([]uint32, 0, s.tokens)
 	doc, first := 0, 0
 	for _, span := range s.spans {
@@ -67,13 +67,14 @@ func (s *sample) numbers(src vectors.Source) []uint32 {
 	return numbers
 }
 
-// trainResident trains on vectors where they lie. all is the sample of the last round, or nil.
+// trainResident trains on vectors where they lie. lastRound is the sample of the last round, or
+// nil.
 func trainResident(
-	ctx context.Context, src vectors.Resident, picked, all *sample, unit bool, o codec.TrainOptions,
+	ctx context.Context, src vectors.Resident, sampled, lastRound *sample, normalize bool, o codec.TrainOptions,
 ) (*codec.Quantizer, codec.TrainReport, error) {
-	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: picked.numbers(src), Unit: unit}
-	if all != nil {
-		s.All = all.numbers(src)
+	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: sampled.tokenNumbers(src), Unit: normalize}
+	if lastRound != nil {
+		s.All = lastRound.tokenNumbers(src)
 	}
 	return codec.TrainResident(ctx, s, o)
 }

@@ -15,48 +15,50 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// A build stages documents in transactions that nobody sees. With each it notes what it
-// needs to go on, as of the last chunk that was complete then; a build that finds such a
-// note of the same input and options removes what came after, fills its memory from what
-// is staged, and goes on with the next document. So the file is that of a build that was
-// not interrupted, to the byte.
+// A build stages documents in transactions that readers do not see. With each it stores a
+// checkpoint: the state that it needs to continue, as of the last complete chunk. A build that
+// finds a checkpoint of the same input and options removes everything behind it, restores its
+// memory from the staged documents, and continues with the next document. So the file is that of an
+// uninterrupted build, to the byte.
 
-// checkpoint is the note.
+// checkpoint is the stored state of a build.
 type checkpoint struct {
-	// Tag stands for input and options.
+	// Tag is a digest of input and options.
 	Tag        string
 	Generation uint64
-	// State has the segments that are complete, Segment is the open one.
+	// State has the complete segments, Segment is the open one.
 	State   storage.State
 	Segment storage.Segment
-	// Run is the document whose passages were being staged, Passage the last of them, Parents how
-	// many documents had been staged as passages.
-	Run     staged
+	// Run is the document whose passages were being staged, Passage the id of the last of them,
+	// Parents the number of documents that had been staged as passages.
+	Run     stagedID
 	Passage string
 	Parents uint32
-	// FieldsFrom is the first document of the run of fields that has not been written.
+	// FieldsFrom is the first document of the run of fields that is not written yet.
 	FieldsFrom uint32
-	// Batch is the batch of documents that the first one behind the checkpoint is of.
+	// Batch is the start of the batch with the first document behind the checkpoint.
 	Batch batchStart
-	// Train is how the codec was trained, SampleDocs on how many documents.
+	// Train describes the training of the codec, SampleDocs is the number of documents in its
+	// sample.
 	Train      codec.TrainReport
 	SampleDocs int
 }
 
-// batchStart is where a batch of documents begins, and what was counted before.
+// batchStart is the first document of a batch, with the counts before it.
 type batchStart struct {
 	Doc, Empty, Clamped int
 	SumSq               float64
 	Tokens, Zero        int64
 }
 
-// tag stands for what decides the content of a build: the same input, as the caller
-// says and as far as the source shows, and the same options of the same program.
-func (o *BuildOptions) tag(src vectors.Source, backend string, build storage.Build) (string, error) {
+// inputDigest returns a digest of everything that decides the content of a build: the input, as the
+// caller names it and as far as the source shows it, and the options and version of the program.
+func (o *BuildOptions) inputDigest(src vectors.Source, backend string, build storage.Build) (string, error) {
 	sum := sha256.New()
 	text, err := json.Marshal([]any{
-		Version(), storage.FormatVersion, storage.FeatureVersion, o.Input, backend, src.Dim(), src.Len(), build, o.Nbits, o.Centroids, o.SampleDocs,
-		o.Iterations, o.NoDimScales, o.NoCentroidScales, o.Unnormalized, o.Memory, o.Model, chunkBytes,
+		Version(), storage.FormatVersion, storage.FeatureVersion, o.Input, backend, src.Dim(), src.Len(), build,
+		o.Nbits, o.Centroids, o.SampleDocs, o.Iterations, o.NoDimScales, o.NoCentroidScales, o.Unnormalized,
+		o.Memory, o.Model, chunkBytes,
 	})
 	if err != nil {
 		return "", err
@@ -78,9 +80,9 @@ func (o *BuildOptions) tag(src vectors.Source, backend string, build storage.Bui
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// resumable finds the checkpoint that a build may go on from; nil without. What is
-// left of another build is removed.
-func resumable(f *storage.File, tag string) (*checkpoint, error) {
+// findCheckpoint returns the checkpoint from which a build can continue, or nil. It removes the
+// remains of another build.
+func findCheckpoint(f *storage.File, tag string) (*checkpoint, error) {
 	var c checkpoint
 	ok, err := f.Building(&c)
 	if err == nil && ok && c.Tag == tag {
@@ -92,46 +94,49 @@ func resumable(f *storage.File, tag string) (*checkpoint, error) {
 	return nil, f.Discard()
 }
 
-// stagedCodec is the codec of a build that goes on.
-func stagedCodec(f *storage.File, c *checkpoint) (*codec.Quantizer, error) {
+// checkpointCodec returns the codec of the interrupted build.
+func checkpointCodec(f *storage.File, c *checkpoint) (*codec.Quantizer, error) {
 	_, k, cutoffs, err := f.Staged(c.Generation)
 	if err != nil {
 		return nil, err
 	}
-	return quantizerOf(f.Path(), k, cutoffs)
+	return newQuantizer(f.Path(), k, cutoffs)
 }
 
-// noteCheckpoint notes where the stager is, at the end of a chunk.
-func (s *stager) noteCheckpoint() {
-	if s.note == nil {
+// updateCheckpoint sets the checkpoint to the state of the stager, at the end of a chunk.
+func (s *stager) updateCheckpoint() {
+	if s.checkpoint == nil {
 		return
 	}
-	s.note.State, s.note.Segment, s.note.FieldsFrom, s.note.Batch = s.state, s.segment, s.fieldsFrom, s.batch
-	s.note.Run, s.note.Passage, s.note.Parents = s.run, s.passage, s.parents
-	s.note.State.Segments = slices.Clone(s.state.Segments)
-	s.note.Segment.Chunks = slices.Clone(s.segment.Chunks)
-	s.marked = true
+	c := s.checkpoint
+	c.State, c.Segment, c.FieldsFrom, c.Batch = s.state, s.segment, s.fieldsFrom, s.currentBatch
+	c.Run, c.Passage, c.Parents = s.parentRun, s.lastPassage, s.parentCount
+	c.State.Segments = slices.Clone(s.state.Segments)
+	c.Segment.Chunks = slices.Clone(s.segment.Chunks)
+	s.hasCheckpoint = true
 }
 
-// restore brings a new stager to where a checkpoint was.
+// restore brings a new stager into the state of a checkpoint.
 func (s *stager) restore(ctx context.Context, c *checkpoint) error {
-	s.state, s.segment, s.fieldsFrom, s.batch = c.State, c.Segment, c.FieldsFrom, c.Batch
-	s.run, s.passage, s.parents = c.Run, c.Passage, c.Parents
+	s.state, s.segment, s.fieldsFrom, s.currentBatch = c.State, c.Segment, c.FieldsFrom, c.Batch
+	s.parentRun, s.lastPassage, s.parentCount = c.Run, c.Passage, c.Parents
 	err := s.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.generation)
 		if err != nil {
 			return err
 		}
-		beyond := c.State
-		beyond.NextSegment = c.Segment.ID // whose lists have yet to be written
-		open := c.State.Docs
+		// Remove everything behind the checkpoint.
+		staged := c.State
+		staged.NextSegment = c.Segment.ID // its postings have not been written yet
+		openParent := c.State.Docs
 		if c.Run.ID != "" {
-			open = c.Run.First
+			openParent = c.Run.First
 		}
-		if err := g.Keep(beyond, open); err != nil {
+		if err := g.Keep(staged, openParent); err != nil {
 			return err
 		}
-		s.sets.Payload = g.StagedPayloads()
+		// Restore the memory from the staged documents.
+		s.docSets.Payload = g.StagedPayloads()
 		if err := s.restorePassages(ctx, g); err != nil {
 			return err
 		}
@@ -152,20 +157,20 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 	if err != nil {
 		return err
 	}
-	s.noteCheckpoint()
-	s.noted = int(c.State.Docs)
-	if s.postings.bytes() > s.segmentBytes { // it was about to end
+	s.updateCheckpoint()
+	s.resumableDocs = int(c.State.Docs)
+	if s.postings.memoryBytes() > s.segmentBytes { // the segment was about to end
 		return s.endSegment(ctx)
 	}
 	return nil
 }
 
-// restorePassages finds the passages by the payloads that are staged.
+// restorePassages finds the passages among the staged documents by their payloads.
 func (s *stager) restorePassages(ctx context.Context, g *storage.Generation) error {
-	if s.parents == 0 && s.run.ID == "" {
+	if s.parentCount == 0 && s.parentRun.ID == "" {
 		return nil
 	}
-	for it := s.sets.Payload.Iterator(); it.HasNext(); {
+	for it := s.docSets.Payload.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -175,13 +180,13 @@ func (s *stager) restorePassages(ctx context.Context, g *storage.Generation) err
 			return err
 		}
 		if vectors.HasPassage(payload) {
-			s.sets.Passages.Add(ordinal)
+			s.docSets.Passages.Add(ordinal)
 		}
 	}
 	return nil
 }
 
-// restorePostings gathers the postings of the open segment from its codes.
+// restorePostings gathers the postings of the open segment from its staged codes.
 func (s *stager) restorePostings(ctx context.Context, g *storage.Generation) error {
 	next := s.segment.FirstDoc
 	for _, number := range s.segment.Chunks {
@@ -200,19 +205,20 @@ func (s *stager) restorePostings(ctx context.Context, g *storage.Generation) err
 			return &storage.CorruptError{Path: s.file.Path(), What: fmt.Sprintf("staged chunk %d", number)}
 		}
 		for _, n := range lengths {
-			s.notePostings(codes[:int(n)*s.codeBytes], next)
+			s.addPostings(codes[:int(n)*s.codeBytes], next)
 			codes = codes[int(n)*s.codeBytes:]
 			next++
 		}
 	}
 	if next != s.state.Docs {
-		return &storage.CorruptError{Path: s.file.Path(), What: fmt.Sprintf("%d staged documents of %d", next, s.state.Docs)}
+		what := fmt.Sprintf("%d staged documents of %d", next, s.state.Docs)
+		return &storage.CorruptError{Path: s.file.Path(), What: what}
 	}
 	return nil
 }
 
-// notePostings notes the codes of a document.
-func (s *stager) notePostings(codes []byte, ordinal uint32) {
+// addPostings adds the codes of a document to the postings.
+func (s *stager) addPostings(codes []byte, ordinal uint32) {
 	for ; len(codes) > 0; codes = codes[s.codeBytes:] {
 		var code uint32
 		if s.codeBytes == 2 {
@@ -220,6 +226,6 @@ func (s *stager) notePostings(codes []byte, ordinal uint32) {
 		} else {
 			code = binary.LittleEndian.Uint32(codes)
 		}
-		s.postings.note(code, ordinal)
+		s.postings.addPair(code, ordinal)
 	}
 }

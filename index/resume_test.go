@@ -44,13 +44,13 @@ func (f *failing) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docu
 // tiny makes many chunks, transactions, runs of fields, segments and batches.
 func tiny(t *testing.T) {
 	small(t)
-	segment, share, batch := minSegmentBytes, segmentShare, maxBatchTokens
+	segment, share, batch := minSegmentBytes, segmentBudgetShare, maxBatchTokens
 	tiniest()
-	t.Cleanup(func() { minSegmentBytes, segmentShare, maxBatchTokens = segment, share, batch })
+	t.Cleanup(func() { minSegmentBytes, segmentBudgetShare, maxBatchTokens = segment, share, batch })
 }
 
 func tiniest() {
-	chunkBytes, stageBytes, fieldBytes, minSegmentBytes, segmentShare, maxBatchTokens = 300, 500, 3000, 1500, 1<<40, 37
+	chunkBytes, transactionBytes, maxRunBytes, minSegmentBytes, segmentBudgetShare, maxBatchTokens = 300, 500, 3000, 1500, 1<<40, 37
 }
 
 func resumeDocs(n int) []vectors.Document {

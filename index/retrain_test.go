@@ -356,7 +356,7 @@ func TestRetrainFollowsPassages(t *testing.T) {
 	require.True(t, got.Passages().Equals(want.Passages()))
 	require.Equal(t, want.Documents(), got.Documents())
 	require.Equal(t, want.Len(), got.Len())
-	for it := liveDocs(want.view).Iterator(); it.HasNext(); {
+	for it := liveDocs(want.fileSnapshot).Iterator(); it.HasNext(); {
 		o := it.Next()
 		require.Equal(t, want.ID(o), got.ID(o))
 		require.Equal(t, string(mustPayload(t, want, o)), string(mustPayload(t, got, o)))

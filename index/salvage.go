@@ -19,106 +19,112 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// SalvageOptions for Salvage. The zero value, or nil, takes only documents that
-// are known to be live.
+// SalvageOptions configures Salvage. The zero value, or nil, copies only documents that are known
+// to be live.
 type SalvageOptions struct {
-	// WithDeleted takes documents of which it cannot be told any more if they were
-	// deleted; without it, such an index is refused.
+	// WithDeleted also copies documents that may have been deleted, if the damage does not allow to
+	// tell; without it, such an index is refused.
 	WithDeleted bool
-	// Memory as for Build.
+	// Memory is as in [BuildOptions].
 	Memory int64
-	// LockTimeout and Logger as for Open.
+	// LockTimeout and Logger are as in [Options].
 	LockTimeout time.Duration
 	Logger      *slog.Logger
-	// Progress, where set, is told how far a stage is.
+	// Progress, if not nil, is called with the progress of each stage.
 	Progress func(Progress)
 }
 
-// SalvageReport says what Salvage found and what it lost.
+// SalvageReport describes the damage that Salvage found, and the losses.
 type SalvageReport struct {
-	// Transaction is the commit that the file was read as of.
+	// Transaction is the commit that was read.
 	Transaction wreck.Transaction `json:"transaction"`
-	// Docs, Passages and Tokens of the new index.
+	// Docs, Passages and Tokens count those of the new index.
 	Docs     int    `json:"docs"`
 	Passages int    `json:"passages"`
 	Tokens   uint64 `json:"tokens"`
-	// LostDocs counts the documents, or passages, of Lost.
+	// LostDocs counts the documents, or passages, in Lost.
 	LostDocs int64  `json:"lost_docs"`
 	Lost     []Lost `json:"lost"`
-	// LostPayloads are the ids of documents that are in the new index without
-	// their payload.
+	// LostPayloads are the ids of documents that the new index has without their payload.
 	LostPayloads []string `json:"lost_metadata"`
-	// UnknownPayloads counts the payloads that are lost of documents of which nothing
-	// says any more that they had one.
+	// UnknownPayloads counts the lost payloads of unknown documents: no record names the documents
+	// that had them.
 	UnknownPayloads int64 `json:"unknown_metadata"`
-	// UncertainPayloads are the ids of documents in the new index that have no payload
-	// there and may have had one: what tells that is lost.
+	// UncertainPayloads are the ids of documents that the new index has without a payload, and that
+	// may have had one: the record of that is lost.
 	UncertainPayloads []string `json:"uncertain_metadata"`
-	// Uncertain are the ids of documents in the new index that may have been
-	// deleted.
+	// Uncertain are the ids of documents in the new index that may have been deleted.
 	Uncertain []string `json:"uncertain"`
-	// StateLost: the record of the counters is damaged, so that documents at the
-	// end of which no id is left would not be missed.
+	// StateLost means that the record of the counters is damaged: if documents at the end left no
+	// id, their loss is not noticed.
 	StateLost bool `json:"state_lost"`
-	// Faults are what was found damaged.
+	// Faults describe the damage.
 	Faults []string `json:"faults"`
 }
 
-// Complete reports whether the new index has every document and payload of the
-// old one, and no other.
+// Complete reports whether the new index has exactly the documents and payloads of the old one.
 func (r *SalvageReport) Complete() bool {
-	return r.LostDocs == 0 && len(r.LostPayloads) == 0 && r.UnknownPayloads == 0 && len(r.UncertainPayloads) == 0 && len(r.Uncertain) == 0 && !r.StateLost && !r.Transaction.DamagedMeta
+	lists := [][]string{r.LostPayloads, r.UncertainPayloads, r.Uncertain}
+	nothingListed := !slices.ContainsFunc(lists, func(ids []string) bool { return len(ids) > 0 })
+	return nothingListed && r.LostDocs == 0 && r.UnknownPayloads == 0 && !r.StateLost && !r.Transaction.DamagedMeta
 }
 
-// Lost is a run of documents that are not in the new index.
+// Lost is a run of documents that the new index does not have.
 type Lost struct {
-	// First ordinal, and how many documents there were from it to Last that were
-	// not known to be deleted.
+	// First and Last are the ordinals of the run, Docs the number of documents in it that were not
+	// known to be deleted.
 	First uint32 `json:"first_ordinal"`
 	Last  uint32 `json:"last_ordinal"`
 	Docs  int64  `json:"docs"`
-	// IDs are those that are known of them.
+	// IDs are the known ids of the documents.
 	IDs []string `json:"ids"`
-	// Why they are lost.
+	// Why is the reason of the loss.
 	Why string `json:"why"`
 }
 
-// Salvage writes a new index at out from what can be read of a damaged one:
-// every live document whose arrays pass their checksums, as it is, with its id,
-// and its payload if that passes too; in the order of insertion, under new
-// ordinals. Nothing is encoded again; postings are made anew. The damaged index
-// is not changed.
+// Salvage writes a new index at out from the readable part of a damaged one: every live document
+// whose arrays match their checksums, with its encoding and id, and with its payload if that
+// matches its checksum too. The documents keep their order and get new ordinals. Nothing is encoded
+// again; postings are computed again. Salvage does not change the damaged index.
 //
-// Where damage is not to be repaired there is an error, and nothing at out: a
-// lost codec or header, tombstones that are lost together with ids (see
-// SalvageOptions.WithDeleted), a state record that is lost beside the leftovers
-// of an interrupted writer. The report is not nil where it says what was found.
+// Damage that cannot be repaired is an error, and nothing is written to out: a lost codec or
+// header; lost tombstones together with lost ids (see SalvageOptions.WithDeleted); a lost state
+// record in a file with leftovers of an interrupted writer. The report is not nil if something was
+// found.
 //
-// Errors: those of [wreck.Open], [storage.ErrExists], and what writing
-// fails with.
+// Errors: those of [wreck.Open], [storage.ErrExists], and those of writing.
 func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *SalvageReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if _, err := os.Lstat(out); err == nil {
-		return nil, fmt.Errorf("%s: %w; what is salvaged goes into a new file", out, storage.ErrExists)
+		return nil, fmt.Errorf("%s: %w; salvage writes only to a new file", out, storage.ErrExists)
 	}
+	// Open the damaged index.
 	w, err := wreck.Open(ctx, in, o.LockTimeout)
 	if w == nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	r = &SalvageReport{Transaction: w.Transaction(), Lost: []Lost{}, LostPayloads: []string{}, UncertainPayloads: []string{}, Uncertain: []string{}}
+	r = &SalvageReport{
+		Transaction:       w.Transaction(),
+		Lost:              []Lost{},
+		LostPayloads:      []string{},
+		UncertainPayloads: []string{},
+		Uncertain:         []string{},
+	}
 	defer func() { r.Faults = append([]string{}, w.Faults()...) }()
 	if err != nil {
 		return r, err
 	}
 	if !w.Certain() && !o.WithDeleted {
-		return r, fmt.Errorf("%s: %w: the tombstones are lost, and not all ids are left to tell which documents were deleted; "+
-			"--with-deleted (SalvageOptions.WithDeleted) takes and lists them", in, storage.ErrCorrupt)
+		return r, fmt.Errorf("%s: %w: the tombstones are lost, and too few ids are left to tell "+
+			"which documents were deleted; --with-deleted (SalvageOptions.WithDeleted) copies and lists them",
+			in, storage.ErrCorrupt)
 	}
+	// Find the losses, and copy the other documents.
 	_, known := w.State()
 	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
-	s := &salvage{SalvageOptions: o, damaged: w, report: r}
+	s := &salvage{SalvageOptions: o, reader: w, report: r}
 	if err := s.survey(ctx); err != nil {
 		return r, err
 	}
@@ -126,213 +132,228 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 		return r, fmt.Errorf("%s: %w: not one document can be read", in, storage.ErrCorrupt)
 	}
 	b := BuildOptions{LockTimeout: o.LockTimeout, Logger: o.Logger}
-	return r, made(ctx, out, b, func(file *storage.File, _ bool) error { return s.copyAll(ctx, file) })
+	return r, createAndFill(ctx, out, b, func(file *storage.File, _ bool) error { return s.copyAll(ctx, file) })
 }
 
-// salvage is a salvage at work.
+// salvage is a Salvage in progress.
 type salvage struct {
 	SalvageOptions
-	damaged *wreck.Reader
-	report  *SalvageReport
+	reader *wreck.Reader
+	report *SalvageReport
 
-	lost *roaring.Bitmap   // documents whose arrays are damaged
-	last map[string]uint32 // the ordinal that counts, of ids that are there twice
-	// from maps each id of a document or passage to the first ordinal of the newest document that
-	// uses it; nil means that all deletions are known, so no id is used twice.
-	from    map[string]uint32
-	passage string // id of the ordinal that was copied last, if that is a passage
-	docs    int
+	lostDocs      *roaring.Bitmap   // ordinals whose arrays are damaged
+	newestOrdinal map[string]uint32 // by id; only ids with several ordinals
+	// newestFirst maps each id of a document or passage to the first ordinal of the newest document
+	// with it. nil means that all deletions are known, so no id is used twice.
+	newestFirst map[string]uint32
+	lastPassage string // id of the ordinal that was copied last, if it is a passage; otherwise ""
+	docs        int
 }
 
-// survey finds out which documents are lost.
+// survey finds the lost documents and, among documents with the same id, the newest.
 func (s *salvage) survey(ctx context.Context) error {
 	seed := maphash.MakeSeed()
-	type mark struct {
+	type hashedID struct {
 		hash    uint64
 		ordinal uint32
 	}
-	var marks []mark
+	var hashedIDs []hashedID
 	gaps := roaring.New()
+	// Read all chunks: find gaps and damaged arrays, and hash the ids of the other documents.
 	next := uint32(0)
-	s.lost = roaring.New()
-	for i := range s.damaged.Chunks() {
+	s.lostDocs = roaring.New()
+	for i := range s.reader.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ch, err := s.damaged.Chunk(i)
+		ch, err := s.reader.Chunk(i)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
+			return fmt.Errorf("%s: %w", s.reader.Path(), err)
 		}
 		table := ch.Table
-		s.noteGap(gaps, next, table.First)
+		s.addGap(gaps, next, table.First)
 		next = table.First + uint32(len(table.IDs))
-		s.loseDamaged(ch)
+		s.reportDamaged(ch)
 		for d, id := range table.IDs {
-			if ordinal := table.First + uint32(d); s.wanted(ordinal, id) {
-				marks = append(marks, mark{maphash.String(seed, id), ordinal})
+			if ordinal := table.First + uint32(d); s.isWanted(ordinal, id) {
+				hashedIDs = append(hashedIDs, hashedID{maphash.String(seed, id), ordinal})
 				s.docs++
 			}
 		}
-		s.tellProgress("check", next)
+		s.reportDocs("check", next)
 	}
-	s.noteGap(gaps, next, s.damaged.Docs())
-	if err := s.loseGaps(ctx, gaps); err != nil {
+	s.addGap(gaps, next, s.reader.Docs())
+	if err := s.reportGaps(ctx, gaps); err != nil {
 		return err
 	}
-	slices.SortFunc(marks, func(a, b mark) int {
+	// Find the ordinals whose ids may be equal: those with equal hashes.
+	slices.SortFunc(hashedIDs, func(a, b hashedID) int {
 		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.ordinal, b.ordinal))
 	})
 	twice := roaring.New()
-	for i := 1; i < len(marks); i++ {
-		if marks[i].hash == marks[i-1].hash {
-			twice.Add(marks[i-1].ordinal)
-			twice.Add(marks[i].ordinal)
+	for i := 1; i < len(hashedIDs); i++ {
+		if hashedIDs[i].hash == hashedIDs[i-1].hash {
+			twice.Add(hashedIDs[i-1].ordinal)
+			twice.Add(hashedIDs[i].ordinal)
 		}
 	}
-	if err := s.resolveTwins(ctx, twice); err != nil || s.damaged.Certain() {
+	if err := s.resolveDuplicateIDs(ctx, twice); err != nil || s.reader.Certain() {
 		return err
 	}
-	return s.resolveDocuments(ctx)
+	return s.resolveNewestDocuments(ctx)
 }
 
-func (s *salvage) tellProgress(stage string, done uint32) {
-	tell(s.Progress, Progress{stage, int64(done), int64(s.damaged.Docs()), "documents"})
+// reportDocs reports the number of documents that a stage has done.
+func (s *salvage) reportDocs(stage string, done uint32) {
+	reportProgress(s.Progress, Progress{stage, int64(done), int64(s.reader.Docs()), "documents"})
 }
 
-// wanted reports whether a document is to be copied; a place without an id was
-// given up by compaction.
-func (s *salvage) wanted(ordinal uint32, id string) bool {
-	return id != "" && s.damaged.Standing(ordinal) != wreck.Dead && !s.lost.Contains(ordinal)
+// isWanted reports whether a document should be copied. A place without an id was left empty by a
+// compaction.
+func (s *salvage) isWanted(ordinal uint32, id string) bool {
+	return id != "" && s.reader.Standing(ordinal) != wreck.Dead && !s.lostDocs.Contains(ordinal)
 }
 
-// noteGap notes the documents between two tables whose own table is lost.
-func (s *salvage) noteGap(gaps *roaring.Bitmap, from, to uint32) {
+// addGap adds the documents between two tables to the gaps: their own table is lost.
+func (s *salvage) addGap(gaps *roaring.Bitmap, from, to uint32) {
 	for o := from; o < to; o++ {
-		if s.damaged.Standing(o) != wreck.Dead {
+		if s.reader.Standing(o) != wreck.Dead {
 			gaps.Add(o)
 		}
 	}
 }
 
-// loseDamaged reports the documents of a chunk whose arrays are damaged, those that follow each other together.
-func (s *salvage) loseDamaged(ch *wreck.Chunk) {
+// reportDamaged reports the documents of a chunk with damaged arrays, one entry for each run of
+// documents.
+func (s *salvage) reportDamaged(ch *wreck.Chunk) {
 	if len(ch.Lost) == 0 {
 		return
 	}
-	var l Lost
-	end := func() {
-		if l.Docs > 0 {
-			s.noteLost(l)
+	var run Lost
+	finishRun := func() {
+		if run.Docs > 0 {
+			s.addLost(run)
 		}
 	}
 	for d, id := range ch.Table.IDs {
 		ordinal := ch.Table.First + uint32(d)
 		why := ch.Lost[d]
-		if why == nil || !s.wanted(ordinal, id) {
+		if why == nil || !s.isWanted(ordinal, id) {
 			continue
 		}
-		if l.Docs == 0 || l.Last+1 != ordinal || l.Why != why.Error() {
-			end()
-			l = Lost{First: ordinal, Why: why.Error()}
+		if run.Docs == 0 || run.Last+1 != ordinal || run.Why != why.Error() {
+			finishRun()
+			run = Lost{First: ordinal, Why: why.Error()}
 		}
-		l.Last, l.IDs = ordinal, append(l.IDs, id)
-		l.Docs++
-		s.lost.Add(ordinal)
+		run.Last, run.IDs = ordinal, append(run.IDs, id)
+		run.Docs++
+		s.lostDocs.Add(ordinal)
 	}
-	end()
+	finishRun()
 }
 
-func (s *salvage) noteLost(l Lost) {
+// addLost adds a run to the report.
+func (s *salvage) addLost(l Lost) {
 	s.report.Lost = append(s.report.Lost, l)
 	s.report.LostDocs += l.Docs
 }
 
-// loseGaps reports runs of documents whose tables are lost, with the ids that
-// are left of them.
-func (s *salvage) loseGaps(ctx context.Context, gaps *roaring.Bitmap) error {
-	ids := s.damaged.IDs(gaps)
+// reportGaps reports the runs of documents whose tables are lost, with the ids that are left of
+// them.
+func (s *salvage) reportGaps(ctx context.Context, gaps *roaring.Bitmap) error {
+	ids := s.reader.IDs(gaps)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var l *Lost
+	var run *Lost
 	for it := gaps.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		if l == nil || ordinal != l.Last+1 {
-			if l != nil {
-				s.noteLost(*l)
+		if run == nil || ordinal != run.Last+1 {
+			if run != nil {
+				s.addLost(*run)
 			}
-			l = &Lost{First: ordinal, IDs: []string{}, Why: "the chunk that holds them, or its document table, is lost"}
+			run = &Lost{
+				First: ordinal,
+				IDs:   []string{},
+				Why:   "the chunk that holds them, or its document table, is lost",
+			}
 		}
-		l.Last = ordinal
-		l.Docs++
+		run.Last = ordinal
+		run.Docs++
 		if id, ok := ids[ordinal]; ok {
-			l.IDs = append(l.IDs, id)
+			run.IDs = append(run.IDs, id)
 		}
 	}
-	if l != nil {
-		s.noteLost(*l)
+	if run != nil {
+		s.addLost(*run)
 	}
 	return nil
 }
 
-// resolveTwins decides which of the documents with one id counts: the newest.
-// It is given those whose ids may be alike.
-func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error {
+// resolveDuplicateIDs finds the newest of the documents with the same id, which alone is copied.
+// twice are the ordinals whose ids may be equal.
+func (s *salvage) resolveDuplicateIDs(ctx context.Context, twice *roaring.Bitmap) error {
 	if twice.IsEmpty() {
 		return nil
 	}
-	s.last = map[string]uint32{}
-	return s.each(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+	s.newestOrdinal = map[string]uint32{}
+	return s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
 			if !twice.Contains(ordinal) {
 				continue
 			}
-			if old, ok := s.last[id]; ok {
+			if old, ok := s.newestOrdinal[id]; ok {
 				s.docs--
-				s.noteLost(Lost{First: old, Last: old, Docs: 1, IDs: []string{id}, Why: fmt.Sprintf("document %d has the same id and is newer", ordinal)})
+				s.addLost(Lost{
+					First: old,
+					Last:  old,
+					Docs:  1,
+					IDs:   []string{id},
+					Why:   fmt.Sprintf("document %d has the same id and is newer", ordinal),
+				})
 			}
-			s.last[id] = ordinal
+			s.newestOrdinal[id] = ordinal
 		}
 		return nil
 	})
 }
 
-// resolveDocuments decides which of several documents with one id counts, if deleted ones may be
-// among them: the newest, with its passages.
-func (s *salvage) resolveDocuments(ctx context.Context) error {
-	from, document, passage, first := map[string]uint32{}, "", "", uint32(0)
-	err := s.each(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+// resolveNewestDocuments finds, if there may be deleted documents among them, the newest of several
+// documents with the same id, with its passages.
+func (s *salvage) resolveNewestDocuments(ctx context.Context) error {
+	firstOf, lastDocument, previousPassage, first := map[string]uint32{}, "", "", uint32(0)
+	err := s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
-			if last, twice := s.last[id]; !s.wanted(ordinal, id) || twice && last != ordinal {
+			if newest, twice := s.newestOrdinal[id]; !s.isWanted(ordinal, id) || twice && newest != ordinal {
 				continue
 			}
-			payload, err := s.damaged.Payload(ordinal) // a lost one is reported when it is copied
-			parent := s.parentOf(ordinal, id, payload, err, passage)
-			if parent == "" || parent != document || !follows(passage, id) {
-				document, first = cmp.Or(parent, id), ordinal
+			payload, err := s.reader.Payload(ordinal) // copyDocument reports a lost payload
+			parent := s.parentID(ordinal, id, payload, err, previousPassage)
+			if parent == "" || parent != lastDocument || !continuesPassages(previousPassage, id) {
+				lastDocument, first = cmp.Or(parent, id), ordinal
 			}
-			if passage = ""; parent != "" {
-				passage = id
+			if previousPassage = ""; parent != "" {
+				previousPassage = id
 			}
-			from[document], from[id] = first, first
+			firstOf[lastDocument], firstOf[id] = first, first
 		}
 		return nil
 	})
-	s.from = from
+	s.newestFirst = firstOf
 	return err
 }
 
-// each visits the chunks that have something to copy.
-func (s *salvage) each(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
-	for i := range s.damaged.Chunks() {
+// visitChunks calls visit with the chunks that have readable documents.
+func (s *salvage) visitChunks(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
+	for i := range s.reader.Chunks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ch, err := s.damaged.Chunk(i)
-		if err != nil { // it was sound before
-			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
+		ch, err := s.reader.Chunk(i)
+		if err != nil { // it was readable before
+			return fmt.Errorf("%s: %w", s.reader.Path(), err)
 		}
 		if ch.Arrays == nil {
 			continue
@@ -344,39 +365,40 @@ func (s *salvage) each(ctx context.Context, visit func(*storage.DocTable, *kerne
 	return nil
 }
 
+// copyAll copies all wanted documents, and the notes of the index, into a new file.
 func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
-	gen, err := putGeneration(dst, s.damaged.Header(), s.damaged.Codec(), s.damaged.Cutoffs())
+	gen, err := putEmptyGeneration(dst, s.reader.Header(), s.reader.Codec(), s.reader.Cutoffs())
 	if err != nil {
 		return err
 	}
-	stage := newStager(dst, gen, s.damaged.Header().Centroids, storage.State{}, s.Memory)
-	err = s.each(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
+	stager := newStager(dst, gen, s.reader.Header().Centroids, storage.State{}, s.Memory)
+	err = s.visitChunks(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
 		for d := range table.IDs {
-			if err := s.copyDoc(ctx, stage, table, ch, d); err != nil {
+			if err := s.copyDocument(ctx, stager, table, ch, d); err != nil {
 				return err
 			}
 		}
-		s.tellProgress("salvage", table.First+uint32(len(table.IDs)))
+		s.reportDocs("salvage", table.First+uint32(len(table.IDs)))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
+	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
 		st.Live, st.LiveTokens = st.Docs, st.Tokens
-		if old, ok := s.damaged.State(); ok { // the tokens do not tell which of them were clamped
-			st.Clamped = min(old.Clamped, st.Tokens)
-			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
+		if damagedState, ok := s.reader.State(); ok { // stored tokens do not show whether they were clamped
+			st.Clamped = min(damagedState.Clamped, st.Tokens)
+			st.AddedTokens, st.AddedSumSq = damagedState.AddedTokens, damagedState.AddedSumSq
 		}
-		s.report.Docs, s.report.Passages = stage.count(st)
+		s.report.Docs, s.report.Passages = stager.countDocuments(st)
 		s.report.Tokens = st.Tokens
 		var built Built
-		if s.damaged.Note(noteBuilt, &built) {
+		if s.reader.Note(noteBuilt, &built) {
 			if err := tx.PutNote(noteBuilt, built); err != nil {
 				return err
 			}
 		}
-		if d := s.damaged.Defaults(); d != nil {
+		if d := s.reader.Defaults(); d != nil {
 			if err := tx.PutDefaults(gen, d); err != nil {
 				return err
 			}
@@ -385,56 +407,74 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 	})
 }
 
-func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int) error {
+// copyDocument stages document d of a chunk unless it is lost, deleted, or replaced by a newer one.
+func (s *salvage) copyDocument(
+	ctx context.Context, stager *stager, table *storage.DocTable, ch *kernels.Chunk, d int,
+) error {
 	ordinal, id := table.First+uint32(d), table.IDs[d]
-	if !s.wanted(ordinal, id) {
+	if !s.isWanted(ordinal, id) {
 		return nil
 	}
-	if last, twice := s.last[id]; twice && last != ordinal {
+	if newest, twice := s.newestOrdinal[id]; twice && newest != ordinal {
 		return nil
 	}
+	// Skip a document with a bad id, or for which there is a newer one.
 	if err := vectors.CheckID(id); err != nil {
-		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
+		s.addLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
 		return nil
 	}
-	payload, err := s.damaged.Payload(ordinal)
-	if cut := ctx.Err(); cut != nil {
-		return cut
+	payload, err := s.reader.Payload(ordinal)
+	if ctxErr := ctx.Err(); ctxErr != nil {
+		return ctxErr
 	}
-	parent := s.parentOf(ordinal, id, payload, err, s.passage)
-	if s.from[id] > ordinal || s.from[parent] > ordinal {
+	parent := s.parentID(ordinal, id, payload, err, s.lastPassage)
+	if s.newestFirst[id] > ordinal || s.newestFirst[parent] > ordinal {
 		s.docs--
-		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: "a newer document has its id, or that of its document"})
+		s.addLost(Lost{
+			First: ordinal,
+			Last:  ordinal,
+			Docs:  1,
+			IDs:   []string{id},
+			Why:   "a newer document has its id, or that of its document",
+		})
 		return nil
 	}
+	// Report payloads that are lost, and documents that may have been deleted.
 	switch {
 	case err != nil:
 		s.report.LostPayloads = append(s.report.LostPayloads, id)
-	case payload == nil && !s.damaged.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
+	case payload == nil && !s.reader.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
 		s.report.UncertainPayloads = append(s.report.UncertainPayloads, id)
 	}
-	if s.damaged.Standing(ordinal) == wreck.Uncertain {
+	if s.reader.Standing(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)
 	}
-	if s.passage = ""; parent != "" {
-		s.passage = id
+	if s.lastPassage = ""; parent != "" {
+		s.lastPassage = id
 	}
-	if parent != "" && payload == nil { // the payload of a passage has to say so
+	if parent != "" && payload == nil { // a passage needs a payload that names its document
 		p := vectors.Passage{Of: parent}
 		_, p.Number = vectors.SplitPassageID(id)
 		if payload, err = p.Payload(nil); err != nil {
 			return err
 		}
 	}
-	return stage.stage(ctx, encoded{id: id, parent: parent, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
+	// Copy the document.
+	return stager.appendDocument(ctx, encoded{
+		id:      id,
+		parent:  parent,
+		payload: payload,
+		tokens:  chunkTokens(ch, d, s.reader.Codec()),
+	})
 }
 
-// parentOf returns the id of the document that an ordinal is a passage of, "" for none. If the
-// bitmap of passages is lost, payloads tell. If the payload is lost too, the id tells whether the
-// ordinal continues the document of the passage before it, which is "" if there is none.
-func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error, before string) string {
+// parentID returns the id of the document that an ordinal is a passage of. "" means that it is not
+// a passage. If the bitmap of passages is lost, the payload decides. If that is lost too, the id
+// decides: an ordinal is a passage if it continues the passages of previous, the id of the passage
+// before it (or "").
+func (s *salvage) parentID(ordinal uint32, id string, payload []byte, payloadErr error, previous string) string {
 	parent, n := vectors.SplitPassageID(id)
-	if passages := s.damaged.Passages(); passages != nil {
+	if passages := s.reader.Passages(); passages != nil {
 		if n >= 0 && passages.Contains(ordinal) {
 			return parent
 		}
@@ -443,15 +483,16 @@ func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error
 	if p, err := vectors.PassageOf(id, payload); err == nil && p != nil {
 		return p.Of
 	}
-	if (lost != nil || payload == nil && !s.damaged.PayloadsKnown()) && follows(before, id) {
+	if (payloadErr != nil || payload == nil && !s.reader.PayloadsKnown()) && continuesPassages(previous, id) {
 		return parent
 	}
 	return ""
 }
 
-// follows reports whether id is that of a later passage of the same document as before.
-func follows(before, id string) bool {
-	previous, last := vectors.SplitPassageID(before)
+// continuesPassages reports whether id is that of a later passage of the document of the passage
+// previous.
+func continuesPassages(previous, id string) bool {
+	previousParent, previousNumber := vectors.SplitPassageID(previous)
 	parent, _ := vectors.SplitPassageID(id)
-	return last >= 0 && previous == parent && checkOrder(before, id) == nil
+	return previousNumber >= 0 && previousParent == parent && checkPassageOrder(previous, id) == nil
 }

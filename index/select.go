@@ -12,36 +12,35 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Select returns the ordinals of the live documents that a condition is true of.
-// Every field that the condition names must be in the payload of some live document,
-// be it null; otherwise the error wraps [condition.ErrUnknownField], so that a
-// misspelt name is not taken for one that is NULL everywhere. Where there are no live
-// documents, no name is an error.
+// Select returns the live ordinals for which a condition is true. Each field that the condition
+// names must be in the payload of some live document, even as null; otherwise the error wraps
+// [condition.ErrUnknownField], so that a misspelt name is not taken for a field that is always
+// NULL. If there are no live documents, no name is an error.
 func (s *Snapshot) Select(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
-	all, err := SelectAll(ctx, []*Snapshot{s}, c)
+	perIndex, err := SelectAll(ctx, []*Snapshot{s}, c)
 	if err != nil {
 		return nil, err
 	}
-	return all[0], nil
+	return perIndex[0], nil
 }
 
-// SelectAll is Select over several indexes, of which each may lack fields that
-// documents of another one have. It returns a set of ordinals for each.
+// SelectAll does Select over several indexes, which may each lack fields that documents of another
+// have. It returns a set of ordinals for each.
 func SelectAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (docs []*roaring.Bitmap, err error) {
 	if err := checkFields(ctx, snaps, c); err != nil {
 		return nil, err
 	}
 	docs = make([]*roaring.Bitmap, len(snaps))
 	for i, s := range snaps {
-		if docs[i], err = s.selectKnown(ctx, c); err != nil {
+		if docs[i], err = s.selectWithoutCheck(ctx, c); err != nil {
 			return nil, err
 		}
 	}
 	return docs, nil
 }
 
-// selectKnown is Select for who has looked for the fields of the condition.
-func (s *Snapshot) selectKnown(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
+// selectWithoutCheck is Select for callers that have checked the fields of the condition.
+func (s *Snapshot) selectWithoutCheck(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
 	err = s.withSelector(func(m *metadata.Selector) (err error) {
 		docs, err = m.Select(ctx, c)
 		return err
@@ -49,8 +48,10 @@ func (s *Snapshot) selectKnown(ctx context.Context, c *condition.Condition) (doc
 	return docs, err
 }
 
-// UnknownFields are the fields of a condition that no live document of the indexes has.
-func UnknownFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (unknown []condition.Field, err error) {
+// UnknownFields returns the fields of a condition that no live document of the indexes has.
+func UnknownFields(
+	ctx context.Context, snaps []*Snapshot, c *condition.Condition,
+) (unknown []condition.Field, err error) {
 	known, err := findFields(ctx, snaps, c.Fields())
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func UnknownFields(ctx context.Context, snaps []*Snapshot, c *condition.Conditio
 	return unknown, nil
 }
 
-// checkFields makes sure that each field of the condition is in one of the indexes.
+// checkFields checks that each field of the condition is in one of the indexes.
 func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition) error {
 	if !slices.ContainsFunc(snaps, func(s *Snapshot) bool { return s.Len() > 0 }) {
 		return nil
@@ -73,41 +74,49 @@ func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition)
 		return err
 	}
 	err = c.Check(func(f condition.Field) bool { return known[f] })
-	return unknownField(ctx, snaps, err)
+	return addFieldNames(ctx, snaps, err)
 }
 
-// unknownField adds to an error that a field is not known the ones that there are.
-func unknownField(ctx context.Context, snaps []*Snapshot, err error) error {
+// addFieldNames adds the existing fields to an error about an unknown field.
+func addFieldNames(ctx context.Context, snaps []*Snapshot, err error) error {
 	var unknown *condition.UnknownFieldError
 	if errors.As(err, &unknown) {
-		fields, lost := Fields(ctx, snaps)
-		if lost != nil {
-			return lost
+		fields, fieldsErr := Fields(ctx, snaps)
+		if fieldsErr != nil {
+			return fieldsErr
 		}
 		unknown.Fields = fields
 	}
 	return err
 }
 
-// Fields are those that live documents of the indexes have.
+// Fields returns the fields of the live documents of the indexes, sorted.
 func Fields(ctx context.Context, snaps []*Snapshot) ([]condition.Field, error) {
-	all := []condition.Field{}
+	fields := []condition.Field{}
 	for _, s := range snaps {
 		err := s.withSelector(func(m *metadata.Selector) error {
-			fields, err := m.Fields(ctx)
-			all = append(all, fields...)
+			fieldsOfSnapshot, err := m.Fields(ctx)
+			fields = append(fields, fieldsOfSnapshot...)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	slices.Sort(fields)
+	return slices.Compact(fields), nil
 }
 
-func findFields(ctx context.Context, snaps []*Snapshot, fields []condition.Field) (known map[condition.Field]bool, err error) {
-	known = map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true, passageOf: true, passageNumber: true}
+// findFields looks the fields up in the indexes, and returns those that some live document has.
+func findFields(
+	ctx context.Context, snaps []*Snapshot, fields []condition.Field,
+) (known map[condition.Field]bool, err error) {
+	known = map[condition.Field]bool{
+		condition.FieldID:      true,
+		condition.FieldOrdinal: true,
+		fieldPassageOf:         true,
+		fieldPassageNumber:     true,
+	}
 	for _, s := range snaps {
 		err := s.withSelector(func(m *metadata.Selector) error { return m.FindFields(ctx, fields, known) })
 		if err != nil {
@@ -117,10 +126,10 @@ func findFields(ctx context.Context, snaps []*Snapshot, fields []condition.Field
 	return known, nil
 }
 
-// Facet is how many documents have each value of a field; each passage counts by itself.
+// Facet has the number of documents with each value of a field; each passage counts by itself.
 type Facet = metadata.Facet
 
-// FacetOptions say what to count, and how much of it to return.
+// FacetOptions selects the values to count, and how many to return.
 type FacetOptions = metadata.FacetOptions
 
 // Defaults of [FacetOptions].
@@ -129,33 +138,36 @@ const (
 	DefaultFacetMemory = metadata.DefaultFacetMemory
 )
 
-// ErrTooManyValues: the distinct values of a field do not fit in the memory for them.
+// ErrTooManyValues reports that the distinct values of a field exceed the memory for them.
 var ErrTooManyValues = metadata.ErrTooManyValues
 
-// Facet counts the values that live documents have in a field: all of them, or those of a
-// set of ordinals, such as that of [Snapshot.Select] or of the hits of a search. o may be
-// nil. See [FacetAll].
-func (s *Snapshot) Facet(ctx context.Context, f condition.Field, docs *roaring.Bitmap, o *FacetOptions) (*Facet, error) {
+// Facet counts the values of a field over live documents: all of them, or those of a set of
+// ordinals, such as the result of [Snapshot.Select] or the hits of a search. o may be nil. See
+// [FacetAll].
+func (s *Snapshot) Facet(
+	ctx context.Context, f condition.Field, docs *roaring.Bitmap, o *FacetOptions,
+) (*Facet, error) {
 	return FacetAll(ctx, []*Snapshot{s}, f, []*roaring.Bitmap{docs}, o)
 }
 
-// FacetAll is Facet over several indexes as one, with a set of ordinals for each. Without
-// sets all documents count, and with a set that is nil all of its index.
+// FacetAll does Facet over several indexes as one, with a set of ordinals for each. docs may be nil
+// for all documents of all indexes, and a set may be nil for all documents of its index.
 //
-// Counts are exact. They come from what is kept beside the payloads, and from the payloads
-// where that does not tell: long texts, arrays and objects, and fields beyond the limits of
-// docs/conditions.md.
+// Counts are exact. They come from the field runs, and from payloads where the runs do not have the
+// values: long texts, arrays and objects, and fields beyond the limits of docs/conditions.md.
 //
-// Errors: [condition.ErrUnknownField], [ErrTooManyValues], [ErrOption] for
-// options that are negative and for the id and the ordinal, of which every document has its
-// own, and that of the context.
-func FacetAll(ctx context.Context, snaps []*Snapshot, f condition.Field, docs []*roaring.Bitmap, o *FacetOptions) (*Facet, error) {
+// Errors: [condition.ErrUnknownField], [ErrTooManyValues], that of the context, and [ErrOption] for
+// negative options and for the id and the ordinal, which differ in every document.
+func FacetAll(
+	ctx context.Context, snaps []*Snapshot, f condition.Field, docs []*roaring.Bitmap, o *FacetOptions,
+) (*Facet, error) {
 	if o == nil {
 		o = &FacetOptions{}
 	}
 	switch {
 	case o.Values < 0 || o.Memory < 0:
-		return nil, fmt.Errorf("%w: facet: %d values, %d bytes", ErrOption, o.Values, o.Memory)
+		return nil, fmt.Errorf("%w: facet of %d values in %d bytes; neither may be negative",
+			ErrOption, o.Values, o.Memory)
 	case f == condition.FieldID || f == condition.FieldOrdinal:
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", ErrOption, f)
 	}
@@ -165,16 +177,17 @@ func FacetAll(ctx context.Context, snaps []*Snapshot, f condition.Field, docs []
 			return nil, err
 		}
 		if !known[f] {
-			return nil, unknownField(ctx, snaps, &condition.UnknownFieldError{Field: f})
+			return nil, addFieldNames(ctx, snaps, &condition.UnknownFieldError{Field: f})
 		}
 	}
 	c := metadata.NewCounter(f, o)
 	for i, s := range snaps {
-		var among *roaring.Bitmap
+		var ordinals *roaring.Bitmap
 		if docs != nil {
-			among = docs[i]
+			ordinals = docs[i]
 		}
-		if err := s.withSelector(func(m *metadata.Selector) error { return c.Count(ctx, m, among) }); err != nil {
+		err := s.withSelector(func(m *metadata.Selector) error { return c.Count(ctx, m, ordinals) })
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -14,48 +14,47 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Shards is several open indexes with one codec, which are searched and changed as one.
-// Each document is in one of them. Together they may have more documents than one
-// index can: ordinals count in each.
+// Shards is a group of open indexes with the same codec, which are searched and changed as one.
+// Each document is in one of them. Ordinals count in each, so together they may have more documents
+// than one index can.
 //
-// A change of several documents is made in one file after the other. What has been
-// shown before stays shown until it is done in all of them, or has failed, so that
-// searches of this process see all of it or nothing. A process that dies in the middle
-// leaves each file as before or as after; so does an error, which is a [*ShardsError]
-// then.
+// A change of several documents is made in one shard after the other. Until it is done in all of
+// them, or has failed, snapshots show the state before it, so that searches of this process see all
+// of it or nothing. A process that dies in the middle leaves some shards changed and the others
+// not; so does an error, which is then a [*ShardsError].
 //
 // It is safe for concurrent use.
 type Shards struct {
-	files []*Index
-	owned bool
+	files     []*Index
+	ownsFiles bool // Close closes the files
 
-	write turn // of changes through the set
+	writeLock ctxMutex // serializes changes through the Shards
 
 	mu     sync.Mutex
-	codecs []*kernels.Codec // of each file, known to be one codec
-	held   *shardsState     // what is shown while a change goes on; nil: none does
+	codecs []*kernels.Codec // the codec of each file that was compared and found equal
+	frozen *shardsState     // state that is shown during a change. nil means that none is in progress
 }
 
-// ShardsError is a change that was made in some files of a set and failed in another.
+// ShardsError reports a change that was made in some shards and failed in another.
 type ShardsError struct {
-	Path string   // of the file where it failed
-	Done []string // the files where it is done
+	Path string   // of the file in which it failed
+	Done []string // files in which it is done
 	Err  error
 }
 
 func (e *ShardsError) Error() string {
-	return fmt.Sprintf("%v; in %d other files of the set the change is done", e.Err, len(e.Done))
+	return fmt.Sprintf("%v; the change is done in %d other shards", e.Err, len(e.Done))
 }
 
 // Unwrap returns the cause.
 func (e *ShardsError) Unwrap() error { return e.Err }
 
-// ShardPaths are the index files that a path stands for: those of a folder whose names
-// end in .plaid, in the order of their names, or the file itself.
+// ShardPaths returns the index files of a path: the files of a folder whose names end in .plaid, in
+// the order of their names, or the file itself.
 func ShardPaths(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
-		return []string{path}, nil // to open it says what is wrong
+		return []string{path}, nil // opening it reports the error
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -73,23 +72,24 @@ func ShardPaths(path string) ([]string, error) {
 	return paths, nil
 }
 
-// OpenShards opens index files as one. Their order decides among documents of equal
-// scores, and where new ones go.
+// OpenShards opens index files as one. Their order decides the order of documents with equal
+// scores, and the shard of new documents.
 //
-// Errors: those of [Open], [*CodecError], [storage.ErrModel], and [ErrOption] for a
-// file that is named twice.
+// Errors: those of [Open], [*CodecError], [storage.ErrModel], and [ErrOption] for a file that is
+// named twice.
 func OpenShards(ctx context.Context, paths []string, opts *Options) (s *Shards, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	timeout := o.LockTimeout
-	o.LockTimeout = 0 // while it waits for one file, it holds no lock of the others
+	o.LockTimeout = 0 // while waiting for one file, hold no lock of the others
 	err = storage.WhileLocked(ctx, timeout, func() (err error) {
-		s, err = openSet(ctx, paths, &o)
+		s, err = openFiles(ctx, paths, &o)
 		return err
 	})
 	return s, err
 }
 
-func openSet(ctx context.Context, paths []string, o *Options) (_ *Shards, err error) {
+// openFiles opens each file once, without waiting for locks.
+func openFiles(ctx context.Context, paths []string, o *Options) (_ *Shards, err error) {
 	var files []*Index
 	defer func() {
 		if err != nil {
@@ -102,7 +102,7 @@ func openSet(ctx context.Context, paths []string, o *Options) (_ *Shards, err er
 	for i, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, errors.Unwrap(err)) // without the call
+			return nil, fmt.Errorf("%s: %w", path, errors.Unwrap(err)) // without "stat"
 		}
 		for j, other := range infos {
 			if os.SameFile(info, other) {
@@ -120,16 +120,16 @@ func openSet(ctx context.Context, paths []string, o *Options) (_ *Shards, err er
 	if err != nil {
 		return nil, err
 	}
-	s.owned = true
+	s.ownsFiles = true
 	return s, nil
 }
 
-// NewShards makes a set of indexes that stay the caller's, who closes them after it.
+// NewShards groups indexes that the caller has opened, and closes after the Shards.
 func NewShards(files ...*Index) (*Shards, error) {
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%w: a set of no indexes", ErrOption)
+		return nil, fmt.Errorf("%w: shards need at least one index", ErrOption)
 	}
-	s := &Shards{files: files, write: make(turn, 1), codecs: make([]*kernels.Codec, len(files))}
+	s := &Shards{files: files, writeLock: make(ctxMutex, 1), codecs: make([]*kernels.Codec, len(files))}
 	snap, err := s.Snapshot()
 	if err != nil {
 		return nil, err
@@ -137,16 +137,15 @@ func NewShards(files ...*Index) (*Shards, error) {
 	return s, snap.Close()
 }
 
-// Files are the indexes.
+// Files returns the indexes.
 func (s *Shards) Files() []*Index { return s.files }
 
-// Close closes the indexes that OpenSet opened. Snapshots stay valid until they are
-// closed.
+// Close closes the indexes that OpenShards opened. Snapshots stay valid until they are closed.
 func (s *Shards) Close() error {
-	s.write <- struct{}{}
-	defer s.write.end()
+	s.writeLock <- struct{}{}
+	defer s.writeLock.unlock()
 	var errs []error
-	if s.owned {
+	if s.ownsFiles {
 		for _, ix := range s.files {
 			errs = append(errs, ix.Close())
 		}
@@ -154,42 +153,42 @@ func (s *Shards) Close() error {
 	return errors.Join(errs...)
 }
 
-// shardsState is what the snapshots of a set that were taken together share.
+// shardsState is shared by snapshots of the shards that were taken together.
 type shardsState struct {
-	parts []*Snapshot
-	refs  int // guarded by Set.mu
+	snaps []*Snapshot
+	refs  int // guarded by Shards.mu
 }
 
-// ShardsSnapshot is a set at one moment: a snapshot of each of its files, which have one
-// codec. It is safe for concurrent use until Close.
+// ShardsSnapshot is one state of all shards: a snapshot of each, with the same codec. It is safe
+// for concurrent use until Close.
 type ShardsSnapshot struct {
-	set  *Shards
-	p    *shardsState
-	once sync.Once
+	shards *Shards
+	state  *shardsState
+	once   sync.Once
 }
 
-// Snapshot returns the set as it is now, without a part of a change that is being
-// made through it.
+// Snapshot returns the current state of the shards. It does not show a part of a change that is in
+// progress.
 func (s *Shards) Snapshot() (*ShardsSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.picture()
+	state, err := s.currentState()
 	if err != nil {
 		return nil, err
 	}
-	p.refs++
-	return &ShardsSnapshot{set: s, p: p}, nil
+	state.refs++
+	return &ShardsSnapshot{shards: s, state: state}, nil
 }
 
-// picture is what is shown; s.mu is held.
-func (s *Shards) picture() (_ *shardsState, err error) {
-	if s.held != nil {
-		return s.held, nil
+// currentState returns the state to show. The caller holds s.mu.
+func (s *Shards) currentState() (_ *shardsState, err error) {
+	if s.frozen != nil {
+		return s.frozen, nil
 	}
-	p := &shardsState{parts: make([]*Snapshot, 0, len(s.files))}
+	state := &shardsState{snaps: make([]*Snapshot, 0, len(s.files))}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.close())
+			err = errors.Join(err, state.close())
 		}
 	}()
 	for i, ix := range s.files {
@@ -197,57 +196,60 @@ func (s *Shards) picture() (_ *shardsState, err error) {
 		if err != nil {
 			return nil, err
 		}
-		p.parts = append(p.parts, snap)
-		if s.codecs[i] == snap.Codec() && s.codecs[0] == p.parts[0].Codec() {
+		state.snaps = append(state.snaps, snap)
+		if s.codecs[i] == snap.Codec() && s.codecs[0] == state.snaps[0].Codec() {
 			continue
 		}
-		if err := sameCodec(p.parts[0], snap); err != nil {
+		if err := checkSameCodec(state.snaps[0], snap); err != nil {
 			return nil, err
 		}
 		s.codecs[i] = snap.Codec()
 	}
-	return p, nil
+	return state, nil
 }
 
-func (p *shardsState) close() error {
+// close closes the snapshots of the state.
+func (state *shardsState) close() error {
 	var errs []error
-	for _, snap := range p.parts {
+	for _, snap := range state.snaps {
 		errs = append(errs, snap.Close())
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Shards) release(p *shardsState) error {
+// release drops a reference, and closes the state with the last.
+func (s *Shards) release(state *shardsState) error {
 	s.mu.Lock()
-	p.refs--
-	last := p.refs == 0
+	state.refs--
+	last := state.refs == 0
 	s.mu.Unlock()
 	if !last {
 		return nil
 	}
-	return p.close()
+	return state.close()
 }
 
-// Together are snapshots of several indexes as one of a set. They stay the caller's, who closes them after
-// it. same remembers codecs that are one, by the number of each: others are compared.
+// Together joins snapshots of several indexes, which the caller closes after the result. same caches the
+// comparisons of codecs between calls: codecs that were found equal have the same number.
 //
 // Errors: [*CodecError], [storage.ErrModel].
-func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*ShardsSnapshot, error) {
-	if len(same) > 1024 { // most are of files that were opened again
+func Together(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
+	if len(same) > 1024 { // most of these codecs are of files that were replaced
 		clear(same)
 	}
-	of := func(p *Snapshot) int {
-		if same[p.Codec()] == 0 {
-			same[p.Codec()] = len(same) + 1
+	// groupOf returns the number of the snapshot's codec, a new number for an unknown codec.
+	groupOf := func(snap *Snapshot) int {
+		if same[snap.Codec()] == 0 {
+			same[snap.Codec()] = len(same) + 1
 		}
-		return same[p.Codec()]
+		return same[snap.Codec()]
 	}
-	for _, p := range parts {
-		first, other := of(parts[0]), of(p)
+	for _, snap := range snaps {
+		first, other := groupOf(snaps[0]), groupOf(snap)
 		if first == other {
 			continue
 		}
-		if err := sameCodec(parts[0], p); err != nil {
+		if err := checkSameCodec(snaps[0], snap); err != nil {
 			return nil, err
 		}
 		for c, n := range same {
@@ -256,27 +258,27 @@ func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*ShardsSnapshot,
 			}
 		}
 	}
-	s := &ShardsSnapshot{p: &shardsState{parts: parts}}
+	s := &ShardsSnapshot{state: &shardsState{snaps: snaps}}
 	s.once.Do(func() {}) // there is nothing to close
 	return s, nil
 }
 
-// Snapshots are the snapshots of the files, in their order. They are closed with the set's.
-func (s *ShardsSnapshot) Snapshots() []*Snapshot { return s.p.parts }
+// Snapshots returns the snapshots of the shards, in their order. They are closed with s.
+func (s *ShardsSnapshot) Snapshots() []*Snapshot { return s.state.snaps }
 
-// Len is the number of live documents.
+// Len returns the number of live ordinals.
 func (s *ShardsSnapshot) Len() int64 {
 	n := int64(0)
-	for _, p := range s.p.parts {
-		n += int64(p.Len())
+	for _, snap := range s.state.snaps {
+		n += int64(snap.Len())
 	}
 	return n
 }
 
-// Find is the first part that has a live document of an id; -1: none has.
-func (s *ShardsSnapshot) Find(id string) (part int, ordinal uint32, err error) {
-	for i, p := range s.p.parts {
-		ordinal, ok, err := p.Ordinal(id)
+// Find returns the first shard with a live ordinal of an id, or -1 if none has it.
+func (s *ShardsSnapshot) Find(id string) (shard int, ordinal uint32, err error) {
+	for i, snap := range s.state.snaps {
+		ordinal, ok, err := snap.Ordinal(id)
 		if err != nil || ok {
 			return i, ordinal, err
 		}
@@ -284,25 +286,25 @@ func (s *ShardsSnapshot) Find(id string) (part int, ordinal uint32, err error) {
 	return -1, 0, nil
 }
 
-// Close ends the snapshot. It may be called more than once.
+// Close releases the snapshot. It may be called more than once.
 func (s *ShardsSnapshot) Close() error {
 	var err error
-	s.once.Do(func() { err = s.set.release(s.p) })
+	s.once.Do(func() { err = s.shards.release(s.state) })
 	return err
 }
 
-// picked are some documents of a source, in ascending order.
-type picked struct {
+// sourceSubset is a source with some documents of another, in ascending order.
+type sourceSubset struct {
 	vectors.Source
 	docs []int
 }
 
-func (p *picked) Len() int        { return len(p.docs) }
-func (p *picked) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
-func (p *picked) ID(i int) string { return p.Source.ID(p.docs[i]) }
-func (p *picked) Close() error    { return nil }
+func (s *sourceSubset) Len() int        { return len(s.docs) }
+func (s *sourceSubset) Rows(i int) int  { return s.Source.Rows(s.docs[i]) }
+func (s *sourceSubset) ID(i int) string { return s.Source.ID(s.docs[i]) }
+func (s *sourceSubset) Close() error    { return nil }
 
 // Docs implements [vectors.Source].
-func (p *picked) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return pick(ctx, p.Source, p.docs[from:to])
+func (s *sourceSubset) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return readDocuments(ctx, s.Source, s.docs[from:to])
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// HashShard is the file, of n, that a document of an id is put in when it is new to a set,
-// and by a split by hash: the upper half of hash · n, where the hash is FNV-1a of 64
-// bits, mixed by the finalizer of MurmurHash3. So documents of one n keep together
-// those whose hashes are neighbours.
+// HashShard returns the shard, of n, of a new document: the upper half of hash · n, where hash is
+// the 64-bit FNV-1a of the id, mixed by the finalizer of MurmurHash3. A split by hash uses it too.
+// Neighbouring hashes stay together, whatever n is.
 func HashShard(id string, n int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
@@ -27,24 +26,24 @@ func HashShard(id string, n int) int {
 	return int(hi)
 }
 
-// change runs the change of each file for which there is one, while the set shows
-// what it showed before. Files are changed in order; what follows a failure is not.
-func (s *Shards) change(before *ShardsSnapshot, changes []func(*Index) error) error {
+// runChanges makes the change of each shard (nil means none), in order, while snapshots show the
+// state before. It stops at the first failure.
+func (s *Shards) runChanges(before *ShardsSnapshot, changes []func(*Index) error) error {
 	s.mu.Lock()
-	s.held = before.p
+	s.frozen = before.state
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.held = nil
+		s.frozen = nil
 		s.mu.Unlock()
 	}()
 	var done []string
-	for i, fn := range changes {
-		if fn == nil {
+	for i, change := range changes {
+		if change == nil {
 			continue
 		}
 		ix := s.files[i]
-		if err := fn(ix); err != nil {
+		if err := change(ix); err != nil {
 			if len(done) > 0 {
 				err = &ShardsError{Path: ix.Path(), Done: done, Err: err}
 			}
@@ -55,110 +54,117 @@ func (s *Shards) change(before *ShardsSnapshot, changes []func(*Index) error) er
 	return nil
 }
 
-// begin takes the turn of changes and shows what is to be changed.
-func (s *Shards) begin(ctx context.Context) (snap *ShardsSnapshot, done func(), err error) {
-	if err := s.write.begin(ctx); err != nil {
+// beginChange locks out other changes, and returns the current state with a function that ends the
+// change.
+func (s *Shards) beginChange(ctx context.Context) (snap *ShardsSnapshot, done func(), err error) {
+	if err := s.writeLock.lock(ctx); err != nil {
 		return nil, nil, err
 	}
 	if snap, err = s.Snapshot(); err != nil {
-		s.write.end()
+		s.writeLock.unlock()
 		return nil, nil, err
 	}
-	return snap, func() { _ = snap.Close(); s.write.end() }, nil
+	return snap, func() { _ = snap.Close(); s.writeLock.unlock() }, nil
 }
 
-// having returns the ids that each file has, as has reports, and those that none has.
-func (s *ShardsSnapshot) having(ids []string, has func(*Snapshot, string) (bool, error)) (in [][]string, missing []string, err error) {
-	in = make([][]string, len(s.p.parts))
+// findShards returns the ids that each shard has, according to has, and the ids that none has.
+func (s *ShardsSnapshot) findShards(
+	ids []string, has func(*Snapshot, string) (bool, error),
+) (idsOfShard [][]string, missing []string, err error) {
+	idsOfShard = make([][]string, len(s.state.snaps))
 	for _, id := range ids {
 		found := false
-		for i, p := range s.p.parts {
-			there, err := has(p, id)
+		for i, snap := range s.state.snaps {
+			ok, err := has(snap, id)
 			if err != nil {
 				return nil, nil, err
 			}
-			if there {
-				in[i], found = append(in[i], id), true
+			if ok {
+				idsOfShard[i], found = append(idsOfShard[i], id), true
 			}
 		}
 		if !found {
 			missing = append(missing, id)
 		}
 	}
-	return in, missing, nil
+	return idsOfShard, missing, nil
 }
 
-// ShardsAddReport says what Add did, in all, and in each file.
+// ShardsAddReport describes the result of Add, in sum and for each shard.
 type ShardsAddReport struct {
-	AddReport // First means nothing here
-	// Files have a zero where nothing was added. Deleted of a file counts documents, too, whose place
-	// another file took.
+	AddReport // First has no meaning here
+	// Files is zero for a shard to which nothing was added. Deleted of a shard also counts
+	// documents that moved to another shard.
 	Files []AddReport
 }
 
-// Add adds documents as [Index.Add] does: a new one goes to the file that [HashShard] chooses, one that
-// replaces another (AddOptions.Replace) to the file of that one. Copies in other files are deleted.
-// Ids, dimension and model are checked in all files before the first one is changed.
+// Add adds documents as [Index.Add] does: a new document goes to the shard of [HashShard], a
+// document that replaces another (AddOptions.Replace) to the shard of that one, and copies in other
+// shards are deleted. Ids, dimension and model are checked in all shards before the first one is
+// changed.
 func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *ShardsAddReport, err error) {
-	o := given(opts)
+	o := valueOrZero(opts)
 	if o.MaxDocuments != nil {
-		return nil, fmt.Errorf("%w: a limit of documents is for one file", ErrOption)
+		return nil, fmt.Errorf("%w: MaxDocuments limits one index, not shards", ErrOption)
 	}
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	for _, p := range snap.Snapshots() {
+	// Check all shards before the first change.
+	for _, shardSnap := range snap.Snapshots() {
 		if o.If == nil {
 			break
 		}
-		if err := o.If(p); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Path(), err)
+		if err := o.If(shardSnap); err != nil {
+			return nil, fmt.Errorf("%s: %w", shardSnap.Path(), err)
 		}
 	}
-	routed, err := route(ctx, src, snap, &o)
+	routed, err := routeDocuments(ctx, src, snap, &o)
 	if err != nil {
 		return nil, err
 	}
+	// Make the change of each shard, which checks again if the shard has changed meanwhile.
 	r = &ShardsAddReport{Files: make([]AddReport, len(s.files))}
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
-		rows, gone := routed.rows[i], routed.gone[i]
-		if len(rows) == 0 && len(gone) == 0 {
+		rows, deleted := routed.rows[i], routed.removals[i]
+		if len(rows) == 0 && len(deleted) == 0 {
 			continue
 		}
-		asked := snap.Snapshots()[i].Version()
-		again := func(now *Snapshot) error {
-			if o.If == nil || now.Version() == asked {
+		checkedVersion := snap.Snapshots()[i].Version()
+		recheck := func(newest *Snapshot) error {
+			if o.If == nil || newest.Version() == checkedVersion {
 				return nil
 			}
-			return o.If(now)
+			return o.If(newest)
 		}
 		changes[i] = func(ix *Index) error {
 			if len(rows) == 0 {
-				_, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) {
-					if err := again(now); err != nil {
+				_, err := ix.DeleteChosen(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
+					if err := recheck(newest); err != nil {
 						return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 					}
-					docs, _, err := now.Named(ctx, gone)
+					docs, _, err := newest.Named(ctx, deleted)
 					return docs, err
 				})
 				return err
 			}
-			own := o
-			own.Delete, own.If = gone, again
-			added, err := ix.Add(ctx, &picked{src, rows}, &own)
+			shardOptions := o
+			shardOptions.Delete, shardOptions.If = deleted, recheck
+			added, err := ix.Add(ctx, &sourceSubset{src, rows}, &shardOptions)
 			if err == nil {
 				r.Files[i] = *added
 			}
 			return err
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
+	if err := s.runChanges(snap, changes); err != nil {
 		return nil, err
 	}
-	squares := 0.0
+	// Add up the reports.
+	sumSq := 0.0
 	for i := range r.Files {
 		f := &r.Files[i]
 		r.Docs += f.Docs
@@ -169,105 +175,108 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
 		r.BuildRMSE = max(r.BuildRMSE, f.BuildRMSE)
-		squares += float64(f.RMSE * f.RMSE * float64(f.Tokens))
+		sumSq += float64(f.RMSE * f.RMSE * float64(f.Tokens))
 	}
-	r.RMSE = rmse(squares, r.Tokens)
+	r.RMSE = rootMeanSquare(sumSq, r.Tokens)
 	r.Replaced, r.Deleted = routed.replaced, routed.deleted
 	return r, nil
 }
 
-// routing says where the documents of a source go.
+// routing assigns the documents of a source to shards.
 type routing struct {
-	rows     [][]int    // of the source, by file
-	gone     [][]string // ids that are deleted, by file
-	replaced int        // documents
-	deleted  int        // documents that AddOptions.Delete removes, in each file that has them
+	rows     [][]int    // numbers of the documents of the source, by shard
+	removals [][]string // ids to delete, by shard
+	replaced int        // number of documents
+	deleted  int        // number of documents that AddOptions.Delete removes, counted in each shard
 }
 
-// route finds the file of each document of a source. A document stays in the first file that has
-// it, and is deleted from the others.
-func route(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
-	parts := snap.Snapshots()
-	for _, p := range parts {
-		if err := p.Header().Model.Check(o.Model); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Path(), err)
+// routeDocuments assigns each document of a source to a shard. A document stays in the first shard
+// that has it, and is deleted from the others.
+func routeDocuments(ctx context.Context, src vectors.Source, snap *ShardsSnapshot, o *AddOptions) (*routing, error) {
+	snaps := snap.Snapshots()
+	for _, shardSnap := range snaps {
+		if err := shardSnap.Header().Model.Check(o.Model); err != nil {
+			return nil, fmt.Errorf("%s: %w", shardSnap.Path(), err)
 		}
-		if d := src.Dim(); src.Len() > 0 && d != 0 && d != p.Dim() {
-			return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
+		if d := src.Dim(); src.Len() > 0 && d != 0 && d != shardSnap.Dim() {
+			return nil, fmt.Errorf("%w: documents have %d, %s has %d",
+				ErrDimension, d, shardSnap.Path(), shardSnap.Dim())
 		}
 	}
-	r := &routing{rows: make([][]int, len(parts)), gone: make([][]string, len(parts))}
+	r := &routing{rows: make([][]int, len(snaps)), removals: make([][]string, len(snaps))}
 	if src.Len() == 0 {
 		return r, nil
 	}
-	rows, keptFrom, err := arrivals(ctx, src, parts, o)
+	rows, keptFrom, err := readArrivals(ctx, src, snaps, o)
 	if err != nil {
 		return nil, err
 	}
-	// Ask for all files at once whether the documents may be stored.
-	admission := NewAdmission(parts...)
-	removed, err := admission.remove(ctx, o.Delete, rows)
+	// Check the documents against all shards at once.
+	admission := NewAdmission(snaps...)
+	removed, err := admission.markRemoved(ctx, o.Delete, rows)
 	if err != nil {
 		return nil, err
 	}
-	for j, p := range parts {
-		gone, err := p.going(ctx, admission.removed[j])
+	for j, shardSnap := range snaps {
+		plan, err := shardSnap.planDeletion(ctx, admission.removed[j])
 		if err != nil {
 			return nil, err
 		}
-		r.deleted += gone.Documents
+		r.deleted += plan.Documents
 	}
 	if _, err := admission.Admit(ctx, rows, o.Replace); err != nil {
 		return nil, err
 	}
 	r.replaced = admission.replaced
-	// Find the file of each document, and those that it leaves.
-	home := 0
+	// Find the shard of each document, and those from which it is deleted.
+	shard := 0
 	for i := range rows {
-		id := rows[i].document()
-		if i == 0 || rows[i-1].document() != id {
-			home = -1
-			for j, p := range parts {
-				there, err := p.PassagesOf(id)
+		id := rows[i].documentID()
+		if i == 0 || rows[i-1].documentID() != id {
+			shard = -1
+			for j, shardSnap := range snaps {
+				ordinals, err := shardSnap.PassagesOf(id)
 				if err != nil {
 					return nil, err
 				}
-				if len(there) == 0 {
+				if len(ordinals) == 0 {
 					continue
 				}
-				if home < 0 {
-					home = j
+				if shard < 0 {
+					shard = j
 				} else {
-					r.gone[j] = append(r.gone[j], id)
+					r.removals[j] = append(r.removals[j], id)
 				}
 			}
-			if home < 0 {
-				home = HashShard(id, len(parts))
+			if shard < 0 {
+				shard = HashShard(id, len(snaps))
 			}
 		}
-		if from, kept := keptFrom[i]; kept && from != home {
-			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: add it with its payload", ErrOption,
-				rows[i].ID, parts[from].Path(), parts[home].Path())
+		if from, kept := keptFrom[i]; kept && from != shard {
+			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: "+
+				"add it with its payload", ErrOption, rows[i].ID, snaps[from].Path(), snaps[shard].Path())
 		}
-		r.rows[home] = append(r.rows[home], i)
+		r.rows[shard] = append(r.rows[shard], i)
 	}
 	for _, id := range removed {
-		for j, p := range parts {
-			if there, err := p.named(id); err != nil {
+		for j, shardSnap := range snaps {
+			if ordinals, err := shardSnap.ordinalsOf(id); err != nil {
 				return nil, err
-			} else if len(there) > 0 {
-				r.gone[j] = append(r.gone[j], id)
+			} else if len(ordinals) > 0 {
+				r.removals[j] = append(r.removals[j], id)
 			}
 		}
 	}
 	return r, nil
 }
 
-// arrivals lists the rows of a source with the documents that they belong to, and the files whose
-// payloads made rows passages (AddOptions.KeepPayload). Only an id in the form of a passage's can be
-// one, so the payloads of others are not read.
-func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *AddOptions) (rows []Arrival,
-	keptFrom map[int]int, err error) {
+// readArrivals lists the documents of a source with the documents that they are passages of. If the
+// payload that makes a row a passage is a stored one (AddOptions.KeepPayload), keptFrom has its
+// shard by row. It reads payloads only where the id has the form of a passage's id, since others
+// cannot be passages.
+func readArrivals(
+	ctx context.Context, src vectors.Source, snaps []*Snapshot, o *AddOptions,
+) (rows []Arrival, keptFrom map[int]int, err error) {
 	rows, keptFrom = make([]Arrival, src.Len()), map[int]int{}
 	for i := range rows {
 		rows[i].ID = src.ID(i)
@@ -287,17 +296,17 @@ func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *Add
 				return nil, nil, err
 			}
 			payload := d.Payload
-			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(parts); j++ {
-				if ordinal, ok, err := parts[j].Ordinal(d.ID); err != nil {
+			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(snaps); j++ {
+				if ordinal, ok, err := snaps[j].Ordinal(d.ID); err != nil {
 					return nil, nil, err
 				} else if ok {
 					keptFrom[i] = j
-					if payload, err = parts[j].Payload(ordinal); err != nil {
+					if payload, err = snaps[j].Payload(ordinal); err != nil {
 						return nil, nil, err
 					}
 				}
 			}
-			if rows[i].Parent, err = parentOf(i, d.ID, payload); err != nil {
+			if rows[i].Parent, err = parentFromPayload(i, d.ID, payload); err != nil {
 				return nil, nil, err
 			}
 			i++
@@ -307,9 +316,9 @@ func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *Add
 	return rows, keptFrom, nil
 }
 
-// Delete removes documents and passages by id, in every file that has them; see [Index.Delete].
+// Delete removes documents and passages by id, in every shard that has them; see [Index.Delete].
 func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
-	missing, err = s.changeByID(ctx, ids, hasNamed, func(ix *Index, ids []string) error {
+	missing, err = s.changeByID(ctx, ids, hasOrdinals, func(ix *Index, ids []string) error {
 		n, _, err := ix.Delete(ctx, ids)
 		removed.Add(n)
 		return err
@@ -320,37 +329,39 @@ func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, mi
 	return removed, missing, nil
 }
 
-// hasNamed reports whether an id stands for something in a file ([Snapshot.Named]).
-func hasNamed(p *Snapshot, id string) (bool, error) {
-	there, err := p.named(id)
-	return len(there) > 0, err
+// hasOrdinals reports whether an id has ordinals in a shard ([Snapshot.Named]).
+func hasOrdinals(snap *Snapshot, id string) (bool, error) {
+	ordinals, err := snap.ordinalsOf(id)
+	return len(ordinals) > 0, err
 }
 
-// changeByID changes every file that has some of the ids, and passes these to change.
-func (s *Shards) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
-	change func(*Index, []string) error) (missing []string, err error) {
-	snap, done, err := s.begin(ctx)
+// changeByID calls change for every shard that has some of the ids, with these ids.
+func (s *Shards) changeByID(
+	ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
+	change func(*Index, []string) error,
+) (missing []string, err error) {
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	in, missing, err := snap.having(ids, has)
+	idsOfShard, missing, err := snap.findShards(ids, has)
 	if err != nil {
 		return nil, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
-	for i, ids := range in {
+	for i, ids := range idsOfShard {
 		if len(ids) > 0 {
 			changes[i] = func(ix *Index) error { return change(ix, ids) }
 		}
 	}
-	return missing, s.change(snap, changes)
+	return missing, s.runChanges(snap, changes)
 }
 
-// DeleteWhere removes the documents and passages that a condition is true of; see
-// [Index.DeleteWhere]. A field need only be in one of the files.
+// DeleteWhere removes the documents and passages for which a condition is true; see
+// [Index.DeleteWhere]. A field need only exist in one of the shards.
 func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
@@ -361,35 +372,43 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		changes[i] = func(ix *Index) error {
-			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) { return now.selectKnown(ctx, where) })
+			n, err := ix.DeleteChosen(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
+				return newest.selectWithoutCheck(ctx, where)
+			})
 			removed.Add(n)
 			return err
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
+	if err := s.runChanges(snap, changes); err != nil {
 		return Affected{}, err
 	}
 	return removed, nil
 }
 
-// UpdatePayload sets fields in the payloads of the documents that a condition is true
-// of; see [Index.UpdatePayload]. A field of the condition need only be in one of the
-// files. What is wrong with a payload of any file is found before the first is changed.
+// UpdatePayload sets fields in the payloads of the documents for which a condition is true; see
+// [Index.UpdatePayload]. A field of the condition need only exist in one of the shards. The
+// payloads of all shards are checked before the first shard is changed.
 //
-// The new payloads of all files are in memory until they are committed.
-func (s *Shards) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+// The new payloads of all shards are in memory until they are committed.
+func (s *Shards) UpdatePayload(
+	ctx context.Context, where *condition.Condition, set condition.Fields,
+) (Affected, error) {
 	check := func(snap *ShardsSnapshot) error { return checkFields(ctx, snap.Snapshots(), where) }
-	return s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) { return p.selectKnown(ctx, where) })
+	return s.updatePayloads(ctx, set, check, func(shardSnap *Snapshot) (*roaring.Bitmap, error) {
+		return shardSnap.selectWithoutCheck(ctx, where)
+	})
 }
 
-// UpdateNamed is UpdatePayload for ids; see [Index.UpdateNamed].
-func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+// UpdateNamed does UpdatePayload for ids; see [Index.UpdateNamed].
+func (s *Shards) UpdateNamed(
+	ctx context.Context, ids []string, set condition.Fields,
+) (updated Affected, missing []string, err error) {
 	check := func(snap *ShardsSnapshot) error {
-		_, missing, err = snap.having(ids, hasNamed)
+		_, missing, err = snap.findShards(ids, hasOrdinals)
 		return err
 	}
-	updated, err = s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
-		docs, _, err := p.Named(ctx, ids)
+	updated, err = s.updatePayloads(ctx, set, check, func(shardSnap *Snapshot) (*roaring.Bitmap, error) {
+		docs, _, err := shardSnap.Named(ctx, ids)
 		return docs, err
 	})
 	if err != nil {
@@ -398,14 +417,16 @@ func (s *Shards) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 	return updated, missing, nil
 }
 
-// update sets fields of the ordinals that choose returns for each file. The payloads of all files
-// are made before the first file is changed.
-func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
-	choose func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
+// updatePayloads sets fields of the ordinals that selectDocs returns for each shard. It computes
+// the payloads of all shards before the first shard is changed, to find errors.
+func (s *Shards) updatePayloads(
+	ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
+	selectDocs Selection,
+) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	snap, done, err := s.begin(ctx)
+	snap, done, err := s.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
@@ -414,12 +435,12 @@ func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*S
 		return Affected{}, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
-	for i, p := range snap.Snapshots() {
-		docs, err := choose(p)
+	for i, shardSnap := range snap.Snapshots() {
+		docs, err := selectDocs(shardSnap)
 		if err != nil {
 			return Affected{}, err
 		}
-		payloads, err := p.merged(ctx, docs, set, nil)
+		payloads, err := shardSnap.mergeFields(ctx, docs, set, nil)
 		if err != nil {
 			return Affected{}, err
 		}
@@ -427,20 +448,22 @@ func (s *Shards) update(ctx context.Context, set condition.Fields, check func(*S
 			continue
 		}
 		changes[i] = func(ix *Index) error {
-			n, err := ix.UpdateChosen(ctx, choose, set, nil)
+			n, err := ix.UpdateChosen(ctx, selectDocs, set, nil)
 			updated.Add(n)
 			return err
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
+	if err := s.runChanges(snap, changes); err != nil {
 		return Affected{}, err
 	}
 	return updated, nil
 }
 
-// SetPayload replaces the payloads of documents by id, in every file that has them; see
+// SetPayload replaces the payloads of documents by id, in every shard that has them; see
 // [Index.SetPayload].
-func (s *Shards) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+func (s *Shards) SetPayload(
+	ctx context.Context, payloads map[string][]byte,
+) (updated Affected, missing []string, err error) {
 	ids := slices.Sorted(maps.Keys(payloads))
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
@@ -450,16 +473,16 @@ func (s *Shards) SetPayload(ctx context.Context, payloads map[string][]byte) (up
 			return Affected{}, nil, err
 		}
 	}
-	has := func(p *Snapshot, id string) (bool, error) {
-		_, there, err := p.Ordinal(id)
-		return there, err
+	has := func(snap *Snapshot, id string) (bool, error) {
+		_, ok, err := snap.Ordinal(id)
+		return ok, err
 	}
 	missing, err = s.changeByID(ctx, ids, has, func(ix *Index, ids []string) error {
-		some := make(map[string][]byte, len(ids))
+		shardPayloads := make(map[string][]byte, len(ids))
 		for _, id := range ids {
-			some[id] = payloads[id]
+			shardPayloads[id] = payloads[id]
 		}
-		n, _, err := ix.SetPayload(ctx, some)
+		n, _, err := ix.SetPayload(ctx, shardPayloads)
 		updated.Add(n)
 		return err
 	})

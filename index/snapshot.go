@@ -16,83 +16,84 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Snapshot is the index at one moment. It is safe for concurrent use until
-// Close, and it keeps showing the same documents whatever happens to the index. It
-// has the methods of [storage.Snapshot], with a Close of its own.
+// Snapshot is one state of the index. It is safe for concurrent use until Close, and shows the same
+// documents however the index changes. It has the methods of [storage.Snapshot], with a Close of
+// its own.
 type Snapshot struct {
-	*view
-	ix      *Index
-	picture *picture
-	once    sync.Once
+	*fileSnapshot
+	ix    *Index
+	state *snapshotState
+	once  sync.Once
 }
 
-// view hides what a snapshot shows: to close it is not for those who share it.
-type view = storage.Snapshot
+// fileSnapshot is embedded under an unexported name: the callers of a Snapshot must not close the
+// storage snapshot that they share.
+type fileSnapshot = storage.Snapshot
 
-// Snapshot returns the index as it is now, after each change that has returned.
-// Taking one is cheap, and waits for no change; close it when done, since the space
-// of what is replaced meanwhile is not reused before.
+// Snapshot returns the current state of the index, which includes each change that has returned.
+// Taking one is cheap and waits for no change. Close it when done: the space of replaced data is
+// not reused before.
 func (ix *Index) Snapshot() (*Snapshot, error) {
 	for {
-		p, err := ix.hold()
+		state, err := ix.acquireState()
 		if err != nil {
 			return nil, err
 		}
-		if p != nil {
-			return &Snapshot{view: p.view, ix: ix, picture: p}, nil
+		if state != nil {
+			return &Snapshot{fileSnapshot: state.fileSnapshot, ix: ix, state: state}, nil
 		}
-		if err := ix.load(context.Background()); err != nil {
+		if err := ix.ensureCurrent(context.Background()); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Close ends the snapshot. It may be called more than once.
+// Close releases the snapshot. It may be called more than once.
 func (s *Snapshot) Close() error {
 	var err error
-	s.once.Do(func() { err = s.ix.release(s.picture) })
+	s.once.Do(func() { err = s.ix.releaseState(s.state) })
 	return err
 }
 
-// Version is a number: snapshots of the same show the same state of the same index. It
-// says nothing in another process.
-func (s *Snapshot) Version() uint64 { return s.picture.number }
+// Version returns a number that identifies the state: snapshots with the same version show the same
+// state of the same index. It means nothing in another process.
+func (s *Snapshot) Version() uint64 { return s.state.version }
 
-// Quantizer is the codec that the documents were encoded with.
-func (s *Snapshot) Quantizer() *codec.Quantizer { return s.picture.codec }
+// Quantizer returns the codec that the documents were encoded with.
+func (s *Snapshot) Quantizer() *codec.Quantizer { return s.state.codec }
 
-// Scorer is the backend prepared for the codec.
-func (s *Snapshot) Scorer() kernels.Scorer { return s.picture.scorer }
+// Scorer returns the backend prepared for the codec.
+func (s *Snapshot) Scorer() kernels.Scorer { return s.state.scorer }
 
-// Backend is the name of the kernels in use.
+// Backend returns the name of the kernels in use.
 func (s *Snapshot) Backend() string { return s.ix.backend.Name() }
 
-// Dim is the vector dimension.
+// Dim returns the dimension of the vectors.
 func (s *Snapshot) Dim() int { return s.Header().Dim }
 
-// Len is the number of live documents.
+// Len returns the number of live ordinals.
 func (s *Snapshot) Len() int { return int(s.State().Live) }
 
-// LiveSet has one bit an ordinal, set for documents that a search may return:
-// those that are neither deleted nor empty. It is not to be changed. Snapshots of one
-// content have the same slice.
+// LiveSet returns one bit for each ordinal, set for documents that a search may return: those that
+// are neither deleted nor empty. Do not change it. Snapshots with the same content have the same
+// slice.
 func (s *Snapshot) LiveSet() (set []uint64, count int) {
-	return s.picture.live.words, s.picture.live.docs
+	return s.state.live.words, s.state.live.docs
 }
 
-// StoredDocument is what an index holds of a document beside its vectors.
+// StoredDocument is a document of an index without its vectors.
 type StoredDocument struct {
-	// ID is the name from outside, Ordinal the place in the order of insertion.
+	// ID is the name from outside, Ordinal the position in the order of insertion.
 	ID      string
 	Ordinal uint32
-	// Tokens is how many token vectors it has.
+	// Tokens is the number of its token vectors.
 	Tokens int
-	// Payload is what is stored beside it; nil if nothing is.
+	// Payload is the metadata stored with it. nil means none.
 	Payload []byte
 }
 
-// Has tells whether the index has a live document of this id now. For many ids take a
-// [Snapshot] and ask its Ordinal.
+// Has reports whether the index has a live document of this id now. For many ids, take a [Snapshot]
+// and call its Ordinal.
 func (ix *Index) Has(id string) (bool, error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -103,8 +104,8 @@ func (ix *Index) Has(id string) (bool, error) {
 	return ok, err
 }
 
-// Get returns the document of an id as it is now, [ErrNotFound] if there is none. The
-// result is the caller's.
+// Get returns the document of an id in the current state, or [ErrNotFound]. The result is the
+// caller's.
 func (ix *Index) Get(id string) (*StoredDocument, error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -119,8 +120,8 @@ func (ix *Index) Get(id string) (*StoredDocument, error) {
 	return d, nil
 }
 
-// Get returns the document of an id, [ErrNotFound] if there is none. Its payload is
-// valid until the snapshot is closed.
+// Get returns the document of an id, or [ErrNotFound]. Its payload is valid until the snapshot is
+// closed.
 func (s *Snapshot) Get(id string) (*StoredDocument, error) {
 	ordinal, ok, err := s.Ordinal(id)
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *Snapshot) Get(id string) (*StoredDocument, error) {
 	return s.At(ordinal)
 }
 
-// At returns the live document of an ordinal, [ErrNotFound] if there is none. Its payload
-// is valid until the snapshot is closed.
+// At returns the live document of an ordinal, or [ErrNotFound]. Its payload is valid until the
+// snapshot is closed.
 func (s *Snapshot) At(ordinal uint32) (*StoredDocument, error) {
 	chunk, doc, ok := s.Locate(ordinal)
 	if !ok || !s.Live(ordinal) {
@@ -144,87 +145,94 @@ func (s *Snapshot) At(ordinal uint32) (*StoredDocument, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &StoredDocument{ID: s.ID(ordinal), Ordinal: ordinal, Tokens: int(offsets[doc+1] - offsets[doc]), Payload: payload}, nil
+	return &StoredDocument{
+		ID:      s.ID(ordinal),
+		Ordinal: ordinal,
+		Tokens:  int(offsets[doc+1] - offsets[doc]),
+		Payload: payload,
+	}, nil
 }
 
-// liveSet is what [Snapshot.LiveSet] returns.
+// liveSet is the result of [Snapshot.LiveSet].
 type liveSet struct {
 	words []uint64
 	docs  int
 }
 
-func newLiveSet(v *storage.Snapshot) liveSet {
-	l := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
-	l.setFrom(v, 0)
-	l.count()
-	return l
+// newLiveSet computes the live set from all documents of a file.
+func newLiveSet(snap *storage.Snapshot) liveSet {
+	set := liveSet{words: make([]uint64, (int(snap.State().Docs)+63)/64)}
+	set.addFrom(snap, 0)
+	set.countDocs()
+	return set
 }
 
-// nextLiveSet is the live set of a view, given an older one and its live set. A
-// document stays what it is until it is deleted, and new ones come at the end. So
-// words are copied, and only documents that are new or were deleted are looked at.
-// Where nothing has changed it is the same slice.
-func nextLiveSet(v, older *storage.Snapshot, was liveSet) liveSet {
-	from, docs := older.State().Docs, v.State().Docs
-	dead, deadThen := v.Tombstones(), older.Tombstones()
-	if v.Lineage() != older.Lineage() || deadThen.AndCardinality(dead) != deadThen.GetCardinality() {
-		return newLiveSet(v)
+// nextLiveSet computes the live set of v from that of an older snapshot. Documents only change by
+// being deleted, and new ones come at the end: so the words are copied, and only new and deleted
+// documents are visited. If nothing has changed, the result is the same slice.
+func nextLiveSet(snap, older *storage.Snapshot, olderSet liveSet) liveSet {
+	oldDocs, docs := older.State().Docs, snap.State().Docs
+	dead, olderDead := snap.Tombstones(), older.Tombstones()
+	if snap.Lineage() != older.Lineage() || olderDead.AndCardinality(dead) != olderDead.GetCardinality() {
+		return newLiveSet(snap)
 	}
-	if docs == from && dead == deadThen && v.Chunks() == older.Chunks() && v.SharedChunks(older) == v.Chunks() {
-		return was
+	if docs == oldDocs && dead == olderDead &&
+		snap.Chunks() == older.Chunks() && snap.SharedChunks(older) == snap.Chunks() {
+		return olderSet
 	}
-	l := liveSet{words: make([]uint64, (int(docs)+63)/64)}
-	copy(l.words, was.words)
-	l.setFrom(v, from)
-	if dead != deadThen {
-		l.clear(roaring.AndNot(dead, deadThen), 0)
+	set := liveSet{words: make([]uint64, (int(docs)+63)/64)}
+	copy(set.words, olderSet.words)
+	set.addFrom(snap, oldDocs)
+	if dead != olderDead {
+		set.removeDeleted(roaring.AndNot(dead, olderDead), 0)
 	}
-	l.count()
-	return l
+	set.countDocs()
+	return set
 }
 
-// setFrom sets the documents from an ordinal on that are neither empty nor deleted.
-func (l *liveSet) setFrom(v *storage.Snapshot, from uint32) {
-	chunk, doc, ok := v.Locate(from)
+// addFrom sets the documents that are neither empty nor deleted, from the ordinal from on.
+func (set *liveSet) addFrom(snap *storage.Snapshot, from uint32) {
+	chunk, doc, ok := snap.Locate(from)
 	if !ok {
 		return
 	}
-	for ; chunk < v.Chunks(); chunk++ {
-		first, offsets := v.ChunkDocs(chunk)
+	for ; chunk < snap.Chunks(); chunk++ {
+		first, offsets := snap.ChunkDocs(chunk)
 		for ; doc < len(offsets)-1; doc++ {
 			if offsets[doc] < offsets[doc+1] {
 				ordinal := first + uint32(doc)
-				l.words[ordinal/64] |= 1 << (ordinal % 64)
+				set.words[ordinal/64] |= 1 << (ordinal % 64)
 			}
 		}
 		doc = 0
 	}
-	l.clear(v.Tombstones(), from)
+	set.removeDeleted(snap.Tombstones(), from)
 }
 
-// clear takes documents away, from an ordinal on.
-func (l *liveSet) clear(dead *roaring.Bitmap, from uint32) {
+// removeDeleted clears the ordinals in dead that are at least from.
+func (set *liveSet) removeDeleted(dead *roaring.Bitmap, from uint32) {
 	it := dead.Iterator()
 	it.AdvanceIfNeeded(from)
 	for it.HasNext() {
 		ordinal := it.Next()
-		l.words[ordinal/64] &^= 1 << (ordinal % 64)
+		set.words[ordinal/64] &^= 1 << (ordinal % 64)
 	}
 }
 
-func (l *liveSet) count() {
-	l.docs = 0
-	for _, w := range l.words {
-		l.docs += bits.OnesCount64(w)
+// countDocs updates docs from words.
+func (set *liveSet) countDocs() {
+	set.docs = 0
+	for _, w := range set.words {
+		set.docs += bits.OnesCount64(w)
 	}
 }
 
-// Warm reads what searches read and checks its checksums: codes, residuals, factors,
-// posting lists, and ids. The first searches of an index do that otherwise, each for
-// the documents that it meets, which makes them slower. It uses so many
-// goroutines (0: one a processor), which call progress (nil: none is wanted). What is
-// read stays checked for all snapshots of the file; whether the system keeps its pages in
-// memory is not up to this program.
+// Warm reads everything that searches read and verifies its checksums: codes, residuals, factors,
+// posting lists and ids. Otherwise the first searches of an index do this for the documents that
+// they visit, which makes them slower. Warm uses as many goroutines as threads says (0 means one
+// for each processor), which call progress unless it is nil. Verified data counts as verified for
+// all snapshots of the file; whether the operating system keeps its pages in memory is outside of
+// this program.
 //
 // Errors: [storage.ErrCorrupt], and that of the context.
 func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress)) error {
@@ -248,6 +256,7 @@ func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress
 	return s.CheckIDs()
 }
 
+// warmPostings reads the posting lists of a segment, a block at a time.
 func (s *Snapshot) warmPostings(ctx context.Context, segment int) error {
 	for c := 0; c < s.Header().Centroids; c += storage.PostingBlock {
 		if err := ctx.Err(); err != nil {

@@ -17,85 +17,92 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Bytes of one chunk's arrays, and of the values that one transaction writes
-// before it is committed. Both bound memory. (Of the budget, only the size of the
-// sample and, in large collections, of segments depend.)
+// chunkBytes bounds the arrays of one chunk, and transactionBytes the values that one transaction
+// writes before it is committed. Both bound memory. (Only the size of the sample and, in large
+// collections, of segments depend on the memory budget.) They are variables so that tests see many
+// chunks and transactions.
 var (
-	chunkBytes = 4 << 20 // variables, so that tests see many chunks and transactions
-	stageBytes = 8 << 20 // for each eighth of a GiB of the budget, up to eight: a commit waits for the disk thrice
-	// minSegmentBytes is what the postings of a segment may take, however small the
-	// budget.
+	chunkBytes = 4 << 20
+	// transactionBytes is for each eighth of a GiB of the budget, up to eight of them. Large
+	// transactions pay off since a commit waits for the disk three times.
+	transactionBytes = 8 << 20
+	// minSegmentBytes is the memory for the postings of a segment with a small budget.
 	minSegmentBytes int64 = 16 << 20
-	segmentShare    int64 = 4 // one of so many bytes of the budget is for them
-	// maxSegmentBytes is what they may take, however large the budget. A block of 256
-	// lists has to fit into one value of the file, also if it has all pairs, which take
-	// about 2 bytes there; and their number into 32 bits.
+	// segmentBudgetShare: one of this many bytes of the budget is for postings.
+	segmentBudgetShare int64 = 4
+	// maxSegmentBytes is the memory for the postings of a segment with a large budget. A block of
+	// 256 lists must fit into one value of the file even if it has all pairs, which take about 2
+	// bytes there, and the number of pairs must fit into 32 bits.
 	maxSegmentBytes int64 = pairBytes << 29
 )
 
-// docBytes is what a document takes in the table of its chunk, beside its id.
-const docBytes = 16
+// docTableBytes is the size of a document in the table of its chunk, without its id.
+const docTableBytes = 16
 
-// stager writes encoded documents behind the committed ones of a generation,
-// in transactions of bounded size. Nobody sees them until commit.
+// stager appends encoded documents to the committed ones of a generation, in transactions of
+// bounded size. They are invisible until commit.
 type stager struct {
 	file       *storage.File
 	generation uint64
 	codeBytes  int
-	// segmentBytes bounds the memory of gathered postings: a segment ends when
-	// they exceed it.
+	// segmentBytes bounds the memory of gathered postings: a segment ends when they exceed it.
 	segmentBytes int64
-	// writeBytes is how much is written in one transaction.
+	// writeBytes is the size of one transaction.
 	writeBytes int
 
-	state    storage.State // grows; its segments below the staged ones are committed already
+	state    storage.State // grows; its segments before the staged ones are committed already
 	segment  storage.Segment
 	postings *postings
 
-	fields *metadata.Builder
-	before *Snapshot       // what the documents are added to; nil: nothing
-	sets   storage.DocSets // of the documents before, and of those that are staged
-	// fresh reports whether an id is not in the generation yet, so that it can be entered when it
-	// is staged; nil means that none is in it. Other ids are late: commit enters them.
-	fresh   func(id string) bool
-	late    []staged
-	run     staged // the document whose passages are being staged; without an id: none
-	passage string // the last of them
-	parents uint32 // documents whose passages are staged
+	fields  *metadata.Builder
+	base    *Snapshot       // the documents are appended to it. nil means to nothing
+	docSets storage.DocSets // of the documents of base and of the staged ones
+	// isNewID reports whether the generation does not have the id, so that it can be entered when
+	// it is staged. nil means that no id is in the generation. Other ids go to lateIDs, and commit
+	// enters them.
+	isNewID     func(id string) bool
+	lateIDs     []stagedID
+	parentRun   stagedID // the document whose passages are being staged; an empty id means none
+	lastPassage string   // id of the last staged passage of parentRun
+	parentCount uint32   // number of documents whose passages are staged
 
-	// note, where set, is put into each transaction, so that a build can go on.
-	note       *checkpoint
-	marked     bool   // it says where
-	noted      int    // documents that it stands for, in the file
-	fieldsFrom uint32 // the first document that fields has
-	batch      batchStart
+	// checkpoint, if not nil, is stored with each transaction, so that a later build can resume.
+	checkpoint    *checkpoint
+	hasCheckpoint bool   // checkpoint describes the end of a chunk
+	resumableDocs int    // number of documents before the checkpoint in the file
+	fieldsFrom    uint32 // the first document in fields
+	currentBatch  batchStart
 
 	table                     storage.DocTable
 	codes, factors, residuals []byte
-	chunkSize                 int // bytes that these will take
+	chunkSize                 int // bytes of the three arrays
 
 	ops     []func(*storage.Generation) error // of the next transaction
-	ids     []staged                          // of the next transaction
-	opBytes int                               // bytes of both
-	// put, where set, takes transactions, which have to be written in their order. Without it they
-	// are written at once.
-	put func(*transaction) error
+	ids     []stagedID                        // of the next transaction
+	opBytes int                               // bytes of ops and ids
+	// sendTransaction, if not nil, receives transactions, which must be written in their order. nil
+	// means that they are written at once.
+	sendTransaction func(*transaction) error
 }
 
-// transaction has operations that are committed together.
+// transaction holds operations that are committed together.
 type transaction struct {
-	ops  []func(*storage.Generation) error
-	ids  []staged
-	note *checkpoint // or nil
+	ops        []func(*storage.Generation) error
+	ids        []stagedID
+	checkpoint *checkpoint // nil means none
 }
 
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
 	s := &stager{
-		file: f, generation: gen, codeBytes: storage.CodeBytes(centroids),
-		segmentBytes: min(max(memory/segmentShare, minSegmentBytes), maxSegmentBytes),
-		writeBytes:   stageBytes * int(min(max(memory/(128<<20), 1), 8)),
-		state:        state, postings: newPostings(centroids), fields: newBuilder(memory),
-		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New(), Passages: roaring.New()},
+		file:         f,
+		generation:   gen,
+		codeBytes:    storage.CodeBytes(centroids),
+		segmentBytes: min(max(memory/segmentBudgetShare, minSegmentBytes), maxSegmentBytes),
+		writeBytes:   transactionBytes * int(min(max(memory/(128<<20), 1), 8)),
+		state:        state,
+		postings:     newPostings(centroids),
+		fields:       newFieldBuilder(memory),
+		docSets:      storage.DocSets{Deleted: roaring.New(), Payload: roaring.New(), Passages: roaring.New()},
 	}
 	s.beginSegment()
 	return s
@@ -106,54 +113,62 @@ func (s *stager) beginSegment() {
 	s.state.NextSegment++
 }
 
-func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
+// queueOp adds an operation to the next transaction. bytes is about the size that it writes.
+func (s *stager) queueOp(bytes int, op func(*storage.Generation) error) {
 	s.ops = append(s.ops, op)
 	s.opBytes += bytes
 }
 
 // encoded is a document or passage on its way into the file.
 type encoded struct {
-	id      string          // "": none, of a hole
-	parent  string          // id of the document that it is a passage of; "": none
-	payload []byte          // to be stored; nil means none, or that it is in the file already
-	fields  metadata.Fields // of the payload; nil means that they are not read yet
-	// again: it is in the file already, with its id and payload, and its fields are derived.
-	again  bool
-	tokens encodedTokens
+	id      string          // "" in a hole
+	parent  string          // id of the document that it is a passage of. "" means that it is a document
+	payload []byte          // to be stored. nil means none, or that the file has it already
+	fields  metadata.Fields // of the payload. nil means that they were not read
+	// alreadyStored means that the file has the id and payload, and that the fields are derived.
+	alreadyStored bool
+	tokens        encodedTokens
 }
 
-// staged is an id with its ordinal, or with the N ordinals of its passages from First on.
-type staged struct {
+// stagedID is an id with its ordinal, or with the N ordinals of its passages, which start at First.
+type stagedID struct {
 	ID       string
 	First, N uint32
 }
 
-func (d *staged) put(g *storage.Generation) error {
+// put enters the id in the generation.
+func (d *stagedID) put(g *storage.Generation) error {
 	if d.N > 0 {
 		return g.PutRun(d.ID, d.First, d.N)
 	}
 	return g.PutID(d.ID, d.First)
 }
 
-// encodedTokens are the arrays of tokens, as a chunk has them.
+// encodedTokens holds the arrays of tokens, in the layout of a chunk.
 type encodedTokens struct{ codes, factors, residuals []byte }
 
-// tokensOfChunk are those of a document of a chunk.
-func tokensOfChunk(ch *kernels.Chunk, doc int, c *kernels.Codec) encodedTokens {
-	return tokensOf(ch.Codes, ch.Factors, ch.Residuals, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]), ch.CodeBytes, c.RowBytes())
+// chunkTokens returns the tokens of a document of a chunk.
+func chunkTokens(ch *kernels.Chunk, doc int, c *kernels.Codec) encodedTokens {
+	lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
+	return sliceTokens(ch.Codes, ch.Factors, ch.Residuals, lo, hi, ch.CodeBytes, c.RowBytes())
 }
 
-// tokensOfBlock are tokens lo to hi of a block.
-func tokensOfBlock(b *codec.Block, lo, hi int, c *codec.Quantizer) encodedTokens {
-	return tokensOf(b.Codes, b.Factors, b.Residuals, lo, hi, c.CodeBytes(), c.RowBytes())
+// blockTokens returns the tokens lo to hi of a block.
+func blockTokens(b *codec.Block, lo, hi int, c *codec.Quantizer) encodedTokens {
+	return sliceTokens(b.Codes, b.Factors, b.Residuals, lo, hi, c.CodeBytes(), c.RowBytes())
 }
 
-func tokensOf(codes, factors, residuals []byte, lo, hi, codeBytes, rowBytes int) encodedTokens {
-	return encodedTokens{codes[lo*codeBytes : hi*codeBytes], factors[2*lo : 2*hi], residuals[lo*rowBytes : hi*rowBytes]}
+// sliceTokens cuts the tokens lo to hi out of arrays; a factor has 2 bytes.
+func sliceTokens(codes, factors, residuals []byte, lo, hi, codeBytes, rowBytes int) encodedTokens {
+	return encodedTokens{
+		codes:     codes[lo*codeBytes : hi*codeBytes],
+		factors:   factors[2*lo : 2*hi],
+		residuals: residuals[lo*rowBytes : hi*rowBytes],
+	}
 }
 
-// stage writes one document behind the others. The slices are copied.
-func (s *stager) stage(ctx context.Context, d encoded) error {
+// appendDocument stages one document after the others. It copies the slices of d.
+func (s *stager) appendDocument(ctx context.Context, d encoded) error {
 	if s.state.Docs >= storage.MaxDocs {
 		return ErrTooMany
 	}
@@ -162,8 +177,8 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		return fmt.Errorf("document %q: %w: %d tokens", d.id, ErrTooMany, tokens)
 	}
 	ordinal := s.state.Docs
-	enter := !d.again
-	if enter {
+	isNew := !d.alreadyStored
+	if isNew {
 		if err := vectors.CheckID(d.id); err != nil {
 			return fmt.Errorf("document %d: %w", ordinal, err)
 		}
@@ -171,16 +186,16 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 	if err := s.addToChunk(ctx, &d, tokens); err != nil {
 		return err
 	}
-	s.notePostings(d.tokens.codes, ordinal)
-	if enter {
+	s.addPostings(d.tokens.codes, ordinal)
+	if isNew {
 		if err := s.stageID(ordinal, &d); err != nil {
 			return fmt.Errorf("document %d: %w", ordinal, err)
 		}
 	}
 	if d.payload != nil {
-		s.enqueuePayload(ordinal, d.payload)
+		s.queuePayload(ordinal, d.payload)
 	}
-	if !d.again {
+	if !d.alreadyStored {
 		if err := s.addFields(ctx, ordinal, &d); err != nil {
 			return err
 		}
@@ -189,16 +204,16 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 	s.segment.Docs++
 	s.segment.Tokens += uint64(tokens)
 	s.state.Tokens += uint64(tokens)
-	if s.postings.bytes() > s.segmentBytes {
+	if s.postings.memoryBytes() > s.segmentBytes {
 		return s.endSegment(ctx)
 	}
-	return s.flush(ctx, s.writeBytes) // payloads can be larger than all else
+	return s.flush(ctx, s.writeBytes) // payloads may be larger than everything else
 }
 
-// addToChunk gathers a document in the chunk, or in a new one if that is full.
+// addToChunk adds a document to the chunk, or to a new one if that is full.
 func (s *stager) addToChunk(ctx context.Context, d *encoded, tokens int) error {
 	t := &d.tokens
-	size := docBytes + len(d.id) + len(t.codes) + len(t.factors) + len(t.residuals)
+	size := docTableBytes + len(d.id) + len(t.codes) + len(t.factors) + len(t.residuals)
 	if s.chunkSize+size > chunkBytes {
 		if err := s.endChunk(ctx); err != nil {
 			return err
@@ -213,51 +228,52 @@ func (s *stager) addToChunk(ctx context.Context, d *encoded, tokens int) error {
 	return nil
 }
 
-// stageID stages the id of an ordinal, and that of its document after the last of its passages.
+// stageID stages the id of an ordinal, and the id of its document after the last of its passages.
 func (s *stager) stageID(ordinal uint32, d *encoded) error {
-	if d.parent == "" || d.parent != s.run.ID {
-		s.endRun()
+	if d.parent == "" || d.parent != s.parentRun.ID {
+		s.endPassages()
 	}
-	s.enterID(staged{ID: d.id, First: ordinal})
+	s.queueID(stagedID{ID: d.id, First: ordinal})
 	if d.parent == "" {
 		return nil
 	}
-	s.sets.Passages.Add(ordinal)
-	if s.run.ID == "" {
-		s.run = staged{ID: d.parent, First: ordinal}
-	} else if err := checkOrder(s.passage, d.id); err != nil {
+	s.docSets.Passages.Add(ordinal)
+	if s.parentRun.ID == "" {
+		s.parentRun = stagedID{ID: d.parent, First: ordinal}
+	} else if err := checkPassageOrder(s.lastPassage, d.id); err != nil {
 		return err
 	}
-	s.run.N, s.passage = ordinal+1-s.run.First, d.id
+	s.parentRun.N, s.lastPassage = ordinal+1-s.parentRun.First, d.id
 	return nil
 }
 
-// endRun ends the passages of a document.
-func (s *stager) endRun() {
-	if s.run.ID != "" {
-		s.parents++
-		s.enterID(s.run)
+// endPassages ends the passages of a document and queues its id.
+func (s *stager) endPassages() {
+	if s.parentRun.ID != "" {
+		s.parentCount++
+		s.queueID(s.parentRun)
 	}
-	s.run = staged{}
+	s.parentRun = stagedID{}
 }
 
-// enterID enters an id with the next transaction, or notes that it is late.
-func (s *stager) enterID(d staged) {
-	if s.fresh != nil && !s.fresh(d.ID) {
-		s.late = append(s.late, d)
+// queueID enters an id with the next transaction, or adds it to the late ones.
+func (s *stager) queueID(d stagedID) {
+	if s.isNewID != nil && !s.isNewID(d.ID) {
+		s.lateIDs = append(s.lateIDs, d)
 		return
 	}
 	s.ids = append(s.ids, d)
 	s.opBytes += len(d.ID) + 64
 }
 
-func (s *stager) enqueuePayload(ordinal uint32, payload []byte) {
-	s.sets.Payload.Add(ordinal)
+// queuePayload stores a payload with the next transaction.
+func (s *stager) queuePayload(ordinal uint32, payload []byte) {
+	s.docSets.Payload.Add(ordinal)
 	p := slices.Clone(payload)
-	s.enqueue(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
+	s.queueOp(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
 }
 
-// addFields derives what runs have of a payload.
+// addFields adds the fields of a payload to the run that is being built.
 func (s *stager) addFields(ctx context.Context, ordinal uint32, d *encoded) error {
 	if d.fields != nil {
 		s.fields.AddFields(ordinal, d.fields)
@@ -268,16 +284,16 @@ func (s *stager) addFields(ctx context.Context, ordinal uint32, d *encoded) erro
 		return nil
 	}
 	s.fieldsFrom = ordinal + 1
-	return s.endFields()
+	return s.flushFields()
 }
 
-// stageHole stages the place of a document that is gone.
-func (s *stager) stageHole(ctx context.Context) error {
-	return s.stage(ctx, encoded{again: true})
+// appendHole stages the place of a deleted document.
+func (s *stager) appendHole(ctx context.Context) error {
+	return s.appendDocument(ctx, encoded{alreadyStored: true})
 }
 
-// endFields writes what has been derived from payloads so far as a run.
-func (s *stager) endFields() error {
+// flushFields queues a run with the fields that were gathered so far.
+func (s *stager) flushFields() error {
 	if s.fields.Empty() {
 		return nil
 	}
@@ -285,24 +301,25 @@ func (s *stager) endFields() error {
 	if err != nil {
 		return err
 	}
-	s.enqueue(run.Bytes, run.Put)
+	s.queueOp(run.Bytes, run.Put)
 	return nil
 }
 
-// mergeFields writes the last run, with those that it takes in.
+// mergeFields queues the last run of fields, merged with the stored runs that it absorbs.
 func (s *stager) mergeFields(ctx context.Context) error {
-	if s.before != nil && !s.fields.Empty() && s.state.NextFieldRun == s.before.State().NextFieldRun {
-		old, err := s.fields.Absorb(ctx, s.before.view, liveDocs(s.before.view), &s.state)
+	if s.base != nil && !s.fields.Empty() && s.state.NextFieldRun == s.base.State().NextFieldRun {
+		old, err := s.fields.Absorb(ctx, s.base.fileSnapshot, liveDocs(s.base.fileSnapshot), &s.state)
 		if err != nil {
 			return err
 		}
 		for _, r := range old {
-			s.enqueue(0, func(g *storage.Generation) error { return g.DeleteFieldRun(r.ID) })
+			s.queueOp(0, func(g *storage.Generation) error { return g.DeleteFieldRun(r.ID) })
 		}
 	}
-	return s.endFields()
+	return s.flushFields()
 }
 
+// endChunk queues the chunk, and begins a new one.
 func (s *stager) endChunk(ctx context.Context) error {
 	if len(s.table.Lengths) == 0 {
 		return nil
@@ -315,17 +332,17 @@ func (s *stager) endChunk(ctx context.Context) error {
 	seal := sync.OnceValue(func() *storage.SealedChunk {
 		return storage.SealChunk(number, &table, codes, factors, residuals)
 	})
-	go seal() // while other documents are staged
-	s.enqueue(s.chunkSize, func(g *storage.Generation) error { return g.PutChunk(seal()) })
+	go seal() // concurrently with the staging of other documents
+	s.queueOp(s.chunkSize, func(g *storage.Generation) error { return g.PutChunk(seal()) })
 	s.table, s.chunkSize = storage.DocTable{}, 0
 	s.codes = make([]byte, 0, cap(codes))
 	s.factors = make([]byte, 0, cap(factors))
 	s.residuals = make([]byte, 0, cap(residuals))
-	s.noteCheckpoint()
+	s.updateCheckpoint()
 	return s.flush(ctx, s.writeBytes)
 }
 
-// flush commits the gathered operations once they exceed limit bytes.
+// flush commits the queued operations if they exceed limit bytes.
 func (s *stager) flush(ctx context.Context, limit int) error {
 	if s.opBytes <= limit {
 		return ctx.Err()
@@ -334,25 +351,25 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 		return err
 	}
 	t := &transaction{ops: s.ops, ids: s.ids}
-	if s.marked {
-		note := *s.note
-		t.note = &note
+	if s.hasCheckpoint {
+		current := *s.checkpoint
+		t.checkpoint = &current
 	}
 	s.ops, s.ids, s.opBytes = nil, nil, 0
-	if s.put != nil {
-		return s.put(t)
+	if s.sendTransaction != nil {
+		return s.sendTransaction(t)
 	}
-	return s.write(t)
+	return s.writeTransaction(t)
 }
 
-// write commits a transaction.
-func (s *stager) write(t *transaction) error {
+// writeTransaction commits a transaction, with its checkpoint.
+func (s *stager) writeTransaction(t *transaction) error {
 	err := s.file.Update(func(tx *storage.Tx) error {
 		if err := tx.MarkStaging(); err != nil {
 			return err
 		}
-		if t.note != nil {
-			if err := tx.PutBuilding(t.note); err != nil {
+		if t.checkpoint != nil {
+			if err := tx.PutBuilding(t.checkpoint); err != nil {
 				return err
 			}
 		}
@@ -360,17 +377,18 @@ func (s *stager) write(t *transaction) error {
 		if err != nil {
 			return err
 		}
-		return t.run(g)
+		return t.execute(g)
 	})
-	if err == nil && t.note != nil {
-		s.noted = int(t.note.State.Docs)
+	if err == nil && t.checkpoint != nil {
+		s.resumableDocs = int(t.checkpoint.State.Docs)
 	}
 	return err
 }
 
-// run runs the operations, and enters the ids in their order: bbolt moves what follows a key in a page that has not
-// been split yet, so that the time of ids in any order would grow with the square of their number.
-func (t *transaction) run(g *storage.Generation) error {
+// execute runs the operations, and enters the ids in ascending order: bbolt moves the keys behind a
+// new one within a page that has not been split yet, so entering ids in another order would take
+// time that grows with the square of their number.
+func (t *transaction) execute(g *storage.Generation) error {
 	for _, op := range t.ops {
 		if err := op(g); err != nil {
 			return err
@@ -389,19 +407,23 @@ func (t *transaction) run(g *storage.Generation) error {
 	return nil
 }
 
-func sortIDs(ids []staged) {
-	slices.SortFunc(ids, func(a, b staged) int { return cmp.Or(strings.Compare(a.ID, b.ID), cmp.Compare(a.First, b.First)) })
+// sortIDs sorts by id, then by ordinal.
+func sortIDs(ids []stagedID) {
+	slices.SortFunc(ids, func(a, b stagedID) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), cmp.Compare(a.First, b.First))
+	})
 }
 
+// endSegment queues the postings of the segment, and begins a new one.
 func (s *stager) endSegment(ctx context.Context) error {
 	if err := s.endChunk(ctx); err != nil {
 		return err
 	}
 	if s.segment.Docs > 0 {
 		id := s.segment.ID
-		err := s.postings.blocks(func(block uint32, data []byte) error {
+		err := s.postings.encodeBlocks(func(block uint32, data []byte) error {
 			s.segment.Blocks++
-			s.enqueue(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
+			s.queueOp(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
 			return s.flush(ctx, s.writeBytes)
 		})
 		if err != nil {
@@ -414,43 +436,49 @@ func (s *stager) endSegment(ctx context.Context) error {
 	return nil
 }
 
-// count returns the numbers of live documents and of passages of a state that is being committed.
-func (s *stager) count(state *storage.State) (docs, passages int) {
-	passages = int(s.sets.Passages.GetCardinality())
+// countDocuments returns the numbers of live documents and of passages for a state that is being
+// committed.
+func (s *stager) countDocuments(state *storage.State) (docs, passages int) {
+	passages = int(s.docSets.Passages.GetCardinality())
 	return int(state.Live) - passages + int(state.PassageParents), passages
 }
 
-// commit makes everything visible in one transaction. more adds to that transaction; it may
-// change the state, and the sets of the stager. Late ids are entered after it.
-func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Generation, *storage.State) error) error {
-	s.endRun()
+// commit makes all staged documents visible in one transaction. complete adds operations to that
+// transaction; it may change the state, and the document sets of the stager. Late ids are entered
+// after it.
+func (s *stager) commit(
+	ctx context.Context, complete func(*storage.Tx, *storage.Generation, *storage.State) error,
+) error {
+	// Queue everything that is still open: passages, postings, fields.
+	s.endPassages()
 	if err := s.endSegment(ctx); err != nil {
 		return err
 	}
 	if err := s.mergeFields(ctx); err != nil {
 		return err
 	}
+	// Commit the queue, the operations of the caller, the late ids, and the state.
 	state := s.state
 	state.NextSegment = s.segment.ID
-	state.PassageParents += s.parents
+	state.PassageParents += s.parentCount
 	return s.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.generation)
 		if err != nil {
 			return err
 		}
-		if err := (&transaction{ops: s.ops, ids: s.ids}).run(g); err != nil {
+		if err := (&transaction{ops: s.ops, ids: s.ids}).execute(g); err != nil {
 			return err
 		}
-		if err := more(tx, g, &state); err != nil {
+		if err := complete(tx, g, &state); err != nil {
 			return err
 		}
-		sortIDs(s.late)
-		for i := range s.late {
-			if err := s.late[i].put(g); err != nil {
+		sortIDs(s.lateIDs)
+		for i := range s.lateIDs {
+			if err := s.lateIDs[i].put(g); err != nil {
 				return err
 			}
 		}
-		if err := g.PutDocSets(&state, s.sets); err != nil {
+		if err := g.PutDocSets(&state, s.docSets); err != nil {
 			return err
 		}
 		return g.PutState(state)

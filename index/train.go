@@ -15,85 +15,98 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// train draws a sample of documents and trains a codec on its tokens.
-func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, be kernels.Backend, r *BuildReport) (*codec.Quantizer, error) {
+// trainCodec draws a sample of documents and trains a codec on its tokens.
+func trainCodec(
+	ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, backend kernels.Backend, r *BuildReport,
+) (*codec.Quantizer, error) {
 	start := time.Now()
+	// Draw the sample, and one for a last round if k-means can use more tokens.
 	k := o.Centroids
 	if k == 0 {
 		k = codec.DefaultK(tokens)
 	}
-	limit, rows := sampleLimit(src, tokens, k, o)
-	picked := chooseSample(src, tokens, limit, rows, o)
-	r.SampleDocs = picked.docs()
-	to := codec.TrainOptions{
-		K: k, Nbits: o.Nbits, Iterations: o.Iterations, HeldOut: o.HeldOut, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
-		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
+	limit, usable := sampleLimit(src, tokens, k, o)
+	sample := selectSample(src, tokens, limit, usable, o)
+	r.SampleDocs = sample.countDocs()
+	trainOptions := codec.TrainOptions{
+		K:                k,
+		Nbits:            o.Nbits,
+		Iterations:       o.Iterations,
+		HeldOut:          o.HeldOut,
+		Seed:             o.Seed,
+		Threads:          o.Threads,
+		Tokens:           tokens,
+		NoDimScales:      o.NoDimScales,
+		NoCentroidScales: o.NoCentroidScales,
+		Backend:          backend,
 	}
 	useful := float64(k) * maxPointsPerCentroid
-	all := chooseSample(src, tokens, useful, useful, o)
-	if o.SampleDocs != 0 || o.HeldOut != 0 || !all.more(picked) {
-		all = nil
+	lastRound := selectSample(src, tokens, useful, useful, o)
+	if o.SampleDocs != 0 || o.HeldOut != 0 || !lastRound.largerThan(sample) {
+		lastRound = nil
 	}
 	if o.Progress != nil {
-		to.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
-		to.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
+		trainOptions.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
+		trainOptions.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
 	}
-	if held := residentOn(src, be); held != nil {
-		c, report, err := trainResident(ctx, held, picked, all, !o.Unnormalized, to)
+	// Train on a device if the vectors lie there.
+	if resident := residentOnBackend(src, backend); resident != nil {
+		c, report, err := trainResident(ctx, resident, sample, lastRound, !o.Unnormalized, trainOptions)
 		if !errors.Is(err, kernels.ErrDeviceMemory) {
 			r.Train, r.Seconds.Train = report, time.Since(start).Seconds()
 			return c, err
 		}
-		dropResident(held, o.Logger, err)
+		dropResident(resident, o.Logger, err)
 	}
-	sample, err := readSample(ctx, src, picked, o)
+	// Otherwise read the sample into memory.
+	vecs, err := readSample(ctx, src, sample, o)
 	if err != nil {
 		return nil, err
 	}
 	r.Seconds.Sample = time.Since(start).Seconds()
 	start = time.Now()
-	if all != nil {
-		to.All, to.AllVectors = streamSample(ctx, src, all, o), all.tokens
+	if lastRound != nil {
+		trainOptions.All, trainOptions.AllVectors = streamSample(ctx, src, lastRound, o), lastRound.tokens
 	}
-	c, report, err := codec.Train(ctx, sample, src.Dim(), to)
+	c, report, err := codec.Train(ctx, vecs, src.Dim(), trainOptions)
 	r.Train = report
 	r.Seconds.Train = time.Since(start).Seconds()
 	return c, err
 }
 
-// maxPointsPerCentroid is what faiss and its users train on at most.
+// maxPointsPerCentroid is the most that k-means makes use of, as in faiss.
 const maxPointsPerCentroid = 256
 
-// sampleLimit is how many tokens to hold in memory for training: of as many
-// documents as the rule or the caller says, fewer if they would not fit into two
-// fifths of the memory budget or are more than k-means makes use of: rows.
-func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, rows float64) {
-	n := o.SampleDocs
-	if n == 0 {
-		n = codec.SampleDocs(src.Len())
+// sampleLimit returns the number of tokens to hold in memory for training: those of as many
+// documents as ColBERT's rule or the caller says, but at most usable. usable is the number that
+// fits into two fifths of the memory budget, and that k-means can use.
+func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, usable float64) {
+	docs := o.SampleDocs
+	if docs == 0 {
+		docs = codec.SampleDocs(src.Len())
 	}
-	full := 0
+	nonEmpty := 0
 	for i := range src.Len() {
 		if src.Rows(i) > 0 {
-			full++
+			nonEmpty++
 		}
 	}
-	rows = float64(min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid))
-	return min(float64(n)*float64(tokens)/float64(full), rows), rows
+	usable = float64(min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid))
+	return min(float64(docs)*float64(tokens)/float64(nonEmpty), usable), usable
 }
 
-// span is tokens from, and before, of a document.
+// span is the range of tokens from lo to before hi of a document.
 type span struct{ doc, lo, hi int }
 
-// sample is what was drawn of the tokens, in ascending order.
+// sample is a sample of the tokens, in ascending order.
 type sample struct {
-	spans  []span
-	tokens int64
-	pieces bool // not of whole documents
+	spans    []span
+	tokens   int64
+	ofPieces bool // spans may be parts of documents
 }
 
-// docs is how many documents it has tokens of.
-func (s *sample) docs() int {
+// countDocs returns the number of documents with tokens in the sample.
+func (s *sample) countDocs() int {
 	n := 0
 	for i := range s.spans {
 		if i == 0 || s.spans[i].doc != s.spans[i-1].doc {
@@ -103,51 +116,52 @@ func (s *sample) docs() int {
 	return n
 }
 
-// more tells whether a sample is larger than another.
-func (s *sample) more(t *sample) bool {
-	if s.pieces || t.pieces {
-		return s.tokens > t.tokens
+// largerThan reports whether the sample is larger than another.
+func (s *sample) largerThan(other *sample) bool {
+	if s.ofPieces || other.ofPieces {
+		return s.tokens > other.tokens
 	}
-	return len(s.spans) > len(t.spans)
+	return len(s.spans) > len(other.spans)
 }
 
-// Where documents are of such different lengths that whole ones miss the number of
-// tokens that is wanted by more than this factor, a sample is made of pieces; and
-// of so many at least.
+// If the lengths of documents differ such that a sample of whole ones misses the wanted number of
+// tokens by more than maxMissFactor, it is drawn from pieces instead: at least minPieceCount of
+// them.
 const (
-	maxMiss   = 2
-	minPieces = 64
+	maxMissFactor = 2
+	minPieceCount = 64
 )
 
-// chooseSample draws about limit tokens: whole documents, at least one. Of a few very
-// long documents and many short ones that may give next to nothing, or far more
-// than there is use or memory for; then documents are cut into pieces of a 64th of
-// the limit at most, and pieces are drawn instead. A number of documents that the
-// caller has asked for is given up only for what exceeds rows.
-func chooseSample(src vectors.Source, tokens int64, limit, rows float64, o BuildOptions) *sample {
+// selectSample draws about limit tokens: whole documents, at least one. Drawn from a few very long
+// documents and many short ones, such a sample may have almost no tokens, or far more than useful
+// or than fit in memory; then documents are cut into pieces of at most a 64th of the limit, and
+// pieces are drawn instead. If the caller has set the number of documents, only a sample of more
+// than usable tokens is replaced.
+func selectSample(src vectors.Source, tokens int64, limit, usable float64, o BuildOptions) *sample {
 	s := drawSample(src, tokens, limit, math.MaxInt, o.Seed)
-	least, most := min(limit, float64(tokens))/maxMiss, limit*maxMiss
+	minTokens, maxTokens := min(limit, float64(tokens))/maxMissFactor, limit*maxMissFactor
 	if o.SampleDocs > 0 {
-		least, most = 0, rows*maxMiss
+		minTokens, maxTokens = 0, usable*maxMissFactor
 	}
-	if n := float64(s.tokens); n < least || n > most {
-		s = drawSample(src, tokens, limit, max(int(limit/minPieces), 1), o.Seed)
-		s.pieces = true
+	if n := float64(s.tokens); n < minTokens || n > maxTokens {
+		s = drawSample(src, tokens, limit, max(int(limit/minPieceCount), 1), o.Seed)
+		s.ofPieces = true
 	}
 	return s
 }
 
-// drawSample picks pieces of at most so many tokens, that is, documents or their parts,
-// until they have about limit tokens. Empty documents are passed over.
-func drawSample(src vectors.Source, tokens int64, limit float64, most int, seed uint64) *sample {
-	left := 0
+// drawSample draws pieces of at most maxPiece tokens, which are documents or parts of them, until
+// they have about limit tokens. It skips empty documents.
+func drawSample(src vectors.Source, tokens int64, limit float64, maxPiece int, seed uint64) *sample {
+	remaining := 0
 	for i := range src.Len() {
 		if rows := src.Rows(i); rows > 0 {
-			left += (rows-1)/most + 1
+			remaining += (rows-1)/maxPiece + 1
 		}
 	}
-	mean := float64(tokens) / float64(left)
-	n := max(min(left, int(limit/mean+1e-9)), 1)
+	mean := float64(tokens) / float64(remaining)
+	// 1e-9 makes up for a quotient that rounding has left just below a whole number.
+	wanted := max(min(remaining, int(limit/mean+1e-9)), 1)
 
 	// Selection sampling: Knuth, TAOCP vol. 2, algorithm 3.4.2 S.
 	rng := rand.NewPCG(seed, 0x706c616964)
@@ -156,29 +170,30 @@ func drawSample(src vectors.Source, tokens int64, limit float64, most int, seed 
 		rows := src.Rows(i)
 		for lo := 0; lo < rows; {
 			hi := rows
-			if rows-lo > most {
-				hi = lo + most
+			if rows-lo > maxPiece {
+				hi = lo + maxPiece
 			}
-			if r, _ := bits.Mul64(rng.Uint64(), uint64(left)); r < uint64(n-len(s.spans)) {
+			if r, _ := bits.Mul64(rng.Uint64(), uint64(remaining)); r < uint64(wanted-len(s.spans)) {
 				s.spans = append(s.spans, span{i, lo, hi})
 				s.tokens += int64(hi - lo)
 			}
-			left--
+			remaining--
 			lo = hi
 		}
 	}
 	return s
 }
 
-func readSample(ctx context.Context, src vectors.Source, picked *sample, o BuildOptions) ([]float32, error) {
+// readSample reads the tokens of a sample, scaled to unit length unless they have it.
+func readSample(ctx context.Context, src vectors.Source, drawn *sample, o BuildOptions) ([]float32, error) {
 	dim := src.Dim()
-	vecs := make([]float32, 0, int(picked.tokens)*dim)
-	for tokens, err := range readSpans(ctx, src, picked.spans) {
+	vecs := make([]float32, 0, int(drawn.tokens)*dim)
+	for tokens, err := range readSpans(ctx, src, drawn.spans) {
 		if err != nil {
 			return nil, err
 		}
 		vecs = append(vecs, tokens...)
-		tell(o.Progress, Progress{"sample", int64(len(vecs) / dim), picked.tokens, "tokens"})
+		reportProgress(o.Progress, Progress{"sample", int64(len(vecs) / dim), drawn.tokens, "tokens"})
 	}
 	if !o.Unnormalized {
 		codec.NormalizeWide(vecs, dim, o.Threads)
@@ -187,10 +202,10 @@ func readSample(ctx context.Context, src vectors.Source, picked *sample, o Build
 }
 
 // streamSample yields the tokens of a sample in blocks for codec.TrainOptions.All.
-func streamSample(ctx context.Context, src vectors.Source, picked *sample, o BuildOptions) iter.Seq2[[]float32, error] {
+func streamSample(ctx context.Context, src vectors.Source, drawn *sample, o BuildOptions) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		dim := src.Dim()
-		size := batchTokens(dim, o.Memory) * dim
+		size := batchTokenLimit(dim, o.Memory) * dim
 		var block []float32
 		flush := func() bool {
 			if !o.Unnormalized {
@@ -200,7 +215,7 @@ func streamSample(ctx context.Context, src vectors.Source, picked *sample, o Bui
 			block = block[:0]
 			return more
 		}
-		for tokens, err := range readSpans(ctx, src, picked.spans) {
+		for tokens, err := range readSpans(ctx, src, drawn.spans) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -215,8 +230,8 @@ func streamSample(ctx context.Context, src vectors.Source, picked *sample, o Bui
 	}
 }
 
-// readSpans yields the tokens of spans, which ascend, valid until the next ones
-// are asked for.
+// readSpans yields the tokens of spans, which ascend. They are valid until the next ones are
+// yielded.
 func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		var rows []int
@@ -226,15 +241,15 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 			}
 		}
 		next := 0
-		for d, err := range pick(ctx, src, rows) {
+		for d, err := range readDocuments(ctx, src, rows) {
 			if err == nil && next == len(rows) {
-				err = fmt.Errorf("%w: the source gave more than the %d documents that it was asked for", vectors.ErrShape, next)
+				err = fmt.Errorf("%w: the source gave more than the %d requested documents", vectors.ErrShape, next)
 			}
 			if err == nil {
 				err = checkDocument(src, rows[next], src.Dim(), d)
 			}
 			if err == nil {
-				err = checkValues(rows[next], src.Dim(), d.ID, d.Tokens)
+				err = checkFinite(rows[next], src.Dim(), d.ID, d.Tokens)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -251,9 +266,9 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 	}
 }
 
-// pick yields the documents of numbers that ascend, in one go where the source can, and
-// otherwise with one read for neighbours.
-func pick(ctx context.Context, src vectors.Source, rows []int) iter.Seq2[vectors.Document, error] {
+// readDocuments yields the documents with ascending numbers rows: in one call if the source can,
+// and otherwise with one call for each run of neighbours.
+func readDocuments(ctx context.Context, src vectors.Source, rows []int) iter.Seq2[vectors.Document, error] {
 	if p, ok := src.(vectors.Picker); ok {
 		return p.Pick(ctx, rows)
 	}
@@ -270,7 +285,8 @@ func pick(ctx context.Context, src vectors.Source, rows []int) iter.Seq2[vectors
 	}
 }
 
-func rmse(sumSq float64, n int64) float64 {
+// rootMeanSquare returns the root of the mean of n squares with the sum sumSq, or 0 for n = 0.
+func rootMeanSquare(sumSq float64, n int64) float64 {
 	if n == 0 {
 		return 0
 	}

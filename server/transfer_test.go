@@ -153,7 +153,7 @@ func TestImport(t *testing.T) {
 	require.NotContains(t, p.Message, uploads)
 	require.NoError(t, os.Remove(filepath.Join(next, "ids.txt")))
 	p = s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/import", packed(t, next, ""), tarType)
-	require.Contains(t, p.Message, "without metadata.db the documents alone are taken over")
+	require.Contains(t, p.Message, "leave metadata.db out to import the documents without metadata")
 	s.refused(t, 409, server.CodeIndexExists, "PUT", "/indices/flat/import", engineFolder(t, ""), tarType)
 	s.refused(t, 415, server.CodeMediaType, "PUT", "/indices/new/import", engineFolder(t, ""), octets)
 

@@ -10,26 +10,27 @@ import (
 	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
-// array is a stored array that owns its file.
+// array is a stored array with its open file.
 type array struct {
 	*vectors.Array
 	file io.Closer
 }
 
-func (a array) floats(dst []float32, from int) error { return arrayFault(a.Float32s(dst, from)) }
-func (a array) ints(dst []int64, from int) error     { return arrayFault(a.Ints(dst, from)) }
-func (a array) bytes(dst []byte, from int) error     { return arrayFault(a.Bytes(dst, from)) }
-func (a array) close()                               { _ = a.file.Close() } // it is only read
+func (a array) readFloats(dst []float32, from int) error { return arrayError(a.Float32s(dst, from)) }
+func (a array) readInts(dst []int64, from int) error     { return arrayError(a.Ints(dst, from)) }
+func (a array) readBytes(dst []byte, from int) error     { return arrayError(a.Bytes(dst, from)) }
 
-func (a array) isFloat() bool { return strings.Contains(a.Dtype, "f") }
-func (a array) isInt() bool   { return a.Dtype[1] == 'i' || a.Dtype[1] == 'u' }
+// close ignores the error, since the file is only read.
+func (a array) close() { _ = a.file.Close() }
 
-// arrayRef names an array: item of the tensors of a .pt file, or a .npy file.
-// The zero value is no array.
+func (a array) isFloat() bool   { return strings.Contains(a.Dtype, "f") }
+func (a array) isInteger() bool { return a.Dtype[1] == 'i' || a.Dtype[1] == 'u' }
+
+// arrayRef names an array: a tensor of a .pt file, or a .npy file. The zero value names no array.
 type arrayRef struct {
 	file  string
-	item  int // which tensor of a .pt file
-	items int // how many tensors the file must hold; 0 means one
+	item  int // index of the tensor in a .pt file
+	items int // number of tensors that the file must have. 0 means one
 }
 
 func (r arrayRef) String() string { return r.file }
@@ -47,18 +48,18 @@ func (f *folder) openArray(r arrayRef) (array, error) {
 	a, err := read(file, size, r)
 	if err != nil {
 		file.Close()
-		return array{}, fmt.Errorf("%s: %w", r, arrayFault(err))
+		return array{}, fmt.Errorf("%s: %w", r, arrayError(err))
 	}
 	return array{a, file}, nil
 }
 
-// readNPY reads the header of a .npy file. The data may begin at any offset: the writers of
-// these engines align it to 16 or 64 bytes, or not at all.
+// readNPY reads the header of a .npy file. The data may begin at any offset: the writers of these
+// engines align it to 16 or 64 bytes, or not at all.
 func readNPY(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error) {
 	return vectors.NewNPY(file, size, r.file)
 }
 
-// readTensor reads the description of one of the tensors of a .pt file.
+// readTensor reads the description of a tensor of a .pt file.
 func readTensor(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error) {
 	tensors, err := torch.New(file, size, r.file)
 	if err != nil {
@@ -71,8 +72,8 @@ func readTensor(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error
 	return tensors.Array(names[r.item])
 }
 
-// intsOf reads a row of integers whole.
-func (f *folder) intsOf(r arrayRef) ([]int64, error) {
+// readIntArray reads a complete row of integers.
+func (f *folder) readIntArray(r arrayRef) ([]int64, error) {
 	a, err := f.openArray(r)
 	if err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (f *folder) intsOf(r arrayRef) ([]int64, error) {
 		return nil, err
 	}
 	values := make([]int64, a.Len())
-	if err := a.ints(values, 0); err != nil {
+	if err := a.readInts(values, 0); err != nil {
 		return nil, fmt.Errorf("%s: %w", r, err)
 	}
 	return values, nil
@@ -90,14 +91,14 @@ func (f *folder) intsOf(r arrayRef) ([]int64, error) {
 
 // checkInts refuses an array that is not one-dimensional and of an integer type.
 func checkInts(r arrayRef, a array) error {
-	if len(a.Shape) != 1 || !a.isInt() {
+	if len(a.Shape) != 1 || !a.isInteger() {
 		return fmt.Errorf("%w: %s is %s %v, want a row of integers", ErrBroken, r, a.Dtype, a.Shape)
 	}
 	return nil
 }
 
-// floatsOf reads a small float array whole, of dims dimensions.
-func (f *folder) floatsOf(r arrayRef, dims int) (values []float32, a array, err error) {
+// readFloatArray reads a complete small array of floats with dims dimensions.
+func (f *folder) readFloatArray(r arrayRef, dims int) (values []float32, a array, err error) {
 	if a, err = f.openArray(r); err != nil {
 		return nil, a, err
 	}
@@ -106,15 +107,15 @@ func (f *folder) floatsOf(r arrayRef, dims int) (values []float32, a array, err 
 		return nil, a, fmt.Errorf("%w: %s is %s %v, want floats in %d dimensions", ErrBroken, r, a.Dtype, a.Shape, dims)
 	}
 	values = make([]float32, a.Len())
-	if err := a.floats(values, 0); err != nil {
+	if err := a.readFloats(values, 0); err != nil {
 		return nil, a, fmt.Errorf("%s: %w", r, err)
 	}
 	return values, a, nil
 }
 
-// arrayFault makes a malformed file ErrBroken. The path is dropped, as callers
-// name the file.
-func arrayFault(err error) error {
+// arrayError returns ErrBroken for a malformed file, and ErrUnsupported for a tensor that cannot be
+// read. It drops the path, because callers name the file.
+func arrayError(err error) error {
 	if f, ok := errors.AsType[*vectors.FileError](err); ok {
 		err = f.Err
 	}

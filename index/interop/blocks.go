@@ -7,25 +7,36 @@ import (
 	"math/bits"
 )
 
-// Blocks streams codes and residuals in document order, in blocks of 1 to
-// maxTokens tokens, and holds no more than one block in memory. Residuals come
-// in plaid's order. Every code is checked to be below K; an error names the
-// file and the token (its row in the file). The first error ends the stream.
+// Blocks streams codes and residuals in document order, in blocks of 1 to maxTokens tokens, with
+// one block in memory at a time. Residuals are in plaid's order. It checks that every code is below
+// K; an error names the file and the token (its row in the file). The first error ends the stream.
 //
-// Files are opened anew for each stream, so it may be run more than once.
+// Each stream opens the files again, so it may be run more than once.
 func (x *Index) Blocks(ctx context.Context, maxTokens int) iter.Seq2[Block, error] {
-	return x.stream(ctx, maxTokens, true)
+	return x.streamBlocks(ctx, maxTokens, codesAndResiduals)
 }
 
-// stream is Blocks, without residuals if only codes are wanted.
-func (x *Index) stream(ctx context.Context, maxTokens int, residuals bool) iter.Seq2[Block, error] {
+// blockContent selects the arrays of a stream.
+type blockContent bool
+
+const (
+	codesAndResiduals blockContent = true
+	codesOnly         blockContent = false
+)
+
+// streamBlocks implements Blocks, also for codes alone.
+func (x *Index) streamBlocks(ctx context.Context, maxTokens int, content blockContent) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		if maxTokens < 1 {
 			yield(Block{}, fmt.Errorf("index folder %s: blocks of %d tokens, want at least 1", x.Dir, maxTokens))
 			return
 		}
-		s := blockStream{index: x, max: int(min(int64(maxTokens), x.Tokens)), residuals: residuals}
-		for _, c := range x.parts.chunks {
+		s := blockStream{
+			index:         x,
+			maxTokens:     int(min(int64(maxTokens), x.Tokens)),
+			withResiduals: content == codesAndResiduals,
+		}
+		for _, c := range x.files.chunks {
 			ok, err := s.streamChunk(ctx, c, yield)
 			if err != nil {
 				yield(Block{}, fmt.Errorf("index folder %s: %w", x.Dir, err))
@@ -37,18 +48,18 @@ func (x *Index) stream(ctx context.Context, maxTokens int, residuals bool) iter.
 	}
 }
 
-// blockStream holds the buffers of one stream; they grow to a block at most.
+// blockStream holds the buffers of a stream, which grow to the size of a block.
 type blockStream struct {
-	index     *Index
-	max       int
-	residuals bool
+	index         *Index
+	maxTokens     int
+	withResiduals bool
 
 	wide  []int64
 	codes []uint32
 	bytes []byte
 }
 
-// streamChunk yields the blocks of a chunk. ok is false when the consumer stopped.
+// streamChunk yields the blocks of a chunk. ok is false if the consumer stopped.
 func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block, error) bool) (ok bool, err error) {
 	if c.rows == 0 {
 		return true, nil
@@ -58,73 +69,74 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 		return false, err
 	}
 	defer codes.close()
-	// The files may have been replaced since Open looked at them.
-	if err := s.index.checkCodes(c, codes, false); err != nil {
+	// Check again: the files may have been replaced since Open checked them.
+	if err := s.index.checkCodes(c, codes, atLeastRows); err != nil {
 		return false, err
 	}
-	var residuals array // without residuals none
-	if s.residuals {
+	var residuals array // stays empty without residuals
+	if s.withResiduals {
 		if residuals, err = s.index.folder.openArray(c.residuals); err != nil {
 			return false, err
 		}
 		defer residuals.close()
-		if err := s.index.checkResiduals(c, residuals, false); err != nil {
+		if err := s.index.checkResiduals(c, residuals, atLeastRows); err != nil {
 			return false, err
 		}
 	}
-	for at := 0; at < c.rows; {
+	for row := 0; row < c.rows; {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		n := min(s.max, c.rows-at)
-		b, err := s.readBlock(c, codes, residuals, at, n)
+		n := min(s.maxTokens, c.rows-row)
+		b, err := s.readBlock(c, codes, residuals, row, n)
 		if err != nil {
 			return false, err
 		}
 		if !yield(b, nil) {
 			return false, nil
 		}
-		at += n
+		row += n
 	}
 	return true, nil
 }
 
-// readBlock reads n tokens from row at on.
-func (s *blockStream) readBlock(c chunk, codes, residuals array, at, n int) (Block, error) {
+// readBlock reads n tokens from firstRow on.
+func (s *blockStream) readBlock(c chunk, codes, residuals array, firstRow, n int) (Block, error) {
 	if len(s.wide) < n {
 		s.wide, s.codes = make([]int64, n), make([]uint32, n)
 	}
 	b := Block{Codes: s.codes[:n]}
-	if err := codes.ints(s.wide[:n], at); err != nil {
+	if err := codes.readInts(s.wide[:n], firstRow); err != nil {
 		return Block{}, fmt.Errorf("%s: %w", c.codes, err)
 	}
 	for i, v := range s.wide[:n] {
 		if v < 0 || v >= int64(s.index.K) {
-			return Block{}, fmt.Errorf("%w: %s: token %d has code %d, want 0 to %d", ErrBroken, c.codes, at+i, v, s.index.K-1)
+			return Block{}, fmt.Errorf("%w: %s: token %d has code %d, want 0 to %d",
+				ErrBroken, c.codes, firstRow+i, v, s.index.K-1)
 		}
 		b.Codes[i] = uint32(v)
 	}
-	if !s.residuals {
+	if !s.withResiduals {
 		return b, nil
 	}
-	row := s.index.RowBytes()
-	if len(s.bytes) < n*row {
-		s.bytes = make([]byte, n*row)
+	rowBytes := s.index.RowBytes()
+	if len(s.bytes) < n*rowBytes {
+		s.bytes = make([]byte, n*rowBytes)
 	}
-	b.Residuals = s.bytes[:n*row]
-	if err := residuals.bytes(b.Residuals, at*row); err != nil {
+	b.Residuals = s.bytes[:n*rowBytes]
+	if err := residuals.readBytes(b.Residuals, firstRow*rowBytes); err != nil {
 		return Block{}, fmt.Errorf("%s: %w", c.residuals, err)
 	}
 	repack(b.Residuals)
 	return b, nil
 }
 
-// repack converts residual bytes in place, from the order of ColBERT to plaid's and back.
+// repack converts residual bytes in place between the bit orders of ColBERT and plaid.
 //
-// ColBERT emits the n bits of each bucket least significant first and fills
-// bytes from the most significant bit, so bit t of dimension d is at bit
-// 7−((d·n+t) mod 8) of its byte; plaid has it at bit (d·n+t) mod 8. Whatever n
-// (a divisor of 8) is, that is the reversal of the byte, its own inverse.
+// ColBERT writes the n bits of each bucket least significant first and fills bytes from the most
+// significant bit, so bit t of dimension d is at bit 7−((d·n+t) mod 8) of its byte. plaid has it at
+// bit (d·n+t) mod 8. For any n that divides 8, the conversion reverses the bits of each byte, and
+// is its own inverse.
 func repack(b []byte) {
 	for i, v := range b {
 		b[i] = bits.Reverse8(v)

@@ -15,15 +15,15 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// maxJSON bounds the metadata files that are read whole; real ones have a few kilobytes.
+// maxJSON limits the size of metadata files; real ones have a few kilobytes.
 const maxJSON = 16 << 20
 
-// errMissing: a file that an index folder must have is not there. It is a fault of
-// the folder, which is there.
+// errMissing reports that a file of the index folder is missing. It is not fs.ErrNotExist, because
+// the folder exists.
 var errMissing = errors.New("is missing")
 
-// folder opens the files of an index folder, read-only, and remembers what
-// each one looked like when it was opened for the first time.
+// folder opens the files of an index folder for reading, and remembers the size, time and identity
+// of each at its first opening.
 type folder struct {
 	dir   string
 	watch files.Watch
@@ -31,13 +31,13 @@ type folder struct {
 
 func newFolder(dir string) *folder { return &folder{dir: dir} }
 
-// hasFile says whether name is there.
+// hasFile reports whether the folder has a file of this name.
 func (f *folder) hasFile(name string) bool {
 	_, err := os.Stat(filepath.Join(f.dir, name))
 	return err == nil
 }
 
-// openFile opens a regular file; anything else could block.
+// openFile opens a regular file; opening anything else could block.
 func (f *folder) openFile(name string) (*os.File, int64, error) {
 	file, size, err := f.watch.Open(filepath.Join(f.dir, name))
 	switch {
@@ -49,6 +49,7 @@ func (f *folder) openFile(name string) (*os.File, int64, error) {
 	return file, size, err
 }
 
+// unchanged returns an ErrChanged for the first file that has changed since it was opened.
 func (f *folder) unchanged() error {
 	err := f.watch.Unchanged()
 	if c, ok := errors.AsType[*files.ChangedError](err); ok {
@@ -57,11 +58,11 @@ func (f *folder) unchanged() error {
 	return err
 }
 
-// object is a JSON object whose values are decoded one by one, so that an odd
-// value of a key that nobody needs does no harm.
+// object is a JSON object whose values are decoded on demand, so that an odd value of an unused key
+// does no harm.
 type object map[string]json.RawMessage
 
-// readObject reads a JSON file whole.
+// readObject reads a complete JSON file.
 func (f *folder) readObject(name string) (object, error) {
 	file, _, err := f.openFile(name)
 	if err != nil {
@@ -82,7 +83,7 @@ func (f *folder) readObject(name string) (object, error) {
 	return o, nil
 }
 
-// integer gives an integral number of at least 0 and whether the key is there.
+// integer returns an integer of at least 0, and whether the key exists.
 func (o object) integer(name, key string) (v int64, ok bool, err error) {
 	raw, ok := o[key]
 	if !ok || string(raw) == "null" {
@@ -91,18 +92,18 @@ func (o object) integer(name, key string) (v int64, ok bool, err error) {
 	if v, err := strconv.ParseInt(string(raw), 10, 64); err == nil && v >= 0 {
 		return v, true, nil
 	}
-	// Python writes an integral float where a division made the value.
+	// Python writes a whole float if the value came from a division.
 	if x, err := strconv.ParseFloat(string(raw), 64); err == nil && x >= 0 && x <= 1<<53 && x == math.Trunc(x) {
 		return int64(x), true, nil
 	}
 	return 0, false, fmt.Errorf("%w: %s: %s is %.40s, want an integer of at least 0", ErrBroken, name, key, raw)
 }
 
-// isTrue says whether a key is there and true.
+// isTrue reports whether the value of a key is true.
 func (o object) isTrue(key string) bool { return string(o[key]) == "true" }
 
-// appendLengths appends the document lengths of a JSON array of integers to dst and
-// returns the sum of the new ones.
+// appendLengths appends the document lengths in a JSON array of integers to dst, and returns their
+// sum.
 func (f *folder) appendLengths(dst []int32, name string) ([]int32, int64, error) {
 	file, _, err := f.openFile(name)
 	if err != nil {
@@ -116,7 +117,7 @@ func (f *folder) appendLengths(dst []int32, name string) ([]int32, int64, error)
 	dec := json.NewDecoder(b)
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
-		return dst, 0, fmt.Errorf("%w: %s is no JSON array", ErrBroken, name)
+		return dst, 0, fmt.Errorf("%w: %s is not a JSON array", ErrBroken, name)
 	}
 	var sum int64
 	for i := 0; dec.More(); i++ {

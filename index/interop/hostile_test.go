@@ -43,7 +43,7 @@ func FuzzOpenNPYFolder(f *testing.F) {
 		o[names[int(which)%len(names)]] = data
 		x, err := Open(o.write(t, t.TempDir()))
 		if err != nil {
-			if !isFault(err) {
+			if !isContentError(err) {
 				t.Fatalf("error of no kind: %v", err)
 			}
 			return
@@ -51,7 +51,7 @@ func FuzzOpenNPYFolder(f *testing.F) {
 		tokens := int64(0)
 		for b, err := range x.Blocks(t.Context(), 3) {
 			if err != nil {
-				if !isFault(err) {
+				if !isContentError(err) {
 					t.Fatalf("error of no kind: %v", err)
 				}
 				return
@@ -61,7 +61,7 @@ func FuzzOpenNPYFolder(f *testing.F) {
 		if tokens != x.Tokens {
 			t.Fatalf("%d tokens of %d", tokens, x.Tokens)
 		}
-		if _, err := x.VerifyIVF(t.Context()); err != nil && !isFault(err) {
+		if _, err := x.VerifyIVF(t.Context()); err != nil && !isContentError(err) {
 			t.Fatal(err)
 		}
 	})

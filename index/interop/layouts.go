@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// openColBERT opens a folder of the reference implementation.
+// openColBERT opens a folder of the reference implementation of ColBERT.
 func (x *Index) openColBERT() error {
 	x.Engine = EngineColBERT
 	name := "metadata.json"
 	if !x.folder.hasFile(name) && x.folder.hasFile("plan.json") {
 		name = "plan.json"
-		x.warnf("metadata.json is missing, so indexing may not have finished; read plan.json")
+		x.addWarning("metadata.json is missing, so indexing may not have finished; read plan.json")
 	}
+	// Read the metadata and the codec.
 	meta, err := x.folder.readObject(name)
 	if err != nil {
 		return err
@@ -31,7 +32,7 @@ func (x *Index) openColBERT() error {
 	if err != nil {
 		return err
 	}
-	p := parts{
+	p := arrayFiles{
 		centroids: arrayRef{file: "centroids.pt"},
 		cutoffs:   arrayRef{file: "buckets.pt", item: 0, items: 2},
 		weights:   arrayRef{file: "buckets.pt", item: 1, items: 2},
@@ -39,29 +40,31 @@ func (x *Index) openColBERT() error {
 	if err := x.readCodec(p, nbits); err != nil {
 		return err
 	}
+	// Read the document lengths, and check the chunks.
 	chunks, err := x.readChunks(name, meta, "pt")
 	if err != nil {
 		return err
 	}
 	for _, c := range chunks {
-		if err := x.checkChunk(c, true); err != nil {
+		if err := x.checkChunk(c, exactRows); err != nil {
 			return err
 		}
 	}
-	x.parts.chunks = chunks
+	x.files.chunks = chunks
+	// Find the inverted lists.
 	for _, lists := range []string{"ivf.pid.pt", "ivf.pt"} {
 		if x.folder.hasFile(lists) {
-			x.parts.ivf = arrayRef{file: lists, item: 0, items: 2}
-			x.parts.ivfLengths = arrayRef{file: lists, item: 1, items: 2}
-			x.parts.ivfTokens = lists == "ivf.pt"
+			x.files.ivf = arrayRef{file: lists, item: 0, items: 2}
+			x.files.ivfLengths = arrayRef{file: lists, item: 1, items: 2}
+			x.files.ivfItems = listItems(lists == "ivf.pt") // else ivf.pid.pt, of documents
 			break
 		}
 	}
-	return x.checkMeta(name, meta)
+	return x.compareCounts(name, meta)
 }
 
-// plaidKeys are the keys of fast-plaid's and next-plaid's metadata.json that
-// are known not to change what the arrays mean.
+// plaidKeys are the keys of metadata.json of fast-plaid and next-plaid that do not change the
+// meaning of the arrays.
 var plaidKeys = []string{
 	"num_chunks", "nbits", "num_partitions", "num_embeddings", "num_documents", "avg_doclen",
 	"compress_only", "embedding_dim", "next_plaid_compatible", "frozen", "mutable",
@@ -83,10 +86,10 @@ func (x *Index) openPlaid() error {
 		case key == "binary" && meta.isTrue(key), key == "ternary" && meta.isTrue(key):
 			return fmt.Errorf("%w: %s says %s: residuals of another codec", ErrUnsupported, name, key)
 		case meta.isTrue(key) && !slices.Contains(plaidKeys, key):
-			x.warnf("%s sets %.40q, which is unknown here", name, key)
+			x.addWarning("%s sets %.40q, which is unknown here", name, key)
 		}
 	}
-	slices.Sort(x.Warnings) // the order of a map is random
+	slices.Sort(x.Warnings) // map order is random
 	nbits, _, err := meta.integer(name, "nbits")
 	if err != nil {
 		return err
@@ -98,11 +101,11 @@ func (x *Index) openPlaid() error {
 	if err != nil {
 		return err
 	}
-	if x.parts.chunks, err = x.chooseChunks(chunks); err != nil {
+	if x.files.chunks, err = x.selectChunks(chunks); err != nil {
 		return err
 	}
 	x.findNPYLists()
-	return x.checkMeta(name, meta)
+	return x.compareCounts(name, meta)
 }
 
 // readChunks reads the document lengths of all chunks, in numeric order.
@@ -130,58 +133,63 @@ func (x *Index) readChunks(name string, meta object, suffix string) ([]chunk, er
 		})
 	}
 	if next := fmt.Sprintf("doclens.%d.json", n); x.folder.hasFile(next) {
-		x.warnf("%s is beyond the %d chunks of %s and was left out", next, n, name)
+		x.addWarning("%s is beyond the %d chunks of %s and was left out", next, n, name)
 	}
 	return chunks, nil
 }
 
-// chooseChunks decides between the shards, which are the truth when they are
-// complete, and the merged files, whose first rows hold the same and which are
-// the only copy in fast-plaid 1.7 and in frozen folders.
-func (x *Index) chooseChunks(chunks []chunk) ([]chunk, error) {
-	var shards []chunk
-	var fault error
-	found := false
+// selectChunks selects the files to read: the chunks, which are authoritative if they are complete,
+// or the merged files, whose first rows have the same content. fast-plaid 1.7 and frozen folders
+// have only the merged files.
+func (x *Index) selectChunks(chunks []chunk) ([]chunk, error) {
+	// Check the chunks.
+	var complete []chunk
+	var firstFault error
+	anyFound := false
 	for _, c := range chunks {
-		found = found || x.folder.hasFile(c.codes.file) || x.folder.hasFile(c.residuals.file)
+		anyFound = anyFound || x.folder.hasFile(c.codes.file) || x.folder.hasFile(c.residuals.file)
 		if c.rows == 0 && !x.folder.hasFile(c.codes.file) && !x.folder.hasFile(c.residuals.file) {
 			continue
 		}
-		err := x.checkChunk(c, true)
-		if err != nil && !isFault(err) {
+		err := x.checkChunk(c, exactRows)
+		if err != nil && !isContentError(err) {
 			return nil, err
 		}
-		if err != nil && fault == nil {
-			fault = err
+		if err != nil && firstFault == nil {
+			firstFault = err
 		}
-		shards = append(shards, c)
+		complete = append(complete, c)
 	}
-	if fault == nil {
-		return shards, nil
+	if firstFault == nil {
+		return complete, nil
 	}
-	if found && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {
-		return nil, fault
+	// They are not complete: check the merged files.
+	if anyFound && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {
+		return nil, firstFault
 	}
-	merged := chunk{codes: arrayRef{file: "merged_codes.npy"}, residuals: arrayRef{file: "merged_residuals.npy"}, rows: int(x.Tokens)}
-	err := x.checkChunk(merged, false)
+	merged := chunk{
+		codes:     arrayRef{file: "merged_codes.npy"},
+		residuals: arrayRef{file: "merged_residuals.npy"},
+		rows:      int(x.Tokens),
+	}
+	err := x.checkChunk(merged, atLeastRows)
 	if err == nil {
 		err = x.checkManifests(chunks)
 	}
 	switch {
 	case err == nil:
-		if found {
-			x.warnf("shards are incomplete (%v): read the merged files", fault)
+		if anyFound {
+			x.addWarning("shards are incomplete (%v): read the merged files", firstFault)
 		}
 		return []chunk{merged}, nil
-	case !found || !isFault(err):
+	case !anyFound || !isContentError(err):
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w; merged files: %w", fault, err)
+	return nil, fmt.Errorf("%w; merged files: %w", firstFault, err)
 }
 
-// checkManifests compares the rows of each shard that the merged files were
-// made of with the document lengths. fast-plaid has the shards at the top of
-// the manifest, next-plaid under "chunks".
+// checkManifests compares the rows of each chunk in the merged files with its document lengths.
+// fast-plaid lists the chunks at the top level of the manifest, next-plaid under "chunks".
 func (x *Index) checkManifests(chunks []chunk) error {
 	for _, kind := range []string{"codes", "residuals"} {
 		name := "merged_" + kind + ".manifest.json"
@@ -216,7 +224,8 @@ func (x *Index) checkManifests(chunks []chunk) error {
 				return err
 			}
 			if ok && rows != int64(c.rows) {
-				return fmt.Errorf("%w: %s: %s has %d rows, its document lengths add to %d", ErrBroken, name, file, rows, c.rows)
+				return fmt.Errorf("%w: %s: %s has %d rows, its document lengths add to %d",
+					ErrBroken, name, file, rows, c.rows)
 			}
 		}
 	}

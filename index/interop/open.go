@@ -12,56 +12,56 @@ import (
 	"strings"
 )
 
-// normSlack is how far the norm of a centroid may be from 1 before Open warns;
-// float16 rows are within 1e-3.
+// normSlack is the distance of the norm of a centroid from 1 beyond which Open warns; float16 rows
+// are within 1e-3.
 const normSlack = 1e-2
 
-// chunk is a run of tokens in one pair of files, from their first row on.
+// chunk is a run of tokens in a pair of files, from their first row on.
 type chunk struct {
 	codes, residuals arrayRef
 	rows             int
 }
 
-// parts names the arrays of an index.
-type parts struct {
+// arrayFiles names the arrays of an index.
+type arrayFiles struct {
 	centroids, cutoffs, weights arrayRef
 	chunks                      []chunk
 
 	ivf, ivfLengths arrayRef
-	ivfTokens       bool // lists hold tokens instead of documents
+	ivfItems        listItems
 }
 
-// Open opens an index folder of ColBERT (.pt files), of fast-plaid or
-// next-plaid (.npy files), or a plain set of .npy files (centroids, codes,
-// residuals, bucket_cutoffs, bucket_weights, doclens). It reads metadata,
-// centroids, codebook and lengths and checks that shapes and counts fit each
-// other; codes and residuals are looked at by [Index.Blocks].
+// Open opens an index folder of ColBERT (.pt files), of fast-plaid or next-plaid (.npy files), or a
+// plain set of .npy files (centroids, codes, residuals, bucket_cutoffs, bucket_weights, doclens).
+// It reads metadata, centroids, codebook and lengths, and checks that shapes and counts agree;
+// [Index.Blocks] reads codes and residuals.
 //
-// The folder may be that of an index of PyLate, which has one of these inside, or ids next to its files.
+// The folder may also be an index of PyLate, which has one of these folders inside, or ids next to
+// the files of one.
 //
-// Array shapes are believed before metadata: a differing num_partitions,
-// num_embeddings or num_documents becomes a warning. Files of raw vectors
-// (buffer.npy, embeddings.npy: pickled objects in fast-plaid) are not opened.
+// Array shapes take precedence over metadata: a differing num_partitions, num_embeddings or
+// num_documents is a warning. Files of raw vectors (buffer.npy, embeddings.npy: pickled objects in
+// fast-plaid) are not opened.
 //
-// Errors are of [ErrNotIndex], [ErrBroken] or [ErrUnsupported], or those of the
-// file system.
+// Errors are of [ErrNotIndex], [ErrBroken] or [ErrUnsupported], or those of the file system.
 func Open(dir string) (*Index, error) {
-	x := &Index{Dir: dir, given: dir, folder: newFolder(dir)}
-	if err := x.openAny(); err != nil {
+	x := &Index{Dir: dir, openedDir: dir, folder: newFolder(dir)}
+	if err := x.detectAndOpen(); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", dir, err)
 	}
 	return x, nil
 }
 
-func (x *Index) openAny() error {
+// detectAndOpen opens the folder by its files.
+func (x *Index) detectAndOpen() error {
 	info, err := os.Stat(x.Dir)
 	if err != nil {
-		return errors.Unwrap(err) // which the folder is named beside
+		return errors.Unwrap(err) // without the path, which Open adds
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("%w: it is not a folder", ErrNotIndex)
 	}
-	x.enterPyLate()
+	x.enterPyLateFolder()
 	f := x.folder
 	pt, npy := f.hasFile("centroids.pt"), f.hasFile("centroids.npy")
 	switch {
@@ -78,14 +78,14 @@ func (x *Index) openAny() error {
 	case npy && (f.hasFile("plan.json") || f.hasFile("doclens.0.json")):
 		return fmt.Errorf("%w: metadata.json %w", ErrBroken, errMissing)
 	}
-	if below := x.below(); below != "" {
+	if below := x.findNested(); below != "" {
 		return fmt.Errorf("%w: did you mean %s in it?", ErrNotIndex, below)
 	}
 	return ErrNotIndex
 }
 
-// below is a folder within this one that looks like an index; "" if there is none.
-func (x *Index) below() string {
+// findNested returns a folder within this one that looks like an index, or "".
+func (x *Index) findNested() string {
 	for _, file := range []string{filepath.Join("*", pylateInside), filepath.Join("*", "metadata.json")} {
 		if found, err := fs.Glob(os.DirFS(x.Dir), filepath.ToSlash(file)); err == nil && len(found) > 0 {
 			return filepath.Join(x.Dir, filepath.FromSlash(path.Dir(found[0])))
@@ -104,34 +104,38 @@ func (x *Index) openPlain() error {
 	if err := x.readLengths(r); err != nil {
 		return err
 	}
-	c := chunk{codes: arrayRef{file: "codes.npy"}, residuals: arrayRef{file: "residuals.npy"}, rows: int(x.Tokens)}
-	if err := x.checkChunk(c, true); err != nil {
+	c := chunk{
+		codes:     arrayRef{file: "codes.npy"},
+		residuals: arrayRef{file: "residuals.npy"},
+		rows:      int(x.Tokens),
+	}
+	if err := x.checkChunk(c, exactRows); err != nil {
 		return err
 	}
-	x.parts.chunks = []chunk{c}
+	x.files.chunks = []chunk{c}
 	x.findNPYLists()
 	return nil
 }
 
-// npyParts names the codec files that all .npy folders share.
-func npyParts() parts {
-	return parts{
+// npyParts names the codec files that all .npy folders have.
+func npyParts() arrayFiles {
+	return arrayFiles{
 		centroids: arrayRef{file: "centroids.npy"},
 		cutoffs:   arrayRef{file: "bucket_cutoffs.npy"},
 		weights:   arrayRef{file: "bucket_weights.npy"},
 	}
 }
 
-// findNPYLists notes the inverted lists of a .npy folder if they are there.
+// findNPYLists sets the inverted lists of a .npy folder if it has them.
 func (x *Index) findNPYLists() {
 	if x.folder.hasFile("ivf.npy") && x.folder.hasFile("ivf_lengths.npy") {
-		x.parts.ivf, x.parts.ivfLengths = arrayRef{file: "ivf.npy"}, arrayRef{file: "ivf_lengths.npy"}
+		x.files.ivf, x.files.ivfLengths = arrayRef{file: "ivf.npy"}, arrayRef{file: "ivf_lengths.npy"}
 	}
 }
 
-// readLengths reads document lengths that are stored as an array.
+// readLengths reads document lengths from an array.
 func (x *Index) readLengths(r arrayRef) error {
-	lens, err := x.folder.intsOf(r)
+	lens, err := x.folder.readIntArray(r)
 	if err != nil {
 		return err
 	}
@@ -146,12 +150,11 @@ func (x *Index) readLengths(r arrayRef) error {
 	return nil
 }
 
-// readCodec reads centroids and codebook. nbits is what the metadata say, 0
-// for nothing.
-func (x *Index) readCodec(p parts, nbits int64) error {
-	x.parts = p
+// readCodec reads centroids and codebook. nbits comes from the metadata. 0 means unknown.
+func (x *Index) readCodec(p arrayFiles, nbits int64) error {
+	x.files = p
 	f := x.folder
-	values, a, err := f.floatsOf(p.centroids, 2)
+	values, a, err := f.readFloatArray(p.centroids, 2)
 	if err != nil {
 		return err
 	}
@@ -162,10 +165,10 @@ func (x *Index) readCodec(p parts, nbits int64) error {
 	if int64(x.K) > math.MaxUint32 {
 		return fmt.Errorf("%w: %d centroids", ErrUnsupported, x.K)
 	}
-	if x.Cutoffs, _, err = f.floatsOf(p.cutoffs, 1); err != nil {
+	if x.Cutoffs, _, err = f.readFloatArray(p.cutoffs, 1); err != nil {
 		return err
 	}
-	if x.Weights, _, err = f.floatsOf(p.weights, 1); err != nil {
+	if x.Weights, _, err = f.readFloatArray(p.weights, 1); err != nil {
 		return err
 	}
 	if nbits == 0 {
@@ -178,19 +181,20 @@ func (x *Index) readCodec(p parts, nbits int64) error {
 	}
 	x.Nbits = int(nbits)
 	if len(x.Weights) != 1<<nbits || len(x.Cutoffs) != 1<<nbits-1 {
-		return fmt.Errorf("%w: %d bucket weights and %d cutoffs for %d bits", ErrBroken, len(x.Weights), len(x.Cutoffs), nbits)
+		return fmt.Errorf("%w: %d bucket weights and %d cutoffs for %d bits",
+			ErrBroken, len(x.Weights), len(x.Cutoffs), nbits)
 	}
 	if x.Dim*x.Nbits%8 != 0 {
-		return fmt.Errorf("%w: %d dimensions of %d bits are no whole bytes", ErrUnsupported, x.Dim, x.Nbits)
+		return fmt.Errorf("%w: %d dimensions of %d bits do not fill whole bytes", ErrUnsupported, x.Dim, x.Nbits)
 	}
 	if err := checkCodec(x.Dim, x.Centroids, x.Cutoffs, x.Weights); err != nil {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
-	x.warnCodec()
+	x.addCodecWarnings()
 	return nil
 }
 
-// checkCodec refuses what is not finite and cutoffs that decrease.
+// checkCodec refuses values that are not finite, and decreasing cutoffs.
 func checkCodec(dim int, centroids, cutoffs, weights []float32) error {
 	for i, v := range centroids {
 		if !isFinite(v) {
@@ -212,9 +216,9 @@ func checkCodec(dim int, centroids, cutoffs, weights []float32) error {
 
 func isFinite(v float32) bool { return !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) }
 
-// warnCodec notes centroids that are not unit vectors and a codebook without
-// information, which next-plaid leaves behind for a tiny collection.
-func (x *Index) warnCodec() {
+// addCodecWarnings warns of centroids that are not unit vectors, and of a codebook without
+// information, which next-plaid writes for a tiny collection.
+func (x *Index) addCodecWarnings() {
 	odd, first := 0, 0
 	for c := range x.K {
 		var sum float64
@@ -229,15 +233,15 @@ func (x *Index) warnCodec() {
 		}
 	}
 	if odd > 0 {
-		x.warnf("%d of %d centroids are no unit vectors, first %d", odd, x.K, first)
+		x.addWarning("%d of %d centroids are not unit vectors, first %d", odd, x.K, first)
 	}
 	if !slices.ContainsFunc(x.Weights, func(w float32) bool { return w != 0 }) {
-		x.warnf("all bucket weights are zero: residuals carry no information")
+		x.addWarning("all bucket weights are zero: residuals carry no information")
 	}
 }
 
-// checkMeta compares counts in the metadata with what was found.
-func (x *Index) checkMeta(name string, meta object) error {
+// compareCounts compares the counts in the metadata with those of the arrays.
+func (x *Index) compareCounts(name string, meta object) error {
 	for _, c := range []struct {
 		key   string
 		found int64
@@ -253,21 +257,28 @@ func (x *Index) checkMeta(name string, meta object) error {
 		}
 		// Old next-plaid writes 0 documents.
 		if ok && v != c.found && (c.key != "num_documents" || v != 0) {
-			x.warnf("%s says %s %d, the arrays have %d", name, c.key, v, c.found)
+			x.addWarning("%s says %s %d, the arrays have %d", name, c.key, v, c.found)
 		}
 	}
 	return nil
 }
 
-// checkChunk checks types and shapes of codes and residuals. With exact, the
-// files must have just the chunk's rows, otherwise at least as many.
-func (x *Index) checkChunk(c chunk, exact bool) error {
+// rowCheck says how many rows the files of a chunk must have.
+type rowCheck bool
+
+const (
+	exactRows   rowCheck = true  // as many as the chunk
+	atLeastRows rowCheck = false // at least as many, since merged files may have more
+)
+
+// checkChunk checks types and shapes of codes and residuals.
+func (x *Index) checkChunk(c chunk, check rowCheck) error {
 	codes, err := x.folder.openArray(c.codes)
 	if err != nil {
 		return err
 	}
 	defer codes.close()
-	if err := x.checkCodes(c, codes, exact); err != nil {
+	if err := x.checkCodes(c, codes, check); err != nil {
 		return err
 	}
 	residuals, err := x.folder.openArray(c.residuals)
@@ -275,39 +286,39 @@ func (x *Index) checkChunk(c chunk, exact bool) error {
 		return err
 	}
 	defer residuals.close()
-	return x.checkResiduals(c, residuals, exact)
+	return x.checkResiduals(c, residuals, check)
 }
 
-func (x *Index) checkCodes(c chunk, a array, exact bool) error {
+func (x *Index) checkCodes(c chunk, a array, check rowCheck) error {
 	if err := checkInts(c.codes, a); err != nil {
 		return err
 	}
-	return checkRows(c.codes, a.Len(), c.rows, exact)
+	return checkRows(c.codes, a.Len(), c.rows, check)
 }
 
-func (x *Index) checkResiduals(c chunk, a array, exact bool) error {
+func (x *Index) checkResiduals(c chunk, a array, check rowCheck) error {
 	shape := a.Shape
-	if c.rows == 0 && exact && a.Len() == 0 {
+	if c.rows == 0 && check == exactRows && a.Len() == 0 {
 		return nil // an emptied chunk may have lost its columns
 	}
 	if len(shape) != 2 || a.Dtype != "|u1" {
 		return fmt.Errorf("%w: %s is %s %v, want bytes in two dimensions", ErrBroken, c.residuals, a.Dtype, shape)
 	}
 	if shape[1] != x.RowBytes() {
-		return fmt.Errorf("%w: %s has %d bytes a token, %d dimensions of %d bits have %d", ErrBroken, c.residuals, shape[1], x.Dim, x.Nbits, x.RowBytes())
+		return fmt.Errorf("%w: %s has %d bytes a token, %d dimensions of %d bits have %d",
+			ErrBroken, c.residuals, shape[1], x.Dim, x.Nbits, x.RowBytes())
 	}
-	return checkRows(c.residuals, shape[0], c.rows, exact)
+	return checkRows(c.residuals, shape[0], c.rows, check)
 }
 
-func checkRows(r arrayRef, got, want int, exact bool) error {
-	if got < want || exact && got != want {
+func checkRows(r arrayRef, got, want int, check rowCheck) error {
+	if got < want || check == exactRows && got != want {
 		return fmt.Errorf("%w: %s has %d rows, the document lengths add to %d", ErrBroken, r, got, want)
 	}
 	return nil
 }
 
-// isFault says that an error is about the content of a folder, not about
-// reading it.
-func isFault(err error) bool {
+// isContentError reports whether an error is about the content of a folder, not about reading it.
+func isContentError(err error) bool {
 	return errors.Is(err, ErrBroken) || errors.Is(err, ErrUnsupported)
 }

@@ -51,7 +51,7 @@ func TestPayloads(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, dir)
 		require.ErrorContains(t, err, "vectors/formats/cmd/plaid")
-		require.ErrorContains(t, err, "without metadata.db the documents alone are taken over")
+		require.ErrorContains(t, err, "leave metadata.db out to import the documents without metadata")
 		put("metadata.db", "something")
 	}
 

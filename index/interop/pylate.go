@@ -14,37 +14,38 @@ import (
 	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
-// PyLate has a folder for each index. In it are a folder that fast-plaid writes, and a dictionary from
-// the numbers of documents to their ids.
+// PyLate has a folder for each index. It has a folder that fast-plaid writes, and a dictionary from
+// document numbers to ids.
 const (
 	pylateInside = "fast_plaid_index"
 	pylateIDs    = "plaid_ids_to_documents_ids" // and .pkl or .sqlite
 )
 
-// enterPyLate enters the folder that fast-plaid wrote, if this is one of PyLate.
-func (x *Index) enterPyLate() {
+// enterPyLateFolder enters the folder that fast-plaid wrote, if this is one of PyLate.
+func (x *Index) enterPyLateFolder() {
 	inside := filepath.Join(x.Dir, pylateInside)
 	if info, err := os.Stat(inside); err == nil && info.IsDir() && !x.folder.hasFile("metadata.json") {
 		x.Dir, x.folder = inside, newFolder(inside)
 	}
 }
 
-// idsFile, in the folder, names the documents, one a line.
+// idsFile has the ids of the documents, one per line.
 const idsFile = "ids.txt"
 
-// IDs returns the ids of the documents where the folder has some: in ids.txt, which an export writes, or
-// in a dictionary of PyLate, which is next to the files of ColBERT's engine or above those of
-// fast-plaid. "" stands for a document that PyLate has removed. nil means that the folder has no ids.
+// IDs returns the ids of the documents, or nil if the folder has none. They are in ids.txt, which
+// an export writes, or in a dictionary of PyLate, which is in the folder of ColBERT's files or
+// above the folder of fast-plaid's. "" stands for a document that PyLate has removed.
 func (x *Index) IDs(ctx context.Context) ([]string, error) {
-	lines := filepath.Join(x.given, idsFile)
+	lines := filepath.Join(x.openedDir, idsFile)
 	ids, err := vectors.ReadIDs(ctx, lines)
 	switch {
 	case err == nil && len(ids) != len(x.DocLens):
 		return nil, fmt.Errorf("%s: %w: %d ids for the %d documents of %s",
-			lines, vectors.ErrID, len(ids), len(x.DocLens), x.given)
+			lines, vectors.ErrID, len(ids), len(x.DocLens), x.openedDir)
 	case !errors.Is(err, fs.ErrNotExist):
 		return ids, err
 	}
+	// Look for a dictionary.
 	above := ""
 	if full, err := filepath.Abs(x.Dir); err == nil && filepath.Base(full) == pylateInside {
 		above = ".."
@@ -65,15 +66,16 @@ func (x *Index) IDs(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	if ids, err = x.readIDs(name); err != nil {
-		return nil, fmt.Errorf("index folder %s: %s: %w; the ids of the documents may be given too", x.Dir, name, err)
+		return nil, fmt.Errorf("index folder %s: %s: %w; give the ids of the documents instead", x.Dir, name, err)
 	}
 	return ids, nil
 }
 
+// readIDs reads the ids from a dictionary of PyLate.
 func (x *Index) readIDs(name string) ([]string, error) {
 	ids := make([]string, len(x.DocLens))
-	named := 0
-	take := func(key string, value any) error {
+	count := 0
+	addID := func(key string, value any) error {
 		n, err := strconv.Atoi(key)
 		if err != nil || n < 0 || n >= len(ids) || ids[n] != "" {
 			return fmt.Errorf("%w: an id for document %.40q, and there are %d", ErrBroken, key, len(ids))
@@ -82,7 +84,7 @@ func (x *Index) readIDs(name string) ([]string, error) {
 		if err := vectors.CheckID(ids[n]); err != nil {
 			return fmt.Errorf("%w: document %d: %w", ErrBroken, n, err)
 		}
-		named++
+		count++
 		return nil
 	}
 	file, size, err := x.folder.openFile(name)
@@ -91,28 +93,28 @@ func (x *Index) readIDs(name string) ([]string, error) {
 	}
 	defer file.Close()
 	if filepath.Ext(name) == ".pkl" {
-		err = eachPickled(file, size, take)
-	} else if err = x.settled(name); err == nil {
-		err = eachDictRow(file, size, func(key string, value []byte) error {
+		err = visitPickledDict(file, size, addID)
+	} else if err = x.checkNoPendingChanges(name); err == nil {
+		err = visitSQLiteDict(file, size, func(key string, value []byte) error {
 			v, err := torch.Plain(value)
 			if err != nil {
 				return fmt.Errorf("document %.40q: %w", key, err)
 			}
-			return take(key, v)
+			return addID(key, v)
 		})
 	}
 	if err != nil {
-		return nil, arrayFault(err)
+		return nil, arrayError(err)
 	}
-	if removed := len(ids) - named; removed > 0 {
-		x.warnf("%d documents have no id in %s, since PyLate has removed them, and were left out",
+	if removed := len(ids) - count; removed > 0 {
+		x.addWarning("%d documents have no id in %s, because PyLate has removed them, and were skipped",
 			removed, filepath.Base(name))
 	}
 	return ids, nil
 }
 
-// settled refuses a SQLite file with changes that are not in it yet.
-func (x *Index) settled(name string) error {
+// checkNoPendingChanges refuses a SQLite file with changes in a second file.
+func (x *Index) checkNoPendingChanges(name string) error {
 	for _, suffix := range []string{"-wal", "-journal"} {
 		if info, err := os.Stat(filepath.Join(x.Dir, name+suffix)); err == nil && info.Size() > 0 {
 			return fmt.Errorf("%w: changes wait in %s: end the program that uses the index",
@@ -122,8 +124,8 @@ func (x *Index) settled(name string) error {
 	return nil
 }
 
-// eachPickled calls visit for the entries of a pickled dictionary in a file of size bytes.
-func eachPickled(r io.Reader, size int64, visit func(key string, value any) error) error {
+// visitPickledDict calls visit for the entries of a pickled dictionary in a file of size bytes.
+func visitPickledDict(r io.Reader, size int64, visit func(key string, value any) error) error {
 	if size > torch.MaxDict {
 		return fmt.Errorf("%w: %d bytes, at most %d are read", ErrUnsupported, size, torch.MaxDict)
 	}

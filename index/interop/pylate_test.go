@@ -118,7 +118,7 @@ func TestBrokenPyLateIDs(t *testing.T) {
 			require.NoError(t, err)
 			_, err = x.IDs(t.Context())
 			require.Error(t, err, name)
-			require.True(t, isFault(err), "%s: %v", name, err)
+			require.True(t, isContentError(err), "%s: %v", name, err)
 			require.ErrorContains(t, err, pylateIDs+form, name)
 		}
 	}
@@ -131,7 +131,7 @@ func FuzzDict(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		err := eachDictRow(bytes.NewReader(data), int64(len(data)), func(key string, value []byte) error {
+		err := visitSQLiteDict(bytes.NewReader(data), int64(len(data)), func(key string, value []byte) error {
 			if len(key)+len(value) > maxRow {
 				t.Fatalf("a row of %d bytes", len(key)+len(value))
 			}

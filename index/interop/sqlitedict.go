@@ -7,55 +7,59 @@ import (
 	"math"
 )
 
-// maxRow bounds a row of a dictionary: a key, and the pickle of an id.
+// maxRow limits the bytes of a row of a dictionary: a key, and the pickle of an id.
 const maxRow = 16 << 10
 
-// dictTable is the table of a SQLite file in which the Python package sqlitedict keeps a dictionary.
+// dictTable is the table of a SQLite file in which the Python package sqlitedict stores a
+// dictionary.
 const dictTable = "unnamed"
 
-// sqliteFile reads the rows of a table of a SQLite file (sqlite.org/fileformat2.html), and no more than
-// that. SQLite itself, for queries, is in the module vectors/formats.
+// sqliteFile reads all rows of a table of a SQLite file (sqlite.org/fileformat2.html); it supports
+// nothing else. The module vectors/formats has SQLite itself.
 type sqliteFile struct {
-	r      io.ReaderAt
-	page   int // bytes of a page
-	usable int // of these
-	pages  uint32
-	seen   map[uint32]bool
+	r          io.ReaderAt
+	pageSize   int // bytes
+	usableSize int // bytes of a page that hold content
+	pageCount  uint32
+	seen       map[uint32]bool
 }
 
-// eachDictRow calls visit for the rows (key, value) of a dictionary in a file of size bytes.
-func eachDictRow(r io.ReaderAt, size int64, visit func(key string, value []byte) error) error {
-	var head [100]byte
+// visitSQLiteDict calls visit for the rows (key, value) of a dictionary in a file of size bytes.
+func visitSQLiteDict(r io.ReaderAt, size int64, visit func(key string, value []byte) error) error {
+	// Read the header of the file. It has the page size at offset 16, the number of reserved bytes of
+	// a page at 20, and the text encoding at 56.
+	var head [fileHeaderSize]byte
 	if n, err := r.ReadAt(head[:], 0); n < len(head) {
 		if err != nil && err != io.EOF {
 			return err
 		}
-		return fmt.Errorf("%w: %d bytes are no SQLite file", ErrBroken, size)
+		return fmt.Errorf("%w: %d bytes are too short for a SQLite file", ErrBroken, size)
 	}
-	f := &sqliteFile{r: r, page: int(binary.BigEndian.Uint16(head[16:])), seen: map[uint32]bool{}}
-	if f.page == 1 {
-		f.page = 1 << 16
+	f := &sqliteFile{r: r, pageSize: int(binary.BigEndian.Uint16(head[16:])), seen: map[uint32]bool{}}
+	if f.pageSize == 1 { // which stands for 65,536
+		f.pageSize = 1 << 16
 	}
-	f.usable = f.page - int(head[20])
+	f.usableSize = f.pageSize - int(head[20])
 	switch encoding := binary.BigEndian.Uint32(head[56:]); {
 	case string(head[:16]) != "SQLite format 3\x00":
 		return fmt.Errorf("%w: it does not begin as a SQLite file does", ErrBroken)
-	case f.page < 512 || f.page&(f.page-1) != 0 || f.usable < 480:
-		return fmt.Errorf("%w: SQLite pages of %d bytes", ErrBroken, f.page)
-	case size%int64(f.page) != 0 || size/int64(f.page) > math.MaxUint32:
-		return fmt.Errorf("%w: %d bytes are no whole SQLite pages of %d", ErrBroken, size, f.page)
+	case f.pageSize < 512 || f.pageSize&(f.pageSize-1) != 0 || f.usableSize < 480:
+		return fmt.Errorf("%w: SQLite pages of %d bytes", ErrBroken, f.pageSize)
+	case size%int64(f.pageSize) != 0 || size/int64(f.pageSize) > math.MaxUint32:
+		return fmt.Errorf("%w: %d bytes are not a multiple of the SQLite page size %d", ErrBroken, size, f.pageSize)
 	case encoding > 1:
 		return fmt.Errorf("%w: SQLite text in UTF-16", ErrUnsupported)
 	}
-	f.pages = uint32(size / int64(f.page))
+	f.pageCount = uint32(size / int64(f.pageSize))
+	// Find the table in the schema, whose root is page 1, and visit its rows.
 	root := uint32(0)
-	err := f.rows(1, 0, func(row []any) error {
+	err := f.visitRows(1, 0, func(row []any) error {
 		if len(row) < 4 || row[0] != "table" || row[1] != dictTable {
 			return nil
 		}
 		n, _ := row[3].(int64)
-		if n < 2 || n > int64(f.pages) {
-			return fmt.Errorf("%w: the table %s begins at page %v of %d", ErrBroken, dictTable, row[3], f.pages)
+		if n < 2 || n > int64(f.pageCount) {
+			return fmt.Errorf("%w: the table %s begins at page %v of %d", ErrBroken, dictTable, row[3], f.pageCount)
 		}
 		root = uint32(n)
 		return nil
@@ -66,7 +70,7 @@ func eachDictRow(r io.ReaderAt, size int64, visit func(key string, value []byte)
 	if root == 0 {
 		return fmt.Errorf("%w: it has no table %s", ErrBroken, dictTable)
 	}
-	return f.rows(root, 0, func(row []any) error {
+	return f.visitRows(root, 0, func(row []any) error {
 		if len(row) != 2 {
 			return fmt.Errorf("%w: a row of %s has %d columns, not 2", ErrBroken, dictTable, len(row))
 		}
@@ -82,49 +86,59 @@ func eachDictRow(r io.ReaderAt, size int64, visit func(key string, value []byte)
 	})
 }
 
-// readPage reads a page, each of them once: pages in a circle would never end.
+// readPage reads a page, each only once: a cycle of pages would never end.
 func (f *sqliteFile) readPage(n uint32) ([]byte, error) {
-	if n == 0 || n > f.pages || f.seen[n] {
-		return nil, fmt.Errorf("%w: SQLite page %d of %d is not there, or in use twice", ErrBroken, n, f.pages)
+	if n == 0 || n > f.pageCount || f.seen[n] {
+		return nil, fmt.Errorf("%w: SQLite page %d of %d does not exist, or is used twice", ErrBroken, n, f.pageCount)
 	}
 	f.seen[n] = true
-	b := make([]byte, f.page)
-	if _, err := f.r.ReadAt(b, int64(n-1)*int64(f.page)); err != nil {
+	b := make([]byte, f.pageSize)
+	if _, err := f.r.ReadAt(b, int64(n-1)*int64(f.pageSize)); err != nil {
 		return nil, err
 	}
-	return b[:f.usable], nil
+	return b[:f.usableSize], nil
 }
 
-// maxDepth is more than the tree of any file has.
+// maxDepth exceeds the depth of the tree in any file.
 const maxDepth = 40
 
-// rows walks the tree of a table.
-func (f *sqliteFile) rows(n uint32, depth int, visit func([]any) error) error {
+// The kinds of pages in the tree of a table, with the sizes of their headers. The first page begins
+// with the header of the file.
+const (
+	innerPage       = 5
+	leafPage        = 13
+	innerHeaderSize = 12
+	leafHeaderSize  = 8
+	fileHeaderSize  = 100
+)
+
+// visitRows calls visit with the rows in the subtree of page n.
+func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) error {
 	page, err := f.readPage(n)
 	if err != nil {
 		return err
 	}
 	broken := func(what string) error { return fmt.Errorf("%w: SQLite page %d: %s", ErrBroken, n, what) }
-	at := 0
+	offset := 0
 	if n == 1 {
-		at = 100
+		offset = fileHeaderSize
 	}
-	kind := page[at]
-	header := map[byte]int{5: 12, 13: 8}[kind]
-	cells := int(binary.BigEndian.Uint16(page[at+3:]))
-	if header == 0 || depth > maxDepth || at+header+2*cells > len(page) {
-		return broken("is no page of a table")
+	kind := page[offset]
+	header := map[byte]int{innerPage: innerHeaderSize, leafPage: leafHeaderSize}[kind]
+	cells := int(binary.BigEndian.Uint16(page[offset+3:]))
+	if header == 0 || depth > maxDepth || offset+header+2*cells > len(page) {
+		return broken("is not a page of a table")
 	}
-	used := 0 // cells that lie in one another would make much of a small file
+	usedBytes := 0 // of cells; overlapping cells could make much data of a small file
 	for i := range cells {
-		cell := int(binary.BigEndian.Uint16(page[at+header+2*i:]))
+		cell := int(binary.BigEndian.Uint16(page[offset+header+2*i:]))
 		if cell+4 > len(page) {
-			return broken("a cell lies outside")
+			return broken("a cell is outside of the page")
 		}
-		if kind == 5 {
-			err = f.rows(binary.BigEndian.Uint32(page[cell:]), depth+1, visit)
-		} else if row, fault := f.row(page, cell, &used); fault != nil {
-			err = fmt.Errorf("SQLite page %d: %w", n, fault)
+		if kind == innerPage {
+			err = f.visitRows(binary.BigEndian.Uint32(page[cell:]), depth+1, visit)
+		} else if row, rowErr := f.readRow(page, cell, &usedBytes); rowErr != nil {
+			err = fmt.Errorf("SQLite page %d: %w", n, rowErr)
 		} else {
 			err = visit(row)
 		}
@@ -132,61 +146,68 @@ func (f *sqliteFile) rows(n uint32, depth int, visit func([]any) error) error {
 			return err
 		}
 	}
-	if kind == 5 {
-		return f.rows(binary.BigEndian.Uint32(page[at+8:]), depth+1, visit)
+	if kind == innerPage {
+		return f.visitRows(binary.BigEndian.Uint32(page[offset+8:]), depth+1, visit)
 	}
 	return nil
 }
 
-// row reads the cell of a leaf, including its part on other pages.
-func (f *sqliteFile) row(page []byte, at int, used *int) ([]any, error) {
-	size, n := varint(page[at:])
-	_, m := varint(page[at+n:]) // its number
+// readRow reads the row of a leaf cell, including its part on overflow pages.
+func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, error) {
+	size, n := parseVarint(page[offset:])
+	_, m := parseVarint(page[offset+n:]) // the row id
 	if n == 0 || m == 0 || size > maxRow {
 		return nil, fmt.Errorf("%w: a row of %d bytes, at most %d are read", ErrBroken, size, maxRow)
 	}
-	at += n + m
+	offset += n + m
+	// Compute the bytes of the row in this page. The file format defines X = U-35,
+	// M = (U-12)·32/255-23 and K = M+(P-M) mod (U-4) for a row of P bytes and U usable bytes: the page
+	// has P bytes if P ≤ X, else K if K ≤ X, else M.
 	local := int(size)
-	if most := f.usable - 35; local > most {
-		least := (f.usable-12)*32/255 - 23
-		if local = least + (int(size)-least)%(f.usable-4); local > most {
-			local = least
+	if maxLocal := f.usableSize - 35; local > maxLocal {
+		minLocal := (f.usableSize-12)*32/255 - 23
+		if local = minLocal + (int(size)-minLocal)%(f.usableSize-4); local > maxLocal {
+			local = minLocal
 		}
 	}
-	if *used += local; at+local > len(page) || *used > len(page) {
-		return nil, fmt.Errorf("%w: a row lies outside its page, or in another", ErrBroken)
+	if *usedBytes += local; offset+local > len(page) || *usedBytes > len(page) {
+		return nil, fmt.Errorf("%w: a row is outside of its page, or overlaps another", ErrBroken)
 	}
-	data := append(make([]byte, 0, size), page[at:at+local]...)
+	data := append(make([]byte, 0, size), page[offset:offset+local]...)
 	if local < int(size) {
-		if at+local+4 > len(page) {
-			return nil, fmt.Errorf("%w: a row lies outside its page", ErrBroken)
+		if offset+local+4 > len(page) {
+			return nil, fmt.Errorf("%w: a row is outside of its page", ErrBroken)
 		}
-		for next := binary.BigEndian.Uint32(page[at+local:]); len(data) < int(size); {
-			more, err := f.readPage(next)
+		for next := binary.BigEndian.Uint32(page[offset+local:]); len(data) < int(size); {
+			overflow, err := f.readPage(next)
 			if err != nil {
 				return nil, err
 			}
-			next = binary.BigEndian.Uint32(more)
-			data = append(data, more[4:min(len(more), 4+int(size)-len(data))]...)
+			next = binary.BigEndian.Uint32(overflow)
+			data = append(data, overflow[4:min(len(overflow), 4+int(size)-len(data))]...)
 		}
 	}
-	return record(data)
+	return parseRecord(data)
 }
 
-// record returns the values of a row: integers, text and bytes, and nil for everything else.
-func record(data []byte) ([]any, error) {
-	end, n := varint(data)
+// parseRecord returns the values of a row: integers, texts and bytes, and nil for all other types.
+// The header has a type for each value: 1 to 6 are integers of 1, 2, 3, 4, 6 and 8 bytes, 7 is a
+// float, 8 and 9 are the integers 0 and 1 without bytes, and from 12 on even types are bytes and odd
+// types texts, of (type-12)/2 bytes.
+func parseRecord(data []byte) ([]any, error) {
+	end, n := parseVarint(data)
 	if n == 0 || end < uint64(n) || end > uint64(len(data)) {
-		return nil, fmt.Errorf("%w: a row without a head", ErrBroken)
+		return nil, fmt.Errorf("%w: a row without a header", ErrBroken)
 	}
 	head, body := data[n:end], data[end:]
 	var row []any
 	for len(head) > 0 {
-		kind, n := varint(head)
+		kind, n := parseVarint(head)
 		if n == 0 {
-			return nil, fmt.Errorf("%w: the head of a row is cut short", ErrBroken)
+			return nil, fmt.Errorf("%w: the header of a row is truncated", ErrBroken)
 		}
 		head = head[n:]
+		// Cut the value out of the body.
 		size := uint64(0)
 		switch {
 		case kind <= 4:
@@ -199,10 +220,11 @@ func record(data []byte) ([]any, error) {
 			size = (kind - 12) / 2
 		}
 		if size > uint64(len(body)) {
-			return nil, fmt.Errorf("%w: a row is cut short", ErrBroken)
+			return nil, fmt.Errorf("%w: a row is truncated", ErrBroken)
 		}
 		value := body[:size]
 		body = body[size:]
+		// Decode the value.
 		switch {
 		case kind >= 12 && kind%2 == 0:
 			row = append(row, value)
@@ -223,8 +245,8 @@ func record(data []byte) ([]any, error) {
 	return row, nil
 }
 
-// varint is a number of SQLite and how many bytes it takes; 0 where it is cut short.
-func varint(b []byte) (v uint64, n int) {
+// parseVarint returns a number of SQLite and its size in bytes; size 0 means that it is truncated.
+func parseVarint(b []byte) (v uint64, n int) {
 	for i := range min(len(b), 9) {
 		if i == 8 {
 			return v<<8 | uint64(b[i]), 9

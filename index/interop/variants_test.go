@@ -222,7 +222,7 @@ func TestFaults(t *testing.T) {
 		{"huge length", set("doclens.0.json", []byte("[4294967296]")), ErrBroken, "document 0"},
 		{"null length", set("doclens.0.json", []byte("[2, null, 1]")), ErrBroken, "document 1"},
 		{"lengths cut", set("doclens.0.json", []byte("[2, 0")), ErrBroken, "doclens.0.json"},
-		{"lengths no array", set("doclens.0.json", []byte("{}")), ErrBroken, "no JSON array"},
+		{"lengths no array", set("doclens.0.json", []byte("{}")), ErrBroken, "not a JSON array"},
 		{"lengths twice", set("doclens.0.json", []byte("[2,0,1][]")), ErrBroken, "after the array"},
 		{"centroid not finite", func(o memoryFiles) {
 			b := raw("<f4", nan)
@@ -274,7 +274,7 @@ func TestCodecWarnings(t *testing.T) {
 	f.weights = make([]float32, 4)
 	x := reopen(t, f.nextPlaid().write(t, t.TempDir()))
 	require.Len(t, x.Warnings, 2)
-	require.Contains(t, x.Warnings[0], "1 of 4 centroids are no unit vectors, first 1")
+	require.Contains(t, x.Warnings[0], "1 of 4 centroids are not unit vectors, first 1")
 	require.Contains(t, x.Warnings[1], "all bucket weights are zero")
 }
 

@@ -55,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 		defer w.Close()
 		for at := 0; at < tokens; {
 			n := rapid.IntRange(0, tokens-at).Draw(t, "block")
-			require.NoError(t, w.WriteBlock(want.codes[at:at+n], want.residuals[at*w.stats.row:(at+n)*w.stats.row]))
+			require.NoError(t, w.WriteBlock(want.codes[at:at+n], want.residuals[at*w.stats.rowBytes:(at+n)*w.stats.rowBytes]))
 			at += n
 		}
 		require.NoError(t, w.Commit(context.Background()))
@@ -110,8 +110,8 @@ func TestWrittenFiles(t *testing.T) {
 	repack(want.residuals)
 	f.residuals = [][]byte{want.residuals}
 	expect := f.nextPlaid()
-	expect["avg_residual.npy"] = npy("<f4", "(8,)", 64, 0, raw("<f4", w.stats.average()))
-	expect["cluster_threshold.npy"] = npy("<f4", "(1,)", 64, 0, raw("<f4", []float32{w.stats.quantile(.75)}))
+	expect["avg_residual.npy"] = npy("<f4", "(8,)", 64, 0, raw("<f4", w.stats.meanAbsWeights()))
+	expect["cluster_threshold.npy"] = npy("<f4", "(1,)", 64, 0, raw("<f4", []float32{w.stats.normQuantile(.75)}))
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, len(expect)+1, "one more than the fixture: plan.json")
@@ -158,8 +158,8 @@ func TestWriteChunks(t *testing.T) {
 	require.NoError(t, w.WriteBlock(codes, residuals))
 	require.NoError(t, w.Commit(context.Background()))
 	x := reopen(t, dir)
-	require.Len(t, x.parts.chunks, 3)
-	require.Equal(t, []int{12500, 12500, 0}, []int{x.parts.chunks[0].rows, x.parts.chunks[1].rows, x.parts.chunks[2].rows})
+	require.Len(t, x.files.chunks, 3)
+	require.Equal(t, []int{12500, 12500, 0}, []int{x.files.chunks[0].rows, x.files.chunks[1].rows, x.files.chunks[2].rows})
 	require.Equal(t, collected{codes, residuals}, collect(t, x, 9999))
 	differences, err := x.VerifyIVF(context.Background())
 	require.NoError(t, err)
@@ -256,7 +256,7 @@ func TestEstimates(t *testing.T) {
 		}
 		s := newResidualStats(&h)
 		const rows = 1000
-		data := make([]byte, rows*s.row)
+		data := make([]byte, rows*s.rowBytes)
 		for i := range data {
 			data[i] = byte(i * i >> 3)
 		}
@@ -267,16 +267,16 @@ func TestEstimates(t *testing.T) {
 			var sum float64
 			for d := range h.Dim {
 				bit := d * nbits
-				w := float64(h.Weights[data[r*s.row+bit/8]>>(bit%8)&(1<<nbits-1)])
+				w := float64(h.Weights[data[r*s.rowBytes+bit/8]>>(bit%8)&(1<<nbits-1)])
 				average[d] += math.Abs(w) / rows
 				sum += w * w
 			}
 			norms = append(norms, math.Sqrt(sum))
 		}
-		for d, v := range s.average() {
+		for d, v := range s.meanAbsWeights() {
 			require.InDelta(t, average[d], v, 1e-5)
 		}
-		got, below := float64(s.quantile(.75)), 0
+		got, below := float64(s.normQuantile(.75)), 0
 		for _, n := range norms {
 			if n <= got {
 				below++
@@ -285,13 +285,13 @@ func TestEstimates(t *testing.T) {
 		require.GreaterOrEqual(t, below, 750)
 		below = 0
 		for _, n := range norms {
-			if n <= got-2*s.top/normBins {
+			if n <= got-2*s.maxNorm/normBins {
 				below++
 			}
 		}
 		require.LessOrEqual(t, below, 750)
 	}
 	empty := newResidualStats(&Header{Dim: 8, Nbits: 1, Weights: []float32{0, 0}})
-	require.Zero(t, empty.quantile(.75))
-	require.Equal(t, make([]float32, 8), empty.average())
+	require.Zero(t, empty.normQuantile(.75))
+	require.Equal(t, make([]float32, 8), empty.meanAbsWeights())
 }

@@ -9,117 +9,118 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Builder gathers the fields of the documents of a change for its runs.
+// Builder gathers the fields of the documents of a change, and makes runs of them.
 //
-// Of a field that it keeps it keeps all: a field is left out for good once there is no
-// room for it, and the documents that have it are remembered. So it is known of every
-// document and field whether the run tells of it, whatever the order of documents.
+// It keeps a field completely or not at all: once a field does not fit, the field is left out for
+// good, and the documents that have it are remembered. So for each document and field it is known
+// whether the run has the values, whatever the order of documents.
 type Builder struct {
-	docs    roaring.Bitmap
-	leftOut roaring.Bitmap // documents with fields that are not kept
-	fields  map[condition.Field]*column
-	bytes   int64 // about the memory that it holds
-	limit   int64 // of them
+	docs        roaring.Bitmap
+	leftOut     roaring.Bitmap // documents with fields that were left out
+	fields      map[condition.Field]*column
+	memoryBytes int64 // estimate of the memory in use
+	memoryLimit int64 // of memoryBytes
 
-	// keeps, where set, is asked in place of the limit of fields: see [Selector.Verify].
-	keeps func(f condition.Field, ordinal uint32) bool
+	// keepField, if not nil, decides in place of the limit of fields: see [Selector.Verify].
+	keepField func(f condition.Field, ordinal uint32) bool
 }
 
-// column is a field of the documents of a run.
+// column holds a field of the documents of a run.
 type column struct {
-	present, nulls, open roaring.Bitmap // see [fieldHead]
-	values               list           // also those in arrays
-	arrays               list           // the texts of arrays
+	present, nulls, unresolved roaring.Bitmap // see [fieldHead]
+	values                     valueList      // including the elements of arrays
+	arrays                     valueList      // the arrays as text
 }
 
-// list has the values of documents.
-type list struct {
-	numbers map[string]uint32
-	entries []entry  // distinct, as they came
-	pairs   []uint32 // the entry of each pair,
-	docs    []uint32 // and its document
+// valueList holds the values of documents as pairs of entry and document.
+type valueList struct {
+	numberOf map[string]uint32
+	entries  []entry  // distinct, in order of arrival
+	pairs    []uint32 // number of the entry of each pair
+	docs     []uint32 // ordinal of each pair
 }
 
-// Fields are those of a payload, with their values.
+// Fields are the fields of a payload, with their values.
 type Fields []field
 
 type field struct {
 	name           condition.Field
-	null           bool // there is one, also in an array
-	open           bool // the values are not all there
+	null           bool // it is null, or has null in an array
+	unresolved     bool // the values are incomplete, so they are read from the payload
 	values, arrays []entry
 }
 
-// ReadFields reads them. A payload that is no JSON object has none. The error is that of the
-// context.
+// ReadFields reads the fields of a payload. A payload that is not a JSON object has none. The error
+// is that of the context.
 func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 	if len(payload) == 0 {
 		return nil, ctx.Err()
 	}
-	var all Fields
-	place := placesOf(&all)
-	more := 0 // values beyond the first ones of fields
+	var fields Fields
+	find := fieldFinder(&fields)
+	extraValues := 0 // values beyond the first of each field
 	e := condition.NewEvaluation(ctx)
-	e.Document(payload, "", 0).Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
-		i := place(name)
-		there := i < len(all)
-		if !there {
-			all = append(all, field{name: name})
+	record := e.Document(payload, "", 0)
+	record.Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
+		i := find(name)
+		exists := i < len(fields)
+		if !exists {
+			fields = append(fields, field{name: name})
 		}
-		f := &all[i]
-		if there {
-			more++
-			f.open = f.open || more > maxMembers
+		f := &fields[i]
+		if exists {
+			extraValues++
+			f.unresolved = f.unresolved || extraValues > maxMembers
 		}
 		switch {
-		case f.open:
+		case f.unresolved:
 			f.values, f.arrays, f.null = nil, nil, false
 		case v.Kind == condition.Null:
 			f.null = true
-		case form == condition.Whole:
-			f.arrays = append(f.arrays, entryOf(v, condition.Nested))
+		case form == condition.WholeArray:
+			f.arrays = append(f.arrays, newEntry(v, condition.Nested))
 		default:
-			f.values = append(f.values, entryOf(v, form))
+			f.values = append(f.values, newEntry(v, form))
 		}
 		return true
 	})
-	for i := range all {
-		all[i].settle(e)
+	for i := range fields {
+		fields[i].sortValues(e)
 	}
-	return all, e.Err()
+	return fields, e.Err()
 }
 
-// placesOf returns a function that finds the place of a name, or the end for one that is not there
-// and comes next.
-func placesOf(all *Fields) func(name condition.Field) int {
-	var places map[condition.Field]int // once there are many
+// fieldFinder returns a function that returns the index of a field by its name, or the length of
+// fields for a new name, which the caller appends.
+func fieldFinder(fields *Fields) func(name condition.Field) int {
+	var indexOf map[condition.Field]int // built once there are 16 fields
 	return func(name condition.Field) int {
-		n := len(*all)
+		n := len(*fields)
 		switch {
 		case n < 16:
-			for i := range *all {
-				if (*all)[i].name == name {
+			for i := range *fields {
+				if (*fields)[i].name == name {
 					return i
 				}
 			}
 			return n
-		case places == nil:
-			places = make(map[condition.Field]int, 2*n)
-			for i := range *all {
-				places[(*all)[i].name] = i
+		case indexOf == nil:
+			indexOf = make(map[condition.Field]int, 2*n)
+			for i := range *fields {
+				indexOf[(*fields)[i].name] = i
 			}
 		}
-		i, there := places[name]
-		if !there {
+		i, exists := indexOf[name]
+		if !exists {
 			i = n
-			places[name] = i
+			indexOf[name] = i
 		}
 		return i
 	}
 }
 
-// settle leaves each value once, in order.
-func (f *field) settle(e *condition.Evaluation) {
+// sortValues sorts the values and removes duplicates.
+func (f *field) sortValues(e *condition.Evaluation) {
 	for _, entries := range []*[]entry{&f.values, &f.arrays} {
 		if len(*entries) < 2 {
 			continue
@@ -134,18 +135,18 @@ func (f *field) settle(e *condition.Evaluation) {
 		*entries = slices.CompactFunc(*entries, func(a, b entry) bool { return a.compare(&b) == 0 })
 	}
 	for i := range max(len(f.values), 1) - 1 {
-		// 1 and 1.0 are one value of facets, which count entries.
+		// Facets count entries, but 1 and 1.0 are one value for them.
 		if a, b := &f.values[i], &f.values[i+1]; a.IsNumber() && b.Kind == condition.Real && a.Compare(b.Value) == 0 {
-			f.open = true
+			f.unresolved = true
 		}
 	}
-	if f.open {
+	if f.unresolved {
 		f.values, f.arrays, f.null = nil, nil, false
 	}
 }
 
-// Add covers a document. A payload that is no JSON object has no fields. The error is that
-// of the context, and then the builder is of no use.
+// Add adds the fields of a document to the run. A payload that is not a JSON object has none. After
+// an error, which is that of the context, the builder must not be used.
 func (b *Builder) Add(ctx context.Context, ordinal uint32, payload []byte) error {
 	fields, err := ReadFields(ctx, payload)
 	if err == nil {
@@ -154,15 +155,15 @@ func (b *Builder) Add(ctx context.Context, ordinal uint32, payload []byte) error
 	return err
 }
 
-// AddFields covers a document whose fields were read.
+// AddFields adds the fields of a document, which were read before.
 func (b *Builder) AddFields(ordinal uint32, fields Fields) {
 	b.docs.Add(ordinal)
 	for i := range fields {
 		f := &fields[i]
-		if b.keeps != nil && !b.keeps(f.name, ordinal) {
+		if b.keepField != nil && !b.keepField(f.name, ordinal) {
 			continue
 		}
-		c := b.column(f.name)
+		c := b.columnFor(f.name)
 		if c == nil {
 			b.leftOut.Add(ordinal)
 			continue
@@ -171,23 +172,23 @@ func (b *Builder) AddFields(ordinal uint32, fields Fields) {
 		if f.null {
 			c.nulls.Add(ordinal)
 		}
-		if f.open {
-			c.open.Add(ordinal)
+		if f.unresolved {
+			c.unresolved.Add(ordinal)
 		}
 		for i := range f.values {
-			b.bytes += c.values.add(&f.values[i], ordinal)
+			b.memoryBytes += c.values.add(&f.values[i], ordinal)
 		}
 		for i := range f.arrays {
-			b.bytes += c.arrays.add(&f.arrays[i], ordinal)
+			b.memoryBytes += c.arrays.add(&f.arrays[i], ordinal)
 		}
 	}
 }
 
-// column is nil for a field that is beyond the limits.
-func (b *Builder) column(f condition.Field) *column {
+// columnFor returns the column of a field, nil if the field is beyond the limits.
+func (b *Builder) columnFor(f condition.Field) *column {
 	c := b.fields[f]
 	if c == nil {
-		if b.keeps == nil && (len(b.fields) >= maxFields || len(f) > maxFieldName) {
+		if b.keepField == nil && (len(b.fields) >= maxFields || len(f) > maxFieldName) {
 			return nil
 		}
 		if b.fields == nil {
@@ -195,22 +196,22 @@ func (b *Builder) column(f condition.Field) *column {
 		}
 		c = &column{}
 		b.fields[f] = c
-		b.bytes += 1024
+		b.memoryBytes += 1024
 	}
 	return c
 }
 
-// add returns about the memory that it needs.
-func (l *list) add(e *entry, ordinal uint32) (bytes int64) {
-	if l.numbers == nil {
-		l.numbers = map[string]uint32{}
+// add adds a pair, and returns an estimate of the memory that it takes.
+func (l *valueList) add(e *entry, ordinal uint32) (bytes int64) {
+	if l.numberOf == nil {
+		l.numberOf = map[string]uint32{}
 	}
 	var buf [64]byte
 	key := appendEntry(buf[:0], e)
-	n, there := l.numbers[string(key)]
-	if !there {
+	n, exists := l.numberOf[string(key)]
+	if !exists {
 		n = uint32(len(l.entries))
-		l.numbers[string(key)] = n
+		l.numberOf[string(key)] = n
 		l.entries = append(l.entries, *e)
 		bytes = int64(len(key)+len(e.Text)) + 128
 	}
@@ -218,63 +219,65 @@ func (l *list) add(e *entry, ordinal uint32) (bytes int64) {
 	return bytes + 10
 }
 
-// absorb covers what a run covers of the documents of keep, which the builder has not.
-// Of a run from which fields were left out the payloads are read again: a field that the
-// run has not may be one that the builder has, and there is nothing to tell of it.
-func (b *Builder) absorb(ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error)) error {
+// absorbRun adds the documents of keep that the run has; the builder must not have them. If fields
+// were left out of the run, the payloads are read again, since the builder may keep such a field
+// and needs its values.
+func (b *Builder) absorbRun(
+	ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error),
+) error {
 	keep = roaring.And(&r.docs, keep)
 	if r.leftOut.IsEmpty() {
 		return b.absorbValues(ctx, r, keep)
 	}
 	for it := keep.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		p, err := payload(ordinal)
+		payloadOfDoc, err := payload(ordinal)
 		if err != nil {
 			return err
 		}
-		if err := b.Add(ctx, ordinal, p); err != nil {
+		if err := b.Add(ctx, ordinal, payloadOfDoc); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// absorbValues covers documents of a run by the values that it has.
+// absorbValues adds documents of a run with the values of the run.
 func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap) error {
 	b.docs.Or(docs)
 	b.leftOut.Or(roaring.And(&r.leftOut, docs))
 	for _, f := range r.names {
-		h, err := r.field(f)
+		head, err := r.readField(f)
 		if err != nil {
 			return err
 		}
-		present := roaring.And(&h.present, docs)
+		present := roaring.And(&head.present, docs)
 		if present.IsEmpty() {
 			continue
 		}
-		c := b.column(f)
+		c := b.columnFor(f)
 		if c == nil {
 			b.leftOut.Or(present)
 			continue
 		}
 		c.present.Or(present)
-		c.nulls.Or(roaring.And(&h.nulls, docs))
-		c.open.Or(roaring.And(&h.open, docs))
-		for i := range h.blocks {
+		c.nulls.Or(roaring.And(&head.nulls, docs))
+		c.unresolved.Or(roaring.And(&head.unresolved, docs))
+		for i := range head.blocks {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			bl, err := r.block(h, i)
+			block, err := r.readBlock(head, i)
 			if err != nil {
 				return err
 			}
-			l := &c.values
-			if i >= h.values {
-				l = &c.arrays
+			list := &c.values
+			if i >= head.valueBlocks {
+				list = &c.arrays
 			}
-			bl.visit(func(n int, ordinal uint32) {
+			block.visitPairs(func(n int, ordinal uint32) {
 				if docs.Contains(ordinal) {
-					b.bytes += l.add(&bl.entries[n], ordinal)
+					b.memoryBytes += list.add(&block.entries[n], ordinal)
 				}
 			})
 		}

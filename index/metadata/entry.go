@@ -13,15 +13,16 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// entry is a value as it is kept: whole, or cut to its beginning and a hash.
+// entry is a stored value: complete, or the beginning of a text and its hash.
 type entry struct {
-	condition.Value      // of a text that was cut, the beginning
+	condition.Value      // of a cut text, the beginning
 	cut             bool // the text is longer
 	form            condition.Form
-	hash            uint64 // of all of the text
+	hash            uint64 // of the complete text
 }
 
-func entryOf(v condition.Value, form condition.Form) entry {
+// newEntry returns the entry of a value. It cuts a long text.
+func newEntry(v condition.Value, form condition.Form) entry {
 	if v.Kind != condition.Text || len(v.Text) <= maxText {
 		return entry{Value: v, form: form}
 	}
@@ -31,13 +32,13 @@ func entryOf(v condition.Value, form condition.Form) entry {
 	return entry{Value: v, cut: true, hash: h.Sum64(), form: form}
 }
 
-// compare is the order of entries in a run, which is total: equal values of two forms are
-// told apart.
+// compare orders the entries of a run. The order is total: equal values of two forms differ.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(e.compareValue(o), cmp.Compare(e.form, o.form))
 }
 
-// compareValue tells equal numbers of two kinds apart, and texts with one beginning.
+// compareValue orders values, and distinguishes equal numbers of two kinds, and texts with the same
+// beginning.
 func (e *entry) compareValue(o *entry) int {
 	if c := e.Value.Compare(o.Value); c != 0 {
 		return c
@@ -57,7 +58,7 @@ func (e *entry) compareValue(o *entry) int {
 	return 0
 }
 
-// Kinds of encoded entries, to which the form is added.
+// Tags of encoded entries; tagForm times the form is added to them.
 const (
 	tagInteger = 1
 	tagReal    = 2
@@ -66,8 +67,8 @@ const (
 	tagForm    = 16 // times the form
 )
 
-// appendEntry encodes: a tag, then i64, f64, or the length (u8) and bytes of a text; of
-// one that was cut, the beginning and the hash (u64). Little-endian.
+// appendEntry encodes an entry, little-endian: a tag; then i64, f64, or the length (u8) and bytes
+// of a text; for a cut text, the beginning and the hash (u64).
 func appendEntry(dst []byte, e *entry) []byte {
 	le, form := binary.LittleEndian, tagForm*byte(e.form)
 	switch {
@@ -81,11 +82,12 @@ func appendEntry(dst []byte, e *entry) []byte {
 	return append(append(dst, form+tagText, byte(len(e.Text))), e.Text...)
 }
 
+// appendBytes appends the length (u32) and the bytes.
 func appendBytes(dst, b []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(b))), b...)
 }
 
-// appendBitmap has no bytes but the length for an empty one.
+// appendBitmap appends a bitmap; an empty one as the length 0.
 func appendBitmap(dst []byte, bm *roaring.Bitmap) ([]byte, error) {
 	if bm.IsEmpty() {
 		return appendBytes(dst, nil), nil
@@ -96,14 +98,15 @@ func appendBitmap(dst []byte, bm *roaring.Bitmap) ([]byte, error) {
 	return appendBytes(dst, b), err
 }
 
-// reader reads values from their bytes; after a fault it goes on with zeros.
-type reader struct {
+// byteReader decodes values. After a fault it returns zeros.
+type byteReader struct {
 	b      []byte
-	text   string // where set, ends with what b has, so that texts need no copies
+	text   string // if set, ends with the bytes of b, so that texts share its memory
 	failed bool
 }
 
-func (r *reader) next(n int) []byte {
+// readBytes returns the next n bytes.
+func (r *byteReader) readBytes(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.failed, r.b = true, nil
 		return make([]byte, max(min(n, 8), 0))
@@ -113,62 +116,66 @@ func (r *reader) next(n int) []byte {
 	return out
 }
 
-func (r *reader) u8() byte    { return r.next(1)[0] }
-func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.next(4)) }
-func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.next(8)) }
+func (r *byteReader) readUint8() byte    { return r.readBytes(1)[0] }
+func (r *byteReader) readUint32() uint32 { return binary.LittleEndian.Uint32(r.readBytes(4)) }
+func (r *byteReader) readUint64() uint64 { return binary.LittleEndian.Uint64(r.readBytes(8)) }
 
-// string is text of so many bytes.
-func (r *reader) string(n int) string {
+// readString returns a text of n bytes.
+func (r *byteReader) readString(n int) string {
 	if r.text == "" || n > len(r.b) {
-		return string(r.next(n))
+		return string(r.readBytes(n))
 	}
 	begin := len(r.text) - len(r.b)
-	r.next(n)
+	r.readBytes(n)
 	return r.text[begin : begin+n]
 }
 
-// bytes are preceded by their number.
-func (r *reader) bytes() []byte {
-	n := int(r.u32())
+// readSized returns bytes that follow their length.
+func (r *byteReader) readSized() []byte {
+	n := int(r.readUint32())
 	if n > len(r.b) {
 		r.failed, r.b = true, nil
 		return nil
 	}
-	return r.next(n)
+	return r.readBytes(n)
 }
 
-func (r *reader) bitmap(bm *roaring.Bitmap) {
-	b := r.bytes()
+// readBitmap decodes into bm.
+func (r *byteReader) readBitmap(bm *roaring.Bitmap) {
+	b := r.readSized()
 	if r.failed || len(b) == 0 {
 		return
 	}
-	// Into memory of its own: the file may be closed while the bitmap is in use.
+	// Unmarshal copies: the file may be closed while the bitmap is in use.
 	if err := bm.UnmarshalBinary(b); err != nil || bm.Validate() != nil {
 		r.failed = true
 		bm.Clear()
 	}
 }
 
-// entry reads one.
-func (r *reader) entry() entry {
-	switch tag := r.u8(); tag {
+// readEntry decodes an entry.
+func (r *byteReader) readEntry() entry {
+	switch tag := r.readUint8(); tag {
 	case tagInteger:
-		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.u64())}}
+		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.readUint64())}}
 	case tagReal:
-		f := math.Float64frombits(r.u64())
+		f := math.Float64frombits(r.readUint64())
 		r.failed = r.failed || math.IsNaN(f)
 		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
 	case tagText, tagText + tagForm*byte(condition.Nested):
-		n := int(r.u8())
+		n := int(r.readUint8())
 		if n > maxText {
 			break
 		}
-		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}, form: condition.Form(tag / tagForm)}
+		v := condition.Value{Kind: condition.Text, Text: r.readString(n)}
+		return entry{Value: v, form: condition.Form(tag / tagForm)}
 	case tagCut, tagCut + tagForm*byte(condition.Nested):
-		text := r.string(textPrefix)
-		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, form: condition.Form(tag / tagForm), hash: r.u64()}
+		text := r.readString(textPrefix)
+		hash := r.readUint64()
+		v := condition.Value{Kind: condition.Text, Text: text}
+		return entry{Value: v, cut: true, form: condition.Form(tag / tagForm), hash: hash}
 	case tagInteger + tagForm*byte(condition.Boolean):
-		i := int64(r.u64())
+		i := int64(r.readUint64())
 		if i != 0 && i != 1 {
 			break
 		}
@@ -178,8 +185,8 @@ func (r *reader) entry() entry {
 	return entry{}
 }
 
-// end is an error if something was missing or is left.
-func (r *reader) end(what string) error {
+// checkDone returns an error if bytes were missing or are left.
+func (r *byteReader) checkDone(what string) error {
 	if r.failed || len(r.b) > 0 {
 		return fmt.Errorf("%w: %s", ErrFormat, what)
 	}

@@ -10,16 +10,16 @@ import (
 func SmallLimits(t testing.TB, n int) {
 	limits := []*int{&maxDepth, &maxFields, &maxFieldName, &maxText, &textPrefix, &maxMembers, &blockDocs, &blockBytes, &inlineBytes, &scanBlock}
 	was := make([]int, len(limits))
-	merges, largest := runMerges, largestRun
+	merges, largest := runMergePolicy, maxRunMemory
 	for i, limit := range limits {
 		was[i], *limit = *limit, n
 	}
-	runMerges, largestRun = storage.MergePolicy{Largest: 8 * uint64(n)}, 2000*int64(n)
+	runMergePolicy, maxRunMemory = storage.MergePolicy{Largest: 8 * uint64(n)}, 2000*int64(n)
 	t.Cleanup(func() {
 		for i, limit := range limits {
 			*limit = was[i]
 		}
-		runMerges, largestRun = merges, largest
+		runMergePolicy, maxRunMemory = merges, largest
 	})
 }
 

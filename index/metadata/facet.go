@@ -13,58 +13,58 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Facet tells how many documents have each value of a field; each passage of a document counts
-// by itself. A document counts once for each value that it has: those of an array are its elements,
-// and those of a field of objects in an array are the values in all of them. What is null is no value.
+// Facet has the number of documents with each value of a field; each passage counts by itself. A
+// document counts once for each of its values: an array has the values of its elements, and a field
+// of objects in an array has the values in all of them. null is not a value.
 type Facet struct {
 	Field   condition.Field `json:"field"`
-	Docs    uint64          `json:"docs"`    // that were asked
-	Missing uint64          `json:"missing"` // of them without the field
-	Null    uint64          `json:"null"`    // of them with null, be it in an array
-	// Values are those of the most documents, the most first; equal counts in the order of
-	// the values.
+	Docs    uint64          `json:"docs"`    // all counted documents
+	Missing uint64          `json:"missing"` // documents without the field
+	Null    uint64          `json:"null"`    // documents with null, also in an array
+	// Values are the most frequent values, by descending count; values with equal counts are in
+	// ascending order.
 	Values []ValueCount `json:"values"`
-	// Others is how many further values there are.
+	// Others is the number of further values.
 	Others uint64 `json:"others"`
 }
 
-// ValueCount is how many documents have a value.
+// ValueCount is the number of documents with a value.
 type ValueCount struct {
 	Value condition.Literal `json:"value"`
 	Docs  uint64            `json:"docs"`
 }
 
-// Bytes is about what the values take.
+// Bytes estimates the memory of the values.
 func (f *Facet) Bytes() (n int64) {
 	for i := range f.Values {
-		n += bytesOf(&f.Values[i].Value)
+		n += literalBytes(&f.Values[i].Value)
 	}
 	return n
 }
 
-// FacetOptions of a [Counter]. The zero value, or nil, is a good choice.
+// FacetOptions configures a [Counter]. The zero value, or nil, is a good choice.
 type FacetOptions struct {
-	// Values is how many are returned at most; 0: [DefaultFacetValues].
+	// Values limits the returned values. 0 means [DefaultFacetValues].
 	Values int
-	// Memory bounds the bytes of the distinct values that are counted, some 200 each and
-	// those of its text; 0: [DefaultFacetMemory]. More are [ErrTooManyValues]. Beside them
-	// each goroutine holds those of a few documents.
+	// Memory limits the bytes of the distinct values that are counted, about 200 each and those of
+	// its text. 0 means [DefaultFacetMemory]. More are [ErrTooManyValues]. In addition, each
+	// goroutine holds the values of a few documents.
 	Memory int64
-	// Lenient takes a field that no document has for one that is missing in all.
-	// Otherwise it is an error ([condition.ErrUnknownField]).
+	// Lenient treats a field that no document has as missing in all documents. Otherwise it is an
+	// error ([condition.ErrUnknownField]).
 	Lenient bool
 }
 
 // Defaults of [FacetOptions].
 const (
 	DefaultFacetValues = 10
-	DefaultFacetMemory = 64 << 20 // some 300,000 short values
+	DefaultFacetMemory = 64 << 20 // about 300,000 short values
 )
 
-// ErrTooManyValues: the distinct values of a field do not fit in the memory for them.
+// ErrTooManyValues reports that the distinct values of a field exceed the memory for them.
 var ErrTooManyValues = errors.New("too many distinct values")
 
-// Counter counts the values of a field over the documents of one index after the other.
+// Counter counts the values of a field over the documents of several indexes, one after another.
 type Counter struct {
 	field  condition.Field
 	values int
@@ -73,88 +73,91 @@ type Counter struct {
 	mu                  sync.Mutex
 	docs, missing, null uint64
 	counts              map[condition.Literal]uint64
-	held                int64 // bytes of these
+	memoryBytes         int64 // estimate for counts
 }
 
-// NewCounter returns one that has counted nothing.
+// NewCounter returns a counter without counts.
 func NewCounter(f condition.Field, o *FacetOptions) *Counter {
 	if o == nil {
 		o = &FacetOptions{}
 	}
 	return &Counter{
-		field: f, values: cmp.Or(o.Values, DefaultFacetValues), memory: cmp.Or(o.Memory, DefaultFacetMemory),
+		field:  f,
+		values: cmp.Or(o.Values, DefaultFacetValues),
+		memory: cmp.Or(o.Memory, DefaultFacetMemory),
 		counts: map[condition.Literal]uint64{},
 	}
 }
 
-// bytesOf is about what a value takes.
-func bytesOf(l *condition.Literal) int64 { return 200 + int64(len(l.Text)) }
+// literalBytes estimates the memory of a value.
+func literalBytes(l *condition.Literal) int64 { return 200 + int64(len(l.Text)) }
 
-func (c *Counter) full(held int64) error {
-	if held <= c.memory {
+// checkMemory refuses values that take more than the memory limit.
+func (c *Counter) checkMemory(bytes int64) error {
+	if bytes <= c.memory {
 		return nil
 	}
 	return fmt.Errorf("field %s: %w: they take more than %d bytes", c.field, ErrTooManyValues, c.memory)
 }
 
-// add counts documents that have a value, of which there is room for so many.
-func (c *Counter) add(l condition.Literal, docs uint64) error {
+// addCount adds documents to the count of a value.
+func (c *Counter) addCount(l condition.Literal, docs uint64) error {
 	if c.counts[l] += docs; c.counts[l] > docs {
 		return nil
 	}
-	c.held += bytesOf(&l)
-	return c.full(c.held)
+	c.memoryBytes += literalBytes(&l)
+	return c.checkMemory(c.memoryBytes)
 }
 
-// tally is what was read of payloads, and is not counted yet.
-type tally struct {
+// valueTally holds values that were read from payloads and are not counted yet.
+type valueTally struct {
 	docs, missing, null uint64
-	values              []condition.Literal // those of each document once
+	values              []condition.Literal // each value of a document once
 }
 
-// tallied is how many values of a tally are counted at a time.
-const tallied = 4096
+// maxTally is the number of values in a tally at which it is counted.
+const maxTally = 4096
 
-// tally takes in what a document has.
-func (c *Counter) tally(e *condition.Evaluation, t *tally, d *condition.Record) error {
+// addRecord adds the values of a document to the tally.
+func (c *Counter) addRecord(e *condition.Evaluation, t *valueTally, d *condition.Record) error {
 	t.docs++
-	null, begin, held := false, len(t.values), int64(0)
-	var many map[condition.Literal]bool // values of the document, if it has many
-	there, err := d.Literals(c.field, func(l condition.Literal) error {
+	null, begin, bytes := false, len(t.values), int64(0)
+	var seen map[condition.Literal]bool // values of the document, once there are more than 16
+	hasField, err := d.Literals(c.field, func(l condition.Literal) error {
 		if l.Kind == condition.Null {
 			null = true
 			return nil
 		}
-		own := t.values[begin:]
+		docValues := t.values[begin:]
 		switch {
-		case many == nil && slices.Contains(own, l), many[l]:
+		case seen == nil && slices.Contains(docValues, l), seen[l]:
 			return nil
-		case many != nil:
-			many[l] = true
-		case len(own) == 16:
-			many = map[condition.Literal]bool{l: true}
-			for _, have := range own {
-				many[have] = true
+		case seen != nil:
+			seen[l] = true
+		case len(docValues) == 16:
+			seen = map[condition.Literal]bool{l: true}
+			for _, have := range docValues {
+				seen[have] = true
 			}
 		}
 		t.values = append(t.values, l)
-		held += bytesOf(&l)
-		return c.full(held) // all values are no fewer
+		bytes += literalBytes(&l)
+		return c.checkMemory(bytes) // the counter would need at least as much
 	})
-	if !there {
+	if !hasField {
 		t.missing++
 	}
 	if null {
 		t.null++
 	}
-	if err == nil && len(t.values) >= tallied {
-		err = c.count(e, t)
+	if err == nil && len(t.values) >= maxTally {
+		err = c.flushTally(e, t)
 	}
 	return err
 }
 
-// count counts what was read, and begins anew.
-func (c *Counter) count(e *condition.Evaluation, t *tally) error {
+// flushTally adds the tally to the counts, and empties it.
+func (c *Counter) flushTally(e *condition.Evaluation, t *valueTally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.docs += t.docs
@@ -164,17 +167,17 @@ func (c *Counter) count(e *condition.Evaluation, t *tally) error {
 		if i%1024 == 0 && e.Err() != nil {
 			break
 		}
-		if err := c.add(l, 1); err != nil {
+		if err := c.addCount(l, 1); err != nil {
 			return err
 		}
 	}
 	clear(t.values)
-	*t = tally{values: t.values[:0]}
+	*t = valueTally{values: t.values[:0]}
 	return e.Err()
 }
 
-// Merge takes in what another counter of the same field has counted of other documents; all
-// of its values are to be in f.
+// Merge adds the facet of another counter of the same field over other documents. f must have all
+// values of that counter.
 func (c *Counter) Merge(f *Facet) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,25 +185,26 @@ func (c *Counter) Merge(f *Facet) error {
 	c.missing += f.Missing
 	c.null += f.Null
 	for _, v := range f.Values {
-		if err := c.add(v.Value, v.Docs); err != nil {
+		if err := c.addCount(v.Value, v.Docs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Facet is what has been counted.
+// Facet returns the counts so far.
 func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
+	// Collect up to 2·n values at a time, and keep the n most frequent of them.
 	n := min(c.values, len(c.counts))
 	best := make([]ValueCount, 0, 2*n)
-	steps, ended := 0, error(nil)
+	steps, stopErr := 0, error(nil)
 	step := func() error {
-		if steps++; steps%4096 == 0 && ended == nil {
-			ended = ctx.Err()
+		if steps++; steps%4096 == 0 && stopErr == nil {
+			stopErr = ctx.Err()
 		}
-		return ended
+		return stopErr
 	}
-	settle := func() {
+	keepBest := func() {
 		slices.SortFunc(best, func(a, b ValueCount) int {
 			if step() != nil {
 				return 0
@@ -214,97 +218,104 @@ func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 			break
 		}
 		if best = append(best, ValueCount{l, docs}); len(best) == 2*n {
-			settle()
+			keepBest()
 		}
 	}
-	if settle(); ended != nil {
-		return nil, ended
+	if keepBest(); stopErr != nil {
+		return nil, stopErr
 	}
 	return &Facet{
-		Field: c.field, Docs: c.docs, Missing: c.missing, Null: c.null,
-		Values: best, Others: uint64(len(c.counts) - len(best)),
+		Field:   c.field,
+		Docs:    c.docs,
+		Missing: c.missing,
+		Null:    c.null,
+		Values:  best,
+		Others:  uint64(len(c.counts) - len(best)),
 	}, nil
 }
 
-// payloadsPerBlock is for how many documents a block of values their payloads are read in
-// place of the blocks.
+// payloadsPerBlock is the number of documents for each block of values up to which their payloads
+// are read instead of the blocks.
 var payloadsPerBlock uint64 = 16
 
-// Count counts the values that some live documents have; nil: all.
+// Count counts the values of live documents. docs may be nil for all of them.
 func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) error {
 	if docs == nil {
 		docs = s.live
 	}
-	read := roaring.New() // whose payloads are read
+	// Count by the runs. Documents for which they do not suffice are unresolved.
+	unresolved := roaring.New()
 	for i := range s.runs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		open, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].counts, docs))
+		unresolvedOfRun, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].docsCounted, docs))
 		if err != nil {
-			return damaged(s.view, s.runs[i].id, err)
+			return corruptRunError(s.snapshot, s.runs[i].id, err)
 		}
-		read.Or(open)
+		unresolved.Or(unresolvedOfRun)
 	}
-	return s.read(ctx, read, func(_ int, ordinals []uint32) error {
-		t, evaluation := &tally{}, condition.NewEvaluation(ctx)
+	// Count the unresolved documents by their payloads.
+	return s.visitBlocks(ctx, unresolved, func(_ int, ordinals []uint32) error {
+		t, evaluation := &valueTally{}, condition.NewEvaluation(ctx)
 		for _, ordinal := range ordinals {
-			d, err := s.document(evaluation, ordinal)
+			d, err := s.readRecord(evaluation, ordinal)
 			if err != nil {
 				return err
 			}
-			if err := c.tally(evaluation, t, d); err != nil {
+			if err := c.addRecord(evaluation, t, d); err != nil {
 				return err
 			}
 		}
-		return c.count(evaluation, t)
+		return c.flushTally(evaluation, t)
 	})
 }
 
-// countRun counts those of some documents of a run of which it knows, and returns the
-// others.
-func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap) (open *roaring.Bitmap, err error) {
-	h, err := r.field(c.field)
+// countRun counts the documents of a run whose values the run has, and returns the others.
+func (c *Counter) countRun(
+	ctx context.Context, r *countedRun, docs *roaring.Bitmap,
+) (unresolved *roaring.Bitmap, err error) {
+	head, err := r.readField(c.field)
 	if err != nil {
 		return nil, err
 	}
-	if h != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(h.values) {
+	if head != nil && docs.GetCardinality() <= payloadsPerBlock*uint64(head.valueBlocks) {
 		return docs, nil
 	}
-	open = roaring.And(docs, r.unknown(c.field, h))
-	if h != nil {
-		open.Or(roaring.And(docs, &h.cut))
+	unresolved = roaring.And(docs, r.undecidedDocs(c.field, head))
+	if head != nil {
+		unresolved.Or(roaring.And(docs, &head.cutTexts))
 	}
-	known := roaring.AndNot(docs, open)
+	known := roaring.AndNot(docs, unresolved)
 	c.docs += known.GetCardinality()
-	if h == nil {
+	if head == nil {
 		c.missing += known.GetCardinality()
-		return open, nil
+		return unresolved, nil
 	}
-	c.missing += known.GetCardinality() - known.AndCardinality(&h.present)
-	c.null += known.AndCardinality(&h.nulls)
-	for i := range h.values {
+	c.missing += known.GetCardinality() - known.AndCardinality(&head.present)
+	c.null += known.AndCardinality(&head.nulls)
+	for i := range head.valueBlocks {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		bl, err := r.block(h, i)
+		block, err := r.readBlock(head, i)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.countBlock(bl, known); err != nil {
+		if err := c.countBlock(block, known); err != nil {
 			return nil, err
 		}
 	}
-	return open, nil
+	return unresolved, nil
 }
 
-// countBlock counts those of some documents that a block has.
-func (c *Counter) countBlock(bl *block, docs *roaring.Bitmap) error {
-	counts := make([]uint64, len(bl.entries))
-	if len(bl.entries) == 1 {
-		counts[0] = bl.docs.AndCardinality(docs)
+// countBlock counts the documents of docs that a block has.
+func (c *Counter) countBlock(block *valueBlock, docs *roaring.Bitmap) error {
+	counts := make([]uint64, len(block.entries))
+	if len(block.entries) == 1 {
+		counts[0] = block.docs.AndCardinality(docs)
 	} else {
-		bl.visit(func(n int, ordinal uint32) {
+		block.visitPairs(func(n int, ordinal uint32) {
 			if docs.Contains(ordinal) {
 				counts[n]++
 			}
@@ -314,11 +325,11 @@ func (c *Counter) countBlock(bl *block, docs *roaring.Bitmap) error {
 		if n == 0 {
 			continue
 		}
-		e := &bl.entries[i]
-		if e.cut { // the head names the documents that have it
+		e := &block.entries[i]
+		if e.cut { // such documents are in the cutTexts of the head, and so unresolved
 			return fmt.Errorf("%w: field %s: a text that was cut", ErrFormat, c.field)
 		}
-		if err := c.add(condition.LiteralOf(e.Value, e.form), n); err != nil {
+		if err := c.addCount(condition.NewLiteral(e.Value, e.form), n); err != nil {
 			return err
 		}
 	}

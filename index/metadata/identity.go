@@ -9,14 +9,14 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Ids and ordinals are fields of every document that are in no payload.
+// Ids and ordinals are fields of every document, but not in the payload.
 
-// ids looks single ids up, and otherwise asks each.
-func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Truth) (*roaring.Bitmap, error) {
+// selectByID looks single ids up, and evaluates other tests for each document.
+func (s *Selector) selectByID(ctx context.Context, t *condition.Test, wanted condition.Truth) (*roaring.Bitmap, error) {
 	_, ids, ok := t.Points()
 	if !ok {
-		return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
-			return condition.Value{Kind: condition.Text, Text: s.view.ID(ordinal)}
+		return s.testEach(ctx, t, wanted, func(ordinal uint32) condition.Value {
+			return condition.Value{Kind: condition.Text, Text: s.snapshot.ID(ordinal)}
 		})
 	}
 	found := roaring.New()
@@ -24,7 +24,7 @@ func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Trut
 		if err := ctx.Err(); err != nil {
 			return found, err
 		}
-		ordinal, ok, err := s.view.Ordinal(id.Text)
+		ordinal, ok, err := s.snapshot.Ordinal(id.Text)
 		if err != nil {
 			return found, err
 		}
@@ -32,34 +32,37 @@ func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Trut
 			found.Add(ordinal)
 		}
 	}
-	return s.among(found, is, t.Never()), nil
+	return s.liveMatches(found, wanted, t.NeverFalse()), nil
 }
 
-// ordinals finds ordinals by their order.
-func (s *Selector) ordinals(ctx context.Context, t *condition.Test, is condition.Truth) (*roaring.Bitmap, error) {
+// selectByOrdinal selects ordinals by ranges if the test has any, and otherwise evaluates it for
+// each.
+func (s *Selector) selectByOrdinal(
+	ctx context.Context, t *condition.Test, wanted condition.Truth,
+) (*roaring.Bitmap, error) {
 	found := roaring.New()
 	if points, _, ok := t.Points(); ok {
 		for _, p := range points {
 			found.AddRange(ordinalRange(&condition.Span{Low: p, High: p}))
 		}
-		return s.among(found, is, t.Never()), nil
+		return s.liveMatches(found, wanted, t.NeverFalse()), nil
 	}
-	if spans, _, ok := t.Spans(leastFor(is)); ok {
+	if spans, _, ok := t.Spans(minTruthFor(wanted)); ok {
 		for i := range spans {
 			found.AddRange(ordinalRange(&spans[i]))
 		}
-		return s.among(found, is, t.Never()), nil
+		return s.liveMatches(found, wanted, t.NeverFalse()), nil
 	}
-	return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
+	return s.testEach(ctx, t, wanted, func(ordinal uint32) condition.Value {
 		return condition.Value{Kind: condition.Integer, Int: int64(ordinal)}
 	})
 }
 
-// among are the live documents of those that a test was found true of, or, where it is to
-// be false, the others; it is false of none if never is set.
-func (s *Selector) among(found *roaring.Bitmap, is condition.Truth, never bool) *roaring.Bitmap {
+// liveMatches returns the live documents with the wanted truth, given those for which a test is
+// true: the live ones of found, or the others. never means that the test is false of no document.
+func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, never bool) *roaring.Bitmap {
 	switch {
-	case is == condition.True:
+	case wanted == condition.True:
 		return roaring.And(s.live, found)
 	case never:
 		return roaring.New()
@@ -67,8 +70,10 @@ func (s *Selector) among(found *roaring.Bitmap, is condition.Truth, never bool) 
 	return roaring.AndNot(s.live, found)
 }
 
-// asked asks a test of each live document.
-func (s *Selector) asked(ctx context.Context, t *condition.Test, is condition.Truth, value func(uint32) condition.Value) (*roaring.Bitmap, error) {
+// testEach evaluates a test for each live document.
+func (s *Selector) testEach(
+	ctx context.Context, t *condition.Test, wanted condition.Truth, value func(uint32) condition.Value,
+) (*roaring.Bitmap, error) {
 	found, evaluation := roaring.New(), condition.NewEvaluation(ctx)
 	for it := s.live.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
@@ -76,22 +81,23 @@ func (s *Selector) asked(ctx context.Context, t *condition.Test, is condition.Tr
 		if err != nil {
 			return found, err
 		}
-		if truth == is {
+		if truth == wanted {
 			found.Add(ordinal)
 		}
 	}
 	return found, nil
 }
 
-// ordinalRange are the ordinals of a span of numbers, from first to before end.
+// ordinalRange returns the ordinals in a span of numbers, from first to before end.
 func ordinalRange(s *condition.Span) (first, end uint64) {
 	above := func(o uint64) bool { return !s.Above(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
 	below := func(o uint64) bool { return s.Below(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
-	return firstThat(above), firstThat(below)
+	return firstOrdinalWhere(above), firstOrdinalWhere(below)
 }
 
-// firstThat is the first ordinal for which something holds that goes on to hold.
-func firstThat(holds func(uint64) bool) uint64 {
+// firstOrdinalWhere returns the first ordinal for which holds is true. It must be true for all
+// later ones.
+func firstOrdinalWhere(holds func(uint64) bool) uint64 {
 	lo, hi := uint64(0), uint64(math.MaxUint32)
 	for lo < hi {
 		if mid := (lo + hi) / 2; holds(mid) {

@@ -34,10 +34,10 @@ func TestManyMembers(t *testing.T) {
 	run := written(t, &b).open(t)
 	several := 0
 	for _, f := range run.names {
-		h, err := run.field(f)
+		h, err := run.readField(f)
 		require.NoError(t, err)
 		for i := range h.blocks {
-			bl, err := run.block(h, i)
+			bl, err := run.readBlock(h, i)
 			require.NoError(t, err)
 			if uint64(len(bl.numbers)/2) > bl.docs.GetCardinality() {
 				several++
@@ -102,7 +102,7 @@ func TestMembersAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, [2][]uint32{nilled(got.sure), nilled(got.maybe)}, text)
 	}
-	docs, open, err := run.present("tags")
+	docs, open, err := run.docsWithField("tags")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{1, 2, 3, 4}, docs.ToArray())
 	require.Equal(t, []uint32{2, 4}, open.ToArray())

@@ -11,127 +11,131 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Test returns the documents of the run for which a test has a truth: those of sure,
-// and none that is not in maybe. The bitmaps are the caller's.
-func (r *Run) Test(ctx context.Context, t *condition.Test, is condition.Truth) (sure, maybe *roaring.Bitmap, err error) {
-	h, err := r.field(t.Field)
+// Test returns bounds of the documents of the run for which a test has the wanted truth: all of
+// sure have it, and none outside of maybe. The caller may change the bitmaps.
+func (r *Run) Test(
+	ctx context.Context, t *condition.Test, wanted condition.Truth,
+) (sure, maybe *roaring.Bitmap, err error) {
+	head, err := r.readField(t.Field)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := lookup{ctx: ctx, run: r, head: h, sure: roaring.New(), maybe: roaring.New()}
-	if h != nil {
-		if err := l.values(t, is); err != nil {
+	l := fieldLookup{ctx: ctx, run: r, head: head, sure: roaring.New(), maybe: roaring.New()}
+	if head != nil {
+		if err := l.addMatches(t, wanted); err != nil {
 			return nil, nil, err
 		}
 	}
-	unknown := r.unknown(t.Field, h)
-	if t.Truth(condition.Value{}) == is { // as it is of NULL
+	undecided := r.undecidedDocs(t.Field, head)
+	if t.Truth(condition.Value{}) == wanted { // documents without a value have the truth of NULL
 		null := r.docs.Clone()
-		null.AndNot(unknown)
-		if h != nil {
-			null.AndNot(h.given())
+		null.AndNot(undecided)
+		if head != nil {
+			null.AndNot(head.notNull())
 		}
 		l.sure.Or(null)
 	}
 	l.maybe.Or(l.sure)
-	l.maybe.Or(unknown)
+	l.maybe.Or(undecided)
 	return l.sure, l.maybe, nil
 }
 
-// lookup finds documents by the values of a field: sure has those with a value that passes, maybe also those
-// with a value that may pass.
-type lookup struct {
+// fieldLookup finds documents by the values of a field: sure has those with a value that passes,
+// maybe also those with a value that may pass.
+type fieldLookup struct {
 	ctx         context.Context
 	run         *Run
 	head        *fieldHead
 	sure, maybe *roaring.Bitmap
 }
 
-// leastFor returns the least truth of a value with which a document is found. Where the test has to be False, a
-// document with such a value is left out.
-func leastFor(is condition.Truth) condition.Truth {
-	if is == condition.False {
+// minTruthFor returns the lowest truth of a value with which a document is found. If the test must
+// be False, documents with a value that is True or Unknown are found, and excluded by the caller.
+func minTruthFor(wanted condition.Truth) condition.Truth {
+	if wanted == condition.False {
 		return condition.Unknown
 	}
-	return is
+	return wanted
 }
 
-// values adds the documents whose field is not null and of which the test has a truth. It is False of a document
-// if it is False of all values.
-func (l *lookup) values(t *condition.Test, is condition.Truth) error {
-	if is == condition.False && t.Never() {
+// addMatches adds the documents whose field is not null and for which the test has the wanted
+// truth. A test is False of a document if it is False of all values.
+func (l *fieldLookup) addMatches(t *condition.Test, wanted condition.Truth) error {
+	if wanted == condition.False && t.NeverFalse() {
 		return nil
 	}
-	numbers, texts, ok := t.Spans(leastFor(is))
-	if ok && is == condition.False && !l.head.several && l.head.arrays.IsEmpty() { // one value decides
-		return l.within(condition.Complement(numbers), condition.Complement(texts))
+	numbers, texts, ok := t.Spans(minTruthFor(wanted))
+	oneValueEach := !l.head.multiValued && l.head.arrays.IsEmpty()
+	if ok && wanted == condition.False && oneValueEach { // False of the only value is False of the document
+		return l.addSpans(condition.Complement(numbers), condition.Complement(texts))
 	}
 	var err error
 	if ok {
-		err = l.within(numbers, texts)
+		err = l.addSpans(numbers, texts)
 	} else {
-		err = l.find(t, leastFor(is))
+		err = l.addByTest(t, minTruthFor(wanted))
 	}
-	if is == condition.False {
-		others := l.head.given()
+	if wanted == condition.False {
+		others := l.head.notNull()
 		others.AndNot(l.sure)
-		l.maybe.AndNot(l.sure) // of these it is not known either way
+		l.maybe.AndNot(l.sure) // for these the truth stays unknown
 		others.AndNot(l.maybe)
 		l.sure = others
 	}
 	return err
 }
 
-// split is the place of the first block of texts.
-func (h *fieldHead) split() int {
-	return sort.Search(h.values, func(i int) bool { return h.blocks[i].first.Kind == condition.Text })
+// firstTextBlock returns the index of the first block of texts. Blocks of numbers come before it.
+func (h *fieldHead) firstTextBlock() int {
+	return sort.Search(h.valueBlocks, func(i int) bool { return h.blocks[i].first.Kind == condition.Text })
 }
 
-// within adds the documents with a value in spans.
-func (l *lookup) within(numbers, texts []condition.Span) error {
-	split := l.head.split()
-	if err := l.spans(numbers, &l.head.numbers, 0, split); err != nil {
+// addSpans adds the documents with a value in one of the spans.
+func (l *fieldLookup) addSpans(numbers, texts []condition.Span) error {
+	firstText := l.head.firstTextBlock()
+	if err := l.addSpansInBlocks(numbers, &l.head.numbers, 0, firstText); err != nil {
 		return err
 	}
-	return l.spans(texts, &l.head.texts, split, l.head.values)
+	return l.addSpansInBlocks(texts, &l.head.texts, firstText, l.head.valueBlocks)
 }
 
-// find adds the documents with a value, or the text of an array, of which a test that has no
-// spans is at least least.
-func (l *lookup) find(t *condition.Test, least condition.Truth) error {
+// addByTest adds the documents with a value, or an array as text, for which a test without spans
+// has at least minTruth.
+func (l *fieldLookup) addByTest(t *condition.Test, minTruth condition.Truth) error {
 	if numbers, texts, ok := t.Points(); ok {
-		return l.points(numbers, texts)
+		return l.addPoints(numbers, texts)
 	}
-	return l.ask(t, least)
+	return l.testEveryEntry(t, minTruth)
 }
 
-// points adds the documents with one of some values, which are in order.
-func (l *lookup) points(numbers, texts []condition.Value) error {
-	split := l.head.split()
-	byValue := func(e, o *entry) int { return e.Value.Compare(o.Value) } // 2 is 2.0
-	if err := l.match(entriesOf(numbers), byValue, 0, split); err != nil {
+// addPoints adds the documents with one of the values, which are sorted.
+func (l *fieldLookup) addPoints(numbers, texts []condition.Value) error {
+	firstText := l.head.firstTextBlock()
+	byValue := func(a, b *entry) int { return a.Value.Compare(b.Value) } // 2 equals 2.0
+	if err := l.addEntries(newEntries(numbers), byValue, 0, firstText); err != nil {
 		return err
 	}
-	entries := entriesOf(texts)
-	slices.SortFunc(entries, func(a, b entry) int { return a.compare(&b) }) // those that were cut are in order of their hash
-	if err := l.match(entries, (*entry).compareValue, split, l.head.values); err != nil {
+	entries := newEntries(texts)
+	slices.SortFunc(entries, func(a, b entry) int { return a.compare(&b) }) // cut texts are ordered by their hash
+	if err := l.addEntries(entries, (*entry).compareValue, firstText, l.head.valueBlocks); err != nil {
 		return err
 	}
-	return l.match(entries, (*entry).compareValue, l.head.values, len(l.head.blocks))
+	return l.addEntries(entries, (*entry).compareValue, l.head.valueBlocks, len(l.head.blocks))
 }
 
-func entriesOf(values []condition.Value) []entry {
+// newEntries returns the entries of values.
+func newEntries(values []condition.Value) []entry {
 	entries := make([]entry, len(values))
 	for i, v := range values {
-		entries[i] = entryOf(v, condition.Plain)
+		entries[i] = newEntry(v, condition.Plain)
 	}
 	return entries
 }
 
-// match adds the documents with one of some entries, which are in order, from blocks lo
-// to before hi. Each block is read once.
-func (l *lookup) match(wanted []entry, compare func(a, b *entry) int, lo, hi int) error {
-	from := func(e *entry) int { // the first that is wanted from an entry on
+// addEntries adds the documents with one of the wanted entries, which are sorted, from the blocks
+// lo to before hi. It reads each block once.
+func (l *fieldLookup) addEntries(wanted []entry, compare func(a, b *entry) int, lo, hi int) error {
+	firstFrom := func(e *entry) int { // index of the first wanted entry that is not below e
 		return sort.Search(len(wanted), func(i int) bool { return compare(&wanted[i], e) >= 0 })
 	}
 	for ; len(wanted) > 0; lo++ {
@@ -140,168 +144,176 @@ func (l *lookup) match(wanted []entry, compare func(a, b *entry) int, lo, hi int
 		if lo >= hi {
 			break
 		}
-		wanted = wanted[from(&blocks[lo].first):]
-		here := sort.Search(len(wanted), func(i int) bool { return compare(&wanted[i], &blocks[lo].last) > 0 })
-		if here > 0 {
-			if err := l.matchBlock(wanted[:here], compare, lo); err != nil {
+		wanted = wanted[firstFrom(&blocks[lo].first):]
+		inBlock := sort.Search(len(wanted), func(i int) bool { return compare(&wanted[i], &blocks[lo].last) > 0 })
+		if inBlock > 0 {
+			if err := l.addEntriesOfBlock(wanted[:inBlock], compare, lo); err != nil {
 				return err
 			}
 		}
-		wanted = wanted[from(&blocks[lo].last):] // the next block may begin with another equal to it
+		// Keep entries equal to the last: the next block may begin with one.
+		wanted = wanted[firstFrom(&blocks[lo].last):]
 	}
 	return nil
 }
 
-func (l *lookup) matchBlock(wanted []entry, compare func(a, b *entry) int, i int) error {
-	bl, err := l.block(i)
+// addEntriesOfBlock adds the documents of block i with one of the wanted entries.
+func (l *fieldLookup) addEntriesOfBlock(wanted []entry, compare func(a, b *entry) int, i int) error {
+	block, err := l.readBlock(i)
 	if err != nil {
 		return err
 	}
-	passes := slices.Repeat([]condition.Truth{condition.False}, len(bl.entries))
+	passes := slices.Repeat([]condition.Truth{condition.False}, len(block.entries))
 	for w := range wanted {
 		found := condition.True
 		if wanted[w].cut {
 			found = condition.Unknown
 		}
-		e := sort.Search(len(passes), func(e int) bool { return compare(&bl.entries[e], &wanted[w]) >= 0 })
-		for ; e < len(passes) && compare(&bl.entries[e], &wanted[w]) == 0; e++ {
+		e := sort.Search(len(passes), func(e int) bool { return compare(&block.entries[e], &wanted[w]) >= 0 })
+		for ; e < len(passes) && compare(&block.entries[e], &wanted[w]) == 0; e++ {
 			passes[e] = found
 		}
 	}
-	bl.add(l.sure, l.maybe, passes)
+	block.addPassing(l.sure, l.maybe, passes)
 	return nil
 }
 
-// block reads a block, if the context goes on.
-func (l *lookup) block(i int) (*block, error) {
+// readBlock reads a block unless the context has ended.
+func (l *fieldLookup) readBlock(i int) (*valueBlock, error) {
 	if err := l.ctx.Err(); err != nil {
 		return nil, err
 	}
-	return l.run.block(l.head, i)
+	return l.run.readBlock(l.head, i)
 }
 
-// ask asks the test of each value, and of the text of each array. Of those that were cut it
-// cannot be told.
-func (l *lookup) ask(t *condition.Test, least condition.Truth) error {
+// testEveryEntry evaluates the test for each value, and for each array as text. For cut texts the
+// result is Unknown.
+func (l *fieldLookup) testEveryEntry(t *condition.Test, minTruth condition.Truth) error {
 	evaluation := condition.NewEvaluation(l.ctx)
 	blocks := len(l.head.blocks)
-	if !t.Whole() {
-		blocks = l.head.values
+	if !t.MatchesArrayText() {
+		blocks = l.head.valueBlocks
 	}
 	for i := range blocks {
-		bl, err := l.block(i)
+		block, err := l.readBlock(i)
 		if err != nil {
 			return err
 		}
-		passes := make([]condition.Truth, len(bl.entries))
+		passes := make([]condition.Truth, len(block.entries))
 		for e := range passes {
-			if bl.entries[e].cut {
+			if block.entries[e].cut {
 				continue // Unknown
 			}
-			truth, err := evaluation.Truth(t, bl.entries[e].Value)
+			truth, err := evaluation.Truth(t, block.entries[e].Value)
 			if err != nil {
 				return err
 			}
 			passes[e] = condition.False
-			if truth >= least {
+			if truth >= minTruth {
 				passes[e] = condition.True
 			}
 		}
-		bl.add(l.sure, l.maybe, passes)
+		block.addPassing(l.sure, l.maybe, passes)
 	}
 	return nil
 }
 
-// spans adds the documents with a value in one of some spans, from blocks lo to before
-// hi, all of which have the documents of all.
-func (l *lookup) spans(spans []condition.Span, all *roaring.Bitmap, lo, hi int) error {
+// addSpansInBlocks adds the documents with a value in one of the spans, from the blocks lo to
+// before hi. kindDocs are all documents of these blocks.
+func (l *fieldLookup) addSpansInBlocks(spans []condition.Span, kindDocs *roaring.Bitmap, lo, hi int) error {
 	for i := range spans {
-		if spans[i].Whole() {
-			l.sure.Or(all)
+		if spans[i].IsUnbounded() {
+			l.sure.Or(kindDocs)
 			continue
 		}
-		if err := l.span(&spans[i], lo, hi); err != nil {
+		if err := l.addSpan(&spans[i], lo, hi); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *lookup) span(s *condition.Span, lo, hi int) error {
+// addSpan adds the documents with a value in the span, from the blocks lo to before hi.
+func (l *fieldLookup) addSpan(s *condition.Span, lo, hi int) error {
 	blocks := l.head.blocks
-	first := lo + sort.Search(hi-lo, func(i int) bool { return !before(&blocks[lo+i].last, s) })
-	for i := first; i < hi && !after(&blocks[i].first, s); i++ {
-		if inside(s, &blocks[i].first) == condition.True && ends(&blocks[i].last, s) {
-			docs, err := l.run.documents(l.head, i)
+	first := lo + sort.Search(hi-lo, func(i int) bool { return !endsBelow(&blocks[lo+i].last, s) })
+	for i := first; i < hi && !startsAbove(&blocks[i].first, s); i++ {
+		// The first entry is inside, and the last is not above: all entries are inside.
+		if entryInSpan(s, &blocks[i].first) == condition.True && endsNotAbove(&blocks[i].last, s) {
+			docs, err := l.run.blockDocuments(l.head, i)
 			if err != nil {
 				return err
 			}
 			l.sure.Or(docs)
 			continue
 		}
-		bl, err := l.block(i)
+		block, err := l.readBlock(i)
 		if err != nil {
 			return err
 		}
-		passes := make([]condition.Truth, len(bl.entries))
+		passes := make([]condition.Truth, len(block.entries))
 		for e := range passes {
-			passes[e] = inside(s, &bl.entries[e])
+			passes[e] = entryInSpan(s, &block.entries[e])
 		}
-		bl.add(l.sure, l.maybe, passes)
+		block.addPassing(l.sure, l.maybe, passes)
 	}
 	return nil
 }
 
-// Blocks are found by what all texts have, whether they were cut or not: entries that
-// differ in their first bytes are in the order of what they stand for.
+// Blocks are found by the prefixes of texts, which cut texts have too: entries with different
+// prefixes are in the order of their complete texts.
 
-// before says that entries up to this one are below a span.
-func before(e *entry, s *condition.Span) bool {
+// endsBelow reports whether all entries up to e are below the span.
+func endsBelow(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return s.Above(e.Value)
 	}
-	return s.Low.Kind != condition.Null && beginning(e.Text) < beginning(s.Low.Text)
+	return s.Low.Kind != condition.Null && prefixOf(e.Text) < prefixOf(s.Low.Text)
 }
 
-// after says that entries from this one on are above a span.
-func after(e *entry, s *condition.Span) bool {
+// startsAbove reports whether all entries from e on are above the span.
+func startsAbove(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return s.Below(e.Value)
 	}
-	return s.High.Kind != condition.Null && beginning(e.Text) > beginning(s.High.Text)
+	return s.High.Kind != condition.Null && prefixOf(e.Text) > prefixOf(s.High.Text)
 }
 
-// ends says that entries up to this one are not above a span.
-func ends(e *entry, s *condition.Span) bool {
+// endsNotAbove reports whether all entries up to e are not above the span.
+func endsNotAbove(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return !s.Below(e.Value)
 	}
-	return s.High.Kind == condition.Null || beginning(e.Text) < beginning(s.High.Text)
+	return s.High.Kind == condition.Null || prefixOf(e.Text) < prefixOf(s.High.Text)
 }
 
-func beginning(text string) string { return text[:min(len(text), textPrefix)] }
+// prefixOf returns the part of a text that cut texts have.
+func prefixOf(text string) string { return text[:min(len(text), textPrefix)] }
 
-// below says that all texts, or the number, that an entry stands for are below a span.
-func below(s *condition.Span, e *entry) bool {
+// isBelow reports whether the number, or every text that the entry may stand for, is below the
+// span.
+func isBelow(s *condition.Span, e *entry) bool {
 	if !e.cut {
 		return s.Above(e.Value)
 	}
-	// Longer texts of one beginning are below what is greater and begins otherwise.
+	// The longer texts of a prefix are all below a text that is greater and has another prefix.
 	return s.Low.Kind != condition.Null && s.Low.Text > e.Text && !strings.HasPrefix(s.Low.Text, e.Text)
 }
 
-// above says that all of them are above it.
-func above(s *condition.Span, e *entry) bool {
+// isAbove reports whether the number, or every text that the entry may stand for, is above the
+// span.
+func isAbove(s *condition.Span, e *entry) bool {
 	if !e.cut {
 		return s.Below(e.Value)
 	}
 	return s.High.Kind != condition.Null && s.High.Text <= e.Text
 }
 
-// inside says whether what an entry stands for is in a span.
-func inside(s *condition.Span, e *entry) condition.Truth {
+// entryInSpan returns whether the value of the entry is in the span; Unknown if that depends on the
+// text that was cut.
+func entryInSpan(s *condition.Span, e *entry) condition.Truth {
 	switch {
-	case below(s, e) || above(s, e):
+	case isBelow(s, e) || isAbove(s, e):
 		return condition.False
 	case !e.cut:
 		return condition.True

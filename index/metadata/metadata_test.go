@@ -154,7 +154,7 @@ func TestRunsAreTheSameInAnyOrder(t *testing.T) {
 			b.Add(context.Background(), uint32(i), payloads[i])
 		}
 		run := written(t, &older).open(t)
-		require.NoError(t, newer.absorb(context.Background(), run, &run.docs, nil))
+		require.NoError(t, newer.absorbRun(context.Background(), run, &run.docs, nil))
 		require.Equal(t, want, written(t, &newer))
 	})
 }
@@ -181,18 +181,18 @@ func TestLimits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, [2][]uint32{nilled(got.sure), nilled(got.maybe)}, text)
 	}
-	docs, unknown, err := run.present("f0001")
+	docs, unknown, err := run.docsWithField("f0001")
 	require.NoError(t, err)
 	require.Empty(t, unknown.ToArray())
 	require.Equal(t, []uint32{1, 2}, docs.ToArray())
-	docs, unknown, err = run.present("f1099")
+	docs, unknown, err = run.docsWithField("f1099")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{1, 2}, unknown.ToArray())
 	require.True(t, docs.IsEmpty())
 
 	var long Builder
 	long.Add(context.Background(), 0, fmt.Appendf(nil, `{"%0300d": 1}`, 1))
-	_, unknown, err = written(t, &long).open(t).present("other")
+	_, unknown, err = written(t, &long).open(t).docsWithField("other")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{0}, unknown.ToArray(), "a name beyond the limit was left out")
 }
@@ -234,7 +234,7 @@ func FuzzRun(f *testing.F) {
 		}
 		defer PayloadsPerBlock(0)()
 		counts := NewCounter("a", nil)
-		if _, err := counts.countRun(context.Background(), &counted{Run: run}, &run.docs); err != nil && !errors.Is(err, ErrFormat) {
+		if _, err := counts.countRun(context.Background(), &countedRun{Run: run}, &run.docs); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 	})

@@ -9,70 +9,70 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Run is a run as it is read. It is safe for concurrent use if its values can be read so.
+// Run is a run that is read from storage. It is safe for concurrent use if get is.
 type Run struct {
 	get     func(key []byte) ([]byte, error)
 	docs    roaring.Bitmap
-	names   []condition.Field // in order
-	leftOut roaring.Bitmap    // documents with fields that are not among them
+	names   []condition.Field // sorted
+	leftOut roaring.Bitmap    // documents with fields that are not in names
 }
 
-// fieldHead is a field of a run.
+// fieldHead describes a field of a run.
 type fieldHead struct {
-	number  uint32
-	present roaring.Bitmap // documents that have the field, be it null
-	nulls   roaring.Bitmap // those with null, also in an array
-	open    roaring.Bitmap // documents whose payloads are read: nothing else is kept of them
-	numbers roaring.Bitmap // those with a number
-	texts   roaring.Bitmap // those with a text, also of an object
-	cut     roaring.Bitmap // documents with a text whose beginning is kept
-	arrays  roaring.Bitmap // those with an array
-	several bool           // one has several values
-	blocks  []blockEnds
-	values  int      // how many blocks are of values; the others are of arrays
-	inline  [][]byte // the blocks, where they are in the head
+	number      uint32
+	present     roaring.Bitmap // documents with the field, also with null
+	nulls       roaring.Bitmap // documents with null, also in an array
+	unresolved  roaring.Bitmap // documents whose values are not stored: their payloads must be read
+	numbers     roaring.Bitmap // documents with a number
+	texts       roaring.Bitmap // documents with a text, or an object as text
+	cutTexts    roaring.Bitmap // documents with a text that was cut
+	arrays      roaring.Bitmap // documents with an array
+	multiValued bool           // some document has several values
+	blocks      []blockEnds
+	valueBlocks int      // number of blocks of values; the others are of arrays
+	inline      [][]byte // the blocks, if they are in the head
 }
 
-// bitmaps are those of the head, in the order in which they are written.
+// bitmaps returns the bitmaps of the head, in the order of the format.
 func (h *fieldHead) bitmaps() []*roaring.Bitmap {
-	return []*roaring.Bitmap{&h.present, &h.nulls, &h.open, &h.numbers, &h.texts, &h.cut, &h.arrays}
+	return []*roaring.Bitmap{&h.present, &h.nulls, &h.unresolved, &h.numbers, &h.texts, &h.cutTexts, &h.arrays}
 }
 
-// given returns the documents whose field is not null. The bitmap is the caller's.
-func (h *fieldHead) given() *roaring.Bitmap {
+// notNull returns the documents whose field is not null. The caller may change the bitmap.
+func (h *fieldHead) notNull() *roaring.Bitmap {
 	docs := roaring.Or(&h.numbers, &h.texts)
 	docs.Or(&h.arrays)
 	return docs
 }
 
-// blockEnds are the first and the last entry of a block.
+// blockEnds has the first and the last entry of a block.
 type blockEnds struct{ first, last entry }
 
-// Open reads the head of a run. get returns a value by its key, nil if there is none;
-// the value must stay as it is while the run is in use.
+// Open reads the head of a run. get returns a value by its key, nil if the key is unknown; the
+// value must not change while the run is in use.
 func Open(get func(key []byte) ([]byte, error)) (*Run, error) {
 	b, err := get(keyHead)
 	if err != nil {
 		return nil, err
 	}
-	r, in := &Run{get: get}, reader{b: b}
-	in.bitmap(&r.docs)
-	n := in.u32()
+	r, in := &Run{get: get}, byteReader{b: b}
+	in.readBitmap(&r.docs)
+	n := in.readUint32()
 	for range n {
 		if in.failed {
 			break
 		}
-		r.names = append(r.names, condition.Field(in.bytes()))
+		r.names = append(r.names, condition.Field(in.readSized()))
 	}
-	in.bitmap(&r.leftOut)
+	in.readBitmap(&r.leftOut)
 	if !slices.IsSorted(r.names) || len(slices.Compact(slices.Clone(r.names))) != len(r.names) {
 		in.failed = true
 	}
-	return r, in.end("head of a run")
+	return r, in.checkDone("head of a run")
 }
 
-// field reads a field, nil if the run has none of the name.
-func (r *Run) field(f condition.Field) (*fieldHead, error) {
+// readField reads a field, nil if the run does not have it.
+func (r *Run) readField(f condition.Field) (*fieldHead, error) {
 	number, ok := slices.BinarySearch(r.names, f)
 	if !ok {
 		return nil, nil
@@ -81,53 +81,53 @@ func (r *Run) field(f condition.Field) (*fieldHead, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &fieldHead{number: uint32(number)}
-	in := reader{b: b}
-	for _, docs := range h.bitmaps() {
-		in.bitmap(docs)
+	head := &fieldHead{number: uint32(number)}
+	in := byteReader{b: b}
+	for _, docs := range head.bitmaps() {
+		in.readBitmap(docs)
 	}
-	h.several = in.u8() == 1
-	h.values = int(in.u32())
-	n := int(in.u32())
-	in.failed = in.failed || h.values > n
+	head.multiValued = in.readUint8() == 1
+	head.valueBlocks = int(in.readUint32())
+	n := int(in.readUint32())
+	in.failed = in.failed || head.valueBlocks > n
 	for range n {
 		if in.failed {
 			break
 		}
-		h.blocks = append(h.blocks, blockEnds{in.entry(), in.entry()})
+		head.blocks = append(head.blocks, blockEnds{in.readEntry(), in.readEntry()})
 	}
-	if in.u8() == 1 {
+	if in.readUint8() == 1 {
 		for range n {
 			if in.failed {
 				break
 			}
-			h.inline = append(h.inline, in.bytes())
+			head.inline = append(head.inline, in.readSized())
 		}
 	}
-	return h, in.end(fmt.Sprintf("field %s", f))
+	return head, in.checkDone(fmt.Sprintf("field %s", f))
 }
 
-// present are documents that have a field, be it null, and those of which the run cannot
-// tell. The bitmaps are not to be changed.
-func (r *Run) present(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
-	h, err := r.field(f)
+// docsWithField returns the documents that have a field, also with null, and those for which the
+// run cannot decide. Do not change the bitmaps.
+func (r *Run) docsWithField(f condition.Field) (docs, undecided *roaring.Bitmap, err error) {
+	head, err := r.readField(f)
 	if err != nil {
 		return nil, nil, err
 	}
-	if h == nil {
-		return roaring.New(), r.unknown(f, nil), nil
+	if head == nil {
+		return roaring.New(), r.undecidedDocs(f, nil), nil
 	}
-	return &h.present, r.unknown(f, h), nil
+	return &head.present, r.undecidedDocs(f, head), nil
 }
 
-// unknown are the documents of which the run cannot tell whether they have a field, given
-// its head, nil if there is none.
-func (r *Run) unknown(f condition.Field, h *fieldHead) *roaring.Bitmap {
+// undecidedDocs returns the documents for which the run cannot decide whether they have a field. h
+// is the head of the field, nil if the run does not have it.
+func (r *Run) undecidedDocs(f condition.Field, head *fieldHead) *roaring.Bitmap {
 	switch {
 	case len(f.Keys()) > maxDepth:
 		return &r.docs
-	case h == nil:
+	case head == nil:
 		return &r.leftOut
 	}
-	return &h.open
+	return &head.unresolved
 }

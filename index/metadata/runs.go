@@ -12,82 +12,81 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// damaged names the run of a view that has values which no Builder has written. What
-// reading it failed with says so itself.
-func damaged(v *storage.Snapshot, run uint32, err error) error {
+// corruptRunError makes a CorruptError of an ErrFormat, and names the run. Other errors name their
+// cause themselves.
+func corruptRunError(snap *storage.Snapshot, run uint32, err error) error {
 	if errors.Is(err, ErrFormat) {
-		return &storage.CorruptError{Path: v.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
+		return &storage.CorruptError{Path: snap.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
 	}
 	return err
 }
 
-func openRun(v *storage.Snapshot, s storage.FieldRun) (*Run, error) {
-	run, err := Open(v.FieldRun(s.ID))
-	return run, damaged(v, s.ID, err)
+// openRun opens a stored run.
+func openRun(snap *storage.Snapshot, s storage.FieldRun) (*Run, error) {
+	run, err := Open(snap.FieldRun(s.ID))
+	return run, corruptRunError(snap, s.ID, err)
 }
 
-// largestRun bounds what a run may have in memory while it is made, whatever its maker
-// says.
-var largestRun int64 = math.MaxInt64 // a variable, so that tests see many runs
+// maxRunMemory bounds the memory of a run while it is built, whatever limit the caller passes.
+var maxRunMemory int64 = math.MaxInt64 // a variable, so that tests see many runs
 
-// NewBuilder returns one whose runs have about so many bytes in memory at most.
-func NewBuilder(limit int64) *Builder { return &Builder{limit: min(limit, largestRun)} }
+// NewBuilder returns a builder whose runs take about limit bytes of memory at most.
+func NewBuilder(limit int64) *Builder { return &Builder{memoryLimit: min(limit, maxRunMemory)} }
 
-// Empty reports whether nothing has been gathered since the last run.
+// Empty reports whether no document was added since the last run.
 func (b *Builder) Empty() bool { return b.docs.IsEmpty() }
 
-// Full reports whether what has been gathered should become a run.
-func (b *Builder) Full() bool { return b.bytes > b.limit }
+// Full reports whether the added documents should become a run.
+func (b *Builder) Full() bool { return b.memoryBytes > b.memoryLimit }
 
-// Absorb takes in the last runs of a state, which the view has as well, as the policy of
-// merging says. Those that it took in leave the state and are returned. live has the
-// documents for which they may count.
+// Absorb merges the last runs of a state into the builder, as many as the merge policy says, and
+// removes them from the state. v must have these runs, too. live are the live documents; others are
+// dropped. It returns the absorbed runs.
 func (b *Builder) Absorb(
-	ctx context.Context, v *storage.Snapshot, live *roaring.Bitmap, s *storage.State,
+	ctx context.Context, snap *storage.Snapshot, live *roaring.Bitmap, state *storage.State,
 ) (absorbed []storage.FieldRun, err error) {
-	keep := len(s.FieldRuns)
+	keep := len(state.FieldRuns)
 	for ; keep > 0; keep-- {
-		last := s.FieldRuns[keep-1]
-		if b.Full() || !runMerges.Absorbs(b.docs.GetCardinality(), uint64(last.Docs)) {
+		newest := state.FieldRuns[keep-1]
+		if b.Full() || !runMergePolicy.Absorbs(b.docs.GetCardinality(), uint64(newest.Docs)) {
 			break
 		}
-		run, err := openRun(v, last)
+		run, err := openRun(snap, newest)
 		if err != nil {
 			return nil, err
 		}
-		if err := b.absorb(ctx, run, roaring.AndNot(live, &b.docs), v.Payload); err != nil {
-			return nil, damaged(v, last.ID, err)
+		if err := b.absorbRun(ctx, run, roaring.AndNot(live, &b.docs), snap.Payload); err != nil {
+			return nil, corruptRunError(snap, newest.ID, err)
 		}
 	}
-	absorbed, s.FieldRuns = s.FieldRuns[keep:], s.FieldRuns[:keep:keep]
+	absorbed, state.FieldRuns = state.FieldRuns[keep:], state.FieldRuns[:keep:keep]
 	return absorbed, nil
 }
 
-// Values are those of a run on its way into an index.
-type Values struct {
-	Bytes        int // of all of them
+// EncodedRun holds the keys and values of a run that will be written to an index.
+type EncodedRun struct {
+	Bytes        int // size of keys and values
 	id           uint32
 	keys, values [][]byte
 }
 
-// Run returns the values of a run of what has been gathered, which gets a place in the
-// state, and begins anew.
-func (b *Builder) Run(s *storage.State) (*Values, error) {
-	v := &Values{id: s.NextFieldRun}
+// Run makes a run of the added documents, adds it to the state, and empties the builder.
+func (b *Builder) Run(state *storage.State) (*EncodedRun, error) {
+	v := &EncodedRun{id: state.NextFieldRun}
 	err := b.write(func(key, value []byte) error {
 		v.keys, v.values = append(v.keys, key), append(v.values, value)
 		v.Bytes += len(key) + len(value)
 		return nil
 	})
 	run := storage.FieldRun{ID: v.id, Docs: uint32(b.docs.GetCardinality()), Values: len(v.keys)}
-	s.NextFieldRun++
-	s.FieldRuns = append(slices.Clone(s.FieldRuns), run)
-	*b = Builder{limit: b.limit}
+	state.NextFieldRun++
+	state.FieldRuns = append(slices.Clone(state.FieldRuns), run)
+	*b = Builder{memoryLimit: b.memoryLimit}
 	return v, err
 }
 
 // Put writes the run.
-func (v *Values) Put(g *storage.Generation) error {
+func (v *EncodedRun) Put(g *storage.Generation) error {
 	if err := g.NewFieldRun(v.id); err != nil {
 		return err
 	}

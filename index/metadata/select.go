@@ -13,54 +13,58 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Selector finds the documents of an index at one moment that conditions are true of, by
-// its runs and, where these do not tell, by payloads. It is made once for that moment, and
-// is safe for concurrent use.
+// Selector selects the documents of one state of an index for which a condition is true: by its
+// runs and, where these cannot decide, by payloads. It is safe for concurrent use.
 type Selector struct {
-	view *storage.Snapshot
-	live *roaring.Bitmap
-	runs []counted // newer ones first
+	snapshot *storage.Snapshot
+	live     *roaring.Bitmap
+	runs     []countedRun // newer ones first
 }
 
-// counted is a run with the live documents for which it counts: those that no newer one
-// covers.
-type counted struct {
+// countedRun is a run with the live documents for which it counts: those that no newer run covers.
+type countedRun struct {
 	*Run
-	id     uint32
-	counts *roaring.Bitmap
-	all    bool // it covers no others
+	id          uint32
+	docsCounted *roaring.Bitmap
+	countsAll   bool // docsCounted are all documents of the run
 }
 
-// NewSelector opens the runs of a view, which cover its live documents.
-func NewSelector(v *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
-	s, rest := &Selector{view: v, live: live}, live.Clone()
-	for _, stored := range slices.Backward(v.State().FieldRuns) {
-		run, err := openRun(v, stored)
+// NewSelector opens the runs of a snapshot, which must cover its live documents.
+func NewSelector(snap *storage.Snapshot, live *roaring.Bitmap) (*Selector, error) {
+	s, uncovered := &Selector{snapshot: snap, live: live}, live.Clone()
+	for _, stored := range slices.Backward(snap.State().FieldRuns) {
+		run, err := openRun(snap, stored)
 		if err != nil {
 			return nil, err
 		}
-		counts := roaring.And(&run.docs, rest)
-		rest.AndNot(&run.docs)
+		counts := roaring.And(&run.docs, uncovered)
+		uncovered.AndNot(&run.docs)
 		if !counts.IsEmpty() {
-			s.runs = append(s.runs, counted{run, stored.ID, counts, counts.GetCardinality() == run.docs.GetCardinality()})
+			s.runs = append(s.runs, countedRun{
+				Run:         run,
+				id:          stored.ID,
+				docsCounted: counts,
+				countsAll:   counts.GetCardinality() == run.docs.GetCardinality(),
+			})
 		}
 	}
-	if n := rest.GetCardinality(); n > 0 {
+	if n := uncovered.GetCardinality(); n > 0 {
 		err := fmt.Errorf("%w: %d documents are in no run", ErrFormat, n)
-		return nil, &storage.CorruptError{Path: v.Path(), What: "field runs", Err: err}
+		return nil, &storage.CorruptError{Path: snap.Path(), What: "field runs", Err: err}
 	}
 	return s, nil
 }
 
-// Select are the documents that a condition is true of. Errors are [storage.ErrCorrupt] and
+// Select returns the documents for which a condition is true. Errors: [storage.ErrCorrupt], and
 // that of the context.
 func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring.Bitmap, error) {
-	found, err := condition.Select(ctx, c, sets{ctx, s})
+	found, err := condition.Select(ctx, c, docSets{ctx, s})
 	if err != nil {
 		return nil, err
 	}
 	found.maybe.AndNot(found.sure)
-	matching, err := s.scan(ctx, found.maybe, func(e *condition.Evaluation, d *condition.Record) (bool, error) { return e.Match(c, d) })
+	matches := func(e *condition.Evaluation, d *condition.Record) (bool, error) { return e.Match(c, d) }
+	matching, err := s.matchPayloads(ctx, found.maybe, matches)
 	if err != nil {
 		return nil, err
 	}
@@ -68,72 +72,75 @@ func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring
 	return found.sure, nil
 }
 
-// between are bounds of a set of documents: sure are in it, and none is that is not in
-// maybe. The bitmaps may be changed.
-type between struct{ sure, maybe *roaring.Bitmap }
+// docBounds bounds a set of documents: all of sure are in it, and none outside of maybe. The
+// bitmaps may be changed.
+type docBounds struct{ sure, maybe *roaring.Bitmap }
 
-func exactly(b *roaring.Bitmap) between { return between{b, b.Clone()} }
+// exactBounds returns bounds of a known set.
+func exactBounds(b *roaring.Bitmap) docBounds { return docBounds{b, b.Clone()} }
 
-// sets answers the tests of a condition. It is a [condition.Sets].
-type sets struct {
+// docSets evaluates the tests of a condition. It implements [condition.Sets].
+type docSets struct {
 	ctx context.Context
 	*Selector
 }
 
-func (s sets) All() between  { return exactly(s.live.Clone()) }
-func (s sets) None() between { return exactly(roaring.New()) }
+func (s docSets) All() docBounds  { return exactBounds(s.live.Clone()) }
+func (s docSets) None() docBounds { return exactBounds(roaring.New()) }
 
-func (s sets) And(a, b between) between {
+func (s docSets) And(a, b docBounds) docBounds {
 	a.sure.And(b.sure)
 	a.maybe.And(b.maybe)
 	return a
 }
 
-func (s sets) Or(a, b between) between {
+func (s docSets) Or(a, b docBounds) docBounds {
 	a.sure.Or(b.sure)
 	a.maybe.Or(b.maybe)
 	return a
 }
 
-// Test answers tests of ids and ordinals, and of fields by the runs.
-func (s sets) Test(t *condition.Test, is condition.Truth) (between, error) {
+// Test evaluates tests of ids and ordinals, and of fields by the runs.
+func (s docSets) Test(t *condition.Test, wanted condition.Truth) (docBounds, error) {
 	switch t.Field {
 	case condition.FieldOrdinal:
-		docs, err := s.ordinals(s.ctx, t, is)
-		return exactly(docs), err
+		docs, err := s.selectByOrdinal(s.ctx, t, wanted)
+		return exactBounds(docs), err
 	case condition.FieldID:
-		docs, err := s.ids(s.ctx, t, is)
-		return exactly(docs), err
+		docs, err := s.selectByID(s.ctx, t, wanted)
+		return exactBounds(docs), err
 	}
-	all := between{roaring.New(), roaring.New()}
+	bounds := docBounds{roaring.New(), roaring.New()}
 	for _, r := range s.runs {
 		if err := s.ctx.Err(); err != nil {
-			return all, err
+			return bounds, err
 		}
-		sure, maybe, err := r.Test(s.ctx, t, is)
+		sure, maybe, err := r.Test(s.ctx, t, wanted)
 		if err != nil {
-			return all, damaged(s.view, r.id, err)
+			return bounds, corruptRunError(s.snapshot, r.id, err)
 		}
-		if !r.all {
-			sure.And(r.counts)
-			maybe.And(r.counts)
+		if !r.countsAll {
+			sure.And(r.docsCounted)
+			maybe.And(r.docsCounted)
 		}
-		all.sure.Or(sure)
-		all.maybe.Or(maybe)
+		bounds.sure.Or(sure)
+		bounds.maybe.Or(maybe)
 	}
-	return all, nil
+	return bounds, nil
 }
 
-// scanBlock is how many payloads a goroutine reads at a time.
+// scanBlock is the number of payloads that a goroutine reads at a time.
 var scanBlock = 1024
 
-// scan returns those of some documents that match by their payloads.
-func (s *Selector) scan(ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Record) (bool, error)) (*roaring.Bitmap, error) {
+// matchPayloads returns the documents whose payloads match.
+func (s *Selector) matchPayloads(
+	ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Record) (bool, error),
+) (*roaring.Bitmap, error) {
 	found := make([][]uint32, parallel.Blocks(int(docs.GetCardinality()), scanBlock))
-	err := s.read(ctx, docs, func(block int, ordinals []uint32) error {
+	err := s.visitBlocks(ctx, docs, func(block int, ordinals []uint32) error {
 		evaluation := condition.NewEvaluation(ctx)
 		for _, ordinal := range ordinals {
-			d, err := s.document(evaluation, ordinal)
+			d, err := s.readRecord(evaluation, ordinal)
 			if err != nil {
 				return err
 			}
@@ -147,50 +154,51 @@ func (s *Selector) scan(ctx context.Context, docs *roaring.Bitmap, match func(*c
 		}
 		return nil
 	})
-	all := roaring.New()
+	matching := roaring.New()
 	for _, f := range found {
-		all.AddMany(f)
+		matching.AddMany(f)
 	}
-	return all, err
+	return matching, err
 }
 
-// read hands out documents whose payloads are to be read, in blocks, to functions that may
-// run at a time.
-func (s *Selector) read(ctx context.Context, docs *roaring.Bitmap, fn func(block int, ordinals []uint32) error) error {
+// visitBlocks calls visit concurrently with blocks of documents, whose payloads visit may read.
+func (s *Selector) visitBlocks(
+	ctx context.Context, docs *roaring.Bitmap, visit func(block int, ordinals []uint32) error,
+) error {
 	ordinals := docs.ToArray()
 	return parallel.Do(ctx, parallel.Blocks(len(ordinals), scanBlock), 0, func(i int) (err error) {
-		defer storage.Guard(s.view.Path(), &err)()
+		defer storage.Guard(s.snapshot.Path(), &err)()
 		lo, hi := parallel.Block(i, len(ordinals), scanBlock)
-		return fn(i, ordinals[lo:hi])
+		return visit(i, ordinals[lo:hi])
 	})
 }
 
-// document is what conditions see of a live document, if the context goes on.
-func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition.Record, error) {
+// readRecord reads a live document as conditions see it, unless the context has ended.
+func (s *Selector) readRecord(e *condition.Evaluation, ordinal uint32) (*condition.Record, error) {
 	if err := e.Err(); err != nil {
 		return nil, err
 	}
-	payload, err := s.view.Payload(ordinal)
-	return e.Document(payload, s.view.ID(ordinal), ordinal), err
+	payload, err := s.snapshot.Payload(ordinal)
+	return e.Document(payload, s.snapshot.ID(ordinal), ordinal), err
 }
 
-// fieldsLooked bounds the fields of a run that Fields looks at.
-const fieldsLooked = 1000
+// maxFieldsListed is the number of fields of a run that Fields visits.
+const maxFieldsListed = 1000
 
-// Fields are the fields that documents have, in order, to tell who has named another one;
-// not all, where there are very many.
+// Fields returns the fields that documents have, sorted, for error messages. The list is incomplete
+// if there are very many.
 func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 	have := map[condition.Field]bool{}
 	for _, r := range s.runs {
-		for _, f := range r.names[:min(len(r.names), fieldsLooked)] {
+		for _, f := range r.names[:min(len(r.names), maxFieldsListed)] {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			docs, _, err := r.present(f)
+			docs, _, err := r.docsWithField(f)
 			if err != nil {
-				return nil, damaged(s.view, r.id, err)
+				return nil, corruptRunError(s.snapshot, r.id, err)
 			}
-			if docs.Intersects(r.counts) {
+			if docs.Intersects(r.docsCounted) {
 				have[f] = true
 			}
 		}
@@ -198,42 +206,44 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 	return slices.Sorted(maps.Keys(have)), nil
 }
 
-// FindFields looks for documents that have some fields, be they null, of those that are
-// not known yet, and marks them known.
+// FindFields looks for fields that are not known yet, and marks them known if a document has them,
+// even as null.
 func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, known map[condition.Field]bool) error {
+	// Look into the runs. Documents for which they cannot decide are undecided.
 	var missing []condition.Field
-	look := roaring.New()
+	undecided := roaring.New()
 	for _, f := range fields {
-		unknown := roaring.New()
+		undecidedOfField := roaring.New()
 		for _, r := range s.runs {
 			if known[f] {
 				break
 			}
-			docs, open, err := r.present(f)
+			docs, undecidedOfRun, err := r.docsWithField(f)
 			if err != nil {
-				return damaged(s.view, r.id, err)
+				return corruptRunError(s.snapshot, r.id, err)
 			}
-			known[f] = docs.Intersects(r.counts)
-			unknown.Or(roaring.And(open, r.counts))
+			known[f] = docs.Intersects(r.docsCounted)
+			undecidedOfField.Or(roaring.And(undecidedOfRun, r.docsCounted))
 		}
 		if !known[f] {
 			missing = append(missing, f)
-			look.Or(unknown)
+			undecided.Or(undecidedOfField)
 		}
 	}
+	// Look into the payloads of the undecided documents.
 	evaluation := condition.NewEvaluation(ctx)
-	for it := look.Iterator(); it.HasNext() && len(missing) > 0; {
-		d, err := s.document(evaluation, it.Next())
+	for it := undecided.Iterator(); it.HasNext() && len(missing) > 0; {
+		d, err := s.readRecord(evaluation, it.Next())
 		if err != nil {
 			return err
 		}
-		still := missing[:0]
+		remaining := missing[:0]
 		for _, f := range missing {
 			if known[f] = d.Has(f); !known[f] {
-				still = append(still, f)
+				remaining = append(remaining, f)
 			}
 		}
-		missing = still
+		missing = remaining
 	}
 	return evaluation.Err()
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Verify derives what the runs have from the payloads and compares. Errors are as those
-// of Select.
+// Verify derives the values of the runs from the payloads again, and compares. Errors are those of
+// Select.
 func (s *Selector) Verify(ctx context.Context) error {
 	for i := range s.runs {
 		if err := s.verifyRun(ctx, &s.runs[i]); err != nil {
@@ -24,24 +24,24 @@ func (s *Selector) Verify(ctx context.Context) error {
 	return nil
 }
 
-// verifyRun compares a run with one that is made of the payloads, and has no limits but
-// keeps the same fields.
-func (s *Selector) verifyRun(ctx context.Context, r *counted) error {
-	stored := Builder{keeps: func(condition.Field, uint32) bool { return true }}
+// verifyRun compares a run with one that is built from the payloads, with the same fields and
+// without limits.
+func (s *Selector) verifyRun(ctx context.Context, r *countedRun) error {
+	stored := Builder{keepField: func(condition.Field, uint32) bool { return true }}
 	derived, leftOut := Builder{}, roaring.New()
-	derived.keeps = func(f condition.Field, ordinal uint32) bool {
+	derived.keepField = func(f condition.Field, ordinal uint32) bool {
 		_, kept := slices.BinarySearch(r.names, f)
 		if !kept {
 			leftOut.Add(ordinal)
 		}
 		return kept
 	}
-	if err := stored.absorbValues(ctx, r.Run, r.counts); err != nil {
-		return damaged(s.view, r.id, err)
+	if err := stored.absorbValues(ctx, r.Run, r.docsCounted); err != nil {
+		return corruptRunError(s.snapshot, r.id, err)
 	}
-	for it := r.counts.Iterator(); it.HasNext(); {
+	for it := r.docsCounted.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		payload, err := s.view.Payload(ordinal)
+		payload, err := s.snapshot.Payload(ordinal)
 		if err != nil {
 			return err
 		}
@@ -50,16 +50,16 @@ func (s *Selector) verifyRun(ctx context.Context, r *counted) error {
 		}
 	}
 	derived.leftOut.Or(leftOut)
-	what, err := differ(&stored, &derived)
+	what, err := firstDifference(&stored, &derived)
 	if err == nil && what != "" {
 		err := fmt.Errorf("%s does not follow from the payloads", what)
-		return &storage.CorruptError{Path: s.view.Path(), What: fmt.Sprintf("field run %d", r.id), Err: err}
+		return &storage.CorruptError{Path: s.snapshot.Path(), What: fmt.Sprintf("field run %d", r.id), Err: err}
 	}
-	return damaged(s.view, r.id, err)
+	return corruptRunError(s.snapshot, r.id, err)
 }
 
-// differ says in what two runs differ.
-func differ(stored, derived *Builder) (what string, err error) {
+// firstDifference describes the first difference between two runs. "" means that they are equal.
+func firstDifference(stored, derived *Builder) (what string, err error) {
 	if !stored.leftOut.Equals(&derived.leftOut) {
 		return "which documents have other fields", nil
 	}

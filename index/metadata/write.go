@@ -12,9 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// write gives out the values of the run, in no order of keys. The slices are the
-// receiver's. Within the limit of fields, the values are the same in whatever order the
-// documents came.
+// write calls put with the keys and values of the run, in no particular order. put may keep the
+// slices. Within the limit of fields, the values do not depend on the order of documents.
 func (b *Builder) write(put func(key, value []byte) error) error {
 	names := slices.Sorted(maps.Keys(b.fields))
 	head, err := appendBitmap(nil, &b.docs)
@@ -39,16 +38,16 @@ func (b *Builder) write(put func(key, value []byte) error) error {
 	return nil
 }
 
-// write gives out the field: its head, and blocks unless they are so small that they
-// are in the head.
+// write calls put with the values of the field: its head and, unless they are small enough to be in
+// the head, its blocks.
 func (c *column) write(f condition.Field, number uint32, put func(key, value []byte) error) error {
-	h := fieldHead{present: c.present, nulls: c.nulls, open: c.open}
+	h := fieldHead{present: c.present, nulls: c.nulls, unresolved: c.unresolved}
 	var blocks, directory [][]byte
 	total := 0
 
-	// The blocks of values, then those of whole arrays, with the documents that they tell of.
-	for _, l := range []*list{&c.values, &c.arrays} {
-		h.values = len(blocks) // once the arrays are next
+	// Encode the blocks of values, then those of arrays, and collect their documents.
+	for _, l := range []*valueList{&c.values, &c.arrays} {
+		h.valueBlocks = len(blocks) // set to the final number before the arrays
 		err := l.write(func(first, last *entry, docs []uint32, block []byte) {
 			switch {
 			case l == &c.arrays:
@@ -68,13 +67,13 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	}
 	for i, e := range c.values.pairs {
 		if c.values.entries[e].cut {
-			h.cut.Add(c.values.docs[i])
+			h.cutTexts.Add(c.values.docs[i])
 		}
 	}
 
-	// The head: bitmaps, then the ends of all blocks.
-	given := roaring.Or(&h.numbers, &h.texts)
-	h.several = len(c.values.pairs) > int(given.GetCardinality())
+	// Encode the head: bitmaps, then the first and last entry of each block.
+	notNull := roaring.Or(&h.numbers, &h.texts)
+	h.multiValued = len(c.values.pairs) > int(notNull.GetCardinality())
 	var head []byte
 	var err error
 	for _, docs := range h.bitmaps() {
@@ -82,16 +81,16 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 			return err
 		}
 	}
-	if h.several {
+	if h.multiValued {
 		head = append(head, 1)
 	} else {
 		head = append(head, 0)
 	}
-	head = binary.LittleEndian.AppendUint32(head, uint32(h.values))
+	head = binary.LittleEndian.AppendUint32(head, uint32(h.valueBlocks))
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(blocks)))
 	head = append(head, bytes.Join(directory, nil)...)
 
-	// The blocks, in the head if they are small.
+	// Append the blocks to the head if they are small, or write them by themselves.
 	inline := total <= inlineBytes
 	if inline {
 		head = append(head, 1)
@@ -112,18 +111,18 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 	return nil
 }
 
-// write gives out blocks in order, with their first and last entries and their documents.
-func (l *list) write(put func(first, last *entry, docs []uint32, block []byte)) error {
-	order := make([]uint32, len(l.entries)) // entries in order
+// write calls put with the blocks in order, their first and last entries, and their documents.
+func (l *valueList) write(put func(first, last *entry, docs []uint32, block []byte)) error {
+	order := make([]uint32, len(l.entries)) // numbers of the entries, sorted by value
 	for i := range order {
 		order[i] = uint32(i)
 	}
 	slices.SortFunc(order, func(i, j uint32) int { return l.entries[i].compare(&l.entries[j]) })
-	docs, ends := l.byEntry(order)
+	docs, ends := l.sortByEntry(order)
 	from := uint32(0)
 	for lo := 0; lo < len(order); {
 		hi := l.blockEnd(order, ends, lo)
-		block, err := l.block(order[lo:hi], docs, from, ends[lo:hi])
+		block, err := l.encodeBlock(order[lo:hi], docs, from, ends[lo:hi])
 		if err != nil {
 			return err
 		}
@@ -133,16 +132,16 @@ func (l *list) write(put func(first, last *entry, docs []uint32, block []byte)) 
 	return nil
 }
 
-// byEntry sorts the documents by the place of their entry in the order, then by
-// number, and returns where those of each entry end.
-func (l *list) byEntry(order []uint32) (docs, ends []uint32) {
-	place := make([]uint32, len(order))
+// sortByEntry sorts the documents by the position of their entry in order, then by ordinal. ends
+// has the end of the documents of each entry.
+func (l *valueList) sortByEntry(order []uint32) (docs, ends []uint32) {
+	positionOf := make([]uint32, len(order))
 	for p, e := range order {
-		place[e] = uint32(p)
+		positionOf[e] = uint32(p)
 	}
 	ends = make([]uint32, len(order))
 	for _, e := range l.pairs {
-		ends[place[e]]++
+		ends[positionOf[e]]++
 	}
 	sum := uint32(0)
 	next := make([]uint32, len(order))
@@ -153,7 +152,7 @@ func (l *list) byEntry(order []uint32) (docs, ends []uint32) {
 	}
 	docs = make([]uint32, len(l.docs))
 	for i, e := range l.pairs {
-		p := place[e]
+		p := positionOf[e]
 		docs[next[p]] = l.docs[i]
 		next[p]++
 	}
@@ -167,9 +166,9 @@ func (l *list) byEntry(order []uint32) (docs, ends []uint32) {
 	return docs, ends
 }
 
-// blockEnd is where the block ends that begins with an entry: a block has entries of
-// one kind, and of many documents one.
-func (l *list) blockEnd(order, ends []uint32, lo int) int {
+// blockEnd returns the end of the block that begins with entry lo: a block has entries of one kind,
+// and an entry with many documents has a block of its own.
+func (l *valueList) blockEnd(order, ends []uint32, lo int) int {
 	from := uint32(0)
 	if lo > 0 {
 		from = ends[lo-1]
@@ -186,12 +185,12 @@ func (l *list) blockEnd(order, ends []uint32, lo int) int {
 	return len(order)
 }
 
-// block encodes: the bitmap of the documents, the number of entries, the entries and,
-// where there are several, which of them (u16) each document has, [another] being set in
-// those that another one follows.
-func (l *list) block(order []uint32, docs []uint32, from uint32, ends []uint32) ([]byte, error) {
-	all := docs[from:ends[len(ends)-1]]
-	out, err := appendBitmap(nil, roaring.BitmapOf(all...))
+// encodeBlock encodes the bitmap of the documents, the number of entries, the entries and, if there
+// are several, the entry numbers (u16) of each document; [moreEntries] is set in all but the last
+// number of a document.
+func (l *valueList) encodeBlock(order []uint32, docs []uint32, from uint32, ends []uint32) ([]byte, error) {
+	ordinals := docs[from:ends[len(ends)-1]]
+	out, err := appendBitmap(nil, roaring.BitmapOf(ordinals...))
 	if err != nil {
 		return nil, err
 	}
@@ -203,19 +202,21 @@ func (l *list) block(order []uint32, docs []uint32, from uint32, ends []uint32) 
 		return out, nil
 	}
 	type pair struct{ doc, entry uint32 }
-	pairs := make([]pair, 0, len(all))
+	pairs := make([]pair, 0, len(ordinals))
 	entry := uint32(0)
-	for i, doc := range all {
+	for i, doc := range ordinals {
 		for from+uint32(i) >= ends[entry] {
 			entry++
 		}
 		pairs = append(pairs, pair{doc, entry})
 	}
-	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.doc, b.doc), cmp.Compare(a.entry, b.entry)) })
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.doc, b.doc), cmp.Compare(a.entry, b.entry))
+	})
 	for i, p := range pairs {
 		n := uint16(p.entry)
 		if i+1 < len(pairs) && pairs[i+1].doc == p.doc {
-			n |= another
+			n |= moreEntries
 		}
 		out = binary.LittleEndian.AppendUint16(out, n)
 	}

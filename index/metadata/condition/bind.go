@@ -12,32 +12,32 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Condition is a condition with the values of its parameters. It does not change, and
-// is safe for concurrent use.
+// Condition is a condition with the values of its parameters. It does not change, and is safe for
+// concurrent use.
 type Condition struct {
 	expr    *Expr
 	params  []Value
-	root    *bound
+	root    *boundNode
 	lenient bool
 }
 
-// bound is a node with values.
-type bound struct {
+// boundNode is a node with the values of its placeholders.
+type boundNode struct {
 	join  string
-	parts []*bound
+	parts []*boundNode
 	test  *Test
 }
 
-// Bind gives a condition its parameters, of which there must be as many as
-// placeholders; [ValueOf] says what may be one. Errors are [*Error] and wrap
-// [ErrParameter].
+// Bind sets the parameters of a condition, as many as it has placeholders; [ValueOf] converts them.
+// Errors are [*Error] and wrap [ErrParameter].
 func (e *Expr) Bind(params ...any) (*Condition, error) {
 	if len(params) != len(e.params) {
-		at := len(e.text)
+		offset := len(e.text)
 		if len(params) < len(e.params) {
-			at = e.params[len(params)]
+			offset = e.params[len(params)]
 		}
-		return nil, e.parameterError(at, "%s for %s", count(len(params), "parameter"), count(len(e.params), "question mark"))
+		return nil, e.parameterError(offset, "%s for %s",
+			countOf(len(params), "parameter"), countOf(len(e.params), "question mark"))
 	}
 	values := make([]Value, len(params))
 	for i, p := range params {
@@ -46,47 +46,51 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 			return nil, e.parameterError(e.params[i], "the value of parameter %d: %w", i+1, err)
 		}
 	}
-	b := binder{expr: e, values: values}
-	root, err := b.bind(e.root)
+	b := paramBinder{expr: e, values: values}
+	root, err := b.bindNode(e.root)
 	if err != nil {
 		return nil, err
 	}
-	root.merge()
-	root.sortLists()
+	root.mergeLists()
+	root.makePoints()
 	return &Condition{expr: e, params: values, root: root}, nil
 }
 
-// count is a number of things, in words.
-func count(n int, what string) string {
+// countOf returns a number with its noun, in the plural unless the number is 1.
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func (e *Expr) parameterError(at int, format string, args ...any) error {
-	return &Error{Condition: e.text, Offset: at, Err: fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))}
+// parameterError returns an ErrParameter at an offset of the condition.
+func (e *Expr) parameterError(offset int, format string, args ...any) error {
+	err := fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))
+	return &Error{Condition: e.text, Offset: offset, Err: err}
 }
 
-type binder struct {
-	expr    *Expr
-	values  []Value
-	program int // instructions of the patterns so far
+// paramBinder binds the nodes of one condition.
+type paramBinder struct {
+	expr        *Expr
+	values      []Value
+	programSize int // instructions of the patterns so far
 }
 
-func (b *binder) bind(n *node) (*bound, error) {
-	out := &bound{join: n.join}
+// bindNode binds a node and its parts.
+func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
+	out := &boundNode{join: n.join}
 	if n.join == "" {
 		var err error
-		out.test, err = b.test(n)
+		out.test, err = b.bindTest(n)
 		return out, err
 	}
 	for _, part := range n.parts {
-		p, err := b.bind(part)
+		p, err := b.bindNode(part)
 		if err != nil {
 			return nil, err
 		}
-		if p.join == n.join && n.join != joinNot { // parentheses that change nothing
+		if p.join == n.join && n.join != joinNot { // (a AND b) AND c: these parentheses change nothing
 			out.parts = append(out.parts, p.parts...)
 		} else {
 			out.parts = append(out.parts, p)
@@ -95,15 +99,17 @@ func (b *binder) bind(n *node) (*bound, error) {
 	return out, nil
 }
 
-func (b *binder) test(n *node) (*Test, error) {
+// bindTest binds a test, and compiles its pattern if it has one.
+func (b *paramBinder) bindTest(n *node) (*Test, error) {
 	t := &Test{Field: n.field, op: n.op, constant: n.constant}
 	if n.op == opEqual {
-		t.op = opIn // the same, also of NULL
+		t.op = opIn // a list of one value: it has the same truth, also for NULL
 	}
 	if n.op != opConstant {
-		t.path = n.field.path()
+		t.path = n.field.pathString()
 	}
-	t.whole = t.op == opRegexp
+	t.matchesArrayText = t.op == opRegexp
+	// Set the operands.
 	for _, o := range n.operands {
 		v := o.value
 		if o.param >= 0 {
@@ -115,50 +121,53 @@ func (b *binder) test(n *node) (*Test, error) {
 				continue
 			}
 		}
-		t.operands = append(t.operands, pair{number: v.asNumber(), text: v.asText()})
+		t.operands = append(t.operands, comparand{number: v.asNumber(), text: v.asText()})
 		if t.op == opIn && v.Kind == Text {
 			for _, other := range Spellings(v.Text) {
 				v := textValue(other)
-				t.operands = append(t.operands, pair{number: v, text: v})
+				t.operands = append(t.operands, comparand{number: v, text: v})
 			}
 		}
 	}
+	// Find the escape character of LIKE.
 	escape := rune(noEscape)
 	if n.op == opLike && len(t.operands) == 2 && t.operands[1].text.Kind == Text {
 		text := t.operands[1].text.Text
 		r, size := utf8.DecodeRuneInString(text)
 		if size == 0 || size < len(text) {
 			return nil, b.expr.parameterError(n.operands[1].offset,
-				"ESCAPE is one character, and not %q", shortened(text))
+				"ESCAPE is one character, and not %q", shorten(text))
 		}
 		escape = r
 	}
 	if t.null || n.op != opLike && n.op != opRegexp {
 		return t, nil
 	}
+	// Compile the pattern of LIKE or REGEXP.
 	pattern := t.operands[0].text.Text
 	if len(pattern) > maxPattern {
-		return nil, b.expr.parameterError(n.operands[0].offset, "%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
+		return nil, b.expr.parameterError(n.operands[0].offset,
+			"%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
 	}
 	if n.op == opLike {
 		t.likes = []*likePattern{compileLike(pattern, escape)}
 		for _, other := range Spellings(pattern) {
-			// In NFD an é has an e in it, and ≠ an =, which ESCAPE does not mean.
+			// NFD writes é with an e, and ≠ with an =, which may be the escape character: skip such forms.
 			if escape == noEscape || strings.Count(other, string(escape)) == strings.Count(pattern, string(escape)) {
 				t.likes = append(t.likes, compileLike(other, escape))
 			}
 		}
-		t.whole = slices.ContainsFunc(t.likes, (*likePattern).mayBegin)
+		t.matchesArrayText = slices.ContainsFunc(t.likes, (*likePattern).mayMatchBracket)
 		return t, nil
 	}
-	if err := b.compile(t, pattern); err != nil {
+	if err := b.compileRegexp(t, pattern); err != nil {
 		return nil, b.expr.parameterError(n.operands[0].offset, "the pattern of REGEXP: %w", err)
 	}
 	return t, nil
 }
 
-// Spellings are the other forms in which Unicode writes a text: é is one character (NFC), or two
-// (NFD), as in names of files on some systems. A condition on one form means both.
+// Spellings returns the other Unicode forms of a text: é is one character (NFC) or two (NFD), as in
+// file names on some systems. A condition on one form includes both.
 func Spellings(text string) (others []string) {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return nil
@@ -171,45 +180,45 @@ func Spellings(text string) (others []string) {
 	return others
 }
 
-// maxPattern bounds the bytes of a pattern, as SQLite does.
+// maxPattern is the largest pattern in bytes; SQLite has the same limit.
 const maxPattern = 50000
 
-// compile makes the program of a pattern, unless it is too large: repetitions are
-// written out in it, so that few bytes can become very many instructions.
-func (b *binder) compile(t *Test, pattern string) error {
-	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) // each some kilobytes while it is read
+// compileRegexp compiles a pattern unless its program is too large: repetitions are expanded, so a
+// few bytes may become very many instructions.
+func (b *paramBinder) compileRegexp(t *Test, pattern string) error {
+	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) // parsing each takes some kilobytes
 	tree, err := &syntax.Regexp{}, error(nil)
-	if t.program = classes * classSize; b.program+t.program <= MaxProgram {
+	if t.programSize = classes * unreadClassSize; b.programSize+t.programSize <= MaxProgram {
 		if tree, err = syntax.Parse(pattern, syntax.Perl); err == nil {
-			t.program = programSize(tree)
+			t.programSize = estimateProgram(tree)
 		}
 	}
-	var fault *syntax.Error
+	var syntaxErr *syntax.Error
 	switch {
-	case errors.As(err, &fault) && fault.Code == syntax.ErrLarge:
+	case errors.As(err, &syntaxErr) && syntaxErr.Code == syntax.ErrLarge:
 		return fmt.Errorf("%w: %w", ErrTooComplex, err)
 	case err != nil:
 		return err
 	}
-	if b.program += t.program; b.program > MaxProgram {
+	if b.programSize += t.programSize; b.programSize > MaxProgram {
 		return fmt.Errorf("%w: more than %d instructions, with those before it", ErrTooComplex, MaxProgram)
 	}
 	t.regexp, err = regexp.Compile(pattern)
 	return err
 }
 
-// Sizes in instructions: of a class of Unicode before it is read, and of how many ends
-// of ranges of a class one is worth.
+// Estimates in instructions: unreadClassSize for a Unicode class before it is parsed, and one
+// instruction for each rangesWorth ends of ranges of a class.
 const (
-	classSize   = 64
-	rangesWorth = 16
+	unreadClassSize = 64
+	rangesWorth     = 16
 )
 
-// programSize is about how many instructions a pattern becomes.
-func programSize(re *syntax.Regexp) int {
+// estimateProgram estimates the number of instructions of a pattern.
+func estimateProgram(re *syntax.Regexp) int {
 	parts := 0
 	for _, sub := range re.Sub {
-		parts = min(parts+programSize(sub), MaxProgram+1)
+		parts = min(parts+estimateProgram(sub), MaxProgram+1)
 	}
 	size := parts
 	switch re.Op {
@@ -224,24 +233,24 @@ func programSize(re *syntax.Regexp) int {
 		size += len(re.Sub)
 	case syntax.OpRepeat:
 		size = (parts + 1) * max(re.Min, re.Max, 1)
-	default: // one of their own
+	default: // one instruction of its own
 		size++
 	}
 	return min(size, MaxProgram+1)
 }
 
-// merge puts lists of one field that are joined by OR together, equalities being lists
-// of one: a = 1 OR a IN (2, 3) is a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 is
-// NOT a IN (1, 2), also where there are NULLs.
-func (b *bound) merge() {
+// mergeLists merges the lists of one field that are joined by OR, where an equality is a list of
+// one value: a = 1 OR a IN (2, 3) becomes a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 becomes NOT a
+// IN (1, 2). The truth is the same, also with NULLs.
+func (b *boundNode) mergeLists() {
 	for _, p := range b.parts {
-		p.merge()
+		p.mergeLists()
 	}
 	if b.join != joinOr && b.join != joinAnd {
 		return
 	}
 	lists := map[Field]*Test{}
-	b.parts = slices.DeleteFunc(b.parts, func(p *bound) bool {
+	b.parts = slices.DeleteFunc(b.parts, func(p *boundNode) bool {
 		if b.join == joinAnd {
 			if p.join != joinNot {
 				return false
@@ -265,27 +274,29 @@ func (b *bound) merge() {
 	}
 }
 
-// sortLists makes the points of what is in lists.
-func (b *bound) sortLists() {
+// makePoints sorts the values of each list.
+func (b *boundNode) makePoints() {
 	for _, p := range b.parts {
-		p.sortLists()
+		p.makePoints()
 	}
 	if b.join == "" && b.test.op == opIn {
 		t := b.test
 		t.points, t.operands = newPoints(t.operands), nil
-		t.whole = slices.ContainsFunc(t.points.texts, func(v Value) bool { return strings.HasPrefix(v.Text, "[") })
+		t.matchesArrayText = slices.ContainsFunc(t.points.texts, func(v Value) bool {
+			return strings.HasPrefix(v.Text, "[")
+		})
 	}
 }
 
 func (c *Condition) String() string { return c.expr.text }
 
-// Params are the values of its placeholders.
+// Params returns the values of the placeholders.
 func (c *Condition) Params() []Value { return slices.Clone(c.params) }
 
-// Fields are the fields that the condition names, each once.
+// Fields returns the fields that the condition names, each once.
 func (c *Condition) Fields() []Field { return c.expr.Fields() }
 
-// Check is [Expr.Check]; of a lenient condition there is nothing to check.
+// Check does [Expr.Check], unless the condition is lenient.
 func (c *Condition) Check(known func(Field) bool) error {
 	if c.lenient {
 		return nil
@@ -293,20 +304,20 @@ func (c *Condition) Check(known func(Field) bool) error {
 	return c.expr.Check(known)
 }
 
-// Lenient returns the condition as one that may name fields which no document has: they
-// are NULL. It is for a part of a collection, of which other parts may have them, and for
-// those who say that fields may not be there yet.
+// Lenient returns the condition in a form that may name fields which no document has: they are
+// NULL. It is for a shard, whose other shards may have the fields, and for callers who accept that
+// fields may not exist yet.
 func (c *Condition) Lenient() *Condition {
 	l := *c
 	l.lenient = true
 	return &l
 }
 
-// IsLenient tells whether the condition was made by Lenient.
+// IsLenient reports whether the condition was made by Lenient.
 func (c *Condition) IsLenient() bool { return c.lenient }
 
-// Match tells whether the condition is true of a document.
+// Match reports whether the condition is true of a document.
 func (c *Condition) Match(d *Record) bool { return c.Truth(d) == True }
 
-// Truth is the value of the condition for a document.
-func (c *Condition) Truth(d *Record) Truth { return c.root.truth(&Evaluation{}, d) }
+// Truth returns the truth of the condition for a document.
+func (c *Condition) Truth(d *Record) Truth { return c.root.evaluate(&Evaluation{}, d) }

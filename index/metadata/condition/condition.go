@@ -1,15 +1,15 @@
-// Package condition has the language of conditions over the metadata of documents,
-// the part of SQL that follows WHERE:
+// Package condition implements the language of conditions over the metadata of documents, the part
+// of SQL that follows WHERE:
 //
 //	year >= ? AND lang IN (?, ?) AND NOT title LIKE ?
 //
-// [Parse] reads one, [Expr.Bind] gives it its parameters, and [Condition.Match] holds
-// it against one document. What is true is what SQLite says is true: NULL makes a
-// comparison unknown, numbers compare with text that looks like a number, LIKE does
-// not tell the case of ASCII letters. docs/conditions.md has grammar and meaning.
+// [Parse] parses a condition, [Expr.Bind] sets its parameters, and [Condition.Match] evaluates it
+// for one document. Conditions have the truth that SQLite gives them: NULL makes a comparison
+// unknown, numbers compare with text that looks like a number, and LIKE ignores the case of ASCII
+// letters. docs/conditions.md has grammar and meaning.
 //
-// [Select] evaluates a condition over whatever stands for many documents at once, and an
-// [Evaluation] one document after the other for as long as a context goes on.
+// [Select] evaluates a condition over sets of documents, and an [Evaluation] over one document
+// after another until a context ends.
 package condition
 
 import (
@@ -21,24 +21,24 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// Errors of this package, each in an [*Error]; test with errors.Is.
+// Errors of this package, each wrapped in an [*Error]; test with errors.Is.
 var (
-	// ErrSyntax: a text that is no condition.
+	// ErrSyntax reports a text that is not a condition.
 	ErrSyntax = errors.New("not a condition")
-	// ErrParameter: too few or too many parameters, or one of a type that cannot be
-	// compared, or a pattern that is none.
+	// ErrParameter reports too few or too many parameters, one of a type that cannot be compared,
+	// or a bad pattern.
 	ErrParameter = errors.New("bad parameter of a condition")
-	// ErrUnknownField: a field that no document has.
+	// ErrUnknownField reports a field that no document has.
 	ErrUnknownField = errors.New("unknown field")
-	// ErrTooComplex: a condition of more tests, words or instructions of patterns than are
-	// possible. It comes with ErrSyntax or ErrParameter.
+	// ErrTooComplex reports a condition with more tests, words or pattern instructions than the
+	// limits allow. It comes together with ErrSyntax or ErrParameter.
 	ErrTooComplex = errors.New("too complex")
 )
 
-// Error says what is wrong with a condition, and where.
+// Error describes a fault of a condition, and its position.
 type Error struct {
 	Condition string
-	// Offset is the byte of Condition that the fault is at; its length: at the end.
+	// Offset is the byte of Condition at the fault; the length of Condition means its end.
 	Offset int
 	// Err wraps a sentinel of this package.
 	Err error
@@ -47,11 +47,11 @@ type Error struct {
 // UnknownFieldError names a field that no document has. It wraps [ErrUnknownField].
 type UnknownFieldError struct {
 	Field Field
-	// Fields are those that documents have; nil: they were not looked for.
+	// Fields are the fields that documents have. nil means that they were not looked up.
 	Fields []Field
 }
 
-const shownFields = 10 // of those that there are
+const shownFields = 10 // number of existing fields that an error lists
 
 func (e *UnknownFieldError) Error() string {
 	text := fmt.Sprintf("%v %s", ErrUnknownField, e.Field)
@@ -89,39 +89,40 @@ const (
 	MaxProgram = 1 << 16
 )
 
-const shownAround = 20 // characters of a condition before a fault
+const shownChars = 20 // characters of a condition that an error shows
 
 func (e *Error) Error() string {
 	if e.Offset >= len(e.Condition) {
 		return fmt.Sprintf("condition: %v, at its end", e.Err)
 	}
 	column := utf8.RuneCountInString(e.Condition[:e.Offset]) + 1
-	rest := e.Condition[e.Offset:]
-	for i, n := 0, 0; i < len(rest); n++ {
-		if n == shownAround {
-			rest = rest[:i] + "…"
+	shown := e.Condition[e.Offset:]
+	for i, n := 0, 0; i < len(shown); n++ {
+		if n == shownChars {
+			shown = shown[:i] + "…"
 			break
 		}
-		_, size := utf8.DecodeRuneInString(rest[i:])
+		_, size := utf8.DecodeRuneInString(shown[i:])
 		i += size
 	}
-	return fmt.Sprintf("condition: %v, at character %d: %q", e.Err, column, rest)
+	return fmt.Sprintf("condition: %v, at character %d: %q", e.Err, column, shown)
 }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Truth is the value of a condition. The zero value is Unknown.
+// Truth is the truth of a condition. The zero value is Unknown.
 type Truth int8
 
-// The three of them. A document matches if a condition is True of it.
+// The three truths. A document matches if a condition is True for it.
 const (
 	False   Truth = -1
 	Unknown Truth = 0
 	True    Truth = 1
 )
 
-func truthOf(b bool) Truth {
+// truthFromBool returns True or False.
+func truthFromBool(b bool) Truth {
 	if b {
 		return True
 	}

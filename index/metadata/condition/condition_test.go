@@ -43,7 +43,7 @@ func TestErrorsHaveAPlace(t *testing.T) {
 		{"year IN (?,)", 11, "? is needed"},
 		{"year IN (? ?)", 11, ") is needed"},
 		{"year IS 3", 8, "NULL is needed"},
-		{"in = ?", 0, "one of the name IN has to be in double quotes"},
+		{"in = ?", 0, "the name IN must be in double quotes"},
 		{"? = year", 0, "a field is needed"},
 		{"1=1 AND year = ?", 0, "a field is needed"},
 		{"1.0=1", 0, "a field is needed"},
@@ -379,8 +379,8 @@ func FuzzDocument(f *testing.F) {
 		d := new(condition.Evaluation).Document(payload, "", 0)
 		got := map[condition.Field][]string{}
 		d.Fields(math.MaxInt, func(f condition.Field, v condition.Value, form condition.Form) bool {
-			if form != condition.Whole {
-				got[f] = append(got[f], condition.LiteralOf(v, form).String())
+			if form != condition.WholeArray {
+				got[f] = append(got[f], condition.NewLiteral(v, form).String())
 			} else if got[f] == nil {
 				got[f] = []string{}
 			}
@@ -399,7 +399,7 @@ func FuzzDocument(f *testing.F) {
 				case '[', '{':
 					form = condition.Nested
 				}
-				texts = append(texts, condition.LiteralOf(v, form).String())
+				texts = append(texts, condition.NewLiteral(v, form).String())
 			}
 			var read []string
 			has, err := d.Literals(f, func(l condition.Literal) error {

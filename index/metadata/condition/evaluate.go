@@ -6,150 +6,155 @@ import (
 	"unicode/utf8"
 )
 
-// Evaluation evaluates conditions on one document after the other for as long as its
-// context goes on. It counts its steps, some nanoseconds each, and asks the context every
-// so often, within a long text too. The zero value goes on without end. It is for one goroutine at a time.
+// Evaluation evaluates conditions for one document after another until its context ends. It counts
+// steps of some nanoseconds each, and checks the context at intervals, also within a long text. The
+// zero value never ends. It is for one goroutine at a time.
 type Evaluation struct {
-	ctx   context.Context // nil: without end
-	steps int             // until the context is asked
-	err   error
+	ctx            context.Context // nil means that it never ends
+	remainingSteps int             // until the next check of the context
+	err            error
 }
 
-// askAfter is how many steps are between two looks at the context.
-const askAfter = 1 << 14
+// stepsPerCheck is the number of steps between two checks of the context.
+const stepsPerCheck = 1 << 14
 
-// NewEvaluation returns one that ends with a context.
-func NewEvaluation(ctx context.Context) *Evaluation { return &Evaluation{ctx: ctx, steps: askAfter} }
+// NewEvaluation returns an evaluation that ends with a context.
+func NewEvaluation(ctx context.Context) *Evaluation {
+	return &Evaluation{ctx: ctx, remainingSteps: stepsPerCheck}
+}
 
-// Document reads a payload, which is kept and not to be changed, for as long as the context
-// goes on. If Err is not nil afterwards, what the document was asked for means nothing.
+// Document returns a record of a payload, which the record keeps: do not change it. If Err is not
+// nil afterwards, results from the record are meaningless.
 func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Record {
-	return &Record{id: id, ordinal: ordinal, raw: payload, e: e}
+	return &Record{id: id, ordinal: ordinal, raw: payload, evaluation: e}
 }
 
-// Err looks at the context, unless it is known to have ended.
+// Err checks the context, unless it is known to have ended.
 func (e *Evaluation) Err() error {
-	e.ended(e.steps)
+	e.endedAfter(e.remainingSteps)
 	return e.err
 }
 
-// ended reports, after so many steps, whether the context has ended. It has not where
-// there is no evaluation.
-func (e *Evaluation) ended(steps int) bool {
+// endedAfter counts steps, and reports whether the context has ended. A nil evaluation never ends.
+func (e *Evaluation) endedAfter(steps int) bool {
 	if e == nil {
 		return false
 	}
-	if e.steps -= steps; e.steps <= 0 && e.ctx != nil && e.err == nil {
-		e.steps, e.err = askAfter, e.ctx.Err()
+	if e.remainingSteps -= steps; e.remainingSteps <= 0 && e.ctx != nil && e.err == nil {
+		e.remainingSteps, e.err = stepsPerCheck, e.ctx.Err()
 	}
 	return e.err != nil
 }
 
-// Match tells whether a condition is true of a document. The error is that of the
-// context.
+// Match reports whether a condition is true of a document. The error is that of the context.
 func (e *Evaluation) Match(c *Condition, d *Record) (bool, error) {
-	truth := c.root.truth(e, d)
+	truth := c.root.evaluate(e, d)
 	return truth == True && e.err == nil, e.err
 }
 
-// Truth is the value of a test for a value of its field. The error is that of the
-// context.
+// Truth returns the truth of a test for a value of its field. The error is that of the context.
 func (e *Evaluation) Truth(t *Test, v Value) (Truth, error) {
-	e.ended(1)
-	return t.truth(e, v), e.err
+	e.endedAfter(1)
+	return t.evaluate(e, v), e.err
 }
 
-// truth means nothing once the context has ended.
-func (b *bound) truth(e *Evaluation, d *Record) Truth {
+// evaluate returns the truth of a node for a document. It is meaningless once the context has
+// ended.
+func (b *boundNode) evaluate(e *Evaluation, d *Record) Truth {
 	switch b.join {
 	case joinNot:
-		return -b.parts[0].truth(e, d)
-	case joinAnd: // the least of its parts
-		least := True
+		return -b.parts[0].evaluate(e, d)
+	case joinAnd: // the lowest truth of its parts
+		truth := True
 		for _, p := range b.parts {
-			if least = min(least, p.truth(e, d)); least == False || e.err != nil {
+			if truth = min(truth, p.evaluate(e, d)); truth == False || e.err != nil {
 				break
 			}
 		}
-		return least
-	case joinOr:
-		most := False
+		return truth
+	case joinOr: // the highest truth of its parts
+		truth := False
 		for _, p := range b.parts {
-			if most = max(most, p.truth(e, d)); most == True || e.err != nil {
+			if truth = max(truth, p.evaluate(e, d)); truth == True || e.err != nil {
 				break
 			}
 		}
-		return most
+		return truth
 	}
 	if b.test.op == opConstant {
-		return truthOf(b.test.constant)
+		return truthFromBool(b.test.constant)
 	}
-	return b.test.holds(e, d)
+	return b.test.evaluateRecord(e, d)
 }
 
-// holds is the value of the test for a document. What is read counts as a step for each byte.
-func (t *Test) holds(e *Evaluation, d *Record) Truth {
+// evaluateRecord returns the truth of the test for a document. Each byte that it reads counts as a
+// step.
+func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 	switch t.Field {
 	case FieldID:
-		return t.truth(e, textValue(d.id))
+		return t.evaluate(e, textValue(d.id))
 	case FieldOrdinal:
-		return t.truth(e, intValue(int64(d.ordinal)))
+		return t.evaluate(e, intValue(int64(d.ordinal)))
 	}
-	if !d.opened && e.ended(len(d.raw)) {
+	if !d.parsed && e.endedAfter(len(d.raw)) {
 		return Unknown
 	}
-	there, most := false, False
-	value := func(v Value) bool {
-		e.ended(1 + len(v.Text))
-		there = true
-		most = max(most, t.truth(e, v))
-		return most < True && t.op != opIsNull
+	// The truth for several values is the highest of their truths.
+	hasValue, best := false, False
+	visitValue := func(v Value) bool {
+		e.endedAfter(1 + len(v.Text))
+		hasValue = true
+		best = max(best, t.evaluate(e, v))
+		return best < True && t.op != opIsNull
 	}
-	element := func(raw []byte) bool { return raw[0] == 'n' || value(validJSON(e, raw)) }
-	d.find(t.path, func(m *member) bool {
+	// raw[0] is n for null, which is not a value.
+	visitElement := func(raw []byte) bool { return raw[0] == 'n' || visitValue(parseValidJSON(e, raw)) }
+	d.visitPath(t.path, func(m *member) bool {
 		switch {
 		case m.raw[0] == 'n':
 			return true
 		case m.raw[0] != '[' || t.op == opIsNull:
-			return value(m.valueOf(e))
-		case t.whole && !value(m.valueOf(e)):
+			return visitValue(m.wholeValue(e))
+		case t.matchesArrayText && !visitValue(m.wholeValue(e)):
 			return false
 		}
-		there = true
-		return eachElement(e, m.raw, element)
+		hasValue = true
+		return visitElements(e, m.raw, visitElement)
 	})
+	// Without a value the field is NULL; a test with NULL is false of no value.
 	switch {
-	case !there:
-		return t.truth(e, Value{})
-	case t.Never():
-		return max(most, Unknown)
+	case !hasValue:
+		return t.evaluate(e, Value{})
+	case t.NeverFalse():
+		return max(best, Unknown)
 	}
-	return most
+	return best
 }
 
-// searchedAtOnce bounds the bytes of a text, times the instructions of a pattern, for
-// which REGEXP does not look at the context: some milliseconds.
-const searchedAtOnce = 1 << 20
+// maxUninterrupted limits the bytes of a text times the instructions of a pattern for which REGEXP
+// does not check the context: some milliseconds.
+const maxUninterrupted = 1 << 20
 
-func (t *Test) finds(e *Evaluation, text string) bool {
-	work := len(text) * t.program
-	if _, plain := t.regexp.LiteralPrefix(); plain || work <= searchedAtOnce || e.ctx == nil {
-		e.ended(work / 16)
+// matchRegexp reports whether the pattern matches. A long search ends with the evaluation.
+func (t *Test) matchRegexp(e *Evaluation, text string) bool {
+	work := len(text) * t.programSize
+	if _, plain := t.regexp.LiteralPrefix(); plain || work <= maxUninterrupted || e.ctx == nil {
+		e.endedAfter(work / 16)
 		return t.regexp.MatchString(text)
 	}
-	return t.regexp.MatchReader(&endingText{e: e, text: text, steps: 1 + t.program/16})
+	return t.regexp.MatchReader(&interruptibleText{e: e, text: text, stepsPerRune: 1 + t.programSize/16})
 }
 
-// endingText is a text that ends when the context does.
-type endingText struct {
-	e     *Evaluation
-	text  string
-	steps int // for a character
+// interruptibleText is a text that ends early when the evaluation ends.
+type interruptibleText struct {
+	e            *Evaluation
+	text         string
+	stepsPerRune int // steps to count for a character
 }
 
 // ReadRune returns the next character.
-func (r *endingText) ReadRune() (c rune, size int, err error) {
-	if r.text == "" || r.e.ended(r.steps) {
+func (r *interruptibleText) ReadRune() (c rune, size int, err error) {
+	if r.text == "" || r.e.endedAfter(r.stepsPerRune) {
 		return 0, 0, io.EOF
 	}
 	c, size = utf8.DecodeRuneInString(r.text)
@@ -157,11 +162,11 @@ func (r *endingText) ReadRune() (c rune, size int, err error) {
 	return c, size, nil
 }
 
-// Sets tells [Select] of the documents of a collection.
+// Sets computes with sets of documents for [Select].
 type Sets[S any] interface {
-	// Test is the set of documents for which a test has a value, True or False.
-	Test(t *Test, is Truth) (S, error)
-	// All is the set of all documents, None the empty one.
+	// Test returns the documents for which a test has the wanted truth, True or False.
+	Test(t *Test, wanted Truth) (S, error)
+	// All returns the set of all documents, None the empty set.
 	All() S
 	None() S
 	// And and Or may change a, and return it.
@@ -169,44 +174,47 @@ type Sets[S any] interface {
 	Or(a, b S) S
 }
 
-// Select is the set of documents that a condition is true of, by those of its tests:
-// whoever answers them need not know what NULL does to AND, OR and NOT. What is not
-// true can be false or unknown, so that sets are never taken from All; only the
-// answers of tests are put together. A test that answers with too many documents makes
-// the result too large, never too small. Between tests the context is looked at.
+// Select returns the documents for which a condition is true, from the sets of its tests.
+// Implementations of Sets need not know what NULL does to AND, OR and NOT: since a document for
+// which a condition is not true may be false or unknown, sets are never complemented; Select only
+// intersects and unites the sets of tests. If Test returns too many documents, the result has too
+// many, never too few. Select checks the context between tests.
 func Select[S any](ctx context.Context, c *Condition, sets Sets[S]) (S, error) {
 	return selectNode(ctx, c.root, sets, True)
 }
 
-func selectNode[S any](ctx context.Context, b *bound, sets Sets[S], is Truth) (S, error) {
+// selectNode returns the documents for which a node has the wanted truth, True or False.
+func selectNode[S any](ctx context.Context, b *boundNode, sets Sets[S], wanted Truth) (S, error) {
 	switch b.join {
 	case "":
 		if err := ctx.Err(); err != nil {
 			return sets.None(), err
 		}
 		if b.test.op != opConstant {
-			return sets.Test(b.test, is)
+			return sets.Test(b.test, wanted)
 		}
-		if truthOf(b.test.constant) == is {
+		if truthFromBool(b.test.constant) == wanted {
 			return sets.All(), nil
 		}
 		return sets.None(), nil
 	case joinNot:
-		return selectNode(ctx, b.parts[0], sets, -is)
+		return selectNode(ctx, b.parts[0], sets, -wanted)
 	}
-	join := sets.Or // one part that is false makes AND false
-	if (b.join == joinAnd) == (is == True) {
+	// De Morgan: AND is true where all parts are true, and false where one of them is false.
+	// OR is true where one part is true, and false where all of them are false.
+	join := sets.Or
+	if (b.join == joinAnd) == (wanted == True) {
 		join = sets.And
 	}
-	all, err := selectNode(ctx, b.parts[0], sets, is)
+	result, err := selectNode(ctx, b.parts[0], sets, wanted)
 	for _, p := range b.parts[1:] {
 		if err != nil {
-			return all, err
+			return result, err
 		}
 		var s S
-		if s, err = selectNode(ctx, p, sets, is); err == nil {
-			all = join(all, s)
+		if s, err = selectNode(ctx, p, sets, wanted); err == nil {
+			result = join(result, s)
 		}
 	}
-	return all, err
+	return result, err
 }

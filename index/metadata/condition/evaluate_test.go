@@ -60,7 +60,7 @@ func TestPatternsInLongTexts(t *testing.T) {
 	} {
 		test := bindText(t, "t REGEXP ?", pattern).root.test
 		v := Value{Kind: Text, Text: letters + "c"}
-		require.Greater(t, test.program*len(v.Text), searchedAtOnce)
+		require.Greater(t, test.programSize*len(v.Text), maxUninterrupted)
 		require.Equal(t, want, test.Truth(v), pattern)
 		got, err := NewEvaluation(context.Background()).Truth(test, v)
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestProgramSize(t *testing.T) {
 	} {
 		tree, err := syntax.Parse(pattern, syntax.Perl)
 		require.NoError(t, err)
-		estimated := programSize(tree)
+		estimated := estimateProgram(tree)
 		program, err := syntax.Compile(tree.Simplify())
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(program.Inst), estimated+4, pattern)
@@ -177,7 +177,7 @@ func TestEqualitiesAreOneList(t *testing.T) {
 }
 
 // shape is a node without operators and values.
-func (b *bound) shape() string {
+func (b *boundNode) shape() string {
 	switch b.join {
 	case "":
 		return string(b.test.Field)

@@ -9,8 +9,8 @@ func (d *Record) Value(f Field) (v Value) {
 	case FieldOrdinal:
 		return intValue(int64(d.ordinal))
 	}
-	d.find(f.path(), func(m *member) bool {
-		v = m.valueOf(d.e)
+	d.visitPath(f.pathString(), func(m *member) bool {
+		v = m.wholeValue(d.evaluation)
 		return false
 	})
 	return v

@@ -2,13 +2,13 @@ package condition
 
 import "strings"
 
-// Field names a field of a document: the keys that lead to it, with dots between them, in
-// the lower case of ASCII. A dot may lead into an object or be part of a key: a name stands
-// for both. It is written as in a condition, which has what is not a plain name between two
-// dots in double quotes: lang, author.name, "publication date".
+// Field names a field of a document: the keys that lead to it, with dots in between, in ASCII lower
+// case. A dot may lead into an object or be part of a key: the name means both. Fields are written
+// as in conditions: a key that is not a plain name is in double quotes. Examples: lang,
+// author.name, "publication date".
 type Field string
 
-// The fields that each document has, whatever its payload says.
+// The fields that each document has, whatever its payload.
 const (
 	// FieldID is the id of the document, a text.
 	FieldID Field = "_id"
@@ -16,7 +16,7 @@ const (
 	FieldOrdinal Field = "_subset_"
 )
 
-// MakeField is the field that keys lead to.
+// MakeField returns the field of keys.
 func MakeField(keys ...string) Field {
 	if len(keys) == 1 {
 		if key := Fold(keys[0]); plainName(key) {
@@ -40,16 +40,17 @@ func MakeField(keys ...string) Field {
 	return Field(b.String())
 }
 
-// path is what is found in documents: the keys with dots between them.
-func (f Field) path() string {
+// pathString returns the keys without quotes, with dots in between, as [Record.visitPath] needs
+// them.
+func (f Field) pathString() string {
 	if !strings.Contains(string(f), `"`) {
 		return string(f)
 	}
 	return strings.Join(f.Keys(), ".")
 }
 
-// Keys are the keys that lead to the field, in lower case, if no key has a dot; the inverse of
-// MakeField.
+// Keys returns the keys of the field, in lower case, on the assumption that no key has a dot. It is
+// the inverse of MakeField.
 func (f Field) Keys() []string {
 	var keys []string
 	for s := string(f); ; s = s[1:] {
@@ -81,13 +82,13 @@ func (f Field) Keys() []string {
 	}
 }
 
-// Fold is the lower case of ASCII, in which names are compared.
+// Fold returns s in ASCII lower case, in which names are compared.
 func Fold(s string) string {
 	for i := range len(s) {
 		if s[i] >= 'A' && s[i] <= 'Z' {
 			b := []byte(s)
 			for j := i; j < len(b); j++ {
-				b[j] = lower(b[j])
+				b[j] = lowerASCII(b[j])
 			}
 			return string(b)
 		}
@@ -95,14 +96,15 @@ func Fold(s string) string {
 	return s
 }
 
-func lower(c byte) byte {
+// lowerASCII returns c in lower case.
+func lowerASCII(c byte) byte {
 	if c >= 'A' && c <= 'Z' {
 		c += 'a' - 'A'
 	}
 	return c
 }
 
-// plainName says that a key needs no quotes.
+// plainName reports whether a key needs no quotes.
 func plainName(key string) bool {
 	if key == "" || isDigit(key[0]) || keywords[strings.ToUpper(key)] {
 		return false

@@ -147,7 +147,7 @@ func (o ordinals) Or(a, b map[int]bool) map[int]bool {
 type bySpans struct{ ordinals }
 
 func (o bySpans) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
-	never := t.Never()
+	never := t.NeverFalse()
 	if numbers, texts, ok := t.Points(); ok {
 		return o.filter(func(i int) bool {
 			v := o.documents[i].Value(t.Field)

@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// token is a word of a condition.
+// token is a word or sign of a condition.
 type token struct {
 	kind   tokenKind
-	offset int    // byte of the text
-	text   string // of a name or string: what it stands for; otherwise as it is written
+	offset int    // in bytes of the text
+	text   string // of a name or string without quotes, otherwise as written
 }
 
 type tokenKind uint8
@@ -25,13 +25,14 @@ const (
 	tokenSign // ( ) , ? . = == != <> < <= > >= + -
 )
 
-// keywords cannot be names of fields unless quoted.
+// keywords are not names of fields unless quoted.
 var keywords = map[string]bool{
 	"AND": true, "OR": true, "NOT": true, "LIKE": true, "REGEXP": true, "BETWEEN": true,
 	"IN": true, "IS": true, "NULL": true, "TRUE": true, "FALSE": true,
 }
 
-func lex(text string) ([]token, error) {
+// tokenize splits a condition into tokens, and ends with tokenEnd.
+func tokenize(text string) ([]token, error) {
 	l := lexer{text: text}
 	switch {
 	case len(text) > MaxText:
@@ -60,18 +61,22 @@ type lexer struct {
 	offset int
 }
 
-func (l *lexer) errorf(at int, format string, args ...any) error {
-	return syntaxError(l.text, at, format, args...)
+// errorf returns a syntax error at an offset.
+func (l *lexer) errorf(offset int, format string, args ...any) error {
+	return syntaxError(l.text, offset, format, args...)
 }
 
-func syntaxError(text string, at int, format string, args ...any) error {
-	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
+func syntaxError(text string, offset int, format string, args ...any) error {
+	return &Error{Condition: text, Offset: offset, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
 }
 
-func tooComplex(text string, at int, format string, args ...any) error {
-	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %w: %s", ErrSyntax, ErrTooComplex, fmt.Sprintf(format, args...))}
+// tooComplex returns an error for a condition beyond a limit.
+func tooComplex(text string, offset int, format string, args ...any) error {
+	err := fmt.Errorf("%w: %w: %s", ErrSyntax, ErrTooComplex, fmt.Sprintf(format, args...))
+	return &Error{Condition: text, Offset: offset, Err: err}
 }
 
+// next reads the next token.
 func (l *lexer) next() (token, error) {
 	for l.offset < len(l.text) && strings.IndexByte(" \t\r\n\f", l.text[l.offset]) >= 0 {
 		l.offset++
@@ -80,27 +85,28 @@ func (l *lexer) next() (token, error) {
 	if begin == len(l.text) {
 		return token{kind: tokenEnd, offset: begin}, nil
 	}
-	rest := l.text[begin:]
+	// The first character decides the kind of the token.
+	remaining := l.text[begin:]
 	emit := func(kind tokenKind, n int) (token, error) {
 		l.offset += n
-		return token{kind: kind, offset: begin, text: rest[:n]}, nil
+		return token{kind: kind, offset: begin, text: remaining[:n]}, nil
 	}
-	switch c := rest[0]; {
-	case strings.HasPrefix(rest, "--"), strings.HasPrefix(rest, "/*"):
+	switch c := remaining[0]; {
+	case strings.HasPrefix(remaining, "--"), strings.HasPrefix(remaining, "/*"):
 		return token{}, l.errorf(begin, "comments are not allowed")
 	case c == '\'':
-		return l.quoted(tokenString, "text")
+		return l.readQuoted(tokenString, "text")
 	case c == '"':
-		return l.quoted(tokenQuoted, "name")
-	case isDigit(c), c == '.' && len(rest) > 1 && isDigit(rest[1]) && !l.afterName():
-		n := numberLength(rest)
-		if n < len(rest) && isNameByte(rest[n]) {
+		return l.readQuoted(tokenQuoted, "name")
+	case isDigit(c), c == '.' && len(remaining) > 1 && isDigit(remaining[1]) && !l.afterName():
+		n := numberLength(remaining)
+		if n < len(remaining) && isNameByte(remaining[n]) {
 			return token{}, l.errorf(begin, "neither a number nor a name")
 		}
 		return emit(tokenNumber, n)
 	case isNameByte(c):
 		n := 1
-		for n < len(rest) && isNameByte(rest[n]) {
+		for n < len(remaining) && isNameByte(remaining[n]) {
 			n++
 		}
 		t, err := emit(tokenName, n)
@@ -108,23 +114,23 @@ func (l *lexer) next() (token, error) {
 			t.kind, t.text = tokenWord, upper
 		}
 		return t, err
-	case strings.HasPrefix(rest, "<="), strings.HasPrefix(rest, ">="), strings.HasPrefix(rest, "<>"),
-		strings.HasPrefix(rest, "!="), strings.HasPrefix(rest, "=="):
+	case strings.HasPrefix(remaining, "<="), strings.HasPrefix(remaining, ">="), strings.HasPrefix(remaining, "<>"),
+		strings.HasPrefix(remaining, "!="), strings.HasPrefix(remaining, "=="):
 		return emit(tokenSign, 2)
 	case strings.IndexByte("(),?.=<>+-", c) >= 0:
 		return emit(tokenSign, 1)
 	}
-	r, _ := utf8.DecodeRuneInString(rest)
+	r, _ := utf8.DecodeRuneInString(remaining)
 	return token{}, l.errorf(begin, "%q has no meaning here", r)
 }
 
-// afterName tells a dot within a path from the one of a number.
+// afterName reports whether a name ends here, so that a dot belongs to a field and not to a number.
 func (l *lexer) afterName() bool {
 	return l.offset > 0 && (isNameByte(l.text[l.offset-1]) || l.text[l.offset-1] == '"')
 }
 
-// quoted reads up to the closing quote; a doubled one stands for itself.
-func (l *lexer) quoted(kind tokenKind, what string) (token, error) {
+// readQuoted reads up to the closing quote; a doubled quote stands for one.
+func (l *lexer) readQuoted(kind tokenKind, what string) (token, error) {
 	begin, quote := l.offset, l.text[l.offset]
 	var b strings.Builder
 	for i := begin + 1; i < len(l.text); i++ {
@@ -146,14 +152,14 @@ func (l *lexer) quoted(kind tokenKind, what string) (token, error) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isNameByte is SQLite's rule, but for $: ASCII letters, digits, underscores, and
-// whatever is beyond ASCII.
+// isNameByte reports whether a byte may be in a name: ASCII letters, digits, underscores, and all
+// bytes beyond ASCII. This is the rule of SQLite without $.
 func isNameByte(c byte) bool {
 	return c == '_' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= utf8.RuneSelf
 }
 
-// numberLength is the length of the longest unsigned number that s begins with, 0 if
-// it begins with none.
+// numberLength returns the length of the longest unsigned number that s begins with, 0 if there is
+// none.
 func numberLength(s string) int {
 	digits := func(i int) int {
 		for i < len(s) && isDigit(s[i]) {
@@ -162,15 +168,15 @@ func numberLength(s string) int {
 		return i
 	}
 	n := digits(0)
-	some := n > 0
+	hasDigits := n > 0
 	if n < len(s) && s[n] == '.' {
 		end := digits(n + 1)
-		if !some && end == n+1 {
+		if !hasDigits && end == n+1 {
 			return 0
 		}
-		n, some = end, true
+		n, hasDigits = end, true
 	}
-	if !some {
+	if !hasDigits {
 		return 0
 	}
 	if n < len(s) && (s[n] == 'e' || s[n] == 'E') {

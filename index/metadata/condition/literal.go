@@ -6,26 +6,27 @@ import (
 	"strconv"
 )
 
-// Form tells apart what conditions take for one value.
+// Form distinguishes values that are the same value in conditions.
 type Form uint8
 
 // The forms of a [Literal].
 const (
-	Plain   Form = iota // a number, a text, or null
-	Boolean             // true and false, which are the Integers 1 and 0
-	Nested              // an array or an object, which is the Text of its JSON
-	Whole               // an array as well as its elements: see [Record.Fields]
+	Plain      Form = iota // a number, a text, or null
+	Boolean                // true and false, stored as the Integers 1 and 0
+	Nested                 // an array or an object, stored as the Text of its JSON
+	WholeArray             // an array that is visited as text before its elements; see [Record.Fields]
 )
 
-// Literal is a value as JSON writes it: true is not 1, and an array is no text. Numbers
-// that are equal are one literal. Literals may be compared with ==.
+// Literal is a value as JSON writes it: true is not 1, and an array is not a text. Equal numbers
+// are the same literal. Literals may be compared with ==.
 type Literal struct {
 	Value
 	Form Form
 }
 
-// plain is a value that is neither a boolean nor an array or object.
-func plain(v Value) Literal {
+// plainLiteral returns the literal of a value that is not a boolean, array or object. A whole
+// number becomes an Integer.
+func plainLiteral(v Value) Literal {
 	if v.Kind == Real {
 		if whole := int64(v.Real); v.Real >= -(1<<63) && v.Real < 1<<63 && float64(whole) == v.Real {
 			v = intValue(whole)
@@ -34,13 +35,12 @@ func plain(v Value) Literal {
 	return Literal{Value: v}
 }
 
-// Compare is the order of literals that are not null: that of their values, and of those
-// that conditions take for one, numbers and texts first.
+// Compare orders literals that are not null: by value, then by form, numbers and texts first.
 func (l Literal) Compare(m Literal) int {
 	return cmp.Or(l.Value.Compare(m.Value), cmp.Compare(l.Form, m.Form))
 }
 
-// String is the literal as JSON.
+// String returns the literal as JSON.
 func (l Literal) String() string {
 	switch l.Form {
 	case Boolean:
@@ -51,56 +51,57 @@ func (l Literal) String() string {
 	return string(l.Value.appendJSON(nil))
 }
 
-// MarshalJSON writes the literal as it stands in a payload.
+// MarshalJSON returns the literal as it is written in a payload.
 func (l Literal) MarshalJSON() ([]byte, error) { return []byte(l.String()), nil }
 
-// LiteralOf is the literal of a value of a form.
-func LiteralOf(v Value, form Form) Literal {
-	l := plain(v)
+// NewLiteral returns the literal of a value with a form.
+func NewLiteral(v Value, form Form) Literal {
+	l := plainLiteral(v)
 	l.Form = form
 	return l
 }
 
-// Literals calls visit with what the payload has in a field: the elements of an array one
-// by one, also those that are alike, and anything else as it is. It tells whether the
-// payload has the field, be it null. If the evaluation has ended, not all are visited.
-func (d *Record) Literals(f Field, visit func(Literal) error) (there bool, err error) {
-	element := func(raw []byte) bool {
-		err = visit(literalOf(d.e, raw))
+// Literals calls visit with the values of a field of the payload: with each element of an array,
+// including equal ones, and with any other value as it is. found reports whether the payload has
+// the field, even as null. If the evaluation has ended, not all values are visited.
+func (d *Record) Literals(f Field, visit func(Literal) error) (found bool, err error) {
+	visitElement := func(raw []byte) bool {
+		err = visit(parseLiteral(d.evaluation, raw))
 		return err == nil
 	}
-	d.find(f.path(), func(m *member) bool {
-		there = true
+	d.visitPath(f.pathString(), func(m *member) bool {
+		found = true
 		if m.raw[0] == '[' {
-			return eachElement(d.e, m.raw, element)
+			return visitElements(d.evaluation, m.raw, visitElement)
 		}
-		return element(m.raw)
+		return visitElement(m.raw)
 	})
-	return there, err
+	return found, err
 }
 
-// eachElement visits the elements of an array of valid JSON. It ends, with false, when visit
-// returns false or the evaluation has ended.
-func eachElement(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool {
-	at := skipSpace(raw, 1)
-	for raw[at] != ']' {
-		end := valueEnd(e, raw, at)
-		if end == len(raw) || e.ended(1) || !visit(raw[at:end:end]) {
+// visitElements calls visit with the elements of an array of valid JSON. It stops and returns false
+// when visit returns false or the evaluation has ended.
+func visitElements(e *Evaluation, raw []byte, visit func(raw []byte) bool) bool {
+	offset := skipSpace(raw, 1)
+	for raw[offset] != ']' {
+		end := valueEnd(e, raw, offset)
+		if end == len(raw) || e.endedAfter(1) || !visit(raw[offset:end:end]) {
 			return false
 		}
-		if at = skipSpace(raw, end); raw[at] == ',' {
-			at = skipSpace(raw, at+1)
+		if offset = skipSpace(raw, end); raw[offset] == ',' {
+			offset = skipSpace(raw, offset+1)
 		}
 	}
 	return true
 }
 
-// literalOf is the literal of valid JSON without white space around it.
-func literalOf(e *Evaluation, raw []byte) Literal {
-	return LiteralOf(validJSON(e, raw), formOf(raw))
+// parseLiteral returns the literal of valid JSON without surrounding white space.
+func parseLiteral(e *Evaluation, raw []byte) Literal {
+	return NewLiteral(parseValidJSON(e, raw), jsonForm(raw))
 }
 
-func formOf(raw []byte) Form {
+// jsonForm returns the form of a JSON value.
+func jsonForm(raw []byte) Form {
 	switch raw[0] {
 	case 't', 'f':
 		return Boolean
@@ -110,18 +111,18 @@ func formOf(raw []byte) Form {
 	return Plain
 }
 
-// ParseField reads a field as conditions write it, such as author.name or "publication
-// date". Errors wrap an [*Error] and [ErrSyntax].
+// ParseField parses a field as conditions write it, such as author.name or "publication date".
+// Errors wrap an [*Error] and [ErrSyntax].
 func ParseField(text string) (f Field, err error) {
 	p := parser{expr: &Expr{text: text}}
-	if p.tokens, err = lex(text); err == nil {
-		f, err = p.field()
+	if p.tokens, err = tokenize(text); err == nil {
+		f, err = p.parseField()
 	}
-	if err == nil && p.peek().kind != tokenEnd {
+	if err == nil && p.nextToken().kind != tokenEnd {
 		err = p.unexpected("the end of the field")
 	}
 	if err != nil {
-		return "", fmt.Errorf("%q is no field: %w", text, err)
+		return "", fmt.Errorf("%q is not a field: %w", text, err)
 	}
 	return f, nil
 }

@@ -51,7 +51,7 @@ func TestLiterals(t *testing.T) {
 	}
 	require.Empty(t, literals(t, ` [ ] `))
 	require.Equal(t, []Literal{{}}, literals(t, `null`))
-	require.Equal(t, []Literal{{}, plain(intValue(1)), {Value: intValue(1), Form: Boolean}, {Value: textValue(`["x,]"]`), Form: Nested}, plain(textValue("}"))},
+	require.Equal(t, []Literal{{}, plainLiteral(intValue(1)), {Value: intValue(1), Form: Boolean}, {Value: textValue(`["x,]"]`), Form: Nested}, plainLiteral(textValue("}"))},
 		literals(t, ` [null , 1.0,true,[ "x,]"] ,"}" ] `))
 	there, err := new(Evaluation).Document([]byte(`{"b": 1}`), "", 0).Literals("a", nil)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestLongPayloadsEndWithTheirContext(t *testing.T) {
 			fn(e.Document([]byte(payload), "", 0))
 			require.NoError(t, e.Err())
 			looks := math.MaxInt - ctx.Left()
-			require.GreaterOrEqual(t, looks, size/readStep, "%s: %s", name, what)
+			require.GreaterOrEqual(t, looks, size/checkInterval, "%s: %s", name, what)
 			for left := 0; left < looks; left += 1 + looks/effort.Cases(3, 7) {
 				ctx := countdown.New(left)
 				e := NewEvaluation(ctx)
@@ -127,11 +127,11 @@ func FuzzReading(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		defer func(was int) { readStep = was }(readStep)
+		defer func(was int) { checkInterval = was }(checkInterval)
 		raw = bytes.TrimSpace(raw)
-		for _, readStep = range []int{1, 4, 100} {
+		for _, checkInterval = range []int{1, 4, 100} {
 			e := NewEvaluation(context.Background())
-			if ok := valid(e, raw); ok != json.Valid(raw) {
+			if ok := isValidJSON(e, raw); ok != json.Valid(raw) {
 				t.Fatalf("%q: valid %v", raw, ok)
 			} else if !ok {
 				return
@@ -140,12 +140,12 @@ func FuzzReading(f *testing.F) {
 				t.Fatalf("%q ends at %d", raw, end)
 			}
 			var want bytes.Buffer
-			got := compact(e, raw)
+			got := compactJSON(e, raw)
 			if err := json.Compact(&want, raw); err != nil || bytes.IndexByte(raw, '\\') < 0 && !bytes.Equal(want.Bytes(), got) {
 				t.Fatalf("%q is %q without white space, not %q", raw, want.Bytes(), got)
 			}
 			require.Equal(t, decodedJSON(t, raw), decodedJSON(t, got), "%q", got)
-			require.Equal(t, got, compact(e, got))
+			require.Equal(t, got, compactJSON(e, got))
 			if len(want.Bytes()) < len(got) {
 				t.Fatalf("%q is longer than %q", got, want.Bytes())
 			}

@@ -13,17 +13,17 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// ErrNoObject: a payload that is not a JSON object, and so has no fields to set.
+// ErrNoObject reports a payload that is not a JSON object, and so has no fields to set.
 var ErrNoObject = errors.New("metadata is not a JSON object")
 
-// ErrNested: a field that is to be set or removed by a name with dots, and is within an object.
+// ErrNested reports an update of a field by a name with dots, if the field is within an object.
 var ErrNested = errors.New("field is within an object, which can only be set as a whole")
 
-// Fields are members of an object that are to be set, or, where the value is empty, to be
-// removed. null is a value like others.
+// Fields are fields of an object to set or, if the value is empty, to remove. null is a value like
+// others.
 type Fields map[string]json.RawMessage
 
-// NullRemoves returns the fields with those to be removed that would be set to null.
+// NullRemoves returns the fields with null replaced by an empty value, which removes the field.
 func (f Fields) NullRemoves() Fields {
 	out := maps.Clone(f)
 	for key, value := range f {
@@ -34,8 +34,9 @@ func (f Fields) NullRemoves() Fields {
 	return out
 }
 
-// Validate checks names and values: JSON that payloads may have ([jsontext.Check]), no two names that
-// differ in case only, and not those of the id and the ordinal, which are not in the payload.
+// Validate checks names and values: values are JSON that payloads may have ([jsontext.Check]), no
+// two names differ only in case, and none is that of the id or the ordinal, which are not in the
+// payload.
 func (f Fields) Validate() error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
@@ -58,11 +59,11 @@ func (f Fields) Validate() error {
 	return nil
 }
 
-// Merge returns a payload with fields set. Those that it has keep their place, and the
-// spelling of their key; new ones follow, in order. An empty payload is an object
-// without fields; one that is no object is [ErrNoObject]. A name with dots is a key with dots;
-// where the payload has such a field within an object, it is [ErrNested]. Nothing is returned
-// if fields were to be removed and none are left.
+// Merge returns the payload with the fields set. Existing fields keep their place and the spelling
+// of their key; new ones follow, sorted. An empty payload is an object without fields; a payload
+// that is not an object is [ErrNoObject]. A name with dots is a key with dots; if the payload has
+// such a field within an object, the error is [ErrNested]. Merge returns nil if fields were removed
+// and none is left.
 func (f Fields) Merge(payload []byte) ([]byte, error) {
 	if len(payload) == 0 {
 		payload = []byte("{}")
@@ -70,17 +71,19 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 	if !json.Valid(payload) || bytes.TrimSpace(payload)[0] != '{' {
 		return nil, ErrNoObject
 	}
-	was := &Record{raw: payload}
+	record := &Record{raw: payload}
+	// Refuse names with dots that lead into an object: only the member of that name may be found.
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		own := was.object().member(Fold(key))
-		if !was.find(Fold(key), func(m *member) bool { return m == own }) {
+		topLevel := record.object().member(Fold(key))
+		if !record.visitPath(Fold(key), func(m *member) bool { return m == topLevel }) {
 			first, _, _ := strings.Cut(key, ".")
 			return nil, fmt.Errorf("%w: %q is in %q", ErrNested, key, first)
 		}
 	}
-	left, removes := map[string]json.RawMessage{}, false
+	// Write the existing fields with their changes, then the new fields.
+	changes, removes := map[string]json.RawMessage{}, false
 	for key, value := range f {
-		left[Fold(key)] = value
+		changes[Fold(key)] = value
 		removes = removes || len(value) == 0
 	}
 	out := []byte{'{'}
@@ -91,7 +94,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		out = append(append(appendQuoted(out, key), ':'), value...)
 	}
 	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {
-		if updated, ok := left[Fold(key)]; ok {
+		if updated, ok := changes[Fold(key)]; ok {
 			value = updated
 		}
 		if len(value) > 0 {
@@ -103,7 +106,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		if len(f[key]) > 0 && was.object().member(Fold(key)) == nil {
+		if len(f[key]) > 0 && record.object().member(Fold(key)) == nil {
 			add(key, f[key])
 		}
 	}

@@ -2,29 +2,29 @@ package condition
 
 import "strings"
 
-// Expr is a condition as it was written, without the values of its placeholders.
+// Expr is a parsed condition without the values of its placeholders.
 type Expr struct {
 	text   string
 	root   *node
-	params []int // where each placeholder is
-	fields []place
+	params []int // offset of each placeholder
+	fields []fieldUse
 }
 
-// place is where a field is first named.
-type place struct {
+// fieldUse is a field with the offset of its first use.
+type fieldUse struct {
 	field  Field
 	offset int
 }
 
-// node is a part of a condition: parts joined by a word, or a test.
+// node is a node of a parsed condition: parts joined by a word, or a test.
 type node struct {
-	join  string // joinAnd, joinOr or joinNot; "" for a test
+	join  string // joinAnd, joinOr or joinNot, or "" for a test
 	parts []*node
 
 	op       operator
 	field    Field
 	operands []operand
-	constant bool // of an operator that compares two integers
+	constant bool // of opConstant: the truth of a comparison of two integers
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 // operand is a placeholder or a literal.
 type operand struct {
 	offset int
-	param  int // from 0; -1: a literal
+	param  int // index of the placeholder; -1 means a literal
 	value  Value
 }
 
@@ -56,36 +56,49 @@ const (
 	opConstant
 )
 
-// Parse reads a condition. Values are placeholders, written ?, or literals: 'text',
-// numbers, TRUE, FALSE and NULL. Errors are [*Error] and wrap [ErrSyntax].
-func Parse(text string) (*Expr, error) { return parse(text, true) }
+// Parse parses a condition. Values are placeholders, written ?, or literals: 'text', numbers, TRUE,
+// FALSE and NULL. Errors are [*Error] and wrap [ErrSyntax].
+func Parse(text string) (*Expr, error) { return parse(text, allowLiterals) }
 
-// ParsePlaceholders is Parse without literals: every value is a placeholder, so that
-// what a client puts together from text cannot pass for a part of the condition.
-func ParsePlaceholders(text string) (*Expr, error) { return parse(text, false) }
+// ParsePlaceholders does Parse without literals: every value is a placeholder, so that text which a
+// client inserts cannot become a part of the condition.
+func ParsePlaceholders(text string) (*Expr, error) { return parse(text, placeholdersOnly) }
 
-func parse(text string, literals bool) (*Expr, error) {
-	tokens, err := lex(text)
+// valueSyntax selects the values that a condition may have.
+type valueSyntax bool
+
+const (
+	allowLiterals    valueSyntax = true
+	placeholdersOnly valueSyntax = false
+)
+
+func parse(text string, values valueSyntax) (*Expr, error) {
+	tokens, err := tokenize(text)
 	if err != nil {
 		return nil, err
 	}
-	p := parser{expr: &Expr{text: text}, tokens: tokens, literals: literals, named: map[Field]bool{}}
-	if ok, err := p.whole(); ok || err != nil {
+	p := parser{
+		expr:     &Expr{text: text},
+		tokens:   tokens,
+		literals: bool(values),
+		named:    map[Field]bool{},
+	}
+	if ok, err := p.parseConstant(); ok || err != nil {
 		return p.expr, err
 	}
-	if p.expr.root, err = p.or(); err != nil {
+	if p.expr.root, err = p.parseOr(); err != nil {
 		return nil, err
 	}
-	if p.peek().kind != tokenEnd {
+	if p.nextToken().kind != tokenEnd {
 		return nil, p.unexpected("AND, OR or the end")
 	}
 	return p.expr, nil
 }
 
-// Params is the number of placeholders.
+// Params returns the number of placeholders.
 func (e *Expr) Params() int { return len(e.params) }
 
-// Fields are the fields that the condition names, each once, in order.
+// Fields returns the fields that the condition names, each once, in order.
 func (e *Expr) Fields() []Field {
 	fields := make([]Field, len(e.fields))
 	for i, p := range e.fields {
@@ -94,8 +107,8 @@ func (e *Expr) Fields() []Field {
 	return fields
 }
 
-// Check returns an error that wraps [ErrUnknownField] for the first field that is not
-// known. [FieldID] and [FieldOrdinal] are always known.
+// Check returns an error that wraps [ErrUnknownField] for the first unknown field. [FieldID] and
+// [FieldOrdinal] are always known.
 func (e *Expr) Check(known func(Field) bool) error {
 	for _, p := range e.fields {
 		if p.field != FieldID && p.field != FieldOrdinal && !known(p.field) {
@@ -107,21 +120,24 @@ func (e *Expr) Check(known func(Field) bool) error {
 
 func (e *Expr) String() string { return e.text }
 
+// parser is a recursive descent parser. Its methods consume the tokens that they parse.
 type parser struct {
 	expr     *Expr
 	tokens   []token
-	literals bool
+	literals bool // allowed as values
 	depth    int
 	tests    int
-	named    map[Field]bool // fields that the condition has named
+	named    map[Field]bool // fields in expr.fields
 }
 
-// maxDepth bounds what is nested: the parser and the evaluation recur.
+// maxDepth limits the nesting, because parser and evaluation are recursive.
 const maxDepth = 200
 
-func (p *parser) peek() token { return p.tokens[0] }
+// nextToken returns the next token without consuming it.
+func (p *parser) nextToken() token { return p.tokens[0] }
 
-func (p *parser) next() token {
+// consume returns the next token and moves past it, unless it is the last.
+func (p *parser) consume() token {
 	t := p.tokens[0]
 	if t.kind != tokenEnd {
 		p.tokens = p.tokens[1:]
@@ -129,155 +145,168 @@ func (p *parser) next() token {
 	return t
 }
 
-// skip goes past a sign or keyword if it is next.
-func (p *parser) skip(text string) bool {
-	if t := p.peek(); (t.kind == tokenSign || t.kind == tokenWord) && t.text == text {
-		p.next()
+// consumeIf consumes a sign or keyword if it is next, and reports whether it was.
+func (p *parser) consumeIf(text string) bool {
+	if t := p.nextToken(); (t.kind == tokenSign || t.kind == tokenWord) && t.text == text {
+		p.consume()
 		return true
 	}
 	return false
 }
 
-func (p *parser) errorf(at int, format string, args ...any) error {
-	return syntaxError(p.expr.text, at, format, args...)
+func (p *parser) errorf(offset int, format string, args ...any) error {
+	return syntaxError(p.expr.text, offset, format, args...)
 }
 
+// unexpected returns the error for a missing sign, word or value.
 func (p *parser) unexpected(wanted string) error {
-	return p.errorf(p.peek().offset, "%s is needed", wanted)
+	return p.errorf(p.nextToken().offset, "%s is needed", wanted)
 }
 
-func (p *parser) need(text string) error {
-	if !p.skip(text) {
+// expect consumes a sign or keyword, which must be next.
+func (p *parser) expect(text string) error {
+	if !p.consumeIf(text) {
 		return p.unexpected(text)
 	}
 	return nil
 }
 
-// whole reads a condition that compares two integers, such as 1=1; ok is false for
-// any other.
-func (p *parser) whole() (ok bool, err error) {
+// parseConstant parses a condition that compares two integers, such as 1=1; ok is false for any
+// other.
+func (p *parser) parseConstant() (ok bool, err error) {
 	t := p.tokens
 	if len(t) != 4 || t[0].kind != tokenNumber || t[1].kind != tokenSign || t[2].kind != tokenNumber {
 		return false, nil
 	}
-	op, negated, ok := comparison(t[1].text)
+	op, negated, ok := comparisonOperator(t[1].text)
 	a, b := parseNumber(t[0].text), parseNumber(t[2].text)
 	if !ok || a.Kind != Integer || b.Kind != Integer {
 		return false, nil
 	}
-	p.expr.root = &node{op: opConstant, constant: holds(op, a.Compare(b)) != negated}
+	p.expr.root = &node{op: opConstant, constant: satisfies(op, a.Compare(b)) != negated}
 	return true, nil
 }
 
-func (p *parser) or() (*node, error)  { return p.list(joinOr, p.and) }
-func (p *parser) and() (*node, error) { return p.list(joinAnd, p.unary) }
+// parseOr and parseAnd parse parts joined by a word; AND binds more tightly.
+func (p *parser) parseOr() (*node, error)  { return p.parseJoined(joinOr, p.parseAnd) }
+func (p *parser) parseAnd() (*node, error) { return p.parseJoined(joinAnd, p.parseUnary) }
 
-func (p *parser) list(word string, part func() (*node, error)) (*node, error) {
-	first, err := part()
-	if err != nil || !p.skip(word) {
+// parseJoined parses one or more parts with the word in between.
+func (p *parser) parseJoined(word string, parsePart func() (*node, error)) (*node, error) {
+	first, err := parsePart()
+	if err != nil || !p.consumeIf(word) {
 		return first, err
 	}
 	n := &node{join: word, parts: []*node{first}}
 	for {
-		next, err := part()
+		next, err := parsePart()
 		if err != nil {
 			return nil, err
 		}
 		n.parts = append(n.parts, next)
-		if !p.skip(word) {
+		if !p.consumeIf(word) {
 			return n, nil
 		}
 	}
 }
 
-func (p *parser) unary() (*node, error) {
-	t := p.peek()
+// parseUnary parses NOT, parentheses, or a test.
+func (p *parser) parseUnary() (*node, error) {
+	t := p.nextToken()
 	if p.depth++; p.depth > maxDepth {
 		return nil, p.errorf(t.offset, "it is nested more than %d deep", maxDepth)
 	}
 	defer func() { p.depth-- }()
 	switch {
-	case p.skip("NOT"):
-		n, err := p.unary()
-		return not(n), err
-	case p.skip("("):
-		n, err := p.or()
+	case p.consumeIf("NOT"):
+		n, err := p.parseUnary()
+		return notNode(n), err
+	case p.consumeIf("("):
+		n, err := p.parseOr()
 		if err != nil {
 			return nil, err
 		}
-		return n, p.need(")")
+		return n, p.expect(")")
 	}
-	return p.test()
+	return p.parseTest()
 }
 
-func not(n *node) *node { return &node{join: joinNot, parts: []*node{n}} }
+// notNode negates a node.
+func notNode(n *node) *node { return &node{join: joinNot, parts: []*node{n}} }
 
-func (p *parser) test() (*node, error) {
+// parseTest parses a field and its comparison.
+func (p *parser) parseTest() (*node, error) {
 	n := &node{}
-	at := p.peek().offset
+	offset := p.nextToken().offset
 	if p.tests++; p.tests > MaxTests {
-		return nil, tooComplex(p.expr.text, at, "it has more than %d tests; IN takes many values in one", MaxTests)
+		return nil, tooComplex(p.expr.text, offset,
+			"it has more than %d tests; IN compares with many values in one", MaxTests)
 	}
 	var err error
-	if n.field, err = p.field(); err != nil {
+	// Parse the field.
+	if n.field, err = p.parseField(); err != nil {
 		return nil, err
 	}
 	if !p.named[n.field] {
 		p.named[n.field] = true
-		p.expr.fields = append(p.expr.fields, place{n.field, at})
+		p.expr.fields = append(p.expr.fields, fieldUse{n.field, offset})
 	}
-	if op, negated, ok := comparison(p.peek().text); ok && p.peek().kind == tokenSign {
-		p.next()
+	// Parse a comparison sign or IS NULL, which cannot be preceded by NOT.
+	if op, negated, ok := comparisonOperator(p.nextToken().text); ok && p.nextToken().kind == tokenSign {
+		p.consume()
 		n.op = op
-		return negate(n, negated, p.value(n))
+		return negateIf(n, negated, p.parseValue(n))
 	}
-	if p.skip("IS") {
+	if p.consumeIf("IS") {
 		n.op = opIsNull
-		negated := p.skip("NOT")
-		return negate(n, negated, p.need("NULL"))
+		negated := p.consumeIf("NOT")
+		return negateIf(n, negated, p.expect("NULL"))
 	}
-	negated := p.skip("NOT")
+	// Parse one of the operators that NOT may precede.
+	negated := p.consumeIf("NOT")
 	switch {
-	case p.skip("LIKE"):
-		n.op, err = opLike, p.value(n)
-		if t := p.peek(); err == nil && t.kind == tokenName && strings.EqualFold(t.text, "ESCAPE") { // elsewhere a field
-			p.next()
-			err = p.value(n)
+	case p.consumeIf("LIKE"):
+		n.op, err = opLike, p.parseValue(n)
+		t := p.nextToken() // ESCAPE is a keyword only here
+		if err == nil && t.kind == tokenName && strings.EqualFold(t.text, "ESCAPE") {
+			p.consume()
+			err = p.parseValue(n)
 		}
-	case p.skip("REGEXP"):
-		n.op, err = opRegexp, p.value(n)
-	case p.skip("BETWEEN"):
-		n.op, err = opBetween, p.value(n)
+	case p.consumeIf("REGEXP"):
+		n.op, err = opRegexp, p.parseValue(n)
+	case p.consumeIf("BETWEEN"):
+		n.op, err = opBetween, p.parseValue(n)
 		if err == nil {
-			err = p.need("AND")
+			err = p.expect("AND")
 		}
 		if err == nil {
-			err = p.value(n)
+			err = p.parseValue(n)
 		}
-	case p.skip("IN"):
-		n.op, err = opIn, p.in(n)
+	case p.consumeIf("IN"):
+		n.op, err = opIn, p.parseList(n)
 	case negated:
 		err = p.unexpected("LIKE, REGEXP, BETWEEN or IN")
-	case p.peek().kind == tokenName && strings.EqualFold(p.peek().text, "CONTAINS"):
+	case p.nextToken().kind == tokenName && strings.EqualFold(p.nextToken().text, "CONTAINS"):
 		err = p.unexpected("a comparison (= is true of a list that contains the value)")
 	default:
 		err = p.unexpected("a comparison")
 	}
-	return negate(n, negated, err)
+	return negateIf(n, negated, err)
 }
 
-func negate(n *node, negated bool, err error) (*node, error) {
+// negateIf returns n, or its negation, unless err is set.
+func negateIf(n *node, negated bool, err error) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
 	if negated {
-		n = not(n)
+		n = notNode(n)
 	}
 	return n, nil
 }
 
-// comparison is the operator that a sign stands for; != is the negation of =.
-func comparison(sign string) (op operator, negated, ok bool) {
+// comparisonOperator returns the operator of a sign; != is the negation of =.
+func comparisonOperator(sign string) (op operator, negated, ok bool) {
 	switch sign {
 	case "=", "==":
 		return opEqual, false, true
@@ -295,62 +324,65 @@ func comparison(sign string) (op operator, negated, ok bool) {
 	return 0, false, false
 }
 
-func (p *parser) field() (Field, error) {
+// parseField parses names with dots in between.
+func (p *parser) parseField() (Field, error) {
 	var keys []string
 	for {
-		t := p.peek()
-		after := len(keys) > 0 && t.kind == tokenWord // a dot can have no keyword behind it
-		if t.kind != tokenName && t.kind != tokenQuoted && !after {
+		t := p.nextToken()
+		keywordAfterDot := len(keys) > 0 && t.kind == tokenWord // there it can only be a name
+		if t.kind != tokenName && t.kind != tokenQuoted && !keywordAfterDot {
 			if t.kind == tokenWord {
-				return "", p.errorf(t.offset, "a field is needed; one of the name %s has to be in double quotes", t.text)
+				return "", p.errorf(t.offset,
+					"a field is needed; the name %s must be in double quotes", t.text)
 			}
 			if t.kind == tokenString && len(keys) == 0 {
-				return "", p.errorf(t.offset, "a field is needed, and comes before the value (tags = 'a' is true of a list with 'a'); its name stands in double quotes, or in none")
+				return "", p.errorf(t.offset, "a field is needed, and comes before the value "+
+					"(tags = 'a' is true of a list with 'a'); its name is in double quotes, or in none")
 			}
 			return "", p.unexpected("a field")
 		}
-		p.next()
+		p.consume()
 		keys = append(keys, t.text)
-		if !p.skip(".") {
+		if !p.consumeIf(".") {
 			return MakeField(keys...), nil
 		}
 	}
 }
 
-// in reads the list of IN; it may be empty.
-func (p *parser) in(n *node) error {
-	if err := p.need("("); err != nil || p.skip(")") {
+// parseList parses the list of IN; it may be empty.
+func (p *parser) parseList(n *node) error {
+	if err := p.expect("("); err != nil || p.consumeIf(")") {
 		return err
 	}
 	for {
-		if err := p.value(n); err != nil {
+		if err := p.parseValue(n); err != nil {
 			return err
 		}
-		if !p.skip(",") {
-			return p.need(")")
+		if !p.consumeIf(",") {
+			return p.expect(")")
 		}
 	}
 }
 
-// shortened is the beginning of a long text.
-func shortened(text string) string {
+// shorten returns the beginning of a long text.
+func shorten(text string) string {
 	n := 0
 	for i := range text {
-		if n++; n > shownAround {
+		if n++; n > shownChars {
 			return text[:i] + "…"
 		}
 	}
 	return text
 }
 
-// value reads a value.
-func (p *parser) value(n *node) error {
-	t := p.next()
+// parseValue parses a value and adds it to the operands of n.
+func (p *parser) parseValue(n *node) error {
+	t := p.consume()
 	o := operand{offset: t.offset, param: -1}
 	sign := ""
-	if t.kind == tokenSign && (t.text == "-" || t.text == "+") && p.peek().kind == tokenNumber {
+	if t.kind == tokenSign && (t.text == "-" || t.text == "+") && p.nextToken().kind == tokenNumber {
 		sign = t.text
-		t = p.next()
+		t = p.consume()
 	}
 	switch {
 	case t.kind == tokenSign && t.text == "?":
@@ -367,7 +399,7 @@ func (p *parser) value(n *node) error {
 	case t.kind == tokenWord && t.text == "NULL":
 	case t.kind == tokenName || t.kind == tokenQuoted:
 		return p.errorf(o.offset, "a value is needed, and text stands in single quotes: '%s'",
-			strings.ReplaceAll(shortened(t.text), "'", "''"))
+			strings.ReplaceAll(shorten(t.text), "'", "''"))
 	default:
 		return p.errorf(o.offset, "a value is needed: ?, 'text', a number, TRUE, FALSE or NULL")
 	}

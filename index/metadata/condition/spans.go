@@ -1,18 +1,17 @@
 package condition
 
-// Span is a run of values of one kind, numbers or texts.
+// Span is an interval of values of one kind, numbers or texts.
 type Span struct {
-	// Low and High are the ends; NULL: there is none on that side.
+	// Low and High are the ends; NULL means that the span is not bounded on that side.
 	Low, High Value
-	// LowOpen and HighOpen say that the end itself is outside.
+	// LowOpen and HighOpen exclude the end itself.
 	LowOpen, HighOpen bool
 }
 
-// Whole reports whether the span has all values of its kind.
-func (s *Span) Whole() bool { return s.Low.Kind == Null && s.High.Kind == Null }
+// IsUnbounded reports whether the span has all values of its kind.
+func (s *Span) IsUnbounded() bool { return s.Low.Kind == Null && s.High.Kind == Null }
 
-// Above reports whether all of the span is above a value, Below whether all of it is
-// below.
+// Above reports whether the whole span is above a value.
 func (s *Span) Above(v Value) bool {
 	if s.Low.Kind == Null {
 		return false
@@ -21,7 +20,7 @@ func (s *Span) Above(v Value) bool {
 	return c > 0 || c == 0 && s.LowOpen
 }
 
-// Below is described at Above.
+// Below reports whether the whole span is below a value.
 func (s *Span) Below(v Value) bool {
 	if s.High.Kind == Null {
 		return false
@@ -30,56 +29,68 @@ func (s *Span) Below(v Value) bool {
 	return c < 0 || c == 0 && s.HighOpen
 }
 
-// Spans are the numbers and the texts for which the test is at least least, which is True or
-// Unknown: disjoint spans in ascending order. ok is false for a test that has none: =, and
-// IN, of which there are Points, and LIKE and REGEXP, which are to be asked of each value.
-// NULL is in no span; ask Truth.
-func (t *Test) Spans(least Truth) (numbers, texts []Span, ok bool) {
+// Spans returns the numbers and the texts for which the test is at least minTruth, which is True or
+// Unknown, as disjoint spans in ascending order. ok is false for tests without spans: = and IN have
+// Points, LIKE and REGEXP must be evaluated for each value. NULL is in no span; see Truth.
+func (t *Test) Spans(minTruth Truth) (numbers, texts []Span, ok bool) {
 	switch t.op {
 	case opIn, opLike, opRegexp, opConstant:
 		return nil, nil, false
 	case opIsNull:
 		return nil, nil, true
 	}
-	if t.null && (t.op != opBetween || least == True) {
+	if t.null && (t.op != opBetween || minTruth == True) {
 		return nil, nil, true
 	}
-	numbers = t.spansOf(func(p *pair) Value { return p.number }, false)
-	texts = t.spansOf(func(p *pair) Value { return p.text }, true)
-	return numbers, texts, true
+	return t.spansOfKind(ofNumbers), t.spansOfKind(ofTexts), true
 }
 
-// spansOf are the values of one kind that the test is true of, without regard to
-// operands that are NULL.
-func (t *Test) spansOf(side func(*pair) Value, text bool) []Span {
+// spanKind selects the values of spans.
+type spanKind bool
+
+const (
+	ofNumbers spanKind = false
+	ofTexts   spanKind = true
+)
+
+// spansOfKind returns the spans of numbers or texts for which the test is true, ignoring operands
+// that are NULL.
+func (t *Test) spansOfKind(kind spanKind) []Span {
+	// bound returns operand i in the form that is compared with values of the kind.
+	bound := func(i int) Value {
+		if kind == ofTexts {
+			return t.operands[i].text
+		}
+		return t.operands[i].number
+	}
 	if t.op != opBetween {
-		return spanOf(t.op, side(&t.operands[0]), text)
+		return spanOfComparison(t.op, bound(0), kind)
 	}
 	between := []Span{{}}
 	for i, op := range []operator{opGreaterEqual, opLessEqual} {
-		if w := side(&t.operands[i]); w.Kind != Null {
-			between = intersect(between, spanOf(op, w, text))
+		if operand := bound(i); operand.Kind != Null {
+			between = intersect(between, spanOfComparison(op, operand, kind))
 		}
 	}
 	return between
 }
 
-// spanOf are the values of one kind in a relation to w, which is of either: numbers
-// are less than any text.
-func spanOf(op operator, w Value, text bool) []Span {
-	if !text && w.Kind == Text {
+// spanOfComparison returns the values of a kind for which a comparison with an operand is true. The
+// operand may be of the other kind: numbers are less than any text.
+func spanOfComparison(op operator, operand Value, kind spanKind) []Span {
+	if kind == ofNumbers && operand.Kind == Text { // every number is less
 		if op == opLess || op == opLessEqual {
 			return []Span{{}}
 		}
 		return nil
 	}
 	if op == opLess || op == opLessEqual {
-		return []Span{{High: w, HighOpen: op == opLess}}
+		return []Span{{High: operand, HighOpen: op == opLess}}
 	}
-	return []Span{{Low: w, LowOpen: op == opGreater}}
+	return []Span{{Low: operand, LowOpen: op == opGreater}}
 }
 
-// intersect is the common part of at most one span each.
+// intersect returns the intersection of two lists of at most one span.
 func intersect(a, b []Span) []Span {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
@@ -97,7 +108,7 @@ func intersect(a, b []Span) []Span {
 	return []Span{s}
 }
 
-// Complement is what disjoint ascending spans leave out.
+// Complement returns the gaps between disjoint ascending spans.
 func Complement(spans []Span) []Span {
 	var out []Span
 	next := Span{}

@@ -72,7 +72,7 @@ func TestHints(t *testing.T) {
 		`title = "cell"`:                "a value is needed, and text stands in single quotes: 'cell', at character 9",
 		`title = cell`:                  "text stands in single quotes: 'cell'",
 		`title IN ("it's")`:             "text stands in single quotes: 'it''s'",
-		`'title' = 'cell'`:              "a field is needed, and comes before the value (tags = 'a' is true of a list with 'a'); its name stands in double quotes, or in none",
+		`'title' = 'cell'`:              "a field is needed, and comes before the value (tags = 'a' is true of a list with 'a'); its name is in double quotes, or in none",
 		`title LIKE 'a' ESCAPE`:         "a value is needed",
 		`title = 'a' ESCAPE '!'`:        "AND, OR or the end is needed",
 		`title === 'a'`:                 "a value is needed",

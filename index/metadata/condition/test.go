@@ -6,51 +6,53 @@ import (
 	"unicode/utf8"
 )
 
-// Test is the smallest part of a condition: a comparison of one field with values.
+// Test is a leaf of a condition: a comparison of one field with values.
 type Test struct {
 	Field Field
 
-	path     string // of the field
-	op       operator
-	constant bool           // of opConstant
-	null     bool           // one of the operands is NULL
-	whole    bool           // the text of an array is one of its values, and may pass
-	operands []pair         // of a comparison
-	points   *points        // of opIn
-	likes    []*likePattern // one of them has to match
-	regexp   *regexp.Regexp
-	program  int // instructions of regexp, about
+	path             string // of the field
+	op               operator
+	constant         bool           // of opConstant
+	null             bool           // one of the operands is NULL
+	matchesArrayText bool           // the test may be true of an array as text
+	operands         []comparand    // of a comparison
+	points           *pointSets     // of opIn
+	likes            []*likePattern // the test is true if one of them matches
+	regexp           *regexp.Regexp
+	programSize      int // estimate of the instructions of regexp
 }
 
-// pair is an operand as it is compared with numbers and with text. SQLite converts
-// it by the type of the column; here each value of a field decides for itself.
-type pair struct{ number, text Value }
+// comparand is an operand in the forms in which it is compared with numbers and with text. SQLite
+// converts it by the type of the column; here each value of a field decides for itself.
+type comparand struct{ number, text Value }
 
-func (p *pair) against(v Value) Value {
+// forKindOf returns the form that is compared with v.
+func (p *comparand) forKindOf(v Value) Value {
 	if v.Kind == Text {
 		return p.text
 	}
 	return p.number
 }
 
-// Truth is the value of the test for one value of its field. Of a field with several values
-// the greatest of them counts, and False if an array has none.
-func (t *Test) Truth(v Value) Truth { return t.truth(&Evaluation{}, v) }
+// Truth returns the truth of the test for one value of its field. For a field with several values,
+// the highest of their truths counts, and False for an empty array.
+func (t *Test) Truth(v Value) Truth { return t.evaluate(&Evaluation{}, v) }
 
-func (t *Test) truth(e *Evaluation, v Value) Truth {
+// evaluate is Truth. It is meaningless once the evaluation has ended.
+func (t *Test) evaluate(e *Evaluation, v Value) Truth {
 	switch t.op {
 	case opConstant:
-		return truthOf(t.constant)
+		return truthFromBool(t.constant)
 	case opIsNull:
-		return truthOf(v.Kind == Null)
+		return truthFromBool(v.Kind == Null)
 	case opIn:
-		return t.in(v)
+		return t.evaluateIn(v)
 	}
 	if v.Kind == Null {
 		return Unknown
 	}
-	if t.op == opBetween { // one bound can be enough to say no
-		return min(ordered(opGreaterEqual, v, &t.operands[0]), ordered(opLessEqual, v, &t.operands[1]))
+	if t.op == opBetween { // one bound is enough for False, even if the other is NULL
+		return min(compareWith(opGreaterEqual, v, &t.operands[0]), compareWith(opLessEqual, v, &t.operands[1]))
 	}
 	if t.null {
 		return Unknown
@@ -58,24 +60,24 @@ func (t *Test) truth(e *Evaluation, v Value) Truth {
 	switch t.op {
 	case opLike:
 		text := v.String()
-		return truthOf(slices.ContainsFunc(t.likes, func(p *likePattern) bool { return p.match(e, text) }))
+		return truthFromBool(slices.ContainsFunc(t.likes, func(p *likePattern) bool { return p.matchText(e, text) }))
 	case opRegexp:
-		return truthOf(t.finds(e, v.String()))
+		return truthFromBool(t.matchRegexp(e, v.String()))
 	}
-	return ordered(t.op, v, &t.operands[0])
+	return compareWith(t.op, v, &t.operands[0])
 }
 
-// ordered compares a value that is not NULL with an operand.
-func ordered(op operator, v Value, p *pair) Truth {
-	w := p.against(v)
-	if w.Kind == Null {
+// compareWith compares a value that is not NULL with an operand.
+func compareWith(op operator, v Value, p *comparand) Truth {
+	other := p.forKindOf(v)
+	if other.Kind == Null {
 		return Unknown
 	}
-	return truthOf(holds(op, v.Compare(w)))
+	return truthFromBool(satisfies(op, v.Compare(other)))
 }
 
-// holds tells whether a comparison of that outcome satisfies the operator.
-func holds(op operator, outcome int) bool {
+// satisfies reports whether the result of a comparison satisfies the operator.
+func satisfies(op operator, outcome int) bool {
 	switch op {
 	case opEqual:
 		return outcome == 0
@@ -89,13 +91,14 @@ func holds(op operator, outcome int) bool {
 	return outcome >= 0 // opGreaterEqual
 }
 
-func (t *Test) in(v Value) Truth {
+// evaluateIn returns the truth of IN.
+func (t *Test) evaluateIn(v Value) Truth {
 	switch {
-	case t.points.empty() && !t.null:
-		return False // of an empty list, even for NULL
+	case t.points.isEmpty() && !t.null:
+		return False // an empty list is False even for NULL
 	case v.Kind == Null:
 		return Unknown
-	case t.points.has(v):
+	case t.points.contains(v):
 		return True
 	case t.null:
 		return Unknown
@@ -103,12 +106,12 @@ func (t *Test) in(v Value) Truth {
 	return False
 }
 
-// points are the values of a list of IN, as they are compared with numbers and with
-// text: each in order and once.
-type points struct{ numbers, texts []Value }
+// pointSets holds the values of a list of IN in the forms in which they are compared with numbers
+// and with text, each sorted and without duplicates.
+type pointSets struct{ numbers, texts []Value }
 
-func newPoints(operands []pair) *points {
-	p := &points{texts: make([]Value, 0, len(operands))}
+func newPoints(operands []comparand) *pointSets {
+	p := &pointSets{texts: make([]Value, 0, len(operands))}
 	for _, o := range operands {
 		p.texts = append(p.texts, o.text)
 		if o.number.IsNumber() {
@@ -122,9 +125,9 @@ func newPoints(operands []pair) *points {
 	return p
 }
 
-func (p *points) empty() bool { return len(p.texts) == 0 }
+func (p *pointSets) isEmpty() bool { return len(p.texts) == 0 }
 
-func (p *points) has(v Value) bool {
+func (p *pointSets) contains(v Value) bool {
 	values := p.numbers
 	if v.Kind == Text {
 		values = p.texts
@@ -133,8 +136,8 @@ func (p *points) has(v Value) bool {
 	return ok
 }
 
-// Points are the numbers and the texts that the test is true of, in order and each once,
-// where it is one of = and IN.
+// Points returns the numbers and the texts for which the test is true, sorted and without
+// duplicates. ok is false unless the test is = or IN.
 func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	if t.op != opIn {
 		return nil, nil, false
@@ -142,27 +145,29 @@ func (t *Test) Points() (numbers, texts []Value, ok bool) {
 	return t.points.numbers, t.points.texts, true
 }
 
-// Whole reports whether the test may be true of the text of an array, as well as of its elements.
-func (t *Test) Whole() bool { return t.whole }
+// MatchesArrayText reports whether the test may be true of an array as text, not only of its elements.
+func (t *Test) MatchesArrayText() bool { return t.matchesArrayText }
 
-// Never reports whether the test is false of no value, because it compares with NULL.
-func (t *Test) Never() bool { return t.null && t.op != opBetween }
+// NeverFalse reports whether the test is False for no value, because it compares with NULL.
+func (t *Test) NeverFalse() bool { return t.null && t.op != opBetween }
 
-// likePattern is a pattern of LIKE: % stands for any text, _ for one character; ASCII
-// letters match in either case. A character after that of ESCAPE stands for itself.
+// likePattern is a compiled pattern of LIKE: % matches any text, _ any character; ASCII letters
+// match in either case. A character after the escape character matches itself.
 type likePattern struct {
-	runes []rune
-	never bool // matches nothing: it ends with the character of ESCAPE
+	runes          []rune
+	matchesNothing bool // it ends with the escape character
 }
 
+// Elements of runes that stand for % and _.
 const (
 	anyText = -1
 	anyRune = -2
 )
 
-// noEscape says that a pattern has no ESCAPE.
+// noEscape is the escape character of a pattern without ESCAPE.
 const noEscape = -1
 
+// compileLike compiles a pattern.
 func compileLike(pattern string, escape rune) *likePattern {
 	p := &likePattern{}
 	escaped := false
@@ -173,7 +178,7 @@ func compileLike(pattern string, escape rune) *likePattern {
 			continue
 		case escaped:
 			if escaped = false; r < utf8.RuneSelf {
-				r = rune(lower(byte(r)))
+				r = rune(lowerASCII(byte(r)))
 			}
 		case r == '%':
 			if n := len(p.runes); n > 0 && p.runes[n-1] == anyText {
@@ -183,29 +188,32 @@ func compileLike(pattern string, escape rune) *likePattern {
 		case r == '_':
 			r = anyRune
 		case r < utf8.RuneSelf:
-			r = rune(lower(byte(r)))
+			r = rune(lowerASCII(byte(r)))
 		}
 		p.runes = append(p.runes, r)
 	}
-	p.never = escaped
+	p.matchesNothing = escaped
 	return p
 }
 
-// mayBegin reports whether the pattern may match a text that begins with a bracket.
-func (p *likePattern) mayBegin() bool {
+// mayMatchBracket reports whether the pattern may match a text that begins with a bracket, as an
+// array does.
+func (p *likePattern) mayMatchBracket() bool {
 	return len(p.runes) > 0 && (p.runes[0] == '[' || p.runes[0] == anyText || p.runes[0] == anyRune)
 }
 
-// match goes back to the last % only: what an earlier one could be, that one can. It
-// means nothing once the evaluation has ended.
-func (p *likePattern) match(e *Evaluation, s string) bool {
-	next, last, resume := 0, -1, 0
-	if e.ended(1 + len(s)); p.never {
+// matchText reports whether the pattern matches s. On a mismatch it returns only to the last %: any
+// match of an earlier % can be extended by the last one. The result is meaningless once the
+// evaluation has ended.
+func (p *likePattern) matchText(e *Evaluation, s string) bool {
+	next := 0                      // the next element of the pattern
+	lastAnyText, resumeAt := -1, 0 // the last %, and where the text that it matches ends
+	if e.endedAfter(1 + len(s)); p.matchesNothing {
 		return false
 	}
 	for i, steps := 0, 0; i < len(s); {
-		if steps++; steps == askAfter {
-			if e.ended(steps) {
+		if steps++; steps == stepsPerCheck {
+			if e.endedAfter(steps) {
 				return false
 			}
 			steps = 0
@@ -214,19 +222,19 @@ func (p *likePattern) match(e *Evaluation, s string) bool {
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRuneInString(s[i:])
 		} else {
-			r = rune(lower(byte(r)))
+			r = rune(lowerASCII(byte(r)))
 		}
 		switch {
 		case next < len(p.runes) && p.runes[next] == anyText:
-			last, resume = next, i
+			lastAnyText, resumeAt = next, i
 			next++
 		case next < len(p.runes) && (p.runes[next] == r || p.runes[next] == anyRune):
 			next++
 			i += size
-		case last >= 0:
-			_, size := utf8.DecodeRuneInString(s[resume:])
-			resume += size
-			next, i = last+1, resume
+		case lastAnyText >= 0: // let the last % match one character more
+			_, size := utf8.DecodeRuneInString(s[resumeAt:])
+			resumeAt += size
+			next, i = lastAnyText+1, resumeAt
 		default:
 			return false
 		}

@@ -17,7 +17,7 @@ import (
 // Kind is the kind of a [Value].
 type Kind uint8
 
-// The kinds. Numbers are less than text, whatever they are.
+// The kinds. Every number is less than every text.
 const (
 	Null Kind = iota
 	Integer
@@ -25,7 +25,7 @@ const (
 	Text
 )
 
-// Value is a value of a field or a parameter: one of SQLite's. The zero value is NULL.
+// Value is a value of a field or a parameter, as in SQLite. The zero value is NULL.
 type Value struct {
 	Kind Kind
 	Int  int64   // of an Integer
@@ -36,7 +36,7 @@ type Value struct {
 func intValue(i int64) Value   { return Value{Kind: Integer, Int: i} }
 func textValue(s string) Value { return Value{Kind: Text, Text: s} }
 
-// realValue is NULL for NaN, as in SQLite. Zero has no sign: there is one of it.
+// realValue returns NULL for NaN, as SQLite does, and 0 for -0.
 func realValue(f float64) Value {
 	switch {
 	case math.IsNaN(f):
@@ -54,10 +54,10 @@ func boolValue(b bool) Value {
 	return intValue(0)
 }
 
-// IsNumber tells numbers from text and NULL.
+// IsNumber reports whether the value is a number.
 func (v Value) IsNumber() bool { return v.Kind == Integer || v.Kind == Real }
 
-// String is the text of the value, as SQLite would convert it.
+// String returns the text of the value, as SQLite converts it.
 func (v Value) String() string {
 	switch v.Kind {
 	case Integer:
@@ -68,7 +68,7 @@ func (v Value) String() string {
 	return v.Text
 }
 
-// Compare orders two values that are not NULL: numbers by size, then text by bytes.
+// Compare orders two values that are not NULL: numbers by size, then texts by bytes.
 func (v Value) Compare(w Value) int {
 	switch {
 	case v.Kind == Text && w.Kind == Text:
@@ -87,7 +87,7 @@ func (v Value) Compare(w Value) int {
 	return cmp.Compare(v.Real, w.Real)
 }
 
-// compareIntReal is exact: a float64 does not hold every int64.
+// compareIntReal compares exactly: a float64 cannot hold every int64.
 func compareIntReal(i int64, r float64) int {
 	switch {
 	case r < -(1 << 63):
@@ -95,15 +95,15 @@ func compareIntReal(i int64, r float64) int {
 	case r >= 1<<63:
 		return -1
 	}
-	whole := int64(r) // towards zero
-	if c := cmp.Compare(i, whole); c != 0 {
+	truncated := int64(r) // towards zero
+	if c := cmp.Compare(i, truncated); c != 0 {
 		return c
 	}
-	return cmp.Compare(float64(whole), r)
+	return cmp.Compare(float64(truncated), r)
 }
 
-// asNumber is a number for text that looks like one, else the text itself: what
-// SQLite compares with a column of numbers.
+// asNumber returns the number of a text that looks like one, otherwise the value itself. SQLite
+// compares it with a column of numbers.
 func (v Value) asNumber() Value {
 	if v.Kind != Text {
 		return v
@@ -116,7 +116,7 @@ func (v Value) asNumber() Value {
 	return parseNumber(s)
 }
 
-// asText is the text of a number: what SQLite compares with a column of text.
+// asText returns the text of a number. SQLite compares it with a column of text.
 func (v Value) asText() Value {
 	if v.IsNumber() {
 		return textValue(v.String())
@@ -124,20 +124,19 @@ func (v Value) asText() Value {
 	return v
 }
 
-// parseNumber reads a number that is well-formed: an Integer if it is written as one
-// and fits.
+// parseNumber parses a well-formed number: it returns an Integer if it is written as one and fits.
 func parseNumber(s string) Value {
 	if !strings.ContainsAny(s, ".eE") {
 		if i, err := strconv.ParseInt(s, 10, 64); err == nil {
 			return intValue(i)
 		}
 	}
-	f, _ := strconv.ParseFloat(s, 64) // out of range: the infinity that SQLite takes it for
+	f, _ := strconv.ParseFloat(s, 64) // out of range: infinity, as in SQLite
 	return realValue(f)
 }
 
-// formatReal writes 15 digits, without zeros at the end but always with a point, as
-// SQLite's %!.15g does.
+// formatReal writes 15 digits, without trailing zeros but always with a point, as SQLite's %!.15g
+// does.
 func formatReal(f float64) string {
 	if math.IsInf(f, 0) {
 		return strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+")
@@ -147,18 +146,18 @@ func formatReal(f float64) string {
 	}
 	const digits = 15
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(math.Abs(f), 'e', digits-1, 64), "e")
-	exp, _ := strconv.Atoi(exponent) // written above
-	all := strings.Replace(mantissa, ".", "", 1)
-	whole := exp + 1 // digits before the point
+	exp, _ := strconv.Atoi(exponent) // well-formed: FormatFloat wrote it
+	mantissaDigits := strings.Replace(mantissa, ".", "", 1)
+	wholeDigits := exp + 1 // digits before the point
 	tail := ""
 	if exp < -4 || exp >= digits {
-		whole = 1
+		wholeDigits = 1
 		tail = fmt.Sprintf("e%+03d", exp)
 	}
-	if whole <= 0 {
-		all, whole = strings.Repeat("0", 1-whole)+all, 1
+	if wholeDigits <= 0 {
+		mantissaDigits, wholeDigits = strings.Repeat("0", 1-wholeDigits)+mantissaDigits, 1
 	}
-	fraction := strings.TrimRight(all[whole:], "0")
+	fraction := strings.TrimRight(mantissaDigits[wholeDigits:], "0")
 	if fraction == "" {
 		fraction = "0"
 	}
@@ -166,10 +165,10 @@ func formatReal(f float64) string {
 	if f < 0 {
 		sign = "-"
 	}
-	return sign + all[:whole] + "." + fraction + tail
+	return sign + mantissaDigits[:wholeDigits] + "." + fraction + tail
 }
 
-// MarshalJSON writes the value so that [ValueOf] reads it back as it is.
+// MarshalJSON writes the value so that [ValueOf] reads the same value.
 func (v Value) MarshalJSON() ([]byte, error) { return v.appendJSON(nil), nil }
 
 func (v Value) appendJSON(dst []byte) []byte {
@@ -194,16 +193,16 @@ func (v Value) appendJSON(dst []byte) []byte {
 	return append(dst, "null"...)
 }
 
-// appendQuoted appends a text as JSON, with <, > and & as they are.
+// appendQuoted appends a text as JSON, with <, > and & unescaped.
 func appendQuoted(dst []byte, text string) []byte {
-	quoted, _ := jsontext.Plain(text) // there is no text that has no JSON
+	quoted, _ := jsontext.Plain(text) // never fails: every text can be written as JSON
 	return append(dst, quoted...)
 }
 
-// ValueOf converts a parameter: nil, a bool, any integer or float, a string,
-// [json.Number], or an array, map or [json.RawMessage], which become the text of
-// their JSON. A float64 is a real number even if it is whole, which matters where it is
-// compared with text ('3.0' is not '3'); decode JSON with UseNumber.
+// ValueOf converts a parameter: nil, a bool, any integer or float, a string, [json.Number], or an
+// array, map or [json.RawMessage], which become the text of their JSON. A float64 is a real number
+// even if it is whole, which matters for comparisons with text ('3.0' is not '3'); decode JSON with
+// UseNumber.
 func ValueOf(v any) (Value, error) {
 	switch v := v.(type) {
 	case nil:
@@ -251,17 +250,16 @@ func validText(s string) (Value, error) {
 	return textValue(s), nil
 }
 
-// jsonValue is the value of JSON text: arrays and objects are their text without
-// white space.
+// jsonValue returns the value of JSON; an array or object becomes its text without white space.
 func jsonValue(raw []byte) (Value, error) {
 	if !json.Valid(raw) {
 		return Value{}, fmt.Errorf("%q is not JSON", raw)
 	}
-	return validJSON(nil, bytes.TrimSpace(raw)), nil
+	return parseValidJSON(nil, bytes.TrimSpace(raw)), nil
 }
 
-// validJSON is jsonValue of valid JSON without white space around it.
-func validJSON(e *Evaluation, raw []byte) Value {
+// parseValidJSON is jsonValue for valid JSON without surrounding white space.
+func parseValidJSON(e *Evaluation, raw []byte) Value {
 	switch raw[0] {
 	case 'n':
 		return Value{}
@@ -273,7 +271,7 @@ func validJSON(e *Evaluation, raw []byte) Value {
 		}
 		return textValue(unquote(e, raw))
 	case '[', '{':
-		return textValue(strings.ToValidUTF8(string(compact(e, raw)), string(utf8.RuneError)))
+		return textValue(strings.ToValidUTF8(string(compactJSON(e, raw)), string(utf8.RuneError)))
 	}
 	return parseNumber(string(raw))
 }

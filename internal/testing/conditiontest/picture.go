@@ -126,7 +126,7 @@ func (p Picture) truth(t *condition.Test, d *Doc) condition.Truth {
 		return t.Truth(condition.Value{})
 	}
 	most := condition.False
-	if t.Never() {
+	if t.NeverFalse() {
 		most = condition.Unknown
 	}
 	for _, value := range all {
