@@ -14,61 +14,61 @@ import (
 // collection is what a call searches: one index at one moment, or several that have
 // the same codec.
 type collection struct {
-	parts []part
+	shards []shard
 }
 
-// part is one index of a collection. Searches number the documents of several parts
+// shard is one index of a collection. Searches number the documents of several parts
 // one part after the other, each from a multiple of reachBlock on, so that a block
 // belongs to one part. A number has 32 bits. Where those do not suffice the parts
 // make several groups, each with numbers from 0 on, which are searched in turn.
-type part struct {
+type shard struct {
 	snap *index.Snapshot
-	at   int    // place in the collection
+	index   int    // place in the collection
 	base uint32 // number of the first document, 0 where a group begins
 }
 
-// collectionOf numbers the documents of snapshots.
-func collectionOf(snaps ...*index.Snapshot) *collection {
-	c := &collection{parts: make([]part, len(snaps))}
+// newCollection numbers the documents of snapshots.
+func newCollection(snaps ...*index.Snapshot) *collection {
+	c := &collection{shards: make([]shard, len(snaps))}
 	next := uint64(0)
 	for i, s := range snaps {
 		docs := (uint64(s.State().Docs) + reachBlock - 1) / reachBlock * reachBlock
-		if next+docs > maxNumbers {
+		if next+docs > maxGroupNumbers {
 			next = 0
 		}
-		c.parts[i] = part{snap: s, at: i, base: uint32(next)}
+		c.shards[i] = shard{snap: s, index: i, base: uint32(next)}
 		next += max(docs, reachBlock) // also of an empty part: its base is its own
 	}
 	return c
 }
 
-// maxNumbers is how many documents of a group can be numbered. A variable, so that
+// maxGroupNumbers is how many documents of a group can be numbered. A variable, so that
 // tests see groups.
-var maxNumbers uint64 = 1 << 32
+var maxGroupNumbers uint64 = 1 << 32
 
-// group are the parts from one on that are numbered together.
-func (c *collection) group(from int) group {
+// groupFrom are the parts from one on that are numbered together.
+func (c *collection) groupFrom(from int) shardGroup {
 	to := from + 1
-	for to < len(c.parts) && c.parts[to].base > 0 {
+	for to < len(c.shards) && c.shards[to].base > 0 {
 		to++
 	}
-	return c.parts[from:to]
+	return c.shards[from:to]
 }
 
 // hasPassages reports whether any document is stored as passages.
 func (c *collection) hasPassages() bool {
-	return slices.ContainsFunc(c.parts, func(p part) bool { return !p.snap.Passages().IsEmpty() })
+	return slices.ContainsFunc(c.shards, func(p shard) bool { return !p.snap.Passages().IsEmpty() })
 }
 
-// first stands for all parts, where they do not differ.
-func (c *collection) first() *index.Snapshot { return c.parts[0].snap }
+// firstSnapshot stands for all parts, where they do not differ.
+func (c *collection) firstSnapshot() *index.Snapshot { return c.shards[0].snap }
 
-// codec is that of all parts.
-func (c *collection) codec() *kernels.Codec { return c.first().Codec() }
+// sharedCodec is that of all parts.
+func (c *collection) sharedCodec() *kernels.Codec { return c.firstSnapshot().Codec() }
 
-func (c *collection) live() (docs int64, tokens uint64) {
-	for i := range c.parts {
-		s := c.parts[i].snap.State()
+func (c *collection) countLive() (docs int64, tokens uint64) {
+	for i := range c.shards {
+		s := c.shards[i].snap.State()
 		docs += int64(s.Live)
 		tokens += s.LiveTokens
 	}
@@ -77,15 +77,15 @@ func (c *collection) live() (docs int64, tokens uint64) {
 
 // versions tell states of a collection apart.
 func (c *collection) versions() []uint64 {
-	v := make([]uint64, len(c.parts))
+	v := make([]uint64, len(c.shards))
 	for i := range v {
-		v[i] = c.parts[i].snap.Version()
+		v[i] = c.shards[i].snap.Version()
 	}
 	return v
 }
 
-// chunkOf is the chunk that has the tokens of a document, and its place in there.
-func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
+// documentChunk is the chunk that has the tokens of a document, and its place in there.
+func documentChunk(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
 	chunk, doc, _ := snap.Locate(ordinal)
 	ch, err = snap.ChunkFor(chunk, storage.All, uint32(doc))
 	return ch, doc, err
@@ -93,17 +93,17 @@ func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, 
 
 // coverage is that of a search of all parts.
 func (c *collection) coverage() Coverage {
-	docs, _ := c.live()
-	return Coverage{Docs: docs, Of: docs, Shards: len(c.parts)}
+	docs, _ := c.countLive()
+	return Coverage{Docs: docs, Of: docs, Shards: len(c.shards)}
 }
 
-// defaults are the search parameters that are stored for results of k documents, where
+// storedDefaults are the search parameters that are stored for results of k documents, where
 // they hold for all parts.
-func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error) {
+func (c *collection) storedDefaults(k int) (d storage.DefaultClass, ok bool, err error) {
 	var room [8]*storage.Defaults
 	all := room[:0]
-	for i := range c.parts {
-		d, err := c.parts[i].snap.Defaults()
+	for i := range c.shards {
+		d, err := c.shards[i].snap.Defaults()
 		if err != nil {
 			return storage.DefaultClass{}, false, err
 		}
@@ -120,56 +120,56 @@ func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error
 	return d, ok, nil
 }
 
-// group are parts whose documents are numbered together.
-type group []part
+// shardGroup are parts whose documents are numbered together.
+type shardGroup []shard
 
-// partOf is the part that has a number.
-func (g group) partOf(number uint32) *part {
+// shardByNumber is the part that has a number.
+func (g shardGroup) shardByNumber(number uint32) *shard {
 	if len(g) == 1 {
 		return &g[0]
 	}
 	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
 }
 
-// allowance is what a query may return of a collection: a selection of each part.
-type allowance struct {
-	parts   []*selection
+// allowedDocs is what a query may return of a collection: a selection of each part.
+type allowedDocs struct {
+	shards   []*selection
 	count   int // of documents
-	missing int // ids that named nothing
+	missingIDs int // ids that named nothing
 }
 
-// counted adds up what is allowed of each part.
-func (a *allowance) counted() *allowance {
+// withCount adds up what is allowed of each part.
+func (a *allowedDocs) withCount() *allowedDocs {
 	a.count = 0
-	for _, s := range a.parts {
+	for _, s := range a.shards {
 		a.count += s.count
 	}
 	return a
 }
 
-// countOf is how many documents of a group are allowed.
-func (a *allowance) countOf(g group) int {
+// countIn is how many documents of a group are allowed.
+func (a *allowedDocs) countIn(g shardGroup) int {
 	n := 0
 	for i := range g {
-		n += a.parts[g[i].at].count
+		n += a.shards[g[i].index].count
 	}
 	return n
 }
 
 // without returns the allowance without some ordinals of each part.
-func (a *allowance) without(ordinals []*roaring.Bitmap) *allowance {
-	rest := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing}
-	for i, s := range a.parts {
-		rest.parts[i] = s.without(ordinals[i])
+func (a *allowedDocs) without(ordinals []*roaring.Bitmap) *allowedDocs {
+	rest := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs}
+	for i, s := range a.shards {
+		rest.shards[i] = s.without(ordinals[i])
 	}
-	return rest.counted()
+	return rest.withCount()
 }
 
-// docs appends the allowed documents of a group by their numbers, in ascending order.
-func (a *allowance) docs(dst []uint32, g group) []uint32 {
+// appendNumbers appends the allowed documents of a group by their numbers, in ascending order.
+func (a *allowedDocs) appendNumbers(dst []uint32, g shardGroup) []uint32 {
 	for i := range g {
 		from := len(dst)
-		dst = a.parts[g[i].at].docs(dst)
+		dst = a.shards[g[i].index].appendOrdinals(dst)
 		if base := g[i].base; base > 0 {
 			for j := from; j < len(dst); j++ {
 				dst[j] += base
@@ -179,37 +179,37 @@ func (a *allowance) docs(dst []uint32, g group) []uint32 {
 	return dst
 }
 
-// noneOf allows nothing, until documents are added to the lists of its parts.
-func noneOf(c *collection) *allowance {
-	a := &allowance{parts: make([]*selection, len(c.parts))}
-	for i := range a.parts {
-		a.parts[i] = &selection{}
+// allowNone allows nothing, until documents are added to the lists of its parts.
+func allowNone(c *collection) *allowedDocs {
+	a := &allowedDocs{shards: make([]*selection, len(c.shards))}
+	for i := range a.shards {
+		a.shards[i] = &selection{}
 	}
 	return a
 }
 
-// settled makes use of lists that are complete.
-func (a *allowance) settled(c *collection) *allowance {
-	for i, s := range a.parts {
-		s.settled(c.parts[i].snap)
+// compact makes use of lists that are complete.
+func (a *allowedDocs) compact(c *collection) *allowedDocs {
+	for i, s := range a.shards {
+		s.compact(c.shards[i].snap)
 	}
-	return a.counted()
+	return a.withCount()
 }
 
-// and is what both allow; a nil one is not there.
-func (a *allowance) and(b *allowance, c *collection) *allowance {
+// intersect is what both allow; a nil one is not there.
+func (a *allowedDocs) intersect(b *allowedDocs, c *collection) *allowedDocs {
 	if a == nil {
 		return b
 	}
-	both := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing + b.missing}
-	for i := range both.parts {
-		both.parts[i] = a.parts[i].and(b.parts[i], c.parts[i].snap)
+	both := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs + b.missingIDs}
+	for i := range both.shards {
+		both.shards[i] = a.shards[i].intersect(b.shards[i], c.shards[i].snap)
 	}
-	return both.counted()
+	return both.withCount()
 }
 
-// countByPart counts the documents of ascending numbers by part.
-func (g group) countByPart(numbers []uint32, count func(p *part, n int)) {
+// countByShard counts the documents of ascending numbers by part.
+func (g shardGroup) countByShard(numbers []uint32, count func(p *shard, n int)) {
 	for i := range g {
 		end := len(numbers)
 		if i+1 < len(g) {
@@ -220,10 +220,10 @@ func (g group) countByPart(numbers []uint32, count func(p *part, n int)) {
 	}
 }
 
-// guard is [storage.Guard] for what reads this part, where the one of the call names
+// guardRead is [storage.Guard] for what reads this part, where the one of the call names
 // another.
-func (p *part) guard(c *call, err *error) func() {
-	if len(c.coll.parts) == 1 {
+func (p *shard) guardRead(c *call, err *error) func() {
+	if len(c.coll.shards) == 1 {
 		return func() {}
 	}
 	return storage.Guard(p.snap.Path(), err)

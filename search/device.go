@@ -23,15 +23,15 @@ var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.
 // what it may lose.
 const probeGain = 1.5
 
-// listShare: restrictions to less than one of so many documents are given to the
+// sentAsListShare: restrictions to less than one of so many documents are given to the
 // device as a list.
-const listShare = 16
+const sentAsListShare = 16
 
 // onDevice answers queries on a device.
 type onDevice struct {
 	name       string
 	attachment kernels.Attachment
-	cpu        *processor // retells searches
+	host        *processor // retells searches
 	pool       sync.Pool  // of *[]float32: vectors of the queries of a call
 }
 
@@ -41,7 +41,7 @@ func attach(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)
 	}
-	return &onDevice{name: d.Info().Name, attachment: a, cpu: cpu}, nil
+	return &onDevice{name: d.Info().Name, attachment: a, host: cpu}, nil
 }
 
 func (d *onDevice) describe(to *Description) {
@@ -73,32 +73,32 @@ func (c corpus) Guard(read func() error) (err error) {
 
 // deviceQueries are the queries of a call as they are given to the device.
 type deviceQueries struct {
-	asked   []kernels.DeviceQuery
-	of      []int // the queries that these are; the others may return no document
+	sent   []kernels.DeviceQuery
+	sentIndexes      []int // the queries that these are; the others may return no document
 	results []Result
 
 	vectors *[]float32 // in which those of asked are
-	at      []int      // where those of each query are
+	vectorStarts      []int      // where those of each query are
 }
 
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	var q deviceQueries
 	q.vectors, _ = d.pool.Get().(*[]float32)
-	wait, err := c.turn.inTurn(ctx, 0, func() error { return q.prepare(ctx, c) })
+	wait, err := c.slots.withSlot(ctx, 0, func() error { return q.prepare(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
 	var answers []kernels.DeviceAnswer
-	if len(q.asked) > 0 {
-		if answers, err = d.ask(ctx, c, q.asked); err != nil {
+	if len(q.sent) > 0 {
+		if answers, err = d.searchDevice(ctx, c, q.sent); err != nil {
 			return nil, err
 		}
 	}
-	if int64(4*cap(*q.vectors)) <= c.turn.s.keep() {
+	if int64(4*cap(*q.vectors)) <= c.slots.scheduler.maxKeptBytes() {
 		d.pool.Put(q.vectors)
 	}
-	more, err := c.turn.inTurn(ctx, 0, func() error { return q.finish(ctx, c, answers) })
+	more, err := c.slots.withSlot(ctx, 0, func() error { return q.finish(ctx, c, answers) })
 	// Queries of a call are answered together: each has its share of the time.
 	n := time.Duration(max(len(q.results), 1))
 	wait += more
@@ -109,16 +109,16 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	return q.results, err
 }
 
-// ask hands queries to the device, until the engine ends.
-func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+// searchDevice hands queries to the device, until the engine ends.
+func (d *onDevice) searchDevice(ctx context.Context, c *call, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.turn.end, cancel)()
-	answers, err := d.attachment.Search(ctx, corpus{c.coll.first()}, qs)
+	defer context.AfterFunc(c.slots.lifetime, cancel)()
+	answers, err := d.attachment.Search(ctx, corpus{c.coll.firstSnapshot()}, qs)
 	switch {
 	case err == nil:
 		return answers, nil
-	case c.turn.end.Err() != nil:
+	case c.slots.lifetime.Err() != nil:
 		return nil, ErrClosed
 	}
 	return nil, fmt.Errorf("%s: %w", d.name, err)
@@ -127,18 +127,18 @@ func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) (
 // devicePlan is how a device answers a query of so many tokens, how many centroids a
 // query token probes, and how many of the documents found get a score; 0 means all.
 func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
-	r, snap := &c.request, c.coll.first()
-	if r.mode != Pruned || asList(snap, allowed) {
+	r, snap := &c.request, c.coll.firstSnapshot()
+	if r.mode != Pruned || sentAsList(snap, allowed) {
 		return PlanDevice, 0, 0
 	}
 	if r.probes > 0 {
-		if r.approx > 0 {
-			keep = max(r.approx, r.k)
+		if r.approxBudget > 0 {
+			keep = max(r.approxBudget, r.k)
 		}
 		return PlanDeviceProbe, r.probes, keep
 	}
-	probes, keep = deviceProbes(r.of)
-	state, lists := snap.State(), c.coll.codec().Centroids.K
+	probes, keep = deviceProbes(r.collectionK)
+	state, lists := snap.State(), c.coll.sharedCodec().Centroids.K
 	tokens, docs := float64(state.LiveTokens), float64(state.Live)
 	if !probingPays(tokens, docs, float64(lists), float64(queryTokens), float64(probes), float64(keep)) {
 		return PlanDevice, 0, 0
@@ -163,21 +163,21 @@ func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
 	return probing*probeGain < c.scan*tokens
 }
 
-// asList says that so few documents are allowed that the device gets a list.
-func asList(snap *index.Snapshot, allowed *selection) bool {
+// sentAsList says that so few documents are allowed that the device gets a list.
+func sentAsList(snap *index.Snapshot, allowed *selection) bool {
 	_, live := snap.LiveSet()
-	return allowed.count*listShare < live
+	return allowed.count*sentAsListShare < live
 }
 
 // prepare checks the queries and completes them.
 func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	n := len(c.queries)
-	q.room(c.queries)
+	q.growVectors(c.queries)
 	asked := make([]kernels.DeviceQuery, n)
 	q.results = make([]Result, n)
 	var w workers
 	err := w.forEach(ctx, c, c.threads, n, func(i int) (err error) {
-		if err = q.prepareOne(c, i, &asked[i]); err != nil {
+		if err = q.prepareQuery(c, i, &asked[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
@@ -187,19 +187,19 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	}
 	for i := range asked {
 		if asked[i].K > 0 {
-			q.asked, q.of = append(q.asked, asked[i]), append(q.of, i)
+			q.sent, q.sentIndexes = append(q.sent, asked[i]), append(q.sentIndexes, i)
 		}
 	}
 	return nil
 }
 
-// room makes room for the vectors of queries.
-func (q *deviceQueries) room(queries []Query) {
+// growVectors makes room for the vectors of queries.
+func (q *deviceQueries) growVectors(queries []Query) {
 	total := 0
-	q.at = make([]int, len(queries)+1)
+	q.vectorStarts = make([]int, len(queries)+1)
 	for i := range queries {
 		total += len(queries[i].Vectors)
-		q.at[i+1] = total
+		q.vectorStarts[i+1] = total
 	}
 	if q.vectors == nil {
 		q.vectors = new([]float32)
@@ -209,13 +209,13 @@ func (q *deviceQueries) room(queries []Query) {
 	}
 }
 
-func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery) error {
+func (q *deviceQueries) prepareQuery(c *call, i int, ask *kernels.DeviceQuery) error {
 	all, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
-	allowed, snap := all.parts[0], c.coll.first()
-	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.at[i]:q.at[i+1]:q.at[i+1]]); err != nil {
+	allowed, snap := all.shards[0], c.coll.firstSnapshot()
+	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.vectorStarts[i]:q.vectorStarts[i+1]:q.vectorStarts[i+1]]); err != nil {
 		return err
 	}
 	live, n := snap.LiveSet()
@@ -223,15 +223,15 @@ func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery) err
 	how, probes, keep := devicePlan(c, allowed, len(ask.Vectors)/snap.Dim())
 	ask.Probes, ask.Keep = probes, keep
 	switch {
-	case asList(c.coll.first(), allowed):
+	case sentAsList(c.coll.firstSnapshot(), allowed):
 		ask.Docs = allowed.ordinals()
 	case allowed.count < n:
-		ask.Allowed = allowed.bits(nil, len(live))
+		ask.Allowed = allowed.bitset(nil, len(live))
 	}
 	q.results[i].Hits, q.results[i].K, q.results[i].Coverage = []Hit{}, c.request.k, c.coll.coverage()
 	q.results[i].Stats = Stats{
 		Queries: 1, QueryTokens: len(ask.Vectors) / snap.Dim(),
-		Allowed: int64(allowed.count), FilterMissing: int64(all.missing), Candidates: int64(allowed.count),
+		Allowed: int64(allowed.count), FilterMissing: int64(all.missingIDs), Candidates: int64(allowed.count),
 	}
 	if ask.K > 0 {
 		q.results[i].Stats.Plans = map[string]int{how.String(): 1}
@@ -243,18 +243,18 @@ func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery) err
 func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.DeviceAnswer) error {
 	var w workers
 	return w.forEach(ctx, c, c.threads, len(answers), func(j int) error {
-		i := q.of[j]
-		if err := resultOf(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
+		i := q.sentIndexes[j]
+		if err := fillResult(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
 	})
 }
 
-// resultOf turns the answer of a device into a result.
-func resultOf(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
-	part := &c.parts[0]
-	if res.Hits, err = hitsOf(len(a.Docs), func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }, payload); err != nil {
+// fillResult turns the answer of a device into a result.
+func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
+	part := &c.shards[0]
+	if res.Hits, err = newHits(len(a.Docs), func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }, payload); err != nil {
 		return err
 	}
 	st := &res.Stats
@@ -284,12 +284,12 @@ func deviceProbes(k int) (probes, keep int) {
 	return 16, 0
 }
 
-// follow has the processor retell the search, by a plan that loses a document where
+// traceDocument has the processor retell the search, by a plan that loses a document where
 // the device does.
-func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
+func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 	var how Plan
-	p := plan{how: PlanExact, k: c.request.k, of: c.request.of, share: c.request.share}
-	_, err := c.turn.inTurn(ctx, 0, func() error {
+	p := plan{kind: PlanExact, k: c.request.k, collectionK: c.request.collectionK, share: c.request.share}
+	_, err := c.slots.withSlot(ctx, 0, func() error {
 		allowed, err := c.allowed(0)
 		if err != nil {
 			return err
@@ -298,14 +298,14 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		if err != nil {
 			return err
 		}
-		n := len(tokens) / c.coll.first().Dim()
+		n := len(tokens) / c.coll.firstSnapshot().Dim()
 		var keep int
-		if how, p.probes, keep = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
-			p.how, p.approx, p.first, p.exact = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
+		if how, p.probes, keep = devicePlan(c, allowed.shards[0], n); how == PlanDeviceProbe {
+			p.kind, p.approxBudget, p.firstApprox, p.exactBudget = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
 			if keep > 0 {
-				p.approx = keep
+				p.approxBudget = keep
 			}
-			p.probes = min(p.probes, c.coll.codec().Centroids.K)
+			p.probes = min(p.probes, c.coll.sharedCodec().Centroids.K)
 		}
 		return nil
 	})
@@ -313,7 +313,7 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		return err
 	}
 	var res Result
-	if err := d.cpu.answerOne(ctx, c, 0, c.threads, &p, t, &res); err != nil {
+	if err := d.host.answerQuery(ctx, c, 0, c.threads, &p, t, &res); err != nil {
 		return err
 	}
 	if t.plan != "" {

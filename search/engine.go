@@ -46,15 +46,15 @@ type Engine struct{ searcher }
 // searcher is what an [Engine] and a [Multi] have in common.
 type searcher struct {
 	*core
-	of source
+	open source
 }
 
 // source gives what is to be searched, until done.
 type source func() (c *collection, done func(), err error)
 
-// pinned gives snapshots that somebody else closes.
-func pinned(snaps ...*index.Snapshot) source {
-	return func() (*collection, func(), error) { return collectionOf(snaps...), func() {}, nil }
+// pinnedSource gives snapshots that somebody else closes.
+func pinnedSource(snaps ...*index.Snapshot) source {
+	return func() (*collection, func(), error) { return newCollection(snaps...), func() {}, nil }
 }
 
 // core is what engines on the same device share.
@@ -64,13 +64,13 @@ type core struct {
 	log       *slog.Logger
 	stages    stages
 	host      *processor // answers what devices cannot
-	tuned     bool       // what the index has stored counts: it was found on the processor
-	several   bool       // indexes are searched as one
+	usesStoredDefaults     bool       // what the index has stored counts: it was found on the processor
+	multi   bool       // indexes are searched as one
 
 	mu      sync.Mutex
 	closed  bool
 	running sync.WaitGroup  // calls
-	end     context.Context // ends with Close
+	lifetime     context.Context // ends with Close
 	close   func() error
 }
 
@@ -80,7 +80,7 @@ type stages interface {
 	// answer answers all queries. The error of one of them is a *QueryError.
 	answer(ctx context.Context, c *call) ([]Result, error)
 	// follow answers the first query and traces a document through the stages.
-	follow(ctx context.Context, c *call, t *trace) error
+	traceDocument(ctx context.Context, c *call, t *trace) error
 	describe(d *Description)
 	close() error
 }
@@ -93,8 +93,8 @@ type call struct {
 	// filtered is the request of queries that have a filter of their own.
 	filtered request
 	threads  int                             // of the whole call
-	allowed  func(i int) (*allowance, error) // for when query i runs
-	turn     turn
+	allowed  func(i int) (*allowedDocs, error) // for when query i runs
+	slots     callSlots
 }
 
 // New returns an engine for an index. Each search sees the index as it is when
@@ -105,14 +105,14 @@ func New(ctx context.Context, ix *index.Index, o *EngineOptions) (*Engine, error
 		if err != nil {
 			return nil, nil, err
 		}
-		return collectionOf(snap), func() { _ = snap.Close() }, nil
+		return newCollection(snap), func() { _ = snap.Close() }, nil
 	})
 }
 
 // NewAt returns an engine for one snapshot, which the caller closes after the
 // engine.
 func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine, error) {
-	return newEngine(ctx, o, pinned(snap))
+	return newEngine(ctx, o, pinnedSource(snap))
 }
 
 func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error) {
@@ -131,10 +131,10 @@ func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error
 		defer done()
 		how := o.Attach
 		how.Bound = o.Bound
-		if c.stages, err = attach(ctx, c.host, all.first(), o.Device, how); err != nil {
+		if c.stages, err = attach(ctx, c.host, all.firstSnapshot(), o.Device, how); err != nil {
 			return nil, err
 		}
-		c.tuned = false
+		c.usesStoredDefaults = false
 	}
 	return &Engine{searcher{c, of}}, nil
 }
@@ -148,7 +148,7 @@ func newCore(o *EngineOptions) (*core, error) {
 		return nil, fmt.Errorf("%w: %v", ErrOption, o.Bound)
 	}
 	host := &processor{bound: o.Bound}
-	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: host, host: host, tuned: true}
+	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: host, host: host, usesStoredDefaults: true}
 	if c.threads == 0 {
 		c.threads = parallel.Processors()
 	}
@@ -159,7 +159,7 @@ func newCore(o *EngineOptions) (*core, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	var cancel context.CancelFunc
-	c.end, cancel = context.WithCancel(context.Background())
+	c.lifetime, cancel = context.WithCancel(context.Background())
 	c.close = sync.OnceValue(func() error {
 		c.mu.Lock()
 		c.closed = true
@@ -174,14 +174,14 @@ func newCore(o *EngineOptions) (*core, error) {
 // At returns an engine that answers from one snapshot where this one searches,
 // with the same device and scheduler. The two end together, when either is closed;
 // the snapshot stays open until then.
-func (e *Engine) At(snap *index.Snapshot) *Engine { return &Engine{searcher{e.core, pinned(snap)}} }
+func (e *Engine) At(snap *index.Snapshot) *Engine { return &Engine{searcher{e.core, pinnedSource(snap)}} }
 
 // Close implements [Searcher]. It takes the index, or each of several, off its device, if it is on
 // one, and leaves it open. Other calls wait for the first.
 func (s *searcher) Close() error { return s.close() }
 
-// begin takes what a call searches, which Close waits for until done.
-func (s *searcher) begin() (all *collection, done func(), err error) {
+// acquireCollection takes what a call searches, which Close waits for until done.
+func (s *searcher) acquireCollection() (all *collection, done func(), err error) {
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -191,7 +191,7 @@ func (s *searcher) begin() (all *collection, done func(), err error) {
 	if closed {
 		return nil, nil, ErrClosed
 	}
-	all, release, err := s.of()
+	all, release, err := s.open()
 	if err != nil {
 		s.running.Done()
 		return nil, nil, err
@@ -199,47 +199,47 @@ func (s *searcher) begin() (all *collection, done func(), err error) {
 	return all, func() { release(); s.running.Done() }, nil
 }
 
-// searching is the context of a call: it has ended when the caller's has, or the
+// searchContext is the context of a call: it has ended when the caller's has, or the
 // engine. Whoever waits must wait for the end of both.
-type searching struct {
+type searchContext struct {
 	context.Context
-	end context.Context
+	lifetime context.Context
 }
 
-func (s *searching) Err() error {
-	if s.end.Err() != nil {
+func (s *searchContext) Err() error {
+	if s.lifetime.Err() != nil {
 		return ErrClosed
 	}
 	return s.Context.Err()
 }
 
-// call prepares the stages for queries with the same options.
-func (c *core) call(ctx context.Context, all *collection, qs []Query, o *Options) (*call, error) {
-	r, err := o.request(all, c.tuned, false)
+// newCall prepares the stages for queries with the same options.
+func (c *core) newCall(ctx context.Context, all *collection, qs []Query, o *Options) (*call, error) {
+	r, err := o.toRequest(all, c.usesStoredDefaults, false)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.request(all, c.tuned, true)
+	filtered, err := o.toRequest(all, c.usesStoredDefaults, true)
 	if err != nil {
 		return nil, err
 	}
 	call := &call{
-		coll: all, queries: qs, request: r, filtered: filtered, threads: c.threads, allowed: o.selecting(ctx, all, qs),
-		turn: c.turnOf(ctx),
+		coll: all, queries: qs, request: r, filtered: filtered, threads: c.threads, allowed: o.allowedByQuery(ctx, all, qs),
+		slots: c.newSlots(ctx),
 	}
-	if call.turn.aside {
+	if call.slots.background {
 		call.threads = 1
 	}
 	return call, nil
 }
 
-// turnOf returns the turn of a call.
-func (c *core) turnOf(ctx context.Context) turn {
-	return turn{s: c.scheduler, end: c.end, aside: ctx.Value(background{}) != nil}
+// newSlots returns the turn of a call.
+func (c *core) newSlots(ctx context.Context) callSlots {
+	return callSlots{scheduler: c.scheduler, lifetime: c.lifetime, background: ctx.Value(backgroundKey{}) != nil}
 }
 
-// requestOf is what query i asks for.
-func (c *call) requestOf(i int) *request {
+// requestFor is what query i asks for.
+func (c *call) requestFor(i int) *request {
 	if c.queries[i].Filter != nil {
 		return &c.filtered
 	}
@@ -253,14 +253,14 @@ func (c *call) requestOf(i int) *request {
 func (s *searcher) Search(ctx context.Context, q Query, o Options) (*Result, error) {
 	results, err := s.SearchBatch(ctx, []Query{q}, o)
 	if err != nil {
-		return nil, ofOne(err)
+		return nil, singleQueryError(err)
 	}
 	return &results[0], nil
 }
 
 // SearchBatch implements [Searcher].
 func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
-	all, done, err := s.begin()
+	all, done, err := s.acquireCollection()
 	if err != nil {
 		return nil, err
 	}
@@ -268,41 +268,41 @@ func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Re
 	if len(qs) == 0 {
 		return []Result{}, ctx.Err()
 	}
-	within := &searching{ctx, s.end}
+	within := &searchContext{ctx, s.lifetime}
 	var results []Result
 	err = within.Err()
 	if err == nil {
 		results, err = s.answer(within, all, qs, &o)
 	}
 	if err != nil {
-		return nil, s.failed(ctx, err)
+		return nil, s.batchError(ctx, err)
 	}
 	return results, nil
 }
 
 func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Options) (results []Result, err error) {
-	defer storage.Guard(all.first().Path(), &err)()
-	call, err := c.call(ctx, all, qs, o)
+	defer storage.Guard(all.firstSnapshot().Path(), &err)()
+	call, err := c.newCall(ctx, all, qs, o)
 	if err != nil {
 		return nil, err
 	}
 	if o.Feedback != nil {
-		return c.withFeedback(ctx, all, qs, o)
+		return c.answerWithFeedback(ctx, all, qs, o)
 	}
 	if !o.InBlocks() {
-		return c.ranking(ctx, call)
+		return c.rankFromStart(ctx, call)
 	}
 	return Paged(*o, func(o Options) ([]Result, error) {
-		call, err := c.call(ctx, all, qs, &o)
+		call, err := c.newCall(ctx, all, qs, &o)
 		if err != nil {
 			return nil, err
 		}
-		return c.ranking(ctx, call)
+		return c.rankFromStart(ctx, call)
 	})
 }
 
-// ranking answers queries from the best document on.
-func (c *core) ranking(ctx context.Context, call *call) (results []Result, err error) {
+// rankFromStart answers queries from the best document on.
+func (c *core) rankFromStart(ctx context.Context, call *call) (results []Result, err error) {
 	grouped := call.request.group != ""
 	if grouped {
 		if call.coll.hasPassages() {
@@ -310,7 +310,7 @@ func (c *core) ranking(ctx context.Context, call *call) (results []Result, err e
 		}
 		call.request.group, call.filtered.group = "", "" // documents are what is found anyway
 	}
-	if results, err = c.found(ctx, call); err != nil || !grouped {
+	if results, err = c.searchUngrouped(ctx, call); err != nil || !grouped {
 		return results, err
 	}
 	for i := range results {
@@ -323,26 +323,26 @@ func (c *core) ranking(ctx context.Context, call *call) (results []Result, err e
 	return results, nil
 }
 
-// found are results without groups. A device tells no matches: the processor does, of what the
+// searchUngrouped are results without groups. A device tells no matches: the processor does, of what the
 // device has found.
-func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
+func (c *core) searchUngrouped(ctx context.Context, of *call) ([]Result, error) {
 	if !of.request.matches || c.stages == stages(c.host) {
 		return c.stages.answer(ctx, of)
 	}
-	of = remembering(of)
+	of = withCachedAllowed(of)
 	results, err := c.stages.answer(ctx, of)
 	if err != nil {
 		return nil, err
 	}
 	again := *of
-	again.turn = of.turn.fresh()
+	again.slots = of.slots.newSlots()
 	for _, r := range []*request{&again.request, &again.filtered} {
 		r.mode, r.k, r.payload, r.share = Exhaustive, 1, false, 1
 		for i := range results {
 			r.k = max(r.k, len(results[i].Hits))
 		}
 	}
-	again.allowed = func(i int) (*allowance, error) { return allowHits(of.coll, results[i].Hits), nil }
+	again.allowed = func(i int) (*allowedDocs, error) { return allowHits(of.coll, results[i].Hits), nil }
 	told, err := c.host.answer(ctx, &again)
 	if err != nil {
 		return nil, err
@@ -363,9 +363,9 @@ func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
 	return results, nil
 }
 
-// failed is the error of a batch: of its first query, if it has no number, unless
+// batchError is the error of a batch: of its first query, if it has no number, unless
 // the context or the engine has ended.
-func (c *core) failed(ctx context.Context, err error) error {
+func (c *core) batchError(ctx context.Context, err error) error {
 	var ours *storage.PanicError
 	var device *kernels.PanicError
 	switch {
@@ -384,8 +384,8 @@ func (c *core) failed(ctx context.Context, err error) error {
 	return &QueryError{Err: err}
 }
 
-// ofOne is the error of a query that was searched alone, which needs no number.
-func ofOne(err error) error {
+// singleQueryError is the error of a query that was searched alone, which needs no number.
+func singleQueryError(err error) error {
 	var failed *QueryError
 	if errors.As(err, &failed) {
 		return failed.Err
@@ -395,7 +395,7 @@ func ofOne(err error) error {
 
 // Describe implements [Searcher]. Of several indexes Generation is the sum of theirs.
 func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
-	all, done, err := s.begin()
+	all, done, err := s.acquireCollection()
 	if err != nil {
 		return d, err
 	}
@@ -403,24 +403,24 @@ func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
 	if err := ctx.Err(); err != nil {
 		return d, err
 	}
-	snap := all.first()
+	snap := all.firstSnapshot()
 	defer storage.Guard(snap.Path(), &err)()
 	h := snap.Header()
 	d = Description{
 		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
 		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: s.threads,
 	}
-	for i := range all.parts {
-		st := all.parts[i].snap.State()
+	for i := range all.shards {
+		st := all.shards[i].snap.State()
 		d.Docs += int64(st.Documents())
 		d.Passages += int64(st.Passages)
 		d.Tokens += st.LiveTokens
-		if n := all.parts[i].snap.Header().Build.Pool; n > 1 {
+		if n := all.shards[i].snap.Header().Build.Pool; n > 1 {
 			d.Pool = max(d.Pool, n)
 		}
 	}
-	if s.several {
-		all.describeParts(&d)
+	if s.multi {
+		all.describeShards(&d)
 	}
 	s.stages.describe(&d)
 	return d, nil

@@ -67,7 +67,7 @@ type Match struct {
 
 // trace follows one document through a search.
 type trace struct {
-	part    *part
+	shard    *shard
 	ordinal uint32
 	plan    string
 	stage   Stage
@@ -81,8 +81,8 @@ type trace struct {
 // as passages the one is explained that scores most, of an id that several indexes have the
 // first document. The search of a device is told by the processor.
 func (s *searcher) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
-	err = s.follow(ctx, q, id, o, func(all *collection, t *trace) (err error) {
-		x, err = explanation(all, &q, t)
+	err = s.explainWith(ctx, q, id, o, func(all *collection, t *trace) (err error) {
+		x, err = newExplanation(all, &q, t)
 		return err
 	})
 	return x, err
@@ -90,57 +90,57 @@ func (s *searcher) Explain(ctx context.Context, q Query, id string, o Options) (
 
 // Trace is the Stage of Explain without the rest.
 func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (stage Stage, err error) {
-	err = s.follow(ctx, q, id, o, func(_ *collection, t *trace) error {
+	err = s.explainWith(ctx, q, id, o, func(_ *collection, t *trace) error {
 		stage = t.stage
 		return nil
 	})
 	return stage, err
 }
 
-// follow searches, and tells what became of a document.
-func (s *searcher) follow(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
+// explainWith searches, and tells what became of a document.
+func (s *searcher) explainWith(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", ErrOption)
 	}
-	all, done, err := s.begin()
+	all, done, err := s.acquireCollection()
 	if err != nil {
 		return err
 	}
 	defer done()
 	defer func() {
 		if err != nil {
-			err = ofOne(s.failed(ctx, err))
+			err = singleQueryError(s.batchError(ctx, err))
 		}
 	}()
-	defer storage.Guard(all.first().Path(), &err)()
-	within := &searching{ctx, s.end}
+	defer storage.Guard(all.firstSnapshot().Path(), &err)()
+	within := &searchContext{ctx, s.lifetime}
 	if err := within.Err(); err != nil {
 		return err
 	}
-	t, err := s.find(within, all, q, id)
+	t, err := s.findDocument(within, all, q, id)
 	if err != nil {
 		return err
 	}
-	call, err := s.call(within, all, []Query{q}, &o)
+	call, err := s.newCall(within, all, []Query{q}, &o)
 	if err != nil {
 		return err
 	}
-	if err := s.stages.follow(within, call, t); err != nil {
+	if err := s.stages.traceDocument(within, call, t); err != nil {
 		return err
 	}
 	return tell(all, t)
 }
 
-// find finds the document of an id; of a document that is stored as passages the one that
+// findDocument finds the document of an id; of a document that is stored as passages the one that
 // scores most.
-func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*trace, error) {
-	for i := range all.parts {
-		ordinal, ok, err := all.parts[i].snap.Ordinal(id)
+func (c *core) findDocument(ctx context.Context, all *collection, q Query, id string) (*trace, error) {
+	for i := range all.shards {
+		ordinal, ok, err := all.shards[i].snap.Ordinal(id)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			return &trace{part: &all.parts[i], ordinal: ordinal}, nil
+			return &trace{shard: &all.shards[i], ordinal: ordinal}, nil
 		}
 	}
 	q.Filter = nil
@@ -152,18 +152,18 @@ func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*
 		return nil, fmt.Errorf("%w: %.100q", ErrUnknownID, id)
 	}
 	h := &found[0].Hits[0]
-	return &trace{part: &all.parts[h.Shard], ordinal: h.Ordinal}, nil
+	return &trace{shard: &all.shards[h.Shard], ordinal: h.Ordinal}, nil
 }
 
-func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
-	snap := t.part.snap
+func newExplanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
+	snap := t.shard.snap
 	defer storage.Guard(snap.Path(), &err)()
-	ch, doc, err := chunkOf(snap, t.ordinal)
+	ch, doc, err := documentChunk(snap, t.ordinal)
 	if err != nil {
 		return nil, err
 	}
 	x := &Explanation{
-		ID: snap.ID(t.ordinal), Shard: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+		ID: snap.ID(t.ordinal), Shard: t.shard.index, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
 	vectors, weights, err := q.tokens(all, nil)
@@ -172,17 +172,17 @@ func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error
 	}
 	var argmax []int
 	x.Score, argmax = kernels.OracleMaxSim(snap.Codec(), vectors, weights, ch, doc)
-	x.Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
+	x.Matches = tokenMatches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
 	var of []int // rows of vectors that the matches are of
 	for i, best := range argmax {
 		if best >= 0 {
 			of = append(of, i)
 		}
 	}
-	return x, x.picture(snap, vectors, of, ch, doc)
+	return x, x.addPage(snap, vectors, of, ch, doc)
 }
 
-func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {
+func tokenMatches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {
 	dim := c.Dim()
 	row := make([]float32, dim)
 	out := []Match{}
@@ -214,29 +214,29 @@ func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, we
 	return out
 }
 
-func (t *trace) drop(stage Stage, score, limit *float64) {
+func (t *trace) leaveAt(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
 
-// follows tells whether the document is in a group of parts.
-func (t *trace) follows(g group) bool {
-	return t != nil && t.part.at >= g[0].at && t.part.at <= g[len(g)-1].at
+// isIn tells whether the document is in a group of parts.
+func (t *trace) isIn(g shardGroup) bool {
+	return t != nil && t.shard.index >= g[0].index && t.shard.index <= g[len(g)-1].index
 }
 
-func (t *trace) begin(allowed *allowance) {
-	t.drop(StageFiltered, nil, nil)
-	switch live, _ := t.part.snap.LiveSet(); {
-	case !inSet(live, t.ordinal):
+func (t *trace) recordFilter(allowed *allowedDocs) {
+	t.leaveAt(StageFiltered, nil, nil)
+	switch live, _ := t.shard.snap.LiveSet(); {
+	case !hasBit(live, t.ordinal):
 		t.stage = StageEmpty
-	case allowed.parts[t.part.at].has(t.ordinal):
+	case allowed.shards[t.shard.index].has(t.ordinal):
 		t.stage = StageProbe
 	}
 }
 
-// ranked notes, if the document is in list, that it leaves at this stage
+// recordRanking notes, if the document is in list, that it leaves at this stage
 // unless a later one sees it, with its score and the lowest of the n best.
-func (t *trace) ranked(list []topk.Scored, stage Stage, n int) {
-	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.part.base+t.ordinal })
+func (t *trace) recordRanking(list []topk.Scored, stage Stage, n int) {
+	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.shard.base+t.ordinal })
 	if i < 0 {
 		return
 	}
@@ -244,35 +244,35 @@ func (t *trace) ranked(list []topk.Scored, stage Stage, n int) {
 	for _, s := range topk.Best(slices.Clone(list), n) {
 		limit = min(limit, float64(s.Score))
 	}
-	t.drop(stage, &own, &limit)
+	t.leaveAt(stage, &own, &limit)
 }
 
-func (t *trace) finish(top []located) {
+func (t *trace) recordResult(top []located) {
 	if t == nil {
 		return
 	}
 	for i, s := range top {
-		if s.part.at == t.part.at && s.ordinal == t.ordinal {
+		if s.shard.index == t.shard.index && s.ordinal == t.ordinal {
 			t.stage, t.rank = StageReturned, i+1
 		}
 	}
 }
 
-// matchHits tells which tokens of hits matched, given where they are and the query.
-func (r *run) matchHits(hits []Hit, at []located, vectors, weights []float32) error {
-	q := &r.call.queries[r.at]
+// addMatches tells which tokens of hits matched, given where they are and the query.
+func (r *run) addMatches(hits []Hit, at []located, vectors, weights []float32) error {
+	q := &r.call.queries[r.queryIndex]
 	return r.forEach(len(hits), func(i int) (err error) {
-		defer at[i].part.guard(r.call, &err)()
+		defer at[i].shard.guardRead(r.call, &err)()
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		snap := at[i].part.snap
-		ch, doc, err := chunkOf(snap, at[i].ordinal)
+		snap := at[i].shard.snap
+		ch, doc, err := documentChunk(snap, at[i].ordinal)
 		if err != nil {
 			return err
 		}
 		hits[i].Tokens = int(ch.Offsets[doc+1] - ch.Offsets[doc])
-		hits[i].Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, r.bestTokens(ch, doc))
+		hits[i].Matches = tokenMatches(q, snap.Codec(), ch, doc, vectors, weights, r.bestTokens(ch, doc))
 		return nil
 	})
 }
@@ -319,8 +319,8 @@ type CellScores struct {
 	Special []float32 `json:"special"`
 }
 
-// picture adds to an explanation what its document is as a page.
-func (x *Explanation) picture(snap *index.Snapshot, query []float32, of []int, ch *kernels.Chunk, doc int) error {
+// addPage adds to an explanation what its document is as a page.
+func (x *Explanation) addPage(snap *index.Snapshot, query []float32, of []int, ch *kernels.Chunk, doc int) error {
 	payload, err := snap.Payload(x.Ordinal)
 	if err != nil {
 		return err

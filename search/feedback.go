@@ -45,8 +45,8 @@ const UsualFeedbackTerms = 16
 const (
 	maxFeedbackDocs, maxFeedbackTerms = 100, 128
 	maxFeedbackTokens                 = 1 << 16 // of all documents together
-	usualWeight                       = 0.5
-	unlikeShare                       = 0.5 // of the weight, for what is not wanted
+	defaultFeedbackWeight                       = 0.5
+	unlikeFactor                       = 0.5 // of the weight, for what is not wanted
 )
 
 // Check finds what is wrong with it ([ErrOption]), whatever is searched.
@@ -119,14 +119,14 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 	return good, nil
 }
 
-// withFeedback answers queries that feedback has added to.
-func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
+// answerWithFeedback answers queries that feedback has added to.
+func (c *core) answerWithFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
 	f := o.Feedback
 	var liked, unliked []Place
-	turn := c.turnOf(ctx) // the index is read in turn, as by searches
-	waited, err := turn.inTurn(ctx, f.bytes(all, 0), func() (err error) {
-		if liked, err = namedDocs(ctx, all, "like", f.Like); err == nil {
-			unliked, err = namedDocs(ctx, all, "unlike", f.Unlike)
+	turn := c.newSlots(ctx) // the index is read in turn, as by searches
+	waited, err := turn.withSlot(ctx, f.memoryBytes(all, 0), func() (err error) {
+		if liked, err = locateIDs(ctx, all, "like", f.Like); err == nil {
+			unliked, err = locateIDs(ctx, all, "unlike", f.Unlike)
 		}
 		return err
 	})
@@ -142,21 +142,21 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 	}
 	more, cut := make([]Query, len(qs)), make([]int, len(qs))
 	for i := range qs {
-		if _, err := qs[i].size(all); err != nil {
+		if _, err := qs[i].countTokens(all); err != nil {
 			return nil, &QueryError{i, err}
 		}
-		wait, err := turn.inTurn(ctx, f.bytes(all, len(liked)+len(unliked)), func() error {
+		wait, err := turn.withSlot(ctx, f.memoryBytes(all, len(liked)+len(unliked)), func() error {
 			good, err := f.Good(liked, unliked, before[i].Hits)
 			if err != nil {
 				return err
 			}
-			more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), all.evidence(good, unliked))
+			more[i], err = f.Expand(ctx, &qs[i], all.firstSnapshot().Dim(), all.feedbackEvidence(good, unliked))
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		cut[i] = FitFeedback(&more[i], all.first().Dim(), len(qs[i].Vectors), all.codec().Centroids.K)
+		cut[i] = FitFeedback(&more[i], all.firstSnapshot().Dim(), len(qs[i].Vectors), all.sharedCodec().Centroids.K)
 		waited += wait
 	}
 	rest := *o
@@ -179,25 +179,25 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 	return results, nil
 }
 
-// bytes estimates the memory that reading the evidence of a query takes, for its centroids, for
+// memoryBytes estimates the memory that reading the evidence of a query takes, for its centroids, for
 // documents and passages, named of them by the query, and for the terms that are added.
-func (f *Feedback) bytes(c *collection, named int) int64 {
+func (f *Feedback) memoryBytes(c *collection, named int) int64 {
 	const ofCentroid, ofDocument, ofTerm = 192, 96, 64
 	terms := 2 * int64(cmp.Or(f.Terms, UsualFeedbackTerms))
-	centroids := min(int64(c.codec().Centroids.K), 2*maxFeedbackTokens)
-	return centroids*ofCentroid + int64(named+f.Docs+len(f.Unlike))*ofDocument + terms*(4*int64(c.first().Dim())+ofTerm)
+	centroids := min(int64(c.sharedCodec().Centroids.K), 2*maxFeedbackTokens)
+	return centroids*ofCentroid + int64(named+f.Docs+len(f.Unlike))*ofDocument + terms*(4*int64(c.firstSnapshot().Dim())+ofTerm)
 }
 
 // FitFeedback drops the lightest of the tokens that feedback has added to a query until there is room for it
 // in a collection whose codec has some centroids, and returns how many it dropped. The query had own values
 // before.
 func FitFeedback(q *Query, dim, own, centroids int) (cut int) {
-	return fit(q, dim, own, maxScoreBytes/4/max(centroids, 1))
+	return dropLightest(q, dim, own, maxScoreBytes/4/max(centroids, 1))
 }
 
-// fit drops the lightest of the tokens that were added to a query until at most most tokens are
+// dropLightest drops the lightest of the tokens that were added to a query until at most most tokens are
 // left, and returns how many it dropped. The query had own values before.
-func fit(q *Query, dim, own, most int) (cut int) {
+func dropLightest(q *Query, dim, own, most int) (cut int) {
 	n := len(q.Vectors) / dim
 	own /= dim
 	if cut = n - most; cut <= 0 {
@@ -223,14 +223,14 @@ func fit(q *Query, dim, own, most int) (cut int) {
 	return cut
 }
 
-// namedDocs are the documents of ids, with their passages.
-func namedDocs(ctx context.Context, c *collection, what string, ids []string) (docs []Place, err error) {
-	a, err := include(ctx, c, what, ids, false)
+// locateIDs are the documents of ids, with their passages.
+func locateIDs(ctx context.Context, c *collection, what string, ids []string) (docs []Place, err error) {
+	a, err := lookUpIDs(ctx, c, what, ids, false)
 	if err != nil {
 		return nil, err
 	}
-	for i, s := range a.parts {
-		for _, o := range s.docs(nil) {
+	for i, s := range a.shards {
+		for _, o := range s.appendOrdinals(nil) {
 			docs = append(docs, Place{i, o})
 		}
 	}
@@ -262,7 +262,7 @@ type term struct {
 
 // Expand is a query of a dimension with the tokens that feedback adds.
 func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Query, error) {
-	terms, usual := cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, usualWeight)
+	terms, usual := cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, defaultFeedbackWeight)
 	var docs [2]map[uint32]int // good, bad
 	var of [2]int
 	var codes []uint32
@@ -289,8 +289,8 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 	if out.Weights == nil {
 		out.Weights = slices.Repeat([]float32{1}, n)
 	}
-	for side, weight := range []float64{usual, -usual * unlikeShare} {
-		best := weigh(docs[side], of[side], codes, have, live)
+	for side, weight := range []float64{usual, -usual * unlikeFactor} {
+		best := weightTerms(docs[side], of[side], codes, have, live)
 		best = best[:min(len(best), terms)]
 		if len(best) == 0 {
 			continue
@@ -319,9 +319,9 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 	return out, nil
 }
 
-// weigh orders the centroids of so many documents by their weights, the heaviest first, given
+// weightTerms orders the centroids of so many documents by their weights, the heaviest first, given
 // how many documents of all have each of codes.
-func weigh(docs map[uint32]int, of int, codes []uint32, have []uint64, live int64) []term {
+func weightTerms(docs map[uint32]int, of int, codes []uint32, have []uint64, live int64) []term {
 	rarest := math.Log(float64(live) + 1)
 	var list []term
 	for i, code := range codes {
@@ -334,18 +334,18 @@ func weigh(docs map[uint32]int, of int, codes []uint32, have []uint64, live int6
 	return list
 }
 
-// evidence is that of an engine: ordinals of the documents that are good, and of those that are
+// centroidEvidence is that of an engine: ordinals of the documents that are good, and of those that are
 // bad, by part.
-type evidence struct {
+type centroidEvidence struct {
 	c    *collection
 	docs [2][][]uint32
-	of   [2]int
+	documents   [2]int
 }
 
-func newEvidence(c *collection, good, bad []Place) *evidence {
-	e := &evidence{c: c, of: [2]int{len(good), len(bad)}}
+func newCentroidEvidence(c *collection, good, bad []Place) *centroidEvidence {
+	e := &centroidEvidence{c: c, documents: [2]int{len(good), len(bad)}}
 	for side, places := range [][]Place{good, bad} {
-		e.docs[side] = make([][]uint32, len(c.parts))
+		e.docs[side] = make([][]uint32, len(c.shards))
 		for _, p := range places {
 			e.docs[side][p.Shard] = append(e.docs[side][p.Shard], p.Ordinal)
 		}
@@ -353,30 +353,30 @@ func newEvidence(c *collection, good, bad []Place) *evidence {
 	return e
 }
 
-func sideOf(bad bool) int {
+func feedbackSide(bad bool) int {
 	if bad {
 		return 1
 	}
 	return 0
 }
 
-// each calls fn for the parts that have documents of a side, with how many tokens of each count.
-func (e *evidence) each(bad bool, fn func(snap *index.Snapshot, ordinals []uint32, tokens int) error) error {
-	side := sideOf(bad)
+// visitShards calls fn for the parts that have documents of a side, with how many tokens of each count.
+func (e *centroidEvidence) visitShards(bad bool, fn func(snap *index.Snapshot, ordinals []uint32, tokens int) error) error {
+	side := feedbackSide(bad)
 	for i, ordinals := range e.docs[side] {
 		if len(ordinals) == 0 {
 			continue
 		}
-		if err := fn(e.c.parts[i].snap, ordinals, FeedbackTokens(e.of[side])); err != nil {
+		if err := fn(e.c.shards[i].snap, ordinals, FeedbackTokens(e.documents[side])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+func (e *centroidEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	docs = map[uint32]int{}
-	err = e.each(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
+	err = e.visitShards(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
 		n, err := Counts(ctx, snap, ordinals, tokens, docs)
 		of += n
 		return err
@@ -384,22 +384,22 @@ func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 	return docs, of, err
 }
 
-func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
-	dim := e.c.first().Dim()
+func (e *centroidEvidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+	dim := e.c.firstSnapshot().Dim()
 	sums := slices.Collect(slices.Chunk(make([]float32, len(codes)*dim), dim))
-	err := e.each(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
+	err := e.visitShards(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
 		return Sums(ctx, snap, ordinals, tokens, codes, sums)
 	})
 	return sums, err
 }
 
-func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+func (e *centroidEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
-	for i := range e.c.parts {
-		if err := Frequencies(ctx, e.c.parts[i].snap, codes, docs); err != nil {
+	for i := range e.c.shards {
+		if err := Frequencies(ctx, e.c.shards[i].snap, codes, docs); err != nil {
 			return nil, 0, err
 		}
 	}
-	live, _ = e.c.live()
+	live, _ = e.c.countLive()
 	return docs, live, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// eachToken calls fn for the tokens of documents, so many of each at most.
-func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(ch *kernels.Chunk, token int)) (err error) {
+// visitTokens calls fn for the tokens of documents, so many of each at most.
+func visitTokens(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(ch *kernels.Chunk, token int)) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	for _, ordinal := range ordinals {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ch, doc, err := chunkOf(snap, ordinal)
+		ch, doc, err := documentChunk(snap, ordinal)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens
 	}
 	last := map[uint32]int{} // document with the centroid, + 1
 	for i, id := range whole {
-		err := eachToken(ctx, snap, parts[id], tokens, func(ch *kernels.Chunk, token int) {
+		err := visitTokens(ctx, snap, parts[id], tokens, func(ch *kernels.Chunk, token int) {
 			if code := ch.Code(token); last[code] != i+1 {
 				last[code] = i + 1
 				docs[code]++
@@ -64,7 +64,7 @@ func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens i
 		at[code] = i
 	}
 	row := make([]float32, snap.Dim())
-	return eachToken(ctx, snap, ordinals, tokens, func(ch *kernels.Chunk, token int) {
+	return visitTokens(ctx, snap, ordinals, tokens, func(ch *kernels.Chunk, token int) {
 		i, wanted := at[ch.Code(token)]
 		if !wanted {
 			return
@@ -94,7 +94,7 @@ func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs
 			}
 			set := roaring.New()
 			if _, err := set.FromBuffer(list); err != nil {
-				return badList(snap.Path(), code, err)
+				return postingsError(snap.Path(), code, err)
 			}
 			docs[i] += set.GetCardinality() - set.AndCardinality(gone)
 		}

@@ -64,7 +64,7 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	}
 	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(all))), 1.0, make([]bool, len(all))
 	for depth := max(sides.Block, 1); ; depth *= 2 {
-		best, err := fuse.Fuse(m, len(all), alpha, side(first(byVectors, depth)), side(first(others, depth)))
+		best, err := fuse.Fuse(m, len(all), alpha, side(firstHits(byVectors, depth)), side(firstHits(others, depth)))
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 			}
 		}
 		if last || len(out) >= p.End() {
-			return p.ranked(out), nil
+			return p.pageRanked(out), nil
 		}
 		if len(out) > 0 {
 			scale = min(scale, out[len(out)-1].Score)
@@ -87,8 +87,8 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	}
 }
 
-// first returns the first n of a ranking, or all.
-func first(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
+// firstHits returns the first n of a ranking, or all.
+func firstHits(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
 
 // MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages
 // that they bring, as [Options].Matches does: look searches for a query among them.

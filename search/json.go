@@ -70,13 +70,13 @@ func (q Query) MarshalJSON() ([]byte, error) {
 // restriction, and so is null in a list, which is what becomes of NaN elsewhere.
 func (q *Query) UnmarshalJSON(text []byte) error {
 	var in queryJSON
-	if err := strictly(text, &in); err != nil {
+	if err := decodeStrictly(text, &in); err != nil {
 		return fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	out := Query{Dim: in.Dim, Model: in.Model, Filter: in.Filter}
 	var rows [][]float32
 	vectors := any(&out.Vectors)
-	if nested(in.Vectors) {
+	if isListOfLists(in.Vectors) {
 		vectors = &rows
 	}
 	for _, f := range []struct {
@@ -110,15 +110,15 @@ func (q *Query) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// strictly decodes JSON whose fields are all known.
-func strictly(text []byte, to any) error {
+// decodeStrictly decodes JSON whose fields are all known.
+func decodeStrictly(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	return d.Decode(to)
 }
 
-// nested tells a list of lists from a list of numbers.
-func nested(list json.RawMessage) bool {
+// isListOfLists tells a list of lists from a list of numbers.
+func isListOfLists(list json.RawMessage) bool {
 	list = bytes.TrimLeft(list, " \t\r\n")
 	if len(list) == 0 || list[0] != '[' {
 		return false
@@ -159,7 +159,7 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 		Where        string            `json:"where"`
 		Parameters   []json.RawMessage `json:"parameters"`
 	}
-	if err := strictly(text, &in); err != nil {
+	if err := decodeStrictly(text, &in); err != nil {
 		return fmt.Errorf("%w: filter: %w", ErrOption, err)
 	}
 	out := Filter{IDs: in.IDs, AllowMissing: in.AllowMissing}
@@ -201,14 +201,14 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	case !utf8.Valid(p):
 		return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(p)})
-	case json.Valid(p) && plainJSON(p):
+	case json.Valid(p) && standsForItself(p):
 		return p, nil
 	}
 	return jsontext.Plain(string(p)) // escapes of HTML are for the encoder around this one
 }
 
-// plainJSON says that JSON stands for itself.
-func plainJSON(p []byte) bool {
+// standsForItself says that JSON stands for itself.
+func standsForItself(p []byte) bool {
 	p = bytes.TrimLeft(p, " \t\r\n")
 	switch p[0] {
 	case '"', 'n': // null would be no payload

@@ -46,21 +46,21 @@ func NewMulti(ctx context.Context, set *index.Shards, o *MultiOptions) (*Multi, 
 		if err != nil {
 			return nil, nil, err
 		}
-		return collectionOf(snap.Snapshots()...), func() { _ = snap.Close() }, nil
+		return newCollection(snap.Snapshots()...), func() { _ = snap.Close() }, nil
 	})
 }
 
 // NewMultiAt returns a searcher for one snapshot, which the caller closes after the
 // searcher.
 func NewMultiAt(ctx context.Context, snap *index.ShardsSnapshot, o *MultiOptions) (*Multi, error) {
-	return newMulti(ctx, o, pinned(snap.Snapshots()...))
+	return newMulti(ctx, o, pinnedSource(snap.Snapshots()...))
 }
 
 // At is a searcher for one snapshot of the set that m searches. It uses the memory and
 // the devices of m, which is what makes it cheap enough to have one for each query: m is
 // closed after it, and Close of either closes both.
 func (m *Multi) At(snap *index.ShardsSnapshot) *Multi {
-	return &Multi{searcher{m.core, pinned(snap.Snapshots()...)}}
+	return &Multi{searcher{m.core, pinnedSource(snap.Snapshots()...)}}
 }
 
 func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
@@ -71,17 +71,17 @@ func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.several = true
+	c.multi = true
 	if len(o.Devices) > 0 {
 		all, done, err := of()
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		if c.stages, err = spreadOver(ctx, all, c.host, o.Devices); err != nil {
+		if c.stages, err = attachShards(ctx, all, c.host, o.Devices); err != nil {
 			return nil, err
 		}
-		c.tuned = false
+		c.usesStoredDefaults = false
 	}
 	return &Multi{searcher{c, of}}, nil
 }
@@ -97,12 +97,12 @@ type ShardDescription struct {
 	Memory *kernels.MemoryPlan `json:"device_memory,omitempty"`
 }
 
-// describeParts adds what is particular to several indexes.
-func (c *collection) describeParts(d *Description) {
+// describeShards adds what is particular to several indexes.
+func (c *collection) describeShards(d *Description) {
 	sum := fnv.New64a()
 	d.Generation = 0
-	for i := range c.parts {
-		s := c.parts[i].snap
+	for i := range c.shards {
+		s := c.shards[i].snap
 		d.Generation += s.Generation()
 		_, _ = sum.Write(binary.LittleEndian.AppendUint64(nil, s.Lineage()))
 		if d.Model == nil {

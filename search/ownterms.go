@@ -32,13 +32,13 @@ func UsesOwnTerms(centroids int, tokens uint64) bool {
 	return centroids < fewCentroids && uint64(centroids*centroids) < tokens // ColBERT's rule gives 16·√tokens
 }
 
-// evidence returns the evidence of documents: by centroids, if there are enough to tell documents
+// feedbackEvidence returns the evidence of documents: by centroids, if there are enough to tell documents
 // apart.
-func (c *collection) evidence(good, bad []Place) Evidence {
-	if _, tokens := c.live(); !UsesOwnTerms(c.codec().Centroids.K, tokens) {
-		return newEvidence(c, good, bad)
+func (c *collection) feedbackEvidence(good, bad []Place) Evidence {
+	if _, tokens := c.countLive(); !UsesOwnTerms(c.sharedCodec().Centroids.K, tokens) {
+		return newCentroidEvidence(c, good, bad)
 	}
-	return &ownEvidence{OwnTerms: OwnTerms{Dim: c.first().Dim()}, c: c, docs: [2][]Place{good, bad}}
+	return &tokenEvidence{OwnTerms: OwnTerms{Dim: c.firstSnapshot().Dim()}, c: c, docs: [2][]Place{good, bad}}
 }
 
 // OwnTerms numbers the terms of documents: first those of good documents, then those that only bad ones
@@ -60,7 +60,7 @@ type TermDocument struct {
 func ReadTerms(ctx context.Context, snap *index.Snapshot, part int, ordinal uint32, of int) (d TermDocument, err error) {
 	d = TermDocument{ID: snap.ID(ordinal), Of: DocumentKey{part, snap.DocumentOf(ordinal)}}
 	row := make([]float32, snap.Dim())
-	err = eachToken(ctx, snap, []uint32{ordinal}, max(maxOwnTokens/max(of, 1), 1), func(ch *kernels.Chunk, token int) {
+	err = visitTokens(ctx, snap, []uint32{ordinal}, max(maxOwnTokens/max(of, 1), 1), func(ch *kernels.Chunk, token int) {
 		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
 		d.Tokens = append(d.Tokens, row...)
 	})
@@ -69,7 +69,7 @@ func ReadTerms(ctx context.Context, snap *index.Snapshot, part int, ordinal uint
 
 // Count finds the terms of a side, as [Evidence] counts them. It is called for the good side first.
 func (t *OwnTerms) Count(bad bool, all []TermDocument) (docs map[uint32]int, of int) {
-	side, dim := sideOf(bad), t.Dim
+	side, dim := feedbackSide(bad), t.Dim
 	// in the same order however the documents are spread over files
 	slices.SortFunc(all, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
 	type has struct {
@@ -126,7 +126,7 @@ func (t *OwnTerms) termOf(unit []float32) (code uint32, ok bool) {
 func (t *OwnTerms) Sums(_ context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	sums := make([][]float32, len(codes))
 	for i, code := range codes {
-		sums[i] = slices.Clone(t.sums[sideOf(bad)][int(code)*t.Dim : (int(code)+1)*t.Dim])
+		sums[i] = slices.Clone(t.sums[feedbackSide(bad)][int(code)*t.Dim : (int(code)+1)*t.Dim])
 	}
 	return sums, nil
 }
@@ -150,26 +150,26 @@ func TermFrequencies(ctx context.Context, snap *index.Snapshot, terms []float32,
 		}
 		query.CentroidScores(0, snap.Codec().Centroids.K)
 		query.Seal()
-		if err := countNear(ctx, snap, query, stride, docs[lo:]); err != nil {
+		if err := countDocumentsNear(ctx, snap, query, stride, docs[lo:]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownEvidence is [Evidence] of a collection with numbers of terms in place of centroids.
-type ownEvidence struct {
+// tokenEvidence is [Evidence] of a collection with numbers of terms in place of centroids.
+type tokenEvidence struct {
 	OwnTerms
 	c    *collection
 	docs [2][]Place
 }
 
 // Counts finds the terms of a side. It is called for the good side first.
-func (e *ownEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	places := e.docs[sideOf(bad)]
+func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+	places := e.docs[feedbackSide(bad)]
 	all := make([]TermDocument, len(places))
 	for i, p := range places {
-		if all[i], err = ReadTerms(ctx, e.c.parts[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
+		if all[i], err = ReadTerms(ctx, e.c.shards[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -178,20 +178,20 @@ func (e *ownEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int
 }
 
 // Frequencies implements [Evidence].
-func (e *ownEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+func (e *tokenEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
-	live, tokens := e.c.live()
-	for i := range e.c.parts {
-		if err := TermFrequencies(ctx, e.c.parts[i].snap, e.Terms(codes), tokens, docs); err != nil {
+	live, tokens := e.c.countLive()
+	for i := range e.c.shards {
+		if err := TermFrequencies(ctx, e.c.shards[i].snap, e.Terms(codes), tokens, docs); err != nil {
 			return nil, 0, err
 		}
 	}
 	return docs, live, nil
 }
 
-// countNear adds to docs how many documents of an index have a token near each vector of a query. One
+// countDocumentsNear adds to docs how many documents of an index have a token near each vector of a query. One
 // of stride documents stands for all of them.
-func countNear(ctx context.Context, snap *index.Snapshot, query kernels.Query, stride uint32, docs []uint64) (err error) {
+func countDocumentsNear(ctx context.Context, snap *index.Snapshot, query kernels.Query, stride uint32, docs []uint64) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	maxima, single := make([]float64, query.Len()), make([]float64, query.Len())
 	for ordinal := uint32(0); ordinal < snap.State().Docs; ordinal += stride {

@@ -48,15 +48,15 @@ func (p Page) End() int { return p.Offset + p.K }
 
 // Hits returns the hits of the page from a ranking, which has the End best ones, or all if there are fewer.
 func (p Page) Hits(ranked []Hit) []Hit {
-	return cut(p, ranked, func(h *Hit) bool { return p.Enough(h.Score) })
+	return pageHits(p, ranked, func(h *Hit) bool { return p.Enough(h.Score) })
 }
 
-// ranked is the same for a ranking by other means.
-func (p Page) ranked(ranked []RankedHit) []RankedHit {
-	return cut(p, ranked, func(h *RankedHit) bool { return p.MinScore == nil || h.Score >= *p.MinScore })
+// pageRanked is the same for a ranking by other means.
+func (p Page) pageRanked(ranked []RankedHit) []RankedHit {
+	return pageHits(p, ranked, func(h *RankedHit) bool { return p.MinScore == nil || h.Score >= *p.MinScore })
 }
 
-func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
+func pageHits[H any](p Page, ranked []H, enough func(*H) bool) []H {
 	ranked = ranked[min(p.Offset, len(ranked)):min(p.End(), len(ranked))]
 	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
 }
@@ -129,7 +129,7 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 			return nil, err
 		}
 		last := depth >= p.End() || !slices.ContainsFunc(results, func(r Result) bool { return len(r.Hits) == depth })
-		ranked = follow(ranked, results, depth)
+		ranked = appendDeeper(ranked, results, depth)
 		if last {
 			break
 		}
@@ -145,11 +145,11 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	return ranked, nil
 }
 
-// follow adds to rankings the other hits of deeper ones, up to a number of hits.
-func follow(ranked, deeper []Result, most int) []Result {
+// appendDeeper adds to rankings the other hits of deeper ones, up to a number of hits.
+func appendDeeper(ranked, deeper []Result, most int) []Result {
 	for i := range ranked {
 		before, r := &ranked[i], &deeper[i]
-		fresh := without(r.Hits, before.Hits)
+		fresh := withoutHits(r.Hits, before.Hits)
 		r.Hits = append(before.Hits, fresh[:min(len(fresh), most-len(before.Hits))]...)
 		st := before.Stats
 		st.Add(r.Stats)
@@ -162,8 +162,8 @@ func follow(ranked, deeper []Result, most int) []Result {
 	return deeper
 }
 
-// without returns hits without some others. Each is of a document of a part.
-func without(hits, others []Hit) []Hit {
+// withoutHits returns hits without some others. Each is of a document of a part.
+func withoutHits(hits, others []Hit) []Hit {
 	known := make(map[DocumentKey]bool, len(others))
 	for i := range others {
 		known[DocumentKey{others[i].Shard, others[i].ID}] = true

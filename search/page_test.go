@@ -247,7 +247,7 @@ func TestFusedPages(t *testing.T) {
 		fused := func(p Page) []RankedHit {
 			sides := p.Sides(most)
 			require.GreaterOrEqual(t, sides.K, min(p.End(), most))
-			got, err := FuseRanked(method, alpha, p, sides, first(a, sides.K), first(b, sides.K))
+			got, err := FuseRanked(method, alpha, p, sides, firstHits(a, sides.K), firstHits(b, sides.K))
 			require.NoError(t, err)
 			return got
 		}
@@ -271,7 +271,7 @@ func TestFusedPages(t *testing.T) {
 			}
 		}
 		sides := Page{K: min(3*k, most), Block: min(3*k, most)}
-		plain, err := FuseRanked(method, alpha, Page{K: 3 * k}, sides, first(a, sides.K), first(b, sides.K))
+		plain, err := FuseRanked(method, alpha, Page{K: 3 * k}, sides, firstHits(a, sides.K), firstHits(b, sides.K))
 		require.NoError(t, err)
 		require.Equal(t, paged[:min(3*k, len(paged))], plain)
 		for page := range 7 {

@@ -32,9 +32,9 @@ func (p Plan) String() string { return planNames[p] }
 type request struct {
 	mode                  Mode
 	k                     int
-	of                    int     // k of the collection, of which a share is searched; k without one
+	collectionK                    int     // k of the collection, of which a share is searched; k without one
 	share                 float64 // 1: all of it
-	probes, approx, exact int     // 0: derived
+	probes, approxBudget, exactBudget int     // 0: derived
 	effort                float64 // by which that is multiplied
 	payload               bool
 	group                 Grouping
@@ -42,16 +42,16 @@ type request struct {
 	matches               bool
 }
 
-// request checks the options and completes them. With tuned, what the index has
+// toRequest checks the options and completes them. With tuned, what the index has
 // stored for searches of this k stands in for parameters if the search names none.
 // Parameters were found on searches of the whole index, so those of a filter, which
 // leaves another number of documents, are derived; an effort multiplies these too.
-func (o *Options) request(c *collection, tuned, filtered bool) (q request, err error) {
-	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approx: o.Approx, exact: o.Exact, effort: o.Effort, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
+func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err error) {
+	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approxBudget: o.Approx, exactBudget: o.Exact, effort: o.Effort, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
 	if q.k == 0 {
 		q.k = defaultK
 	}
-	q.of = q.k
+	q.collectionK = q.k
 	if q.effort == 0 {
 		q.effort = 1
 	}
@@ -60,12 +60,12 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 	}
 	if o.Share > 0 && o.Group == "" {
 		q.share = o.Share
-		defer func() { q.within(o.Share) }()
+		defer func() { q.scaleToShare(o.Share) }()
 	}
 	if !tuned || o.Mode != Pruned || o.Derive || o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
 		return q, nil
 	}
-	d, ok, err := c.defaults(q.k)
+	d, ok, err := c.storedDefaults(q.k)
 	if !ok {
 		return q, err
 	}
@@ -75,7 +75,7 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 	if filtered || o.Filter != nil {
 		return q, err
 	}
-	q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
+	q.probes, q.approxBudget, q.exactBudget = d.Probes, d.Approx, d.Exact
 	if d.Scan {
 		q.probes = AllProbes
 	}
@@ -84,74 +84,74 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 
 // plan is how the processor answers one query.
 type plan struct {
-	how                   Plan
+	kind                   Plan
 	k                     int
-	of                    int     // as in request
+	collectionK                    int     // as in request
 	share                 float64 // as in request
-	probes, approx, exact int     // exact 0: the query itself decides, see [run.rerank]
-	confidence            float64 // in which case this is how many deviations it takes
-	first                 int     // of approx, before the query decides how many more
+	probes, approxBudget, exactBudget int     // exact 0: the query itself decides, see [run.rerank]
+	deviations            float64 // in which case this is how many deviations it takes
+	firstApprox                 int     // of approx, before the query decides how many more
 }
 
-// firstScored is how many times as many documents as leading ones get a score by centroids
+// firstApproxFactor is how many times as many documents as leading ones get a score by centroids
 // before the query decides how many others do (docs/lab/search-quality.md).
-const firstScored = 8
+const firstApproxFactor = 8
 
 // What probing costs, in tokens scored by centroids.
 const listCost, entryCost = 400, 10
 
-// derived is the number of probes, and about how many tokens get a score by
+// derivedBudgets is the number of probes, and about how many tokens get a score by
 // centroids if probing finds as many and K does not ask for more: a million
 // takes 0.8 ms of one core. Lists are cheap to read, and the more of them are
 // read, the better is the order that they give.
 //
 // More effort is spent on tokens first, and on lists by its root, as far as the best of
 // many centroids are found fast.
-func derived(k int, effort float64) (probes int, approxTokens float64) {
+func derivedBudgets(k int, effort float64) (probes int, approxTokens float64) {
 	switch {
 	case k <= 10:
 		probes, approxTokens = 8, 1<<20
 	case k <= 100:
 		probes, approxTokens = 24, 2<<20
 	default:
-		probes, approxTokens = insertProbes, 2<<20
+		probes, approxTokens = maxInsertProbes, 2<<20
 	}
-	probes = min(max(int(math.Round(float64(probes)*math.Sqrt(effort))), 1), insertProbes)
+	probes = min(max(int(math.Round(float64(probes)*math.Sqrt(effort))), 1), maxInsertProbes)
 	return probes, float64(approxTokens * effort)
 }
 
-// plan settles how a query is answered, and its budgets. allowed is how many
+// choosePlan settles how a query is answered, and its budgets. allowed is how many
 // documents may be returned, docs and tokens the size of the collection, lists the
 // number of centroids. The numbers follow measurements (docs/lab/search-quality.md).
 //
 // For example of a million documents of 100 tokens, 131,072 centroids, k = 10 and 32 query tokens
 // probing costs 1.08 million for 256 lists and 1.05 million for approximate scores, a scan 100
 // million. If a filter lets 11,000 documents through it is 1.14 against 1.10: it is scanned.
-func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
-	p := plan{how: PlanExact, k: q.k, of: q.of, share: q.share}
+func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
+	p := plan{kind: PlanExact, k: q.k, collectionK: q.collectionK, share: q.share}
 	if p.share >= 1 {
-		p.of = p.k // which grows where documents are made of passages
+		p.collectionK = p.k // which grows where documents are made of passages
 	}
 	if q.mode != Pruned || lists == 1 { // one centroid tells no document from another
 		return p
 	}
-	p.probes, p.approx, p.exact = q.probes, q.approx, q.exact
-	if p.exact > 0 {
-		p.exact = max(p.exact, p.k)
+	p.probes, p.approxBudget, p.exactBudget = q.probes, q.approxBudget, q.exactBudget
+	if p.exactBudget > 0 {
+		p.exactBudget = max(p.exactBudget, p.k)
 	}
-	exact := p.exact // or about what a query will take
+	exact := p.exactBudget // or about what a query will take
 	if exact == 0 {
-		exact = max(4*p.k+shareOf(100, p.share), p.k) // of a huge K, which overflows
+		exact = max(4*p.k+shareOfCount(100, p.share), p.k) // of a huge K, which overflows
 	}
 	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
-	probes, approxTokens := derived(p.of, q.effort)
-	p.confidence = confidence(p.of, float64(float64(allowed)/p.share), q.effort)
-	if q.approx == 0 {
-		p.approx = max(mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
+	probes, approxTokens := derivedBudgets(p.collectionK, q.effort)
+	p.deviations = neededDeviations(p.collectionK, float64(float64(allowed)/p.share), q.effort)
+	if q.approxBudget == 0 {
+		p.approxBudget = max(maxExactDocs(p.k, p.share), int(float64(approxTokens*p.share)/mean))
 	}
-	p.approx = max(p.approx, exact)
-	if p.first = p.approx; p.exact == 0 {
-		p.first = min(p.approx, firstScored*leading(min(p.k, 1<<40), p.share))
+	p.approxBudget = max(p.approxBudget, exact)
+	if p.firstApprox = p.approxBudget; p.exactBudget == 0 {
+		p.firstApprox = min(p.approxBudget, firstApproxFactor*leaderCount(min(p.k, 1<<40), p.share))
 	}
 	if q.probes == 0 {
 		p.probes = probes
@@ -160,9 +160,9 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 	if allowed <= exact {
 		return p
 	}
-	p.how = PlanProbe
+	p.kind = PlanProbe
 	// A scan gives every allowed document an approximate score.
-	if q.approx > 0 && allowed > p.approx || q.probes > 0 && p.probes < lists {
+	if q.approxBudget > 0 && allowed > p.approxBudget || q.probes > 0 && p.probes < lists {
 		return p
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has
@@ -170,16 +170,16 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 	read := float64(queryTokens * p.probes)
 	entries := read * float64(tokens) / float64(lists) / 2
 	found := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
-	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(p.approx)))
+	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(p.approxBudget)))
 	if p.probes == lists || mean*float64(allowed) <= probing { // all lists would find them all
-		p.how, p.approx = PlanScan, max(p.approx, allowed)
+		p.kind, p.approxBudget = PlanScan, max(p.approxBudget, allowed)
 	}
 	return p
 }
 
-// hidden is the chance that a share of a collection has more of the K best documents than
+// shareMissChance is the chance that a share of a collection has more of the K best documents than
 // [Keep] says.
-const hidden = 1e-4
+const shareMissChance = 1e-4
 
 // Keep is how many of the k best documents of a collection a share of it has at most, but for
 // a chance of 10⁻⁴: documents being spread at random, their number is binomial. Of k = 100 a
@@ -188,14 +188,14 @@ func Keep(k int, share float64) int {
 	if share >= 1 || share <= 0 || k <= 1 {
 		return k
 	}
-	if k > manyKept { // 10⁻⁴ of a normal distribution is beyond 3.72 deviations
+	if k > normalFromK { // 10⁻⁴ of a normal distribution is beyond 3.72 deviations
 		return min(k, int(math.Ceil(float64(float64(k)*share)+4*math.Sqrt(float64(k)*share*(1-share)))))
 	}
 	// log of the chance that it has n: from one n to the next by a factor.
 	log, odds := float64(k)*math.Log1p(-share), math.Log(share)-math.Log1p(-share)
 	sum := 0.0
 	for n := range k {
-		if sum += math.Exp(log); 1-sum <= hidden {
+		if sum += math.Exp(log); 1-sum <= shareMissChance {
 			return max(n, 1)
 		}
 		log += odds + math.Log(float64(k-n)/float64(n+1))
@@ -203,33 +203,33 @@ func Keep(k int, share float64) int {
 	return k
 }
 
-// manyKept is from where on Keep approximates.
-const manyKept = 1 << 14
+// normalFromK is from where on Keep approximates.
+const normalFromK = 1 << 14
 
-// within is a request to a share of a collection, of the K best documents of all of it: so many
+// scaleToShare is a request to a share of a collection, of the K best documents of all of it: so many
 // are looked for as the share may have of them, and budgets are the share's.
-func (q *request) within(share float64) {
+func (q *request) scaleToShare(share float64) {
 	q.k = Keep(q.k, share)
-	if q.approx > 0 {
-		q.approx = Keep(q.approx, share)
+	if q.approxBudget > 0 {
+		q.approxBudget = Keep(q.approxBudget, share)
 	}
-	if q.exact > 0 {
-		q.exact = Keep(q.exact, share)
+	if q.exactBudget > 0 {
+		q.exactBudget = Keep(q.exactBudget, share)
 	}
 }
 
-// expected is how many of the best documents of the collection are in the share, and one
+// expectedInShare is how many of the best documents of the collection are in the share, and one
 // deviation more. What a share has beyond that another one lacks: to score for more of them
 // makes the merged result no better than that of one index.
-func (p *plan) expected() int {
+func (p *plan) expectedInShare() int {
 	if p.share >= 1 {
 		return p.k
 	}
-	mean := float64(p.of) * p.share
+	mean := float64(p.collectionK) * p.share
 	return max(min(p.k, int(math.Ceil(mean+math.Sqrt(mean*(1-p.share))))), 1)
 }
 
-// shareOf is the share of a number, and at least 1.
-func shareOf(n int, share float64) int {
+// shareOfCount is the share of a number, and at least 1.
+func shareOfCount(n int, share float64) int {
 	return max(int(math.Ceil(float64(float64(n)*share))), 1)
 }

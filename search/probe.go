@@ -16,56 +16,56 @@ import (
 // prober finds the n best centroids of each query token, and what they say
 // about the documents in their lists.
 type prober struct {
-	n       int
-	picked  int                     // n + 1, or all centroids: the one after the last probed is the floor
+	probes       int
+	selected  int                     // n + 1, or all centroids: the one after the last probed is the floor
 	best    []kernels.CentroidScore // n a query token that probes, best first
 	weights []float32               // of those tokens
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
 	lists   []uint64                // centroids probed by some token
-	asked   []uint32                // centroids whose lists are read ahead
+	prefetched   []uint32                // centroids whose lists are read ahead
 	cursors []cursor                // in their lists, best first
-	room    []byte                  // of lists that are decoded
+	decodeBuffer    []byte                  // of lists that are decoded
 	gains   []uint32                // of each document of a block: stamp, gain
-	seen    []uint64                // those of the block that have any
-	found   int                     // how many candidates there are
-	unit    float64                 // of gains
+	touched    []uint64                // those of the block that have any
+	total   int                     // how many candidates there are
+	gainUnit    float64                 // of gains
 	counts  [gainBuckets]uint32     // how many candidates have gains of each bucket
-	bucket  int                     // the least bucket that may have candidates to keep
-	above   int                     // how many candidates there are in that and higher ones
-	level   []candidate             // those of the bucket of the last that is kept
-	last    candidate               // of those that were kept
+	minBucket  int                     // the least bucket that may have candidates to keep
+	countFromMin   int                     // how many candidates there are in that and higher ones
+	boundary   []candidate             // those of the bucket of the last that is kept
+	lastKept    candidate               // of those that were kept
 	kept    int                     // how many these are
 }
 
-// probe returns the allowed documents in the lists of the best centroids of each
+// probeCentroids returns the allowed documents in the lists of the best centroids of each
 // query token, in ascending order; of more than plan.first the best by their gains.
 // Which of the others get a score as well turns out later ([run.approximateMore]).
-func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
-	defer timed(&r.stats.Times.Probe)()
-	if err := r.prober.pick(r, weights); err != nil {
+func (r *run) probeCentroids(weights []float32, allowed *allowedDocs) ([]uint32, error) {
+	defer addElapsed(&r.stats.Times.Probe)()
+	if err := r.prober.selectCentroids(r, weights); err != nil {
 		return nil, err
 	}
-	if err := r.reach(allowed); err != nil {
+	if err := r.reachCandidates(allowed); err != nil {
 		return nil, err
 	}
-	r.stats.Candidates += int64(r.prober.found)
-	return r.cutReached(min(r.plan.first, r.prober.found)), nil
+	r.stats.Candidates += int64(r.prober.total)
+	return r.selectReached(min(r.plan.firstApprox, r.prober.total)), nil
 }
 
-// insertProbes is the number of probes up to which keeping each query token's
+// maxInsertProbes is the number of probes up to which keeping each query token's
 // best in order as they come is faster than selecting from a column of S.
-const insertProbes = 32
+const maxInsertProbes = 32
 
-// pick selects the n best centroids of each query token, the lowest
+// selectCentroids selects the n best centroids of each query token, the lowest
 // number on ties. A token of weight 0 probes none, nor does one of negative
 // weight, to which the documents in its lists are the worst.
-func (p *prober) pick(r *run, weights []float32) error {
+func (p *prober) selectCentroids(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
-	lq, n, k := r.query.Len(), r.plan.probes, r.call.coll.codec().Centroids.K
-	p.n, p.picked = n, min(n+1, k)
-	p.best = slices.Grow(p.best[:0], lq*p.picked)[:lq*p.picked]
-	if n <= insertProbes {
-		r.query.Top(p.best, p.picked)
+	lq, n, k := r.query.Len(), r.plan.probes, r.call.coll.sharedCodec().Centroids.K
+	p.probes, p.selected = n, min(n+1, k)
+	p.best = slices.Grow(p.best[:0], lq*p.selected)[:lq*p.selected]
+	if n <= maxInsertProbes {
+		r.query.Top(p.best, p.selected)
 	} else if err := p.selectColumns(r.ctx, s, stride, lq, k); err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (p *prober) pick(r *run, weights []float32) error {
 			w = weights[t]
 		}
 		if w > 0 {
-			top := p.best[t*p.picked : (t+1)*p.picked]
+			top := p.best[t*p.selected : (t+1)*p.selected]
 			p.weights = append(p.weights, w)
-			p.floors = append(p.floors, top[p.picked-1].Score)
+			p.floors = append(p.floors, top[p.selected-1].Score)
 			kept = append(kept, top[:n]...)
 		}
 	}
@@ -97,10 +97,10 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 		for c := range column {
 			column[c] = topk.Scored{Doc: uint32(c), Score: s[c*stride+t]}
 		}
-		top := topk.Best(column, p.picked)
+		top := topk.Best(column, p.selected)
 		slices.SortFunc(top, topk.Order)
 		for i, c := range top {
-			p.best[t*p.picked+i] = kernels.CentroidScore{Centroid: c.Doc, Score: c.Score}
+			p.best[t*p.selected+i] = kernels.CentroidScore{Centroid: c.Doc, Score: c.Score}
 		}
 	}
 	return nil
@@ -115,12 +115,12 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 // reachBlock is the number of documents of a block.
 const reachBlock = 1 << 16
 
-// stamps is how many query tokens have stamps of their own, 1 to stamps.
-const stamps = 1<<(32-gainBits) - 1
+// stampCount is how many query tokens have stamps of their own, 1 to stamps.
+const stampCount = 1<<(32-gainBits) - 1
 
-// reachLook is how many documents of lists are read between two looks at the context: they
+// checkInterval is how many documents of lists are read between two looks at the context: they
 // take a nanosecond or two each.
-const reachLook = 1 << 19
+const checkInterval = 1 << 19
 
 // cursor is in a list that a query token probes.
 type cursor struct {
@@ -129,7 +129,7 @@ type cursor struct {
 	centroid uint32
 	token    uint32
 	gain     uint32
-	fresh    bool // the list is not that of an earlier token too
+	firstUse    bool // the list is not that of an earlier token too
 }
 
 // unseenGap is how far below the floor a document's best centroid is put where
@@ -155,15 +155,15 @@ const bucketGains = (gainSum + 1) / gainBuckets
 // its complement, so that the larger of two is before the other in the order of results.
 type candidate uint64
 
-func candidateOf(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
+func newCandidate(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
 
-func (c candidate) doc() uint32  { return ^uint32(c) }
-func (c candidate) gain() uint32 { return uint32(c >> 32) }
-func (c candidate) bucket() int  { return bucketOf(c.gain()) }
+func (c candidate) number() uint32  { return ^uint32(c) }
+func (c candidate) gainValue() uint32 { return uint32(c >> 32) }
+func (c candidate) bucket() int  { return gainBucket(c.gainValue()) }
 
-func bucketOf(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
+func gainBucket(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 
-// reach finds the allowed documents in the probed lists, in ascending order, each
+// reachCandidates finds the allowed documents in the probed lists, in ascending order, each
 // with what it gains: for every query token, the score of the best probed centroid
 // that the document has, or where it has none what one that was not probed may give,
 // as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not probed,
@@ -172,15 +172,15 @@ func bucketOf(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 // 2404.02805, section 4.1), so it is put far below, and as far for each query token.
 //
 // If more are found than the approximate budget allows, some that would be cut may be missing.
-func (r *run) reach(allowed *allowance) error {
+func (r *run) reachCandidates(allowed *allowedDocs) error {
 	p := &r.prober
 	r.reached = r.reached[:0]
 	p.reset()
 	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // which are of the snapshots
-	gap := p.gap()
+	gap := p.chooseGap()
 	for i := range r.group {
-		if s := allowed.parts[r.group[i].at]; s.count > 0 {
-			if err := r.reachPart(&r.group[i], s, gap); err != nil {
+		if s := allowed.shards[r.group[i].index]; s.count > 0 {
+			if err := r.reachInShard(&r.group[i], s, gap); err != nil {
 				return err
 			}
 		}
@@ -191,25 +191,25 @@ func (r *run) reach(allowed *allowance) error {
 // reset prepares for another query. A search that failed may have left gains behind.
 func (p *prober) reset() {
 	if p.gains == nil {
-		p.gains, p.seen = make([]uint32, reachBlock), make([]uint64, reachBlock/64)
+		p.gains, p.touched = make([]uint32, reachBlock), make([]uint64, reachBlock/64)
 	}
-	for w, v := range p.seen {
+	for w, v := range p.touched {
 		if v != 0 {
 			clear(p.gains[64*w : 64*w+64])
-			p.seen[w] = 0
+			p.touched[w] = 0
 		}
 	}
-	p.found, p.bucket, p.above, p.kept, p.last = 0, 0, 0, 0, math.MaxUint64
+	p.total, p.minBucket, p.countFromMin, p.kept, p.lastKept = 0, 0, 0, 0, math.MaxUint64
 	clear(p.counts[:])
 }
 
-// reachPart is reach for one part.
-func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
-	defer of.guard(r.call, &err)()
+// reachInShard is reach for one part.
+func (r *run) reachInShard(of *shard, allowed *selection, gap float64) (err error) {
+	defer of.guardRead(r.call, &err)()
 	docs := of.snap.State().Docs
-	set := allowed.bits(r.set, (int(docs)+63)/64)
+	set := allowed.bitset(r.allowedBits, (int(docs)+63)/64)
 	if allowed.set == nil {
-		r.set = set
+		r.allowedBits = set
 	}
 	r.prefetchLists(of.snap)
 	if err := r.openLists(of.snap, gap); err != nil {
@@ -233,29 +233,29 @@ func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error 
 			if c.Done() || c.Block() != block {
 				continue
 			}
-			list, err := c.Next(&p.room, docs)
+			list, err := c.Next(&p.decodeBuffer, docs)
 			if err != nil {
-				return badList(path, c.centroid, err)
+				return postingsError(path, c.centroid, err)
 			}
-			if pairs += 16 + len(list)/2; pairs > reachLook {
+			if pairs += 16 + len(list)/2; pairs > checkInterval {
 				if pairs, err = 0, r.ctx.Err(); err != nil {
 					return err
 				}
 			}
-			if c.fresh {
+			if c.firstUse {
 				r.stats.Postings += int64(len(list) / 2)
 			}
-			if c.token/stamps != turn {
-				turn = c.token / stamps
-				p.unstamp()
+			if c.token/stampCount != turn {
+				turn = c.token / stampCount
+				p.clearStamps()
 			}
-			p.raise(list, c.token%stamps+1, c.gain)
+			p.addGain(list, c.token%stampCount+1, c.gain)
 		}
-		r.collect(allowed, base, block)
+		r.collectBlock(allowed, base, block)
 	}
 	for _, c := range p.cursors {
 		if !c.Done() {
-			return badList(path, c.centroid, fmt.Errorf("documents beyond %d", docs))
+			return postingsError(path, c.centroid, fmt.Errorf("documents beyond %d", docs))
 		}
 	}
 	return nil
@@ -264,11 +264,11 @@ func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error 
 // prefetchLists asks for all lists that are going to be read.
 func (r *run) prefetchLists(snap *index.Snapshot) {
 	p := &r.prober
-	p.asked = p.asked[:0]
-	for _, s := range p.best[:len(p.weights)*p.n] {
-		p.asked = append(p.asked, s.Centroid)
+	p.prefetched = p.prefetched[:0]
+	for _, s := range p.best[:len(p.weights)*p.probes] {
+		p.prefetched = append(p.prefetched, s.Centroid)
 	}
-	snap.PrefetchPostings(p.asked)
+	snap.PrefetchPostings(p.prefetched)
 }
 
 // openLists puts a cursor at the beginning of each list. All are looked up before the
@@ -276,15 +276,15 @@ func (r *run) prefetchLists(snap *index.Snapshot) {
 func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p := &r.prober
 	p.cursors = p.cursors[:0]
-	p.lists = zeroed(p.lists, (snap.Header().Centroids+63)/64)
+	p.lists = zeroedWords(p.lists, (snap.Header().Centroids+63)/64)
 	for t := range p.weights {
 		if t%64 == 63 {
 			if err := r.ctx.Err(); err != nil {
 				return err
 			}
 		}
-		for _, s := range p.best[t*p.n : (t+1)*p.n] {
-			gain, fresh := p.gain(t, s.Score, gap), !inSet(p.lists, s.Centroid)
+		for _, s := range p.best[t*p.probes : (t+1)*p.probes] {
+			gain, fresh := p.centroidGain(t, s.Score, gap), !hasBit(p.lists, s.Centroid)
 			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)
 			for seg := range snap.Segments() {
 				list, err := snap.Postings(seg, s.Centroid)
@@ -292,7 +292,7 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 					return err
 				}
 				if len(list) > 0 {
-					p.cursors = append(p.cursors, cursor{list: list, centroid: s.Centroid, token: uint32(t), gain: gain, fresh: fresh})
+					p.cursors = append(p.cursors, cursor{list: list, centroid: s.Centroid, token: uint32(t), gain: gain, firstUse: fresh})
 				}
 			}
 		}
@@ -301,17 +301,17 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 		c := &p.cursors[i]
 		var err error
 		if c.PostingCursor, err = c.list.Cursor(); err != nil {
-			return badList(snap.Path(), c.centroid, err)
+			return postingsError(snap.Path(), c.centroid, err)
 		}
 	}
-	r.stats.Probed = int64(population(p.lists)) // the same lists of each part
+	r.stats.Probed = int64(countBits(p.lists)) // the same lists of each part
 	return nil
 }
 
-// raise adds a gain to the documents that the query token of this stamp has not reached yet.
+// addGain adds a gain to the documents that the query token of this stamp has not reached yet.
 // docs has the lower 16 bits of their numbers.
-func (p *prober) raise(docs []byte, stamp, gain uint32) {
-	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.seen)
+func (p *prober) addGain(docs []byte, stamp, gain uint32) {
+	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.touched)
 	again := stamp << gainBits
 	first := again + gain
 	for i := 0; i < len(docs)-1; i += 2 {
@@ -326,41 +326,41 @@ func (p *prober) raise(docs []byte, stamp, gain uint32) {
 	}
 }
 
-// unstamp takes the stamps off, so that they can be given to other query tokens.
-func (p *prober) unstamp() {
+// clearStamps takes the stamps off, so that they can be given to other query tokens.
+func (p *prober) clearStamps() {
 	for i := range p.gains {
 		p.gains[i] &= 1<<gainBits - 1
 	}
 }
 
-// collect adds the allowed documents of a block that were reached, by their numbers, but
+// collectBlock adds the allowed documents of a block that were reached, by their numbers, but
 // for those of which it is known that they are not among the best. Which are is hard to
 // foretell for a processor, so no branch depends on that.
-func (r *run) collect(allowed []uint64, base, block uint32) {
+func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	p := &r.prober
 	words := allowed[block*(reachBlock/64):]
 	words = words[:min(len(words), reachBlock/64)]
 	n := 0
 	for w, v := range words {
-		n += bits.OnesCount64(v & p.seen[w])
+		n += bits.OnesCount64(v & p.touched[w])
 	}
-	p.found += n
+	p.total += n
 	have := len(r.reached)
 	r.reached = slices.Grow(r.reached, n+1) // one is written behind the last
 	out := r.reached[have:cap(r.reached)]
 	n = 0
 	base += block * reachBlock
-	gains, least := (*[reachBlock]uint32)(p.gains), uint32(p.bucket)
+	gains, least := (*[reachBlock]uint32)(p.gains), uint32(p.minBucket)
 	for w, may := range words {
-		v := p.seen[w]
-		p.seen[w] = 0
+		v := p.touched[w]
+		p.touched[w] = 0
 		for ; v != 0; v &= v - 1 {
 			i := bits.TrailingZeros64(v)
 			d := uint32(w*64 + i)
 			gain := gains[d%reachBlock] & (1<<gainBits - 1)
 			gains[d%reachBlock] = 0
-			out[n] = candidateOf(base+d, gain)
-			bucket := uint32(bucketOf(gain))
+			out[n] = newCandidate(base+d, gain)
+			bucket := uint32(gainBucket(gain))
 			keep := int(may >> i & 1)
 			if bucket < least {
 				keep = 0
@@ -369,17 +369,17 @@ func (r *run) collect(allowed []uint64, base, block uint32) {
 			n += keep
 		}
 	}
-	p.above += n
+	p.countFromMin += n
 	r.reached = r.reached[:have+n]
 	if r.trace == nil {
-		p.bucket, p.above = p.rise(r.plan.approx)
+		p.minBucket, p.countFromMin = p.nthBucket(r.plan.approxBudget)
 	}
 }
 
-// rise is the bucket where the n-th best candidate is, the least one if there are fewer,
+// nthBucket is the bucket where the n-th best candidate is, the least one if there are fewer,
 // and how many there are in that and higher ones.
-func (p *prober) rise(n int) (bucket, above int) {
-	bucket, above = p.bucket, p.above
+func (p *prober) nthBucket(n int) (bucket, above int) {
+	bucket, above = p.minBucket, p.countFromMin
 	for above-int(p.counts[bucket]) >= n {
 		above -= int(p.counts[bucket])
 		bucket++
@@ -387,50 +387,50 @@ func (p *prober) rise(n int) (bucket, above int) {
 	return bucket, above
 }
 
-func badList(path string, centroid uint32, err error) error {
+func postingsError(path string, centroid uint32, err error) error {
 	return &storage.CorruptError{Path: path, What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }
 
-// gap returns how far below the floors unseen centroids are put, and chooses the
+// chooseGap returns how far below the floors unseen centroids are put, and chooses the
 // unit of gains.
-func (p *prober) gap() (gap float64) {
+func (p *prober) chooseGap() (gap float64) {
 	for t, floor := range p.floors {
-		gap += (float64(p.best[t*p.n+p.n/2].Score) - float64(floor)) / float64(len(p.floors))
+		gap += (float64(p.best[t*p.probes+p.probes/2].Score) - float64(floor)) / float64(len(p.floors))
 	}
 	gap = float64(unseenGap * gap) // rounded, not fused with what follows
 	var sum float64
 	for t, w := range p.weights {
-		sum += float64(float64(w) * (float64(p.best[t*p.n].Score) - float64(p.floors[t]) + gap))
+		sum += float64(float64(w) * (float64(p.best[t*p.probes].Score) - float64(p.floors[t]) + gap))
 	}
-	p.unit = max(sum, 1e-30) / gainSum
+	p.gainUnit = max(sum, 1e-30) / gainSum
 	return gap
 }
 
-// gain is what a probed centroid of this score adds for query token t, at most
+// centroidGain is what a probed centroid of this score adds for query token t, at most
 // gainSum for all tokens together.
-func (p *prober) gain(t int, score float32, gap float64) uint32 {
-	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
+func (p *prober) centroidGain(t int, score float32, gap float64) uint32 {
+	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.gainUnit)
 }
 
-// cutReached returns those of the n best candidates, by what probing knows of them, that it
+// selectReached returns those of the n best candidates, by what probing knows of them, that it
 // has not returned before, in ascending order. Of the others it keeps those that may be
 // returned later, unless a document is followed.
-func (r *run) cutReached(n int) []uint32 {
+func (r *run) selectReached(n int) []uint32 {
 	p, least, low := &r.prober, candidate(0), candidate(0)
-	keepAll := n == p.found || r.trace != nil
-	if n < p.found {
-		least = p.least(r.reached, n)
-		bucket, _ := p.rise(min(r.plan.approx, p.found))
+	keepAll := n == p.total || r.trace != nil
+	if n < p.total {
+		least = p.nthCandidate(r.reached, n)
+		bucket, _ := p.nthBucket(min(r.plan.approxBudget, p.total))
 		low = candidate(bucket) * bucketGains << 32
 		if r.trace != nil {
-			r.trace.ranked(p.scored(r.reached), StageCut, n)
+			r.trace.recordRanking(p.gainScores(r.reached), StageCut, n)
 		}
 	}
 	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // one is written behind the last
 	kept, left := 0, 0
 	for _, c := range r.reached {
-		docs[kept] = c.doc()
-		if c >= least && c < p.last {
+		docs[kept] = c.number()
+		if c >= least && c < p.lastKept {
 			kept++
 		}
 		if !keepAll {
@@ -443,30 +443,30 @@ func (r *run) cutReached(n int) []uint32 {
 	if !keepAll {
 		r.reached = r.reached[:left]
 	}
-	p.last, p.kept = least, n
+	p.lastKept, p.kept = least, n
 	r.docs = docs[:kept]
 	return r.docs
 }
 
-// least is the last of the n best candidates: only those of the bucket where it is are put
+// nthCandidate is the last of the n best candidates: only those of the bucket where it is are put
 // in order.
-func (p *prober) least(reached []candidate, n int) candidate {
-	bucket, above := p.rise(n)
-	p.level = p.level[:0]
+func (p *prober) nthCandidate(reached []candidate, n int) candidate {
+	bucket, above := p.nthBucket(n)
+	p.boundary = p.boundary[:0]
 	for _, c := range reached {
 		if c.bucket() == bucket {
-			p.level = append(p.level, c)
+			p.boundary = append(p.boundary, c)
 		}
 	}
-	slices.Sort(p.level)
-	return p.level[above-n]
+	slices.Sort(p.boundary)
+	return p.boundary[above-n]
 }
 
-// scored is what probing knows of candidates, for explanations.
-func (p *prober) scored(reached []candidate) []topk.Scored {
+// gainScores is what probing knows of candidates, for explanations.
+func (p *prober) gainScores(reached []candidate) []topk.Scored {
 	all := make([]topk.Scored, len(reached))
 	for i, c := range reached {
-		all[i] = topk.Scored{Doc: c.doc(), Score: float32(float64(c.gain()) * p.unit)}
+		all[i] = topk.Scored{Doc: c.number(), Score: float32(float64(c.gainValue()) * p.gainUnit)}
 	}
 	return all
 }

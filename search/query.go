@@ -169,8 +169,8 @@ func (o *Options) Check() error {
 // it.
 var maxScoreBytes = 1 << 30
 
-// mostTokens is how many tokens a query may have.
-func mostTokens(c *collection) int { return maxScoreBytes / 4 / c.codec().Centroids.K }
+// maxQueryTokens is how many tokens a query may have.
+func maxQueryTokens(c *collection) int { return maxScoreBytes / 4 / c.sharedCodec().Centroids.K }
 
 const (
 	// maxMagnitude bounds the length of a query vector, and a weight, so that no
@@ -182,15 +182,15 @@ const (
 	minMagnitude = 1e-20
 )
 
-// size checks the shape of a query and returns its number of tokens, those that
+// countTokens checks the shape of a query and returns its number of tokens, those that
 // the mask leaves out included.
-func (q *Query) size(c *collection) (n int, err error) {
-	for i := range c.parts {
-		if err := c.parts[i].snap.Header().Model.CheckQueries(q.Model); err != nil {
+func (q *Query) countTokens(c *collection) (n int, err error) {
+	for i := range c.shards {
+		if err := c.shards[i].snap.Header().Model.CheckQueries(q.Model); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrQuery, err)
 		}
 	}
-	dim, lists := c.first().Dim(), c.codec().Centroids.K
+	dim, lists := c.firstSnapshot().Dim(), c.sharedCodec().Centroids.K
 	if q.Dim != 0 && q.Dim != dim {
 		return 0, fmt.Errorf("%w: dimension %d; the index has %d", ErrQuery, q.Dim, dim)
 	}
@@ -204,7 +204,7 @@ func (q *Query) size(c *collection) (n int, err error) {
 	if q.Mask != nil && len(q.Mask) != n || q.Weights != nil && len(q.Weights) != n {
 		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights", ErrQuery, n, len(q.Mask), len(q.Weights))
 	}
-	if limit := mostTokens(c); n > limit {
+	if limit := maxQueryTokens(c); n > limit {
 		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible", ErrQuery, n, lists, limit)
 	}
 	return n, nil
@@ -214,18 +214,18 @@ func (q *Query) size(c *collection) (n int, err error) {
 // what is scored: the vectors that take part, scaled to unit length where the
 // documents are, and their weights, nil where all are 1.
 func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
-	return q.tokens(collectionOf(snap), nil)
+	return q.tokens(newCollection(snap), nil)
 }
 
 // tokens is Tokens of all parts of a collection. The vectors are in the memory of dst,
 // if there is room.
 func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32, err error) {
-	n, err := q.size(c)
+	n, err := q.countTokens(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	dim := c.first().Dim()
-	unit := c.first().Header().Normalize
+	dim := c.firstSnapshot().Dim()
+	unit := c.firstSnapshot().Header().Normalize
 	if vectors = dst[:0]; cap(dst) < len(q.Vectors) {
 		vectors = make([]float32, 0, len(q.Vectors))
 	}

@@ -41,12 +41,12 @@ func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k i
 		if err != nil {
 			return nil, err
 		}
-		docs, err := gather(ctx, ranked, enough, passages, document)
+		docs, err := collectGroups(ctx, ranked, enough, passages, document)
 		if err != nil {
 			return nil, err
 		}
 		if len(docs) >= enough || len(ranked) < depth || depth == most {
-			return hitsOfRanked(ctx, ranked, docs[:min(k, len(docs))], hit)
+			return newRankedHits(ctx, ranked, docs[:min(k, len(docs))], hit)
 		}
 		if depth > most/8 {
 			depth = most
@@ -71,11 +71,11 @@ func enoughGroups(k int) int {
 // rankedDocument is a document with the places of its passages in a ranking.
 type rankedDocument struct {
 	key    DocumentKey
-	places []int32
+	positions []int32
 }
 
-// gather returns the k best documents of a ranking.
-func gather[R any](ctx context.Context, ranked []R, k, passages int,
+// collectGroups returns the k best documents of a ranking.
+func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
 	document func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
 	docs := []rankedDocument{}
 	place := map[DocumentKey]int{}
@@ -93,7 +93,7 @@ func gather[R any](ctx context.Context, ranked []R, k, passages int,
 		}
 		n, known := place[key]
 		switch {
-		case !known && len(docs) == k, known && len(docs[n].places) == passages:
+		case !known && len(docs) == k, known && len(docs[n].positions) == passages:
 			continue
 		case !known:
 			n = len(docs)
@@ -101,15 +101,15 @@ func gather[R any](ctx context.Context, ranked []R, k, passages int,
 			docs = append(docs, rankedDocument{key: key})
 		}
 		d := &docs[n]
-		if d.places = append(d.places, int32(i)); len(d.places) == passages {
+		if d.positions = append(d.positions, int32(i)); len(d.positions) == passages {
 			full++
 		}
 	}
 	return docs, nil
 }
 
-// hitsOfRanked makes hits of the documents of a ranking.
-func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
+// newRankedHits makes hits of the documents of a ranking.
+func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 	hit func(*R) (Hit, error)) ([]Hit, error) {
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
@@ -117,8 +117,8 @@ func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 			return nil, err
 		}
 		h := &hits[i]
-		h.Passages = make([]Hit, len(d.places))
-		for j, place := range d.places {
+		h.Passages = make([]Hit, len(d.positions))
+		for j, place := range d.positions {
 			var err error
 			if h.Passages[j], err = hit(&ranked[place]); err != nil {
 				return nil, err

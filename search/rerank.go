@@ -12,9 +12,9 @@ import (
 
 // approximate returns the scores of documents by centroids alone, in dst.
 func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, error) {
-	defer timed(&r.stats.Times.Approx)()
+	defer addElapsed(&r.stats.Times.Approx)()
 	r.stats.ApproxDocs += int64(len(docs))
-	dst, tokens, err := r.score(dst, docs, approxJob, storage.Codes, kernel{docs: r.query.Approx})
+	dst, tokens, err := r.scoreWith(dst, docs, approxJob, storage.Codes, kernel{docs: r.query.Approx})
 	r.stats.ApproxTokens += tokens
 	return dst, err
 }
@@ -24,23 +24,23 @@ func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, erro
 // among the K best.
 func (r *run) approximateMore(approx []topk.Scored, limit float64) ([]topk.Scored, error) {
 	p, last := &r.prober, approx
-	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, limit) > max(r.plan.expected()/20, 1) {
-		stop := timed(&r.stats.Times.Probe)
-		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
+	for p.kept < min(p.total, r.plan.approxBudget) && countAbove(last, limit) > max(r.plan.expectedInShare()/20, 1) {
+		stop := addElapsed(&r.stats.Times.Probe)
+		docs := r.selectReached(min(2*p.kept, p.total, r.plan.approxBudget))
 		stop()
-		r.tally(docs, func(p *ShardStats) *int64 { return &p.Candidates })
+		r.countByShard(docs, func(p *ShardStats) *int64 { return &p.Candidates })
 		var err error
-		if last, err = r.approximate(r.more, docs); err != nil {
+		if last, err = r.approximate(r.nextApprox, docs); err != nil {
 			return nil, err
 		}
-		r.more, approx = last, append(approx, last...)
+		r.nextApprox, approx = last, append(approx, last...)
 	}
 	r.approx = approx
 	return approx, nil
 }
 
-// scoreAbove counts the documents whose scores exceed a level.
-func scoreAbove(s []topk.Scored, level float64) int {
+// countAbove counts the documents whose scores exceed a level.
+func countAbove(s []topk.Scored, level float64) int {
 	n := 0
 	for i := range s {
 		if float64(s[i].Score) > level {
@@ -50,38 +50,38 @@ func scoreAbove(s []topk.Scored, level float64) int {
 	return n
 }
 
-// leading is how many documents, best by centroids, are scored before the query
+// leaderCount is how many documents, best by centroids, are scored before the query
 // decides how many more to score.
-func leading(k int, share float64) int {
-	return k + shareOf(8, share)
+func leaderCount(k int, share float64) int {
+	return k + shareOfCount(8, share)
 }
 
-// sampled is about how many of the others are scored then, of all ranks.
-func sampled(share float64) int { return max(shareOf(48, share), 12) }
+// sampleSize is about how many of the others are scored then, of all ranks.
+func sampleSize(share float64) int { return max(shareOfCount(48, share), 12) }
 
-// leastLine is of how many documents a slope is known well enough.
-const leastLine = 32
+// minLineDocs is of how many documents a slope is known well enough.
+const minLineDocs = 32
 
-// following is how many documents are scored before the limit is raised for the others; each
+// firstBatchSize is how many documents are scored before the limit is raised for the others; each
 // time it is, that doubles.
-func following(k int, share float64) int { return k + shareOf(32, share) }
+func firstBatchSize(k int, share float64) int { return k + shareOfCount(32, share) }
 
-// mostExact bounds how many documents a query may decide to score.
-func mostExact(k int, share float64) int { return 64*k + shareOf(1024, share) }
+// maxExactDocs bounds how many documents a query may decide to score.
+func maxExactDocs(k int, share float64) int { return 64*k + shareOfCount(1024, share) }
 
-// confidence is how many standard deviations a document may lie below the k-th best and still
+// neededDeviations is how many standard deviations a document may lie below the k-th best and still
 // be scored. The more documents there are, the more lie near a limit: a doubling adds a tenth
 // of a deviation for the best ten, a fifth for a hundred (docs/lab/search-quality.md). A
 // doubling of effort adds half a one.
-func confidence(k int, docs, effort float64) float64 {
+func neededDeviations(k int, docs, effort float64) float64 {
 	doublings := math.Log2(max(docs/5000, 1))
-	of := deviations(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
+	of := deviationsFor(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
-// deviations falls from those for few documents, up to ten, to those for many, from a hundred
+// deviationsFor falls from those for few documents, up to ten, to those for many, from a hundred
 // on: a miss of one of ten is 10 % of recall, of one of a hundred 1 %.
-func deviations(k int, few, many float64) float64 {
+func deviationsFor(k int, few, many float64) float64 {
 	return few - float64((few-many)*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
@@ -102,84 +102,84 @@ func deviations(k int, few, many float64) float64 {
 // score yet get one.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
-	if n := r.plan.exact; n > 0 {
-		docs := r.list(topk.Best(approx, n))
+	if n := r.plan.exactBudget; n > 0 {
+		docs := r.sortedNumbers(topk.Best(approx, n))
 		if r.trace != nil {
-			r.trace.ranked(approx, StagePruned, n)
+			r.trace.recordRanking(approx, StagePruned, n)
 		}
-		return r.rank(docs, nil, kernels.Fast)
+		return r.scoreAndRank(docs, nil, kernels.Fast)
 	}
-	pool := topk.Best(approx, mostExact(k, r.plan.share))
+	pool := topk.Best(approx, maxExactDocs(k, r.plan.share))
 	r.leaders = r.leaders[:0]
-	n := bestAndEqual(pool, leading(k, r.plan.share))
-	if err := r.lead(pool[:n]); err != nil {
+	n := bestWithTies(pool, leaderCount(k, r.plan.share))
+	if err := r.scoreLeaders(pool[:n]); err != nil {
 		return nil, err
 	}
-	g := gapsOf(pool[:n], r.leaders, false)
-	limit := g.limit(r.leaders, &r.plan)
-	if r.prober.kept < r.prober.found {
+	g := measureGaps(pool[:n], r.leaders, false)
+	limit := g.worthScoring(r.leaders, &r.plan)
+	if r.prober.kept < r.prober.total {
 		var err error
 		if approx, err = r.approximateMore(approx, limit); err != nil {
 			return nil, err
 		}
-		pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
+		pool = approx[:n+len(topk.Best(approx[n:], maxExactDocs(k, r.plan.share)-n))]
 	}
-	more := draw(pool[n:], limit, sampled(r.plan.share))
+	more := sampleAbove(pool[n:], limit, sampleSize(r.plan.share))
 	n += len(more)
-	if err := r.lead(more); err != nil {
+	if err := r.scoreLeaders(more); err != nil {
 		return nil, err
 	}
-	g = gapsOf(pool[:n], r.leaders, n >= leastLine)
-	limit = g.limit(r.leaders, &r.plan)
+	g = measureGaps(pool[:n], r.leaders, n >= minLineDocs)
+	limit = g.worthScoring(r.leaders, &r.plan)
 	rest := pool[n:]
-	rest = rest[:above(rest, limit)]
+	rest = rest[:partitionAbove(rest, limit)]
 	if r.trace != nil {
-		r.trace.ranked(approx, StagePruned, n+len(rest))
-		r.trace.ranked(r.leaders, StageOutranked, k)
+		r.trace.recordRanking(approx, StagePruned, n+len(rest))
+		r.trace.recordRanking(r.leaders, StageOutranked, k)
 	}
-	for size := following(k, r.plan.share); len(rest) > 2*size && limit > math.Inf(-1); size *= 2 {
-		size := bestAndEqual(rest, size)
+	for size := firstBatchSize(k, r.plan.share); len(rest) > 2*size && limit > math.Inf(-1); size *= 2 {
+		size := bestWithTies(rest, size)
 		next := rest[:size]
 		rest = rest[size:]
-		best, err := r.rank(r.list(next), r.leaders, r.level(next, g))
+		best, err := r.scoreAndRank(r.sortedNumbers(next), r.leaders, r.rerankLevel(next, g))
 		if err != nil {
 			return nil, err
 		}
 		r.leaders = append(r.leaders[:0], best...)
 		n += size
-		limit = g.limit(r.leaders, &r.plan)
-		rest = rest[:above(rest, limit)]
+		limit = g.worthScoring(r.leaders, &r.plan)
+		rest = rest[:partitionAbove(rest, limit)]
 		if r.trace != nil && r.trace.stage == StagePruned {
-			r.trace.ranked(approx, StagePruned, n+len(rest))
+			r.trace.recordRanking(approx, StagePruned, n+len(rest))
 		}
 	}
-	return r.rank(r.list(rest), r.leaders, r.level(rest, g))
+	return r.scoreAndRank(r.sortedNumbers(rest), r.leaders, r.rerankLevel(rest, g))
 }
 
-// level is Fast, unless its error is expected to leave many of the documents in doubt, given
+// rerankLevel is Fast, unless its error is expected to leave many of the documents in doubt, given
 // their approximate scores.
-func (r *run) level(docs []topk.Scored, g gaps) kernels.Level {
-	even := g.even(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
+func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
+	even := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.sharedCodec().FactorMax)
 	doubtful := 0
 	for _, s := range docs {
 		if float64(s.Score) > even {
 			doubtful++
 		}
 	}
-	if doubtful > len(docs)*doubtfulShare/100 {
+	if doubtful > len(docs)*doubtfulPercent/100 {
 		return kernels.Fine
 	}
 	return kernels.Fast
 }
 
-// bestAndEqual moves the n best documents to the front, with those that score the same as the
+// bestWithTies moves the n best documents to the front, with those that score the same as the
 // last of them, unless these are more than n. Approximate scores are sums of small integers,
 // and many the same: which documents are scored must not depend on how they are numbered.
-func bestAndEqual(s []topk.Scored, n int) int {
+func bestWithTies(s []topk.Scored, n int) int {
 	if n >= len(s) {
 		return len(s)
 	}
-	last := lowest(topk.Best(s, n))
+	last := lowestScore(topk.Best(s, n))
 	rest := s[n:]
 	same := 0
 	for i := range rest {
@@ -194,9 +194,9 @@ func bestAndEqual(s []topk.Scored, n int) int {
 	return n + same
 }
 
-// above moves the documents whose scores exceed limit to the front, and returns
+// partitionAbove moves the documents whose scores exceed limit to the front, and returns
 // how many they are.
-func above(s []topk.Scored, limit float64) int {
+func partitionAbove(s []topk.Scored, limit float64) int {
 	n := 0
 	for i := range s {
 		if float64(s[i].Score) > limit {
@@ -207,18 +207,18 @@ func above(s []topk.Scored, limit float64) int {
 	return n
 }
 
-// lead adds documents to the leaders, with their final scores. Their approximate
+// scoreLeaders adds documents to the leaders, with their final scores. Their approximate
 // ones are put in the same order, that of documents.
-func (r *run) lead(approx []topk.Scored) error {
+func (r *run) scoreLeaders(approx []topk.Scored) error {
 	if len(approx) == 0 {
 		return nil
 	}
-	defer timed(&r.stats.Times.Exact)()
+	defer addElapsed(&r.stats.Times.Exact)()
 	var tokens int64
 	var err error
-	list := r.list(approx)
-	r.tally(list, func(p *ShardStats) *int64 { return &p.ExactDocs })
-	r.exact, tokens, err = r.score(r.exact, list, exactJob, storage.All, r.maxSim(kernels.Fine))
+	list := r.sortedNumbers(approx)
+	r.countByShard(list, func(p *ShardStats) *int64 { return &p.ExactDocs })
+	r.exact, tokens, err = r.scoreWith(r.exact, list, exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return err
 	}
@@ -231,18 +231,18 @@ func (r *run) lead(approx []topk.Scored) error {
 	return nil
 }
 
-// doubtfulShare is the percentage of documents that the error of level Fast is
+// doubtfulPercent is the percentage of documents that the error of level Fast is
 // expected to leave in doubt from which on it costs more than it saves.
-const doubtfulShare = 40
+const doubtfulPercent = 40
 
-// draw moves about n documents to the front, and returns them: of those whose scores exceed
+// sampleAbove moves about n documents to the front, and returns them: of those whose scores exceed
 // limit some of all ranks, or if these are fewer the n best. Approximate scores are sums of
 // small integers, and many the same: such documents are drawn together or not at all, so that
 // it does not matter how they are numbered.
-func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
-	m := above(s, limit)
+func sampleAbove(s []topk.Scored, limit float64, n int) []topk.Scored {
+	m := partitionAbove(s, limit)
 	if m <= n {
-		return s[:bestAndEqual(s, n)]
+		return s[:bestWithTies(s, n)]
 	}
 	ranked := make([]uint64, m) // scores, and places
 	for i, d := range s[:m] {
@@ -275,10 +275,10 @@ func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
 // from it.
 type gaps struct{ mean, slope, middle, deviation float64 }
 
-// gapsOf are those of documents, in the same order. Of leading documents alone, which have
+// measureGaps are those of documents, in the same order. Of leading documents alone, which have
 // about the same approximate score, there is no line. Products are rounded, not fused: the
 // same on every processor.
-func gapsOf(approx, exact []topk.Scored, line bool) (g gaps) {
+func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 	n := float64(max(len(exact), 1))
 	for i, s := range exact {
 		g.mean += float64(s.Score) - float64(approx[i].Score)
@@ -298,25 +298,25 @@ func gapsOf(approx, exact []topk.Scored, line bool) (g gaps) {
 	return g
 }
 
-// even is the approximate score of a document that may be expected to be as good as the worst
+// breakEven is the approximate score of a document that may be expected to be as good as the worst
 // of the best exact ones that the plan wants.
-func (g gaps) even(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, 0) }
+func (g gaps) breakEven(exact []topk.Scored, p *plan) float64 { return g.approxScoreFor(exact, p, 0) }
 
-// limit is the approximate score at or below which a document is not worth scoring.
-func (g gaps) limit(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, p.confidence) }
+// worthScoring is the approximate score at or below which a document is not worth scoring.
+func (g gaps) worthScoring(exact []topk.Scored, p *plan) float64 { return g.approxScoreFor(exact, p, p.deviations) }
 
-// below is the approximate score of a document that would be as good with so many deviations
+// approxScoreFor is the approximate score of a document that would be as good with so many deviations
 // above what is expected of it.
-func (g gaps) below(exact []topk.Scored, p *plan, deviations float64) float64 {
-	if len(exact) < p.expected() {
+func (g gaps) approxScoreFor(exact []topk.Scored, p *plan, deviations float64) float64 {
+	if len(exact) < p.expectedInShare() {
 		return math.Inf(-1)
 	}
-	worst := lowest(topk.Best(slices.Clone(exact), p.expected()))
+	worst := lowestScore(topk.Best(slices.Clone(exact), p.expectedInShare()))
 	return (worst - g.mean + float64(g.slope*g.middle) - float64(deviations*g.deviation)) / (1 + g.slope)
 }
 
-// lowest is the score of the last of s in order.
-func lowest(s []topk.Scored) float64 {
+// lowestScore is the score of the last of s in order.
+func lowestScore(s []topk.Scored) float64 {
 	worst := s[0]
 	for _, d := range s[1:] {
 		if worst.Before(d) {
@@ -326,22 +326,22 @@ func lowest(s []topk.Scored) float64 {
 	return float64(worst.Score)
 }
 
-// rank scores documents and returns the K best of them and of leaders, which have
+// scoreAndRank scores documents and returns the K best of them and of leaders, which have
 // their final scores, in order. Of level Fast, documents whose place its error
 // leaves open are scored again in float precision.
-func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
-	r.tally(docs, func(p *ShardStats) *int64 { return &p.ExactDocs })
-	stop := timed(&r.stats.Times.Exact)
+func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
+	r.countByShard(docs, func(p *ShardStats) *int64 { return &p.ExactDocs })
+	stop := addElapsed(&r.stats.Times.Exact)
 	var tokens int64
 	var err error
-	r.exact, tokens, err = r.score(r.exact, docs, exactJob, storage.All, r.maxSim(level))
+	r.exact, tokens, err = r.scoreWith(r.exact, docs, exactJob, storage.All, r.maxSim(level))
 	stop()
 	if err != nil {
 		return nil, err
 	}
 	r.stats.ExactDocs += int64(len(docs))
 	r.stats.ExactTokens += tokens
-	defer timed(&r.stats.Times.Refine)()
+	defer addElapsed(&r.stats.Times.Refine)()
 	final := r.exact
 	if level == kernels.Fast {
 		if final, err = r.refine(r.exact, leaders); err != nil {
@@ -350,7 +350,7 @@ func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([
 	} else {
 		r.stats.RefinedDocs += int64(len(docs))
 	}
-	all := r.merge(leaders, final)
+	all := r.mergeScored(leaders, final)
 	top := topk.Best(all, r.plan.k)
 	slices.SortFunc(top, topk.Order)
 	return top, nil
@@ -362,16 +362,16 @@ func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([
 // that no document of the result is below. Then those do whose coarse scores are
 // no further below it than errors may have brought them.
 func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
-	all := r.merge(leaders, exact)
+	all := r.mergeScored(leaders, exact)
 	limit := math.Inf(-1)
 	if k := r.plan.k; k < len(all) {
-		limit = lowest(topk.Best(all, k))
+		limit = lowestScore(topk.Best(all, k))
 	}
 	r.refined = r.refined[:0]
 	rest, err := r.refineAbove(exact, limit, kernels.Shortfall{})
 	bound := r.bound
 	for err == nil && len(rest) > 0 {
-		kth := lowest(topk.Best(append(append(r.merged[:0], leaders...), r.refined...), r.plan.k))
+		kth := lowestScore(topk.Best(append(append(r.merged[:0], leaders...), r.refined...), r.plan.k))
 		rest, err = r.refineAbove(rest, kth, r.query.Shortfall(bound))
 		if bound == kernels.Worst || r.stats.BoundShare <= kernels.NearBound {
 			break
@@ -385,9 +385,9 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 // refineAbove gives documents fine scores whose coarse ones are no further below a
 // limit than their errors may be, and returns the others.
 func (r *run) refineAbove(coarse []topk.Scored, limit float64, short kernels.Shortfall) (rest []topk.Scored, err error) {
-	factorMax := r.call.coll.codec().FactorMax
+	factorMax := r.call.coll.sharedCodec().FactorMax
 	most := limit - short.Of(factorMax) // of any document
-	r.again, rest = r.again[:0], coarse[:0]
+	r.doubtful, rest = r.doubtful[:0], coarse[:0]
 	for _, s := range coarse {
 		doubtful := float64(s.Score) >= most
 		if doubtful && float64(s.Score) < limit {
@@ -398,23 +398,23 @@ func (r *run) refineAbove(coarse []topk.Scored, limit float64, short kernels.Sho
 			doubtful = float64(s.Score) >= limit-short.Of(factor)
 		}
 		if doubtful {
-			r.again = append(r.again, s)
+			r.doubtful = append(r.doubtful, s)
 		} else {
 			rest = append(rest, s)
 		}
 	}
-	r.stats.RefinedDocs += int64(len(r.again))
-	r.fine, _, err = r.score(r.fine, r.list(r.again), exactJob, storage.All, r.maxSim(kernels.Fine))
+	r.stats.RefinedDocs += int64(len(r.doubtful))
+	r.fine, _, err = r.scoreWith(r.fine, r.sortedNumbers(r.doubtful), exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return nil, err
 	}
 	r.refined = append(r.refined, r.fine...)
-	return rest, r.compare(r.again, r.fine)
+	return rest, r.recordBoundShare(r.doubtful, r.fine)
 }
 
-// compare notes how much of the bound of their errors coarse scores use up, given
+// recordBoundShare notes how much of the bound of their errors coarse scores use up, given
 // the fine ones of the same documents, both ascending by document.
-func (r *run) compare(coarse, fine []topk.Scored) error {
+func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
 	short := r.query.Shortfall(r.bound)
 	for i, s := range fine {
 		below := float64(s.Score) - float64(coarse[i].Score)
@@ -433,25 +433,25 @@ func (r *run) compare(coarse, fine []topk.Scored) error {
 
 // largestFactor is that of a document's tokens.
 func (r *run) largestFactor(doc uint32) (float32, error) {
-	p := r.group.partOf(doc)
-	ch, i, err := chunkOf(p.snap, doc-p.base)
+	p := r.group.shardByNumber(doc)
+	ch, i, err := documentChunk(p.snap, doc-p.base)
 	if err != nil {
 		return 0, err
 	}
 	return p.snap.Codec().LargestFactor(ch, uint32(i)), nil
 }
 
-// merge is leaders and other documents with exact scores.
-func (r *run) merge(leaders, exact []topk.Scored) []topk.Scored {
+// mergeScored is leaders and other documents with exact scores.
+func (r *run) mergeScored(leaders, exact []topk.Scored) []topk.Scored {
 	r.merged = append(append(r.merged[:0], leaders...), exact...)
 	if r.trace != nil {
-		r.trace.ranked(r.merged, StageOutranked, r.plan.k)
+		r.trace.recordRanking(r.merged, StageOutranked, r.plan.k)
 	}
 	return r.merged
 }
 
-// list is the documents of s in ascending order.
-func (r *run) list(s []topk.Scored) []uint32 {
+// sortedNumbers is the documents of s in ascending order.
+func (r *run) sortedNumbers(s []topk.Scored) []uint32 {
 	r.docs = r.docs[:0]
 	for _, d := range s {
 		r.docs = append(r.docs, d.Doc)

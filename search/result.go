@@ -180,8 +180,8 @@ func (s *Stats) Add(o Stats) {
 	s.Device.Add(*o.Device)
 }
 
-// timed adds the time until the returned function is called.
-func timed(d *time.Duration) func() {
+// addElapsed adds the time until the returned function is called.
+func addElapsed(d *time.Duration) func() {
 	start := time.Now()
 	return func() { *d += time.Since(start) }
 }

@@ -91,23 +91,23 @@ var (
 	// with a value that is not finite or beyond ±10¹².
 	ErrQuery = errors.New("bad query")
 	// ErrOption: an option out of range. It is an [index.ErrOption], too.
-	ErrOption error = &kind{"bad search option", index.ErrOption}
+	ErrOption error = &sentinel{"bad search option", index.ErrOption}
 	// ErrUnknownID: a filter or candidate list names a document that is not there. It is
 	// an [index.ErrNotFound], too.
-	ErrUnknownID error = &kind{"no such document", index.ErrNotFound}
+	ErrUnknownID error = &sentinel{"no such document", index.ErrNotFound}
 	// ErrClosed: the searcher has been closed, before the search or during it. It is a
 	// [storage.ErrClosed], too.
-	ErrClosed error = &kind{"searcher is closed", storage.ErrClosed}
+	ErrClosed error = &sentinel{"searcher is closed", storage.ErrClosed}
 )
 
-// kind is an error that is a kind of another.
-type kind struct {
+// sentinel is an error that is a kind of another.
+type sentinel struct {
 	text string
-	of   error
+	parent   error
 }
 
-func (k *kind) Error() string { return k.text }
-func (k *kind) Unwrap() error { return k.of }
+func (k *sentinel) Error() string { return k.text }
+func (k *sentinel) Unwrap() error { return k.parent }
 
 // QueryError says which query of a batch failed. What concerns all queries is the
 // error of the first.
