@@ -15,7 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
-func asideTurn(s *Scheduler) *callSlots { return &callSlots{scheduler: s, lifetime: context.Background(), background: true} }
+func asideTurn(s *Scheduler) *callSlots {
+	return &callSlots{scheduler: s, lifetime: context.Background(), background: true}
+}
 
 // untilBehind returns when so many queries in the background wait.
 func untilBehind(s *Scheduler, n int) {

@@ -22,9 +22,9 @@ type collection struct {
 // belongs to one part. A number has 32 bits. Where those do not suffice the parts
 // make several groups, each with numbers from 0 on, which are searched in turn.
 type shard struct {
-	snap *index.Snapshot
-	index   int    // place in the collection
-	base uint32 // number of the first document, 0 where a group begins
+	snap  *index.Snapshot
+	index int    // place in the collection
+	base  uint32 // number of the first document, 0 where a group begins
 }
 
 // newCollection numbers the documents of snapshots.
@@ -133,8 +133,8 @@ func (g shardGroup) shardByNumber(number uint32) *shard {
 
 // allowedDocs is what a query may return of a collection: a selection of each part.
 type allowedDocs struct {
-	shards   []*selection
-	count   int // of documents
+	shards     []*selection
+	count      int // of documents
 	missingIDs int // ids that named nothing
 }
 

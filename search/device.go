@@ -31,7 +31,7 @@ const sentAsListShare = 16
 type onDevice struct {
 	name       string
 	attachment kernels.Attachment
-	host        *processor // retells searches
+	host       *processor // retells searches
 	pool       sync.Pool  // of *[]float32: vectors of the queries of a call
 }
 
@@ -73,12 +73,12 @@ func (c corpus) Guard(read func() error) (err error) {
 
 // deviceQueries are the queries of a call as they are given to the device.
 type deviceQueries struct {
-	sent   []kernels.DeviceQuery
-	sentIndexes      []int // the queries that these are; the others may return no document
-	results []Result
+	sent        []kernels.DeviceQuery
+	sentIndexes []int // the queries that these are; the others may return no document
+	results     []Result
 
-	vectors *[]float32 // in which those of asked are
-	vectorStarts      []int      // where those of each query are
+	vectors      *[]float32 // in which those of asked are
+	vectorStarts []int      // where those of each query are
 }
 
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {

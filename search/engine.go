@@ -59,19 +59,19 @@ func pinnedSource(snaps ...*index.Snapshot) source {
 
 // core is what engines on the same device share.
 type core struct {
-	threads   int
-	scheduler *Scheduler
-	log       *slog.Logger
-	stages    stages
-	host      *processor // answers what devices cannot
-	usesStoredDefaults     bool       // what the index has stored counts: it was found on the processor
-	multi   bool       // indexes are searched as one
+	threads            int
+	scheduler          *Scheduler
+	log                *slog.Logger
+	stages             stages
+	host               *processor // answers what devices cannot
+	usesStoredDefaults bool       // what the index has stored counts: it was found on the processor
+	multi              bool       // indexes are searched as one
 
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup  // calls
-	lifetime     context.Context // ends with Close
-	close   func() error
+	mu       sync.Mutex
+	closed   bool
+	running  sync.WaitGroup  // calls
+	lifetime context.Context // ends with Close
+	close    func() error
 }
 
 // stages answer the queries of a call where the engine searches: on the processor
@@ -92,9 +92,9 @@ type call struct {
 	request request
 	// filtered is the request of queries that have a filter of their own.
 	filtered request
-	threads  int                             // of the whole call
+	threads  int                               // of the whole call
 	allowed  func(i int) (*allowedDocs, error) // for when query i runs
-	slots     callSlots
+	slots    callSlots
 }
 
 // New returns an engine for an index. Each search sees the index as it is when
@@ -174,7 +174,9 @@ func newCore(o *EngineOptions) (*core, error) {
 // At returns an engine that answers from one snapshot where this one searches,
 // with the same device and scheduler. The two end together, when either is closed;
 // the snapshot stays open until then.
-func (e *Engine) At(snap *index.Snapshot) *Engine { return &Engine{searcher{e.core, pinnedSource(snap)}} }
+func (e *Engine) At(snap *index.Snapshot) *Engine {
+	return &Engine{searcher{e.core, pinnedSource(snap)}}
+}
 
 // Close implements [Searcher]. It takes the index, or each of several, off its device, if it is on
 // one, and leaves it open. Other calls wait for the first.

@@ -67,7 +67,7 @@ type Match struct {
 
 // trace follows one document through a search.
 type trace struct {
-	shard    *shard
+	shard   *shard
 	ordinal uint32
 	plan    string
 	stage   Stage

@@ -45,8 +45,8 @@ const UsualFeedbackTerms = 16
 const (
 	maxFeedbackDocs, maxFeedbackTerms = 100, 128
 	maxFeedbackTokens                 = 1 << 16 // of all documents together
-	defaultFeedbackWeight                       = 0.5
-	unlikeFactor                       = 0.5 // of the weight, for what is not wanted
+	defaultFeedbackWeight             = 0.5
+	unlikeFactor                      = 0.5 // of the weight, for what is not wanted
 )
 
 // Check finds what is wrong with it ([ErrOption]), whatever is searched.
@@ -337,9 +337,9 @@ func weightTerms(docs map[uint32]int, of int, codes []uint32, have []uint64, liv
 // centroidEvidence is that of an engine: ordinals of the documents that are good, and of those that are
 // bad, by part.
 type centroidEvidence struct {
-	c    *collection
-	docs [2][][]uint32
-	documents   [2]int
+	c         *collection
+	docs      [2][][]uint32
+	documents [2]int
 }
 
 func newCentroidEvidence(c *collection, good, bad []Place) *centroidEvidence {

@@ -156,7 +156,7 @@ type selection struct {
 	list  []uint32
 	count int
 
-	once sync.Once
+	once      sync.Once
 	flattened []uint32 // what ordinals returns of a set
 }
 

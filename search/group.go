@@ -40,13 +40,13 @@ func Groupings() []Grouping { return []Grouping{GroupBest, GroupSum, GroupMaxSim
 
 // groupedDoc is a document with the passages that may answer the query.
 type groupedDoc struct {
-	shard       *shard
-	id         string
-	isSplit bool
-	scored     bool // by all of its passages
-	score      float32
-	best       float32   // passage
-	passages   []located // best first, as many as are shown; before it is scored, the one that it was found by
+	shard    *shard
+	id       string
+	isSplit  bool
+	scored   bool // by all of its passages
+	score    float32
+	best     float32   // passage
+	passages []located // best first, as many as are shown; before it is scored, the one that it was found by
 }
 
 // newGroupedDoc returns a document that was found by a passage.
@@ -303,9 +303,9 @@ func (r *run) requirePassageRows(p *shard, ordinals []uint32) error {
 
 // groupScorer scores documents by all of their passages, one after the other.
 type groupScorer struct {
-	run      *run
+	run                   *run
 	passageMaxima, maxima []float64 // maxima
-	best     []located // passages of the last document, the best first
+	best                  []located // passages of the last document, the best first
 }
 
 func (r *run) newGroupScorer() *groupScorer {

@@ -107,8 +107,8 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 // passageGroups are passages by document. A document is known by the place of its first passage; its id
 // is not kept.
 type passageGroups struct {
-	passages []uint32
-	groupStarts   []uint32 // of documents in them
+	passages    []uint32
+	groupStarts []uint32 // of documents in them
 }
 
 // document returns the passages of a document.

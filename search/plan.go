@@ -30,16 +30,16 @@ func (p Plan) String() string { return planNames[p] }
 
 // request is what the options of a call ask for.
 type request struct {
-	mode                  Mode
-	k                     int
-	collectionK                    int     // k of the collection, of which a share is searched; k without one
-	share                 float64 // 1: all of it
+	mode                              Mode
+	k                                 int
+	collectionK                       int     // k of the collection, of which a share is searched; k without one
+	share                             float64 // 1: all of it
 	probes, approxBudget, exactBudget int     // 0: derived
-	effort                float64 // by which that is multiplied
-	payload               bool
-	group                 Grouping
-	passages              int
-	matches               bool
+	effort                            float64 // by which that is multiplied
+	payload                           bool
+	group                             Grouping
+	passages                          int
+	matches                           bool
 }
 
 // toRequest checks the options and completes them. With tuned, what the index has
@@ -84,13 +84,13 @@ func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err
 
 // plan is how the processor answers one query.
 type plan struct {
-	kind                   Plan
-	k                     int
-	collectionK                    int     // as in request
-	share                 float64 // as in request
+	kind                              Plan
+	k                                 int
+	collectionK                       int     // as in request
+	share                             float64 // as in request
 	probes, approxBudget, exactBudget int     // exact 0: the query itself decides, see [run.rerank]
-	deviations            float64 // in which case this is how many deviations it takes
-	firstApprox                 int     // of approx, before the query decides how many more
+	deviations                        float64 // in which case this is how many deviations it takes
+	firstApprox                       int     // of approx, before the query decides how many more
 }
 
 // firstApproxFactor is how many times as many documents as leading ones get a score by centroids

@@ -17,24 +17,24 @@ import (
 // about the documents in their lists.
 type prober struct {
 	probes       int
-	selected  int                     // n + 1, or all centroids: the one after the last probed is the floor
-	best    []kernels.CentroidScore // n a query token that probes, best first
-	weights []float32               // of those tokens
-	floors  []float32               // of those tokens: the score of the best centroid that is not probed
-	lists   []uint64                // centroids probed by some token
+	selected     int                     // n + 1, or all centroids: the one after the last probed is the floor
+	best         []kernels.CentroidScore // n a query token that probes, best first
+	weights      []float32               // of those tokens
+	floors       []float32               // of those tokens: the score of the best centroid that is not probed
+	lists        []uint64                // centroids probed by some token
 	prefetched   []uint32                // centroids whose lists are read ahead
-	cursors []cursor                // in their lists, best first
-	decodeBuffer    []byte                  // of lists that are decoded
-	gains   []uint32                // of each document of a block: stamp, gain
-	touched    []uint64                // those of the block that have any
-	total   int                     // how many candidates there are
-	gainUnit    float64                 // of gains
-	counts  [gainBuckets]uint32     // how many candidates have gains of each bucket
-	minBucket  int                     // the least bucket that may have candidates to keep
-	countFromMin   int                     // how many candidates there are in that and higher ones
-	boundary   []candidate             // those of the bucket of the last that is kept
-	lastKept    candidate               // of those that were kept
-	kept    int                     // how many these are
+	cursors      []cursor                // in their lists, best first
+	decodeBuffer []byte                  // of lists that are decoded
+	gains        []uint32                // of each document of a block: stamp, gain
+	touched      []uint64                // those of the block that have any
+	total        int                     // how many candidates there are
+	gainUnit     float64                 // of gains
+	counts       [gainBuckets]uint32     // how many candidates have gains of each bucket
+	minBucket    int                     // the least bucket that may have candidates to keep
+	countFromMin int                     // how many candidates there are in that and higher ones
+	boundary     []candidate             // those of the bucket of the last that is kept
+	lastKept     candidate               // of those that were kept
+	kept         int                     // how many these are
 }
 
 // probeCentroids returns the allowed documents in the lists of the best centroids of each
@@ -129,7 +129,7 @@ type cursor struct {
 	centroid uint32
 	token    uint32
 	gain     uint32
-	firstUse    bool // the list is not that of an earlier token too
+	firstUse bool // the list is not that of an earlier token too
 }
 
 // unseenGap is how far below the floor a document's best centroid is put where
@@ -157,9 +157,9 @@ type candidate uint64
 
 func newCandidate(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
 
-func (c candidate) number() uint32  { return ^uint32(c) }
+func (c candidate) number() uint32    { return ^uint32(c) }
 func (c candidate) gainValue() uint32 { return uint32(c >> 32) }
-func (c candidate) bucket() int  { return gainBucket(c.gainValue()) }
+func (c candidate) bucket() int       { return gainBucket(c.gainValue()) }
 
 func gainBucket(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 

@@ -70,7 +70,7 @@ func enoughGroups(k int) int {
 
 // rankedDocument is a document with the places of its passages in a ranking.
 type rankedDocument struct {
-	key    DocumentKey
+	key       DocumentKey
 	positions []int32
 }
 

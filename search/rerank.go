@@ -303,7 +303,9 @@ func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 func (g gaps) breakEven(exact []topk.Scored, p *plan) float64 { return g.approxScoreFor(exact, p, 0) }
 
 // worthScoring is the approximate score at or below which a document is not worth scoring.
-func (g gaps) worthScoring(exact []topk.Scored, p *plan) float64 { return g.approxScoreFor(exact, p, p.deviations) }
+func (g gaps) worthScoring(exact []topk.Scored, p *plan) float64 {
+	return g.approxScoreFor(exact, p, p.deviations)
+}
 
 // approxScoreFor is the approximate score of a document that would be as good with so many deviations
 // above what is expected of it.

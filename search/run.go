@@ -14,18 +14,18 @@ import (
 
 // run answers one query at a time; its buffers are used again by the next.
 type run struct {
-	ctx     context.Context
-	call    *call
-	queryIndex      int // of the query in the call
-	request request
-	group   shardGroup // of parts of the collection: what is searched now
-	table   table // what has been computed of S
-	fixedPlan   *plan // in place of what follows from the options
-	plan    plan
-	bound   kernels.Bound
-	threads int // at most
-	stats   Stats
-	trace   *trace // nil: no document of the group is followed
+	ctx        context.Context
+	call       *call
+	queryIndex int // of the query in the call
+	request    request
+	group      shardGroup // of parts of the collection: what is searched now
+	table      table      // what has been computed of S
+	fixedPlan  *plan      // in place of what follows from the options
+	plan       plan
+	bound      kernels.Bound
+	threads    int // at most
+	stats      Stats
+	trace      *trace // nil: no document of the group is followed
 
 	scorer  kernels.Scorer
 	query   kernels.Query
@@ -33,32 +33,32 @@ type run struct {
 	bytes   int64 // about what the buffers take
 
 	// Buffers, each for what its name says.
-	prober  prober
-	allowedBits     []uint64      // allowed documents, if they are a list; candidates that are kept
-	docs    []uint32      // of the stage that runs
-	scores  []float32     // of the same
-	shardDocs     []uint32      // documents of one part
-	reached []candidate   // by what probing knows of them
-	approx  []topk.Scored // by centroids
-	nextApprox    []topk.Scored // by centroids, of candidates that follow
-	leaders []topk.Scored // scored before the query decides how many more are
-	exact   []topk.Scored // the others
-	merged  []topk.Scored // both
-	doubtful   []topk.Scored // those of exact that get fine scores next
-	fine    []topk.Scored // what they have got
-	refined []topk.Scored // all of these
-	jobs    []job
-	maxima  []float64 // [parts, query tokens], of long documents
+	prober      prober
+	allowedBits []uint64      // allowed documents, if they are a list; candidates that are kept
+	docs        []uint32      // of the stage that runs
+	scores      []float32     // of the same
+	shardDocs   []uint32      // documents of one part
+	reached     []candidate   // by what probing knows of them
+	approx      []topk.Scored // by centroids
+	nextApprox  []topk.Scored // by centroids, of candidates that follow
+	leaders     []topk.Scored // scored before the query decides how many more are
+	exact       []topk.Scored // the others
+	merged      []topk.Scored // both
+	doubtful    []topk.Scored // those of exact that get fine scores next
+	fine        []topk.Scored // what they have got
+	refined     []topk.Scored // all of these
+	jobs        []job
+	maxima      []float64 // [parts, query tokens], of long documents
 }
 
 // job is a run of listed documents of one chunk, or a part of one that is long.
 type job struct {
-	shard   *shard
-	chunk  int
+	shard      *shard
+	chunk      int
 	first, end int // of the list
-	tokens int
-	tokenRange    [2]int // tokens of the chunk, if it is a part of a document
-	maximaSlot   int    // of that in run.maxima
+	tokens     int
+	tokenRange [2]int // tokens of the chunk, if it is a part of a document
+	maximaSlot int    // of that in run.maxima
 }
 
 // arrays are those of the chunk that the job scores documents of.
@@ -78,13 +78,13 @@ type kernel struct {
 // Tokens that one job scores, at the speed of its stage well below a
 // millisecond, so that cancelling is prompt and cores stay busy to the end.
 const (
-	approxJob = 1 << 16
-	exactJob  = 1 << 12
-	rowsJob   = 1 << 14 // centroids × query tokens,
-	maxRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
-	screenJob = 1 << 12 // centroids
-	fillJob   = 1 << 12 // centroids; a multiple of 64
-	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end;
+	approxJob       = 1 << 16
+	exactJob        = 1 << 12
+	rowsJob         = 1 << 14 // centroids × query tokens,
+	maxRows         = 1 << 18 // and where that are fewer than fit the processor's caches well
+	screenJob       = 1 << 12 // centroids
+	fillJob         = 1 << 12 // centroids; a multiple of 64
+	jobPairs        = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end;
 	exactJobDivisor = 8       // of exact scores, which take so many times as long, fewer are in a job
 )
 
@@ -173,7 +173,7 @@ func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, t 
 
 // located is a document with a score.
 type located struct {
-	shard    *shard
+	shard   *shard
 	ordinal uint32
 	score   float32
 }
@@ -286,8 +286,8 @@ func (r *run) countByShard(docs []uint32, of func(*ShardStats) *int64) {
 // need.
 type table struct {
 	complete      bool
-	screened bool
-	bestCentroids     int
+	screened      bool
+	bestCentroids int
 }
 
 // rowsOnly tells whether there is nothing but rows, which level Fine has.

@@ -26,14 +26,14 @@ type Scheduler struct {
 	workers int
 	bytes   int64
 
-	mu    sync.Mutex
-	idleWorkers  int     // workers
-	freeBytes  int64   // bytes
+	mu           sync.Mutex
+	idleWorkers  int          // workers
+	freeBytes    int64        // bytes
 	waitingCalls []*callSlots // calls with queries that wait, the next one first
 	// Of queries in the background behind has those that wait for a worker, one that gave its own
 	// away first, and aside counts those that have one.
 	waitingBackground []*waiter
-	runningBackground  int
+	runningBackground int
 }
 
 // bytesOfWorker is the budget of a scheduler for each worker, where none is given.
@@ -60,14 +60,16 @@ func (s *Scheduler) maxKeptBytes() int64 { return s.bytes / 2 / int64(s.workers)
 
 // callSlots is a call, whose queries wait for each other.
 type callSlots struct {
-	scheduler       *Scheduler
-	lifetime     context.Context // of the engine; ends all waiting, with ErrClosed
-	waiting []*waiter
-	background   bool // the call is in the background
+	scheduler  *Scheduler
+	lifetime   context.Context // of the engine; ends all waiting, with ErrClosed
+	waiting    []*waiter
+	background bool // the call is in the background
 }
 
 // newSlots returns a turn of the same call for other queries.
-func (t *callSlots) newSlots() callSlots { return callSlots{scheduler: t.scheduler, lifetime: t.lifetime, background: t.background} }
+func (t *callSlots) newSlots() callSlots {
+	return callSlots{scheduler: t.scheduler, lifetime: t.lifetime, background: t.background}
+}
 
 // waiter is a query that waits.
 type waiter struct {

@@ -21,7 +21,9 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-func newTurn(s *Scheduler) *callSlots { return &callSlots{scheduler: s, lifetime: context.Background()} }
+func newTurn(s *Scheduler) *callSlots {
+	return &callSlots{scheduler: s, lifetime: context.Background()}
+}
 
 // untilWaiting returns when so many queries of a call wait.
 func untilWaiting(t *callSlots, n int) {

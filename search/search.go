@@ -102,8 +102,8 @@ var (
 
 // sentinel is an error that is a kind of another.
 type sentinel struct {
-	text string
-	parent   error
+	text   string
+	parent error
 }
 
 func (k *sentinel) Error() string { return k.text }
