@@ -20,17 +20,17 @@ func InBackground(ctx context.Context) context.Context {
 
 // acquireInBackground waits for a worker for a query in the background. first reports whether the query
 // had one, and comes before the others that wait.
-func (t *callSlots) acquireInBackground(ctx context.Context, first bool) (waited time.Duration, err error) {
+func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (waited time.Duration, err error) {
 	s := t.scheduler
 	w := &waiter{ready: make(chan struct{})}
 	s.mu.Lock()
-	place := len(s.waitingBackground)
-	if first {
-		place = 0
+	position := len(s.waitingBackground)
+	if resuming {
+		position = 0
 		s.idleWorkers++
 		s.runningBackground--
 	}
-	s.waitingBackground = slices.Insert(s.waitingBackground, place, w)
+	s.waitingBackground = slices.Insert(s.waitingBackground, position, w)
 	s.admitWaiting()
 	s.mu.Unlock()
 	if waited, err = t.wait(ctx, w); err == nil {
@@ -42,11 +42,11 @@ func (t *callSlots) acquireInBackground(ctx context.Context, first bool) (waited
 	if i >= 0 {
 		s.waitingBackground = slices.Delete(s.waitingBackground, i, i+1)
 	}
-	switch had := i < 0; {
-	case first && !had: // the query releases it although it did not get it back
+	switch admitted := i < 0; {
+	case resuming && !admitted: // the query releases it although it did not get it back
 		s.idleWorkers--
 		s.runningBackground++
-	case !first && had:
+	case !resuming && admitted:
 		s.idleWorkers++
 		s.runningBackground--
 	}

@@ -47,12 +47,12 @@ func newCollection(snaps ...*index.Snapshot) *collection {
 var maxGroupNumbers uint64 = 1 << 32
 
 // groupFrom are the parts from one on that are numbered together.
-func (c *collection) groupFrom(from int) shardGroup {
-	to := from + 1
-	for to < len(c.shards) && c.shards[to].base > 0 {
-		to++
+func (c *collection) groupFrom(first int) shardGroup {
+	end := first + 1
+	for end < len(c.shards) && c.shards[end].base > 0 {
+		end++
 	}
-	return c.shards[from:to]
+	return c.shards[first:end]
 }
 
 // hasPassages reports whether any document is stored as passages.
@@ -77,11 +77,11 @@ func (c *collection) countLive() (docs int64, tokens uint64) {
 
 // versions tell states of a collection apart.
 func (c *collection) versions() []uint64 {
-	v := make([]uint64, len(c.shards))
-	for i := range v {
-		v[i] = c.shards[i].snap.Version()
+	versions := make([]uint64, len(c.shards))
+	for i := range versions {
+		versions[i] = c.shards[i].snap.Version()
 	}
-	return v
+	return versions
 }
 
 // documentChunk is the chunk that has the tokens of a document, and its place in there.
@@ -100,18 +100,18 @@ func (c *collection) coverage() Coverage {
 // storedDefaults are the search parameters that are stored for results of k documents, where
 // they hold for all parts.
 func (c *collection) storedDefaults(k int) (d storage.DefaultClass, ok bool, err error) {
-	var room [8]*storage.Defaults
-	all := room[:0]
+	var buffer [8]*storage.Defaults
+	perShard := buffer[:0]
 	for i := range c.shards {
 		d, err := c.shards[i].snap.Defaults()
 		if err != nil {
 			return storage.DefaultClass{}, false, err
 		}
-		all = append(all, d)
+		perShard = append(perShard, d)
 	}
-	common := all[0]
-	if len(all) > 1 {
-		common = storage.CommonDefaults(all)
+	common := perShard[0]
+	if len(perShard) > 1 {
+		common = storage.CommonDefaults(perShard)
 	}
 	if common == nil {
 		return d, false, nil
@@ -158,11 +158,11 @@ func (a *allowedDocs) countIn(g shardGroup) int {
 
 // without returns the allowance without some ordinals of each part.
 func (a *allowedDocs) without(ordinals []*roaring.Bitmap) *allowedDocs {
-	rest := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs}
+	remaining := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs}
 	for i, s := range a.shards {
-		rest.shards[i] = s.without(ordinals[i])
+		remaining.shards[i] = s.without(ordinals[i])
 	}
-	return rest.withCount()
+	return remaining.withCount()
 }
 
 // appendNumbers appends the allowed documents of a group by their numbers, in ascending order.
@@ -197,13 +197,13 @@ func (a *allowedDocs) compact(c *collection) *allowedDocs {
 }
 
 // intersect is what both allow; a nil one is not there.
-func (a *allowedDocs) intersect(b *allowedDocs, c *collection) *allowedDocs {
+func (a *allowedDocs) intersect(other *allowedDocs, c *collection) *allowedDocs {
 	if a == nil {
-		return b
+		return other
 	}
-	both := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs + b.missingIDs}
+	both := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs + other.missingIDs}
 	for i := range both.shards {
-		both.shards[i] = a.shards[i].intersect(b.shards[i], c.shards[i].snap)
+		both.shards[i] = a.shards[i].intersect(other.shards[i], c.shards[i].snap)
 	}
 	return both.withCount()
 }

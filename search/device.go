@@ -35,8 +35,8 @@ type onDevice struct {
 	pool       sync.Pool  // of *[]float32: vectors of the queries of a call
 }
 
-// attach puts a snapshot on a device.
-func attach(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (*onDevice, error) {
+// attachSnapshot puts a snapshot on a device.
+func attachSnapshot(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (*onDevice, error) {
 	a, err := d.Attach(ctx, corpus{snap}, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)
@@ -98,13 +98,13 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	if int64(4*cap(*q.vectors)) <= c.slots.scheduler.maxKeptBytes() {
 		d.pool.Put(q.vectors)
 	}
-	more, err := c.slots.withSlot(ctx, 0, func() error { return q.finish(ctx, c, answers) })
+	finishWait, err := c.slots.withSlot(ctx, 0, func() error { return q.finish(ctx, c, answers) })
 	// Queries of a call are answered together: each has its share of the time.
-	n := time.Duration(max(len(q.results), 1))
-	wait += more
+	queries := time.Duration(max(len(q.results), 1))
+	wait += finishWait
 	for i := range q.results {
 		t := &q.results[i].Stats.Times
-		t.Wait, t.Total = wait/n, (time.Since(start)-wait)/n
+		t.Wait, t.Total = wait/queries, (time.Since(start)-wait)/queries
 	}
 	return q.results, err
 }
@@ -127,17 +127,17 @@ func (d *onDevice) searchDevice(ctx context.Context, c *call, qs []kernels.Devic
 // devicePlan is how a device answers a query of so many tokens, how many centroids a
 // query token probes, and how many of the documents found get a score; 0 means all.
 func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
-	r, snap := &c.request, c.coll.firstSnapshot()
-	if r.mode != Pruned || sentAsList(snap, allowed) {
+	req, snap := &c.request, c.coll.firstSnapshot()
+	if req.mode != Pruned || sentAsList(snap, allowed) {
 		return PlanDevice, 0, 0
 	}
-	if r.probes > 0 {
-		if r.approxBudget > 0 {
-			keep = max(r.approxBudget, r.k)
+	if req.probes > 0 {
+		if req.approxBudget > 0 {
+			keep = max(req.approxBudget, req.k)
 		}
-		return PlanDeviceProbe, r.probes, keep
+		return PlanDeviceProbe, req.probes, keep
 	}
-	probes, keep = deviceProbes(r.collectionK)
+	probes, keep = deviceProbes(req.collectionK)
 	state, lists := snap.State(), c.coll.sharedCodec().Centroids.K
 	tokens, docs := float64(state.LiveTokens), float64(state.Live)
 	if !probingPays(tokens, docs, float64(lists), float64(queryTokens), float64(probes), float64(keep)) {
@@ -154,13 +154,13 @@ func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
 		return false
 	}
 	entries := queryTokens * probes * tokens / lists / 2
-	found := -math.Expm1(-0.6 * entries / docs)
+	foundShare := -math.Expm1(-0.6 * entries / docs)
 	if keep > 0 {
-		found = min(found, keep/docs)
+		foundShare = min(foundShare, keep/docs)
 	}
 	c := &deviceCost
-	probing := c.probe + c.rank*lists*queryTokens + c.look*tokens + c.scanFound*found*tokens
-	return probing*probeGain < c.scan*tokens
+	probingTime := c.probe + c.rank*lists*queryTokens + c.look*tokens + c.scanFound*foundShare*tokens
+	return probingTime*probeGain < c.scan*tokens
 }
 
 // sentAsList says that so few documents are allowed that the device gets a list.
@@ -209,32 +209,32 @@ func (q *deviceQueries) growVectors(queries []Query) {
 	}
 }
 
-func (q *deviceQueries) prepareQuery(c *call, i int, ask *kernels.DeviceQuery) error {
-	all, err := c.allowed(i)
+func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery) error {
+	allowedDocs, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
-	allowed, snap := all.shards[0], c.coll.firstSnapshot()
-	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.vectorStarts[i]:q.vectorStarts[i+1]:q.vectorStarts[i+1]]); err != nil {
+	allowed, snap := allowedDocs.shards[0], c.coll.firstSnapshot()
+	if query.Vectors, query.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.vectorStarts[i]:q.vectorStarts[i+1]:q.vectorStarts[i+1]]); err != nil {
 		return err
 	}
-	live, n := snap.LiveSet()
-	ask.K = min(c.request.k, allowed.count)
-	how, probes, keep := devicePlan(c, allowed, len(ask.Vectors)/snap.Dim())
-	ask.Probes, ask.Keep = probes, keep
+	live, liveCount := snap.LiveSet()
+	query.K = min(c.request.k, allowed.count)
+	kind, probes, keep := devicePlan(c, allowed, len(query.Vectors)/snap.Dim())
+	query.Probes, query.Keep = probes, keep
 	switch {
 	case sentAsList(c.coll.firstSnapshot(), allowed):
-		ask.Docs = allowed.ordinals()
-	case allowed.count < n:
-		ask.Allowed = allowed.bitset(nil, len(live))
+		query.Docs = allowed.ordinals()
+	case allowed.count < liveCount:
+		query.Allowed = allowed.bitset(nil, len(live))
 	}
 	q.results[i].Hits, q.results[i].K, q.results[i].Coverage = []Hit{}, c.request.k, c.coll.coverage()
 	q.results[i].Stats = Stats{
-		Queries: 1, QueryTokens: len(ask.Vectors) / snap.Dim(),
-		Allowed: int64(allowed.count), FilterMissing: int64(all.missingIDs), Candidates: int64(allowed.count),
+		Queries: 1, QueryTokens: len(query.Vectors) / snap.Dim(),
+		Allowed: int64(allowed.count), FilterMissing: int64(allowedDocs.missingIDs), Candidates: int64(allowed.count),
 	}
-	if ask.K > 0 {
-		q.results[i].Stats.Plans = map[string]int{how.String(): 1}
+	if query.K > 0 {
+		q.results[i].Stats.Plans = map[string]int{kind.String(): 1}
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func deviceProbes(k int) (probes, keep int) {
 // traceDocument has the processor retell the search, by a plan that loses a document where
 // the device does.
 func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
-	var how Plan
+	var kind Plan
 	p := plan{kind: PlanExact, k: c.request.k, collectionK: c.request.collectionK, share: c.request.share}
 	_, err := c.slots.withSlot(ctx, 0, func() error {
 		allowed, err := c.allowed(0)
@@ -300,7 +300,7 @@ func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 		}
 		n := len(tokens) / c.coll.firstSnapshot().Dim()
 		var keep int
-		if how, p.probes, keep = devicePlan(c, allowed.shards[0], n); how == PlanDeviceProbe {
+		if kind, p.probes, keep = devicePlan(c, allowed.shards[0], n); kind == PlanDeviceProbe {
 			p.kind, p.approxBudget, p.firstApprox, p.exactBudget = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
 			if keep > 0 {
 				p.approxBudget = keep
@@ -317,7 +317,7 @@ func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 		return err
 	}
 	if t.plan != "" {
-		t.plan = how.String()
+		t.plan = kind.String()
 	}
 	return nil
 }

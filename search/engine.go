@@ -115,7 +115,7 @@ func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine
 	return newEngine(ctx, o, pinnedSource(snap))
 }
 
-func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error) {
+func newEngine(ctx context.Context, o *EngineOptions, open source) (*Engine, error) {
 	if o == nil {
 		o = &EngineOptions{}
 	}
@@ -124,19 +124,19 @@ func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error
 		return nil, err
 	}
 	if o.Device != nil {
-		all, done, err := of()
+		coll, done, err := open()
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		how := o.Attach
-		how.Bound = o.Bound
-		if c.stages, err = attach(ctx, c.host, all.firstSnapshot(), o.Device, how); err != nil {
+		attachOptions := o.Attach
+		attachOptions.Bound = o.Bound
+		if c.stages, err = attachSnapshot(ctx, c.host, coll.firstSnapshot(), o.Device, attachOptions); err != nil {
 			return nil, err
 		}
 		c.usesStoredDefaults = false
 	}
-	return &Engine{searcher{c, of}}, nil
+	return &Engine{searcher{c, open}}, nil
 }
 
 // newCore makes one that searches on the processor.
@@ -183,7 +183,7 @@ func (e *Engine) At(snap *index.Snapshot) *Engine {
 func (s *searcher) Close() error { return s.close() }
 
 // acquireCollection takes what a call searches, which Close waits for until done.
-func (s *searcher) acquireCollection() (all *collection, done func(), err error) {
+func (s *searcher) acquireCollection() (coll *collection, done func(), err error) {
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -193,12 +193,12 @@ func (s *searcher) acquireCollection() (all *collection, done func(), err error)
 	if closed {
 		return nil, nil, ErrClosed
 	}
-	all, release, err := s.open()
+	coll, release, err := s.open()
 	if err != nil {
 		s.running.Done()
 		return nil, nil, err
 	}
-	return all, func() { release(); s.running.Done() }, nil
+	return coll, func() { release(); s.running.Done() }, nil
 }
 
 // searchContext is the context of a call: it has ended when the caller's has, or the
@@ -216,17 +216,17 @@ func (s *searchContext) Err() error {
 }
 
 // newCall prepares the stages for queries with the same options.
-func (c *core) newCall(ctx context.Context, all *collection, qs []Query, o *Options) (*call, error) {
-	r, err := o.toRequest(all, c.usesStoredDefaults, false)
+func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Options) (*call, error) {
+	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, false)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.toRequest(all, c.usesStoredDefaults, true)
+	filtered, err := o.toRequest(coll, c.usesStoredDefaults, true)
 	if err != nil {
 		return nil, err
 	}
 	call := &call{
-		coll: all, queries: qs, request: r, filtered: filtered, threads: c.threads, allowed: o.allowedByQuery(ctx, all, qs),
+		coll: coll, queries: qs, request: unfiltered, filtered: filtered, threads: c.threads, allowed: o.allowedByQuery(ctx, coll, qs),
 		slots: c.newSlots(ctx),
 	}
 	if call.slots.background {
@@ -262,7 +262,7 @@ func (s *searcher) Search(ctx context.Context, q Query, o Options) (*Result, err
 
 // SearchBatch implements [Searcher].
 func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
-	all, done, err := s.acquireCollection()
+	coll, done, err := s.acquireCollection()
 	if err != nil {
 		return nil, err
 	}
@@ -270,11 +270,11 @@ func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Re
 	if len(qs) == 0 {
 		return []Result{}, ctx.Err()
 	}
-	within := &searchContext{ctx, s.lifetime}
+	searchCtx := &searchContext{ctx, s.lifetime}
 	var results []Result
-	err = within.Err()
+	err = searchCtx.Err()
 	if err == nil {
-		results, err = s.answer(within, all, qs, &o)
+		results, err = s.answer(searchCtx, coll, qs, &o)
 	}
 	if err != nil {
 		return nil, s.batchError(ctx, err)
@@ -282,20 +282,20 @@ func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Re
 	return results, nil
 }
 
-func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Options) (results []Result, err error) {
-	defer storage.Guard(all.firstSnapshot().Path(), &err)()
-	call, err := c.newCall(ctx, all, qs, o)
+func (c *core) answer(ctx context.Context, coll *collection, qs []Query, o *Options) (results []Result, err error) {
+	defer storage.Guard(coll.firstSnapshot().Path(), &err)()
+	call, err := c.newCall(ctx, coll, qs, o)
 	if err != nil {
 		return nil, err
 	}
 	if o.Feedback != nil {
-		return c.answerWithFeedback(ctx, all, qs, o)
+		return c.answerWithFeedback(ctx, coll, qs, o)
 	}
 	if !o.InBlocks() {
 		return c.rankFromStart(ctx, call)
 	}
 	return Paged(*o, func(o Options) ([]Result, error) {
-		call, err := c.newCall(ctx, all, qs, &o)
+		call, err := c.newCall(ctx, coll, qs, &o)
 		if err != nil {
 			return nil, err
 		}
@@ -327,37 +327,37 @@ func (c *core) rankFromStart(ctx context.Context, call *call) (results []Result,
 
 // searchUngrouped are results without groups. A device tells no matches: the processor does, of what the
 // device has found.
-func (c *core) searchUngrouped(ctx context.Context, of *call) ([]Result, error) {
-	if !of.request.matches || c.stages == stages(c.host) {
-		return c.stages.answer(ctx, of)
+func (engine *core) searchUngrouped(ctx context.Context, c *call) ([]Result, error) {
+	if !c.request.matches || engine.stages == stages(engine.host) {
+		return engine.stages.answer(ctx, c)
 	}
-	of = withCachedAllowed(of)
-	results, err := c.stages.answer(ctx, of)
+	c = withCachedAllowed(c)
+	results, err := engine.stages.answer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	again := *of
-	again.slots = of.slots.newSlots()
-	for _, r := range []*request{&again.request, &again.filtered} {
+	rescoring := *c
+	rescoring.slots = c.slots.newSlots()
+	for _, r := range []*request{&rescoring.request, &rescoring.filtered} {
 		r.mode, r.k, r.payload, r.share = Exhaustive, 1, false, 1
 		for i := range results {
 			r.k = max(r.k, len(results[i].Hits))
 		}
 	}
-	again.allowed = func(i int) (*allowedDocs, error) { return allowHits(of.coll, results[i].Hits), nil }
-	told, err := c.host.answer(ctx, &again)
+	rescoring.allowed = func(i int) (*allowedDocs, error) { return allowHits(c.coll, results[i].Hits), nil }
+	rescored, err := engine.host.answer(ctx, &rescoring)
 	if err != nil {
 		return nil, err
 	}
 	for i := range results {
-		hits := map[Place]*Hit{}
-		for j := range told[i].Hits {
-			h := &told[i].Hits[j]
-			hits[Place{h.Shard, h.Ordinal}] = h
+		rescoredHits := map[Place]*Hit{}
+		for j := range rescored[i].Hits {
+			h := &rescored[i].Hits[j]
+			rescoredHits[Place{h.Shard, h.Ordinal}] = h
 		}
 		for j := range results[i].Hits {
 			h := &results[i].Hits[j]
-			if t := hits[Place{h.Shard, h.Ordinal}]; t != nil {
+			if t := rescoredHits[Place{h.Shard, h.Ordinal}]; t != nil {
 				h.Matches, h.Tokens = t.Matches, t.Tokens
 			}
 		}
@@ -368,19 +368,19 @@ func (c *core) searchUngrouped(ctx context.Context, of *call) ([]Result, error) 
 // batchError is the error of a batch: of its first query, if it has no number, unless
 // the context or the engine has ended.
 func (c *core) batchError(ctx context.Context, err error) error {
-	var ours *storage.PanicError
-	var device *kernels.PanicError
+	var searchPanic *storage.PanicError
+	var devicePanic *kernels.PanicError
 	switch {
-	case errors.As(err, &ours):
-		c.log.Error("a search panicked", "error", err, "stack", string(ours.Stack))
-	case errors.As(err, &device):
-		c.log.Error("a device panicked", "error", err, "stack", string(device.Stack))
+	case errors.As(err, &searchPanic):
+		c.log.Error("a search panicked", "error", err, "stack", string(searchPanic.Stack))
+	case errors.As(err, &devicePanic):
+		c.log.Error("a device panicked", "error", err, "stack", string(devicePanic.Stack))
 	}
 	if errors.Is(err, ErrClosed) {
 		return ErrClosed
 	}
-	var failed *QueryError
-	if errors.As(err, &failed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	var queryErr *QueryError
+	if errors.As(err, &queryErr) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err
 	}
 	return &QueryError{Err: err}
@@ -388,16 +388,16 @@ func (c *core) batchError(ctx context.Context, err error) error {
 
 // singleQueryError is the error of a query that was searched alone, which needs no number.
 func singleQueryError(err error) error {
-	var failed *QueryError
-	if errors.As(err, &failed) {
-		return failed.Err
+	var queryErr *QueryError
+	if errors.As(err, &queryErr) {
+		return queryErr.Err
 	}
 	return err
 }
 
 // Describe implements [Searcher]. Of several indexes Generation is the sum of theirs.
 func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
-	all, done, err := s.acquireCollection()
+	coll, done, err := s.acquireCollection()
 	if err != nil {
 		return d, err
 	}
@@ -405,24 +405,24 @@ func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
 	if err := ctx.Err(); err != nil {
 		return d, err
 	}
-	snap := all.firstSnapshot()
+	snap := coll.firstSnapshot()
 	defer storage.Guard(snap.Path(), &err)()
 	h := snap.Header()
 	d = Description{
 		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
 		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: s.threads,
 	}
-	for i := range all.shards {
-		st := all.shards[i].snap.State()
+	for i := range coll.shards {
+		st := coll.shards[i].snap.State()
 		d.Docs += int64(st.Documents())
 		d.Passages += int64(st.Passages)
 		d.Tokens += st.LiveTokens
-		if n := all.shards[i].snap.Header().Build.Pool; n > 1 {
+		if n := coll.shards[i].snap.Header().Build.Pool; n > 1 {
 			d.Pool = max(d.Pool, n)
 		}
 	}
 	if s.multi {
-		all.describeShards(&d)
+		coll.describeShards(&d)
 	}
 	s.stages.describe(&d)
 	return d, nil

@@ -81,8 +81,8 @@ type trace struct {
 // as passages the one is explained that scores most, of an id that several indexes have the
 // first document. The search of a device is told by the processor.
 func (s *searcher) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
-	err = s.explainWith(ctx, q, id, o, func(all *collection, t *trace) (err error) {
-		x, err = newExplanation(all, &q, t)
+	err = s.explainWith(ctx, q, id, o, func(coll *collection, t *trace) (err error) {
+		x, err = newExplanation(coll, &q, t)
 		return err
 	})
 	return x, err
@@ -98,11 +98,11 @@ func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (st
 }
 
 // explainWith searches, and tells what became of a document.
-func (s *searcher) explainWith(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
+func (s *searcher) explainWith(ctx context.Context, q Query, id string, o Options, use func(*collection, *trace) error) (err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", ErrOption)
 	}
-	all, done, err := s.acquireCollection()
+	coll, done, err := s.acquireCollection()
 	if err != nil {
 		return err
 	}
@@ -112,39 +112,39 @@ func (s *searcher) explainWith(ctx context.Context, q Query, id string, o Option
 			err = singleQueryError(s.batchError(ctx, err))
 		}
 	}()
-	defer storage.Guard(all.firstSnapshot().Path(), &err)()
-	within := &searchContext{ctx, s.lifetime}
-	if err := within.Err(); err != nil {
+	defer storage.Guard(coll.firstSnapshot().Path(), &err)()
+	searchCtx := &searchContext{ctx, s.lifetime}
+	if err := searchCtx.Err(); err != nil {
 		return err
 	}
-	t, err := s.findDocument(within, all, q, id)
+	t, err := s.findDocument(searchCtx, coll, q, id)
 	if err != nil {
 		return err
 	}
-	call, err := s.newCall(within, all, []Query{q}, &o)
+	call, err := s.newCall(searchCtx, coll, []Query{q}, &o)
 	if err != nil {
 		return err
 	}
-	if err := s.stages.traceDocument(within, call, t); err != nil {
+	if err := s.stages.traceDocument(searchCtx, call, t); err != nil {
 		return err
 	}
-	return tell(all, t)
+	return use(coll, t)
 }
 
 // findDocument finds the document of an id; of a document that is stored as passages the one that
 // scores most.
-func (c *core) findDocument(ctx context.Context, all *collection, q Query, id string) (*trace, error) {
-	for i := range all.shards {
-		ordinal, ok, err := all.shards[i].snap.Ordinal(id)
+func (c *core) findDocument(ctx context.Context, coll *collection, q Query, id string) (*trace, error) {
+	for i := range coll.shards {
+		ordinal, ok, err := coll.shards[i].snap.Ordinal(id)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			return &trace{shard: &all.shards[i], ordinal: ordinal}, nil
+			return &trace{shard: &coll.shards[i], ordinal: ordinal}, nil
 		}
 	}
 	q.Filter = nil
-	found, err := c.answer(ctx, all, []Query{q}, &Options{K: 1, Mode: Candidates, Candidates: []string{id}, AllowMissing: true})
+	found, err := c.answer(ctx, coll, []Query{q}, &Options{K: 1, Mode: Candidates, Candidates: []string{id}, AllowMissing: true})
 	if err != nil {
 		return nil, err
 	}
@@ -152,10 +152,10 @@ func (c *core) findDocument(ctx context.Context, all *collection, q Query, id st
 		return nil, fmt.Errorf("%w: %.100q", ErrUnknownID, id)
 	}
 	h := &found[0].Hits[0]
-	return &trace{shard: &all.shards[h.Shard], ordinal: h.Ordinal}, nil
+	return &trace{shard: &coll.shards[h.Shard], ordinal: h.Ordinal}, nil
 }
 
-func newExplanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
+func newExplanation(coll *collection, q *Query, t *trace) (_ *Explanation, err error) {
 	snap := t.shard.snap
 	defer storage.Guard(snap.Path(), &err)()
 	ch, doc, err := documentChunk(snap, t.ordinal)
@@ -166,20 +166,20 @@ func newExplanation(all *collection, q *Query, t *trace) (_ *Explanation, err er
 		ID: snap.ID(t.ordinal), Shard: t.shard.index, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
-	vectors, weights, err := q.tokens(all, nil)
+	vectors, weights, err := q.tokens(coll, nil)
 	if err != nil {
 		return nil, err
 	}
 	var argmax []int
 	x.Score, argmax = kernels.OracleMaxSim(snap.Codec(), vectors, weights, ch, doc)
 	x.Matches = tokenMatches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
-	var of []int // rows of vectors that the matches are of
+	var matchedRows []int // rows of vectors that the matches are of
 	for i, best := range argmax {
 		if best >= 0 {
-			of = append(of, i)
+			matchedRows = append(matchedRows, i)
 		}
 	}
-	return x, x.addPage(snap, vectors, of, ch, doc)
+	return x, x.addPage(snap, vectors, matchedRows, ch, doc)
 }
 
 func tokenMatches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {
@@ -240,11 +240,11 @@ func (t *trace) recordRanking(list []topk.Scored, stage Stage, n int) {
 	if i < 0 {
 		return
 	}
-	own, limit := float64(list[i].Score), math.Inf(1)
+	score, limit := float64(list[i].Score), math.Inf(1)
 	for _, s := range topk.Best(slices.Clone(list), n) {
 		limit = min(limit, float64(s.Score))
 	}
-	t.leaveAt(stage, &own, &limit)
+	t.leaveAt(stage, &score, &limit)
 }
 
 func (t *trace) recordResult(top []located) {
@@ -259,15 +259,15 @@ func (t *trace) recordResult(top []located) {
 }
 
 // addMatches tells which tokens of hits matched, given where they are and the query.
-func (r *run) addMatches(hits []Hit, at []located, vectors, weights []float32) error {
+func (r *run) addMatches(hits []Hit, locations []located, vectors, weights []float32) error {
 	q := &r.call.queries[r.queryIndex]
 	return r.forEach(len(hits), func(i int) (err error) {
-		defer at[i].shard.guardRead(r.call, &err)()
+		defer locations[i].shard.guardRead(r.call, &err)()
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		snap := at[i].shard.snap
-		ch, doc, err := documentChunk(snap, at[i].ordinal)
+		snap := locations[i].shard.snap
+		ch, doc, err := documentChunk(snap, locations[i].ordinal)
 		if err != nil {
 			return err
 		}
@@ -281,16 +281,16 @@ func (r *run) addMatches(hits []Hit, at []located, vectors, weights []float32) e
 // scores highest, the first of several.
 func (r *run) bestTokens(ch *kernels.Chunk, doc int) []int {
 	n, first := r.query.Len(), int(ch.Offsets[doc])
-	best, products, top := make([]int, n), make([]float64, n), make([]float64, n)
+	best, products, maxima := make([]int, n), make([]float64, n), make([]float64, n)
 	for t := first; t < int(ch.Offsets[doc+1]); t++ {
 		r.query.Maxima(products, ch, t, t+1, kernels.Fine)
 		if t == first {
-			copy(top, products)
+			copy(maxima, products)
 			continue
 		}
 		for i, x := range products {
-			if x > top[i] {
-				top[i], best[i] = x, t-first
+			if x > maxima[i] {
+				maxima[i], best[i] = x, t-first
 			}
 		}
 	}
@@ -320,7 +320,7 @@ type CellScores struct {
 }
 
 // addPage adds to an explanation what its document is as a page.
-func (x *Explanation) addPage(snap *index.Snapshot, query []float32, of []int, ch *kernels.Chunk, doc int) error {
+func (x *Explanation) addPage(snap *index.Snapshot, query []float32, matchedRows []int, ch *kernels.Chunk, doc int) error {
 	payload, err := snap.Payload(x.Ordinal)
 	if err != nil {
 		return err
@@ -355,7 +355,7 @@ func (x *Explanation) addPage(snap *index.Snapshot, query []float32, of []int, c
 		token := kernels.OracleDecode(snap.Codec(), ch, first+t)
 		for i := range products {
 			sum := 0.0
-			for j, v := range query[of[i]*dim : (of[i]+1)*dim] {
+			for j, v := range query[matchedRows[i]*dim : (matchedRows[i]+1)*dim] {
 				sum += float64(float64(v) * token[j])
 			}
 			products[i][t] = float32(math.Round(sum*1e4) / 1e4)

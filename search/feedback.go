@@ -107,69 +107,69 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 	if len(liked) > 0 && len(good) == 0 {
 		return nil, fmt.Errorf("%w: feedback: all of %q is to be bad, too", ErrOption, f.Like)
 	}
-	taken := 0
+	fromRanking := 0
 	for i := range ranked {
 		p := Place{ranked[i].Shard, ranked[i].Ordinal}
-		if taken == f.Docs || bad[p] {
+		if fromRanking == f.Docs || bad[p] {
 			continue
 		}
-		taken++
+		fromRanking++
 		add(p)
 	}
 	return good, nil
 }
 
 // answerWithFeedback answers queries that feedback has added to.
-func (c *core) answerWithFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
+func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Query, o *Options) ([]Result, error) {
 	f := o.Feedback
 	var liked, unliked []Place
-	turn := c.newSlots(ctx) // the index is read in turn, as by searches
-	waited, err := turn.withSlot(ctx, f.memoryBytes(all, 0), func() (err error) {
-		if liked, err = locateIDs(ctx, all, "like", f.Like); err == nil {
-			unliked, err = locateIDs(ctx, all, "unlike", f.Unlike)
+	slots := c.newSlots(ctx) // the index is read in turn, as by searches
+	waited, err := slots.withSlot(ctx, f.memoryBytes(coll, 0), func() (err error) {
+		if liked, err = locateIDs(ctx, coll, "like", f.Like); err == nil {
+			unliked, err = locateIDs(ctx, coll, "unlike", f.Unlike)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	before := make([]Result, len(qs))
+	firstResults := make([]Result, len(qs))
 	if f.Docs > 0 {
-		first := f.First(*o)
-		if before, err = c.answer(ctx, all, qs, &first); err != nil {
+		firstOptions := f.First(*o)
+		if firstResults, err = c.answer(ctx, coll, qs, &firstOptions); err != nil {
 			return nil, err
 		}
 	}
-	more, cut := make([]Query, len(qs)), make([]int, len(qs))
+	expanded, dropped := make([]Query, len(qs)), make([]int, len(qs))
 	for i := range qs {
-		if _, err := qs[i].countTokens(all); err != nil {
+		if _, err := qs[i].countTokens(coll); err != nil {
 			return nil, &QueryError{i, err}
 		}
-		wait, err := turn.withSlot(ctx, f.memoryBytes(all, len(liked)+len(unliked)), func() error {
-			good, err := f.Good(liked, unliked, before[i].Hits)
+		wait, err := slots.withSlot(ctx, f.memoryBytes(coll, len(liked)+len(unliked)), func() error {
+			good, err := f.Good(liked, unliked, firstResults[i].Hits)
 			if err != nil {
 				return err
 			}
-			more[i], err = f.Expand(ctx, &qs[i], all.firstSnapshot().Dim(), all.feedbackEvidence(good, unliked))
+			expanded[i], err = f.Expand(ctx, &qs[i], coll.firstSnapshot().Dim(), coll.feedbackEvidence(good, unliked))
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		cut[i] = FitFeedback(&more[i], all.firstSnapshot().Dim(), len(qs[i].Vectors), all.sharedCodec().Centroids.K)
+		dropped[i] = FitFeedback(&expanded[i], coll.firstSnapshot().Dim(), len(qs[i].Vectors), coll.sharedCodec().Centroids.K)
 		waited += wait
 	}
-	rest := *o
-	rest.Feedback = nil
-	results, err := c.answer(ctx, all, more, &rest)
+	unexpanded := *o
+	unexpanded.Feedback = nil
+	results, err := c.answer(ctx, coll, expanded, &unexpanded)
 	if err != nil {
 		return nil, err
 	}
 	for i := range results {
 		st := &results[i].Stats
-		st.FeedbackCut = cut[i]
+		st.FeedbackCut = dropped[i]
 		st.Times.Wait += waited / time.Duration(len(results))
-		total := before[i].Stats
+		total := firstResults[i].Stats
 		total.Add(results[i].Stats)
 		total.Queries = results[i].Stats.Queries
 		if f.Docs > 0 {
@@ -191,36 +191,36 @@ func (f *Feedback) memoryBytes(c *collection, named int) int64 {
 // FitFeedback drops the lightest of the tokens that feedback has added to a query until there is room for it
 // in a collection whose codec has some centroids, and returns how many it dropped. The query had own values
 // before.
-func FitFeedback(q *Query, dim, own, centroids int) (cut int) {
-	return dropLightest(q, dim, own, maxScoreBytes/4/max(centroids, 1))
+func FitFeedback(q *Query, dim, valuesBefore, centroids int) (dropped int) {
+	return dropLightest(q, dim, valuesBefore, maxScoreBytes/4/max(centroids, 1))
 }
 
 // dropLightest drops the lightest of the tokens that were added to a query until at most most tokens are
 // left, and returns how many it dropped. The query had own values before.
-func dropLightest(q *Query, dim, own, most int) (cut int) {
+func dropLightest(q *Query, dim, ownTokens, maxTokens int) (dropped int) {
 	n := len(q.Vectors) / dim
-	own /= dim
-	if cut = n - most; cut <= 0 {
+	ownTokens /= dim
+	if dropped = n - maxTokens; dropped <= 0 {
 		return 0
 	}
-	added := make([]int, 0, n-own)
-	for t := own; t < n; t++ {
+	added := make([]int, 0, n-ownTokens)
+	for t := ownTokens; t < n; t++ {
 		added = append(added, t)
 	}
 	weight := func(t int) float64 { return math.Abs(float64(q.Weights[t])) }
 	slices.SortStableFunc(added, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
-	added = added[:len(added)-cut]
+	added = added[:len(added)-dropped]
 	slices.Sort(added)
 	for i, t := range added {
-		to := own + i
+		to := ownTokens + i
 		copy(q.Vectors[to*dim:(to+1)*dim], q.Vectors[t*dim:(t+1)*dim])
 		q.Weights[to] = q.Weights[t]
 	}
-	q.Vectors, q.Weights = q.Vectors[:most*dim], q.Weights[:most]
+	q.Vectors, q.Weights = q.Vectors[:maxTokens*dim], q.Weights[:maxTokens]
 	if q.Mask != nil {
-		q.Mask = q.Mask[:most] // all that is added takes part
+		q.Mask = q.Mask[:maxTokens] // all that is added takes part
 	}
-	return cut
+	return dropped
 }
 
 // locateIDs are the documents of ids, with their passages.
@@ -262,13 +262,13 @@ type term struct {
 
 // Expand is a query of a dimension with the tokens that feedback adds.
 func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Query, error) {
-	terms, usual := cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, defaultFeedbackWeight)
+	terms, weight := cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, defaultFeedbackWeight)
 	var docs [2]map[uint32]int // good, bad
-	var of [2]int
+	var counts [2]int
 	var codes []uint32
 	for side := range docs {
 		var err error
-		if docs[side], of[side], err = e.Counts(ctx, side == 1); err != nil {
+		if docs[side], counts[side], err = e.Counts(ctx, side == 1); err != nil {
 			return Query{}, err
 		}
 		if side == 1 {
@@ -279,7 +279,7 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 		codes = slices.AppendSeq(codes, maps.Keys(docs[side]))
 	}
 	slices.Sort(codes)
-	have, live, err := e.Frequencies(ctx, codes)
+	frequencies, live, err := e.Frequencies(ctx, codes)
 	if err != nil {
 		return Query{}, err
 	}
@@ -289,8 +289,8 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 	if out.Weights == nil {
 		out.Weights = slices.Repeat([]float32{1}, n)
 	}
-	for side, weight := range []float64{usual, -usual * unlikeFactor} {
-		best := weightTerms(docs[side], of[side], codes, have, live)
+	for side, sideWeight := range []float64{weight, -weight * unlikeFactor} {
+		best := weightTerms(docs[side], counts[side], codes, frequencies, live)
 		best = best[:min(len(best), terms)]
 		if len(best) == 0 {
 			continue
@@ -310,7 +310,7 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 			}
 			codec.Unit(sums[i], square)
 			out.Vectors = append(out.Vectors, sums[i]...)
-			out.Weights = append(out.Weights, float32(weight*t.weight))
+			out.Weights = append(out.Weights, float32(sideWeight*t.weight))
 			if out.Mask != nil {
 				out.Mask = append(out.Mask, true)
 			}
@@ -321,13 +321,13 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 
 // weightTerms orders the centroids of so many documents by their weights, the heaviest first, given
 // how many documents of all have each of codes.
-func weightTerms(docs map[uint32]int, of int, codes []uint32, have []uint64, live int64) []term {
+func weightTerms(docs map[uint32]int, total int, codes []uint32, frequencies []uint64, live int64) []term {
 	rarest := math.Log(float64(live) + 1)
 	var list []term
 	for i, code := range codes {
 		if n := docs[code]; n > 0 {
-			rare := max(math.Log((float64(live)+1)/(float64(have[i])+1)), 0) / max(rarest, 1)
-			list = append(list, term{code, float64(n) / float64(of) * rare})
+			rare := max(math.Log((float64(live)+1)/(float64(frequencies[i])+1)), 0) / max(rarest, 1)
+			list = append(list, term{code, float64(n) / float64(total) * rare})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b term) int { return cmp.Compare(b.weight, a.weight) })

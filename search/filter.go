@@ -83,22 +83,22 @@ func (f *Filter) allowedIn(ctx context.Context, c *collection) (*allowedDocs, er
 	return allowed, err
 }
 
-func (f *Filter) findAllowed(ctx context.Context, c *collection) (all *allowedDocs, err error) {
+func (f *Filter) findAllowed(ctx context.Context, c *collection) (allowed *allowedDocs, err error) {
 	if f.Docs != nil {
 		if len(c.shards) > 1 {
 			return nil, fmt.Errorf("%w: filter: a set of ordinals, which name no document where several indexes are searched", ErrOption)
 		}
-		all = (&allowedDocs{shards: []*selection{newSelection(f.Docs, c.firstSnapshot())}}).withCount()
+		allowed = (&allowedDocs{shards: []*selection{newSelection(f.Docs, c.firstSnapshot())}}).withCount()
 	}
 	if f.IDs != nil || f.Docs == nil && f.Where == nil {
 		listed, err := lookUpIDs(ctx, c, "filter", f.IDs, f.AllowMissing)
 		if err != nil {
 			return nil, err
 		}
-		all = all.intersect(listed, c)
+		allowed = allowed.intersect(listed, c)
 	}
 	if f.Where == nil {
-		return all, nil
+		return allowed, nil
 	}
 	snaps := make([]*index.Snapshot, len(c.shards))
 	for i := range snaps {
@@ -108,11 +108,11 @@ func (f *Filter) findAllowed(ctx context.Context, c *collection) (all *allowedDo
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w", err)
 	}
-	found := &allowedDocs{shards: make([]*selection, len(snaps))}
+	selected := &allowedDocs{shards: make([]*selection, len(snaps))}
 	for i, snap := range snaps {
-		found.shards[i] = newSelection(docs[i], snap)
+		selected.shards[i] = newSelection(docs[i], snap)
 	}
-	return all.intersect(found.withCount(), c), nil
+	return allowed.intersect(selected.withCount(), c), nil
 }
 
 // newSelection are the documents of a set that a search may return.
@@ -185,21 +185,21 @@ func (s *selection) intersect(t *selection, snap *index.Snapshot) *selection {
 	if s.set != nil && t.set == nil {
 		s, t = t, s
 	}
-	both := &selection{}
+	common := &selection{}
 	if s.set == nil {
 		for _, d := range s.list {
 			if t.has(d) {
-				both.list = append(both.list, d)
+				common.list = append(common.list, d)
 			}
 		}
-		return both.compact(snap)
+		return common.compact(snap)
 	}
-	both.set = slices.Clone(s.set)
-	for w := range both.set {
-		both.set[w] &= t.set[w]
+	common.set = slices.Clone(s.set)
+	for w := range common.set {
+		common.set[w] &= t.set[w]
 	}
-	both.count = countBits(both.set)
-	return both
+	common.count = countBits(common.set)
+	return common
 }
 
 // without returns the selection without some ordinals.
@@ -207,24 +207,24 @@ func (s *selection) without(ordinals *roaring.Bitmap) *selection {
 	if ordinals.IsEmpty() {
 		return s
 	}
-	rest := &selection{}
+	remaining := &selection{}
 	if s.set == nil {
 		for _, d := range s.list {
 			if !ordinals.Contains(d) {
-				rest.list = append(rest.list, d)
+				remaining.list = append(remaining.list, d)
 			}
 		}
-		rest.count = len(rest.list)
-		return rest
+		remaining.count = len(remaining.list)
+		return remaining
 	}
-	rest.set = slices.Clone(s.set)
+	remaining.set = slices.Clone(s.set)
 	for it := ordinals.Iterator(); it.HasNext(); {
-		if d := it.Next(); int(d/64) < len(rest.set) {
-			rest.set[d/64] &^= 1 << (d % 64)
+		if d := it.Next(); int(d/64) < len(remaining.set) {
+			remaining.set[d/64] &^= 1 << (d % 64)
 		}
 	}
-	rest.count = countBits(rest.set)
-	return rest
+	remaining.count = countBits(remaining.set)
+	return remaining
 }
 
 // allowedByQuery returns a function that finds what the i-th query may return. What the
@@ -240,23 +240,23 @@ func (o *Options) allowedByQuery(ctx context.Context, c *collection, qs []Query)
 		if err != nil || o.Filter == nil && o.Mode != Candidates {
 			return s, err
 		}
-		all, err := common()
+		commonDocs, err := common()
 		if err != nil {
 			return nil, err
 		}
-		return all.intersect(s, c), nil
+		return commonDocs.intersect(s, c), nil
 	}
 }
 
 // allowedIn is what the options let through.
 func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, error) {
 	if o.Filter == nil && o.Mode != Candidates {
-		all := &allowedDocs{shards: make([]*selection, len(c.shards))}
+		allowed := &allowedDocs{shards: make([]*selection, len(c.shards))}
 		for i := range c.shards {
 			set, n := c.shards[i].snap.LiveSet()
-			all.shards[i] = &selection{set: set, count: n}
+			allowed.shards[i] = &selection{set: set, count: n}
 		}
-		return all.withCount(), nil
+		return allowed.withCount(), nil
 	}
 	var all *allowedDocs
 	if o.Mode == Candidates {
@@ -277,14 +277,14 @@ func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, e
 // return, with a longer document its passages. An id that no part has is missing.
 func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowedDocs, error) {
 	a := allowNone(c)
-	absent := make([][]string, len(c.shards)) // in order
+	missingByShard := make([][]string, len(c.shards)) // in order
 	for i := range c.shards {
 		snap := c.shards[i].snap
 		docs, missing, err := snap.Named(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		absent[i] = missing
+		missingByShard[i] = missing
 		live, _ := snap.LiveSet()
 		for it := docs.Iterator(); it.HasNext(); {
 			if ordinal := it.Next(); hasBit(live, ordinal) { // it is not empty
@@ -293,16 +293,16 @@ func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, al
 		}
 	}
 	for _, id := range ids {
-		there := false
-		for i, missing := range absent {
+		found := false
+		for i, missing := range missingByShard {
 			if len(missing) > 0 && missing[0] == id {
-				absent[i] = missing[1:]
+				missingByShard[i] = missing[1:]
 			} else {
-				there = true
+				found = true
 			}
 		}
 		switch {
-		case there:
+		case found:
 		case !allowMissing:
 			err := fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
 			for i := range c.shards {

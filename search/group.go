@@ -70,7 +70,7 @@ func (r *run) groupedHits(vectors, weights []float32, allowed *allowedDocs) ([]H
 
 // roundSizes returns how many of n passages the first round searches, and how many a later round
 // searches at most.
-func (q *request) roundSizes(n int) (first, most int) {
+func (q *request) roundSizes(n int) (first, later int) {
 	k := min(q.k, n)
 	if first = 2 * k; q.group != GroupBest {
 		first = max(first, k+k/4+32)
@@ -97,8 +97,8 @@ func (q *request) groupBytes(docs int) int64 {
 	if q.group == "" {
 		return 0
 	}
-	_, most := q.roundSizes(docs)
-	n := int64(min(docs, most+maxExactDocs(min(q.k, docs), 1)))*foundBytes + int64(docs)*restBytes
+	_, later := q.roundSizes(docs)
+	n := int64(min(docs, later+maxExactDocs(min(q.k, docs), 1)))*foundBytes + int64(docs)*restBytes
 	if q.scoresAllPassages(docs) {
 		n += int64(docs) * everyBytes
 	}
@@ -107,35 +107,35 @@ func (q *request) groupBytes(docs int) int64 {
 
 // findGroups returns the K best documents, found by their best passages.
 func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*groupedDoc, error) {
-	k, best, all := r.request.k, r.request.group == GroupBest, allowed
-	depth, most := r.request.roundSizes(allowed.count)
+	k, byBest, allAllowed := r.request.k, r.request.group == GroupBest, allowed
+	depth, maxDepth := r.request.roundSizes(allowed.count)
 	defer func() { r.request.k = k }()
 	f := groupFinder{found: map[DocumentKey]bool{}}
-	for seen := 0; ; depth = min(2*depth, most) {
+	for searched := 0; ; depth = min(2*depth, maxDepth) {
 		r.request.k = min(max(depth, 1), max(allowed.count, 1))
 		top, err := r.bestDocuments(vectors, weights, allowed, nil)
 		if err != nil {
 			return nil, err
 		}
-		fresh := f.add(top)
-		seen += len(top)
+		newDocs := f.add(top)
+		searched += len(top)
 		last := len(top) < r.request.k || r.request.k >= allowed.count
-		if best && (last || len(f.docs) >= k) {
+		if byBest && (last || len(f.docs) >= k) {
 			break
 		}
-		members, err := r.livePassages(fresh)
+		members, err := r.livePassages(newDocs)
 		if err != nil {
 			return nil, err
 		}
-		if !best {
-			if err := r.scoreGroups(fresh, members, allowed); err != nil {
+		if !byBest {
+			if err := r.scoreGroups(newDocs, members, allowed); err != nil {
 				return nil, err
 			}
 			floor := math.Inf(-1)
 			if len(top) > 0 {
 				floor = float64(top[len(top)-1].score)
 			}
-			if last || enoughFound(f.docs, k, floor, seen >= maxExactDocs(k, 1)) {
+			if last || enoughFound(f.docs, k, floor, searched >= maxExactDocs(k, 1)) {
 				break
 			}
 		}
@@ -145,14 +145,14 @@ func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*g
 		allowed = allowed.without(members)
 	}
 	docs := bestGroups(f.docs, k)
-	if !best || r.request.passages == 1 {
+	if !byBest || r.request.passages == 1 {
 		return docs, nil
 	}
 	members, err := r.livePassages(docs)
 	if err != nil {
 		return nil, err
 	}
-	return docs, r.scoreGroups(docs, members, all)
+	return docs, r.scoreGroups(docs, members, allAllowed)
 }
 
 // bestGroups are the k best documents in order.
@@ -171,17 +171,17 @@ func enoughFound(docs []*groupedDoc, k int, floor float64, many bool) bool {
 	if len(docs) < k {
 		return false
 	}
-	var sum, square float64
+	var sum, squares float64
 	scores := make([]float64, len(docs))
 	for i, d := range docs {
-		more := float64(d.score) - float64(d.best)
-		sum += more
-		square += float64(more * more) // rounded, not fused
+		excess := float64(d.score) - float64(d.best)
+		sum += excess
+		squares += float64(excess * excess) // rounded, not fused
 		scores[i] = float64(d.score)
 	}
 	n := float64(len(docs))
 	mean := sum / n
-	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
+	deviation := math.Sqrt(max(squares/n-float64(mean*mean), 0))
 	slices.Sort(scores)
 	return many || scores[len(scores)-k] >= floor+mean+float64(deviationsFor(k, 3.5, 2.25)*deviation)
 }
@@ -194,7 +194,7 @@ type groupFinder struct {
 
 // add adds the documents of ranked passages that have not been found yet, each by its best passage.
 func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
-	from := len(f.docs)
+	first := len(f.docs)
 	for _, l := range top {
 		snap := l.shard.snap
 		key := DocumentKey{l.shard.index, snap.DocumentOf(l.ordinal)}
@@ -203,7 +203,7 @@ func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
 			f.docs = append(f.docs, newGroupedDoc(l, key.ID, snap.Passages().Contains(l.ordinal)))
 		}
 	}
-	return f.docs[from:len(f.docs):len(f.docs)]
+	return f.docs[first:len(f.docs):len(f.docs)]
 }
 
 // livePassages returns the live passages of documents, by part.
@@ -230,16 +230,16 @@ func (r *run) livePassages(docs []*groupedDoc) (members []*roaring.Bitmap, err e
 // scoreGroups gives documents of passages their exact scores, by all of their passages.
 func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed *allowedDocs) error {
 	defer addElapsed(&r.stats.Times.Exact)()
-	var fresh []*groupedDoc
-	place := map[DocumentKey]int{}
-	var lists [][]uint32
+	var unscored []*groupedDoc
+	indexByKey := map[DocumentKey]int{}
+	var passages [][]uint32
 	for _, d := range docs {
 		if d.isSplit && !d.scored {
-			place[DocumentKey{d.shard.index, d.id}] = len(fresh)
-			fresh = append(fresh, d)
+			indexByKey[DocumentKey{d.shard.index, d.id}] = len(unscored)
+			unscored = append(unscored, d)
 			// The passage that it was found by counts in any case, even if another program has
 			// stored inconsistent data.
-			lists = append(lists, []uint32{d.passages[0].ordinal})
+			passages = append(passages, []uint32{d.passages[0].ordinal})
 		}
 	}
 	for i := range members {
@@ -251,26 +251,26 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 				continue
 			}
 			id, _ := p.snap.PassageOf(ordinal)
-			if d, ok := place[DocumentKey{i, id}]; ok && lists[d][0] != ordinal {
-				lists[d] = append(lists[d], ordinal)
+			if d, ok := indexByKey[DocumentKey{i, id}]; ok && passages[d][0] != ordinal {
+				passages[d] = append(passages[d], ordinal)
 			}
 		}
 	}
 	// Passages that the search has not scored may need rows of S that are not there.
-	err := r.fillRows(len(fresh), func(i int) error { return r.requirePassageRows(fresh[i].shard, lists[i]) })
+	err := r.fillRows(len(unscored), func(i int) error { return r.requirePassageRows(unscored[i].shard, passages[i]) })
 	if err != nil {
 		return err
 	}
-	err = r.forEach(len(fresh), func(i int) error {
-		d, s := fresh[i], r.newGroupScorer()
+	err = r.forEach(len(unscored), func(i int) error {
+		d, s := unscored[i], r.newGroupScorer()
 		var err error
-		if d.score, err = s.scoreGroup(d.shard, lists[i]); err == nil {
+		if d.score, err = s.scoreGroup(d.shard, passages[i]); err == nil {
 			d.scored, d.best, d.passages = true, s.best[0].score, slices.Clone(s.best)
 		}
 		return err
 	})
-	for i := range fresh {
-		r.stats.ExactDocs += int64(len(lists[i]))
+	for i := range unscored {
+		r.stats.ExactDocs += int64(len(passages[i]))
 	}
 	return err
 }

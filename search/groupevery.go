@@ -52,18 +52,18 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.Bitmap,
 	vectors, weights []float32) (best []topk.Scored, err error) {
 	defer p.guardRead(r.call, &err)()
-	m, err := allowedPassages(r.ctx, p.snap, allowed, passages)
-	if err != nil || len(m.groupStarts) == 0 {
+	groups, err := allowedPassages(r.ctx, p.snap, allowed, passages)
+	if err != nil || len(groups.groupStarts) == 0 {
 		return nil, err
 	}
-	if err := r.prepareGroup(shardGroup{*p}, len(m.passages), vectors, weights); err != nil {
+	if err := r.prepareGroup(shardGroup{*p}, len(groups.passages), vectors, weights); err != nil {
 		return nil, err
 	}
 	defer addElapsed(&r.stats.Times.Exact)()
 	const block = 16 // documents
-	blocks := parallel.Blocks(len(m.groupStarts), block)
-	eachOf := func(i int, fn func(doc int) error) error {
-		lo, hi := parallel.Block(i, len(m.groupStarts), block)
+	blocks := parallel.Blocks(len(groups.groupStarts), block)
+	visitBlock := func(i int, fn func(doc int) error) error {
+		lo, hi := parallel.Block(i, len(groups.groupStarts), block)
 		for doc := lo; doc < hi; doc++ {
 			if err := fn(doc); err != nil {
 				return err
@@ -72,12 +72,12 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 		return nil
 	}
 	err = r.fillRows(blocks, func(i int) error {
-		return eachOf(i, func(doc int) error { return r.requirePassageRows(p, m.document(doc)) })
+		return visitBlock(i, func(doc int) error { return r.requirePassageRows(p, groups.document(doc)) })
 	})
 	if err != nil {
 		return nil, err
 	}
-	scored := make([]topk.Scored, len(m.groupStarts))
+	scored := make([]topk.Scored, len(groups.groupStarts))
 	var scorers sync.Pool
 	err = r.forEach(blocks, func(i int) error {
 		s, _ := scorers.Get().(*groupScorer)
@@ -85,15 +85,15 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 			s = r.newGroupScorer()
 		}
 		defer scorers.Put(s)
-		return eachOf(i, func(doc int) error {
-			score, err := s.scoreGroup(p, m.document(doc))
+		return visitBlock(i, func(doc int) error {
+			score, err := s.scoreGroup(p, groups.document(doc))
 			if err == nil {
 				scored[doc] = topk.Scored{Doc: s.best[0].ordinal, Score: score}
 			}
 			return err
 		})
 	})
-	n := int64(len(m.passages))
+	n := int64(len(groups.passages))
 	r.stats.Candidates += n
 	r.stats.ExactDocs += n
 	r.stats.RefinedDocs += n

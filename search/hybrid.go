@@ -36,35 +36,35 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	if err := errors.Join(p.Check(), sides.Check()); err != nil {
 		return nil, err
 	}
-	all := make([]RankedHit, 0, len(byVectors)+len(others))
-	at := make(map[string]int, cap(all))
-	for _, side := range [][]RankedHit{byVectors, others} {
-		for _, h := range side {
-			if _, there := at[h.Hit.ID]; !there {
-				at[h.Hit.ID] = 0
-				all = append(all, h)
+	documents := make([]RankedHit, 0, len(byVectors)+len(others))
+	indexByID := make(map[string]int, cap(documents))
+	for _, toFuse := range [][]RankedHit{byVectors, others} {
+		for _, h := range toFuse {
+			if _, there := indexByID[h.Hit.ID]; !there {
+				indexByID[h.Hit.ID] = 0
+				documents = append(documents, h)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b RankedHit) int {
+	slices.SortStableFunc(documents, func(a, b RankedHit) int {
 		return cmp.Or(cmp.Compare(a.Hit.Shard, b.Hit.Shard), cmp.Compare(a.Hit.Ordinal, b.Hit.Ordinal))
 	})
-	for i := range all {
-		at[all[i].Hit.ID] = i
+	for i := range documents {
+		indexByID[documents[i].Hit.ID] = i
 	}
-	side := func(ranked []RankedHit) []fuse.ScoredDocument {
-		hits, seen := make([]fuse.ScoredDocument, 0, len(ranked)), make([]bool, len(all))
-		for _, h := range ranked {
-			if i := at[h.Hit.ID]; !seen[i] {
+	side := func(emitted []RankedHit) []fuse.ScoredDocument {
+		hits, seen := make([]fuse.ScoredDocument, 0, len(emitted)), make([]bool, len(documents))
+		for _, h := range emitted {
+			if i := indexByID[h.Hit.ID]; !seen[i] {
 				seen[i] = true
 				hits = append(hits, fuse.ScoredDocument{Ordinal: uint32(i), Score: h.Score})
 			}
 		}
 		return hits
 	}
-	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(all))), 1.0, make([]bool, len(all))
+	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(documents))), 1.0, make([]bool, len(documents))
 	for depth := max(sides.Block, 1); ; depth *= 2 {
-		best, err := fuse.Fuse(m, len(all), alpha, side(firstHits(byVectors, depth)), side(firstHits(others, depth)))
+		best, err := fuse.Fuse(m, len(documents), alpha, side(firstHits(byVectors, depth)), side(firstHits(others, depth)))
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 			}
 			if !ranked[h.Ordinal] {
 				ranked[h.Ordinal] = true
-				out = append(out, RankedHit{all[h.Ordinal].Hit, float64(scale * h.Score)})
+				out = append(out, RankedHit{documents[h.Ordinal].Hit, float64(scale * h.Score)})
 			}
 		}
 		if last || len(out) >= p.End() {
@@ -92,14 +92,14 @@ func firstHits(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, le
 
 // MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages
 // that they bring, as [Options].Matches does: look searches for a query among them.
-func MatchRanked(hits []RankedHit, look func(Options) ([]Hit, error)) error {
-	at := map[string][]*Hit{}
+func MatchRanked(hits []RankedHit, search func(Options) ([]Hit, error)) error {
+	hitsByID := map[string][]*Hit{}
 	ids := []string{}
 	add := func(h *Hit) {
-		if at[h.ID] == nil {
+		if hitsByID[h.ID] == nil {
 			ids = append(ids, h.ID)
 		}
-		at[h.ID] = append(at[h.ID], h)
+		hitsByID[h.ID] = append(hitsByID[h.ID], h)
 	}
 	for i := range hits {
 		h := &hits[i].Hit
@@ -113,9 +113,9 @@ func MatchRanked(hits []RankedHit, look func(Options) ([]Hit, error)) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	found, err := look(Options{K: len(ids), Mode: Candidates, Candidates: ids, AllowMissing: true, Matches: true})
+	found, err := search(Options{K: len(ids), Mode: Candidates, Candidates: ids, AllowMissing: true, Matches: true})
 	for i := range found {
-		for _, h := range at[found[i].ID] {
+		for _, h := range hitsByID[found[i].ID] {
 			h.Matches, h.Tokens = found[i].Matches, found[i].Tokens
 		}
 	}

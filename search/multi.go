@@ -63,7 +63,7 @@ func (m *Multi) At(snap *index.ShardsSnapshot) *Multi {
 	return &Multi{searcher{m.core, pinnedSource(snap.Snapshots()...)}}
 }
 
-func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
+func newMulti(ctx context.Context, o *MultiOptions, open source) (*Multi, error) {
 	if o == nil {
 		o = &MultiOptions{}
 	}
@@ -73,17 +73,17 @@ func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
 	}
 	c.multi = true
 	if len(o.Devices) > 0 {
-		all, done, err := of()
+		coll, done, err := open()
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		if c.stages, err = attachShards(ctx, all, c.host, o.Devices); err != nil {
+		if c.stages, err = attachShards(ctx, coll, c.host, o.Devices); err != nil {
 			return nil, err
 		}
 		c.usesStoredDefaults = false
 	}
-	return &Multi{searcher{c, of}}, nil
+	return &Multi{searcher{c, open}}, nil
 }
 
 // ShardDescription is one of several indexes that are searched as one.

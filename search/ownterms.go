@@ -57,10 +57,10 @@ type TermDocument struct {
 }
 
 // ReadTerms reads a document for feedback that reads some documents of a side.
-func ReadTerms(ctx context.Context, snap *index.Snapshot, part int, ordinal uint32, of int) (d TermDocument, err error) {
-	d = TermDocument{ID: snap.ID(ordinal), Of: DocumentKey{part, snap.DocumentOf(ordinal)}}
+func ReadTerms(ctx context.Context, snap *index.Snapshot, shard int, ordinal uint32, sideDocs int) (d TermDocument, err error) {
+	d = TermDocument{ID: snap.ID(ordinal), Of: DocumentKey{shard, snap.DocumentOf(ordinal)}}
 	row := make([]float32, snap.Dim())
-	err = visitTokens(ctx, snap, []uint32{ordinal}, max(maxOwnTokens/max(of, 1), 1), func(ch *kernels.Chunk, token int) {
+	err = visitTokens(ctx, snap, []uint32{ordinal}, max(maxOwnTokens/max(sideDocs, 1), 1), func(ch *kernels.Chunk, token int) {
 		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
 		d.Tokens = append(d.Tokens, row...)
 	})
@@ -167,13 +167,13 @@ type tokenEvidence struct {
 // Counts finds the terms of a side. It is called for the good side first.
 func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	places := e.docs[feedbackSide(bad)]
-	all := make([]TermDocument, len(places))
+	documents := make([]TermDocument, len(places))
 	for i, p := range places {
-		if all[i], err = ReadTerms(ctx, e.c.shards[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
+		if documents[i], err = ReadTerms(ctx, e.c.shards[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
 			return nil, 0, err
 		}
 	}
-	docs, of = e.Count(bad, all)
+	docs, of = e.Count(bad, documents)
 	return docs, of, nil
 }
 

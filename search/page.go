@@ -68,15 +68,15 @@ func (p Page) Enough(score float32) bool { return p.MinScore == nil || score >= 
 // Sides is what to ask of each of two rankings that are fused to this page, in a collection of most
 // documents. For the first pages that is three times K: a document that is third in both rankings
 // may be the best of all. Pages that are further down need more, in blocks that double.
-func (p Page) Sides(most int) Page {
-	most = max(most, 1)
-	sides := Page{K: most}
-	if p.K <= most/3 {
+func (p Page) Sides(docs int) Page {
+	docs = max(docs, 1)
+	sides := Page{K: docs}
+	if p.K <= docs/3 {
 		sides.K = max(3*p.K, 1)
 	}
 	sides.Block = sides.K
-	for sides.K < min(p.End(), most) {
-		sides.K = min(2*sides.K, most)
+	for sides.K < min(p.End(), docs) {
+		sides.K = min(2*sides.K, docs)
 	}
 	return sides
 }
@@ -128,9 +128,9 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 		if err != nil {
 			return nil, err
 		}
-		last := depth >= p.End() || !slices.ContainsFunc(results, func(r Result) bool { return len(r.Hits) == depth })
+		deepEnough := depth >= p.End() || !slices.ContainsFunc(results, func(r Result) bool { return len(r.Hits) == depth })
 		ranked = appendDeeper(ranked, results, depth)
-		if last {
+		if deepEnough {
 			break
 		}
 		if depth *= 2; depth < 0 {
@@ -146,12 +146,12 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 }
 
 // appendDeeper adds to rankings the other hits of deeper ones, up to a number of hits.
-func appendDeeper(ranked, deeper []Result, most int) []Result {
+func appendDeeper(ranked, deeper []Result, limit int) []Result {
 	for i := range ranked {
-		before, r := &ranked[i], &deeper[i]
-		fresh := withoutHits(r.Hits, before.Hits)
-		r.Hits = append(before.Hits, fresh[:min(len(fresh), most-len(before.Hits))]...)
-		st := before.Stats
+		shallow, r := &ranked[i], &deeper[i]
+		added := withoutHits(r.Hits, shallow.Hits)
+		r.Hits = append(shallow.Hits, added[:min(len(added), limit-len(shallow.Hits))]...)
+		st := shallow.Stats
 		st.Add(r.Stats)
 		st.Queries, st.Allowed, st.FilterMissing = r.Stats.Queries, r.Stats.Allowed, r.Stats.FilterMissing
 		for j := range st.Shards {

@@ -127,51 +127,51 @@ func derivedBudgets(k int, effort float64) (probes int, approxTokens float64) {
 // For example of a million documents of 100 tokens, 131,072 centroids, k = 10 and 32 query tokens
 // probing costs 1.08 million for 256 lists and 1.05 million for approximate scores, a scan 100
 // million. If a filter lets 11,000 documents through it is 1.14 against 1.10: it is scanned.
-func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
+func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centroids int) plan {
 	p := plan{kind: PlanExact, k: q.k, collectionK: q.collectionK, share: q.share}
 	if p.share >= 1 {
 		p.collectionK = p.k // which grows where documents are made of passages
 	}
-	if q.mode != Pruned || lists == 1 { // one centroid tells no document from another
+	if q.mode != Pruned || centroids == 1 { // one centroid tells no document from another
 		return p
 	}
 	p.probes, p.approxBudget, p.exactBudget = q.probes, q.approxBudget, q.exactBudget
 	if p.exactBudget > 0 {
 		p.exactBudget = max(p.exactBudget, p.k)
 	}
-	exact := p.exactBudget // or about what a query will take
-	if exact == 0 {
-		exact = max(4*p.k+shareOfCount(100, p.share), p.k) // of a huge K, which overflows
+	exactDocs := p.exactBudget // or about what a query will take
+	if exactDocs == 0 {
+		exactDocs = max(4*p.k+shareOfCount(100, p.share), p.k) // of a huge K, which overflows
 	}
-	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
+	meanTokens := max(float64(tokens)/float64(max(docs, 1)), 1)
 	probes, approxTokens := derivedBudgets(p.collectionK, q.effort)
 	p.deviations = neededDeviations(p.collectionK, float64(float64(allowed)/p.share), q.effort)
 	if q.approxBudget == 0 {
-		p.approxBudget = max(maxExactDocs(p.k, p.share), int(float64(approxTokens*p.share)/mean))
+		p.approxBudget = max(maxExactDocs(p.k, p.share), int(float64(approxTokens*p.share)/meanTokens))
 	}
-	p.approxBudget = max(p.approxBudget, exact)
+	p.approxBudget = max(p.approxBudget, exactDocs)
 	if p.firstApprox = p.approxBudget; p.exactBudget == 0 {
 		p.firstApprox = min(p.approxBudget, firstApproxFactor*leaderCount(min(p.k, 1<<40), p.share))
 	}
 	if q.probes == 0 {
 		p.probes = probes
 	}
-	p.probes = min(p.probes, lists)
-	if allowed <= exact {
+	p.probes = min(p.probes, centroids)
+	if allowed <= exactDocs {
 		return p
 	}
 	p.kind = PlanProbe
 	// A scan gives every allowed document an approximate score.
-	if q.approxBudget > 0 && allowed > p.approxBudget || q.probes > 0 && p.probes < lists {
+	if q.approxBudget > 0 && allowed > p.approxBudget || q.probes > 0 && p.probes < centroids {
 		return p
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has
 	// most of its centroids twice; and a document is in several of the lists.
-	read := float64(queryTokens * p.probes)
-	entries := read * float64(tokens) / float64(lists) / 2
-	found := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
-	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(p.approxBudget)))
-	if p.probes == lists || mean*float64(allowed) <= probing { // all lists would find them all
+	listsRead := float64(queryTokens * p.probes)
+	entries := listsRead * float64(tokens) / float64(centroids) / 2
+	candidates := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
+	probingCost := float64(listCost*listsRead) + float64(entryCost*entries) + float64(meanTokens*min(candidates, float64(p.approxBudget)))
+	if p.probes == centroids || meanTokens*float64(allowed) <= probingCost { // all lists would find them all
 		p.kind, p.approxBudget = PlanScan, max(p.approxBudget, allowed)
 	}
 	return p

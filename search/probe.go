@@ -88,14 +88,14 @@ func (p *prober) selectCentroids(r *run, weights []float32) error {
 }
 
 // selectColumns takes one column of S after the other.
-func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k int) error {
+func (p *prober) selectColumns(ctx context.Context, scores []float32, stride, lq, k int) error {
 	column := make([]topk.Scored, k)
 	for t := range lq {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for c := range column {
-			column[c] = topk.Scored{Doc: uint32(c), Score: s[c*stride+t]}
+			column[c] = topk.Scored{Doc: uint32(c), Score: scores[c*stride+t]}
 		}
 		top := topk.Best(column, p.selected)
 		slices.SortFunc(top, topk.Order)
@@ -204,30 +204,30 @@ func (p *prober) reset() {
 }
 
 // reachInShard is reach for one part.
-func (r *run) reachInShard(of *shard, allowed *selection, gap float64) (err error) {
-	defer of.guardRead(r.call, &err)()
-	docs := of.snap.State().Docs
+func (r *run) reachInShard(sh *shard, allowed *selection, gap float64) (err error) {
+	defer sh.guardRead(r.call, &err)()
+	docs := sh.snap.State().Docs
 	set := allowed.bitset(r.allowedBits, (int(docs)+63)/64)
 	if allowed.set == nil {
 		r.allowedBits = set
 	}
-	r.prefetchLists(of.snap)
-	if err := r.openLists(of.snap, gap); err != nil {
+	r.prefetchLists(sh.snap)
+	if err := r.openLists(sh.snap, gap); err != nil {
 		return err
 	}
-	return r.readLists(of.snap.Path(), docs, of.base, set)
+	return r.readLists(sh.snap.Path(), docs, sh.base, set)
 }
 
 // readLists reads the lists of the cursors, block by block. docs is the number of documents of
 // the part, and allowed the set of those that may be found.
 func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
 	p := &r.prober
-	pairs := 0 // of lists and documents since the last look
+	readSinceCheck := 0 // of lists and documents since the last look
 	for block := range uint32((uint64(docs) + reachBlock - 1) / reachBlock) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		turn := uint32(0) // of stamps
+		stampRound := uint32(0) // of stamps
 		for i := range p.cursors {
 			c := &p.cursors[i]
 			if c.Done() || c.Block() != block {
@@ -237,16 +237,16 @@ func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error 
 			if err != nil {
 				return postingsError(path, c.centroid, err)
 			}
-			if pairs += 16 + len(list)/2; pairs > checkInterval {
-				if pairs, err = 0, r.ctx.Err(); err != nil {
+			if readSinceCheck += 16 + len(list)/2; readSinceCheck > checkInterval {
+				if readSinceCheck, err = 0, r.ctx.Err(); err != nil {
 					return err
 				}
 			}
 			if c.firstUse {
 				r.stats.Postings += int64(len(list) / 2)
 			}
-			if c.token/stampCount != turn {
-				turn = c.token / stampCount
+			if c.token/stampCount != stampRound {
+				stampRound = c.token / stampCount
 				p.clearStamps()
 			}
 			p.addGain(list, c.token%stampCount+1, c.gain)
@@ -312,14 +312,14 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 // docs has the lower 16 bits of their numbers.
 func (p *prober) addGain(docs []byte, stamp, gain uint32) {
 	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.touched)
-	again := stamp << gainBits
-	first := again + gain
+	base := stamp << gainBits
+	baseAndGain := base + gain
 	for i := 0; i < len(docs)-1; i += 2 {
 		d := uint32(docs[i]) | uint32(docs[i+1])<<8
 		e := gains[d]
-		add := first
+		add := baseAndGain
 		if e>>gainBits == stamp {
-			add = again
+			add = base
 		}
 		gains[d] = e&(1<<gainBits-1) + add
 		seen[d/64] |= 1 << (d % 64)
@@ -345,13 +345,13 @@ func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 		n += bits.OnesCount64(v & p.touched[w])
 	}
 	p.total += n
-	have := len(r.reached)
+	before := len(r.reached)
 	r.reached = slices.Grow(r.reached, n+1) // one is written behind the last
-	out := r.reached[have:cap(r.reached)]
+	out := r.reached[before:cap(r.reached)]
 	n = 0
 	base += block * reachBlock
-	gains, least := (*[reachBlock]uint32)(p.gains), uint32(p.minBucket)
-	for w, may := range words {
+	gains, minBucket := (*[reachBlock]uint32)(p.gains), uint32(p.minBucket)
+	for w, allowedWord := range words {
 		v := p.touched[w]
 		p.touched[w] = 0
 		for ; v != 0; v &= v - 1 {
@@ -361,8 +361,8 @@ func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 			gains[d%reachBlock] = 0
 			out[n] = newCandidate(base+d, gain)
 			bucket := uint32(gainBucket(gain))
-			keep := int(may >> i & 1)
-			if bucket < least {
+			keep := int(allowedWord >> i & 1)
+			if bucket < minBucket {
 				keep = 0
 			}
 			p.counts[bucket] += uint32(keep)
@@ -370,7 +370,7 @@ func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 		}
 	}
 	p.countFromMin += n
-	r.reached = r.reached[:have+n]
+	r.reached = r.reached[:before+n]
 	if r.trace == nil {
 		p.minBucket, p.countFromMin = p.nthBucket(r.plan.approxBudget)
 	}
@@ -398,11 +398,11 @@ func (p *prober) chooseGap() (gap float64) {
 		gap += (float64(p.best[t*p.probes+p.probes/2].Score) - float64(floor)) / float64(len(p.floors))
 	}
 	gap = float64(unseenGap * gap) // rounded, not fused with what follows
-	var sum float64
+	var maxGain float64
 	for t, w := range p.weights {
-		sum += float64(float64(w) * (float64(p.best[t*p.probes].Score) - float64(p.floors[t]) + gap))
+		maxGain += float64(float64(w) * (float64(p.best[t*p.probes].Score) - float64(p.floors[t]) + gap))
 	}
-	p.gainUnit = max(sum, 1e-30) / gainSum
+	p.gainUnit = max(maxGain, 1e-30) / gainSum
 	return gap
 }
 
@@ -416,34 +416,34 @@ func (p *prober) centroidGain(t int, score float32, gap float64) uint32 {
 // has not returned before, in ascending order. Of the others it keeps those that may be
 // returned later, unless a document is followed.
 func (r *run) selectReached(n int) []uint32 {
-	p, least, low := &r.prober, candidate(0), candidate(0)
+	p, lowestSelected, lowestKept := &r.prober, candidate(0), candidate(0)
 	keepAll := n == p.total || r.trace != nil
 	if n < p.total {
-		least = p.nthCandidate(r.reached, n)
+		lowestSelected = p.nthCandidate(r.reached, n)
 		bucket, _ := p.nthBucket(min(r.plan.approxBudget, p.total))
-		low = candidate(bucket) * bucketGains << 32
+		lowestKept = candidate(bucket) * bucketGains << 32
 		if r.trace != nil {
 			r.trace.recordRanking(p.gainScores(r.reached), StageCut, n)
 		}
 	}
 	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // one is written behind the last
-	kept, left := 0, 0
+	kept, remaining := 0, 0
 	for _, c := range r.reached {
 		docs[kept] = c.number()
-		if c >= least && c < p.lastKept {
+		if c >= lowestSelected && c < p.lastKept {
 			kept++
 		}
 		if !keepAll {
-			r.reached[left] = c
-			if c >= low && c < least {
-				left++
+			r.reached[remaining] = c
+			if c >= lowestKept && c < lowestSelected {
+				remaining++
 			}
 		}
 	}
 	if !keepAll {
-		r.reached = r.reached[:left]
+		r.reached = r.reached[:remaining]
 	}
-	p.lastKept, p.kept = least, n
+	p.lastKept, p.kept = lowestSelected, n
 	r.docs = docs[:kept]
 	return r.docs
 }
@@ -464,9 +464,9 @@ func (p *prober) nthCandidate(reached []candidate, n int) candidate {
 
 // gainScores is what probing knows of candidates, for explanations.
 func (p *prober) gainScores(reached []candidate) []topk.Scored {
-	all := make([]topk.Scored, len(reached))
+	scored := make([]topk.Scored, len(reached))
 	for i, c := range reached {
-		all[i] = topk.Scored{Doc: c.number(), Score: float32(float64(c.gainValue()) * p.gainUnit)}
+		scored[i] = topk.Scored{Doc: c.number(), Score: float32(float64(c.gainValue()) * p.gainUnit)}
 	}
-	return all
+	return scored
 }

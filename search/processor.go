@@ -20,9 +20,9 @@ func (p *processor) close() error          { return nil }
 
 func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
 	results := make([]Result, len(c.queries))
-	inside := max(c.threads/len(c.queries), 1) // threads of each query
+	queryThreads := max(c.threads/len(c.queries), 1) // threads of each query
 	err := parallel.Do(ctx, len(c.queries), c.threads, func(i int) error {
-		if err := p.answerQuery(ctx, c, i, inside, nil, nil, &results[i]); err != nil {
+		if err := p.answerQuery(ctx, c, i, queryThreads, nil, nil, &results[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
@@ -36,7 +36,7 @@ func (p *processor) traceDocument(ctx context.Context, c *call, t *trace) error 
 }
 
 // answerQuery answers query i when it is its turn. fixed, where set, is the plan.
-func (p *processor) answerQuery(ctx context.Context, c *call, i, threads int, fixed *plan, t *trace, res *Result) (err error) {
+func (p *processor) answerQuery(ctx context.Context, c *call, i, threads int, fixed *plan, tr *trace, res *Result) (err error) {
 	n, err := c.queries[i].countTokens(c.coll)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (p *processor) answerQuery(ctx context.Context, c *call, i, threads int, fi
 	r.ctx, r.call, r.queryIndex, r.threads, r.bound, r.fixedPlan, r.table = ctx, c, i, threads, p.bound, fixed, table{}
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.firstSnapshot().Dim()}
 	r.stats.Times.Wait = waited
-	*res, err = r.answerQuery(vectors, weights, t)
+	*res, err = r.answerQuery(vectors, weights, tr)
 	if err == nil {
 		err = ctx.Err() // after which the query may have been given up
 	}
@@ -85,12 +85,12 @@ func (p *processor) acquireRun(s kernels.Scorer) *run {
 func runBytes(c *collection, n int, q *request) int64 {
 	docs, _ := c.countLive()
 	perDoc := int64(8) // candidates with what probing knows of them
-	k := int64(q.k)
+	documents := int64(q.k)
 	if q.group != "" {
-		_, most := q.roundSizes(int(docs))
-		k = int64(most)
+		_, laterRound := q.roundSizes(int(docs))
+		documents = int64(laterRound)
 	}
-	if q.mode != Pruned || k > docs/16 || int64(q.approxBudget) > docs/4 {
+	if q.mode != Pruned || documents > docs/16 || int64(q.approxBudget) > docs/4 {
 		perDoc = 24 // ordinal, score, and both twice, where few are pruned
 	}
 	// S has 4 bytes an entry, words and bytes that kernels derive of it another 3, in groups

@@ -190,7 +190,7 @@ func (q *Query) countTokens(c *collection) (n int, err error) {
 			return 0, fmt.Errorf("%w: %w", ErrQuery, err)
 		}
 	}
-	dim, lists := c.firstSnapshot().Dim(), c.sharedCodec().Centroids.K
+	dim, centroids := c.firstSnapshot().Dim(), c.sharedCodec().Centroids.K
 	if q.Dim != 0 && q.Dim != dim {
 		return 0, fmt.Errorf("%w: dimension %d; the index has %d", ErrQuery, q.Dim, dim)
 	}
@@ -205,7 +205,7 @@ func (q *Query) countTokens(c *collection) (n int, err error) {
 		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights", ErrQuery, n, len(q.Mask), len(q.Weights))
 	}
 	if limit := maxQueryTokens(c); n > limit {
-		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible", ErrQuery, n, lists, limit)
+		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible", ErrQuery, n, centroids, limit)
 	}
 	return n, nil
 }

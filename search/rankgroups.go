@@ -29,11 +29,11 @@ type DocumentKey struct {
 // for documents that are returned; if it has a payload, so has its document.
 //
 // Documents of two indexes are two, whatever their ids.
-func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k int) ([]R, error),
+func RankGroups[R any](ctx context.Context, k, passages, total int, rank func(k int) ([]R, error),
 	document func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
-	most, passages = max(most, 1), max(passages, 1)
-	depth, perDocument, enough := most, min(passages, most)+1, enoughGroups(k)
-	if enough < most/perDocument {
+	total, passages = max(total, 1), max(passages, 1)
+	depth, perDocument, enough := total, min(passages, total)+1, enoughGroups(k)
+	if enough < total/perDocument {
 		depth = perDocument * enough
 	}
 	for {
@@ -45,11 +45,11 @@ func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k i
 		if err != nil {
 			return nil, err
 		}
-		if len(docs) >= enough || len(ranked) < depth || depth == most {
+		if len(docs) >= enough || len(ranked) < depth || depth == total {
 			return newRankedHits(ctx, ranked, docs[:min(k, len(docs))], hit)
 		}
-		if depth > most/8 {
-			depth = most
+		if depth > total/8 {
+			depth = total
 		} else {
 			depth *= 8
 		}
@@ -78,31 +78,31 @@ type rankedDocument struct {
 func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
 	document func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
 	docs := []rankedDocument{}
-	place := map[DocumentKey]int{}
-	full := 0 // documents that have as many passages as wanted
+	indexByKey := map[DocumentKey]int{}
+	complete := 0 // documents that have as many passages as wanted
 	for i := range ranked {
 		if i%1024 == 1023 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if full == k {
+		if complete == k {
 			break
 		}
 		key, ok := document(&ranked[i])
 		if !ok {
 			continue
 		}
-		n, known := place[key]
+		n, known := indexByKey[key]
 		switch {
 		case !known && len(docs) == k, known && len(docs[n].positions) == passages:
 			continue
 		case !known:
 			n = len(docs)
-			place[key] = n
+			indexByKey[key] = n
 			docs = append(docs, rankedDocument{key: key})
 		}
 		d := &docs[n]
 		if d.positions = append(d.positions, int32(i)); len(d.positions) == passages {
-			full++
+			complete++
 		}
 	}
 	return docs, nil
@@ -136,10 +136,10 @@ func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument
 // RankGroupsBytes estimates the memory that RankGroups takes in addition to rank: for the documents
 // that are found, with their hits, and for the id of the document of each ranked passage, which is
 // not kept.
-func RankGroupsBytes(k, passages, most int) int64 {
+func RankGroupsBytes(k, passages, total int) int64 {
 	const id, hit = 48, 192
-	k = max(min(enoughGroups(k), most), 1)
-	return id*int64(most) + hit*int64(k)*int64(1+min(max(passages, 1), most/k+1))
+	k = max(min(enoughGroups(k), total), 1)
+	return id*int64(total) + hit*int64(k)*int64(1+min(max(passages, 1), total/k+1))
 }
 
 // RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits alone;

@@ -23,17 +23,17 @@ func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, erro
 // those of as many again, and so on, until few of the last ones score so much that they may be
 // among the K best.
 func (r *run) approximateMore(approx []topk.Scored, limit float64) ([]topk.Scored, error) {
-	p, last := &r.prober, approx
-	for p.kept < min(p.total, r.plan.approxBudget) && countAbove(last, limit) > max(r.plan.expectedInShare()/20, 1) {
+	p, added := &r.prober, approx
+	for p.kept < min(p.total, r.plan.approxBudget) && countAbove(added, limit) > max(r.plan.expectedInShare()/20, 1) {
 		stop := addElapsed(&r.stats.Times.Probe)
 		docs := r.selectReached(min(2*p.kept, p.total, r.plan.approxBudget))
 		stop()
 		r.countByShard(docs, func(p *ShardStats) *int64 { return &p.Candidates })
 		var err error
-		if last, err = r.approximate(r.nextApprox, docs); err != nil {
+		if added, err = r.approximate(r.nextApprox, docs); err != nil {
 			return nil, err
 		}
-		r.nextApprox, approx = last, append(approx, last...)
+		r.nextApprox, approx = added, append(approx, added...)
 	}
 	r.approx = approx
 	return approx, nil
@@ -115,8 +115,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	if err := r.scoreLeaders(pool[:n]); err != nil {
 		return nil, err
 	}
-	g := measureGaps(pool[:n], r.leaders, false)
-	limit := g.worthScoring(r.leaders, &r.plan)
+	line := measureGaps(pool[:n], r.leaders, false)
+	limit := line.worthScoring(r.leaders, &r.plan)
 	if r.prober.kept < r.prober.total {
 		var err error
 		if approx, err = r.approximateMore(approx, limit); err != nil {
@@ -124,45 +124,45 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		pool = approx[:n+len(topk.Best(approx[n:], maxExactDocs(k, r.plan.share)-n))]
 	}
-	more := sampleAbove(pool[n:], limit, sampleSize(r.plan.share))
-	n += len(more)
-	if err := r.scoreLeaders(more); err != nil {
+	sample := sampleAbove(pool[n:], limit, sampleSize(r.plan.share))
+	n += len(sample)
+	if err := r.scoreLeaders(sample); err != nil {
 		return nil, err
 	}
-	g = measureGaps(pool[:n], r.leaders, n >= minLineDocs)
-	limit = g.worthScoring(r.leaders, &r.plan)
-	rest := pool[n:]
-	rest = rest[:partitionAbove(rest, limit)]
+	line = measureGaps(pool[:n], r.leaders, n >= minLineDocs)
+	limit = line.worthScoring(r.leaders, &r.plan)
+	remaining := pool[n:]
+	remaining = remaining[:partitionAbove(remaining, limit)]
 	if r.trace != nil {
-		r.trace.recordRanking(approx, StagePruned, n+len(rest))
+		r.trace.recordRanking(approx, StagePruned, n+len(remaining))
 		r.trace.recordRanking(r.leaders, StageOutranked, k)
 	}
-	for size := firstBatchSize(k, r.plan.share); len(rest) > 2*size && limit > math.Inf(-1); size *= 2 {
-		size := bestWithTies(rest, size)
-		next := rest[:size]
-		rest = rest[size:]
-		best, err := r.scoreAndRank(r.sortedNumbers(next), r.leaders, r.rerankLevel(next, g))
+	for size := firstBatchSize(k, r.plan.share); len(remaining) > 2*size && limit > math.Inf(-1); size *= 2 {
+		size := bestWithTies(remaining, size)
+		next := remaining[:size]
+		remaining = remaining[size:]
+		best, err := r.scoreAndRank(r.sortedNumbers(next), r.leaders, r.rerankLevel(next, line))
 		if err != nil {
 			return nil, err
 		}
 		r.leaders = append(r.leaders[:0], best...)
 		n += size
-		limit = g.worthScoring(r.leaders, &r.plan)
-		rest = rest[:partitionAbove(rest, limit)]
+		limit = line.worthScoring(r.leaders, &r.plan)
+		remaining = remaining[:partitionAbove(remaining, limit)]
 		if r.trace != nil && r.trace.stage == StagePruned {
-			r.trace.recordRanking(approx, StagePruned, n+len(rest))
+			r.trace.recordRanking(approx, StagePruned, n+len(remaining))
 		}
 	}
-	return r.scoreAndRank(r.sortedNumbers(rest), r.leaders, r.rerankLevel(rest, g))
+	return r.scoreAndRank(r.sortedNumbers(remaining), r.leaders, r.rerankLevel(remaining, line))
 }
 
 // rerankLevel is Fast, unless its error is expected to leave many of the documents in doubt, given
 // their approximate scores.
 func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
-	even := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.sharedCodec().FactorMax)
+	breakEven := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.sharedCodec().FactorMax)
 	doubtful := 0
 	for _, s := range docs {
-		if float64(s.Score) > even {
+		if float64(s.Score) > breakEven {
 			doubtful++
 		}
 	}
@@ -179,19 +179,19 @@ func bestWithTies(s []topk.Scored, n int) int {
 	if n >= len(s) {
 		return len(s)
 	}
-	last := lowestScore(topk.Best(s, n))
-	rest := s[n:]
-	same := 0
-	for i := range rest {
-		if float64(rest[i].Score) == last {
-			rest[same], rest[i] = rest[i], rest[same]
-			same++
+	lastScore := lowestScore(topk.Best(s, n))
+	others := s[n:]
+	ties := 0
+	for i := range others {
+		if float64(others[i].Score) == lastScore {
+			others[ties], others[i] = others[i], others[ties]
+			ties++
 		}
 	}
-	if same > n {
-		same = 0
+	if ties > n {
+		ties = 0
 	}
-	return n + same
+	return n + ties
 }
 
 // partitionAbove moves the documents whose scores exceed limit to the front, and returns
@@ -240,35 +240,35 @@ const doubtfulPercent = 40
 // small integers, and many the same: such documents are drawn together or not at all, so that
 // it does not matter how they are numbered.
 func sampleAbove(s []topk.Scored, limit float64, n int) []topk.Scored {
-	m := partitionAbove(s, limit)
-	if m <= n {
+	above := partitionAbove(s, limit)
+	if above <= n {
 		return s[:bestWithTies(s, n)]
 	}
-	ranked := make([]uint64, m) // scores, and places
-	for i, d := range s[:m] {
+	ranked := make([]uint64, above) // scores, and places
+	for i, d := range s[:above] {
 		h := math.Float32bits(d.Score)
 		h ^= uint32(int32(h)>>31) | 1<<31 // in the order of the floats
 		ranked[i] = uint64(h)<<32 | uint64(i)
 	}
 	slices.Sort(ranked)
 	due := 0.0 // documents that would have been drawn by now one by one, less those that are
-	places := make([]int, 0, 2*n)
-	for lo, hi := 0, 0; lo < m; lo = hi {
-		for hi = lo; hi < m && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
+	chosen := make([]int, 0, 2*n)
+	for lo, hi := 0, 0; lo < above; lo = hi {
+		for hi = lo; hi < above && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
 		}
-		same := float64(hi - lo)
-		if due += float64(same * float64(n) / float64(m)); 2*due >= same {
-			due -= same
+		ties := float64(hi - lo)
+		if due += float64(ties * float64(n) / float64(above)); 2*due >= ties {
+			due -= ties
 			for _, r := range ranked[lo:hi] {
-				places = append(places, int(uint32(r)))
+				chosen = append(chosen, int(uint32(r)))
 			}
 		}
 	}
-	slices.Sort(places)
-	for i, p := range places {
+	slices.Sort(chosen)
+	for i, p := range chosen {
 		s[i], s[p] = s[p], s[i]
 	}
-	return s[:len(places)]
+	return s[:len(chosen)]
 }
 
 // gaps is by how much exact scores exceed approximate ones: by a line, and a deviation
@@ -285,16 +285,16 @@ func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 		g.middle += float64(approx[i].Score)
 	}
 	g.mean, g.middle = g.mean/n, g.middle/n
-	var square, product, gap float64
+	var squares, products, gapSquares float64
 	for i, s := range exact {
 		x := float64(approx[i].Score) - g.middle
 		y := float64(s.Score) - float64(approx[i].Score) - g.mean
-		square, product, gap = square+float64(x*x), product+float64(x*y), gap+float64(y*y)
+		squares, products, gapSquares = squares+float64(x*x), products+float64(x*y), gapSquares+float64(y*y)
 	}
-	if line && product > 0 {
-		g.slope = product / square
+	if line && products > 0 {
+		g.slope = products / squares
 	}
-	g.deviation = math.Sqrt(max(gap-float64(g.slope*product), 0) / n)
+	g.deviation = math.Sqrt(max(gapSquares-float64(g.slope*products), 0) / n)
 	return g
 }
 
@@ -352,8 +352,8 @@ func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.L
 	} else {
 		r.stats.RefinedDocs += int64(len(docs))
 	}
-	all := r.mergeScored(leaders, final)
-	top := topk.Best(all, r.plan.k)
+	scored := r.mergeScored(leaders, final)
+	top := topk.Best(scored, r.plan.k)
 	slices.SortFunc(top, topk.Order)
 	return top, nil
 }
@@ -364,17 +364,17 @@ func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.L
 // that no document of the result is below. Then those do whose coarse scores are
 // no further below it than errors may have brought them.
 func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
-	all := r.mergeScored(leaders, exact)
+	scored := r.mergeScored(leaders, exact)
 	limit := math.Inf(-1)
-	if k := r.plan.k; k < len(all) {
-		limit = lowestScore(topk.Best(all, k))
+	if k := r.plan.k; k < len(scored) {
+		limit = lowestScore(topk.Best(scored, k))
 	}
 	r.refined = r.refined[:0]
-	rest, err := r.refineAbove(exact, limit, kernels.Shortfall{})
+	coarse, err := r.refineAbove(exact, limit, kernels.Shortfall{})
 	bound := r.bound
-	for err == nil && len(rest) > 0 {
+	for err == nil && len(coarse) > 0 {
 		kth := lowestScore(topk.Best(append(append(r.merged[:0], leaders...), r.refined...), r.plan.k))
-		rest, err = r.refineAbove(rest, kth, r.query.Shortfall(bound))
+		coarse, err = r.refineAbove(coarse, kth, r.query.Shortfall(bound))
 		if bound == kernels.Worst || r.stats.BoundShare <= kernels.NearBound {
 			break
 		}
@@ -386,23 +386,23 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 
 // refineAbove gives documents fine scores whose coarse ones are no further below a
 // limit than their errors may be, and returns the others.
-func (r *run) refineAbove(coarse []topk.Scored, limit float64, short kernels.Shortfall) (rest []topk.Scored, err error) {
+func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels.Shortfall) (below []topk.Scored, err error) {
 	factorMax := r.call.coll.sharedCodec().FactorMax
-	most := limit - short.Of(factorMax) // of any document
-	r.doubtful, rest = r.doubtful[:0], coarse[:0]
+	lowestDoubtful := limit - shortfall.Of(factorMax) // of any document
+	r.doubtful, below = r.doubtful[:0], coarse[:0]
 	for _, s := range coarse {
-		doubtful := float64(s.Score) >= most
+		doubtful := float64(s.Score) >= lowestDoubtful
 		if doubtful && float64(s.Score) < limit {
 			factor, err := r.largestFactor(s.Doc)
 			if err != nil {
 				return nil, err
 			}
-			doubtful = float64(s.Score) >= limit-short.Of(factor)
+			doubtful = float64(s.Score) >= limit-shortfall.Of(factor)
 		}
 		if doubtful {
 			r.doubtful = append(r.doubtful, s)
 		} else {
-			rest = append(rest, s)
+			below = append(below, s)
 		}
 	}
 	r.stats.RefinedDocs += int64(len(r.doubtful))
@@ -411,13 +411,13 @@ func (r *run) refineAbove(coarse []topk.Scored, limit float64, short kernels.Sho
 		return nil, err
 	}
 	r.refined = append(r.refined, r.fine...)
-	return rest, r.recordBoundShare(r.doubtful, r.fine)
+	return below, r.recordBoundShare(r.doubtful, r.fine)
 }
 
 // recordBoundShare notes how much of the bound of their errors coarse scores use up, given
 // the fine ones of the same documents, both ascending by document.
 func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
-	short := r.query.Shortfall(r.bound)
+	shortfall := r.query.Shortfall(r.bound)
 	for i, s := range fine {
 		below := float64(s.Score) - float64(coarse[i].Score)
 		if below <= 0 {
@@ -427,7 +427,7 @@ func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
 		if err != nil {
 			return err
 		}
-		share := min(below/short.Of(factor), math.MaxFloat64)
+		share := min(below/shortfall.Of(factor), math.MaxFloat64)
 		r.stats.BoundShare = max(r.stats.BoundShare, share)
 	}
 	return nil

@@ -89,7 +89,7 @@ const (
 )
 
 // answerQuery takes the query from its vectors to its hits.
-func (r *run) answerQuery(vectors, weights []float32, t *trace) (Result, error) {
+func (r *run) answerQuery(vectors, weights []float32, tr *trace) (Result, error) {
 	start := time.Now()
 	c := r.call.coll
 	allowed, err := r.call.allowed(r.queryIndex)
@@ -97,8 +97,8 @@ func (r *run) answerQuery(vectors, weights []float32, t *trace) (Result, error) 
 		return Result{}, err
 	}
 	r.stats.Allowed, r.stats.FilterMissing = int64(allowed.count), int64(allowed.missingIDs)
-	if t != nil {
-		t.recordFilter(allowed)
+	if tr != nil {
+		tr.recordFilter(allowed)
 	}
 	if len(c.shards) > 1 {
 		r.stats.Shards = make([]ShardStats, len(c.shards))
@@ -116,7 +116,7 @@ func (r *run) answerQuery(vectors, weights []float32, t *trace) (Result, error) 
 		res.Stats = r.stats
 		return res, nil
 	}
-	top, err := r.bestDocuments(vectors, weights, allowed, t)
+	top, err := r.bestDocuments(vectors, weights, allowed, tr)
 	if err != nil {
 		return Result{}, err
 	}
@@ -138,22 +138,22 @@ func (r *run) answerQuery(vectors, weights []float32, t *trace) (Result, error) 
 			r.stats.Shards[top[i].shard.index].Hits++
 		}
 	}
-	t.recordResult(top)
+	tr.recordResult(top)
 	r.stats.Times.Total = time.Since(start)
 	res.Stats = r.stats
 	return res, nil
 }
 
 // bestDocuments are the K best documents of all parts, in order.
-func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, t *trace) (top []located, err error) {
+func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, tr *trace) (top []located, err error) {
 	c := r.call.coll
 	r.group = nil
-	for at := 0; at < len(c.shards); at += len(r.group) {
-		if r.group = c.groupFrom(at); allowed.countIn(r.group) == 0 {
+	for first := 0; first < len(c.shards); first += len(r.group) {
+		if r.group = c.groupFrom(first); allowed.countIn(r.group) == 0 {
 			continue
 		}
-		if r.trace = nil; t.isIn(r.group) {
-			r.trace = t
+		if r.trace = nil; tr.isIn(r.group) {
+			r.trace = tr
 		}
 		best, err := r.search(vectors, weights, allowed)
 		if err != nil {
@@ -183,17 +183,17 @@ type located struct {
 const idBlock = 128
 
 // newHits makes hits of n located documents.
-func newHits(n int, at func(i int) located, payload bool) (hits []Hit, err error) {
+func newHits(n int, locate func(i int) located, payload bool) (hits []Hit, err error) {
 	hits = make([]Hit, n)
-	var room [32 * idBlock]byte
-	var end [idBlock]int
+	var buffer [32 * idBlock]byte
+	var ends [idBlock]int
 	for lo := 0; lo < n; lo += idBlock {
-		some, ids := hits[lo:min(lo+idBlock, n)], room[:0]
-		for i := range some {
-			l, h := at(lo+i), &some[i]
+		block, ids := hits[lo:min(lo+idBlock, n)], buffer[:0]
+		for i := range block {
+			l, h := locate(lo+i), &block[i]
 			h.Shard, h.Ordinal, h.Score = l.shard.index, l.ordinal, l.score
 			ids = append(ids, l.shard.snap.IDBytes(l.ordinal)...)
-			end[i] = len(ids)
+			ends[i] = len(ids)
 			if !payload {
 				continue
 			}
@@ -201,19 +201,19 @@ func newHits(n int, at func(i int) located, payload bool) (hits []Hit, err error
 				return nil, err
 			}
 		}
-		all, from := string(ids), 0
-		for i := range some {
-			some[i].ID, from = all[from:end[i]], end[i]
+		joined, start := string(ids), 0
+		for i := range block {
+			block[i].ID, start = joined[start:ends[i]], ends[i]
 		}
 	}
 	return hits, nil
 }
 
 // fetchPayloads fetches at once those of n lists that are in files which are still being fetched.
-func (r *run) fetchPayloads(n int, at func(i int) []located) error {
+func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
 	var missing map[*shard][]uint32
 	for i := range n {
-		for _, l := range at(i) {
+		for _, l := range locatedOf(i) {
 			if l.shard.snap.Partial() {
 				if missing == nil {
 					missing = map[*shard][]uint32{}
@@ -236,22 +236,22 @@ func (r *run) search(vectors, weights []float32, allowed *allowedDocs) ([]topk.S
 	if err := r.prepareGroup(r.group, allowed.countIn(r.group), vectors, weights); err != nil {
 		return nil, err
 	}
-	found, err := r.candidates(weights, allowed)
+	candidates, err := r.candidates(weights, allowed)
 	if err != nil {
 		return nil, err
 	}
 	if r.trace != nil {
 		r.trace.plan = r.plan.kind.String()
 	}
-	r.countByShard(found, func(p *ShardStats) *int64 { return &p.Candidates })
+	r.countByShard(candidates, func(p *ShardStats) *int64 { return &p.Candidates })
 	if r.plan.kind == PlanExact {
 		level := kernels.Fast
 		if r.table.rowsOnly() {
 			level = kernels.Fine
 		}
-		return r.scoreAndRank(found, nil, level)
+		return r.scoreAndRank(candidates, nil, level)
 	}
-	r.approx, err = r.approximate(r.approx, found)
+	r.approx, err = r.approximate(r.approx, candidates)
 	if err != nil {
 		return nil, err
 	}
@@ -259,26 +259,26 @@ func (r *run) search(vectors, weights []float32, allowed *allowedDocs) ([]topk.S
 }
 
 // prepareGroup plans the search of n documents of some parts, and prepares the query for it.
-func (r *run) prepareGroup(parts shardGroup, n int, vectors, weights []float32) error {
-	docs, tokens := (&collection{parts}).countLive()
-	lists := r.call.coll.sharedCodec().Centroids.K
+func (r *run) prepareGroup(g shardGroup, n int, vectors, weights []float32) error {
+	docs, tokens := (&collection{g}).countLive()
+	centroids := r.call.coll.sharedCodec().Centroids.K
 	if r.fixedPlan != nil {
 		r.plan = *r.fixedPlan
 	} else {
-		r.plan = r.request.choosePlan(n, int(docs), int64(tokens), r.stats.QueryTokens, lists)
+		r.plan = r.request.choosePlan(n, int(docs), int64(tokens), r.stats.QueryTokens, centroids)
 	}
 	if r.stats.Plans == nil {
 		r.stats.Plans = map[string]int{r.plan.kind.String(): 1}
 	}
-	return r.prepare(vectors, weights, r.plan.neededTable(n, float64(tokens)/float64(max(docs, 1)), lists))
+	return r.prepare(vectors, weights, r.plan.neededTable(n, float64(tokens)/float64(max(docs, 1)), centroids))
 }
 
 // countByShard counts documents by part, where there are several.
-func (r *run) countByShard(docs []uint32, of func(*ShardStats) *int64) {
+func (r *run) countByShard(docs []uint32, counter func(*ShardStats) *int64) {
 	if r.stats.Shards == nil {
 		return
 	}
-	r.group.countByShard(docs, func(p *shard, n int) { *of(&r.stats.Shards[p.index]) += int64(n) })
+	r.group.countByShard(docs, func(p *shard, n int) { *counter(&r.stats.Shards[p.index]) += int64(n) })
 }
 
 // table says what there is of S: nothing, all of it, or what Screen promises, the rows of
@@ -294,29 +294,29 @@ type table struct {
 func (t table) rowsOnly() bool { return t.screened && t.bestCentroids == 0 }
 
 // covers tells whether all is there that another has.
-func (t table) covers(u table) bool {
-	return t.complete || u.screened && t.screened && t.bestCentroids >= u.bestCentroids
+func (t table) covers(other table) bool {
+	return t.complete || other.screened && t.screened && t.bestCentroids >= other.bestCentroids
 }
 
 // neededTable is what the plan needs of S, where n documents of so many tokens in the mean are
 // allowed. Few of them have so few centroids that their rows are all there has to be. Where
 // documents with a fine score have about as many tokens as there are centroids, most rows are
 // needed, which takes less time for all of them at once.
-func (p *plan) neededTable(n int, tokens float64, lists int) table {
-	if p.kind == PlanExact && float64(n)*tokens < float64(lists)/4 {
+func (p *plan) neededTable(n int, tokens float64, centroids int) table {
+	if p.kind == PlanExact && float64(n)*tokens < float64(centroids)/4 {
 		return table{screened: true}
 	}
-	fine, best := p.k+p.k/4, 1
+	fineDocs, bestCentroids := p.k+p.k/4, 1
 	if p.kind != PlanExact && p.exactBudget == 0 {
-		fine = leaderCount(p.k, p.share) + sampleSize(p.share)
+		fineDocs = leaderCount(p.k, p.share) + sampleSize(p.share)
 	}
 	if p.kind == PlanProbe {
-		best = min(p.probes+1, lists)
+		bestCentroids = min(p.probes+1, centroids)
 	}
-	if p.kind == PlanProbe && p.probes > maxInsertProbes || float64(min(fine, n))*tokens > float64(lists) {
+	if p.kind == PlanProbe && p.probes > maxInsertProbes || float64(min(fineDocs, n))*tokens > float64(centroids) {
 		return table{complete: true}
 	}
-	return table{screened: true, bestCentroids: best}
+	return table{screened: true, bestCentroids: bestCentroids}
 }
 
 // prepare computes S, or what is wanted of it, and what the kernels derive from it.
@@ -375,7 +375,7 @@ func (r *run) forEach(n int, fn func(i int) error) error {
 // a query of very many, none of which crosses a chunk, and makes the ordinals relative to the chunk. With cut,
 // documents of twice the limit and more are cut into parts where there are other
 // threads to help.
-func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, parts int) {
+func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, pieces int) {
 	r.jobs = r.jobs[:0]
 	var p *shard
 	var chunk int
@@ -385,7 +385,7 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, parts
 	if limit == exactJob {
 		pairs /= exactJobDivisor
 	}
-	size, most := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
+	size, jobTokens := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
 	for i, d := range docs {
 		if p == nil || d >= end {
 			p = r.group.shardByNumber(d)
@@ -393,7 +393,7 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, parts
 			first, offsets = p.snap.ChunkDocs(chunk)
 			first += p.base
 			end = first + uint32(len(offsets)-1)
-			size = most
+			size = jobTokens
 		}
 		docs[i] = d - first
 		lo, hi := int(offsets[d-first]), int(offsets[d-first+1])
@@ -401,13 +401,13 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, parts
 		if cut && r.threads > 1 && hi-lo >= 2*limit {
 			for ; lo < hi; lo += limit {
 				n := min(limit, hi-lo)
-				r.jobs = append(r.jobs, job{shard: p, chunk: chunk, first: i, end: i + 1, tokens: n, tokenRange: [2]int{lo, lo + n}, maximaSlot: parts})
-				parts++
+				r.jobs = append(r.jobs, job{shard: p, chunk: chunk, first: i, end: i + 1, tokens: n, tokenRange: [2]int{lo, lo + n}, maximaSlot: pieces})
+				pieces++
 			}
-			size = most
+			size = jobTokens
 			continue
 		}
-		if size >= most {
+		if size >= jobTokens {
 			r.jobs = append(r.jobs, job{shard: p, chunk: chunk, first: i})
 			size = 0
 		}
@@ -418,5 +418,5 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, parts
 	}
 	// Long documents first, so that none is left when the others are done.
 	slices.SortStableFunc(r.jobs, func(a, b job) int { return b.tokens/(2*limit) - a.tokens/(2*limit) })
-	return tokens, parts
+	return tokens, pieces
 }

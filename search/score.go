@@ -16,12 +16,12 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 	if err := r.prefetch(docs, what); err != nil {
 		return nil, 0, err
 	}
-	tokens, parts := r.splitJobs(docs, limit, k.maxima != nil)
+	tokens, pieces := r.splitJobs(docs, limit, k.maxima != nil)
 	n := r.query.Len()
-	r.maxima = slices.Grow(r.maxima[:0], parts*n)[:parts*n]
+	r.maxima = slices.Grow(r.maxima[:0], pieces*n)[:pieces*n]
 	r.scores = slices.Grow(r.scores[:0], len(docs))[:len(docs)]
 	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
-	do := func(i int) error {
+	runJob := func(i int) error {
 		j := &r.jobs[i]
 		ch, err := j.arrays(docs, what)
 		if err != nil {
@@ -39,10 +39,10 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 		}
 		return nil
 	}
-	if one := do; len(r.call.coll.shards) > 1 {
-		do = func(i int) (err error) {
+	if runUnguarded := runJob; len(r.call.coll.shards) > 1 {
+		runJob = func(i int) (err error) {
 			defer r.jobs[i].shard.guardRead(r.call, &err)()
-			return one(i)
+			return runUnguarded(i)
 		}
 	}
 	if k.rows {
@@ -50,8 +50,8 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 			return nil, 0, err
 		}
 	}
-	err = r.forEach(len(r.jobs), do)
-	if parts > 0 && err == nil {
+	err = r.forEach(len(r.jobs), runJob)
+	if pieces > 0 && err == nil {
 		r.mergeMaxima(scored, docs, k, n)
 	}
 	return scored, tokens, err
@@ -60,19 +60,19 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 // prefetch asks at once for all that a stage reads of an ascending list of documents.
 func (r *run) prefetch(docs []uint32, what storage.Arrays) error {
 	for i := range r.group {
-		p, own := &r.group[i], docs
+		p, shardDocs := &r.group[i], docs
 		if i+1 < len(r.group) {
 			end, _ := slices.BinarySearch(docs, r.group[i+1].base)
-			own, docs = docs[:end], docs[end:]
+			shardDocs, docs = docs[:end], docs[end:]
 		}
 		if p.base > 0 {
-			r.shardDocs = append(r.shardDocs[:0], own...)
+			r.shardDocs = append(r.shardDocs[:0], shardDocs...)
 			for i := range r.shardDocs {
 				r.shardDocs[i] -= p.base
 			}
-			own = r.shardDocs
+			shardDocs = r.shardDocs
 		}
-		if err := p.snap.Prefetch(r.ctx, what, own); err != nil {
+		if err := p.snap.Prefetch(r.ctx, what, shardDocs); err != nil {
 			return err
 		}
 	}
@@ -115,21 +115,21 @@ func (r *run) fillRows(n int, require func(i int) error) error {
 
 // mergeMaxima makes scores of the maxima of parts.
 func (r *run) mergeMaxima(scored []topk.Scored, docs []uint32, k kernel, n int) {
-	whole := map[int][]float64{} // by place in the list
+	merged := map[int][]float64{} // by place in the list
 	for _, j := range r.jobs {
 		if j.tokenRange[0] == j.tokenRange[1] {
 			continue
 		}
 		maxima := r.maxima[j.maximaSlot*n : (j.maximaSlot+1)*n]
-		if so := whole[j.first]; so != nil {
-			kernels.MergeMaxima(so, maxima)
+		if documentMaxima := merged[j.first]; documentMaxima != nil {
+			kernels.MergeMaxima(documentMaxima, maxima)
 			continue
 		}
-		whole[j.first] = maxima
+		merged[j.first] = maxima
 		first, _ := j.shard.snap.ChunkDocs(j.chunk)
 		scored[j.first].Doc = j.shard.base + first + docs[j.first]
 	}
-	for d, maxima := range whole {
+	for d, maxima := range merged {
 		scored[d].Score = k.total(maxima)
 	}
 }

@@ -38,9 +38,9 @@ func attachShards(ctx context.Context, c *collection, host *processor, devices [
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tokens(b), tokens(a)) })
 	load := make([]uint64, len(devices))
 	for _, i := range order {
-		least := slices.Index(load, slices.Min(load))
-		load[least] += max(tokens(i), 1)
-		if s.shards[i], err = attach(ctx, host, c.shards[i].snap, devices[least], kernels.AttachOptions{}); err != nil {
+		lightest := slices.Index(load, slices.Min(load))
+		load[lightest] += max(tokens(i), 1)
+		if s.shards[i], err = attachSnapshot(ctx, host, c.shards[i].snap, devices[lightest], kernels.AttachOptions{}); err != nil {
 			return nil, err
 		}
 	}
@@ -59,11 +59,11 @@ func (s *multiDevice) close() (err error) {
 func (s *multiDevice) describe(to *Description) {
 	var names []string
 	for i, d := range s.shards {
-		var one Description
-		d.describe(&one)
-		to.Shards[i].Device, to.Shards[i].Memory = one.Device, one.Memory
-		if !slices.Contains(names, one.Device) {
-			names = append(names, one.Device)
+		var shard Description
+		d.describe(&shard)
+		to.Shards[i].Device, to.Shards[i].Memory = shard.Device, shard.Memory
+		if !slices.Contains(names, shard.Device) {
+			names = append(names, shard.Device)
 		}
 	}
 	to.Device = strings.Join(names, ", ")
@@ -76,11 +76,11 @@ func (s *multiDevice) callForShard(c *call, part int) *call {
 	sub.slots = c.slots.newSlots()
 	sub.request.payload, sub.filtered.payload = false, false // of those that stay, later
 	sub.allowed = func(i int) (*allowedDocs, error) {
-		all, err := c.allowed(i)
+		allowed, err := c.allowed(i)
 		if err != nil {
 			return nil, err
 		}
-		return (&allowedDocs{shards: all.shards[part : part+1]}).withCount(), nil
+		return (&allowedDocs{shards: allowed.shards[part : part+1]}).withCount(), nil
 	}
 	return &sub
 }
@@ -100,10 +100,10 @@ func withCachedAllowed(c *call) *call {
 func (s *multiDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	c = withCachedAllowed(c)
-	answers := make([][]Result, len(s.shards))
+	byShard := make([][]Result, len(s.shards))
 	err := parallel.Do(ctx, len(s.shards), len(s.shards), func(p int) (err error) {
 		defer storage.Guard(c.coll.shards[p].snap.Path(), &err)()
-		answers[p], err = s.shards[p].answer(ctx, s.callForShard(c, p))
+		byShard[p], err = s.shards[p].answer(ctx, s.callForShard(c, p))
 		return err
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *multiDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	}
 	results := make([]Result, len(c.queries))
 	for i := range results {
-		if err := mergeShardResults(&results[i], c, i, answers); err != nil {
+		if err := mergeShardResults(&results[i], c, i, byShard); err != nil {
 			return nil, &QueryError{Index: i, Err: err}
 		}
 		t := &results[i].Stats.Times
@@ -133,9 +133,9 @@ func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 	parts := make([]ShardStats, len(answers))
 	for p := range answers {
 		a := &answers[p][i]
-		of := &c.coll.shards[p]
+		sh := &c.coll.shards[p]
 		for _, h := range a.Hits {
-			top = append(top, located{of, h.Ordinal, h.Score})
+			top = append(top, located{sh, h.Ordinal, h.Score})
 		}
 		parts[p] = ShardStats{Shard: p, Allowed: a.Stats.Allowed, Candidates: a.Stats.Candidates, ExactDocs: a.Stats.ExactDocs}
 		times = maxTimes(times, a.Stats.Times)
@@ -176,9 +176,9 @@ func (s *multiDevice) traceDocument(ctx context.Context, c *call, t *trace) erro
 	if err := s.shards[t.shard.index].traceDocument(ctx, sub, &inside); err != nil {
 		return err
 	}
-	of := t.shard
+	sh := t.shard
 	*t = inside
-	t.shard = of
+	t.shard = sh
 	if t.stage != StageReturned {
 		return nil
 	}
@@ -187,8 +187,8 @@ func (s *multiDevice) traceDocument(ctx context.Context, c *call, t *trace) erro
 		return err
 	}
 	hits := results[0].Hits
-	place := slices.IndexFunc(hits, func(h Hit) bool { return h.Shard == of.index && h.Ordinal == t.ordinal })
-	if t.rank = place + 1; place < 0 && len(hits) > 0 {
+	i := slices.IndexFunc(hits, func(h Hit) bool { return h.Shard == sh.index && h.Ordinal == t.ordinal })
+	if t.rank = i + 1; i < 0 && len(hits) > 0 {
 		limit := float64(hits[len(hits)-1].Score)
 		t.leaveAt(StageOutranked, t.score, &limit)
 	}
