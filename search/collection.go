@@ -11,20 +11,20 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// collection is what a call searches: one index at one moment, or several that have
-// the same codec.
+// collection is the snapshots that a call searches: one of an index, or those of several indexes
+// that have the same codec.
 type collection struct {
 	shards []shard
 }
 
-// shard is one index of a collection. Searches number the documents of several parts
-// one part after the other, each from a multiple of reachBlock on, so that a block
-// belongs to one part. A number has 32 bits. Where those do not suffice the parts
-// make several groups, each with numbers from 0 on, which are searched in turn.
+// shard is one index of a collection. Documents of several shards are numbered shard by shard; each
+// shard starts at a multiple of docBlock, so that a block belongs to one shard. A number has 32
+// bits. If those do not suffice, the shards form several groups, each with numbers from 0 on, which
+// are searched one after the other.
 type shard struct {
 	snap  *index.Snapshot
-	index int    // place in the collection
-	base  uint32 // number of the first document, 0 where a group begins
+	index int    // its place in the collection
+	base  uint32 // number of its first document; 0 starts a group
 }
 
 // newCollection numbers the documents of snapshots.
@@ -32,21 +32,21 @@ func newCollection(snaps ...*index.Snapshot) *collection {
 	c := &collection{shards: make([]shard, len(snaps))}
 	next := uint64(0)
 	for i, s := range snaps {
-		docs := (uint64(s.State().Docs) + reachBlock - 1) / reachBlock * reachBlock
+		docs := (uint64(s.State().Docs) + docBlock - 1) / docBlock * docBlock
 		if next+docs > maxGroupNumbers {
 			next = 0
 		}
 		c.shards[i] = shard{snap: s, index: i, base: uint32(next)}
-		next += max(docs, reachBlock) // also of an empty part: its base is its own
+		next += max(docs, docBlock) // an empty shard gets a base of its own, too
 	}
 	return c
 }
 
-// maxGroupNumbers is how many documents of a group can be numbered. A variable, so that
-// tests see groups.
+// maxGroupNumbers is how many documents of a group can be numbered. It is a variable so that tests
+// see several groups.
 var maxGroupNumbers uint64 = 1 << 32
 
-// groupFrom are the parts from one on that are numbered together.
+// groupFrom returns the group that begins with the shard of this index.
 func (c *collection) groupFrom(first int) shardGroup {
 	end := first + 1
 	for end < len(c.shards) && c.shards[end].base > 0 {
@@ -60,12 +60,13 @@ func (c *collection) hasPassages() bool {
 	return slices.ContainsFunc(c.shards, func(p shard) bool { return !p.snap.Passages().IsEmpty() })
 }
 
-// firstSnapshot stands for all parts, where they do not differ.
+// firstSnapshot stands for all shards in settings that all share.
 func (c *collection) firstSnapshot() *index.Snapshot { return c.shards[0].snap }
 
-// sharedCodec is that of all parts.
+// sharedCodec returns the codec of all shards.
 func (c *collection) sharedCodec() *kernels.Codec { return c.firstSnapshot().Codec() }
 
+// countLive returns how many documents and tokens are live.
 func (c *collection) countLive() (docs int64, tokens uint64) {
 	for i := range c.shards {
 		s := c.shards[i].snap.State()
@@ -75,7 +76,8 @@ func (c *collection) countLive() (docs int64, tokens uint64) {
 	return docs, tokens
 }
 
-// versions tell states of a collection apart.
+// versions returns the version of each snapshot; equal versions mean the same state of the
+// collection.
 func (c *collection) versions() []uint64 {
 	versions := make([]uint64, len(c.shards))
 	for i := range versions {
@@ -84,21 +86,22 @@ func (c *collection) versions() []uint64 {
 	return versions
 }
 
-// documentChunk is the chunk that has the tokens of a document, and its place in there.
+// documentChunk returns the chunk that has the tokens of a document, and the document's index in
+// it.
 func documentChunk(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
 	chunk, doc, _ := snap.Locate(ordinal)
 	ch, err = snap.ChunkFor(chunk, storage.All, uint32(doc))
 	return ch, doc, err
 }
 
-// coverage is that of a search of all parts.
+// coverage returns the Coverage of a search that reaches all shards.
 func (c *collection) coverage() Coverage {
 	docs, _ := c.countLive()
 	return Coverage{Docs: docs, Of: docs, Shards: len(c.shards)}
 }
 
-// storedDefaults are the search parameters that are stored for results of k documents, where
-// they hold for all parts.
+// storedDefaults returns the stored search parameters for results of k documents, if all shards
+// agree on them.
 func (c *collection) storedDefaults(k int) (d storage.DefaultClass, ok bool, err error) {
 	var buffer [8]*storage.Defaults
 	perShard := buffer[:0]
@@ -120,10 +123,10 @@ func (c *collection) storedDefaults(k int) (d storage.DefaultClass, ok bool, err
 	return d, ok, nil
 }
 
-// shardGroup are parts whose documents are numbered together.
+// shardGroup is a run of shards whose documents are numbered together.
 type shardGroup []shard
 
-// shardByNumber is the part that has a number.
+// shardByNumber returns the shard that has the document with this number.
 func (g shardGroup) shardByNumber(number uint32) *shard {
 	if len(g) == 1 {
 		return &g[0]
@@ -131,14 +134,14 @@ func (g shardGroup) shardByNumber(number uint32) *shard {
 	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
 }
 
-// allowedDocs is what a query may return of a collection: a selection of each part.
+// allowedDocs is the documents of a collection that a query may return: a selection for each shard.
 type allowedDocs struct {
 	shards     []*selection
 	count      int // of documents
-	missingIDs int // ids that named nothing
+	missingIDs int // ids that name no document
 }
 
-// withCount adds up what is allowed of each part.
+// withCount sets count to the sum over all shards, and returns a.
 func (a *allowedDocs) withCount() *allowedDocs {
 	a.count = 0
 	for _, s := range a.shards {
@@ -147,7 +150,7 @@ func (a *allowedDocs) withCount() *allowedDocs {
 	return a
 }
 
-// countIn is how many documents of a group are allowed.
+// countIn returns how many documents of a group are allowed.
 func (a *allowedDocs) countIn(g shardGroup) int {
 	n := 0
 	for i := range g {
@@ -156,7 +159,7 @@ func (a *allowedDocs) countIn(g shardGroup) int {
 	return n
 }
 
-// without returns the allowance without some ordinals of each part.
+// without returns the allowed documents except some ordinals of each shard.
 func (a *allowedDocs) without(ordinals []*roaring.Bitmap) *allowedDocs {
 	remaining := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs}
 	for i, s := range a.shards {
@@ -165,7 +168,7 @@ func (a *allowedDocs) without(ordinals []*roaring.Bitmap) *allowedDocs {
 	return remaining.withCount()
 }
 
-// appendNumbers appends the allowed documents of a group by their numbers, in ascending order.
+// appendNumbers appends the numbers of a group's allowed documents in ascending order.
 func (a *allowedDocs) appendNumbers(dst []uint32, g shardGroup) []uint32 {
 	for i := range g {
 		from := len(dst)
@@ -179,7 +182,8 @@ func (a *allowedDocs) appendNumbers(dst []uint32, g shardGroup) []uint32 {
 	return dst
 }
 
-// allowNone allows nothing, until documents are added to the lists of its parts.
+// allowNone returns empty selections. Callers append documents to their lists, and then call
+// compact.
 func allowNone(c *collection) *allowedDocs {
 	a := &allowedDocs{shards: make([]*selection, len(c.shards))}
 	for i := range a.shards {
@@ -188,7 +192,8 @@ func allowNone(c *collection) *allowedDocs {
 	return a
 }
 
-// compact makes use of lists that are complete.
+// compact completes selections whose lists are filled: it counts them, and turns long lists into
+// sets.
 func (a *allowedDocs) compact(c *collection) *allowedDocs {
 	for i, s := range a.shards {
 		s.compact(c.shards[i].snap)
@@ -196,7 +201,7 @@ func (a *allowedDocs) compact(c *collection) *allowedDocs {
 	return a.withCount()
 }
 
-// intersect is what both allow; a nil one is not there.
+// intersect returns the documents that both allow; a nil receiver allows all.
 func (a *allowedDocs) intersect(other *allowedDocs, c *collection) *allowedDocs {
 	if a == nil {
 		return other
@@ -208,7 +213,7 @@ func (a *allowedDocs) intersect(other *allowedDocs, c *collection) *allowedDocs 
 	return both.withCount()
 }
 
-// countByShard counts the documents of ascending numbers by part.
+// countByShard counts ascending document numbers by shard.
 func (g shardGroup) countByShard(numbers []uint32, count func(p *shard, n int)) {
 	for i := range g {
 		end := len(numbers)
@@ -220,8 +225,8 @@ func (g shardGroup) countByShard(numbers []uint32, count func(p *shard, n int)) 
 	}
 }
 
-// guardRead is [storage.Guard] for what reads this part, where the one of the call names
-// another.
+// guardRead is [storage.Guard] for reads of this shard. It does nothing if the collection has only
+// this one: then the guard of the call names its file already.
 func (p *shard) guardRead(c *call, err *error) func() {
 	if len(c.coll.shards) == 1 {
 		return func() {}

@@ -15,57 +15,56 @@ import (
 
 // EngineOptions of an [Engine]. The zero value, or nil, searches on all processors.
 type EngineOptions struct {
-	// Threads bounds the goroutines of one call; 0: one a processor.
+	// Threads limits the goroutines of one call; 0 means one a processor.
 	Threads int
-	// Device, where set, is where the engine searches: the index is put on it when
-	// the engine is made, and taken off when it is closed. Documents added or
-	// deleted meanwhile follow with the first search that sees them. An index that
-	// does not fit is streamed; see [kernels.DeviceStats]. A device that is lost, or
-	// that a panic has ended ([kernels.PanicError]), fails all later searches; there
-	// is no fallback to the processor. The device stays the caller's.
+	// Device, where set, is the device that the engine searches on. New copies the index to it,
+	// Close frees it there, and documents added or deleted meanwhile are copied by the first
+	// search that sees them. An index that does not fit is streamed; see [kernels.DeviceStats].
+	// After a device is lost, or a panic has ended it ([kernels.PanicError]), all searches fail;
+	// there is no fallback to the processor. The caller closes the device.
 	//
-	// Mode Pruned scores all documents on a device where that takes no longer than
-	// pruning; Approx and Exact have no meaning then.
+	// On a device, mode Pruned scores all documents if that takes no longer than pruning; Approx
+	// and Exact are ignored then.
 	Device kernels.Device
-	// Attach says how the index is put on the device; its Bound is that below.
+	// Attach has the options for copying the index to the device; Bound replaces its Bound.
 	Attach kernels.AttachOptions
-	// Bound says which errors of coarse scores searches allow for, on the
-	// processor and on a device; by default a probable one.
+	// Bound selects the error of coarse scores that searches allow for, on the processor and on
+	// a device; the default is the probable one.
 	Bound kernels.Bound
-	// Scheduler decides when the engine's queries run; nil: that of all engines of
-	// the process that are not given one.
+	// Scheduler decides when the engine's queries run; nil means the one that all such engines
+	// of the process share.
 	Scheduler *Scheduler
-	// Logger hears of faults of this program, with their stacks, which are errors
-	// of a search to its caller; nil: nobody does.
+	// Logger receives panics of this program, with their stacks; the caller of the search gets
+	// an error. nil means no log.
 	Logger *slog.Logger
 }
 
 // Engine answers queries from an index in this process. It is a [Searcher].
 type Engine struct{ searcher }
 
-// searcher is what an [Engine] and a [Multi] have in common.
+// searcher holds the methods that an [Engine] and a [Multi] share.
 type searcher struct {
 	*core
 	open source
 }
 
-// source gives what is to be searched, until done.
+// source opens the collection to search. The caller calls done to release it.
 type source func() (c *collection, done func(), err error)
 
-// pinnedSource gives snapshots that somebody else closes.
+// pinnedSource returns a source of snapshots that the caller closes.
 func pinnedSource(snaps ...*index.Snapshot) source {
 	return func() (*collection, func(), error) { return newCollection(snaps...), func() {}, nil }
 }
 
-// core is what engines on the same device share.
+// core is the state that engines on the same device share.
 type core struct {
 	threads            int
 	scheduler          *Scheduler
 	log                *slog.Logger
 	stages             stages
-	host               *processor // answers what devices cannot
-	usesStoredDefaults bool       // what the index has stored counts: it was found on the processor
-	multi              bool       // indexes are searched as one
+	host               *processor // answers queries that devices cannot
+	usesStoredDefaults bool // false on devices: stored parameters were measured on the processor
+	multi              bool // several indexes are searched as one
 
 	mu       sync.Mutex
 	closed   bool
@@ -74,8 +73,7 @@ type core struct {
 	close    func() error
 }
 
-// stages answer the queries of a call where the engine searches: on the processor
-// or on a device.
+// stages answers the queries of a call on the processor or on devices.
 type stages interface {
 	// answer answers all queries. The error of one of them is a *QueryError.
 	answer(ctx context.Context, c *call) ([]Result, error)
@@ -90,15 +88,15 @@ type call struct {
 	coll    *collection
 	queries []Query
 	request request
-	// filtered is the request of queries that have a filter of their own.
+	// filtered is the request for queries that have their own filter.
 	filtered request
-	threads  int                               // of the whole call
-	allowed  func(i int) (*allowedDocs, error) // for when query i runs
+	threads  int                               // limit for the whole call
+	allowed  func(i int) (*allowedDocs, error) // returns the documents that query i may return
 	slots    callSlots
 }
 
-// New returns an engine for an index. Each search sees the index as it is when
-// the search begins. The context ends waiting for the device, if there is one.
+// New returns an engine for an index. Each search uses the newest snapshot when it begins. The
+// context limits the wait for the device, if there is one.
 func New(ctx context.Context, ix *index.Index, o *EngineOptions) (*Engine, error) {
 	return newEngine(ctx, o, func() (*collection, func(), error) {
 		snap, err := ix.Snapshot()
@@ -109,8 +107,7 @@ func New(ctx context.Context, ix *index.Index, o *EngineOptions) (*Engine, error
 	})
 }
 
-// NewAt returns an engine for one snapshot, which the caller closes after the
-// engine.
+// NewAt returns an engine for one snapshot. The caller closes the snapshot after the engine.
 func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine, error) {
 	return newEngine(ctx, o, pinnedSource(snap))
 }
@@ -139,7 +136,7 @@ func newEngine(ctx context.Context, o *EngineOptions, open source) (*Engine, err
 	return &Engine{searcher{c, open}}, nil
 }
 
-// newCore makes one that searches on the processor.
+// newCore returns a core that searches on the processor.
 func newCore(o *EngineOptions) (*core, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%w: %d threads", ErrOption, o.Threads)
@@ -148,7 +145,14 @@ func newCore(o *EngineOptions) (*core, error) {
 		return nil, fmt.Errorf("%w: %v", ErrOption, o.Bound)
 	}
 	host := &processor{bound: o.Bound}
-	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: host, host: host, usesStoredDefaults: true}
+	c := &core{
+		threads:            o.Threads,
+		scheduler:          o.Scheduler,
+		log:                o.Logger,
+		stages:             host,
+		host:               host,
+		usesStoredDefaults: true,
+	}
 	if c.threads == 0 {
 		c.threads = parallel.Processors()
 	}
@@ -171,18 +175,17 @@ func newCore(o *EngineOptions) (*core, error) {
 	return c, nil
 }
 
-// At returns an engine that answers from one snapshot where this one searches,
-// with the same device and scheduler. The two end together, when either is closed;
-// the snapshot stays open until then.
+// At returns an engine for one snapshot that shares the device and scheduler of e. Closing either
+// engine closes both. The caller closes the snapshot after them.
 func (e *Engine) At(snap *index.Snapshot) *Engine {
 	return &Engine{searcher{e.core, pinnedSource(snap)}}
 }
 
-// Close implements [Searcher]. It takes the index, or each of several, off its device, if it is on
-// one, and leaves it open. Other calls wait for the first.
+// Close implements [Searcher]. It frees each index on its device, if there is one, and leaves the
+// index open. Concurrent calls wait for the first.
 func (s *searcher) Close() error { return s.close() }
 
-// acquireCollection takes what a call searches, which Close waits for until done.
+// acquireCollection opens the collection for one call. Close waits until the call has called done.
 func (s *searcher) acquireCollection() (coll *collection, done func(), err error) {
 	s.mu.Lock()
 	closed := s.closed
@@ -201,8 +204,8 @@ func (s *searcher) acquireCollection() (coll *collection, done func(), err error
 	return coll, func() { release(); s.running.Done() }, nil
 }
 
-// searchContext is the context of a call: it has ended when the caller's has, or the
-// engine. Whoever waits must wait for the end of both.
+// searchContext is the context of a call. Err reports the end of the caller's context or of the
+// engine; Done is that of the caller alone, so code that blocks must wait for lifetime, too.
 type searchContext struct {
 	context.Context
 	lifetime context.Context
@@ -215,7 +218,7 @@ func (s *searchContext) Err() error {
 	return s.Context.Err()
 }
 
-// newCall prepares the stages for queries with the same options.
+// newCall checks the options and prepares queries that share them.
 func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Options) (*call, error) {
 	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, false)
 	if err != nil {
@@ -226,8 +229,13 @@ func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Opt
 		return nil, err
 	}
 	call := &call{
-		coll: coll, queries: qs, request: unfiltered, filtered: filtered, threads: c.threads, allowed: o.allowedByQuery(ctx, coll, qs),
-		slots: c.newSlots(ctx),
+		coll:     coll,
+		queries:  qs,
+		request:  unfiltered,
+		filtered: filtered,
+		threads:  c.threads,
+		allowed:  o.allowedByQuery(ctx, coll, qs),
+		slots:    c.newSlots(ctx),
 	}
 	if call.slots.background {
 		call.threads = 1
@@ -235,12 +243,12 @@ func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Opt
 	return call, nil
 }
 
-// newSlots returns the turn of a call.
+// newSlots returns the slots of a new call.
 func (c *core) newSlots(ctx context.Context) callSlots {
 	return callSlots{scheduler: c.scheduler, lifetime: c.lifetime, background: ctx.Value(backgroundKey{}) != nil}
 }
 
-// requestFor is what query i asks for.
+// requestFor returns the request of query i.
 func (c *call) requestFor(i int) *request {
 	if c.queries[i].Filter != nil {
 		return &c.filtered
@@ -282,6 +290,7 @@ func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Re
 	return results, nil
 }
 
+// answer answers queries with all options: feedback, pages and groups.
 func (c *core) answer(ctx context.Context, coll *collection, qs []Query, o *Options) (results []Result, err error) {
 	defer storage.Guard(coll.firstSnapshot().Path(), &err)()
 	call, err := c.newCall(ctx, coll, qs, o)
@@ -303,14 +312,15 @@ func (c *core) answer(ctx context.Context, coll *collection, qs []Query, o *Opti
 	})
 }
 
-// rankFromStart answers queries from the best document on.
+// rankFromStart answers queries from the best document on, without pages. Queries that group are
+// answered by the processor if any document has passages; otherwise each hit is its own passage.
 func (c *core) rankFromStart(ctx context.Context, call *call) (results []Result, err error) {
 	grouped := call.request.group != ""
 	if grouped {
 		if call.coll.hasPassages() {
 			return c.host.answer(ctx, call)
 		}
-		call.request.group, call.filtered.group = "", "" // documents are what is found anyway
+		call.request.group, call.filtered.group = "", "" // every hit is a whole document
 	}
 	if results, err = c.searchUngrouped(ctx, call); err != nil || !grouped {
 		return results, err
@@ -325,8 +335,8 @@ func (c *core) rankFromStart(ctx context.Context, call *call) (results []Result,
 	return results, nil
 }
 
-// searchUngrouped are results without groups. A device tells no matches: the processor does, of what the
-// device has found.
+// searchUngrouped answers queries without groups. Devices do not return matches, so if they are
+// wanted the processor scores the hits of the device again.
 func (engine *core) searchUngrouped(ctx context.Context, c *call) ([]Result, error) {
 	if !c.request.matches || engine.stages == stages(engine.host) {
 		return engine.stages.answer(ctx, c)
@@ -336,7 +346,7 @@ func (engine *core) searchUngrouped(ctx context.Context, c *call) ([]Result, err
 	if err != nil {
 		return nil, err
 	}
-	rescoring := *c
+	rescoring := *c // scores the hits alone, all of them
 	rescoring.slots = c.slots.newSlots()
 	for _, r := range []*request{&rescoring.request, &rescoring.filtered} {
 		r.mode, r.k, r.payload, r.share = Exhaustive, 1, false, 1
@@ -365,8 +375,8 @@ func (engine *core) searchUngrouped(ctx context.Context, c *call) ([]Result, err
 	return results, nil
 }
 
-// batchError is the error of a batch: of its first query, if it has no number, unless
-// the context or the engine has ended.
+// batchError returns the error of a batch and logs panics. An error that names no query becomes a
+// [*QueryError] of the first, unless the context or the engine has ended.
 func (c *core) batchError(ctx context.Context, err error) error {
 	var searchPanic *storage.PanicError
 	var devicePanic *kernels.PanicError
@@ -386,7 +396,8 @@ func (c *core) batchError(ctx context.Context, err error) error {
 	return &QueryError{Err: err}
 }
 
-// singleQueryError is the error of a query that was searched alone, which needs no number.
+// singleQueryError returns the cause of a [*QueryError]: a query that is searched alone needs no
+// number.
 func singleQueryError(err error) error {
 	var queryErr *QueryError
 	if errors.As(err, &queryErr) {
@@ -395,7 +406,7 @@ func singleQueryError(err error) error {
 	return err
 }
 
-// Describe implements [Searcher]. Of several indexes Generation is the sum of theirs.
+// Describe implements [Searcher]. For several indexes Generation is the sum of theirs.
 func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
 	coll, done, err := s.acquireCollection()
 	if err != nil {
@@ -409,8 +420,14 @@ func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	h := snap.Header()
 	d = Description{
-		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
-		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: s.threads,
+		Dim:        h.Dim,
+		Centroids:  h.Centroids,
+		Nbits:      snap.Codec().Codebook.Nbits,
+		Model:      h.Model,
+		Generation: snap.Generation(),
+		Lineage:    snap.Lineage(),
+		Backend:    snap.Backend(),
+		Threads:    s.threads,
 	}
 	for i := range coll.shards {
 		st := coll.shards[i].snap.State()

@@ -97,7 +97,7 @@ func TestMultiGroups(t *testing.T) {
 	e, s := on(t, one, 2), multi(t, set, 2)
 	defer func(n uint64) { maxGroupNumbers = n }(maxGroupNumbers)
 	for _, parts := range []uint64{1, 2, 3} {
-		maxGroupNumbers = parts * reachBlock
+		maxGroupNumbers = parts * docBlock
 		groups := 0
 		snap, err := set.Snapshot()
 		require.NoError(t, err)

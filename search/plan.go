@@ -4,21 +4,21 @@ import (
 	"math"
 )
 
-// Plan is how a query is answered; the keys of Stats.Plans are their names.
+// Plan is how a query is answered. The keys of Stats.Plans are the names of plans.
 type Plan int
 
 const (
-	// PlanProbe: probe, prune, rerank.
+	// PlanProbe probes, prunes and reranks.
 	PlanProbe Plan = iota
-	// PlanScan: approximate scores of all allowed documents, no probing. For
-	// collections and filters so small that it costs less.
+	// PlanScan computes approximate scores of all allowed documents, without probing. It costs
+	// less for small collections and narrow filters.
 	PlanScan
-	// PlanExact: exact scores of all allowed documents.
+	// PlanExact computes exact scores of all allowed documents.
 	PlanExact
-	// PlanDevice: exact scores of all allowed documents, on a device.
+	// PlanDevice computes exact scores of all allowed documents on a device.
 	PlanDevice
-	// PlanDeviceProbe: exact scores of the documents that have a token in a probed
-	// centroid, or only of those that gain most by such centroids, on a device.
+	// PlanDeviceProbe computes exact scores on a device: of the documents that have a token in a
+	// probed centroid, or only of those with the highest scores by such centroids.
 	PlanDeviceProbe
 )
 
@@ -28,7 +28,7 @@ var planNames = map[Plan]string{
 
 func (p Plan) String() string { return planNames[p] }
 
-// request is what the options of a call ask for.
+// request is the options of a call, checked and completed.
 type request struct {
 	mode                              Mode
 	k                                 int
@@ -42,12 +42,23 @@ type request struct {
 	matches                           bool
 }
 
-// toRequest checks the options and completes them. With tuned, what the index has
-// stored for searches of this k stands in for parameters if the search names none.
-// Parameters were found on searches of the whole index, so those of a filter, which
-// leaves another number of documents, are derived; an effort multiplies these too.
+// toRequest checks the options and completes them. With tuned, a search that sets no parameter uses
+// those that the index stores for this k. They were measured on searches of the whole index, so
+// searches with a filter derive their own numbers, multiplied by the stored effort.
 func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err error) {
-	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approxBudget: o.Approx, exactBudget: o.Exact, effort: o.Effort, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
+	q = request{
+		mode:         o.Mode,
+		k:            o.K,
+		share:        1,
+		probes:       o.Probes,
+		approxBudget: o.Approx,
+		exactBudget:  o.Exact,
+		effort:       o.Effort,
+		payload:      o.Payload,
+		group:        o.Group,
+		passages:     max(o.Passages, 1),
+		matches:      o.Matches,
+	}
 	if q.k == 0 {
 		q.k = defaultK
 	}
@@ -62,7 +73,8 @@ func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err
 		q.share = o.Share
 		defer func() { q.scaleToShare(o.Share) }()
 	}
-	if !tuned || o.Mode != Pruned || o.Derive || o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
+	setsParameter := o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0
+	if !tuned || o.Mode != Pruned || o.Derive || setsParameter {
 		return q, nil
 	}
 	d, ok, err := c.storedDefaults(q.k)
@@ -93,20 +105,20 @@ type plan struct {
 	firstApprox                       int     // of approx, before the query decides how many more
 }
 
-// firstApproxFactor is how many times as many documents as leading ones get a score by centroids
-// before the query decides how many others do (docs/lab/search-quality.md).
+// firstApproxFactor: the query first computes approximate scores of this many documents a leading
+// one, and then decides how many others get one (docs/lab/search-quality.md).
 const firstApproxFactor = 8
 
-// What probing costs, in tokens scored by centroids.
+// listCost and entryCost are the costs of reading a posting list and an entry of one, in tokens
+// scored by centroids.
 const listCost, entryCost = 400, 10
 
-// derivedBudgets is the number of probes, and about how many tokens get a score by
-// centroids if probing finds as many and K does not ask for more: a million
-// takes 0.8 ms of one core. Lists are cheap to read, and the more of them are
-// read, the better is the order that they give.
+// derivedBudgets returns the number of probes, and about how many tokens get an approximate score
+// if probing finds as many and K does not ask for more. A million tokens take 0.8 ms of one core.
+// Lists are cheap to read, and reading more of them orders candidates better.
 //
-// More effort is spent on tokens first, and on lists by its root, as far as the best of
-// many centroids are found fast.
+// More effort goes to tokens first; the number of lists grows with its square root, up to the
+// number for which the best centroids are found fast.
 func derivedBudgets(k int, effort float64) (probes int, approxTokens float64) {
 	switch {
 	case k <= 10:
@@ -120,17 +132,18 @@ func derivedBudgets(k int, effort float64) (probes int, approxTokens float64) {
 	return probes, float64(approxTokens * effort)
 }
 
-// choosePlan settles how a query is answered, and its budgets. allowed is how many
-// documents may be returned, docs and tokens the size of the collection, lists the
-// number of centroids. The numbers follow measurements (docs/lab/search-quality.md).
+// choosePlan decides how a query is answered, and its budgets. allowed is how many documents may be
+// returned, docs and tokens are the size of the collection. The numbers follow measurements
+// (docs/lab/search-quality.md).
 //
-// For example of a million documents of 100 tokens, 131,072 centroids, k = 10 and 32 query tokens
-// probing costs 1.08 million for 256 lists and 1.05 million for approximate scores, a scan 100
-// million. If a filter lets 11,000 documents through it is 1.14 against 1.10: it is scanned.
+// For example, of a million documents of 100 tokens, with 131,072 centroids, k = 10 and 32 query
+// tokens, probing costs 1.08 million for 256 lists and 1.05 million for approximate scores; a scan
+// costs 100 million. If a filter lets 11,000 documents through, probing costs 1.14 million and a
+// scan 1.10 million: the documents are scanned.
 func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centroids int) plan {
 	p := plan{kind: PlanExact, k: q.k, collectionK: q.collectionK, share: q.share}
 	if p.share >= 1 {
-		p.collectionK = p.k // which grows where documents are made of passages
+		p.collectionK = p.k // groups search for more passages than the k of the options
 	}
 	if q.mode != Pruned || centroids == 1 { // one centroid tells no document from another
 		return p
@@ -139,9 +152,9 @@ func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centr
 	if p.exactBudget > 0 {
 		p.exactBudget = max(p.exactBudget, p.k)
 	}
-	exactDocs := p.exactBudget // or about what a query will take
+	exactDocs := p.exactBudget // or about how many the query will score
 	if exactDocs == 0 {
-		exactDocs = max(4*p.k+shareOfCount(100, p.share), p.k) // of a huge K, which overflows
+		exactDocs = max(4*p.k+shareOfCount(100, p.share), p.k) // a huge K overflows
 	}
 	meanTokens := max(float64(tokens)/float64(max(docs, 1)), 1)
 	probes, approxTokens := derivedBudgets(p.collectionK, q.effort)
@@ -177,21 +190,21 @@ func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centr
 	return p
 }
 
-// shareMissChance is the chance that a share of a collection has more of the K best documents than
-// [Keep] says.
+// shareMissChance is the chance that a share of a collection has more of its K best documents than
+// [Keep] returns.
 const shareMissChance = 1e-4
 
-// Keep is how many of the k best documents of a collection a share of it has at most, but for
-// a chance of 10⁻⁴: documents being spread at random, their number is binomial. Of k = 100 a
-// fourth has 25, give or take 4.3, and Keep is 42.
+// Keep returns how many of the k best documents of a collection a share of it has at most, except
+// with a chance of 10⁻⁴: documents are spread at random, so their number is binomial. Of k = 100 a
+// share of a quarter has 25 ± 4.3, and Keep returns 42.
 func Keep(k int, share float64) int {
 	if share >= 1 || share <= 0 || k <= 1 {
 		return k
 	}
-	if k > normalFromK { // 10⁻⁴ of a normal distribution is beyond 3.72 deviations
+	if k > normalFromK { // a normal distribution has 10⁻⁴ beyond 3.72 deviations
 		return min(k, int(math.Ceil(float64(float64(k)*share)+4*math.Sqrt(float64(k)*share*(1-share)))))
 	}
-	// log of the chance that it has n: from one n to the next by a factor.
+	// log is the logarithm of the chance that the share has n of the k; it follows from that for n−1.
 	log, odds := float64(k)*math.Log1p(-share), math.Log(share)-math.Log1p(-share)
 	sum := 0.0
 	for n := range k {
@@ -203,11 +216,11 @@ func Keep(k int, share float64) int {
 	return k
 }
 
-// normalFromK is from where on Keep approximates.
+// normalFromK is the k beyond which Keep uses the normal approximation.
 const normalFromK = 1 << 14
 
-// scaleToShare is a request to a share of a collection, of the K best documents of all of it: so many
-// are looked for as the share may have of them, and budgets are the share's.
+// scaleToShare turns a request for the K best documents of a collection into one to a share of it:
+// K becomes the number that the share may have of them, and the budgets shrink with the share.
 func (q *request) scaleToShare(share float64) {
 	q.k = Keep(q.k, share)
 	if q.approxBudget > 0 {
@@ -218,9 +231,9 @@ func (q *request) scaleToShare(share float64) {
 	}
 }
 
-// expectedInShare is how many of the best documents of the collection are in the share, and one
-// deviation more. What a share has beyond that another one lacks: to score for more of them
-// makes the merged result no better than that of one index.
+// expectedInShare returns how many of the best documents of the collection the share probably has:
+// the mean plus one standard deviation. If this share has more, another has fewer, so scoring more
+// documents for them would not improve the merged result over that of one index.
 func (p *plan) expectedInShare() int {
 	if p.share >= 1 {
 		return p.k
@@ -229,7 +242,7 @@ func (p *plan) expectedInShare() int {
 	return max(min(p.k, int(math.Ceil(mean+math.Sqrt(mean*(1-p.share))))), 1)
 }
 
-// shareOfCount is the share of a number, and at least 1.
+// shareOfCount returns the share of n, at least 1.
 func shareOfCount(n int, share float64) int {
 	return max(int(math.Ceil(float64(float64(n)*share))), 1)
 }

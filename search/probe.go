@@ -112,8 +112,8 @@ func (p *prober) selectColumns(ctx context.Context, scores []float32, stride, lq
 // alike on every processor. Lists are read a block of documents after the other, so that
 // the numbers of a block stay in the cache and those of the collection are never all there.
 
-// reachBlock is the number of documents of a block.
-const reachBlock = 1 << 16
+// docBlock is the number of documents of a block.
+const docBlock = 1 << 16
 
 // stampCount is how many query tokens have stamps of their own, 1 to stamps.
 const stampCount = 1<<(32-gainBits) - 1
@@ -191,7 +191,7 @@ func (r *run) reachCandidates(allowed *allowedDocs) error {
 // reset prepares for another query. A search that failed may have left gains behind.
 func (p *prober) reset() {
 	if p.gains == nil {
-		p.gains, p.touched = make([]uint32, reachBlock), make([]uint64, reachBlock/64)
+		p.gains, p.touched = make([]uint32, docBlock), make([]uint64, docBlock/64)
 	}
 	for w, v := range p.touched {
 		if v != 0 {
@@ -223,7 +223,7 @@ func (r *run) reachInShard(sh *shard, allowed *selection, gap float64) (err erro
 func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
 	p := &r.prober
 	readSinceCheck := 0 // of lists and documents since the last look
-	for block := range uint32((uint64(docs) + reachBlock - 1) / reachBlock) {
+	for block := range uint32((uint64(docs) + docBlock - 1) / docBlock) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
@@ -311,7 +311,7 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 // addGain adds a gain to the documents that the query token of this stamp has not reached yet.
 // docs has the lower 16 bits of their numbers.
 func (p *prober) addGain(docs []byte, stamp, gain uint32) {
-	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.touched)
+	gains, seen := (*[docBlock]uint32)(p.gains), (*[docBlock / 64]uint64)(p.touched)
 	base := stamp << gainBits
 	baseAndGain := base + gain
 	for i := 0; i < len(docs)-1; i += 2 {
@@ -338,8 +338,8 @@ func (p *prober) clearStamps() {
 // foretell for a processor, so no branch depends on that.
 func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	p := &r.prober
-	words := allowed[block*(reachBlock/64):]
-	words = words[:min(len(words), reachBlock/64)]
+	words := allowed[block*(docBlock/64):]
+	words = words[:min(len(words), docBlock/64)]
 	n := 0
 	for w, v := range words {
 		n += bits.OnesCount64(v & p.touched[w])
@@ -349,16 +349,16 @@ func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	r.reached = slices.Grow(r.reached, n+1) // one is written behind the last
 	out := r.reached[before:cap(r.reached)]
 	n = 0
-	base += block * reachBlock
-	gains, minBucket := (*[reachBlock]uint32)(p.gains), uint32(p.minBucket)
+	base += block * docBlock
+	gains, minBucket := (*[docBlock]uint32)(p.gains), uint32(p.minBucket)
 	for w, allowedWord := range words {
 		v := p.touched[w]
 		p.touched[w] = 0
 		for ; v != 0; v &= v - 1 {
 			i := bits.TrailingZeros64(v)
 			d := uint32(w*64 + i)
-			gain := gains[d%reachBlock] & (1<<gainBits - 1)
-			gains[d%reachBlock] = 0
+			gain := gains[d%docBlock] & (1<<gainBits - 1)
+			gains[d%docBlock] = 0
 			out[n] = newCandidate(base+d, gain)
 			bucket := uint32(gainBucket(gain))
 			keep := int(allowedWord >> i & 1)

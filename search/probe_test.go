@@ -21,9 +21,9 @@ func TestReadListsModel(t *testing.T) {
 	r := &run{ctx: context.Background()} // its buffers are those of the run before
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		docs := uint32(rapid.SampledFrom([]int{1, 63, 64, 65, 900, reachBlock - 1, reachBlock, reachBlock + 1, 2*reachBlock + 70}).Draw(t, "docs"))
+		docs := uint32(rapid.SampledFrom([]int{1, 63, 64, 65, 900, docBlock - 1, docBlock, docBlock + 1, 2*docBlock + 70}).Draw(t, "docs"))
 		tokens := rapid.SampledFrom([]int{1, 3, stampCount, stampCount + 1, 2*stampCount + 2}).Draw(t, "tokens")
-		base := uint32(rapid.IntRange(0, 3).Draw(t, "base")) * reachBlock
+		base := uint32(rapid.IntRange(0, 3).Draw(t, "base")) * docBlock
 		allowed, share := make([]uint64, (docs+63)/64), rapid.SampledFrom([]float64{0, 0.01, 0.5, 1}).Draw(t, "share")
 		for d := range docs {
 			if share == 1 || rng.Float64() < share {

@@ -96,7 +96,7 @@ func runBytes(c *collection, n int, q *request) int64 {
 	// S has 4 bytes an entry, words and bytes that kernels derive of it another 3, in groups
 	// of 32; the rest is for the best centroids.
 	table := int64(c.sharedCodec().Centroids.K) * int64((n+31)&^31) * 8
-	return table + docs*perDoc + reachBlock*8 + q.groupBytes(int(docs))
+	return table + docs*perDoc + docBlock*8 + q.groupBytes(int(docs))
 }
 
 // workers spread pieces of work over goroutines.

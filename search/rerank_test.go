@@ -101,7 +101,7 @@ func TestEffort(t *testing.T) {
 func TestReached(t *testing.T) {
 	t.Run("segments", func(t *testing.T) { testReached(t, 200, 6, 20) })
 	if effort.Long() { // one goroutine, and many documents
-		t.Run("blocks", func(t *testing.T) { testReached(t, reachBlock+500, 1, 3000) })
+		t.Run("blocks", func(t *testing.T) { testReached(t, docBlock+500, 1, 3000) })
 	}
 }
 

@@ -12,71 +12,71 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// run answers one query at a time; its buffers are used again by the next.
+// run answers one query at a time. The next query uses its buffers again.
 type run struct {
 	ctx        context.Context
 	call       *call
 	queryIndex int // of the query in the call
 	request    request
-	group      shardGroup // of parts of the collection: what is searched now
-	table      table      // what has been computed of S
-	fixedPlan  *plan      // in place of what follows from the options
+	group      shardGroup // the shards that are searched now, numbered together
+	table      table      // the rows and tops of S that have been computed
+	fixedPlan  *plan      // overrides the plan computed from the request; nil means none
 	plan       plan
 	bound      kernels.Bound
-	threads    int // at most
+	threads    int // limit
 	stats      Stats
-	trace      *trace // nil: no document of the group is followed
+	trace      *trace // nil means that no document of the group is traced
 
 	scorer  kernels.Scorer
 	query   kernels.Query
 	workers workers
-	bytes   int64 // about what the buffers take
+	bytes   int64 // about the memory of the buffers
 
-	// Buffers, each for what its name says.
+	// Buffers.
 	prober      prober
-	allowedBits []uint64      // allowed documents, if they are a list; candidates that are kept
-	docs        []uint32      // of the stage that runs
-	scores      []float32     // of the same
-	shardDocs   []uint32      // documents of one part
-	reached     []candidate   // by what probing knows of them
-	approx      []topk.Scored // by centroids
-	nextApprox  []topk.Scored // by centroids, of candidates that follow
-	leaders     []topk.Scored // scored before the query decides how many more are
-	exact       []topk.Scored // the others
-	merged      []topk.Scored // both
-	doubtful    []topk.Scored // those of exact that get fine scores next
-	fine        []topk.Scored // what they have got
-	refined     []topk.Scored // all of these
+	allowedBits []uint64      // allowed documents as a set, if they are a list
+	docs        []uint32      // numbers of documents in the stage that runs
+	scores      []float32     // scores of these documents
+	shardDocs   []uint32      // ordinals of documents in one shard
+	reached     []candidate   // candidates of probing
+	approx      []topk.Scored // approximate scores
+	nextApprox  []topk.Scored // approximate scores of candidates that follow
+	leaders     []topk.Scored // exact scores of documents that decide how many more are scored
+	exact       []topk.Scored // exact scores of the others
+	merged      []topk.Scored // leaders and exact
+	doubtful    []topk.Scored // documents of exact that get fine scores next
+	fine        []topk.Scored // their fine scores
+	refined     []topk.Scored // fine scores of all rounds
 	jobs        []job
-	maxima      []float64 // [parts, query tokens], of long documents
+	maxima      []float64 // [pieces, query tokens], of long documents
 }
 
-// job is a run of listed documents of one chunk, or a part of one that is long.
+// job is a run of listed documents of one chunk, or a piece of one long document.
 type job struct {
 	shard      *shard
 	chunk      int
-	first, end int // of the list
+	first, end int // in the list of documents: [first, end)
 	tokens     int
-	tokenRange [2]int // tokens of the chunk, if it is a part of a document
-	maximaSlot int    // of that in run.maxima
+	tokenRange [2]int // [first, end) in the chunk if it is a piece of a document; otherwise both are 0
+	maximaSlot int    // the row of run.maxima for the piece
 }
 
-// arrays are those of the chunk that the job scores documents of.
+// arrays returns the chunk with the documents that the job scores.
 func (j *job) arrays(docs []uint32, what storage.Arrays) (*kernels.Chunk, error) {
 	return j.shard.snap.ChunkFor(j.chunk, what, docs[j.first:j.end]...)
 }
 
-// kernel scores documents of a chunk and, where it has the two others, parts of
-// a document, of whose maxima it makes the score.
+// kernel scores documents of a chunk. A kernel with maxima and total can also score a document in
+// pieces: maxima of each piece, and total of the merged maxima.
 type kernel struct {
-	rows   bool // whether it needs float32 rows of S
+	rows   bool // needs float32 rows of S
 	docs   func(dst []float32, ch *kernels.Chunk, docs []uint32)
 	maxima func(dst []float64, ch *kernels.Chunk, lo, hi int)
 	total  func(maxima []float64) float32
 }
 
-// Tokens that one job scores, at the speed of its stage well below a
-// millisecond, so that cancelling is prompt and cores stay busy to the end.
+// approxJob and the others are the tokens that one job scores, except where noted. A job takes well
+// below a millisecond, so that cancelling is prompt and cores stay busy to the end.
 const (
 	approxJob       = 1 << 16
 	exactJob        = 1 << 12
@@ -88,7 +88,7 @@ const (
 	exactJobDivisor = 8       // of exact scores, which take so many times as long, fewer are in a job
 )
 
-// answerQuery takes the query from its vectors to its hits.
+// answerQuery answers the query, from its vectors to its hits. tr, where set, traces a document.
 func (r *run) answerQuery(vectors, weights []float32, tr *trace) (Result, error) {
 	start := time.Now()
 	c := r.call.coll
@@ -144,7 +144,7 @@ func (r *run) answerQuery(vectors, weights []float32, tr *trace) (Result, error)
 	return res, nil
 }
 
-// bestDocuments are the K best documents of all parts, in order.
+// bestDocuments returns the K best documents of all shards in order.
 func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, tr *trace) (top []located, err error) {
 	c := r.call.coll
 	r.group = nil
@@ -178,11 +178,10 @@ type located struct {
 	score   float32
 }
 
-// idBlock is how many hits have their ids in one piece of memory, which lives as long
-// as one of them.
+// idBlock is how many hits share one string for their ids. The string lives as long as any of them.
 const idBlock = 128
 
-// newHits makes hits of n located documents.
+// newHits returns the hits of n located documents.
 func newHits(n int, locate func(i int) located, payload bool) (hits []Hit, err error) {
 	hits = make([]Hit, n)
 	var buffer [32 * idBlock]byte
@@ -209,7 +208,8 @@ func newHits(n int, locate func(i int) located, payload bool) (hits []Hit, err e
 	return hits, nil
 }
 
-// fetchPayloads fetches at once those of n lists that are in files which are still being fetched.
+// fetchPayloads fetches, in one request for each shard, the payloads of n lists from files that are
+// still being fetched.
 func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
 	var missing map[*shard][]uint32
 	for i := range n {
@@ -230,8 +230,8 @@ func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
 	return nil
 }
 
-// search takes the parts of a group through the stages of the plan: vectors →
-// centroid scores → candidates → approximate scores → exact scores → the K best.
+// search runs the stages of the plan over a group: vectors → centroid scores → candidates →
+// approximate scores → exact scores → the K best.
 func (r *run) search(vectors, weights []float32, allowed *allowedDocs) ([]topk.Scored, error) {
 	if err := r.prepareGroup(r.group, allowed.countIn(r.group), vectors, weights); err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (r *run) search(vectors, weights []float32, allowed *allowedDocs) ([]topk.S
 	return r.rerank(r.approx)
 }
 
-// prepareGroup plans the search of n documents of some parts, and prepares the query for it.
+// prepareGroup plans the search of n documents of a group, and prepares the query for it.
 func (r *run) prepareGroup(g shardGroup, n int, vectors, weights []float32) error {
 	docs, tokens := (&collection{g}).countLive()
 	centroids := r.call.coll.sharedCodec().Centroids.K
@@ -273,7 +273,8 @@ func (r *run) prepareGroup(g shardGroup, n int, vectors, weights []float32) erro
 	return r.prepare(vectors, weights, r.plan.neededTable(n, float64(tokens)/float64(max(docs, 1)), centroids))
 }
 
-// countByShard counts documents by part, where there are several.
+// countByShard adds the documents of each shard to a counter of its statistics, where there are
+// several shards.
 func (r *run) countByShard(docs []uint32, counter func(*ShardStats) *int64) {
 	if r.stats.Shards == nil {
 		return
@@ -281,27 +282,27 @@ func (r *run) countByShard(docs []uint32, counter func(*ShardStats) *int64) {
 	r.group.countByShard(docs, func(p *shard, n int) { *counter(&r.stats.Shards[p.index]) += int64(n) })
 }
 
-// table says what there is of S: nothing, all of it, or what Screen promises, the rows of
-// documents and, if best is above 0, that many best centroids and what Approx and level Fast
-// need.
+// table describes the part of S that is computed: nothing, all of it, or the result of Screen.
+// Screen computes the rows that documents need and, if bestCentroids is above 0, that many best
+// centroids of each token together with all that Approx and level Fast read.
 type table struct {
 	complete      bool
 	screened      bool
 	bestCentroids int
 }
 
-// rowsOnly tells whether there is nothing but rows, which level Fine has.
+// rowsOnly reports whether S has only the rows that level Fine needs.
 func (t table) rowsOnly() bool { return t.screened && t.bestCentroids == 0 }
 
-// covers tells whether all is there that another has.
+// covers reports whether t has all that other has.
 func (t table) covers(other table) bool {
 	return t.complete || other.screened && t.screened && t.bestCentroids >= other.bestCentroids
 }
 
-// neededTable is what the plan needs of S, where n documents of so many tokens in the mean are
-// allowed. Few of them have so few centroids that their rows are all there has to be. Where
-// documents with a fine score have about as many tokens as there are centroids, most rows are
-// needed, which takes less time for all of them at once.
+// neededTable returns the part of S that the plan needs, where n documents with the given mean
+// number of tokens are allowed. Few documents have few centroids: then their rows suffice. If the
+// documents that get a fine score have about as many tokens as there are centroids, most rows are
+// needed, and computing all of S at once is faster.
 func (p *plan) neededTable(n int, tokens float64, centroids int) table {
 	if p.kind == PlanExact && float64(n)*tokens < float64(centroids)/4 {
 		return table{screened: true}
@@ -319,7 +320,7 @@ func (p *plan) neededTable(n int, tokens float64, centroids int) table {
 	return table{screened: true, bestCentroids: bestCentroids}
 }
 
-// prepare computes S, or what is wanted of it, and what the kernels derive from it.
+// prepare computes S, or the needed part of it, and the values that kernels derive from it.
 func (r *run) prepare(vectors, weights []float32, want table) error {
 	if r.table.covers(want) {
 		return nil
@@ -348,9 +349,8 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 	return nil
 }
 
-// candidates are the documents that get a score, in ascending order: those that
-// probing finds, or all that are allowed, where the plan does not probe or too few
-// are found.
+// candidates returns the documents that get a score, in ascending order: those that probing finds,
+// or all allowed ones if the plan does not probe or probing finds fewer than K.
 func (r *run) candidates(weights []float32, allowed *allowedDocs) ([]uint32, error) {
 	n := allowed.countIn(r.group)
 	before := r.stats.Candidates
@@ -367,14 +367,14 @@ func (r *run) candidates(weights []float32, allowed *allowedDocs) ([]uint32, err
 	return r.docs, nil
 }
 
+// forEach calls fn for 0 to n−1 on the goroutines of this query.
 func (r *run) forEach(n int, fn func(i int) error) error {
 	return r.workers.forEach(r.ctx, r.call, r.threads, n, fn)
 }
 
-// splitJobs cuts an ascending list of documents into jobs of about limit tokens, fewer for
-// a query of very many, none of which crosses a chunk, and makes the ordinals relative to the chunk. With cut,
-// documents of twice the limit and more are cut into parts where there are other
-// threads to help.
+// splitJobs cuts an ascending list of documents into jobs of about limit tokens, fewer for a query
+// with many tokens. No job crosses a chunk. It makes the numbers in docs relative to their chunk.
+// With cut, documents of at least twice the limit are cut into pieces if other threads can help.
 func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, pieces int) {
 	r.jobs = r.jobs[:0]
 	var p *shard
@@ -416,7 +416,7 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, piece
 		last.end = i + 1
 		last.tokens = size
 	}
-	// Long documents first, so that none is left when the others are done.
+	// Long jobs run first, so that none is left over when the others have finished.
 	slices.SortStableFunc(r.jobs, func(a, b job) int { return b.tokens/(2*limit) - a.tokens/(2*limit) })
 	return tokens, pieces
 }
