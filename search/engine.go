@@ -63,8 +63,8 @@ type core struct {
 	log                *slog.Logger
 	stages             stages
 	host               *processor // answers queries that devices cannot
-	usesStoredDefaults bool // false on devices: stored parameters were measured on the processor
-	multi              bool // several indexes are searched as one
+	usesStoredDefaults bool       // false on devices: stored parameters were measured on the processor
+	multi              bool       // several indexes are searched as one
 
 	mu       sync.Mutex
 	closed   bool
@@ -77,8 +77,9 @@ type core struct {
 type stages interface {
 	// answer answers all queries. The error of one of them is a *QueryError.
 	answer(ctx context.Context, c *call) ([]Result, error)
-	// follow answers the first query and traces a document through the stages.
+	// traceDocument answers the first query and records in t where a document left the stages.
 	traceDocument(ctx context.Context, c *call, t *trace) error
+	// describe adds the device to d.
 	describe(d *Description)
 	close() error
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// prober finds the n best centroids of each query token, and what they say
-// about the documents in their lists.
+// prober selects the n best centroids of each query token, and collects the documents in their
+// posting lists.
 type prober struct {
 	probes       int
-	selected     int                     // n + 1, or all centroids: the one after the last probed is the floor
-	best         []kernels.CentroidScore // n a query token that probes, best first
+	selected     int                     // n + 1, or all centroids: the one after the last probed gives the floor
+	best         []kernels.CentroidScore // n for each query token that probes, best first
 	weights      []float32               // of those tokens
 	floors       []float32               // of those tokens: the score of the best centroid that is not probed
 	lists        []uint64                // centroids probed by some token
 	prefetched   []uint32                // centroids whose lists are read ahead
-	cursors      []cursor                // in their lists, best first
-	decodeBuffer []byte                  // of lists that are decoded
-	gains        []uint32                // of each document of a block: stamp, gain
-	touched      []uint64                // those of the block that have any
-	total        int                     // how many candidates there are
-	gainUnit     float64                 // of gains
-	counts       [gainBuckets]uint32     // how many candidates have gains of each bucket
-	minBucket    int                     // the least bucket that may have candidates to keep
-	countFromMin int                     // how many candidates there are in that and higher ones
-	boundary     []candidate             // those of the bucket of the last that is kept
-	lastKept     candidate               // of those that were kept
-	kept         int                     // how many these are
+	cursors      []cursor                // positions in their lists, best first
+	decodeBuffer []byte                  // memory for decoded lists
+	gains        []uint32                // stamp and gain of each document of a block
+	touched      []uint64                // bit set of documents of the block with a gain
+	total        int                     // candidates found
+	gainUnit     float64                 // score of a gain of 1
+	counts       [gainBuckets]uint32     // candidates by bucket of their gains
+	minBucket    int                     // the lowest bucket that may have candidates to keep
+	countFromMin int                     // candidates in that bucket and higher ones
+	boundary     []candidate             // candidates in the bucket of the last one kept
+	lastKept     candidate               // lowest candidate returned so far
+	kept         int                     // how many were returned so far
 }
 
-// probeCentroids returns the allowed documents in the lists of the best centroids of each
-// query token, in ascending order; of more than plan.first the best by their gains.
-// Which of the others get a score as well turns out later ([run.approximateMore]).
+// probeCentroids returns the allowed documents in the lists of the best centroids of each query
+// token, in ascending order. If more than plan.firstApprox are found, it returns the best by their
+// gains; [run.approximateMore] decides later which others get a score.
 func (r *run) probeCentroids(weights []float32, allowed *allowedDocs) ([]uint32, error) {
 	defer addElapsed(&r.stats.Times.Probe)()
 	if err := r.prober.selectCentroids(r, weights); err != nil {
@@ -52,13 +52,13 @@ func (r *run) probeCentroids(weights []float32, allowed *allowedDocs) ([]uint32,
 	return r.selectReached(min(r.plan.firstApprox, r.prober.total)), nil
 }
 
-// maxInsertProbes is the number of probes up to which keeping each query token's
-// best in order as they come is faster than selecting from a column of S.
+// maxInsertProbes is the number of probes up to which inserting into each query token's sorted best
+// is faster than selecting from a column of S.
 const maxInsertProbes = 32
 
-// selectCentroids selects the n best centroids of each query token, the lowest
-// number on ties. A token of weight 0 probes none, nor does one of negative
-// weight, to which the documents in its lists are the worst.
+// selectCentroids selects the n best centroids of each query token, the lowest number on ties.
+// Tokens of weight 0 probe none, nor do tokens of negative weight: the documents in their best
+// lists are the worst.
 func (p *prober) selectCentroids(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
 	lq, n, k := r.query.Len(), r.plan.probes, r.call.coll.sharedCodec().Centroids.K
@@ -87,7 +87,7 @@ func (p *prober) selectCentroids(r *run, weights []float32) error {
 	return nil
 }
 
-// selectColumns takes one column of S after the other.
+// selectColumns selects the best centroids of each query token from its column of S.
 func (p *prober) selectColumns(ctx context.Context, scores []float32, stride, lq, k int) error {
 	column := make([]topk.Scored, k)
 	for t := range lq {
@@ -106,53 +106,54 @@ func (p *prober) selectColumns(ctx context.Context, scores []float32, stride, lq
 	return nil
 }
 
-// Probing keeps two numbers of a document in 32 bits: a stamp, which tells the query token
-// that reached it last, and its gain, by which its score by probed centroids exceeds that of
-// a document that has none. Gains are integers, so that they add up without a branch and
-// alike on every processor. Lists are read a block of documents after the other, so that
-// the numbers of a block stay in the cache and those of the collection are never all there.
+// Probing keeps two numbers for each document of a block, in 32 bits:
+//
+//  1. a stamp: the query token that reached the document last;
+//  2. its gain: how far its score by probed centroids exceeds that of a document that has none.
+//
+// Gains are integers, so that they add up without a branch and to the same sum on every
+// processor. Lists are read block by block, so that the numbers of one block fit the cache and
+// the collection as a whole needs none.
 
-// docBlock is the number of documents of a block.
+// docBlock is the number of documents in a block.
 const docBlock = 1 << 16
 
-// stampCount is how many query tokens have stamps of their own, 1 to stamps.
+// stampCount is how many query tokens can have different stamps, from 1 to stampCount.
 const stampCount = 1<<(32-gainBits) - 1
 
-// checkInterval is how many documents of lists are read between two looks at the context: they
-// take a nanosecond or two each.
+// checkInterval is how many documents of lists are read between two checks of the context. Each
+// takes one or two nanoseconds.
 const checkInterval = 1 << 19
 
-// cursor is in a list that a query token probes.
+// cursor is a position in a list that a query token probes.
 type cursor struct {
 	storage.PostingCursor
 	list     storage.PostingList
 	centroid uint32
 	token    uint32
 	gain     uint32
-	firstUse bool // the list is not that of an earlier token too
+	firstUse bool // no earlier query token probes the same list
 }
 
-// unseenGap is how far below the floor a document's best centroid is put where
-// it was not probed, in units of how far above it the middle probe is. 4 to 10
-// find about as much, 0 less (docs/lab/search-quality.md).
+// unseenGap is how far below the floor the best centroid of a document is assumed to lie if it was
+// not probed, in units of the distance between the floor and the middle probe. 4 to 10 find about
+// as much, 0 less (docs/lab/search-quality.md).
 const unseenGap = 5
 
-// gainSum is the largest sum of gains: small enough that different gains are different
-// float32 scores, and that it has gainBits.
+// gainSum is the largest sum of gains. It fits gainBits, and float32 tells all gains up to it apart.
 const (
 	gainSum  = 1<<23 - 1
 	gainBits = 24
 )
 
-// gainBuckets is into how many buckets candidates are counted by their gains, to find out
-// which are the best.
+// gainBuckets is the number of buckets in which candidates are counted by gain, to find the best.
 const gainBuckets = 1 << 12
 
-// bucketGains is how many gains a bucket has.
+// bucketGains is the number of gains in a bucket.
 const bucketGains = (gainSum + 1) / gainBuckets
 
-// candidate is what probing knows of a document, as one number: its gain, and below that
-// its complement, so that the larger of two is before the other in the order of results.
+// candidate packs a document and its gain into one number: the gain above, the complement of the
+// document's number below. Of two candidates the larger comes first in results.
 type candidate uint64
 
 func newCandidate(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
@@ -176,7 +177,7 @@ func (r *run) reachCandidates(allowed *allowedDocs) error {
 	p := &r.prober
 	r.reached = r.reached[:0]
 	p.reset()
-	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // which are of the snapshots
+	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // they hold on to memory of the snapshots
 	gap := p.chooseGap()
 	for i := range r.group {
 		if s := allowed.shards[r.group[i].index]; s.count > 0 {
@@ -203,7 +204,7 @@ func (p *prober) reset() {
 	clear(p.counts[:])
 }
 
-// reachInShard is reach for one part.
+// reachInShard is reachCandidates for one shard.
 func (r *run) reachInShard(sh *shard, allowed *selection, gap float64) (err error) {
 	defer sh.guardRead(r.call, &err)()
 	docs := sh.snap.State().Docs
@@ -218,8 +219,8 @@ func (r *run) reachInShard(sh *shard, allowed *selection, gap float64) (err erro
 	return r.readLists(sh.snap.Path(), docs, sh.base, set)
 }
 
-// readLists reads the lists of the cursors, block by block. docs is the number of documents of
-// the part, and allowed the set of those that may be found.
+// readLists reads the lists of the cursors block by block. docs is the number of documents of the
+// shard, allowed the set of those that may be found, and base the number of the first.
 func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
 	p := &r.prober
 	readSinceCheck := 0 // of lists and documents since the last look
@@ -261,7 +262,7 @@ func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error 
 	return nil
 }
 
-// prefetchLists asks for all lists that are going to be read.
+// prefetchLists requests all lists that are read next.
 func (r *run) prefetchLists(snap *index.Snapshot) {
 	p := &r.prober
 	p.prefetched = p.prefetched[:0]
@@ -271,8 +272,8 @@ func (r *run) prefetchLists(snap *index.Snapshot) {
 	snap.PrefetchPostings(p.prefetched)
 }
 
-// openLists puts a cursor at the beginning of each list. All are looked up before the
-// first is read, so that the memory is asked for them together.
+// openLists puts a cursor at the beginning of each list. It looks up all lists before it reads the
+// first, so that the operating system fetches their pages together.
 func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p := &r.prober
 	p.cursors = p.cursors[:0]
@@ -304,12 +305,12 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 			return postingsError(snap.Path(), c.centroid, err)
 		}
 	}
-	r.stats.Probed = int64(countBits(p.lists)) // the same lists of each part
+	r.stats.Probed = int64(countBits(p.lists)) // each shard has the same lists
 	return nil
 }
 
-// addGain adds a gain to the documents that the query token of this stamp has not reached yet.
-// docs has the lower 16 bits of their numbers.
+// addGain adds a gain to the documents that the query token with this stamp has not reached yet.
+// docs holds the lower 16 bits of their numbers, two bytes each.
 func (p *prober) addGain(docs []byte, stamp, gain uint32) {
 	gains, seen := (*[docBlock]uint32)(p.gains), (*[docBlock / 64]uint64)(p.touched)
 	base := stamp << gainBits
@@ -326,7 +327,7 @@ func (p *prober) addGain(docs []byte, stamp, gain uint32) {
 	}
 }
 
-// clearStamps takes the stamps off, so that they can be given to other query tokens.
+// clearStamps removes all stamps, so that other query tokens can use them.
 func (p *prober) clearStamps() {
 	for i := range p.gains {
 		p.gains[i] &= 1<<gainBits - 1
@@ -346,7 +347,7 @@ func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	}
 	p.total += n
 	before := len(r.reached)
-	r.reached = slices.Grow(r.reached, n+1) // one is written behind the last
+	r.reached = slices.Grow(r.reached, n+1) // the loop writes one behind the last
 	out := r.reached[before:cap(r.reached)]
 	n = 0
 	base += block * docBlock
@@ -376,8 +377,8 @@ func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	}
 }
 
-// nthBucket is the bucket where the n-th best candidate is, the least one if there are fewer,
-// and how many there are in that and higher ones.
+// nthBucket returns the bucket of the n-th best candidate, or the lowest bucket if there are fewer,
+// and the number of candidates in that bucket and higher ones.
 func (p *prober) nthBucket(n int) (bucket, above int) {
 	bucket, above = p.minBucket, p.countFromMin
 	for above-int(p.counts[bucket]) >= n {
@@ -391,13 +392,13 @@ func postingsError(path string, centroid uint32, err error) error {
 	return &storage.CorruptError{Path: path, What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }
 
-// chooseGap returns how far below the floors unseen centroids are put, and chooses the
-// unit of gains.
+// chooseGap returns how far below their floors unseen centroids are assumed to lie, and sets the
+// unit of gains so that no document gains more than gainSum.
 func (p *prober) chooseGap() (gap float64) {
 	for t, floor := range p.floors {
 		gap += (float64(p.best[t*p.probes+p.probes/2].Score) - float64(floor)) / float64(len(p.floors))
 	}
-	gap = float64(unseenGap * gap) // rounded, not fused with what follows
+	gap = float64(unseenGap * gap) // rounded, not fused with the next operation
 	var maxGain float64
 	for t, w := range p.weights {
 		maxGain += float64(float64(w) * (float64(p.best[t*p.probes].Score) - float64(p.floors[t]) + gap))
@@ -406,15 +407,15 @@ func (p *prober) chooseGap() (gap float64) {
 	return gap
 }
 
-// centroidGain is what a probed centroid of this score adds for query token t, at most
-// gainSum for all tokens together.
+// centroidGain returns the gain by a probed centroid with this score for query token t. The gains
+// for all tokens add up to gainSum at most.
 func (p *prober) centroidGain(t int, score float32, gap float64) uint32 {
 	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.gainUnit)
 }
 
-// selectReached returns those of the n best candidates, by what probing knows of them, that it
-// has not returned before, in ascending order. Of the others it keeps those that may be
-// returned later, unless a document is followed.
+// selectReached returns those of the n best candidates, by gain, that it has not returned before,
+// in ascending order. It keeps the candidates that it may return later and drops the others, unless
+// a document is traced.
 func (r *run) selectReached(n int) []uint32 {
 	p, lowestSelected, lowestKept := &r.prober, candidate(0), candidate(0)
 	keepAll := n == p.total || r.trace != nil
@@ -426,7 +427,7 @@ func (r *run) selectReached(n int) []uint32 {
 			r.trace.recordRanking(p.gainScores(r.reached), StageCut, n)
 		}
 	}
-	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // one is written behind the last
+	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // the loop writes one behind the last
 	kept, remaining := 0, 0
 	for _, c := range r.reached {
 		docs[kept] = c.number()
@@ -448,8 +449,7 @@ func (r *run) selectReached(n int) []uint32 {
 	return r.docs
 }
 
-// nthCandidate is the last of the n best candidates: only those of the bucket where it is are put
-// in order.
+// nthCandidate returns the n-th best candidate. It sorts only the bucket that has it.
 func (p *prober) nthCandidate(reached []candidate, n int) candidate {
 	bucket, above := p.nthBucket(n)
 	p.boundary = p.boundary[:0]
@@ -462,7 +462,7 @@ func (p *prober) nthCandidate(reached []candidate, n int) candidate {
 	return p.boundary[above-n]
 }
 
-// gainScores is what probing knows of candidates, for explanations.
+// gainScores returns candidates with their gains as scores, for explanations.
 func (p *prober) gainScores(reached []candidate) []topk.Scored {
 	scored := make([]topk.Scored, len(reached))
 	for i, c := range reached {

@@ -19,9 +19,9 @@ func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, erro
 	return dst, err
 }
 
-// approximateMore adds to approx, which has the scores of the best candidates by their gains,
-// those of as many again, and so on, until few of the last ones score so much that they may be
-// among the K best.
+// approximateMore appends to approx, which has the scores of the best candidates by gain, the
+// scores of as many again, and so on, until few of the last ones exceed limit and so may be among
+// the K best.
 func (r *run) approximateMore(approx []topk.Scored, limit float64) ([]topk.Scored, error) {
 	p, added := &r.prober, approx
 	for p.kept < min(p.total, r.plan.approxBudget) && countAbove(added, limit) > max(r.plan.expectedInShare()/20, 1) {
@@ -50,56 +50,47 @@ func countAbove(s []topk.Scored, level float64) int {
 	return n
 }
 
-// leaderCount is how many documents, best by centroids, are scored before the query
-// decides how many more to score.
+// leaderCount is how many documents, the best by centroids, are scored before the query decides how
+// many more to score.
 func leaderCount(k int, share float64) int {
 	return k + shareOfCount(8, share)
 }
 
-// sampleSize is about how many of the others are scored then, of all ranks.
+// sampleSize is about how many of the other documents, of all ranks, are scored then.
 func sampleSize(share float64) int { return max(shareOfCount(48, share), 12) }
 
-// minLineDocs is of how many documents a slope is known well enough.
+// minLineDocs is how many documents determine a slope well enough.
 const minLineDocs = 32
 
-// firstBatchSize is how many documents are scored before the limit is raised for the others; each
-// time it is, that doubles.
+// firstBatchSize is how many documents are scored before the limit is raised for the others. Each
+// later batch is twice as large.
 func firstBatchSize(k int, share float64) int { return k + shareOfCount(32, share) }
 
-// maxExactDocs bounds how many documents a query may decide to score.
+// maxExactDocs limits how many documents a query may decide to score.
 func maxExactDocs(k int, share float64) int { return 64*k + shareOfCount(1024, share) }
 
-// neededDeviations is how many standard deviations a document may lie below the k-th best and still
-// be scored. The more documents there are, the more lie near a limit: a doubling adds a tenth
-// of a deviation for the best ten, a fifth for a hundred (docs/lab/search-quality.md). A
-// doubling of effort adds half a one.
+// neededDeviations returns how many standard deviations a document may lie below the k-th best and
+// still be scored. With more documents, more lie near the limit: each doubling adds a tenth of a
+// deviation for the best ten, a fifth for a hundred (docs/lab/search-quality.md). Each doubling of
+// effort adds half a deviation.
 func neededDeviations(k int, docs, effort float64) float64 {
 	doublings := math.Log2(max(docs/5000, 1))
 	of := deviationsFor(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
-// deviationsFor falls from those for few documents, up to ten, to those for many, from a hundred
-// on: a miss of one of ten is 10 % of recall, of one of a hundred 1 %.
+// deviationsFor interpolates between few, for k up to 10, and many, for k from 100 on: missing one
+// of ten costs 10 % of recall, one of a hundred 1 %.
 func deviationsFor(k int, few, many float64) float64 {
 	return few - float64((few-many)*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
 // rerank scores the best of approx exactly and returns the K best in order.
 //
-// How many are enough differs between queries and with the number of centroids
-// by a factor of ten, so the query is asked: some documents show by how much exact
-// scores exceed approximate ones, and how much that varies. Beyond them a document is
-// scored if its approximate score, plus what it is expected to gain, plus some standard
-// deviations, exceeds the K-th best score so far.
-//
-// These are the leading documents, by which a first limit is found, and a sample of those
-// that it lets through: the leading ones alone may be copies of each other, and gain more
-// than others do. Where those that are left are many, the K-th best score rises as they are
-// scored, the best of them first, and the limit with it.
-//
-// By the first limit it is also decided how many of the candidates that have no approximate
-// score yet get one.
+// How many are enough differs by a factor of ten between queries and numbers of centroids, so each
+// query measures it: some documents show by how much exact scores exceed approximate ones, and how
+// much that varies. Another document is scored if its approximate score, plus the expected excess,
+// plus some standard deviations, exceeds the K-th best score so far.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
 	if n := r.plan.exactBudget; n > 0 {
@@ -109,6 +100,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.scoreAndRank(docs, nil, kernels.Fast)
 	}
+	// Score the leading documents, which give a first limit.
 	pool := topk.Best(approx, maxExactDocs(k, r.plan.share))
 	r.leaders = r.leaders[:0]
 	n := bestWithTies(pool, leaderCount(k, r.plan.share))
@@ -117,6 +109,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	}
 	line := measureGaps(pool[:n], r.leaders, false)
 	limit := line.worthScoring(r.leaders, &r.plan)
+	// That limit decides how many more candidates get an approximate score.
 	if r.prober.kept < r.prober.total {
 		var err error
 		if approx, err = r.approximateMore(approx, limit); err != nil {
@@ -124,6 +117,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		pool = approx[:n+len(topk.Best(approx[n:], maxExactDocs(k, r.plan.share)-n))]
 	}
+	// Score a sample of the documents above the limit: the leading ones alone may be copies of each
+	// other, and exceed their approximate scores by more than others do.
 	sample := sampleAbove(pool[n:], limit, sampleSize(r.plan.share))
 	n += len(sample)
 	if err := r.scoreLeaders(sample); err != nil {
@@ -137,6 +132,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		r.trace.recordRanking(approx, StagePruned, n+len(remaining))
 		r.trace.recordRanking(r.leaders, StageOutranked, k)
 	}
+	// Score the remaining documents in batches, the best first. The K-th best score rises, and the
+	// limit with it.
 	for size := firstBatchSize(k, r.plan.share); len(remaining) > 2*size && limit > math.Inf(-1); size *= 2 {
 		size := bestWithTies(remaining, size)
 		next := remaining[:size]
@@ -156,8 +153,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	return r.scoreAndRank(r.sortedNumbers(remaining), r.leaders, r.rerankLevel(remaining, line))
 }
 
-// rerankLevel is Fast, unless its error is expected to leave many of the documents in doubt, given
-// their approximate scores.
+// rerankLevel returns Fast, or Fine if the error of Fast probably leaves many of the documents in
+// doubt, judged by their approximate scores.
 func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
 	breakEven := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.sharedCodec().FactorMax)
 	doubtful := 0
@@ -172,9 +169,9 @@ func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
 	return kernels.Fast
 }
 
-// bestWithTies moves the n best documents to the front, with those that score the same as the
-// last of them, unless these are more than n. Approximate scores are sums of small integers,
-// and many the same: which documents are scored must not depend on how they are numbered.
+// bestWithTies moves the n best documents to the front, and behind them all others with the score
+// of the last, unless these are more than n. It returns how many it moved. Approximate scores are
+// sums of small integers with many ties, and numbering must not decide which documents are scored.
 func bestWithTies(s []topk.Scored, n int) int {
 	if n >= len(s) {
 		return len(s)
@@ -194,8 +191,8 @@ func bestWithTies(s []topk.Scored, n int) int {
 	return n + ties
 }
 
-// partitionAbove moves the documents whose scores exceed limit to the front, and returns
-// how many they are.
+// partitionAbove moves the documents whose scores exceed limit to the front, and returns their
+// number.
 func partitionAbove(s []topk.Scored, limit float64) int {
 	n := 0
 	for i := range s {
@@ -207,8 +204,8 @@ func partitionAbove(s []topk.Scored, limit float64) int {
 	return n
 }
 
-// scoreLeaders adds documents to the leaders, with their final scores. Their approximate
-// ones are put in the same order, that of documents.
+// scoreLeaders appends documents to the leaders with their exact scores. It sorts both lists by
+// document, so that approx and the appended leaders correspond.
 func (r *run) scoreLeaders(approx []topk.Scored) error {
 	if len(approx) == 0 {
 		return nil
@@ -231,27 +228,27 @@ func (r *run) scoreLeaders(approx []topk.Scored) error {
 	return nil
 }
 
-// doubtfulPercent is the percentage of documents that the error of level Fast is
-// expected to leave in doubt from which on it costs more than it saves.
+// doubtfulPercent is the percentage of documents in doubt after level Fast from which on Fast costs
+// more than it saves.
 const doubtfulPercent = 40
 
-// sampleAbove moves about n documents to the front, and returns them: of those whose scores exceed
-// limit some of all ranks, or if these are fewer the n best. Approximate scores are sums of
-// small integers, and many the same: such documents are drawn together or not at all, so that
-// it does not matter how they are numbered.
+// sampleAbove moves about n documents to the front, and returns them: if more than n scores exceed
+// limit, documents of all these ranks; otherwise the n best. Approximate scores are sums of small
+// integers with many ties: tied documents are drawn together or not at all, so that numbering does
+// not matter.
 func sampleAbove(s []topk.Scored, limit float64, n int) []topk.Scored {
 	above := partitionAbove(s, limit)
 	if above <= n {
 		return s[:bestWithTies(s, n)]
 	}
-	ranked := make([]uint64, above) // scores, and places
+	ranked := make([]uint64, above) // score in the upper half, index in s in the lower
 	for i, d := range s[:above] {
 		h := math.Float32bits(d.Score)
-		h ^= uint32(int32(h)>>31) | 1<<31 // in the order of the floats
+		h ^= uint32(int32(h)>>31) | 1<<31 // orders as the floats do
 		ranked[i] = uint64(h)<<32 | uint64(i)
 	}
 	slices.Sort(ranked)
-	due := 0.0 // documents that would have been drawn by now one by one, less those that are
+	due := 0.0 // documents that drawing one by one would have drawn so far, minus those drawn
 	chosen := make([]int, 0, 2*n)
 	for lo, hi := 0, 0; lo < above; lo = hi {
 		for hi = lo; hi < above && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
@@ -271,13 +268,13 @@ func sampleAbove(s []topk.Scored, limit float64, n int) []topk.Scored {
 	return s[:len(chosen)]
 }
 
-// gaps is by how much exact scores exceed approximate ones: by a line, and a deviation
-// from it.
+// gaps describes by how much exact scores exceed approximate ones: a regression line around middle,
+// and the standard deviation from it.
 type gaps struct{ mean, slope, middle, deviation float64 }
 
-// measureGaps are those of documents, in the same order. Of leading documents alone, which have
-// about the same approximate score, there is no line. Products are rounded, not fused: the
-// same on every processor.
+// measureGaps fits gaps to documents with both scores, in the same order. Without line the slope is
+// 0: leading documents have about the same approximate score. Products are rounded, not fused, so
+// that every processor gets the same result.
 func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 	n := float64(max(len(exact), 1))
 	for i, s := range exact {
@@ -298,26 +295,27 @@ func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 	return g
 }
 
-// breakEven is the approximate score of a document that may be expected to be as good as the worst
-// of the best exact ones that the plan wants.
+// breakEven returns the approximate score with which a document is expected to equal the worst of
+// the best exact ones that the plan needs.
 func (g gaps) breakEven(exact []topk.Scored, p *plan) float64 { return g.approxScoreFor(exact, p, 0) }
 
-// worthScoring is the approximate score at or below which a document is not worth scoring.
+// worthScoring returns the approximate score that a document must exceed to be scored.
 func (g gaps) worthScoring(exact []topk.Scored, p *plan) float64 {
 	return g.approxScoreFor(exact, p, p.deviations)
 }
 
-// approxScoreFor is the approximate score of a document that would be as good with so many deviations
-// above what is expected of it.
+// approxScoreFor returns the approximate score with which a document, this many deviations above
+// its expected exact score, would equal the worst of the best exact ones.
 func (g gaps) approxScoreFor(exact []topk.Scored, p *plan, deviations float64) float64 {
 	if len(exact) < p.expectedInShare() {
 		return math.Inf(-1)
 	}
 	worst := lowestScore(topk.Best(slices.Clone(exact), p.expectedInShare()))
+	// Solves exact = approx + mean + slope·(approx − middle) + deviations·deviation for approx.
 	return (worst - g.mean + float64(g.slope*g.middle) - float64(deviations*g.deviation)) / (1 + g.slope)
 }
 
-// lowestScore is the score of the last of s in order.
+// lowestScore returns the score of the last of s in the order of results.
 func lowestScore(s []topk.Scored) float64 {
 	worst := s[0]
 	for _, d := range s[1:] {
@@ -328,9 +326,9 @@ func lowestScore(s []topk.Scored) float64 {
 	return float64(worst.Score)
 }
 
-// scoreAndRank scores documents and returns the K best of them and of leaders, which have
-// their final scores, in order. Of level Fast, documents whose place its error
-// leaves open are scored again in float precision.
+// scoreAndRank scores documents and returns the K best of them and of leaders, whose scores are
+// exact, in order. After level Fast it scores documents again in float precision if the error
+// leaves their rank open.
 func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
 	r.countByShard(docs, func(p *ShardStats) *int64 { return &p.ExactDocs })
 	stop := addElapsed(&r.stats.Times.Exact)
@@ -358,11 +356,11 @@ func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.L
 	return top, nil
 }
 
-// refine returns those of exact that may be among the K best, with scores of level
-// Fine in place of Fast. First the best of them get theirs: with the leaders they
-// are K documents with fine scores, and the lowest of the K best of these is one
-// that no document of the result is below. Then those do whose coarse scores are
-// no further below it than errors may have brought them.
+// refine returns those of exact that may be among the K best, with scores of level Fine in place of
+// Fast. First it scores the K best of leaders and exact: the lowest of these K fine scores is a
+// limit that every document of the result reaches. Then it scores all documents whose coarse score
+// is below the limit by no more than its error bound. If errors came near the probable bound, it
+// repeats that with the worst bound.
 func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 	scored := r.mergeScored(leaders, exact)
 	limit := math.Inf(-1)
@@ -384,11 +382,11 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 	return r.refined, err
 }
 
-// refineAbove gives documents fine scores whose coarse ones are no further below a
-// limit than their errors may be, and returns the others.
+// refineAbove adds fine scores of documents to r.refined if their coarse score is below limit by no
+// more than its error, and returns the others.
 func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels.Shortfall) (below []topk.Scored, err error) {
 	factorMax := r.call.coll.sharedCodec().FactorMax
-	lowestDoubtful := limit - shortfall.Of(factorMax) // of any document
+	lowestDoubtful := limit - shortfall.Of(factorMax) // with the largest factor of all documents
 	r.doubtful, below = r.doubtful[:0], coarse[:0]
 	for _, s := range coarse {
 		doubtful := float64(s.Score) >= lowestDoubtful
@@ -414,8 +412,8 @@ func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels
 	return below, r.recordBoundShare(r.doubtful, r.fine)
 }
 
-// recordBoundShare notes how much of the bound of their errors coarse scores use up, given
-// the fine ones of the same documents, both ascending by document.
+// recordBoundShare records which share of their error bound coarse scores used up, given the fine
+// scores of the same documents. Both lists ascend by document.
 func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
 	shortfall := r.query.Shortfall(r.bound)
 	for i, s := range fine {
@@ -433,7 +431,8 @@ func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
 	return nil
 }
 
-// largestFactor is that of a document's tokens.
+// largestFactor returns the largest factor of a document's tokens, on which the error of its coarse
+// score depends.
 func (r *run) largestFactor(doc uint32) (float32, error) {
 	p := r.group.shardByNumber(doc)
 	ch, i, err := documentChunk(p.snap, doc-p.base)
@@ -443,7 +442,7 @@ func (r *run) largestFactor(doc uint32) (float32, error) {
 	return p.snap.Codec().LargestFactor(ch, uint32(i)), nil
 }
 
-// mergeScored is leaders and other documents with exact scores.
+// mergeScored returns leaders and exact in one list.
 func (r *run) mergeScored(leaders, exact []topk.Scored) []topk.Scored {
 	r.merged = append(append(r.merged[:0], leaders...), exact...)
 	if r.trace != nil {
@@ -452,7 +451,7 @@ func (r *run) mergeScored(leaders, exact []topk.Scored) []topk.Scored {
 	return r.merged
 }
 
-// sortedNumbers is the documents of s in ascending order.
+// sortedNumbers returns the documents of s in ascending order.
 func (r *run) sortedNumbers(s []topk.Scored) []uint32 {
 	r.docs = r.docs[:0]
 	for _, d := range s {
@@ -462,6 +461,7 @@ func (r *run) sortedNumbers(s []topk.Scored) []uint32 {
 	return r.docs
 }
 
+// maxSim returns the kernel for exact scores at a level.
 func (r *run) maxSim(level kernels.Level) kernel {
 	return kernel{
 		rows: level == kernels.Fine,

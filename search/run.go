@@ -80,12 +80,12 @@ type kernel struct {
 const (
 	approxJob       = 1 << 16
 	exactJob        = 1 << 12
-	rowsJob         = 1 << 14 // centroids × query tokens,
-	maxRows         = 1 << 18 // and where that are fewer than fit the processor's caches well
+	rowsJob         = 1 << 14 // centroids × query tokens
+	maxRows         = 1 << 18 // the same, up to 32 centroids: more no longer fit the processor's caches
 	screenJob       = 1 << 12 // centroids
 	fillJob         = 1 << 12 // centroids; a multiple of 64
-	jobPairs        = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end;
-	exactJobDivisor = 8       // of exact scores, which take so many times as long, fewer are in a job
+	jobPairs        = 1 << 23 // document tokens × query tokens; a search notices its end between jobs
+	exactJobDivisor = 8       // of jobPairs for exact scores, which take that much longer
 )
 
 // answerQuery answers the query, from its vectors to its hits. tr, where set, traces a document.
@@ -108,6 +108,7 @@ func (r *run) answerQuery(vectors, weights []float32, tr *trace) (Result, error)
 	}
 	r.request = *r.call.requestFor(r.queryIndex)
 	res := Result{K: r.request.k, Coverage: c.coverage()}
+	// A grouped search has its own stages.
 	if r.request.group != "" {
 		if res.Hits, err = r.groupedHits(vectors, weights, allowed); err != nil {
 			return Result{}, err
@@ -116,6 +117,7 @@ func (r *run) answerQuery(vectors, weights []float32, tr *trace) (Result, error)
 		res.Stats = r.stats
 		return res, nil
 	}
+	// Find the best documents, and then read their ids, metadata and matches.
 	top, err := r.bestDocuments(vectors, weights, allowed, tr)
 	if err != nil {
 		return Result{}, err

@@ -9,19 +9,18 @@ import (
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
-// A Scheduler limits what the searches of some engines do at a time.
+// A Scheduler limits how many queries of its engines run at the same time.
 //
-// Goals, in this order:
+// Its goals, in this order:
 //
-//   - A thousand searches at once take the memory of a few: the tables of the queries
-//     that run stay within a budget of bytes. A query that needs more runs alone.
-//   - No search starves. Calls take turns, a query each.
-//   - All processors work. A query has one of them for as long as it runs. While no
-//     query waits it borrows more for each of its stages, as many as its engine
-//     allows.
+//  1. A thousand concurrent searches use the memory of a few: the tables of running queries stay
+//     within a budget of bytes. A query that needs more than the budget runs alone.
+//  2. No search starves. Calls take turns, one query each.
+//  3. All processors are busy. A query has one worker for as long as it runs. While no query
+//     waits, it borrows more for each of its stages, as many as its engine allows.
 //
-// It does not limit the number of calls, which cost little while they wait, nor what a
-// device does. Searches of less importance give way to all others ([InBackground]).
+// It does not limit the number of calls, which cost little while they wait, nor the work of
+// devices. Searches in the background yield to all others ([InBackground]).
 type Scheduler struct {
 	workers int
 	bytes   int64
@@ -29,18 +28,18 @@ type Scheduler struct {
 	mu           sync.Mutex
 	idleWorkers  int          // workers
 	freeBytes    int64        // bytes
-	waitingCalls []*callSlots // calls with queries that wait, the next one first
-	// Of queries in the background behind has those that wait for a worker, one that gave its own
-	// away first, and aside counts those that have one.
+	waitingCalls []*callSlots // calls with waiting queries, the next one first
+	// waitingBackground has background queries that wait for a worker, first those that yielded
+	// theirs. runningBackground counts background queries that have a worker.
 	waitingBackground []*waiter
 	runningBackground int
 }
 
-// bytesOfWorker is the budget of a scheduler for each worker, where none is given.
+// bytesOfWorker is the default budget of a scheduler for each worker.
 const bytesOfWorker = 256 << 20
 
-// NewScheduler returns a scheduler of so many workers (0: one a processor) and
-// bytes (0: 256 MiB a worker, at least 1 GiB).
+// NewScheduler returns a scheduler with a number of workers (0 means one a processor) and a budget
+// of bytes (0 means 256 MiB a worker, at least 1 GiB).
 func NewScheduler(workers int, bytes int64) *Scheduler {
 	if workers <= 0 {
 		workers = parallel.Processors()
@@ -51,22 +50,22 @@ func NewScheduler(workers int, bytes int64) *Scheduler {
 	return &Scheduler{workers: workers, bytes: bytes, idleWorkers: workers, freeBytes: bytes}
 }
 
-// processScheduler is that of engines which are not given one.
+// processScheduler returns the scheduler of all engines that have none of their own.
 var processScheduler = sync.OnceValue(func() *Scheduler { return NewScheduler(0, 0) })
 
-// maxKeptBytes is how large the buffers of a query may be to be kept for another one: so
-// that those of all workers together take half of the budget.
+// maxKeptBytes is the size up to which the buffers of a query are kept for the next: those of all
+// workers together use half of the budget at most.
 func (s *Scheduler) maxKeptBytes() int64 { return s.bytes / 2 / int64(s.workers) }
 
-// callSlots is a call, whose queries wait for each other.
+// callSlots is the queue of one call: its queries wait here for the right to run.
 type callSlots struct {
 	scheduler  *Scheduler
-	lifetime   context.Context // of the engine; ends all waiting, with ErrClosed
+	lifetime   context.Context // of the engine; its end ends all waiting with ErrClosed
 	waiting    []*waiter
 	background bool // the call is in the background
 }
 
-// newSlots returns a turn of the same call for other queries.
+// newSlots returns an empty queue for other queries of the same call.
 func (t *callSlots) newSlots() callSlots {
 	return callSlots{scheduler: t.scheduler, lifetime: t.lifetime, background: t.background}
 }
@@ -77,8 +76,8 @@ type waiter struct {
 	ready chan struct{} // closed when it may run
 }
 
-// acquire waits until a query may run that needs so many bytes, and says how long
-// it waited. What it takes is given back with release.
+// acquire waits until a query that needs this many bytes may run, and returns how long it waited.
+// The caller calls release.
 func (t *callSlots) acquire(ctx context.Context, bytes int64) (waited time.Duration, err error) {
 	s := t.scheduler
 	if t.background {
@@ -106,15 +105,15 @@ func (t *callSlots) acquire(ctx context.Context, bytes int64) (waited time.Durat
 		if t.waiting = slices.Delete(t.waiting, i, i+1); len(t.waiting) == 0 {
 			s.waitingCalls = slices.DeleteFunc(s.waitingCalls, func(o *callSlots) bool { return o == t })
 		}
-	} else { // it was let through in the same moment
+	} else { // admitted at the same moment
 		s.idleWorkers++
 		s.freeBytes += bytes
 	}
-	s.admitWaiting() // those behind it may need less
+	s.admitWaiting() // queries behind it may need less
 	return waited, err
 }
 
-// wait waits until a waiter is let through, or the search or the engine ends.
+// wait blocks until a waiter is admitted, or the search or the engine ends.
 func (t *callSlots) wait(ctx context.Context, w *waiter) (waited time.Duration, err error) {
 	start := time.Now()
 	select {
@@ -127,7 +126,7 @@ func (t *callSlots) wait(ctx context.Context, w *waiter) (waited time.Duration, 
 	return time.Since(start), err
 }
 
-// withSlot runs fn once a worker and this many bytes are free.
+// withSlot runs fn while it holds a slot and this many bytes.
 func (t *callSlots) withSlot(ctx context.Context, bytes int64, fn func() error) (waited time.Duration, err error) {
 	if waited, err = t.acquire(ctx, bytes); err != nil {
 		return waited, err
@@ -136,7 +135,7 @@ func (t *callSlots) withSlot(ctx context.Context, bytes int64, fn func() error) 
 	return waited, fn()
 }
 
-// release gives back what acquire took.
+// release returns the worker and the bytes of acquire.
 func (t *callSlots) release(bytes int64) {
 	s := t.scheduler
 	s.mu.Lock()
@@ -150,8 +149,8 @@ func (t *callSlots) release(bytes int64) {
 	s.mu.Unlock()
 }
 
-// borrowWorkers takes up to n idle workers, none while a query waits for one. They are
-// given back with giveBack.
+// borrowWorkers acquires up to n idle workers, or none while a query waits for one. The caller
+// calls returnWorkers.
 func (t *callSlots) borrowWorkers(n int) int {
 	if n <= 0 || t.background {
 		return 0
@@ -167,6 +166,7 @@ func (t *callSlots) borrowWorkers(n int) int {
 	return n
 }
 
+// returnWorkers releases borrowed workers.
 func (t *callSlots) returnWorkers(n int) {
 	if n == 0 {
 		return
@@ -178,8 +178,8 @@ func (t *callSlots) returnWorkers(n int) {
 	s.mu.Unlock()
 }
 
-// admitWaiting lets queries through, one of each call in turn. None overtakes one that
-// waits for bytes, however little it needs: a large one would wait for ever.
+// admitWaiting admits queries, one of each call in turn. No query overtakes one that waits for
+// bytes, even if it needs few: otherwise a large query could wait forever.
 func (s *Scheduler) admitWaiting() {
 	for len(s.waitingCalls) > 0 && s.idleWorkers > 0 {
 		t := s.waitingCalls[0]

@@ -9,10 +9,11 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// scoreWith splits an ascending list of documents, which it spoils, into jobs and runs
-// a kernel over them. It returns their scores in dst, in the same order, and how
-// many tokens they have.
-func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storage.Arrays, k kernel) (scored []topk.Scored, tokens int64, err error) {
+// scoreWith splits an ascending list of documents into jobs and runs a kernel over them. It
+// overwrites docs. It returns their scores in dst, in the same order, and their number of tokens.
+func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storage.Arrays, k kernel) (
+	scored []topk.Scored, tokens int64, err error,
+) {
 	if err := r.prefetch(docs, what); err != nil {
 		return nil, 0, err
 	}
@@ -57,7 +58,8 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 	return scored, tokens, err
 }
 
-// prefetch asks at once for all that a stage reads of an ascending list of documents.
+// prefetch requests, for each shard at once, all that a stage reads of an ascending list of
+// documents.
 func (r *run) prefetch(docs []uint32, what storage.Arrays) error {
 	for i := range r.group {
 		p, shardDocs := &r.group[i], docs
@@ -97,7 +99,8 @@ func (r *run) fillJobRows(docs []uint32, what storage.Arrays) error {
 	})
 }
 
-// fillRows computes the rows of S that n calls of require ask for, unless all are there.
+// fillRows computes the rows of S that n calls of require request, unless all rows are computed
+// already.
 func (r *run) fillRows(n int, require func(i int) error) error {
 	if r.table.complete {
 		return nil
@@ -113,9 +116,9 @@ func (r *run) fillRows(n int, require func(i int) error) error {
 	})
 }
 
-// mergeMaxima makes scores of the maxima of parts.
+// mergeMaxima merges the maxima of the pieces of each long document, and scores it.
 func (r *run) mergeMaxima(scored []topk.Scored, docs []uint32, k kernel, n int) {
-	merged := map[int][]float64{} // by place in the list
+	merged := map[int][]float64{} // by index in docs
 	for _, j := range r.jobs {
 		if j.tokenRange[0] == j.tokenRange[1] {
 			continue

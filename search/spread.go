@@ -15,14 +15,12 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// multiDevice answers queries on devices, each part of a collection on one, and merges what
-// they find.
+// multiDevice answers queries on devices, each shard on one, and merges their results.
 type multiDevice struct {
-	shards []*onDevice // by part
+	shards []*onDevice // by shard
 }
 
-// attachShards puts each part on the device that has the fewest tokens yet, the largest
-// part first.
+// attachShards puts each shard, the largest first, on the device that has the fewest tokens so far.
 func attachShards(ctx context.Context, c *collection, host *processor, devices []kernels.Device) (_ stages, err error) {
 	s := &multiDevice{shards: make([]*onDevice, len(c.shards))}
 	defer func() {
@@ -69,12 +67,12 @@ func (s *multiDevice) describe(to *Description) {
 	to.Device = strings.Join(names, ", ")
 }
 
-// callForShard is a call as one part sees it.
+// callForShard returns the call as the device of one shard answers it.
 func (s *multiDevice) callForShard(c *call, part int) *call {
 	sub := *c
 	sub.coll = newCollection(c.coll.shards[part].snap)
 	sub.slots = c.slots.newSlots()
-	sub.request.payload, sub.filtered.payload = false, false // of those that stay, later
+	sub.request.payload, sub.filtered.payload = false, false // read for the merged hits only
 	sub.allowed = func(i int) (*allowedDocs, error) {
 		allowed, err := c.allowed(i)
 		if err != nil {
@@ -85,7 +83,7 @@ func (s *multiDevice) callForShard(c *call, part int) *call {
 	return &sub
 }
 
-// withCachedAllowed is a call that finds once what each query may return.
+// withCachedAllowed returns a call that computes the allowed documents of each query once.
 func withCachedAllowed(c *call) *call {
 	found := make([]func() (*allowedDocs, error), len(c.queries))
 	for i := range found {
@@ -120,7 +118,7 @@ func (s *multiDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	return results, nil
 }
 
-// mergeShardResults makes the result of query i from those of the parts.
+// mergeShardResults sets res to the result of query i, merged from the results of all shards.
 func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 	allowed, err := c.allowed(i)
 	if err != nil {
@@ -137,7 +135,12 @@ func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 		for _, h := range a.Hits {
 			top = append(top, located{sh, h.Ordinal, h.Score})
 		}
-		parts[p] = ShardStats{Shard: p, Allowed: a.Stats.Allowed, Candidates: a.Stats.Candidates, ExactDocs: a.Stats.ExactDocs}
+		parts[p] = ShardStats{
+			Shard:      p,
+			Allowed:    a.Stats.Allowed,
+			Candidates: a.Stats.Candidates,
+			ExactDocs:  a.Stats.ExactDocs,
+		}
 		times = maxTimes(times, a.Stats.Times)
 		st.Add(a.Stats)
 	}
@@ -159,16 +162,21 @@ func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 	return nil
 }
 
-// maxTimes is the time of each stage where it took longest: parts run side by side.
+// maxTimes returns the longer time of each stage: shards are searched at the same time.
 func maxTimes(a, b Times) Times {
 	return Times{
-		Wait: max(a.Wait, b.Wait), Centroids: max(a.Centroids, b.Centroids), Probe: max(a.Probe, b.Probe), Approx: max(a.Approx, b.Approx),
-		Exact: max(a.Exact, b.Exact), Refine: max(a.Refine, b.Refine), Total: max(a.Total, b.Total),
+		Wait:      max(a.Wait, b.Wait),
+		Centroids: max(a.Centroids, b.Centroids),
+		Probe:     max(a.Probe, b.Probe),
+		Approx:    max(a.Approx, b.Approx),
+		Exact:     max(a.Exact, b.Exact),
+		Refine:    max(a.Refine, b.Refine),
+		Total:     max(a.Total, b.Total),
 	}
 }
 
-// traceDocument tells the search of the part that has the document, and the document's place
-// among what all parts find.
+// traceDocument traces the document in the search of its shard, and its rank among the hits of all
+// shards.
 func (s *multiDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 	sub := s.callForShard(c, t.shard.index)
 	inside := *t
