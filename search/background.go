@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// backgroundKey is the key of contexts whose searches give way.
+// backgroundKey is the key of contexts whose searches run in the background.
 type backgroundKey struct{}
 
-// InBackground returns a context for searches of the least importance, with the results that others
-// have. A scheduler runs one query of them at a time, on one worker that no other query waits for;
-// as soon as one waits, the query gives its worker away, between two pieces of its work, and goes on
-// when there is one again. Its memory is not counted in the budget. On a device it takes its turn
-// as others do.
+// InBackground returns a context for searches that yield to all others. Their results are the same.
+// A scheduler runs one background query at a time, on a worker that no other query waits for. As
+// soon as one waits, the background query yields its worker between two jobs and continues when a
+// worker is idle again. Its memory is not counted in the budget. On a device it queues like any
+// other search.
 func InBackground(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }
 
-// acquireInBackground waits for a worker for a query in the background. first reports whether the query
-// had one, and comes before the others that wait.
+// acquireInBackground waits for a worker for a background query. A query that is resuming has a
+// worker: it gives it back, and goes ahead of the others that wait.
 func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (waited time.Duration, err error) {
 	s := t.scheduler
 	w := &waiter{ready: make(chan struct{})}
@@ -43,7 +43,7 @@ func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (wai
 		s.waitingBackground = slices.Delete(s.waitingBackground, i, i+1)
 	}
 	switch admitted := i < 0; {
-	case resuming && !admitted: // the query releases it although it did not get it back
+	case resuming && !admitted: // the query will release a worker that it did not get back
 		s.idleWorkers--
 		s.runningBackground++
 	case !resuming && admitted:
@@ -54,8 +54,8 @@ func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (wai
 	return waited, err
 }
 
-// yieldWorker lets queries that wait have the worker of one in the background, which waits until there is
-// one again.
+// yieldWorker lends the worker of a background query to queries that wait, and returns when there
+// is an idle one again.
 func (t *callSlots) yieldWorker(ctx context.Context) error {
 	t.scheduler.mu.Lock()
 	wanted := len(t.scheduler.waitingCalls) > 0

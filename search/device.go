@@ -12,36 +12,37 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// What a device takes, in nanoseconds: to score a token in order, or one of a
-// document that probing has found; to read a token's centroid; to rank a centroid
-// for a query token; and for what else probing takes (an H200, docs/lab/kernels.md).
-// Others are slower in about the same proportions. A variable, so that tests see
-// small collections probed.
+// deviceCost has the times of a device in nanoseconds: scan to score a token in order, scanFound
+// to score a token of a document that probing found, look to read a token's centroid, rank to rank
+// a centroid for a query token, and probe for the fixed cost of probing. They are those of an H200
+// (docs/lab/kernels.md); other devices are slower in about the same proportions. It is a variable
+// so that tests can probe small collections.
 var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.017, 0.0008, 0.001, 70e3}
 
-// probeGain is how much less time than scoring everything probing has to take, for
-// what it may lose.
+// probeGain is how much faster than scoring all documents probing must be, since it may lose some.
 const probeGain = 1.5
 
-// sentAsListShare: restrictions to less than one of so many documents are given to the
-// device as a list.
+// sentAsListShare: if less than one in this many documents is allowed, the device gets a list of
+// them.
 const sentAsListShare = 16
 
 // onDevice answers queries on a device.
 type onDevice struct {
 	name       string
 	attachment kernels.Attachment
-	host       *processor // retells searches
+	host       *processor // traces documents
 	pool       sync.Pool  // of *[]float32: vectors of the queries of a call
 }
 
-// attachSnapshot puts a snapshot on a device.
-func attachSnapshot(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (*onDevice, error) {
+// attachSnapshot copies a snapshot to a device.
+func attachSnapshot(
+	ctx context.Context, host *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions,
+) (*onDevice, error) {
 	a, err := d.Attach(ctx, corpus{snap}, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)
 	}
-	return &onDevice{name: d.Info().Name, attachment: a, host: cpu}, nil
+	return &onDevice{name: d.Info().Name, attachment: a, host: host}, nil
 }
 
 func (d *onDevice) describe(to *Description) {
@@ -51,9 +52,8 @@ func (d *onDevice) describe(to *Description) {
 
 func (d *onDevice) close() error { return d.attachment.Close() }
 
-// corpus is a snapshot as devices see it. In a lineage of an index
-// ordinals stay for ever, while additions merge segments, and with them
-// chunks, and leave deleted documents without tokens.
+// corpus is a snapshot as devices read it. Within a lineage of an index ordinals never change,
+// while additions merge segments, and with them chunks, and deleted documents lose their tokens.
 type corpus struct{ snap *index.Snapshot }
 
 func (c corpus) Codec() *kernels.Codec              { return c.snap.Codec() }
@@ -71,14 +71,14 @@ func (c corpus) Guard(read func() error) (err error) {
 	return read()
 }
 
-// deviceQueries are the queries of a call as they are given to the device.
+// deviceQueries are the queries of a call in the form that the device takes.
 type deviceQueries struct {
 	sent        []kernels.DeviceQuery
-	sentIndexes []int // the queries that these are; the others may return no document
+	sentIndexes []int // the queries that sent has; the filters of the others allow no document
 	results     []Result
 
-	vectors      *[]float32 // in which those of asked are
-	vectorStarts []int      // where those of each query are
+	vectors      *[]float32 // memory of the vectors of sent
+	vectorStarts []int      // where those of each query begin in it
 }
 
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
@@ -99,7 +99,7 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 		d.pool.Put(q.vectors)
 	}
 	finishWait, err := c.slots.withSlot(ctx, 0, func() error { return q.finish(ctx, c, answers) })
-	// Queries of a call are answered together: each has its share of the time.
+	// Queries of a call are answered together: each gets an equal share of the time.
 	queries := time.Duration(max(len(q.results), 1))
 	wait += finishWait
 	for i := range q.results {
@@ -109,8 +109,10 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	return q.results, err
 }
 
-// searchDevice hands queries to the device, until the engine ends.
-func (d *onDevice) searchDevice(ctx context.Context, c *call, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+// searchDevice sends queries to the device. It stops waiting when the engine ends.
+func (d *onDevice) searchDevice(
+	ctx context.Context, c *call, qs []kernels.DeviceQuery,
+) ([]kernels.DeviceAnswer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.slots.lifetime, cancel)()
@@ -124,8 +126,9 @@ func (d *onDevice) searchDevice(ctx context.Context, c *call, qs []kernels.Devic
 	return nil, fmt.Errorf("%s: %w", d.name, err)
 }
 
-// devicePlan is how a device answers a query of so many tokens, how many centroids a
-// query token probes, and how many of the documents found get a score; 0 means all.
+// devicePlan returns how a device answers a query with this many tokens: the plan, the number of
+// centroids that a query token probes, and how many of the documents found get a score. 0 means
+// all.
 func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
 	req, snap := &c.request, c.coll.firstSnapshot()
 	if req.mode != Pruned || sentAsList(snap, allowed) {
@@ -146,9 +149,9 @@ func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, k
 	return PlanDeviceProbe, probes, keep
 }
 
-// probingPays compares the times of a scan of all tokens and of probing, which
-// scans those of the documents that it finds; how many that are is told as in
-// request.plan.
+// probingPays reports whether probing is faster than scanning all tokens by probeGain. Probing
+// scans the tokens of the documents that it finds, whose number is estimated as in
+// [request.choosePlan].
 func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
 	if docs == 0 || probes >= lists {
 		return false
@@ -163,7 +166,7 @@ func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
 	return probingTime*probeGain < c.scan*tokens
 }
 
-// sentAsList says that so few documents are allowed that the device gets a list.
+// sentAsList reports whether so few documents are allowed that the device gets a list of them.
 func sentAsList(snap *index.Snapshot, allowed *selection) bool {
 	_, live := snap.LiveSet()
 	return allowed.count*sentAsListShare < live
@@ -193,7 +196,7 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	return nil
 }
 
-// growVectors makes room for the vectors of queries.
+// growVectors allocates memory for the vectors of queries, unless there is enough.
 func (q *deviceQueries) growVectors(queries []Query) {
 	total := 0
 	q.vectorStarts = make([]int, len(queries)+1)
@@ -209,13 +212,15 @@ func (q *deviceQueries) growVectors(queries []Query) {
 	}
 }
 
+// prepareQuery completes query i, and begins its result. K of the query stays 0 if no document is allowed.
 func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery) error {
 	allowedDocs, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
 	allowed, snap := allowedDocs.shards[0], c.coll.firstSnapshot()
-	if query.Vectors, query.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.vectorStarts[i]:q.vectorStarts[i+1]:q.vectorStarts[i+1]]); err != nil {
+	start, end := q.vectorStarts[i], q.vectorStarts[i+1]
+	if query.Vectors, query.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[start:end:end]); err != nil {
 		return err
 	}
 	live, liveCount := snap.LiveSet()
@@ -230,8 +235,11 @@ func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery)
 	}
 	q.results[i].Hits, q.results[i].K, q.results[i].Coverage = []Hit{}, c.request.k, c.coll.coverage()
 	q.results[i].Stats = Stats{
-		Queries: 1, QueryTokens: len(query.Vectors) / snap.Dim(),
-		Allowed: int64(allowed.count), FilterMissing: int64(allowedDocs.missingIDs), Candidates: int64(allowed.count),
+		Queries:       1,
+		QueryTokens:   len(query.Vectors) / snap.Dim(),
+		Allowed:       int64(allowed.count),
+		FilterMissing: int64(allowedDocs.missingIDs),
+		Candidates:    int64(allowed.count),
 	}
 	if query.K > 0 {
 		q.results[i].Stats.Plans = map[string]int{kind.String(): 1}
@@ -239,7 +247,7 @@ func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery)
 	return nil
 }
 
-// finish turns the answers of the device into results.
+// finish converts the answers of the device to results.
 func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.DeviceAnswer) error {
 	var w workers
 	return w.forEach(ctx, c, c.threads, len(answers), func(j int) error {
@@ -251,10 +259,11 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 	})
 }
 
-// fillResult turns the answer of a device into a result.
+// fillResult fills a result with the answer of a device.
 func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
 	part := &c.shards[0]
-	if res.Hits, err = newHits(len(a.Docs), func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }, payload); err != nil {
+	locate := func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }
+	if res.Hits, err = newHits(len(a.Docs), locate, payload); err != nil {
 		return err
 	}
 	st := &res.Stats
@@ -272,7 +281,7 @@ func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload boo
 	return nil
 }
 
-// deviceProbes is how many centroids a query token probes on a device, and how many of the
+// deviceProbes returns how many centroids a query token probes on a device, and how many of the
 // documents that have them get an exact score; 0 means all (docs/lab/kernels.md).
 func deviceProbes(k int) (probes, keep int) {
 	switch {
@@ -284,8 +293,8 @@ func deviceProbes(k int) (probes, keep int) {
 	return 16, 0
 }
 
-// traceDocument has the processor retell the search, by a plan that loses a document where
-// the device does.
+// traceDocument repeats the search on the processor, with a plan that drops a document at the stage
+// where the device does.
 func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 	var kind Plan
 	p := plan{kind: PlanExact, k: c.request.k, collectionK: c.request.collectionK, share: c.request.share}

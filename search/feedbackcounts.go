@@ -10,8 +10,11 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// visitTokens calls fn for the tokens of documents, so many of each at most.
-func visitTokens(ctx context.Context, snap *index.Snapshot, ordinals []uint32, maxTokens int, fn func(ch *kernels.Chunk, token int)) (err error) {
+// visitTokens calls fn for the first maxTokens tokens of each document.
+func visitTokens(
+	ctx context.Context, snap *index.Snapshot, ordinals []uint32, maxTokens int,
+	fn func(ch *kernels.Chunk, token int),
+) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	for _, ordinal := range ordinals {
 		if err := ctx.Err(); err != nil {
@@ -29,9 +32,11 @@ func visitTokens(ctx context.Context, snap *index.Snapshot, ordinals []uint32, m
 	return nil
 }
 
-// Counts adds to docs, for each centroid, how many of some documents have a token with it among
-// their first ones, and tells how many documents they are: passages of one are one.
-func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
+// Counts adds to docs, for each centroid, how many of the documents have it among their first
+// tokens. It returns the number of these documents: all passages of a document count as one.
+func Counts(
+	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int,
+) (total int, err error) {
 	var ids []string // documents
 	ordinalsByID := map[string][]uint32{}
 	for _, ordinal := range ordinals {
@@ -41,7 +46,7 @@ func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens
 		}
 		ordinalsByID[id] = append(ordinalsByID[id], ordinal)
 	}
-	lastDocument := map[uint32]int{} // document with the centroid, + 1
+	lastDocument := map[uint32]int{} // the last document that has the centroid, + 1
 	for i, id := range ids {
 		err := visitTokens(ctx, snap, ordinalsByID[id], tokens, func(ch *kernels.Chunk, token int) {
 			if code := ch.Code(token); lastDocument[code] != i+1 {
@@ -56,9 +61,11 @@ func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens
 	return len(ids), nil
 }
 
-// Sums adds to the sums of some centroids the tokens with them that are among the first ones of
-// some documents.
-func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32) error {
+// Sums adds the tokens of each of some centroids, among the first tokens of the documents, to the
+// centroid's sum.
+func Sums(
+	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32,
+) error {
 	sumIndex := make(map[uint32]int, len(codes))
 	for i, code := range codes {
 		sumIndex[code] = i
@@ -76,7 +83,7 @@ func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens i
 	})
 }
 
-// Frequencies adds to docs how many documents have a token with each of some centroids.
+// Frequencies adds to docs how many live documents have a token with each of some centroids.
 func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	deleted := snap.Tombstones()

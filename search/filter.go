@@ -14,54 +14,54 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Filter says which documents may be returned: those of a list of ids, those that a
-// condition is true of, those of a set of ordinals, or where there are several, those that
-// are in each. A nil *Filter restricts nothing; one without any, or with an empty list,
-// matches nothing, and a search with it returns nothing. It is not to be changed once it has
-// been used, and any number of searches may use it at a time.
+// Filter selects the documents that a search may return: those of a list of ids, those for which a
+// condition is true, or those of a set of ordinals; if several are set, the documents that are in
+// all. A nil *Filter restricts nothing. A filter with none of them, or with an empty list, matches
+// nothing. Do not change a filter after its first use; concurrent searches may share it.
 //
-// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "parameters":
-// [2000]}, without what is not there.
+// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "parameters": [2000]},
+// without empty fields.
 type Filter struct {
 	// IDs of the documents that may be returned.
 	IDs []string
-	// AllowMissing passes over ids that name no live document; otherwise they
-	// are an error ([ErrUnknownID]).
+	// AllowMissing skips ids that name no live document; otherwise they are an error
+	// ([ErrUnknownID]).
 	AllowMissing bool
-	// Where is the condition; nil: none. That it names a field which no document has
-	// is an error ([condition.ErrUnknownField]).
+	// Where is the condition; nil means none. A condition on a field that no document has is an
+	// error ([condition.ErrUnknownField]).
 	Where *condition.Condition
-	// Docs, where set, are the documents that may be returned, by ordinal; ordinals that
-	// are none of a live document are passed over. It has no form in JSON.
+	// Docs, where set, has the ordinals of the documents that may be returned. Ordinals of
+	// documents that are not live are skipped. It has no JSON form.
 	Docs *roaring.Bitmap
 
 	cache *allowedCache
 }
 
-// allowedCache is what a filter lets through of an index at one moment.
+// allowedCache holds the allowed documents of a filter for one state of a collection.
 type allowedCache struct {
 	mu       sync.Mutex
 	versions []uint64 // of the snapshots
 	allowed  *allowedDocs
 }
 
-// Only returns the filter that lets these documents through.
+// Only returns a filter that allows these documents.
 func Only(ids ...string) *Filter { return &Filter{IDs: ids} }
 
-// Where returns the filter that lets the documents through that a condition is true of,
-// prepared as [Filter.Prepared] says.
+// Where returns a filter that allows the documents for which a condition is true. It caches them as
+// [Filter.Prepared] does.
 func Where(c *condition.Condition) *Filter { return (&Filter{Where: c}).Prepared() }
 
-// Prepared returns the filter as one that remembers what it lets through: as long as
-// the index does not change, further searches have it at once. That takes a bit for
-// each document of the index, or less. After a change the next search finds it anew.
+// Prepared returns a filter that caches the documents that it allows: as long as the index does not
+// change, further searches use them at once. The cache uses one bit for each document of the index,
+// or less. The first search after a change computes it again.
 func (f *Filter) Prepared() *Filter {
 	p := *f
 	p.cache = &allowedCache{}
 	return &p
 }
 
-// allowedIn is what the filter lets through of a collection.
+// allowedIn returns the documents of a collection that the filter allows, from the cache if it has
+// one.
 func (f *Filter) allowedIn(ctx context.Context, c *collection) (*allowedDocs, error) {
 	p := f.cache
 	if p == nil {
@@ -83,10 +83,11 @@ func (f *Filter) allowedIn(ctx context.Context, c *collection) (*allowedDocs, er
 	return allowed, err
 }
 
+// findAllowed computes the documents that the filter allows.
 func (f *Filter) findAllowed(ctx context.Context, c *collection) (allowed *allowedDocs, err error) {
 	if f.Docs != nil {
 		if len(c.shards) > 1 {
-			return nil, fmt.Errorf("%w: filter: a set of ordinals, which name no document where several indexes are searched", ErrOption)
+			return nil, fmt.Errorf("%w: filter: a set of ordinals is ambiguous where several indexes are searched", ErrOption)
 		}
 		allowed = (&allowedDocs{shards: []*selection{newSelection(f.Docs, c.firstSnapshot())}}).withCount()
 	}
@@ -115,12 +116,13 @@ func (f *Filter) findAllowed(ctx context.Context, c *collection) (allowed *allow
 	return allowed.intersect(selected.withCount(), c), nil
 }
 
-// newSelection are the documents of a set that a search may return.
+// newSelection returns the documents of a set that have vectors and are live.
 func newSelection(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 	s := &selection{}
 	live, _ := snap.LiveSet()
 	if docs.GetCardinality() <= maxListLength(live) {
-		s.list = slices.DeleteFunc(docs.ToArray(), func(d uint32) bool { return int(d/64) >= len(live) || !hasBit(live, d) })
+		unknown := func(d uint32) bool { return int(d/64) >= len(live) || !hasBit(live, d) }
+		s.list = slices.DeleteFunc(docs.ToArray(), unknown)
 		return s.compact(snap)
 	}
 	if end := 64 * uint64(len(live)); uint64(docs.Maximum()) >= end {
@@ -136,8 +138,8 @@ func newSelection(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 	return s
 }
 
-// Ordinals is what the filter lets through of a snapshot, of the documents that have
-// vectors: for searches by other means.
+// Ordinals returns the documents of a snapshot that the filter allows and that have vectors. It is
+// for searches by other means than vectors.
 func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.Bitmap, error) {
 	a, err := f.allowedIn(ctx, newCollection(snap))
 	if err != nil {
@@ -146,21 +148,21 @@ func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.B
 	return roaring.BitmapOf(a.shards[0].appendOrdinals(nil)...), nil
 }
 
-// maxListLength is up to how many documents a list is shorter than a set.
-func maxListLength(live []uint64) uint64 { return 2 * uint64(len(live)) } // 4 bytes each, 8 a word
+// maxListLength is the number of documents up to which a list is shorter than a set.
+func maxListLength(live []uint64) uint64 { return 2 * uint64(len(live)) } // a list has 4 bytes a document, a set 8 a word
 
-// selection are the documents of an index that a query may return: a set, which is
-// shared and not to be changed, or a list in ascending order, whichever is shorter.
+// selection is the documents of an index that a query may return: a shared set, which must not be
+// changed, or a list in ascending order, whichever is shorter.
 type selection struct {
-	set   []uint64 // one bit an ordinal
+	set   []uint64 // one bit an ordinal; nil means that list has them
 	list  []uint32
 	count int
 
 	once      sync.Once
-	flattened []uint32 // what ordinals returns of a set
+	flattened []uint32 // the list that ordinals returns for a set
 }
 
-// ordinals are the documents in ascending order, not to be changed.
+// ordinals returns the documents in ascending order. Callers must not change the slice.
 func (s *selection) ordinals() []uint32 {
 	if s.set == nil {
 		return s.list
@@ -169,7 +171,7 @@ func (s *selection) ordinals() []uint32 {
 	return s.flattened
 }
 
-// compact counts a list, and makes a set of a long one.
+// compact counts a list, and turns a long one into a set.
 func (s *selection) compact(snap *index.Snapshot) *selection {
 	s.count = len(s.list)
 	if live, _ := snap.LiveSet(); uint64(s.count) > maxListLength(live) {
@@ -180,7 +182,7 @@ func (s *selection) compact(snap *index.Snapshot) *selection {
 	return s
 }
 
-// intersect is what is in both.
+// intersect returns the documents that are in both.
 func (s *selection) intersect(t *selection, snap *index.Snapshot) *selection {
 	if s.set != nil && t.set == nil {
 		s, t = t, s
@@ -227,8 +229,8 @@ func (s *selection) without(ordinals *roaring.Bitmap) *selection {
 	return remaining
 }
 
-// allowedByQuery returns a function that finds what the i-th query may return. What the
-// queries have in common is found once, for the first that asks.
+// allowedByQuery returns a function that returns the documents that query i may return. The part
+// that the queries share is computed once, when it is first needed.
 func (o *Options) allowedByQuery(ctx context.Context, c *collection, qs []Query) func(i int) (*allowedDocs, error) {
 	common := sync.OnceValues(func() (*allowedDocs, error) { return o.allowedIn(ctx, c) })
 	return func(i int) (*allowedDocs, error) {
@@ -248,7 +250,8 @@ func (o *Options) allowedByQuery(ctx context.Context, c *collection, qs []Query)
 	}
 }
 
-// allowedIn is what the options let through.
+// allowedIn returns the documents of a collection that the options allow, without the filters of
+// queries.
 func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, error) {
 	if o.Filter == nil && o.Mode != Candidates {
 		allowed := &allowedDocs{shards: make([]*selection, len(c.shards))}
@@ -273,11 +276,11 @@ func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, e
 	return all.intersect(f, c), nil
 }
 
-// lookUpIDs looks ids up, in each part, and includes the documents that a search may
-// return, with a longer document its passages. An id that no part has is missing.
+// lookUpIDs returns the documents with these ids in all shards, and their passages. what names the
+// list in errors. An id that no shard has is an error, or is counted as missing.
 func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowedDocs, error) {
 	a := allowNone(c)
-	missingByShard := make([][]string, len(c.shards)) // in order
+	missingByShard := make([][]string, len(c.shards)) // in the order of ids
 	for i := range c.shards {
 		snap := c.shards[i].snap
 		docs, missing, err := snap.Named(ctx, ids)
@@ -287,7 +290,7 @@ func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, al
 		missingByShard[i] = missing
 		live, _ := snap.LiveSet()
 		for it := docs.Iterator(); it.HasNext(); {
-			if ordinal := it.Next(); hasBit(live, ordinal) { // it is not empty
+			if ordinal := it.Next(); hasBit(live, ordinal) { // documents without tokens are not live
 				a.shards[i].list = append(a.shards[i].list, ordinal)
 			}
 		}
@@ -319,7 +322,7 @@ func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, al
 	return a.compact(c), nil
 }
 
-// allowHits lets through what has been found.
+// allowHits allows the documents of hits.
 func allowHits(c *collection, hits []Hit) *allowedDocs {
 	a := allowNone(c)
 	for i := range hits {
@@ -340,7 +343,7 @@ func (s *selection) appendOrdinals(dst []uint32) []uint32 {
 	return appendBits(dst, s.set)
 }
 
-// bitset is the selection as a set of so many words; dst is used if it has to be made.
+// bitset returns the selection as a set of this many words. It uses dst if it has to make one.
 func (s *selection) bitset(dst []uint64, words int) []uint64 {
 	if s.set != nil {
 		return s.set

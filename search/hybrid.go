@@ -8,13 +8,13 @@ import (
 	"github.com/plaid-ir/plaid/search/fuse"
 )
 
-// RankedHit is a hit of a ranking, whose score may be of other means than vectors.
+// RankedHit is a hit of a ranking whose score may come from other means than vectors.
 type RankedHit struct {
-	Hit   Hit     // with a score by vectors, if they have found it
+	Hit   Hit     // Score is by vectors, if vectors found it
 	Score float64 // in the ranking
 }
 
-// Ranked are hits with their own scores.
+// Ranked converts hits, each with its own score.
 func Ranked(hits []Hit) []RankedHit {
 	ranked := make([]RankedHit, len(hits))
 	for i := range hits {
@@ -23,19 +23,20 @@ func Ranked(hits []Hit) []RankedHit {
 	return ranked
 }
 
-// FuseRanked is a page of what vectors have found and what words have, or another means: the
-// former counts alpha, the latter the rest. Each side is to have found what [Page.Sides] asks for.
-// A document is known by its id, and what one side
-// has found of it first counts: it may be there as a whole and in passages. What both have found
-// is as the vectors have it. Equal ones are in the order of their places.
+// FuseRanked returns a page of the fusion of two rankings: by vectors, with weight alpha, and by
+// words or other means, with weight 1 − alpha. Each ranking must have the hits that [Page.Sides]
+// requests. Documents are identified by id; the first hit of an id in a ranking counts, as a
+// ranking may have a document whole and in passages. A document that both rankings have gets the
+// hit of the vectors. Ties are ordered by shard and ordinal.
 //
-// What a document scores depends on how many of each side are fused. So that pages are of one
-// ranking, the first blocks of the sides are fused to as many documents, and then twice as much of
-// them to as many that follow, with scores that are scaled to be no higher, and so on.
+// The score of a document depends on how many hits of each ranking are fused. So that all pages are
+// parts of one ranking, the first blocks of both are fused to as many documents, then blocks twice
+// as long to as many more, whose scores are scaled so that none exceeds an earlier one, and so on.
 func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others []RankedHit) ([]RankedHit, error) {
 	if err := errors.Join(p.Check(), sides.Check()); err != nil {
 		return nil, err
 	}
+	// Number the documents of both rankings in the order of ties.
 	documents := make([]RankedHit, 0, len(byVectors)+len(others))
 	indexByID := make(map[string]int, cap(documents))
 	for _, toFuse := range [][]RankedHit{byVectors, others} {
@@ -87,11 +88,11 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	}
 }
 
-// firstHits returns the first n of a ranking, or all.
+// firstHits returns the first n hits of a ranking, or all.
 func firstHits(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
 
-// MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages
-// that they bring, as [Options].Matches does: look searches for a query among them.
+// MatchRanked adds matches to hits that vectors did not find, or to their passages, as
+// [Options].Matches does. search searches these documents for the query.
 func MatchRanked(hits []RankedHit, search func(Options) ([]Hit, error)) error {
 	hitsByID := map[string][]*Hit{}
 	ids := []string{}

@@ -183,7 +183,8 @@ func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centr
 	listsRead := float64(queryTokens * p.probes)
 	entries := listsRead * float64(tokens) / float64(centroids) / 2
 	candidates := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
-	probingCost := float64(listCost*listsRead) + float64(entryCost*entries) + float64(meanTokens*min(candidates, float64(p.approxBudget)))
+	approxCost := float64(meanTokens * min(candidates, float64(p.approxBudget)))
+	probingCost := float64(listCost*listsRead) + float64(entryCost*entries) + approxCost
 	if p.probes == centroids || meanTokens*float64(allowed) <= probingCost { // all lists would find them all
 		p.kind, p.approxBudget = PlanScan, max(p.approxBudget, allowed)
 	}

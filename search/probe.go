@@ -164,15 +164,18 @@ func (c candidate) bucket() int       { return gainBucket(c.gainValue()) }
 
 func gainBucket(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 
-// reachCandidates finds the allowed documents in the probed lists, in ascending order, each
-// with what it gains: for every query token, the score of the best probed centroid
-// that the document has, or where it has none what one that was not probed may give,
-// as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not probed,
-// the floor. A document's own best is lower, and by how much is not known: what
-// counts most is how many query tokens found the document at all (as in EMVB, arXiv
-// 2404.02805, section 4.1), so it is put far below, and as far for each query token.
+// reachCandidates collects the allowed documents in the probed lists, in ascending order, with
+// their gains. A document gains, for every query token, the score of the best probed centroid that
+// it has. If it has none, it gets an estimate for centroids that were not probed, as in WARP (arXiv
+// 2501.17788, section 4.2).
 //
-// If more are found than the approximate budget allows, some that would be cut may be missing.
+// WARP estimates the floor: the score of the first centroid that was not probed. The document's own
+// best is lower by an unknown amount, and the number of query tokens that found the document at all
+// matters most (as in EMVB, arXiv 2404.02805, section 4.1). So the estimate lies far below the
+// floor, by the same distance for each query token.
+//
+// If more documents are found than the approximate budget allows, r.reached may lack some that the
+// budget would cut.
 func (r *run) reachCandidates(allowed *allowedDocs) error {
 	p := &r.prober
 	r.reached = r.reached[:0]
@@ -293,7 +296,9 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 					return err
 				}
 				if len(list) > 0 {
-					p.cursors = append(p.cursors, cursor{list: list, centroid: s.Centroid, token: uint32(t), gain: gain, firstUse: fresh})
+					p.cursors = append(p.cursors, cursor{
+						list: list, centroid: s.Centroid, token: uint32(t), gain: gain, firstUse: fresh,
+					})
 				}
 			}
 		}
@@ -334,9 +339,9 @@ func (p *prober) clearStamps() {
 	}
 }
 
-// collectBlock adds the allowed documents of a block that were reached, by their numbers, but
-// for those of which it is known that they are not among the best. Which are is hard to
-// foretell for a processor, so no branch depends on that.
+// collectBlock appends the allowed documents of a block that were reached, by their numbers, except
+// those that are certainly not among the best. Processors predict this condition badly, so no
+// branch depends on it.
 func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	p := &r.prober
 	words := allowed[block*(docBlock/64):]

@@ -12,7 +12,7 @@ import (
 // processor answers queries with the kernels of the processor.
 type processor struct {
 	bound kernels.Bound
-	pool  sync.Pool // of *run, none larger than the scheduler wants to keep
+	pool  sync.Pool // of *run, up to the size that the scheduler keeps
 }
 
 func (p *processor) describe(*Description) {}
@@ -35,8 +35,10 @@ func (p *processor) traceDocument(ctx context.Context, c *call, t *trace) error 
 	return p.answerQuery(ctx, c, 0, c.threads, nil, t, &res)
 }
 
-// answerQuery answers query i when it is its turn. fixed, where set, is the plan.
-func (p *processor) answerQuery(ctx context.Context, c *call, i, threads int, fixed *plan, tr *trace, res *Result) (err error) {
+// answerQuery answers query i when it has a slot. plan and trace may be nil.
+func (p *processor) answerQuery(
+	ctx context.Context, c *call, i, threads int, fixed *plan, tr *trace, res *Result,
+) (err error) {
 	n, err := c.queries[i].countTokens(c.coll)
 	if err != nil {
 		return err
@@ -58,18 +60,18 @@ func (p *processor) answerQuery(ctx context.Context, c *call, i, threads int, fi
 	r.stats.Times.Wait = waited
 	*res, err = r.answerQuery(vectors, weights, tr)
 	if err == nil {
-		err = ctx.Err() // after which the query may have been given up
+		err = ctx.Err() // stages may have stopped early without an error
 	}
 	r.ctx, r.call, r.group, r.fixedPlan, r.trace = nil, nil, nil, nil, nil
-	clear(r.jobs[:cap(r.jobs)]) // which are of the snapshots
+	clear(r.jobs[:cap(r.jobs)]) // they hold on to memory of the snapshots
 	if r.bytes = max(r.bytes, need); r.bytes <= c.slots.scheduler.maxKeptBytes() {
 		p.pool.Put(r)
 	}
 	return err
 }
 
-// acquireRun returns a run with the buffers of an earlier one, if there is any. A run
-// that panicked is not among them.
+// acquireRun returns a run, with the buffers of an earlier one if possible. A run that panicked is
+// not reused.
 func (p *processor) acquireRun(s kernels.Scorer) *run {
 	r, _ := p.pool.Get().(*run)
 	if r == nil || r.scorer != s {
@@ -81,36 +83,35 @@ func (p *processor) acquireRun(s kernels.Scorer) *run {
 	return r
 }
 
-// runBytes is about the memory that a query of n tokens takes.
+// runBytes estimates the memory that a query of n tokens uses.
 func runBytes(c *collection, n int, q *request) int64 {
 	docs, _ := c.countLive()
-	perDoc := int64(8) // candidates with what probing knows of them
+	perDoc := int64(8) // candidates with their gains
 	documents := int64(q.k)
 	if q.group != "" {
 		_, laterRound := q.roundSizes(int(docs))
 		documents = int64(laterRound)
 	}
 	if q.mode != Pruned || documents > docs/16 || int64(q.approxBudget) > docs/4 {
-		perDoc = 24 // ordinal, score, and both twice, where few are pruned
+		perDoc = 24 // number and score, twice, if few documents are pruned
 	}
-	// S has 4 bytes an entry, words and bytes that kernels derive of it another 3, in groups
-	// of 32; the rest is for the best centroids.
+	// S has 4 bytes an entry, in groups of 32 tokens. Kernels derive 3 more bytes from each, and the
+	// best centroids of the tokens fit the eighth.
 	table := int64(c.sharedCodec().Centroids.K) * int64((n+31)&^31) * 8
 	return table + docs*perDoc + docBlock*8 + q.groupBytes(int(docs))
 }
 
-// workers spread pieces of work over goroutines.
+// workers runs the jobs of a stage on several goroutines.
 type workers struct {
 	pool parallel.Pool
 	path string
 	fn   func(i int) error
-	// giveWay is called before each piece, where the search is in the background.
+	// yieldWorker is called before each job of a background search; nil means that it is none.
 	yieldWorker func() error
 }
 
-// forEach calls fn for 0 to n−1 on the caller's goroutine, which storage.Guard
-// protects, and on others as far as workers of the scheduler are idle, threads in
-// all.
+// forEach calls fn for 0 to n−1, on the caller's goroutine, which storage.Guard protects, and on
+// idle workers of the scheduler, at most threads in all.
 func (w *workers) forEach(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
 	extra := c.slots.borrowWorkers(min(threads, n) - 1)
 	defer c.slots.returnWorkers(extra)

@@ -384,7 +384,9 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 
 // refineAbove adds fine scores of documents to r.refined if their coarse score is below limit by no
 // more than its error, and returns the others.
-func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels.Shortfall) (below []topk.Scored, err error) {
+func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels.Shortfall) (
+	below []topk.Scored, err error,
+) {
 	factorMax := r.call.coll.sharedCodec().FactorMax
 	lowestDoubtful := limit - shortfall.Of(factorMax) // with the largest factor of all documents
 	r.doubtful, below = r.doubtful[:0], coarse[:0]

@@ -84,8 +84,8 @@ type Stats struct {
 	FilterMissing int64 `json:"missing_ids"`     // ids of filters and candidate lists that name no document
 	Probed        int64 `json:"probed_lists"`    // distinct centroids
 	Postings      int64 `json:"postings"`        // entries of their lists
-	Candidates    int64 `json:"candidates"`      // allowed documents in these lists; all allowed ones if a plan does not probe
-	Widened       int64 `json:"widened_queries"` // had fewer than K candidates, so all allowed documents became candidates
+	Candidates    int64 `json:"candidates"`      // allowed documents in these lists, or all
+	Widened       int64 `json:"widened_queries"` // found fewer than K and made all candidates
 	ApproxDocs    int64 `json:"approx_docs"`     // documents that got a score from centroids alone
 	ApproxTokens  int64 `json:"approx_tokens"`   // of these documents
 	ExactDocs     int64 `json:"exact_docs"`      // documents that got an exact score

@@ -403,7 +403,15 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, piece
 		if cut && r.threads > 1 && hi-lo >= 2*limit {
 			for ; lo < hi; lo += limit {
 				n := min(limit, hi-lo)
-				r.jobs = append(r.jobs, job{shard: p, chunk: chunk, first: i, end: i + 1, tokens: n, tokenRange: [2]int{lo, lo + n}, maximaSlot: pieces})
+				r.jobs = append(r.jobs, job{
+					shard:      p,
+					chunk:      chunk,
+					first:      i,
+					end:        i + 1,
+					tokens:     n,
+					tokenRange: [2]int{lo, lo + n},
+					maximaSlot: pieces,
+				})
 				pieces++
 			}
 			size = jobTokens

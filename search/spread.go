@@ -38,7 +38,8 @@ func attachShards(ctx context.Context, c *collection, host *processor, devices [
 	for _, i := range order {
 		lightest := slices.Index(load, slices.Min(load))
 		load[lightest] += max(tokens(i), 1)
-		if s.shards[i], err = attachSnapshot(ctx, host, c.shards[i].snap, devices[lightest], kernels.AttachOptions{}); err != nil {
+		s.shards[i], err = attachSnapshot(ctx, host, c.shards[i].snap, devices[lightest], kernels.AttachOptions{})
+		if err != nil {
 			return nil, err
 		}
 	}
