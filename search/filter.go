@@ -87,7 +87,8 @@ func (f *Filter) allowedIn(ctx context.Context, c *collection) (*allowedDocs, er
 func (f *Filter) findAllowed(ctx context.Context, c *collection) (allowed *allowedDocs, err error) {
 	if f.Docs != nil {
 		if len(c.shards) > 1 {
-			return nil, fmt.Errorf("%w: filter: a set of ordinals is ambiguous where several indexes are searched", ErrOption)
+			return nil, fmt.Errorf("%w: filter: a set of ordinals is ambiguous where several indexes are searched",
+				ErrOption)
 		}
 		allowed = (&allowedDocs{shards: []*selection{newSelection(f.Docs, c.firstSnapshot())}}).withCount()
 	}
@@ -148,8 +149,9 @@ func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.B
 	return roaring.BitmapOf(a.shards[0].appendOrdinals(nil)...), nil
 }
 
-// maxListLength is the number of documents up to which a list is shorter than a set.
-func maxListLength(live []uint64) uint64 { return 2 * uint64(len(live)) } // a list has 4 bytes a document, a set 8 a word
+// maxListLength is the number of documents up to which a list (4 bytes a document) is not longer
+// than a set (8 bytes a word).
+func maxListLength(live []uint64) uint64 { return 2 * uint64(len(live)) }
 
 // selection is the documents of an index that a query may return: a shared set, which must not be
 // changed, or a list in ascending order, whichever is shorter.

@@ -13,48 +13,58 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Grouping is what a document scores that is stored as passages.
+// Grouping selects how a document that is stored as passages is scored.
 type Grouping string
 
 // The groupings.
 const (
-	// GroupBest: what its best passage scores.
+	// GroupBest is the score of its best passage.
 	GroupBest Grouping = "best"
-	// GroupSum: the sum of what its best passages score, as many as Options.Passages says.
+	// GroupSum is the sum of the scores of its best Options.Passages passages.
 	GroupSum Grouping = "sum"
-	// GroupMaxSim: MaxSim over the tokens of all its passages, as if it were one: for
-	// each query token the best one anywhere in the document.
+	// GroupMaxSim is MaxSim over the tokens of all its passages, as if they were one: each query
+	// token matches the best token anywhere in the document.
 	GroupMaxSim Grouping = "maxsim"
 )
 
-// Groupings are all that there are.
+// Groupings returns all groupings.
 func Groupings() []Grouping { return []Grouping{GroupBest, GroupSum, GroupMaxSim} }
 
 // Documents are found by their best passages. Each round searches the passages of documents that no
-// earlier round has found, until there are enough. By GroupBest the first K documents are the best
-// K. By the others a document may score more than its best passage, and have no passage among those
-// that were found. How much more is estimated from the documents that were found: as in
-// [run.rerank], a document is left out if the most that its best passage may score, plus the mean
-// difference, plus some standard deviations, is below the K-th best score. A search that scores all
-// passages anyway goes through them document by document.
+// earlier round found, until enough documents are known.
+//
+// With GroupBest the first K documents are the best K. With the other groupings a document may score
+// more than its best passage, and may be among the best although no round has found a passage of it.
+// The excess is estimated from the documents that were found, as in [run.rerank]: the search ends
+// when the score of the last passage, plus the mean excess, plus some standard deviations, is below
+// the K-th best score.
+//
+// A search that scores all passages anyway visits them document by document (groupevery.go).
 
-// groupedDoc is a document with the passages that may answer the query.
+// groupedDoc is a document with the passages that match the query.
 type groupedDoc struct {
 	shard    *shard
 	id       string
-	isSplit  bool
-	scored   bool // by all of its passages
+	isSplit  bool // it is stored as passages
+	scored   bool // score is exact: by all of its passages
 	score    float32
-	best     float32   // passage
-	passages []located // best first, as many as are shown; before it is scored, the one that it was found by
+	best     float32   // score of its best passage
+	passages []located // best first, as many as hits include; until it is scored, the one that found it
 }
 
-// newGroupedDoc returns a document that was found by a passage.
-func newGroupedDoc(l located, id string, ofPassages bool) *groupedDoc {
-	return &groupedDoc{shard: l.shard, id: id, isSplit: ofPassages, score: l.score, best: l.score, passages: []located{l}}
+// newGroupedDoc returns a document that was found by a passage, or as a whole.
+func newGroupedDoc(l located, id string, isSplit bool) *groupedDoc {
+	return &groupedDoc{
+		shard:    l.shard,
+		id:       id,
+		isSplit:  isSplit,
+		score:    l.score,
+		best:     l.score,
+		passages: []located{l},
+	}
 }
 
-// groupedHits are the K best documents with their best passages, where there are passages.
+// groupedHits returns the K best documents with their best passages.
 func (r *run) groupedHits(vectors, weights []float32, allowed *allowedDocs) ([]Hit, error) {
 	find := r.findGroups
 	if r.request.scoresAllPassages(allowed.count) {
@@ -78,21 +88,22 @@ func (q *request) roundSizes(n int) (first, later int) {
 	return first, 4 * first
 }
 
-// scoresAllPassages reports whether all of n passages are scored, because that is wanted or because finding the
-// documents would cost about as much.
+// scoresAllPassages reports whether the search scores all of n passages, because its mode says so
+// or because finding the documents would cost about as much.
 func (q *request) scoresAllPassages(n int) bool {
 	first, _ := q.roundSizes(n)
 	return q.group != GroupBest && (q.mode != Pruned || first >= n/4)
 }
 
-// Estimates of memory in bytes: for a document that is found, including the look-up of its
-// passages; for each document or passage if all are scored, including its id, which is not kept;
-// and for each if documents are searched for, a place in the lists of passages and in the set that
-// is left.
-const foundBytes, everyBytes, restBytes = 384, 64, 8
+// Estimates of memory in bytes.
+const (
+	foundBytes = 384 // for a document that is found, including the look-up of its passages
+	everyBytes = 64  // for each document or passage if all are scored, including its id, which is not kept
+	restBytes  = 8   // for each document or passage in the lists of passages and the remaining set
+)
 
-// groupBytes estimates the memory that finding documents takes in an index of docs documents and
-// passages, in addition to that of an ordinary search.
+// groupBytes estimates the memory for finding documents in an index of docs documents and passages,
+// in addition to the memory of an ungrouped search.
 func (q *request) groupBytes(docs int) int64 {
 	if q.group == "" {
 		return 0
@@ -117,6 +128,7 @@ func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*g
 		if err != nil {
 			return nil, err
 		}
+		// Collect new documents, and stop if they are enough.
 		newDocs := f.add(top)
 		searched += len(top)
 		last := len(top) < r.request.k || r.request.k >= allowed.count
@@ -139,6 +151,7 @@ func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*g
 				break
 			}
 		}
+		// The next round skips the documents of this one.
 		for _, l := range top {
 			members[l.shard.index].Add(l.ordinal)
 		}
@@ -155,7 +168,7 @@ func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*g
 	return docs, r.scoreGroups(docs, members, allAllowed)
 }
 
-// bestGroups are the k best documents in order.
+// bestGroups sorts the documents and returns the k best.
 func bestGroups(docs []*groupedDoc, k int) []*groupedDoc {
 	slices.SortStableFunc(docs, func(a, b *groupedDoc) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.shard.index, b.shard.index),
@@ -164,9 +177,9 @@ func bestGroups(docs []*groupedDoc, k int) []*groupedDoc {
 	return docs[:min(k, len(docs))]
 }
 
-// enoughFound tells whether a document of which no passage scores more than a floor is not
-// expected among the K best. After very many passages it is not asked any more, as long as
-// there are K documents.
+// enoughFound reports whether no document outside of docs is expected among the K best, given that
+// their passages score at most floor. With many set, K documents are enough: after very many
+// passages the estimate no longer matters.
 func enoughFound(docs []*groupedDoc, k int, floor float64, many bool) bool {
 	if len(docs) < k {
 		return false
@@ -192,7 +205,8 @@ type groupFinder struct {
 	found map[DocumentKey]bool
 }
 
-// add adds the documents of ranked passages that have not been found yet, each by its best passage.
+// add adds the documents of ranked passages that are not found yet, each with its best passage, and
+// returns them.
 func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
 	first := len(f.docs)
 	for _, l := range top {
@@ -206,7 +220,7 @@ func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
 	return f.docs[first:len(f.docs):len(f.docs)]
 }
 
-// livePassages returns the live passages of documents, by part.
+// livePassages returns the live passages of documents, by shard.
 func (r *run) livePassages(docs []*groupedDoc) (members []*roaring.Bitmap, err error) {
 	parts := r.call.coll.shards
 	ids := make([][]string, len(parts))
@@ -227,7 +241,7 @@ func (r *run) livePassages(docs []*groupedDoc) (members []*roaring.Bitmap, err e
 	return members, nil
 }
 
-// scoreGroups gives documents of passages their exact scores, by all of their passages.
+// scoreGroups computes the exact scores of split documents by all of their passages.
 func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed *allowedDocs) error {
 	defer addElapsed(&r.stats.Times.Exact)()
 	var unscored []*groupedDoc
@@ -237,7 +251,7 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 		if d.isSplit && !d.scored {
 			indexByKey[DocumentKey{d.shard.index, d.id}] = len(unscored)
 			unscored = append(unscored, d)
-			// The passage that it was found by counts in any case, even if another program has
+			// The passage that found the document counts in any case, even if another program
 			// stored inconsistent data.
 			passages = append(passages, []uint32{d.passages[0].ordinal})
 		}
@@ -256,7 +270,7 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 			}
 		}
 	}
-	// Passages that the search has not scored may need rows of S that are not there.
+	// Passages that the search did not score may need rows of S that are not computed yet.
 	err := r.fillRows(len(unscored), func(i int) error { return r.requirePassageRows(unscored[i].shard, passages[i]) })
 	if err != nil {
 		return err
@@ -296,12 +310,14 @@ func (r *run) visitPassages(p *shard, ordinals []uint32,
 	return nil
 }
 
-// requirePassageRows asks for the rows of S that the passages of a document need.
+// requirePassageRows requests the rows of S that the passages of a document need.
 func (r *run) requirePassageRows(p *shard, ordinals []uint32) error {
-	return r.visitPassages(p, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) { r.query.RequireTokens(ch, lo, hi) })
+	return r.visitPassages(p, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) {
+		r.query.RequireTokens(ch, lo, hi)
+	})
 }
 
-// groupScorer scores documents by all of their passages, one after the other.
+// groupScorer scores documents by all of their passages, one document after the other.
 type groupScorer struct {
 	run                   *run
 	passageMaxima, maxima []float64 // maxima
@@ -348,7 +364,7 @@ func (s *groupScorer) scoreGroup(p *shard, ordinals []uint32) (float32, error) {
 	return s.best[0].score, nil
 }
 
-// keepBestPassages keeps the best passages, as many as are wanted.
+// keepBestPassages sorts the passages, and drops those beyond the number that hits include.
 func (s *groupScorer) keepBestPassages() {
 	slices.SortFunc(s.best, func(a, b located) int {
 		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})
@@ -356,8 +372,8 @@ func (s *groupScorer) keepBestPassages() {
 	s.best = s.best[:min(len(s.best), s.run.request.passages)]
 }
 
-// newGroupHits makes hits of documents. The payload of one that has passages is what its
-// best passage has of it.
+// newGroupHits returns the hits of documents. The payload of a split document is that of its best
+// passage, without the fields of the passage.
 func (r *run) newGroupHits(docs []*groupedDoc, query, weights []float32) ([]Hit, error) {
 	if err := r.fetchPayloads(len(docs), func(i int) []located { return docs[i].passages }); err != nil {
 		return nil, err
@@ -382,7 +398,7 @@ func (r *run) newGroupHits(docs []*groupedDoc, query, weights []float32) ([]Hit,
 		for j := range h.Passages {
 			p := &h.Passages[j]
 			if p.Passage, err = vectors.PassageOf(p.ID, p.Payload); err != nil {
-				p.Passage = nil // it was stored by another program
+				p.Passage = nil // another program stored it
 			}
 			if j == 0 && r.request.payload {
 				h.Payload = p.Payload

@@ -11,8 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/topk"
 )
 
-// scoreAllGroups returns the K best documents, and scores all passages: documents without passages are
-// ranked by an ordinary search, the others one after the other.
+// scoreAllGroups returns the K best documents after scoring all passages. Documents without
+// passages are ranked by an ungrouped search, the others document by document.
 func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) ([]*groupedDoc, error) {
 	r.request.mode = Exhaustive
 	k, c := r.request.k, r.call.coll
@@ -47,8 +47,8 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 	return docs, r.scoreGroups(docs, members, allowed)
 }
 
-// rankGroupsInShard returns the K best documents of passages of a part, each by the ordinal of its best
-// passage.
+// rankGroupsInShard returns the K best split documents of a shard, each with the ordinal of its
+// best passage.
 func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.Bitmap,
 	vectors, weights []float32) (best []topk.Scored, err error) {
 	defer p.guardRead(r.call, &err)()
@@ -104,11 +104,11 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 	return topk.Best(scored, r.request.k), err
 }
 
-// passageGroups are passages by document. A document is known by the place of its first passage; its id
-// is not kept.
+// passageGroups has passages in order of documents. A document is identified by the index of its
+// first passage; its id is not kept.
 type passageGroups struct {
 	passages    []uint32
-	groupStarts []uint32 // of documents in them
+	groupStarts []uint32 // index of the first passage of each document
 }
 
 // document returns the passages of a document.
@@ -120,7 +120,7 @@ func (m *passageGroups) document(doc int) []uint32 {
 	return m.passages[m.groupStarts[doc]:end]
 }
 
-// allowedPassages returns the passages of a snapshot that are allowed.
+// allowedPassages returns the passages of a snapshot that are allowed, grouped by document.
 func allowedPassages(ctx context.Context, snap *index.Snapshot, allowed *selection,
 	passages *roaring.Bitmap) (*passageGroups, error) {
 	m := &passageGroups{passages: make([]uint32, 0, min(uint64(allowed.count), passages.GetCardinality()))}
@@ -138,7 +138,7 @@ func allowedPassages(ctx context.Context, snap *index.Snapshot, allowed *selecti
 		}
 	}
 	last := ""
-	for i, o := range m.passages { // those of a document are in a row
+	for i, o := range m.passages { // passages of a document are consecutive
 		if i%1024 == 1023 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

@@ -39,8 +39,8 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	// Number the documents of both rankings in the order of ties.
 	documents := make([]RankedHit, 0, len(byVectors)+len(others))
 	indexByID := make(map[string]int, cap(documents))
-	for _, toFuse := range [][]RankedHit{byVectors, others} {
-		for _, h := range toFuse {
+	for _, ranking := range [][]RankedHit{byVectors, others} {
+		for _, h := range ranking {
 			if _, there := indexByID[h.Hit.ID]; !there {
 				indexByID[h.Hit.ID] = 0
 				documents = append(documents, h)
@@ -53,9 +53,10 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	for i := range documents {
 		indexByID[documents[i].Hit.ID] = i
 	}
-	side := func(emitted []RankedHit) []fuse.ScoredDocument {
-		hits, seen := make([]fuse.ScoredDocument, 0, len(emitted)), make([]bool, len(documents))
-		for _, h := range emitted {
+	// toFuse converts a ranking, and keeps the first hit of each document.
+	toFuse := func(ranking []RankedHit) []fuse.ScoredDocument {
+		hits, seen := make([]fuse.ScoredDocument, 0, len(ranking)), make([]bool, len(documents))
+		for _, h := range ranking {
 			if i := indexByID[h.Hit.ID]; !seen[i] {
 				seen[i] = true
 				hits = append(hits, fuse.ScoredDocument{Ordinal: uint32(i), Score: h.Score})
@@ -63,9 +64,11 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 		}
 		return hits
 	}
-	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(documents))), 1.0, make([]bool, len(documents))
+	// Fuse longer and longer blocks until they fill the page.
+	out, scale, emitted := make([]RankedHit, 0, min(p.End(), len(documents))), 1.0, make([]bool, len(documents))
 	for depth := max(sides.Block, 1); ; depth *= 2 {
-		best, err := fuse.Fuse(m, len(documents), alpha, side(firstHits(byVectors, depth)), side(firstHits(others, depth)))
+		best, err := fuse.Fuse(m, len(documents), alpha,
+			toFuse(firstHits(byVectors, depth)), toFuse(firstHits(others, depth)))
 		if err != nil {
 			return nil, err
 		}
@@ -74,8 +77,8 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 			if len(out) == depth && !last {
 				break
 			}
-			if !ranked[h.Ordinal] {
-				ranked[h.Ordinal] = true
+			if !emitted[h.Ordinal] {
+				emitted[h.Ordinal] = true
 				out = append(out, RankedHit{documents[h.Ordinal].Hit, float64(scale * h.Score)})
 			}
 		}

@@ -129,7 +129,8 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 		if err != nil {
 			return nil, err
 		}
-		deepEnough := depth >= p.End() || !slices.ContainsFunc(results, func(r Result) bool { return len(r.Hits) == depth })
+		mayHaveMore := func(r Result) bool { return len(r.Hits) == depth }
+		deepEnough := depth >= p.End() || !slices.ContainsFunc(results, mayHaveMore)
 		ranked = appendDeeper(ranked, results, depth)
 		if deepEnough {
 			break

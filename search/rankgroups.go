@@ -10,25 +10,27 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// DefaultPassages is the number of passages of a document where a user gives none.
+// DefaultPassages is the number of passages of a hit where a user sets none.
 const DefaultPassages = 3
 
-// DocumentKey names a document: by its index, as in [Hit], and its id.
+// DocumentKey identifies a document: by its shard, as in [Hit], and its id.
 type DocumentKey struct {
 	Shard int
 	ID    string
 }
 
 // RankGroups returns the k best documents of a ranking of documents and passages that did not come
-// from an [Engine]. A document has the score of its best passage, and its best ranked passages, at
-// most the number given. RankGroups asks rank for the best ones, eight times as many each time,
-// until they belong to enough documents or there are no more; most is the number of all documents and
-// passages. The first of 100, 1,000, 10,000 and so on that is k or more is enough: the passages of a
-// document depend on how many were ranked, and are to be the same on all pages. document names the
-// document of a ranked one; those that are not ok are skipped. hit reads a passage, and is called only
-// for documents that are returned; if it has a payload, so has its document.
+// from an [Engine]. A document has the score of its best passage, and at most the given number of
+// its best ranked passages. Equal ids in two shards are two documents.
 //
-// Documents of two indexes are two, whatever their ids.
+// RankGroups calls rank for the best ones, eight times as many each time, until they belong to
+// enough documents or all are ranked; total is the number of all documents and passages. Enough is
+// the first of 100, 1,000, 10,000 and so on that is at least k: the passages of a document depend
+// on how many were ranked, and must be the same on all pages.
+//
+// document returns the document of a ranked entry; entries for which ok is false are skipped. hit
+// reads a passage, for documents that are returned only; if the hit has a payload, its document
+// gets one.
 func RankGroups[R any](ctx context.Context, k, passages, total int, rank func(k int) ([]R, error),
 	document func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
 	total, passages = max(total, 1), max(passages, 1)
@@ -56,7 +58,7 @@ func RankGroups[R any](ctx context.Context, k, passages, total int, rank func(k 
 	}
 }
 
-// enoughGroups is how many documents to rank where k are wanted ([RankGroups]).
+// enoughGroups returns how many documents to rank where k are wanted ([RankGroups]).
 func enoughGroups(k int) int {
 	n := 100
 	for n < k {
@@ -68,7 +70,7 @@ func enoughGroups(k int) int {
 	return n
 }
 
-// rankedDocument is a document with the places of its passages in a ranking.
+// rankedDocument is a document with the positions of its passages in a ranking.
 type rankedDocument struct {
 	key       DocumentKey
 	positions []int32
@@ -108,7 +110,7 @@ func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
 	return docs, nil
 }
 
-// newRankedHits makes hits of the documents of a ranking.
+// newRankedHits returns the hits of documents of a ranking.
 func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 	hit func(*R) (Hit, error)) ([]Hit, error) {
 	hits := make([]Hit, len(docs))
@@ -133,22 +135,22 @@ func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument
 	return hits, nil
 }
 
-// RankGroupsBytes estimates the memory that RankGroups takes in addition to rank: for the documents
-// that are found, with their hits, and for the id of the document of each ranked passage, which is
-// not kept.
+// RankGroupsBytes estimates the memory of RankGroups in addition to that of rank: for the documents
+// that are found, with their hits, and for the id of each ranked passage's document, which is not
+// kept.
 func RankGroupsBytes(k, passages, total int) int64 {
 	const id, hit = 48, 192
 	k = max(min(enoughGroups(k), total), 1)
 	return id*int64(total) + hit*int64(k)*int64(1+min(max(passages, 1), total/k+1))
 }
 
-// RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits alone;
-// with payload, hits have them.
+// RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits only,
+// and returns them if payload is set.
 func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
 	rank func(k int) ([]keywords.ScoredDocument, error)) (hits []Hit, err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	document := func(h *keywords.ScoredDocument) (key DocumentKey, ok bool) {
-		if !snap.Live(h.Ordinal) { // the keywords may know of a later change than the snapshot
+		if !snap.Live(h.Ordinal) { // the keywords may be newer than the snapshot
 			return key, false
 		}
 		return DocumentKey{ID: snap.DocumentOf(h.Ordinal)}, true
@@ -165,7 +167,7 @@ func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, paylo
 		}
 		if passage {
 			if h.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
-				h.Passage = nil // another program has stored it
+				h.Passage = nil // another program stored it
 			}
 		}
 		if payload {
