@@ -261,8 +261,8 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 
 // fillResult fills a result with the answer of a device.
 func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
-	part := &c.shards[0]
-	locate := func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }
+	sh := &c.shards[0]
+	locate := func(i int) located { return located{sh, a.Docs[i], a.Scores[i]} }
 	if res.Hits, err = newHits(len(a.Docs), locate, payload); err != nil {
 		return err
 	}

@@ -222,18 +222,18 @@ func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
 
 // livePassages returns the live passages of documents, by shard.
 func (r *run) livePassages(docs []*groupedDoc) (members []*roaring.Bitmap, err error) {
-	parts := r.call.coll.shards
-	ids := make([][]string, len(parts))
+	shards := r.call.coll.shards
+	ids := make([][]string, len(shards))
 	for _, d := range docs {
 		if d.isSplit {
 			ids[d.shard.index] = append(ids[d.shard.index], d.id)
 		}
 	}
-	members = make([]*roaring.Bitmap, len(parts))
-	for part, wanted := range ids {
-		members[part] = roaring.New()
+	members = make([]*roaring.Bitmap, len(shards))
+	for i, wanted := range ids {
+		members[i] = roaring.New()
 		if len(wanted) > 0 {
-			if members[part], _, err = parts[part].snap.Named(r.ctx, wanted); err != nil {
+			if members[i], _, err = shards[i].snap.Named(r.ctx, wanted); err != nil {
 				return nil, err
 			}
 		}

@@ -69,9 +69,9 @@ func (s *multiDevice) describe(to *Description) {
 }
 
 // callForShard returns the call as the device of one shard answers it.
-func (s *multiDevice) callForShard(c *call, part int) *call {
+func (s *multiDevice) callForShard(c *call, shard int) *call {
 	sub := *c
-	sub.coll = newCollection(c.coll.shards[part].snap)
+	sub.coll = newCollection(c.coll.shards[shard].snap)
 	sub.slots = c.slots.newSlots()
 	sub.request.payload, sub.filtered.payload = false, false // read for the merged hits only
 	sub.allowed = func(i int) (*allowedDocs, error) {
@@ -79,7 +79,7 @@ func (s *multiDevice) callForShard(c *call, part int) *call {
 		if err != nil {
 			return nil, err
 		}
-		return (&allowedDocs{shards: allowed.shards[part : part+1]}).withCount(), nil
+		return (&allowedDocs{shards: allowed.shards[shard : shard+1]}).withCount(), nil
 	}
 	return &sub
 }
@@ -129,14 +129,14 @@ func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 	var top []located
 	var times Times
 	st := Stats{}
-	parts := make([]ShardStats, len(answers))
+	shardStats := make([]ShardStats, len(answers))
 	for p := range answers {
 		a := &answers[p][i]
 		sh := &c.coll.shards[p]
 		for _, h := range a.Hits {
 			top = append(top, located{sh, h.Ordinal, h.Score})
 		}
-		parts[p] = ShardStats{
+		shardStats[p] = ShardStats{
 			Shard:      p,
 			Allowed:    a.Stats.Allowed,
 			Candidates: a.Stats.Candidates,
@@ -152,13 +152,13 @@ func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 		return err
 	}
 	for i := range top {
-		parts[top[i].shard.index].Hits++
+		shardStats[top[i].shard.index].Hits++
 	}
 	st.Queries, st.QueryTokens = 1, answers[0][i].Stats.QueryTokens
 	if len(st.Plans) > 0 { // a query counts once
 		st.Plans = map[string]int{slices.Min(slices.Collect(maps.Keys(st.Plans))): 1}
 	}
-	st.FilterMissing, st.Times, st.Shards = int64(allowed.missingIDs), times, parts
+	st.FilterMissing, st.Times, st.Shards = int64(allowed.missingIDs), times, shardStats
 	res.Stats = st
 	return nil
 }
