@@ -117,7 +117,7 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 		for place, h := range hits {
 			gain := 1 / float64(rankOffset+place+1)
 			if m == RelativeScore {
-				gain = relative(h.Score, lo, hi)
+				gain = scaleScore(h.Score, lo, hi)
 			}
 			sums[h.Ordinal] += weight * gain
 		}
@@ -132,8 +132,8 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 	return fused[:max(min(k, len(fused)), 0)], nil
 }
 
-// relative is where a score lies between the lowest and the highest.
-func relative(score, lo, hi float64) float64 {
+// scaleScore is where a score lies between the lowest and the highest.
+func scaleScore(score, lo, hi float64) float64 {
 	if lo == hi {
 		return 1
 	}

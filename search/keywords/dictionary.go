@@ -29,7 +29,7 @@ var (
 	inlineBytes = 256     // up to which a value is in its block
 )
 
-func keyOf(prefix, term []byte) []byte { return append(slices.Clone(prefix), term...) }
+func prefixedKey(prefix, term []byte) []byte { return append(slices.Clone(prefix), term...) }
 
 // dictWriter writes the terms of a segment in their order.
 type dictWriter struct {
@@ -55,7 +55,7 @@ func (w *dictWriter) add(term, value []byte) error {
 		return nil
 	}
 	w.entries = binary.AppendUvarint(w.entries, 0)
-	return w.put(keyOf(valuePrefix, term), slices.Clone(value))
+	return w.put(prefixedKey(valuePrefix, term), slices.Clone(value))
 }
 
 // flush ends the block, and without a term to come the dictionary.
@@ -63,8 +63,8 @@ func (w *dictWriter) flush(next []byte) error {
 	b := binary.AppendUvarint(make([]byte, 0, len(w.entries)+len(next)+10), uint64(len(next)))
 	b = append(append(b, next...), w.entries...)
 	w.entries = w.entries[:0]
-	key := keyOf(blockPrefix, w.first)
-	return w.put(key, seal(keyIn(w.segment, key), b))
+	key := prefixedKey(blockPrefix, w.first)
+	return w.put(key, withChecksum(segmentKey(w.segment, key), b))
 }
 
 // dictReader reads the terms of a segment from some place on.
@@ -81,7 +81,7 @@ type dictReader struct {
 // readDict reads from the first term on that is not before a given one.
 func readDict(b *bolt.Bucket, segment uint32, from []byte) (*dictReader, error) {
 	r := &dictReader{segment: segment, b: b, c: b.Cursor()}
-	key := keyOf(blockPrefix, from)
+	key := prefixedKey(blockPrefix, from)
 	k, v := r.c.Seek(key)
 	if !bytes.Equal(k, key) {
 		k, v = r.c.Prev()
@@ -107,11 +107,11 @@ func readDict(b *bolt.Bucket, segment uint32, from []byte) (*dictReader, error) 
 
 // openBlock begins a block.
 func (r *dictReader) openBlock(k, sealed []byte) error {
-	b, ok := unseal(keyIn(r.segment, k), sealed)
+	b, ok := verifyChecksum(segmentKey(r.segment, k), sealed)
 	if !ok {
 		return ErrDamaged
 	}
-	if r.next, r.entries, ok = cutBytes(b, 0); !ok {
+	if r.next, r.entries, ok = cutPrefixed(b, 0); !ok {
 		return ErrDamaged
 	}
 	return nil
@@ -133,33 +133,33 @@ func (r *dictReader) advance() error {
 		}
 	}
 	var ok bool
-	if r.term, r.entries, ok = cutBytes(r.entries, 0); !ok || len(r.term) == 0 {
+	if r.term, r.entries, ok = cutPrefixed(r.entries, 0); !ok || len(r.term) == 0 {
 		return ErrDamaged
 	}
 	if len(r.entries) > 0 && r.entries[0] == 0 {
 		r.value, r.entries = nil, r.entries[1:]
 		return nil
 	}
-	if r.value, r.entries, ok = cutBytes(r.entries, 1); !ok {
+	if r.value, r.entries, ok = cutPrefixed(r.entries, 1); !ok {
 		return ErrDamaged
 	}
 	return nil
 }
 
-// list is that of the current term, and the key of its checksums.
-func (r *dictReader) list() (key []byte, l list, err error) {
-	k := keyOf(valuePrefix, r.term)
+// currentList is that of the current term, and the key of its checksums.
+func (r *dictReader) currentList() (key []byte, l storedList, err error) {
+	k := prefixedKey(valuePrefix, r.term)
 	value := r.value
 	if value == nil {
 		value = r.b.Get(k)
 	}
-	key = keyIn(r.segment, k)
+	key = segmentKey(r.segment, k)
 	l, err = openList(key, value)
 	return key, l, err
 }
 
-// cutBytes cuts bytes off that follow their length, which was written so much larger.
-func cutBytes(b []byte, more uint64) (cut, rest []byte, ok bool) {
+// cutPrefixed cuts bytes off that follow their length, which was written so much larger.
+func cutPrefixed(b []byte, more uint64) (cut, rest []byte, ok bool) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n < more || n-more > uint64(len(b)-w) {
 		return nil, nil, false
@@ -168,12 +168,12 @@ func cutBytes(b []byte, more uint64) (cut, rest []byte, ok bool) {
 	return b[w : w+int(n) : w+int(n)], b[w+int(n):], true
 }
 
-// lookup finds the list of a term; key is that of its checksums.
-func lookup(b *bolt.Bucket, segment uint32, term string) (key []byte, l list, ok bool, err error) {
+// lookUpTerm finds the list of a term; key is that of its checksums.
+func lookUpTerm(b *bolt.Bucket, segment uint32, term string) (key []byte, l storedList, ok bool, err error) {
 	r, err := readDict(b, segment, []byte(term))
 	if err != nil || string(r.term) != term {
-		return nil, list{}, false, err
+		return nil, storedList{}, false, err
 	}
-	key, l, err = r.list()
+	key, l, err = r.currentList()
 	return key, l, err == nil, err
 }

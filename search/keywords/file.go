@@ -15,39 +15,39 @@ import (
 // pageSize of a file that is made; 0: that of the system.
 var pageSize = 0 // a variable, so that tests have many pages in small files
 
-// openFirst opens the file next to the index as the options say. ErrDamaged and fs.ErrNotExist
+// openExisting opens the file next to the index as the options say. ErrDamaged and fs.ErrNotExist
 // leave none open.
-func (ix *Index) openFirst(ctx context.Context) (err error) {
+func (ix *Index) openExisting(ctx context.Context) (err error) {
 	o := storage.DerivedOptions{LockTimeout: ix.options.LockTimeout}
 	if _, missing := os.Stat(ix.path); missing == nil { // one to write would be made
 		o.Write = ix.options.Write
 	}
 	ix.file, err = storage.OpenDerived(ctx, ix.path, o)
-	return damage(err)
+	return damagedError(err)
 }
 
-// reopenFirst is openFirst for a Sync: a missing or damaged file is no error.
-func (ix *Index) reopenFirst(ctx context.Context) error {
+// reopenExisting is openFirst for a Sync: a missing or damaged file is no error.
+func (ix *Index) reopenExisting(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.closed {
 		return fmt.Errorf("%s: %w", ix.path, storage.ErrClosed)
 	}
-	if err := ix.openFirst(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
+	if err := ix.openExisting(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// openToChange opens a file that Sync may write: the one next to the index, or without Write a
+// openForWriting opens a file that Sync may write: the one next to the index, or without Write a
 // temporary one, which begins as a copy of that.
-func (ix *Index) openToChange(ctx context.Context) error {
-	asked, was := ix.options.Settings, ix.lastSettings()
-	isCopy := ix.file != nil && (asked == nil || was != nil && was.equal(*asked)) // otherwise nothing in it can be used
-	file, name, err := ix.openNew(ctx, isCopy)
+func (ix *Index) openForWriting(ctx context.Context) error {
+	wanted, current := ix.options.Settings, ix.lastSettings()
+	reusable := ix.file != nil && (wanted == nil || current != nil && current.equalTo(*wanted)) // otherwise nothing in it can be used
+	file, name, err := ix.openWritable(ctx, reusable)
 	if errors.Is(err, ErrDamaged) {
 		ix.log.Warn("keywords are damaged, and made again", "file", ix.path, "error", err)
-		return ix.openEmpty(ctx)
+		return ix.replaceWithEmpty(ctx)
 	}
 	if err != nil {
 		return err
@@ -59,8 +59,8 @@ func (ix *Index) openToChange(ctx context.Context) error {
 	return err
 }
 
-// openEmpty has a new file open for writing, in the place of the one that is there.
-func (ix *Index) openEmpty(ctx context.Context) error {
+// replaceWithEmpty has a new file open for writing, in the place of the one that is there.
+func (ix *Index) replaceWithEmpty(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if err := ix.closeFile(); err != nil {
@@ -77,21 +77,21 @@ func (ix *Index) openEmpty(ctx context.Context) error {
 	ix.damaged = false
 	ix.cache.Unlock()
 	var err error
-	ix.file, ix.temporary, err = ix.openNew(ctx, false)
+	ix.file, ix.temporary, err = ix.openWritable(ctx, false)
 	return err
 }
 
-// openNew opens a file for writing, and makes it if it is not there: the one next to the index, or
+// openWritable opens a file for writing, and makes it if it is not there: the one next to the index, or
 // without Write a temporary one, which may begin as a copy of that.
-func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
+func (ix *Index) openWritable(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
 	o := storage.DerivedOptions{Write: true, LockTimeout: ix.options.LockTimeout, PageSize: pageSize}
 	if ix.options.Write {
 		file, err = storage.OpenDerived(ctx, ix.path, o)
-		return file, "", damage(err)
+		return file, "", damagedError(err)
 	}
 	f, err := os.CreateTemp("", "plaid-keywords-")
 	if err != nil {
-		return nil, "", ix.noRoom(err)
+		return nil, "", ix.temporaryFileError(err)
 	}
 	name = f.Name()
 	defer os.Remove(name) // if the system does not remove open files, closeFile does
@@ -102,7 +102,7 @@ func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.Derive
 		file, err = storage.OpenDerived(ctx, name, o)
 	}
 	if err != nil {
-		return nil, "", ix.noRoom(damage(err))
+		return nil, "", ix.temporaryFileError(damagedError(err))
 	}
 	return file, name, nil
 }
@@ -119,8 +119,8 @@ func copyTo(ctx context.Context, dst io.Writer, path string) error {
 	return err
 }
 
-// noRoom adds to the error of a temporary file how to do without one.
-func (ix *Index) noRoom(err error) error {
+// temporaryFileError adds to the error of a temporary file how to do without one.
+func (ix *Index) temporaryFileError(err error) error {
 	if err == nil || ix.options.Write || errors.Is(err, ErrDamaged) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -133,7 +133,7 @@ func (ix *Index) noRoom(err error) error {
 // closeFile is for who holds ix.mu.
 func (ix *Index) closeFile() error {
 	ix.cache.Lock()
-	ix.last = nil
+	ix.lastSnapshot = nil
 	ix.cache.Unlock()
 	if ix.file == nil {
 		return nil
@@ -147,8 +147,8 @@ func (ix *Index) closeFile() error {
 	return err
 }
 
-// damage is ErrDamaged where storage found the file corrupt: the index is not.
-func damage(err error) error {
+// damagedError is ErrDamaged where storage found the file corrupt: the index is not.
+func damagedError(err error) error {
 	if errors.Is(err, storage.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrDamaged, errors.New(err.Error()))
 	}

@@ -110,7 +110,7 @@ func (s Settings) Check() (Settings, error) {
 	return s, nil
 }
 
-func (s Settings) equal(o Settings) bool {
+func (s Settings) equalTo(o Settings) bool {
 	return s.Tokenizer == o.Tokenizer && s.Stemmer == o.Stemmer && s.StopWords == o.StopWords && s.IDs == o.IDs && slices.Equal(s.Fields, o.Fields)
 }
 
@@ -155,12 +155,12 @@ type Index struct {
 	temporary string               // its name if it is a temporary one
 	closed    bool
 
-	cache    sync.Mutex
-	last     *picture
-	damaged  bool      // the file, as a search found
-	settings *Settings // that it had when they were last read; nil: they never were
+	cache        sync.Mutex
+	lastSnapshot *snapshot
+	damaged      bool      // the file, as a search found
+	settings     *Settings // that it had when they were last read; nil: they never were
 
-	base base // of the last Sync
+	lastSync syncPoint // of the last Sync
 }
 
 // Open opens the file at path, which need not be there: see [Path]. One that is
@@ -186,7 +186,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if ix.log = ix.options.Logger; ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)
 	}
-	if err := ix.reopenFirst(ctx); err != nil {
+	if err := ix.reopenExisting(ctx); err != nil {
 		return nil, err
 	}
 	return ix, nil
@@ -238,7 +238,7 @@ type Info struct {
 // Info returns what the last Sync made.
 func (ix *Index) Info() (Info, error) {
 	var info Info
-	err := ix.view(func(tx *bolt.Tx, p *picture) error {
+	err := ix.withSnapshot(func(tx *bolt.Tx, p *snapshot) error {
 		info = Info{Settings: p.state.Settings, Segments: len(p.state.Segments), Bytes: tx.Size()}
 		for _, s := range p.state.Segments {
 			info.Docs += s.Live
@@ -255,8 +255,8 @@ func (ix *Index) lastSettings() *Settings {
 	return ix.settings
 }
 
-// view calls use with what the file holds, which stays as it is meanwhile.
-func (ix *Index) view(use func(*bolt.Tx, *picture) error) (err error) {
+// withSnapshot calls use with what the file holds, which stays as it is meanwhile.
+func (ix *Index) withSnapshot(use func(*bolt.Tx, *snapshot) error) (err error) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	switch {
@@ -265,12 +265,12 @@ func (ix *Index) view(use func(*bolt.Tx, *picture) error) (err error) {
 	case ix.file == nil:
 		return fmt.Errorf("%s: %w", ix.path, ErrNotSynced)
 	}
-	err = damage(ix.file.View(func(tx *bolt.Tx) error {
-		p, err := ix.picture(tx)
+	err = damagedError(ix.file.View(func(tx *bolt.Tx) error {
+		p, err := ix.snapshotAt(tx)
 		if err != nil {
 			return err
 		}
-		if p == nil || ix.options.Settings != nil && !ix.options.Settings.equal(p.state.Settings) {
+		if p == nil || ix.options.Settings != nil && !ix.options.Settings.equalTo(p.state.Settings) {
 			return ErrNotSynced
 		}
 		return use(tx, p)

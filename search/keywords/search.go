@@ -87,14 +87,14 @@ func (q *Query) Check(s Settings) error {
 // Statistics counts what a query finds in this index, as Search does; K, Filter and BM25 do
 // not count.
 func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err error) {
-	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
+	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
 		units, err := parse(q, pic.state.Settings)
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, picture: pic, units: units}
+		s := search{ctx: ctx, tx: tx, snapshot: pic, units: units}
 		st = Statistics{Docs: pic.docs, Tokens: pic.tokens}
-		st.Found, err = s.count()
+		st.Found, err = s.countMatches()
 		return err
 	})
 	return st, err
@@ -123,13 +123,13 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, er
 	if !(p.K1 >= 0 && p.K1 <= math.MaxFloat32 && p.B >= 0 && p.B <= 1) {
 		return nil, fmt.Errorf("%w: k1 %g, b %g", ErrOption, p.K1, p.B)
 	}
-	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
+	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
 		units, err := parse(q, pic.state.Settings)
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, picture: pic, bm25: p, k: q.K, filter: q.Filter, units: units, statistics: q.Statistics}
-		hits, err = s.run()
+		s := search{ctx: ctx, tx: tx, snapshot: pic, bm25: p, k: q.K, filter: q.Filter, units: units, statistics: q.Statistics}
+		hits, err = s.rank()
 		return err
 	})
 	return hits, err
@@ -142,12 +142,12 @@ type search struct {
 	bm25   BM25
 	k      int
 	filter *roaring.Bitmap
-	*picture
+	*snapshot
 
 	units      []unit
 	statistics *Statistics // nil: those of the picture
 	found      [][]matches // by unit and segment
-	kept       int         // bytes of these
+	keptBytes  int         // bytes of these
 	idf        []float64   // of units, with their weights
 	slope      float64     // added to the denominator for each token of a document
 
@@ -156,8 +156,8 @@ type search struct {
 
 // Limits of a search, beside [MaxWords].
 var (
-	keptBytes       = 16 << 20 // of documents that were found by prefixes and phrases; what is more is found twice
-	stepsUnobserved = 1 << 14  // documents or places, between looks at the context
+	maxKeptBytes  = 16 << 20 // of documents that were found by prefixes and phrases; what is more is found twice
+	stepsPerCheck = 1 << 14  // documents or places, between looks at the context
 )
 
 // Bytes is about the memory that a search takes at most, of so many documents: scores of
@@ -169,14 +169,14 @@ func (q *Query) Bytes(docs int) int64 {
 	total := scored * n
 	if q.Mode == Expression {
 		words := min(MaxWords, 1+len(q.Text)/2)
-		total += found*n + min(int64(keptBytes), found*n*int64(words)) + block*int64(words)
+		total += found*n + min(int64(maxKeptBytes), found*n*int64(words)) + block*int64(words)
 	}
 	return total
 }
 
-// observe counts steps, and looks at the context every so many.
-func (s *search) observe(steps int) error {
-	if s.steps += steps; s.steps < stepsUnobserved {
+// countSteps counts steps, and looks at the context every so many.
+func (s *search) countSteps(steps int) error {
+	if s.steps += steps; s.steps < stepsPerCheck {
 		return nil
 	}
 	s.steps = 0
@@ -186,23 +186,23 @@ func (s *search) observe(steps int) error {
 // matches are the documents of a unit in a segment: a list as it is stored, documents that
 // were found, or none because these took too much memory to be kept.
 type matches struct {
-	list
+	storedList
 	stored  bool
 	dropped bool
 	docs    []uint32
 	tfs     []uint32
 }
 
-func (s *search) run() ([]ScoredDocument, error) {
+func (s *search) rank() ([]ScoredDocument, error) {
 	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
 		return nil, s.ctx.Err()
 	}
-	found, err := s.count()
+	localCounts, err := s.countMatches()
 	if err != nil {
 		return nil, err
 	}
 	if s.statistics == nil {
-		s.statistics = &Statistics{s.picture.docs, s.tokens, found}
+		s.statistics = &Statistics{s.snapshot.docs, s.tokens, localCounts}
 	}
 	if len(s.statistics.Found) != len(s.units) {
 		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d", ErrOption, len(s.statistics.Found), len(s.units))
@@ -216,7 +216,7 @@ func (s *search) run() ([]ScoredDocument, error) {
 	s.slope = s.bm25.K1 * s.bm25.B * float64(docs) / float64(max(tokens, 1))
 	s.idf = make([]float64, len(s.units))
 	for u, n := range s.statistics.Found {
-		df := max(n, found[u])
+		df := max(n, localCounts[u])
 		s.idf[u] = s.units[u].weight * math.Log1p((float64(max(docs, df)-df)+.5)/(float64(df)+.5))
 	}
 	for i := range s.segments {
@@ -224,64 +224,64 @@ func (s *search) run() ([]ScoredDocument, error) {
 			return nil, err
 		}
 	}
-	best := topk.Best(s.best, s.k)
-	slices.SortFunc(best, topk.Order)
-	hits := make([]ScoredDocument, len(best))
-	for i, b := range best {
+	top := topk.Best(s.best, s.k)
+	slices.SortFunc(top, topk.Order)
+	hits := make([]ScoredDocument, len(top))
+	for i, b := range top {
 		hits[i] = ScoredDocument{Ordinal: b.Doc, Score: b.Score}
 	}
 	return hits, nil
 }
 
-// count finds each unit in all segments, and returns how many documents have it.
-func (s *search) count() ([]int, error) {
+// countMatches finds each unit in all segments, and returns how many documents have it.
+func (s *search) countMatches() ([]int, error) {
 	s.found = make([][]matches, len(s.units))
-	found := make([]int, len(s.units))
+	counts := make([]int, len(s.units))
 	for u := range s.units {
 		s.found[u] = make([]matches, len(s.segments))
 		for i := range s.segments {
 			if err := s.ctx.Err(); err != nil {
 				return nil, err
 			}
-			m, err := s.find(&s.units[u], &s.segments[i])
+			m, err := s.findInSegment(&s.units[u], &s.segments[i])
 			if err != nil {
 				return nil, err
 			}
-			n, err := s.live(&m, &s.segments[i])
+			n, err := s.countLive(&m, &s.segments[i])
 			if err != nil {
 				return nil, err
 			}
-			found[u] += n
-			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.kept+size <= keptBytes {
-				s.kept += size
+			counts[u] += n
+			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.keptBytes+size <= maxKeptBytes {
+				s.keptBytes += size
 			} else {
 				m = matches{dropped: true}
 			}
 			s.found[u][i] = m
 		}
 	}
-	return found, nil
+	return counts, nil
 }
 
-// find looks a unit up in a segment.
-func (s *search) find(u *unit, g *shownSegment) (m matches, err error) {
+// findInSegment looks a unit up in a segment.
+func (s *search) findInSegment(u *unit, g *openSegment) (m matches, err error) {
 	b := segmentBucket(s.tx, g.ID)
 	switch {
 	case b == nil:
 		return m, ErrDamaged
 	case u.prefix:
-		return s.prefix(b, u.terms[0], g)
+		return s.findPrefix(b, u.terms[0], g)
 	case len(u.terms) > 1:
-		return s.phrase(b, u, g)
+		return s.findPhrase(b, u, g)
 	}
-	_, l, ok, err := lookup(b, g.ID, u.terms[0])
-	return matches{list: l, stored: ok}, err
+	_, l, ok, err := lookUpTerm(b, g.ID, u.terms[0])
+	return matches{storedList: l, stored: ok}, err
 }
 
-// live counts the documents that are current.
-func (s *search) live(m *matches, g *shownSegment) (n int, err error) {
+// countLive counts the documents that are current.
+func (s *search) countLive(m *matches, g *openSegment) (n int, err error) {
 	if m.stored && g.dead == nil {
-		return m.list.docs, nil
+		return m.storedList.docs, nil
 	}
 	err = s.visitMatches(m, nil, g, func(doc, _ uint32) {
 		if g.dead == nil || !g.dead.Contains(doc) {
@@ -291,19 +291,19 @@ func (s *search) live(m *matches, g *shownSegment) (n int, err error) {
 	return n, err
 }
 
-// prefix counts all terms that begin with a text as one.
-func (s *search) prefix(b *bolt.Bucket, text string, g *shownSegment) (m matches, err error) {
+// findPrefix counts all terms that begin with a text as one.
+func (s *search) findPrefix(b *bolt.Bucket, text string, g *openSegment) (m matches, err error) {
 	tfs := make([]uint32, len(g.segment.docs))
 	r, err := readDict(b, g.ID, []byte(text))
 	if err != nil {
 		return m, err
 	}
 	for r.term != nil && bytes.HasPrefix(r.term, []byte(text)) {
-		_, l, err := r.list()
+		_, l, err := r.currentList()
 		if err != nil {
 			return m, err
 		}
-		term := matches{list: l, stored: true}
+		term := matches{storedList: l, stored: true}
 		if err := s.visitMatches(&term, nil, g, func(doc, tf uint32) { tfs[doc] += tf }); err != nil {
 			return m, err
 		}
@@ -319,25 +319,25 @@ func (s *search) prefix(b *bolt.Bucket, text string, g *shownSegment) (m matches
 	return m, nil
 }
 
-// visit calls fn for the documents of a unit in a segment, at least for those of a set; nil
+// visitUnit calls fn for the documents of a unit in a segment, at least for those of a set; nil
 // is all.
-func (s *search) visit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
+func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
 	m, g := s.found[u][i], &s.segments[i]
 	if m.dropped {
 		var err error
-		if m, err = s.find(&s.units[u], g); err != nil {
+		if m, err = s.findInSegment(&s.units[u], g); err != nil {
 			return err
 		}
 	}
 	return s.visitMatches(&m, set, g, fn)
 }
 
-func (s *search) visitMatches(m *matches, set []uint64, g *shownSegment, fn func(doc, tf uint32)) error {
+func (s *search) visitMatches(m *matches, set []uint64, g *openSegment, fn func(doc, tf uint32)) error {
 	if !m.stored {
 		for i, d := range m.docs {
 			fn(d, m.tfs[i])
 		}
-		return s.observe(len(m.docs))
+		return s.countSteps(len(m.docs))
 	}
 	r := m.reader()
 	for {
@@ -345,33 +345,33 @@ func (s *search) visitMatches(m *matches, set []uint64, g *shownSegment, fn func
 		if err != nil || !more {
 			return err
 		}
-		for i := range r.n {
+		for i := range r.blockLen {
 			fn(r.docs[i], r.tfs[i])
 		}
-		if err := s.observe(r.n); err != nil {
+		if err := s.countSteps(r.blockLen); err != nil {
 			return err
 		}
 	}
 }
 
-// sums are scores of the documents of a segment, kept between searches.
-var sums = sync.Pool{New: func() any { return new([]float64) }}
+// scorePool are scores of the documents of a segment, kept between searches.
+var scorePool = sync.Pool{New: func() any { return new([]float64) }}
 
 // scoreSegment scores the documents of a segment.
 func (s *search) scoreSegment(i int) error {
 	g := &s.segments[i]
-	allowed, any, err := s.allowed(i)
+	allowed, any, err := s.allowedInSegment(i)
 	if err != nil || !any {
 		return err
 	}
 	docs := g.segment.docs
-	pooled := sums.Get().(*[]float64)
-	defer sums.Put(pooled)
+	pooled := scorePool.Get().(*[]float64)
+	defer scorePool.Put(pooled)
 	*pooled = slices.Grow((*pooled)[:0], len(docs))[:len(docs)]
-	acc := *pooled
-	clear(acc)
+	scores := *pooled
+	clear(scores)
 	var touched []uint32
-	k1, flat, slope := s.bm25.K1, s.bm25.K1*(1-s.bm25.B), s.slope
+	k1, constant, slope := s.bm25.K1, s.bm25.K1*(1-s.bm25.B), s.slope
 	for u := range s.units {
 		if s.units[u].occur == mustNot {
 			continue
@@ -379,27 +379,27 @@ func (s *search) scoreSegment(i int) error {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
-		w := s.idf[u]
-		err := s.visit(u, i, allowed, func(doc, tf uint32) {
-			if allowed != nil && !inSet(allowed, doc) {
+		idf := s.idf[u]
+		err := s.visitUnit(u, i, allowed, func(doc, tf uint32) {
+			if allowed != nil && !hasBit(allowed, doc) {
 				return
 			}
-			if acc[doc] == 0 {
+			if scores[doc] == 0 {
 				touched = append(touched, doc)
 			}
-			gain := w
+			gain := idf
 			if k1 > 0 {
 				// One rounding an operation, so that all processors have the same bits.
-				gain = w * float64(tf) / (float64(tf) + flat + float64(slope*float64(docs[doc].length)))
+				gain = idf * float64(tf) / (float64(tf) + constant + float64(slope*float64(docs[doc].length)))
 			}
-			acc[doc] += gain
+			scores[doc] += gain
 		})
 		if err != nil {
 			return err
 		}
 	}
 	for _, d := range touched {
-		s.best = append(s.best, topk.Scored{Doc: docs[d].ordinal, Score: float32(acc[d])})
+		s.best = append(s.best, topk.Scored{Doc: docs[d].ordinal, Score: float32(scores[d])})
 	}
 	if len(s.best) > s.k {
 		s.best = topk.Best(s.best, s.k)
@@ -407,15 +407,15 @@ func (s *search) scoreSegment(i int) error {
 	return nil
 }
 
-// allowed is the set of documents that may be returned: nil for all of the segment.
-func (s *search) allowed(i int) (set []uint64, any bool, err error) {
+// allowedInSegment is the set of documents that may be returned: nil for all of the segment.
+func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err error) {
 	g := &s.segments[i]
 	docs := g.segment.docs
 	if len(docs) == 0 {
 		return nil, false, nil
 	}
 	if s.filter != nil {
-		set = make([]uint64, setSize(len(docs)))
+		set = make([]uint64, bitsetWords(len(docs)))
 		it := s.filter.Iterator()
 		it.AdvanceIfNeeded(docs[0].ordinal)
 		for last := docs[len(docs)-1].ordinal; it.HasNext(); {
@@ -423,18 +423,18 @@ func (s *search) allowed(i int) (set []uint64, any bool, err error) {
 			if o > last {
 				break
 			}
-			if d, ok := g.local(o); ok {
+			if d, ok := g.localNumber(o); ok {
 				set[d/64] |= 1 << (d % 64)
-				any = true
+				anyAllowed = true
 			}
 		}
-		if !any {
+		if !anyAllowed {
 			return nil, false, nil
 		}
 	}
-	begin := func() { // with all
+	startWithAll := func() { // with all
 		if set == nil {
-			set = make([]uint64, setSize(len(docs)))
+			set = make([]uint64, bitsetWords(len(docs)))
 			for d := range set {
 				set[d] = ^uint64(0)
 			}
@@ -444,29 +444,29 @@ func (s *search) allowed(i int) (set []uint64, any bool, err error) {
 		}
 	}
 	if g.dead != nil {
-		begin()
+		startWithAll()
 		for it := g.dead.Iterator(); it.HasNext(); {
 			d := it.Next()
 			set[d/64] &^= 1 << (d % 64)
 		}
 	}
-	var found []uint64
+	var matched []uint64
 	for u := range s.units {
 		if s.units[u].occur == may {
 			continue
 		}
-		begin()
-		found = slices.Grow(found[:0], len(set))[:len(set)]
-		clear(found)
-		err := s.visit(u, i, set, func(doc, _ uint32) { found[doc/64] |= 1 << (doc % 64) })
+		startWithAll()
+		matched = slices.Grow(matched[:0], len(set))[:len(set)]
+		clear(matched)
+		err := s.visitUnit(u, i, set, func(doc, _ uint32) { matched[doc/64] |= 1 << (doc % 64) })
 		if err != nil {
 			return nil, false, err
 		}
 		for w := range set {
 			if s.units[u].occur == must {
-				set[w] &= found[w]
+				set[w] &= matched[w]
 			} else {
-				set[w] &^= found[w]
+				set[w] &^= matched[w]
 			}
 		}
 	}

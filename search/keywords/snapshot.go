@@ -23,10 +23,10 @@ var (
 	rootBucket     = []byte("plaid-keywords")
 	bucketSegments = []byte("plaid-keywords-segments")
 	keyState       = []byte("state")
-	keyGone        = []byte("gone")
+	keyTombstones  = []byte("gone")
 )
 
-func keyDead(segment uint32) []byte { return append([]byte("dead"), key32(segment)...) }
+func keyDead(segment uint32) []byte { return append([]byte("dead"), bigEndianKey(segment)...) }
 
 // version of the file. One of another version is made again, with its settings.
 const version = 2
@@ -43,31 +43,31 @@ type state struct {
 	Segments       []segmentState `json:"segments"`
 }
 
-// picture is the state of the file at one transaction, decoded.
-type picture struct {
-	tx       int
-	state    state
-	gone     *roaring.Bitmap
-	segments []shownSegment
-	docs     int // that have text
-	tokens   uint64
+// snapshot is the state of the file at one transaction, decoded.
+type snapshot struct {
+	tx         int
+	state      state
+	tombstones *roaring.Bitmap
+	segments   []openSegment
+	docs       int // that have text
+	tokens     uint64
 }
 
-type shownSegment struct {
+type openSegment struct {
 	segmentState
 	*segment
 	dead *roaring.Bitmap // nil: none
 }
 
-// picture is what a transaction shows; nil if nothing was made yet.
-func (ix *Index) picture(tx *bolt.Tx) (*picture, error) {
+// snapshotAt is what a transaction shows; nil if nothing was made yet.
+func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	ix.cache.Lock()
 	defer ix.cache.Unlock()
 	if ix.damaged {
 		return nil, ErrDamaged
 	}
-	if ix.last != nil && ix.last.tx == tx.ID() {
-		return ix.last, nil
+	if ix.lastSnapshot != nil && ix.lastSnapshot.tx == tx.ID() {
+		return ix.lastSnapshot, nil
 	}
 	st, err := readState(tx)
 	if err != nil || st == nil {
@@ -77,12 +77,12 @@ func (ix *Index) picture(tx *bolt.Tx) (*picture, error) {
 	if st.Version != version {
 		return nil, nil
 	}
-	p, err := readPicture(tx, st, ix.last)
+	p, err := readSnapshot(tx, st, ix.lastSnapshot)
 	if err != nil {
 		return nil, err
 	}
 	if !tx.Writable() {
-		ix.last = p
+		ix.lastSnapshot = p
 	}
 	return p, nil
 }
@@ -97,7 +97,7 @@ func readState(tx *bolt.Tx) (*state, error) {
 	if sealed == nil {
 		return nil, nil
 	}
-	text, ok := unseal(keyState, sealed)
+	text, ok := verifyChecksum(keyState, sealed)
 	var st state
 	if !ok || json.Unmarshal(text, &st) != nil {
 		return nil, ErrDamaged
@@ -105,12 +105,12 @@ func readState(tx *bolt.Tx) (*state, error) {
 	return &st, nil
 }
 
-// readPicture reads what belongs to a state; tables are taken from the picture before, if
+// readSnapshot reads what belongs to a state; tables are taken from the picture before, if
 // there.
-func readPicture(tx *bolt.Tx, st *state, before *picture) (p *picture, err error) {
+func readSnapshot(tx *bolt.Tx, st *state, before *snapshot) (p *snapshot, err error) {
 	root := tx.Bucket(rootBucket)
-	p = &picture{tx: tx.ID(), state: *st}
-	if p.gone, err = readSet(root, keyGone); err != nil {
+	p = &snapshot{tx: tx.ID(), state: *st}
+	if p.tombstones, err = readBitmap(root, keyTombstones); err != nil {
 		return nil, err
 	}
 	known := map[uint32]*segment{}
@@ -120,13 +120,13 @@ func readPicture(tx *bolt.Tx, st *state, before *picture) (p *picture, err error
 		}
 	}
 	for _, st := range p.state.Segments {
-		s := shownSegment{segmentState: st, segment: known[st.ID]}
+		s := openSegment{segmentState: st, segment: known[st.ID]}
 		if s.segment == nil {
 			b := segmentBucket(tx, st.ID)
 			if b == nil {
 				return nil, ErrDamaged
 			}
-			table, ok := unseal(keyIn(st.ID, keyDocs), b.Get(keyDocs))
+			table, ok := verifyChecksum(segmentKey(st.ID, keyDocs), b.Get(keyDocs))
 			if !ok {
 				return nil, ErrDamaged
 			}
@@ -135,7 +135,7 @@ func readPicture(tx *bolt.Tx, st *state, before *picture) (p *picture, err error
 			}
 		}
 		if st.Dead > 0 {
-			if s.dead, err = readSet(root, keyDead(st.ID)); err != nil {
+			if s.dead, err = readBitmap(root, keyDead(st.ID)); err != nil {
 				return nil, err
 			}
 		}
@@ -151,13 +151,13 @@ func readPicture(tx *bolt.Tx, st *state, before *picture) (p *picture, err error
 
 func segmentBucket(tx *bolt.Tx, id uint32) *bolt.Bucket {
 	if b := tx.Bucket(bucketSegments); b != nil {
-		return b.Bucket(key32(id))
+		return b.Bucket(bigEndianKey(id))
 	}
 	return nil
 }
 
-func readSet(b *bolt.Bucket, key []byte) (*roaring.Bitmap, error) {
-	data, ok := unseal(key, b.Get(key))
+func readBitmap(b *bolt.Bucket, key []byte) (*roaring.Bitmap, error) {
+	data, ok := verifyChecksum(key, b.Get(key))
 	if !ok {
 		return nil, ErrDamaged
 	}
@@ -168,20 +168,20 @@ func readSet(b *bolt.Bucket, key []byte) (*roaring.Bitmap, error) {
 	return set, nil
 }
 
-func writeSet(b *bolt.Bucket, key []byte, set *roaring.Bitmap) error {
+func writeBitmap(b *bolt.Bucket, key []byte, set *roaring.Bitmap) error {
 	set = set.Clone()
 	set.RunOptimize()
 	data, err := set.ToBytes()
 	if err != nil {
 		return err
 	}
-	return b.Put(key, seal(key, data))
+	return b.Put(key, withChecksum(key, data))
 }
 
-func (s *state) write(b *bolt.Bucket) error {
+func (s *state) writeTo(b *bolt.Bucket) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return b.Put(keyState, seal(keyState, text))
+	return b.Put(keyState, withChecksum(keyState, text))
 }
