@@ -7,18 +7,18 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// phraseWord is a distinct word of a phrase, and where in its list a search is.
+// phraseWord is a distinct word of a phrase, with the reader of its list.
 type phraseWord struct {
 	postingReader
 	length          int      // of the list
-	phrasePositions []uint32 // places in the phrase; at least one
-	docPositions    []uint32 // places in the current document
+	phrasePositions []uint32 // positions of the word in the phrase; at least one
+	docPositions    []uint32 // positions of the word in the current document
 }
 
-// findPhrase finds the documents with all words at their places, and counts how often. The
-// lists of the distinct words are read side by side, each once, from the shortest on; a
-// block of each is in memory.
-func (s *search) findPhrase(b *bolt.Bucket, u *unit, g *openSegment) (m matches, err error) {
+// findPhrase finds the documents that have all words at their positions, and counts the
+// occurrences. It reads the lists of the distinct words in step, each once, led by the shortest;
+// one block of each is in memory.
+func (s *search) findPhrase(b *bolt.Bucket, u *unit, g *segmentSnapshot) (m matches, err error) {
 	words, err := s.openPhraseWords(b, u, g)
 	if err != nil || words == nil {
 		return m, err
@@ -49,9 +49,9 @@ func (s *search) findPhrase(b *bolt.Bucket, u *unit, g *openSegment) (m matches,
 	}
 }
 
-// openPhraseWords opens the lists of the distinct words of a phrase, the shortest first; nil if
-// a word is not there.
-func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *openSegment) ([]*phraseWord, error) {
+// openPhraseWords opens the lists of the distinct words of a phrase, the shortest first. It returns
+// nil if the segment lacks a word.
+func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *segmentSnapshot) ([]*phraseWord, error) {
 	var words []*phraseWord
 	byTerm := map[string]*phraseWord{}
 	for i, term := range u.terms {
@@ -77,8 +77,8 @@ func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *openSegment) ([]*ph
 	return words, nil
 }
 
-// advanceTo goes on to a document with all words; there tells whether it has them, more
-// whether a later one may.
+// advanceTo moves the readers of words to a document. found reports whether all of them have it,
+// more whether they may have a later one.
 func (s *search) advanceTo(words []*phraseWord, doc uint32, docs int) (found, more bool, err error) {
 	for _, w := range words {
 		for w.read == 0 || w.doc < doc {
@@ -97,7 +97,7 @@ func (s *search) advanceTo(words []*phraseWord, doc uint32, docs int) (found, mo
 	return true, true, nil
 }
 
-// phraseStarts appends the places of a document, with all words, where the phrase begins.
+// phraseStarts appends the positions in the current document at which the phrase begins.
 func (s *search) phraseStarts(starts []uint32, words []*phraseWord) ([]uint32, error) {
 	for i, w := range words {
 		w.docPositions = w.appendPositions(w.docPositions[:0])

@@ -9,20 +9,22 @@ import (
 // The value of a term in a segment:
 //
 //	length of the list u32
-//	list        documents (uvarint), then blocks of up to 128 of them:
+//	list        number of documents (uvarint), then blocks of up to 128 of them:
 //	              last document − the one before the block (uvarint), bytes of the
 //	              entries (uvarint), entries
 //	CRC32C of key and list
-//	positions   of each document: as many differences (uvarint) as the term is there
+//	positions   for each document: tf differences (uvarint)
 //	CRC32C of key and positions
 //
-// An entry is the difference to the document before (uvarint), doubled, plus 1 if the
-// term is there more than once; then how often follows (uvarint). Documents are
-// numbered within the segment; the first difference is to −1.
+// An entry is the difference to the document before (uvarint), doubled. If the term occurs more
+// than once, 1 is added, and tf follows (uvarint). Documents are numbered within the segment; the
+// first difference is to −1.
 
 const maxBlockDocs = 128
 
-var blockDocs = maxBlockDocs // a variable, so that tests have many blocks; that of a file is always the same
+// blockDocs is the number of documents in a block. It is a variable so that tests can have many
+// blocks; a file must be read with the value that it was written with.
+var blockDocs = maxBlockDocs
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -35,6 +37,7 @@ func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, key), castagnoli, value)
 }
 
+// verifyChecksum returns the value without its checksum, and whether the checksum matches.
 func verifyChecksum(key, sealed []byte) ([]byte, bool) {
 	n := len(sealed) - 4
 	if n < 0 {
@@ -43,20 +46,19 @@ func verifyChecksum(key, sealed []byte) ([]byte, bool) {
 	return sealed[:n:n], binary.LittleEndian.Uint32(sealed[n:]) == checksum(key, sealed[:n])
 }
 
-// posting is a document of a term.
+// posting is a document that has a term.
 type posting struct {
-	doc uint32 // in the segment
-	tf  uint32 // how often the term is there; at least 1
-	pos []byte // tf differences
+	doc uint32 // its number in the segment
+	tf  uint32 // how often it has the term; at least 1
+	pos []byte // its positions: tf differences
 }
 
-// encoder makes the value of a term. It may be used again.
+// encoder encodes the values of terms. It reuses its memory.
 type encoder struct {
 	value, entries, positions []byte
 }
 
-// encode returns the value for a key; postings are in ascending order. It is valid
-// until the next call.
+// encode returns the value for a key. Postings must ascend. The value is valid until the next call.
 func (e *encoder) encode(key []byte, postings []posting) []byte {
 	v := append(e.value[:0], 0, 0, 0, 0)
 	v = binary.AppendUvarint(v, uint64(len(postings)))
@@ -89,14 +91,14 @@ func (e *encoder) encode(key []byte, postings []posting) []byte {
 	return e.value
 }
 
-// storedList is the documents of a term, as they are stored.
+// storedList is the documents of a term, as stored.
 type storedList struct {
 	docs      int
 	blocks    []byte
-	positions []byte // sealed
+	positions []byte // with their checksum
 }
 
-// openList checks the list of a value, not the positions.
+// openList verifies the list of a value, without its positions.
 func openList(key, value []byte) (storedList, error) {
 	if len(value) < 4 {
 		return storedList{}, ErrDamaged
@@ -116,12 +118,12 @@ func openList(key, value []byte) (storedList, error) {
 	return storedList{docs: int(docs), blocks: b[w:], positions: value[4+n:]}, nil
 }
 
-// listReader reads a list, block by block.
+// listReader reads a list block by block.
 type listReader struct {
-	remaining     []byte
-	remainingDocs int
-	lastDoc       int64 // document before the block
-	blockLen      int
+	remaining     []byte // bytes of later blocks
+	remainingDocs int    // documents of later blocks
+	lastDoc       int64  // the last document of the current block
+	blockLen      int    // documents in the current block
 	docs          [maxBlockDocs]uint32
 	tfs           [maxBlockDocs]uint32
 }
@@ -130,8 +132,8 @@ func (l storedList) reader() listReader {
 	return listReader{remaining: l.blocks, remainingDocs: l.docs, lastDoc: -1}
 }
 
-// nextBlock reads the next block that has documents of a set; nil is the set of all. It
-// returns false at the end. Documents are below docs.
+// nextBlock reads the next block that has documents of a set; nil means all documents. It returns
+// false at the end. docs is the number of documents of the segment.
 func (r *listReader) nextBlock(set []uint64, docs int) (bool, error) {
 	for r.remainingDocs > 0 {
 		n := min(blockDocs, r.remainingDocs)
@@ -157,6 +159,7 @@ func (r *listReader) nextBlock(set []uint64, docs int) (bool, error) {
 	return false, nil
 }
 
+// decodeBlock decodes the entries of a block. before is the document before the block.
 func (r *listReader) decodeBlock(b []byte, before int64) error {
 	for i := range r.blockLen {
 		d, w := binary.Uvarint(b)
@@ -188,12 +191,12 @@ func (r *listReader) decodeBlock(b []byte, before int64) error {
 type postingReader struct {
 	listReader
 	posting            // the current one
-	positions   []byte // of those after it
-	read        int    // documents
-	nextInBlock int    // place in the block
+	positions   []byte // of later documents
+	read        int    // documents read so far
+	nextInBlock int    // index in the current block
 }
 
-// postingReader checks the positions. They stay where they are.
+// postingReader verifies the positions, and returns a reader of the list that shares their memory.
 func (l storedList) postingReader(key []byte) (postingReader, error) {
 	positions, ok := verifyChecksum(key, l.positions)
 	if !ok {
@@ -202,8 +205,8 @@ func (l storedList) postingReader(key []byte) (postingReader, error) {
 	return postingReader{listReader: l.reader(), positions: positions}, nil
 }
 
-// advance goes to the next document, and returns false at the end. Documents are below
-// docs.
+// advance moves to the next document, and returns false at the end. docs is the number of documents
+// of the segment.
 func (r *postingReader) advance(docs int) (bool, error) {
 	if r.nextInBlock == r.blockLen {
 		more, err := r.nextBlock(nil, docs)
@@ -247,7 +250,7 @@ func (l storedList) appendPostings(dst []posting, key []byte, docs int) ([]posti
 	}
 }
 
-// appendPositions appends the places of a posting.
+// appendPositions appends the positions of a posting.
 func (p *posting) appendPositions(dst []uint32) []uint32 {
 	place := uint64(0)
 	for b := p.pos; len(b) > 0; {
@@ -262,13 +265,13 @@ func (p *posting) appendPositions(dst []uint32) []uint32 {
 	return dst
 }
 
-// Sets are one bit a document of a segment.
+// Sets have one bit for each document of a segment.
 
 func bitsetWords(docs int) int { return (docs + 63) / 64 }
 
 func hasBit(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
 
-// anyBitIn tells whether a set has one of the documents from lo to hi.
+// anyBitIn reports whether a set has one of the documents from lo to hi.
 func anyBitIn(set []uint64, lo, hi uint32) bool {
 	first, last := lo/64, hi/64
 	low, high := ^uint64(0)<<(lo%64), ^uint64(0)>>(63-hi%64)

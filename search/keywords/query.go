@@ -10,10 +10,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// ErrSyntax: a query in [Expression] mode that is none. The error is a [*SyntaxError].
+// ErrSyntax reports an invalid query in [Expression] mode. The error is a [*SyntaxError].
 var ErrSyntax = errors.New("syntax error in a keyword query")
 
-// SyntaxError says what is wrong with a query, and where. It wraps [ErrSyntax].
+// SyntaxError is a syntax error in a query, with its location. It wraps [ErrSyntax].
 type SyntaxError struct {
 	Query  string
 	Offset int // in bytes
@@ -24,22 +24,22 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%v: byte %d: %s", ErrSyntax, e.Offset, e.Reason)
 }
 
-// Unwrap makes errors.Is find ErrSyntax.
+// Unwrap returns ErrSyntax.
 func (e *SyntaxError) Unwrap() error { return ErrSyntax }
 
 // Limits of a query.
 const (
-	// MaxWords is how many words the text of a query may have, those of phrases and
-	// repeated ones included.
+	// MaxWords is how many words the text of a query may have, including those of phrases and
+	// repeated ones.
 	MaxWords = 4096
 	// MaxQueryBytes is how long the text of a query may be.
 	MaxQueryBytes = 256 << 10
 )
 
-// ErrTooLong: a query of more than [MaxWords] or [MaxQueryBytes].
+// ErrTooLong reports a query of more than [MaxWords] or [MaxQueryBytes].
 var ErrTooLong = errors.New("a keyword query is too long")
 
-// occur says what a part of a query demands of documents.
+// occur is the requirement of a part of a query.
 type occur int
 
 const (
@@ -48,26 +48,26 @@ const (
 	mustNot
 )
 
-// unit is a part of a query, counted in documents as one term is: a term, the terms
-// with a prefix, or terms in a row.
+// unit is a part of a query that is counted like one term: a term, the terms with a prefix, or a
+// phrase.
 type unit struct {
 	terms     []string
-	positions []uint32 // of the terms, from 0, where there are several
-	prefix    bool     // the one term is the beginning of terms
+	positions []uint32 // of the terms in the phrase, from 0; nil for a single term
+	prefix    bool     // the one term is a prefix of terms
 	weight    float64  // how often it is in the query
 	occur     occur
 }
 
-// mergeKey is equal for units that are the same but for their weight.
+// mergeKey is equal for units that differ in their weights only.
 func (u *unit) mergeKey() string {
 	return fmt.Sprintf("%d %t %v %q", u.occur, u.prefix, u.positions, u.terms)
 }
 
-// parse reads a query. Units that are the same become one, in the order of their first
-// places, so that documents that score the same do so to the bit.
+// parse reads a query. Equal units become one, in the order of their first positions, so that the
+// scores of documents with the same matches are equal to the last bit.
 func parse(q Query, s Settings) ([]unit, error) {
 	if len(q.Text) > MaxQueryBytes {
-		return nil, fmt.Errorf("%w: %d bytes are the most", ErrTooLong, MaxQueryBytes)
+		return nil, fmt.Errorf("%w: at most %d bytes are possible", ErrTooLong, MaxQueryBytes)
 	}
 	a := newAnalyzer(s)
 	a.isQuery = true
@@ -87,7 +87,7 @@ func parse(q Query, s Settings) ([]unit, error) {
 	remainingWords := MaxWords
 	for i := range units {
 		if remainingWords -= len(units[i].terms); remainingWords < 0 {
-			return nil, fmt.Errorf("%w: %d words are the most", ErrTooLong, MaxWords)
+			return nil, fmt.Errorf("%w: at most %d words are possible", ErrTooLong, MaxWords)
 		}
 	}
 	indexByKey := map[string]int{}
@@ -104,7 +104,7 @@ func parse(q Query, s Settings) ([]unit, error) {
 	return merged, nil
 }
 
-// wordUnits is each word by itself. Nothing in it is a sign.
+// wordUnits returns each word of a text as a unit. No sign has a meaning.
 func (a *analyzer) wordUnits(text string) []unit {
 	var units []unit
 	if a.Tokenizer != Trigram {
@@ -117,7 +117,7 @@ func (a *analyzer) wordUnits(text string) []unit {
 	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}, wholeRuns: true}
 	tokens, _ := plain.appendWords(nil, text, 0)
 	for _, t := range tokens {
-		if r := []rune(t.term); len(r) > 3 && human.Blankless(r[0]) { // words of it are not known
+		if r := []rune(t.term); len(r) > 3 && human.Blankless(r[0]) { // word boundaries are unknown
 			for i := range len(r) - 2 {
 				units = append(units, a.textUnits(string(r[i:i+3]))...)
 			}
@@ -128,8 +128,8 @@ func (a *analyzer) wordUnits(text string) []unit {
 	return units
 }
 
-// textUnits is a piece of text as it stands, in trigrams: any three characters that follow
-// each other may be one; so those that together are the text are enough.
+// textUnits returns a unit that matches a text literally, by trigrams. Every three consecutive
+// characters are a term, so trigrams that cover the text are enough.
 func (a *analyzer) textUnits(text string) []unit {
 	a.readLiteral(text)
 	n := len(a.runes)
@@ -150,7 +150,7 @@ func (a *analyzer) textUnits(text string) []unit {
 	return []unit{u}
 }
 
-// phraseUnits is words in a row.
+// phraseUnits returns a unit for consecutive words.
 func (a *analyzer) phraseUnits(text string) []unit {
 	if a.Tokenizer == Trigram {
 		return a.textUnits(text)
@@ -169,7 +169,7 @@ func (a *analyzer) phraseUnits(text string) []unit {
 	return []unit{u}
 }
 
-// expression reads the language of [Expression]:
+// expression parses the language of [Expression]:
 //
 //	query = item { blanks item } ;
 //	item  = [ "+" | "-" ] ( word [ "*" ] | '"' text '"' ) ;
@@ -196,6 +196,7 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 			demand = mustNot
 			offset++
 		}
+		// Parse a phrase in quotation marks, or a word.
 		var itemUnits []unit
 		if offset < len(text) && text[offset] == '"' {
 			n := strings.IndexByte(text[offset+1:], '"')
@@ -243,22 +244,22 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 		units = append(units, itemUnits...)
 	}
 	if items > 0 && !anyWanted {
-		return syntaxError(0, "it only says what is not to be found")
+		return syntaxError(0, "it has excluded items only")
 	}
 	return units, nil
 }
 
 var errPrefix = errors.New("a prefix is one word of letters and digits")
 
-// wordOrPrefix is a word of an expression. One with signs in it is a phrase.
+// wordOrPrefix returns the units of a word of an expression. A word with signs in it is a phrase.
 func (a *analyzer) wordOrPrefix(text string, prefix bool) ([]unit, error) {
 	if !prefix || a.Tokenizer == Trigram {
 		return a.phraseUnits(text), nil
 	}
-	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, isQuery: true} // the beginning of a word has no stem
+	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, isQuery: true} // a prefix is not stemmed
 	tokens, places := bare.appendWords(nil, text, 0)
 	if places > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.Paired(r) }) {
-		return a.phraseUnits(text), nil // what follows may be anything
+		return a.phraseUnits(text), nil // a phrase of single characters matches before any others
 	}
 	if len(tokens) != 1 {
 		return nil, errPrefix

@@ -14,28 +14,27 @@ import (
 	"github.com/plaid-ir/plaid/internal/topk"
 )
 
-// Mode says how the text of a query is read.
+// Mode selects how the text of a query is read.
 type Mode int
 
 const (
-	// Words takes any text as the words that are in it, each by itself. No sign has a
-	// meaning.
+	// Words reads any text as a list of words. No sign has a meaning.
 	Words Mode = iota
-	// Expression knows phrases ("in quotation marks"), prefixes (begin*), and what
-	// must be there (+this) or not (-that). See docs/keywords.md.
+	// Expression supports phrases ("in quotation marks"), prefixes (begin*), and required (+this)
+	// and excluded (-that) items. See docs/keywords.md.
 	Expression
 )
 
 // BM25 are the parameters of the score.
 type BM25 struct {
-	K1 float64 `json:"k1"` // how soon more of a term counts no more; 0: at once
-	B  float64 `json:"b"`  // how far the length of documents counts, 0 to 1
+	K1 float64 `json:"k1"` // how slowly further occurrences of a term lose weight; 0 means that only the first counts
+	B  float64 `json:"b"`  // how much long documents are penalized, 0 to 1
 }
 
-// DefaultBM25 is what [Query] means by nil.
+// DefaultBM25 is the default of [Query].
 var DefaultBM25 = BM25{K1: 1.2, B: 0.75}
 
-// Query is a question to the keywords.
+// Query is a query by keywords.
 type Query struct {
 	Text string
 	Mode Mode
@@ -43,23 +42,23 @@ type Query struct {
 	K int
 	// Filter, where not nil, has the ordinals that may be returned.
 	Filter *roaring.Bitmap
-	// BM25 are the parameters; nil: [DefaultBM25].
+	// BM25 are the parameters; nil means [DefaultBM25].
 	BM25 *BM25
-	// Statistics, where set, are counted in place of those of this index: those of all
-	// indexes that are searched as one, added up.
+	// Statistics, where set, replaces the statistics of this index by the sum over all indexes that
+	// are searched as one.
 	Statistics *Statistics
 }
 
-// Statistics are what scores depend on beside the document: they may be added up over
-// several indexes of the same settings, which have no document in common.
+// Statistics are the numbers besides a document that scores depend on. They can be added up over
+// several indexes that have the same settings and no document in common.
 type Statistics struct {
 	Docs   int    `json:"docs"`   // that have text
-	Tokens uint64 `json:"tokens"` // of these
-	// Found is how many documents have each part of the query.
+	Tokens uint64 `json:"tokens"` // of these documents
+	// Found is how many documents match each part of the query.
 	Found []int `json:"found"`
 }
 
-// Add adds those of another index; they are of the same query.
+// Add adds the statistics of another index for the same query.
 func (s *Statistics) Add(o *Statistics) error {
 	if s.Found == nil && s.Docs == 0 {
 		s.Found = make([]int, len(o.Found))
@@ -75,7 +74,7 @@ func (s *Statistics) Add(o *Statistics) error {
 	return nil
 }
 
-// Check finds what is wrong with a query to an index of some settings, but for its K.
+// Check returns an error for a query that an index with these settings would refuse. It ignores K.
 func (q *Query) Check(s Settings) error {
 	s, err := s.Check()
 	if err == nil {
@@ -84,8 +83,8 @@ func (q *Query) Check(s Settings) error {
 	return err
 }
 
-// Statistics counts what a query finds in this index, as Search does; K, Filter and BM25 do
-// not count.
+// Statistics counts the matches of a query in this index, as Search does. It ignores K, Filter and
+// BM25.
 func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err error) {
 	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
 		units, err := parse(q, pic.state.Settings)
@@ -100,18 +99,17 @@ func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err er
 	return st, err
 }
 
-// ScoredDocument is a document that was found.
+// ScoredDocument is a document of a result.
 type ScoredDocument struct {
-	Ordinal uint32  `json:"ordinal"` // the document
+	Ordinal uint32  `json:"ordinal"` // of the document
 	Score   float32 `json:"score"`   // above 0
 }
 
-// Search returns the best documents, the highest score first and equal ones in the
-// order of their ordinals. Fewer than K are returned where fewer have a term of the
-// query. A text without terms finds nothing.
+// Search returns the best documents, the highest score first and equal ones in the order of their
+// ordinals. It returns fewer than K if fewer documents match. A text without terms matches nothing.
 //
-// Errors: [ErrOption], [ErrSyntax], [ErrTooLong], [ErrNotSynced], [ErrDamaged], [storage.ErrClosed],
-// and that of the context.
+// Errors: [ErrOption], [ErrSyntax], [ErrTooLong], [ErrNotSynced], [ErrDamaged],
+// [storage.ErrClosed], and that of the context.
 func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, err error) {
 	if q.K < 1 {
 		return nil, fmt.Errorf("%w: %d documents", ErrOption, q.K)
@@ -128,16 +126,26 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, er
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, snapshot: pic, bm25: p, k: q.K, filter: q.Filter, units: units, statistics: q.Statistics}
+		s := search{
+			ctx:        ctx,
+			tx:         tx,
+			snapshot:   pic,
+			bm25:       p,
+			k:          q.K,
+			filter:     q.Filter,
+			units:      units,
+			statistics: q.Statistics,
+		}
 		hits, err = s.rank()
 		return err
 	})
 	return hits, err
 }
 
+// search is one query in one transaction.
 type search struct {
 	ctx    context.Context
-	steps  int // since the last look at it
+	steps  int // since the last check of ctx
 	tx     *bolt.Tx
 	bm25   BM25
 	k      int
@@ -145,24 +153,24 @@ type search struct {
 	*snapshot
 
 	units      []unit
-	statistics *Statistics // nil: those of the picture
+	statistics *Statistics // nil means those of the snapshot
 	found      [][]matches // by unit and segment
-	keptBytes  int         // bytes of these
-	idf        []float64   // of units, with their weights
-	slope      float64     // added to the denominator for each token of a document
+	keptBytes  int         // memory of found
+	idf        []float64   // inverse document frequencies of units, times their weights
+	slope      float64     // added to the denominator of BM25 for each token of a document
 
 	best []topk.Scored
 }
 
-// Limits of a search, beside [MaxWords].
+// Limits of a search, in addition to [MaxWords].
 var (
-	maxKeptBytes  = 16 << 20 // of documents that were found by prefixes and phrases; what is more is found twice
-	stepsPerCheck = 1 << 14  // documents or places, between looks at the context
+	maxKeptBytes  = 16 << 20 // of matches of prefixes and phrases; further ones are dropped and found again
+	stepsPerCheck = 1 << 14  // documents or positions between two checks of the context
 )
 
-// Bytes is about the memory that a search takes at most, of so many documents: scores of
-// those of a segment and the best ones; what prefixes and phrases have found; and a block of
-// the list of each word of a phrase.
+// Bytes estimates the memory of a search in an index with this many documents: the scores of a
+// segment and the best documents, matches of prefixes and phrases, and a block of the list of each
+// word of a phrase.
 func (q *Query) Bytes(docs int) int64 {
 	const scored, found, block = 24, 8, 2 << 10
 	n := int64(docs)
@@ -174,7 +182,7 @@ func (q *Query) Bytes(docs int) int64 {
 	return total
 }
 
-// countSteps counts steps, and looks at the context every so many.
+// countSteps counts steps, and checks the context every stepsPerCheck of them.
 func (s *search) countSteps(steps int) error {
 	if s.steps += steps; s.steps < stepsPerCheck {
 		return nil
@@ -183,16 +191,17 @@ func (s *search) countSteps(steps int) error {
 	return s.ctx.Err()
 }
 
-// matches are the documents of a unit in a segment: a list as it is stored, documents that
-// were found, or none because these took too much memory to be kept.
+// matches are the documents of a unit in a segment: a stored list, or docs with tfs, or nothing
+// because docs did not fit in memory.
 type matches struct {
 	storedList
-	stored  bool
-	dropped bool
+	stored  bool // storedList has the documents
+	dropped bool // docs were too many to keep; find them again
 	docs    []uint32
 	tfs     []uint32
 }
 
+// rank returns the best documents.
 func (s *search) rank() ([]ScoredDocument, error) {
 	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
 		return nil, s.ctx.Err()
@@ -205,10 +214,11 @@ func (s *search) rank() ([]ScoredDocument, error) {
 		s.statistics = &Statistics{s.snapshot.docs, s.tokens, localCounts}
 	}
 	if len(s.statistics.Found) != len(s.units) {
-		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d", ErrOption, len(s.statistics.Found), len(s.units))
+		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d",
+			ErrOption, len(s.statistics.Found), len(s.units))
 	}
-	// Statistics of an earlier moment must not count fewer documents than this index has now, nor
-	// more documents with a term than there are: a score could be below 0.
+	// Earlier statistics may count fewer documents than this index has now, or more documents with
+	// a term than documents. Correct them: otherwise a score could be negative.
 	docs, tokens := s.statistics.Docs, s.statistics.Tokens
 	if docs < s.docs {
 		docs, tokens = s.docs, s.tokens
@@ -233,7 +243,8 @@ func (s *search) rank() ([]ScoredDocument, error) {
 	return hits, nil
 }
 
-// countMatches finds each unit in all segments, and returns how many documents have it.
+// countMatches finds each unit in all segments, and returns how many live documents match it. It
+// keeps the matches in s.found, up to maxKeptBytes.
 func (s *search) countMatches() ([]int, error) {
 	s.found = make([][]matches, len(s.units))
 	counts := make([]int, len(s.units))
@@ -263,8 +274,8 @@ func (s *search) countMatches() ([]int, error) {
 	return counts, nil
 }
 
-// findInSegment looks a unit up in a segment.
-func (s *search) findInSegment(u *unit, g *openSegment) (m matches, err error) {
+// findInSegment finds a unit in a segment.
+func (s *search) findInSegment(u *unit, g *segmentSnapshot) (m matches, err error) {
 	b := segmentBucket(s.tx, g.ID)
 	switch {
 	case b == nil:
@@ -278,8 +289,8 @@ func (s *search) findInSegment(u *unit, g *openSegment) (m matches, err error) {
 	return matches{storedList: l, stored: ok}, err
 }
 
-// countLive counts the documents that are current.
-func (s *search) countLive(m *matches, g *openSegment) (n int, err error) {
+// countLive counts the matches that are not dead.
+func (s *search) countLive(m *matches, g *segmentSnapshot) (n int, err error) {
 	if m.stored && g.dead == nil {
 		return m.storedList.docs, nil
 	}
@@ -291,8 +302,8 @@ func (s *search) countLive(m *matches, g *openSegment) (n int, err error) {
 	return n, err
 }
 
-// findPrefix counts all terms that begin with a text as one.
-func (s *search) findPrefix(b *bolt.Bucket, text string, g *openSegment) (m matches, err error) {
+// findPrefix counts all terms that begin with a text as one term.
+func (s *search) findPrefix(b *bolt.Bucket, text string, g *segmentSnapshot) (m matches, err error) {
 	tfs := make([]uint32, len(g.segment.docs))
 	r, err := readDict(b, g.ID, []byte(text))
 	if err != nil {
@@ -319,8 +330,8 @@ func (s *search) findPrefix(b *bolt.Bucket, text string, g *openSegment) (m matc
 	return m, nil
 }
 
-// visitUnit calls fn for the documents of a unit in a segment, at least for those of a set; nil
-// is all.
+// visitUnit calls fn for the documents of a unit in a segment, at least for those in a set; nil
+// means all.
 func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
 	m, g := s.found[u][i], &s.segments[i]
 	if m.dropped {
@@ -332,7 +343,8 @@ func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) erro
 	return s.visitMatches(&m, set, g, fn)
 }
 
-func (s *search) visitMatches(m *matches, set []uint64, g *openSegment, fn func(doc, tf uint32)) error {
+// visitMatches calls fn for matches, at least for those in a set; nil means all.
+func (s *search) visitMatches(m *matches, set []uint64, g *segmentSnapshot, fn func(doc, tf uint32)) error {
 	if !m.stored {
 		for i, d := range m.docs {
 			fn(d, m.tfs[i])
@@ -354,7 +366,7 @@ func (s *search) visitMatches(m *matches, set []uint64, g *openSegment, fn func(
 	}
 }
 
-// scorePool are scores of the documents of a segment, kept between searches.
+// scorePool keeps memory for the scores of a segment between searches.
 var scorePool = sync.Pool{New: func() any { return new([]float64) }}
 
 // scoreSegment scores the documents of a segment.
@@ -389,7 +401,7 @@ func (s *search) scoreSegment(i int) error {
 			}
 			gain := idf
 			if k1 > 0 {
-				// One rounding an operation, so that all processors have the same bits.
+				// Each operation is rounded, not fused, so that all processors compute the same bits.
 				gain = idf * float64(tf) / (float64(tf) + constant + float64(slope*float64(docs[doc].length)))
 			}
 			scores[doc] += gain
@@ -407,7 +419,8 @@ func (s *search) scoreSegment(i int) error {
 	return nil
 }
 
-// allowedInSegment is the set of documents that may be returned: nil for all of the segment.
+// allowedInSegment returns the documents that may be returned; a nil set means all of the segment.
+// anyAllowed is false if no document is allowed.
 func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err error) {
 	g := &s.segments[i]
 	docs := g.segment.docs
@@ -432,7 +445,7 @@ func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err err
 			return nil, false, nil
 		}
 	}
-	startWithAll := func() { // with all
+	startWithAll := func() { // makes set hold all documents, unless it exists
 		if set == nil {
 			set = make([]uint64, bitsetWords(len(docs)))
 			for d := range set {
@@ -450,6 +463,7 @@ func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err err
 			set[d/64] &^= 1 << (d % 64)
 		}
 	}
+	// Keep documents with all required units and without excluded ones.
 	var matched []uint64
 	for u := range s.units {
 		if s.units[u].occur == may {

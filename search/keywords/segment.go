@@ -14,20 +14,20 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// segmentState is what the state of the file says of a segment.
+// segmentState is the record of a segment in the state of the file.
 type segmentState struct {
 	ID    uint32 `json:"id"`
-	Docs  int    `json:"docs"`  // in its table, dead ones included
-	Live  int    `json:"live"`  // documents that are current and have text
-	Count uint64 `json:"count"` // tokens of these
+	Docs  int    `json:"docs"`  // in its table, including dead ones
+	Live  int    `json:"live"`  // documents that are not dead and have text
+	Count uint64 `json:"count"` // tokens of these documents
 	Bytes int64  `json:"bytes"`
-	Dead  int    `json:"dead"` // documents that are not current
+	Dead  int    `json:"dead"` // documents that were replaced or deleted
 }
 
-// segment is the document table of a segment, in memory. It is not changed.
+// segment is the document table of a segment in memory. It never changes.
 type segment struct {
 	docs []docInfo
-	// dense: the ordinals are docs[0].ordinal and those after it.
+	// dense means that the ordinals are consecutive, from docs[0].ordinal on.
 	dense bool
 }
 
@@ -36,14 +36,15 @@ func newSegment(docs []docInfo) *segment {
 	return &segment{docs, n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)}
 }
 
-// A segment is a bucket: "d" is its document table, and a dictionary has its terms.
+// A segment is stored as a bucket: key "d" has its document table, and a dictionary its terms
+// (dictionary.go).
 
 func bigEndianKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// segmentKey is the key of a value in a segment, for its checksum.
+// segmentKey returns the key of a value with its segment; the checksum of the value covers it.
 func segmentKey(segment uint32, key []byte) []byte { return append(bigEndianKey(segment), key...) }
 
-// localNumber finds the number of an ordinal in the segment.
+// localNumber returns the number of an ordinal in the segment.
 func (s *segment) localNumber(ordinal uint32) (uint32, bool) {
 	if len(s.docs) == 0 || ordinal < s.docs[0].ordinal || ordinal > s.docs[len(s.docs)-1].ordinal {
 		return 0, false
@@ -51,13 +52,15 @@ func (s *segment) localNumber(ordinal uint32) (uint32, bool) {
 	if s.dense {
 		return ordinal - s.docs[0].ordinal, true
 	}
-	i, ok := slices.BinarySearchFunc(s.docs, ordinal, func(d docInfo, o uint32) int { return cmp.Compare(d.ordinal, o) })
+	compare := func(d docInfo, ordinal uint32) int { return cmp.Compare(d.ordinal, ordinal) }
+	i, ok := slices.BinarySearchFunc(s.docs, ordinal, compare)
 	return uint32(i), ok
 }
 
 const docInfoBytes = 16
 
-// encodeDocs: ordinal u32, length u32, sum u64 for each document; little-endian.
+// encodeDocs encodes a document table. Each document has ordinal u32, length u32, sum u64;
+// little-endian.
 func encodeDocs(docs []docInfo) []byte {
 	b := make([]byte, 0, len(docs)*docInfoBytes+4)
 	for _, d := range docs {
@@ -84,17 +87,17 @@ func decodeDocs(b []byte) (*segment, error) {
 	return newSegment(docs), nil
 }
 
-// termSource is what a segment is made from: a batch, or a segment.
+// termSource has the terms of documents in order: a batch, or a stored segment.
 type termSource interface {
 	documents() []docInfo
-	// current is the current term, nil after the last one; they ascend.
+	// current returns the current term, or nil after the last one. Terms ascend.
 	current() []byte
 	advance() error
-	// postings of the current term, by the place of documents in info.
+	// postings appends the postings of the current term. Their documents are indexes in documents().
 	postings([]posting) ([]posting, error)
 }
 
-// segmentSource reads a segment that is stored.
+// segmentSource reads a stored segment.
 type segmentSource struct {
 	*dictReader
 	seg *segment
@@ -121,14 +124,14 @@ func (s *segmentSource) postings(dst []posting) ([]posting, error) {
 	return l.appendPostings(dst, key, len(s.seg.docs))
 }
 
-// mergeSource is a source and what becomes of its documents.
+// mergeSource is a source with the fate of its documents in a merge.
 type mergeSource struct {
 	termSource
-	dead       *roaring.Bitmap // places in info; nil: none
-	newNumbers []int64         // the new number of each document; −1: it is left out
+	dead       *roaring.Bitmap // indexes of documents that are left out; nil means none
+	newNumbers []int64         // the new number of each document; −1 means that it is left out
 }
 
-// writeSegment makes a segment of all that is current in the sources.
+// writeSegment writes a segment with all documents of the sources that are not dead.
 func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergeSource) (segmentState, *segment, error) {
 	state := segmentState{ID: id}
 	docs := numberDocuments(sources)
@@ -136,7 +139,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergeS
 	if err != nil {
 		return state, nil, err
 	}
-	bucket.FillPercent = 0.95 // keys come nearly in order, and no more follow
+	bucket.FillPercent = 0.95 // keys are added nearly in order, and none later
 	put := func(key, value []byte) error {
 		state.Bytes += int64(len(key) + len(value))
 		return bucket.Put(key, value)
@@ -151,6 +154,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergeS
 			state.Count += uint64(d.length)
 		}
 	}
+	// Merge the postings of each term, in the order of terms.
 	var enc encoder
 	dict := dictWriter{segment: id, put: put}
 	var merged, sourcePostings []posting
@@ -200,7 +204,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergeS
 	return state, newSegment(docs), nil
 }
 
-// lowestCurrentTerm is the first term of all sources.
+// lowestCurrentTerm returns the lowest current term of all sources, or nil after the last.
 func lowestCurrentTerm(sources []*mergeSource) []byte {
 	var lowest []byte
 	for _, s := range sources {
@@ -211,7 +215,8 @@ func lowestCurrentTerm(sources []*mergeSource) []byte {
 	return lowest
 }
 
-// numberDocuments gives the documents that stay their numbers, in the order of ordinals.
+// numberDocuments numbers the documents that are not dead, in the order of ordinals, and returns
+// them.
 func numberDocuments(sources []*mergeSource) []docInfo {
 	type place struct {
 		docInfo
@@ -240,19 +245,19 @@ func numberDocuments(sources []*mergeSource) []docInfo {
 	return docs
 }
 
-// docInfo is what a segment knows of a document.
+// docInfo is the record of a document in a segment.
 type docInfo struct {
 	ordinal uint32
-	length  uint32 // tokens
+	length  uint32 // in tokens
 	sum     storage.PayloadSum
 }
 
-// batch is documents in memory, in ascending order.
+// batch has documents in memory, in ascending order of ordinals.
 type batch struct {
 	docs      []docInfo
 	termIndex map[string]int
 	terms     []batchTerm
-	bytes     int64 // about as much as is used
+	bytes     int64 // estimate of the memory in use
 
 	tokens      []token
 	occurrences []occurrence
@@ -261,8 +266,8 @@ type batch struct {
 type batchTerm struct {
 	term    string
 	docs    int
-	last    int64  // document
-	entries []byte // difference of documents, tf, positions: uvarints
+	last    int64  // last document with the term
+	entries []byte // for each document: difference to the one before, tf, differences of positions; uvarints
 }
 
 type occurrence struct {
@@ -272,10 +277,10 @@ type occurrence struct {
 
 func newBatch() *batch { return &batch{termIndex: map[string]int{}} }
 
-// termBytes is about what a term costs beside its entries.
+// termBytes is about the memory of a term in addition to its entries.
 const termBytes = 160
 
-// add takes a document in. Its ordinal is above those before.
+// add adds a document. Its ordinal must be above all earlier ones.
 func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts []string) {
 	b.tokens = a.documentTokens(b.tokens[:0], texts)
 	doc := int64(len(b.docs))
@@ -286,7 +291,7 @@ func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts [
 		count, ok := b.termIndex[t.term]
 		if !ok {
 			count = len(b.terms)
-			term := strings.Clone(t.term) // which may be part of a long one
+			term := strings.Clone(t.term) // t.term may share the memory of a long text
 			b.termIndex[term] = count
 			b.terms = append(b.terms, batchTerm{term: term, last: -1})
 			b.bytes += termBytes + int64(len(t.term))
@@ -317,7 +322,7 @@ func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts [
 	}
 }
 
-// batchSource hands the terms of a batch out in order.
+// batchSource returns the terms of a batch in order.
 type batchSource struct {
 	*batch
 	next int

@@ -10,15 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// The file is of bbolt. Bucket "plaid-keywords" has
+// The file is a bbolt database. Bucket "plaid-keywords" has
 //
-//	state       JSON: what the file shows, and of which segments it is made
-//	gone        roaring bitmap: the tombstones of the index at that time
+//	state       JSON: the state of the index, and the segments of the file
+//	gone        roaring bitmap: the tombstones of the index in that state
 //	dead N      roaring bitmap: documents of segment N that are not current
-//	segments    a bucket for each segment
 //
-// all but the bucket with a checksum. A segment that the state does not name was left
-// by a Sync that did not end, and goes with the next one.
+// each with a checksum. Bucket "plaid-keywords-segments" has a bucket for each segment. A segment that
+// the state does not name was left by an interrupted Sync; the next Sync removes it.
 var (
 	rootBucket     = []byte("plaid-keywords")
 	bucketSegments = []byte("plaid-keywords-segments")
@@ -28,38 +27,40 @@ var (
 
 func keyDead(segment uint32) []byte { return append([]byte("dead"), bigEndianKey(segment)...) }
 
-// version of the file. One of another version is made again, with its settings.
+// version of the file format. Sync rebuilds a file of another version, with the same settings.
 const version = 2
 
-// state is what the file shows.
+// state describes the content of the file.
 type state struct {
 	Version  int           `json:"version"`
 	Settings Settings      `json:"settings"`
 	Stamp    storage.Stamp `json:"stamp"`
-	Docs     uint32        `json:"docs"` // ordinals given out
-	// PayloadUpdates is that of the index.
+	Docs     uint32        `json:"docs"` // ordinals of the index, including deleted ones
+	// PayloadUpdates counts the payload updates of the index.
 	PayloadUpdates uint64         `json:"payload_updates"`
 	NextSegment    uint32         `json:"next_segment"`
 	Segments       []segmentState `json:"segments"`
 }
 
-// snapshot is the state of the file at one transaction, decoded.
+// snapshot is the decoded state of the file in one transaction.
 type snapshot struct {
-	tx         int
+	tx         int // id of the transaction
 	state      state
 	tombstones *roaring.Bitmap
-	segments   []openSegment
-	docs       int // that have text
-	tokens     uint64
+	segments   []segmentSnapshot
+	docs       int    // documents that have text
+	tokens     uint64 // of these documents
 }
 
-type openSegment struct {
+// segmentSnapshot is a segment that the state names, with its dead documents.
+type segmentSnapshot struct {
 	segmentState
 	*segment
-	dead *roaring.Bitmap // nil: none
+	dead *roaring.Bitmap // nil means none
 }
 
-// snapshotAt is what a transaction shows; nil if nothing was made yet.
+// snapshotAt returns the snapshot of a transaction; nil if the file has no state, or one of another
+// version.
 func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	ix.cache.Lock()
 	defer ix.cache.Unlock()
@@ -73,7 +74,7 @@ func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	if err != nil || st == nil {
 		return nil, err
 	}
-	ix.settings = &st.Settings // whatever becomes of the rest
+	ix.settings = &st.Settings // a rebuild needs them even if the rest is damaged
 	if st.Version != version {
 		return nil, nil
 	}
@@ -87,7 +88,7 @@ func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	return p, nil
 }
 
-// readState is nil where there is none.
+// readState returns nil if there is no state.
 func readState(tx *bolt.Tx) (*state, error) {
 	root := tx.Bucket(rootBucket)
 	if root == nil || tx.Bucket(bucketSegments) == nil {
@@ -105,22 +106,21 @@ func readState(tx *bolt.Tx) (*state, error) {
 	return &st, nil
 }
 
-// readSnapshot reads what belongs to a state; tables are taken from the picture before, if
-// there.
+// readSnapshot reads the snapshot of a state. It reuses the document tables of an earlier snapshot.
 func readSnapshot(tx *bolt.Tx, st *state, before *snapshot) (p *snapshot, err error) {
 	root := tx.Bucket(rootBucket)
 	p = &snapshot{tx: tx.ID(), state: *st}
 	if p.tombstones, err = readBitmap(root, keyTombstones); err != nil {
 		return nil, err
 	}
-	known := map[uint32]*segment{}
+	tables := map[uint32]*segment{}
 	if before != nil {
 		for _, s := range before.segments {
-			known[s.ID] = s.segment
+			tables[s.ID] = s.segment
 		}
 	}
 	for _, st := range p.state.Segments {
-		s := openSegment{segmentState: st, segment: known[st.ID]}
+		s := segmentSnapshot{segmentState: st, segment: tables[st.ID]}
 		if s.segment == nil {
 			b := segmentBucket(tx, st.ID)
 			if b == nil {
@@ -162,7 +162,7 @@ func readBitmap(b *bolt.Bucket, key []byte) (*roaring.Bitmap, error) {
 		return nil, ErrDamaged
 	}
 	set := roaring.New()
-	if err := set.UnmarshalBinary(data); err != nil { // into memory of its own
+	if err := set.UnmarshalBinary(data); err != nil { // copies: data is valid in the transaction only
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return set, nil

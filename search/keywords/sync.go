@@ -16,27 +16,26 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// segmentMerges is when a new segment takes in those before it, by their bytes. One
-// transaction, and so the memory of one, is about twice as large as a segment at most,
-// unless much is dead.
-var segmentMerges = storage.MergePolicy{Largest: 32 << 20, Full: 32 << 20} // a variable, so that tests see large segments
+// segmentMerges decides, by bytes, which segments a new one absorbs. It limits a transaction, and its
+// memory, to about twice a segment, unless many documents are dead. It is a variable so that tests
+// can have large segments.
+var segmentMerges = storage.MergePolicy{Largest: 32 << 20, Full: 32 << 20}
 
-// syncPoint is what the last Sync of this process was with.
+// syncPoint is the state of the index that the last Sync of this process reached.
 type syncPoint struct {
 	lineage uint64
 	stamp   storage.Stamp
 }
 
-// Sync brings the keywords up to a snapshot: in the file, or without [Options.Write] in a temporary
-// one, unless the file shows the snapshot already. It reads the changes since the last time, or
-// everything, and does nothing if there are none. All becomes visible at once; after an error, or a
-// kill at any moment, the file shows what it did before, and the next Sync goes on from there.
+// Sync updates the keywords to a snapshot: with [Options.Write] in the file, otherwise in a
+// temporary one, unless the file has this state already. It reads the changes since the last Sync,
+// or all documents, and does nothing if there are no changes. All changes become visible at once.
+// After an error, or a kill at any moment, the file has its earlier state, and the next Sync
+// continues from there.
 //
-// Segments are merged as [storage.MergePolicy] has it, and where more than a quarter of one
-// is dead.
+// Segments are merged by [storage.MergePolicy], and also if more than a quarter of one is dead.
 //
-// Errors: [storage.ErrLocked], those of reading the snapshot, and what writing fails
-// with.
+// Errors: [storage.ErrLocked], and the errors of reading the snapshot and of writing.
 func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 	select {
 	case ix.syncing <- struct{}{}:
@@ -51,7 +50,7 @@ func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	if ix.file == nil && !ix.options.Write { // it may be there by now
+	if ix.file == nil && !ix.options.Write { // another process may have made it by now
 		if err := ix.reopenExisting(ctx); err != nil {
 			return err
 		}
@@ -84,7 +83,7 @@ func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 	return nil
 }
 
-// showsState tells whether the file shows a state of the index.
+// showsState reports whether the file has a state of the index.
 func (ix *Index) showsState(stamp storage.Stamp) (current bool, err error) {
 	err = ix.withSnapshot(func(_ *bolt.Tx, p *snapshot) error {
 		current = p.state.Stamp == stamp
@@ -96,7 +95,7 @@ func (ix *Index) showsState(stamp storage.Stamp) (current bool, err error) {
 	return current, err
 }
 
-// updateFile does the work of Sync with a file that is open for writing.
+// updateFile does the work of Sync in a file that is open for writing.
 func (ix *Index) updateFile(ctx context.Context, snap *index.Snapshot, stamp storage.Stamp) error {
 	var snapshotBefore *snapshot
 	err := ix.file.View(func(tx *bolt.Tx) (err error) {
@@ -106,8 +105,9 @@ func (ix *Index) updateFile(ctx context.Context, snap *index.Snapshot, stamp sto
 	if err != nil {
 		return damagedError(err)
 	}
-	if snapshotBefore != nil && snapshotBefore.state.Stamp == stamp && (ix.options.Settings == nil || ix.options.Settings.equalTo(snapshotBefore.state.Settings)) {
-		return nil // another process was here
+	settingsFit := func(s Settings) bool { return ix.options.Settings == nil || ix.options.Settings.equalTo(s) }
+	if b := snapshotBefore; b != nil && b.state.Stamp == stamp && settingsFit(b.state.Settings) {
+		return nil // another process has updated it meanwhile
 	}
 	changes, err := ix.findChanges(ctx, snap, snapshotBefore)
 	if err != nil {
@@ -121,15 +121,16 @@ func (ix *Index) updateFile(ctx context.Context, snap *index.Snapshot, stamp sto
 	return w.write(snap)
 }
 
-// changes are what tells the file from a snapshot.
+// changes are the differences between the file and a snapshot.
 type changes struct {
 	settings   Settings
-	rebuild    bool              // nothing that is there is of use
-	newlyDead  []*roaring.Bitmap // of each segment, those that are not current any more; nil: none
+	rebuild    bool              // nothing in the file is reused
+	newlyDead  []*roaring.Bitmap // for each segment, its documents that are no longer current; nil means none
 	read       *roaring.Bitmap   // ordinals to read
-	tombstones *roaring.Bitmap   // the tombstones of the snapshot
+	tombstones *roaring.Bitmap   // of the snapshot
 }
 
+// findChanges returns the differences between the file, whose snapshot is p or nil, and the index.
 func (ix *Index) findChanges(ctx context.Context, snap *index.Snapshot, p *snapshot) (*changes, error) {
 	c := &changes{read: roaring.New(), tombstones: snap.Tombstones()}
 	if ix.options.Settings != nil {
@@ -167,7 +168,7 @@ func (ix *Index) findChanges(ctx context.Context, snap *index.Snapshot, p *snaps
 	return c, nil
 }
 
-// rebuildAll is for when nothing that is there is of use.
+// rebuildAll makes Sync read all documents, because nothing in the file can be reused.
 func (c *changes) rebuildAll(docs uint32) {
 	c.rebuild, c.newlyDead = true, nil
 	c.read.Clear()
@@ -175,7 +176,7 @@ func (c *changes) rebuildAll(docs uint32) {
 	c.read.AndNot(c.tombstones)
 }
 
-// markDead marks the current document of an ordinal dead.
+// markDead marks the current record of an ordinal dead.
 func (c *changes) markDead(p *snapshot, ordinal uint32) {
 	for i := range p.segments {
 		s := &p.segments[i]
@@ -188,7 +189,7 @@ func (c *changes) markDead(p *snapshot, ordinal uint32) {
 	}
 }
 
-// compareSums finds what differs by the sums of payloads.
+// compareSums finds the documents that differ by the checksums of their payloads.
 func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snapshot) error {
 	const absent = storage.PayloadSum(math.MaxUint64)
 	docs := snap.State().Docs
@@ -209,7 +210,7 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 	}
 	next := uint32(0)
 	stale, equal := roaring.New(), 0
-	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents between have no payload
+	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents in between have no payload
 		for ; next <= upTo && next < docs; next++ {
 			want := storage.PayloadSum(0)
 			if next == upTo {
@@ -258,24 +259,25 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 	return nil
 }
 
-// withID is the sum of a document that is found by its id, too: where an index was built
-// anew, another document may have the same payload.
+// withID returns the checksum of a document that is searched by its id, too. In a rebuilt index
+// another document may have the same payload.
 func withID(sum storage.PayloadSum, id string) storage.PayloadSum {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, id)
 	return sum ^ storage.PayloadSum(h.Sum64())
 }
 
-// writer makes the file show a snapshot.
+// writer writes the changes of one Sync.
 type writer struct {
 	ix  *Index
 	ctx context.Context
 	*changes
-	before *snapshot // nil: nothing is there
+	before *snapshot // nil if the file is empty
 	state  state
-	staged []openSegment // written, but not shown yet
+	staged []segmentSnapshot // written, but not named by the state yet
 }
 
+// write reads the changed documents in batches, writes all but the last as segments, and commits.
 func (w *writer) write(snap *index.Snapshot) error {
 	if err := w.removeUnnamedSegments(); err != nil {
 		return err
@@ -308,7 +310,7 @@ func (w *writer) write(snap *index.Snapshot) error {
 			sum, texts = withID(sum, id), append(texts, id)
 		}
 		b.add(ordinal, sum, a, texts)
-		if err := w.ctx.Err(); err != nil { // the document may be half read
+		if err := w.ctx.Err(); err != nil { // the analyzer may have stopped within the document
 			return err
 		}
 		if b.bytes >= w.ix.options.Memory {
@@ -324,9 +326,10 @@ func (w *writer) write(snap *index.Snapshot) error {
 	return w.updateChecked(func(tx *bolt.Tx) error { return w.commit(tx, b) })
 }
 
-// beforeCommit, where a test sets it, may let a transaction fail.
+// beforeCommit, where a test sets it, can fail a transaction.
 var beforeCommit func() error
 
+// updateChecked runs a write transaction, and explains its errors.
 func (w *writer) updateChecked(fn func(*bolt.Tx) error) error {
 	return w.ix.temporaryFileError(damagedError(w.ix.file.Update(func(tx *bolt.Tx) error {
 		if err := fn(tx); err != nil || beforeCommit == nil {
@@ -336,7 +339,8 @@ func (w *writer) updateChecked(fn func(*bolt.Tx) error) error {
 	})))
 }
 
-// removeUnnamedSegments removes the segments that the state does not name.
+// removeUnnamedSegments removes the segments that the state does not name: an interrupted Sync left
+// them.
 func (w *writer) removeUnnamedSegments() error {
 	return w.updateChecked(func(tx *bolt.Tx) error {
 		if _, err := tx.CreateBucketIfNotExists(rootBucket); err != nil {
@@ -368,11 +372,11 @@ func (w *writer) removeUnnamedSegments() error {
 	})
 }
 
-// stageBatch writes a batch as a segment that is not shown yet.
+// stageBatch writes a batch as a segment that the state does not name yet.
 func (w *writer) stageBatch(b *batch) error {
 	return w.updateChecked(func(tx *bolt.Tx) error {
 		st, seg, err := writeSegment(w.ctx, tx, w.newSegmentID(), []*mergeSource{{termSource: b.sortedSource()}})
-		w.staged = append(w.staged, openSegment{segmentState: st, segment: seg})
+		w.staged = append(w.staged, segmentSnapshot{segmentState: st, segment: seg})
 		return err
 	})
 }
@@ -382,7 +386,7 @@ func (w *writer) newSegmentID() uint32 {
 	return w.state.NextSegment - 1
 }
 
-// commit merges what is to be merged and makes all visible.
+// commit merges segments and makes all changes visible.
 func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 	root := tx.Bucket(rootBucket)
 	keep := w.segmentsWithDead()
@@ -393,9 +397,10 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 			}
 		}
 	}
-	keepCount := storage.KeepParts(segmentMerges, keep, func(s openSegment) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
+	// Choose the segments to merge: by the policy, and those with many dead documents.
+	keepCount := storage.KeepParts(segmentMerges, keep, func(s segmentSnapshot) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
 	merge := slices.Clone(keep[keepCount:])
-	keep = slices.DeleteFunc(keep[:keepCount], func(s openSegment) bool { // much of it is dead
+	keep = slices.DeleteFunc(keep[:keepCount], func(s segmentSnapshot) bool {
 		mostlyDead := 4*s.Dead > s.Docs
 		if mostlyDead {
 			merge = append(merge, s)
@@ -403,11 +408,11 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 		return mostlyDead
 	})
 	if len(b.docs) == 0 && len(merge) == 1 && merge[0].Dead == 0 {
-		keep, merge = append(keep, merge[0]), nil // as it is
+		keep, merge = append(keep, merge[0]), nil // merging would only copy it
 	}
 	if len(b.docs) > 0 || len(merge) > 0 {
 		var sources []*mergeSource
-		slices.SortFunc(merge, func(x, y openSegment) int { return int(x.ID) - int(y.ID) })
+		slices.SortFunc(merge, func(x, y segmentSnapshot) int { return int(x.ID) - int(y.ID) })
 		for _, s := range merge {
 			src, err := newSegmentSource(tx, s.ID, s.segment)
 			if err != nil {
@@ -428,11 +433,12 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 			}
 		}
 		if written.Docs > 0 {
-			keep = append(keep, openSegment{segmentState: written})
+			keep = append(keep, segmentSnapshot{segmentState: written})
 		} else if err := tx.Bucket(bucketSegments).DeleteBucket(bigEndianKey(written.ID)); err != nil {
 			return err
 		}
 	}
+	// Write the new state.
 	for _, s := range keep {
 		w.state.Segments = append(w.state.Segments, s.segmentState)
 		if s.dead != nil {
@@ -448,16 +454,17 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 }
 
 // removeSegment removes a segment.
-func (w *writer) removeSegment(tx *bolt.Tx, s openSegment) error {
+func (w *writer) removeSegment(tx *bolt.Tx, s segmentSnapshot) error {
 	if err := tx.Bucket(rootBucket).Delete(keyDead(s.ID)); err != nil {
 		return err
 	}
 	return tx.Bucket(bucketSegments).DeleteBucket(bigEndianKey(s.ID))
 }
 
-// segmentsWithDead are the segments with what is dead of them now.
-func (w *writer) segmentsWithDead() []openSegment {
-	var keep []openSegment
+// segmentsWithDead returns the segments of the file with all their dead documents, and the staged
+// ones.
+func (w *writer) segmentsWithDead() []segmentSnapshot {
+	var keep []segmentSnapshot
 	if w.before != nil && !w.rebuild {
 		for i, s := range w.before.segments {
 			if newlyDead := w.newlyDead[i]; newlyDead != nil {
