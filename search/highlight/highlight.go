@@ -52,8 +52,8 @@ func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err err
 	return kept, err
 }
 
-// usual are the fields that documents are encoded from, in the order of trial.
-var usual = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
+// defaultFields are the fields that documents are encoded from, in the order of trial.
+var defaultFields = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
 
 // SourceText is a text that a document was encoded from, made of fields of its payload, with
 // a blank between, and the tokens that have vectors.
@@ -68,14 +68,14 @@ type field struct {
 	start      int // in the text
 }
 
-// texts are the texts that a document may have been encoded from, without their tokens:
+// sourceTexts are the texts that a document may have been encoded from, without their tokens:
 // of the fields that are named, or of usual ones. None is empty.
-func texts(payload []byte, names []string) (all []*SourceText) {
+func sourceTexts(payload []byte, names []string) (texts []*SourceText) {
 	var values map[string]any
 	if json.Unmarshal(payload, &values) != nil {
 		return nil
 	}
-	trials := usual
+	trials := defaultFields
 	if names != nil {
 		trials = [][]string{names}
 	}
@@ -92,11 +92,11 @@ func texts(payload []byte, names []string) (all []*SourceText) {
 			d.fields = append(d.fields, field{name, s, len(d.Text)})
 			d.Text += s
 		}
-		if d.Text != "" && !slices.ContainsFunc(all, func(o *SourceText) bool { return o.Text == d.Text }) {
-			all = append(all, d)
+		if d.Text != "" && !slices.ContainsFunc(texts, func(o *SourceText) bool { return o.Text == d.Text }) {
+			texts = append(texts, d)
 		}
 	}
-	return all
+	return texts
 }
 
 // Find is the text that has as many tokens as a document, of those that its payload may
@@ -111,12 +111,12 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Sourc
 	if ok || pool > 1 {
 		return nil, ErrPooled
 	}
-	all := texts(payload, names)
-	if len(all) == 0 {
+	texts := sourceTexts(payload, names)
+	if len(texts) == 0 {
 		return nil, ErrNoText
 	}
 	first := 0
-	for i, d := range all {
+	for i, d := range texts {
 		var err error
 		if d.Tokens, err = Kept(e, encode.Document, d.Text); err != nil {
 			return nil, err
@@ -162,35 +162,35 @@ type Span struct {
 
 // Spans are the words of a document that a question has found, in the order of the fields
 // and of the text. asked are the tokens of the question that have vectors ([Kept]).
-func (d *SourceText) Spans(question string, asked []encode.Token, matches []search.Match) []Span {
+func (d *SourceText) Spans(question string, queryTokens []encode.Token, matches []search.Match) []Span {
 	var spans []Span
 	order := map[string]int{}
 	for i, f := range d.fields {
 		order[f.name] = i
 	}
-	at := map[[4]int]int{} // of words: the field, its beginning, that of the question's
+	spanIndex := map[[4]int]int{} // of words: the field, its beginning, that of the question's
 	for _, m := range matches {
-		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(d.Tokens) {
+		if m.QueryToken >= len(queryTokens) || m.DocToken < 0 || m.DocToken >= len(d.Tokens) {
 			continue
 		}
-		q := asked[m.QueryToken]
+		q := queryTokens[m.QueryToken]
 		name, text, start, end := d.Place(d.Tokens[m.DocToken])
 		if name == "" || start >= end || q.Start >= q.End || q.End > len(question) {
 			continue
 		}
 		s := Span{Field: name, Score: m.Score * m.Weight}
-		s.Start, s.End = word(text, start, end)
-		s.WordStart, s.WordEnd = word(question, q.Start, q.End)
+		s.Start, s.End = widenToWords(text, start, end)
+		s.WordStart, s.WordEnd = widenToWords(question, q.Start, q.End)
 		s.Text, s.Word = text[s.Start:s.End], question[s.WordStart:s.WordEnd]
 		if !strings.ContainsFunc(s.Word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
 			continue // a question mark finds something, too
 		}
 		key := [4]int{order[name], s.Start, s.End, s.WordStart}
-		if i, ok := at[key]; ok {
+		if i, ok := spanIndex[key]; ok {
 			spans[i].Score += s.Score
 			continue
 		}
-		at[key] = len(spans)
+		spanIndex[key] = len(spans)
 		spans = append(spans, s)
 	}
 	slices.SortStableFunc(spans, func(a, b Span) int {
@@ -199,9 +199,9 @@ func (d *SourceText) Spans(question string, asked []encode.Token, matches []sear
 	return spans
 }
 
-// word widens bytes of a text to the words that they are in. Where a script has no blanks
+// widenToWords widens bytes of a text to the words that they are in. Where a script has no blanks
 // between words they stay as they are, in whole characters.
-func word(text string, start, end int) (int, int) {
+func widenToWords(text string, start, end int) (int, int) {
 	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
 		start--
 	}
@@ -210,16 +210,16 @@ func word(text string, start, end int) (int, int) {
 	}
 	first, _ := utf8.DecodeRuneInString(text[start:])
 	last, _ := utf8.DecodeLastRuneInString(text[:end])
-	for inWord(first) && start > 0 {
+	for isWordChar(first) && start > 0 {
 		r, n := utf8.DecodeLastRuneInString(text[:start])
-		if !inWord(r) {
+		if !isWordChar(r) {
 			break
 		}
 		start -= n
 	}
-	for inWord(last) && end < len(text) {
+	for isWordChar(last) && end < len(text) {
 		r, n := utf8.DecodeRuneInString(text[end:])
-		if !inWord(r) {
+		if !isWordChar(r) {
 			break
 		}
 		end += n
@@ -227,8 +227,8 @@ func word(text string, start, end int) (int, int) {
 	return start, end
 }
 
-// inWord tells whether a character is of a word that blanks part from others.
-func inWord(r rune) bool {
+// isWordChar tells whether a character is of a word that blanks part from others.
+func isWordChar(r rune) bool {
 	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) && !human.Blankless(r)
 }
 
@@ -279,9 +279,9 @@ func Window(text, field string, spans []Span, size int) (start, end int) {
 			if s.Field != field || s.End-from.Start > size && s.End > from.End {
 				break
 			}
-			if more := s.Score - words[s.WordStart]; more > 0 {
-				words[s.WordStart] += more
-				sum += more
+			if gain := s.Score - words[s.WordStart]; gain > 0 {
+				words[s.WordStart] += gain
+				sum += gain
 			}
 			to = max(to, s.End)
 		}
@@ -292,8 +292,8 @@ func Window(text, field string, spans []Span, size int) (start, end int) {
 	if best < 0 {
 		end = 0
 	}
-	room := max(size-(end-start), 0) / 2
-	start, end = max(start-room, 0), min(end+room, len(text))
+	margin := max(size-(end-start), 0) / 2
+	start, end = max(start-margin, 0), min(end+margin, len(text))
 	for start > 0 && !utf8.RuneStart(text[start]) {
 		start--
 	}

@@ -59,7 +59,7 @@ func (c *Compression) Overlap(k int) float64 {
 
 // Overlap is that of one query.
 func (q *QueryCompression) Overlap(k int) float64 {
-	return found(q.Stored[:min(k, len(q.Stored))], q.Exact[:min(k, len(q.Exact))])
+	return shareFound(q.Stored[:min(k, len(q.Stored))], q.Exact[:min(k, len(q.Exact))])
 }
 
 // MeasureCompression compares exhaustive search over the stored vectors, to depth k,
@@ -73,13 +73,13 @@ func (q *QueryCompression) Overlap(k int) float64 {
 func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, originals vectors.Source, k int,
 	reference [][]search.Hit, progress Progress) (c *Compression, err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	at := e.At(snap)
-	threads, err := threadsOf(ctx, at)
+	engine := e.At(snap)
+	threads, err := threadCount(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
 	if reference == nil {
-		if reference, err = Reference(ctx, at, qs, k, progress); err != nil {
+		if reference, err = Reference(ctx, engine, qs, k, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -87,7 +87,7 @@ func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snaps
 		return nil, err
 	}
 	c = &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
-	x, err := newExactSearch(snap, threads, qs, k, usualSizes)
+	x, err := newExactSearch(snap, threads, qs, k, defaultSizes)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snaps
 	for i := range qs {
 		c.Queries[i] = QueryCompression{Exact: exact[i], Stored: reference[i][:min(k, len(reference[i]))]}
 	}
-	return c, c.compareScores(ctx, at, threads, qs)
+	return c, c.compareScores(ctx, engine, threads, qs)
 }
 
 // compareScores compares the scores of the exact best documents.
-func (c *Compression) compareScores(ctx context.Context, at *search.Engine, threads int, qs []search.Query) error {
+func (c *Compression) compareScores(ctx context.Context, engine *search.Engine, threads int, qs []search.Query) error {
 	sums := make([][2]float64, len(qs))
 	err := parallel.Do(ctx, len(qs), threads, func(i int) error {
 		want := c.Queries[i].Exact
@@ -115,7 +115,7 @@ func (c *Compression) compareScores(ctx context.Context, at *search.Engine, thre
 			o.Candidates[j] = h.ID
 			scores[h.ID] = float64(h.Score)
 		}
-		r, err := at.Search(ctx, qs[i], o)
+		r, err := engine.Search(ctx, qs[i], o)
 		if err != nil {
 			return &search.QueryError{Index: i, Err: err}
 		}
@@ -153,8 +153,8 @@ func toHits(snap *index.Snapshot, list []topk.Scored, k int) []search.Hit {
 	return hits
 }
 
-// checkSeen finds a live document with tokens that the originals lack.
-func checkSeen(snap *index.Snapshot, seen []uint64) error {
+// checkAllSeen finds a live document with tokens that the originals lack.
+func checkAllSeen(snap *index.Snapshot, seen []uint64) error {
 	live, _ := snap.LiveSet()
 	missing, first := 0, uint32(0)
 	for i, w := range live {

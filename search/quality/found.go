@@ -19,8 +19,8 @@ type Found struct {
 	Error float64 `json:"standard_error"`
 }
 
-// foundOf sums up shares of questions.
-func foundOf(k int, shares []float64) Found {
+// summarizeShares sums up shares of questions.
+func summarizeShares(k int, shares []float64) Found {
 	f := Found{K: k, Questions: len(shares), Recall: 1, Worst: 1}
 	if len(shares) == 0 {
 		return f
@@ -42,11 +42,11 @@ func foundOf(k int, shares []float64) Found {
 	return f
 }
 
-// sharesOf is what results have of the first k of each reference, query by query.
-func sharesOf(results []search.Result, reference [][]search.Hit, k int) []float64 {
+// sharesFound is what results have of the first k of each reference, query by query.
+func sharesFound(results []search.Result, reference [][]search.Hit, k int) []float64 {
 	shares := make([]float64, len(results))
 	for i := range results {
-		shares[i] = found(results[i].Hits, reference[i][:min(k, len(reference[i]))])
+		shares[i] = shareFound(results[i].Hits, reference[i][:min(k, len(reference[i]))])
 	}
 	return shares
 }

@@ -110,11 +110,11 @@ func report(p Progress, stage string, done, total int, unit string) {
 // Reference answers queries exhaustively: the k documents of highest score over
 // the stored vectors, each list in order. Its first n are the result for n.
 func Reference(ctx context.Context, s search.Searcher, qs []search.Query, k int, progress Progress) ([][]search.Hit, error) {
-	return exhaustive(ctx, s, qs, search.Options{K: k, Mode: search.Exhaustive}, progress)
+	return searchExhaustively(ctx, s, qs, search.Options{K: k, Mode: search.Exhaustive}, progress)
 }
 
-func exhaustive(ctx context.Context, s search.Searcher, qs []search.Query, o search.Options, progress Progress) ([][]search.Hit, error) {
-	results, err := inBatches(ctx, s, qs, o, "exhaustive search", progress)
+func searchExhaustively(ctx context.Context, s search.Searcher, qs []search.Query, o search.Options, progress Progress) ([][]search.Hit, error) {
+	results, err := searchInBatches(ctx, s, qs, o, "exhaustive search", progress)
 	if err != nil {
 		return nil, err
 	}
@@ -128,23 +128,23 @@ func exhaustive(ctx context.Context, s search.Searcher, qs []search.Query, o sea
 // progressBatch is how many queries are searched between two reports.
 const progressBatch = 32
 
-func inBatches(ctx context.Context, s search.Searcher, qs []search.Query, o search.Options, stage string, progress Progress) ([]search.Result, error) {
+func searchInBatches(ctx context.Context, s search.Searcher, qs []search.Query, o search.Options, stage string, progress Progress) ([]search.Result, error) {
 	results := make([]search.Result, 0, len(qs))
 	for batch := range slices.Chunk(qs, progressBatch) {
-		part, err := s.SearchBatch(ctx, batch, o)
+		answers, err := s.SearchBatch(ctx, batch, o)
 		if err != nil {
 			return nil, shiftQuery(err, len(results))
 		}
-		results = append(results, part...)
+		results = append(results, answers...)
 		report(progress, stage, len(results), len(qs), "queries")
 	}
 	return results, nil
 }
 
 // shiftQuery makes the number of a failed query count from the first of all batches.
-func shiftQuery(err error, lo int) error {
+func shiftQuery(err error, offset int) error {
 	if q := (*search.QueryError)(nil); errors.As(err, &q) {
-		return &search.QueryError{Index: q.Index + lo, Err: q.Err}
+		return &search.QueryError{Index: q.Index + offset, Err: q.Err}
 	}
 	return err
 }
@@ -181,60 +181,60 @@ type Traced interface {
 // probed, or outranked.
 //
 // Errors: [ErrReference] if it is not of as many queries, and those of a search.
-func MeasureRecall(ctx context.Context, at Traced, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
+func MeasureRecall(ctx context.Context, searcher Traced, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
 	if o.K == 0 {
 		o.K = defaultK
 	}
 	if reference == nil {
-		every := search.Options{K: o.K, Mode: search.Exhaustive, Filter: o.Filter}
+		exhaustive := search.Options{K: o.K, Mode: search.Exhaustive, Filter: o.Filter}
 		var err error
-		if reference, err = exhaustive(ctx, at, qs, every, progress); err != nil {
+		if reference, err = searchExhaustively(ctx, searcher, qs, exhaustive, progress); err != nil {
 			return nil, err
 		}
 	}
 	if err := checkReference(qs, o.K, reference); err != nil {
 		return nil, err
 	}
-	results, err := inBatches(ctx, at, qs, o, "search", progress)
+	results, err := searchInBatches(ctx, searcher, qs, o, "search", progress)
 	if err != nil {
 		return nil, err
 	}
-	r := &Recall{K: o.K, Queries: make([]QueryRecall, len(qs))}
+	recall := &Recall{K: o.K, Queries: make([]QueryRecall, len(qs))}
 	for i := range qs {
-		r.Stats.Add(results[i].Stats)
+		recall.Stats.Add(results[i].Stats)
 		want := reference[i][:min(o.K, len(reference[i]))]
-		r.Queries[i].Want = len(want)
-		r.Queries[i].Missing = absent(results[i].Hits, want)
+		recall.Queries[i].Want = len(want)
+		recall.Queries[i].Missing = missingHits(results[i].Hits, want)
 	}
-	return r, r.blame(ctx, at, qs, o, progress)
+	return recall, recall.traceMissing(ctx, searcher, qs, o, progress)
 }
 
-// absent are the hits of want that got lacks.
-func absent(got, want []search.Hit) []Missing {
-	have := make(map[string]struct{}, len(got))
+// missingHits are the hits of want that got lacks.
+func missingHits(got, want []search.Hit) []Missing {
+	returned := make(map[string]struct{}, len(got))
 	for _, h := range got {
-		have[h.ID] = struct{}{}
+		returned[h.ID] = struct{}{}
 	}
 	missing := []Missing{}
 	for i, h := range want {
-		if _, ok := have[h.ID]; !ok {
+		if _, ok := returned[h.ID]; !ok {
 			missing = append(missing, Missing{ID: h.ID, Ordinal: h.Ordinal, Rank: i + 1, Score: h.Score})
 		}
 	}
 	return missing
 }
 
-// found is the share of want that got has; 1 for an empty want.
-func found(got, want []search.Hit) float64 {
+// shareFound is the share of want that got has; 1 for an empty want.
+func shareFound(got, want []search.Hit) float64 {
 	if len(want) == 0 {
 		return 1
 	}
-	return 1 - float64(len(absent(got, want)))/float64(len(want))
+	return 1 - float64(len(missingHits(got, want)))/float64(len(want))
 }
 
-// blame finds the stage that lost each missing document.
-func (r *Recall) blame(ctx context.Context, at Traced, qs []search.Query, o search.Options, progress Progress) error {
-	threads, err := threadsOf(ctx, at)
+// traceMissing finds the stage that lost each missing document.
+func (r *Recall) traceMissing(ctx context.Context, searcher Traced, qs []search.Query, o search.Options, progress Progress) error {
+	threads, err := threadCount(ctx, searcher)
 	if err != nil {
 		return err
 	}
@@ -245,11 +245,11 @@ func (r *Recall) blame(ctx context.Context, at Traced, qs []search.Query, o sear
 		}
 	}
 	done := 0
-	for part := range slices.Chunk(jobs, progressBatch) {
-		err := parallel.Do(ctx, len(part), threads, func(n int) (err error) {
-			i, j := part[n][0], part[n][1]
+	for batch := range slices.Chunk(jobs, progressBatch) {
+		err := parallel.Do(ctx, len(batch), threads, func(n int) (err error) {
+			i, j := batch[n][0], batch[n][1]
 			m := &r.Queries[i].Missing[j]
-			if m.Stage, err = at.Trace(ctx, qs[i], m.ID, o); err != nil {
+			if m.Stage, err = searcher.Trace(ctx, qs[i], m.ID, o); err != nil {
 				return &search.QueryError{Index: i, Err: err}
 			}
 			return nil
@@ -257,13 +257,13 @@ func (r *Recall) blame(ctx context.Context, at Traced, qs []search.Query, o sear
 		if err != nil {
 			return err
 		}
-		done += len(part)
+		done += len(batch)
 		report(progress, "missing documents", done, len(jobs), "documents")
 	}
 	return nil
 }
 
-func threadsOf(ctx context.Context, s search.Searcher) (int, error) {
+func threadCount(ctx context.Context, s search.Searcher) (int, error) {
 	d, err := s.Describe(ctx)
 	return d.Threads, err
 }
@@ -279,10 +279,10 @@ const (
 	refineWork   = 40  // and in float precision
 )
 
-// work is what a query took, on average, in tokens scored by centroids: counted, so
+// countedWork is what a query took, on average, in tokens scored by centroids: counted, so
 // that it is the same on a busy machine. On a device there is nothing to count, and
 // it is the time in nanoseconds.
-func work(s *search.Stats, centroids int) float64 {
+func countedWork(s *search.Stats, centroids int) float64 {
 	n := float64(max(s.Queries, 1))
 	if s.Device != nil {
 		return float64(s.Times.Total) / n

@@ -203,7 +203,7 @@ func TestCompressionAgainstDefinition(t *testing.T) {
 
 	var all []*Compression
 	for _, threads := range []int{1, 3} {
-		for _, sizes := range []exactSizes{usualSizes, {block: 64 * dim, scores: 60}, {block: 1, scores: 1}} {
+		for _, sizes := range []exactSizes{defaultSizes, {blockFloats: 64 * dim, scorePairs: 60}, {blockFloats: 1, scorePairs: 1}} {
 			x, err := newExactSearch(searchtest.Snapshot(t, ix), threads, qs, k, sizes)
 			require.NoError(t, err)
 			c := &Compression{K: k, Queries: make([]QueryCompression, len(qs))}

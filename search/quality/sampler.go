@@ -46,16 +46,16 @@ type SamplerOptions struct {
 }
 
 const (
-	sampledRate   = 0.01
-	samplerBusy   = 0.1
-	samplerMemory = 4 << 20
-	samplerKeep   = 1000
-	mostKept      = 1 << 20
+	defaultSampleRate    = 0.01
+	defaultBusyShare     = 0.1
+	defaultSamplerMemory = 4 << 20
+	defaultSamplerKeep   = 1000
+	maxKept              = 1 << 20
 )
 
-func (o *SamplerOptions) complete() error {
+func (o *SamplerOptions) setDefaults() error {
 	if len(o.K) == 0 {
-		o.K = usualK
+		o.K = defaultKs
 	}
 	o.K = slices.Compact(slices.Sorted(slices.Values(o.K)))
 	if k := o.K[0]; k < 1 {
@@ -65,7 +65,7 @@ func (o *SamplerOptions) complete() error {
 		name  string
 		value *float64
 		usual float64
-	}{{"rate", &o.Rate, sampledRate}, {"share of the time", &o.Busy, samplerBusy}} {
+	}{{"rate", &o.Rate, defaultSampleRate}, {"share of the time", &o.Busy, defaultBusyShare}} {
 		if *share.value == 0 {
 			*share.value = share.usual
 		}
@@ -74,14 +74,14 @@ func (o *SamplerOptions) complete() error {
 		}
 	}
 	if o.Memory == 0 {
-		o.Memory = samplerMemory
+		o.Memory = defaultSamplerMemory
 	}
 	if o.Keep == 0 {
-		o.Keep = samplerKeep
+		o.Keep = defaultSamplerKeep
 	}
-	if o.Memory < 0 || o.Keep < 0 || o.Keep > mostKept {
+	if o.Memory < 0 || o.Keep < 0 || o.Keep > maxKept {
 		return fmt.Errorf("%w: memory of %d bytes, %d questions kept; 1 to %d can be kept", search.ErrOption,
-			o.Memory, o.Keep, mostKept)
+			o.Memory, o.Keep, maxKept)
 	}
 	if o.Together == nil {
 		o.Together = new(atomic.Int64)
@@ -112,21 +112,21 @@ type Sampled struct {
 // ones. It holds vectors of questions only until they are measured. The same questions, none
 // of which is dropped, give the same figures. It is safe for concurrent use.
 type Sampler struct {
-	o    SamplerOptions
-	pin  func(context.Context) (*Pinned, error)
-	stop context.CancelFunc
-	done chan struct{} // closed when the worker has ended
+	options SamplerOptions
+	pin     func(context.Context) (*Pinned, error)
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the worker has ended
 
-	mu      sync.Mutex
-	draw    *rand.Rand
-	queue   []search.Query
-	work    chan struct{} // has room for one word that queue is not empty
-	busy    bool          // the worker has a question
-	idle    []chan struct{}
-	closed  bool
-	sampled Sampled     // without its classes
-	shares  [][]float64 // of each class, a ring
-	next    int         // in the rings
+	mu        sync.Mutex
+	random    *rand.Rand
+	queue     []search.Query
+	wake      chan struct{} // has room for one word that queue is not empty
+	measuring bool          // the worker has a question
+	waiters   []chan struct{}
+	closed    bool
+	sampled   Sampled     // without its classes
+	shares    [][]float64 // of each class, a ring
+	nextIndex int         // in the rings
 	// generation is that of the index to which shares belong.
 	generation uint64
 }
@@ -135,13 +135,13 @@ type Sampler struct {
 //
 // Errors: [search.ErrOption].
 func NewSampler(pin func(context.Context) (*Pinned, error), o SamplerOptions) (*Sampler, error) {
-	if err := o.complete(); err != nil {
+	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sampler{
-		o: o, pin: pin, stop: stop, done: make(chan struct{}), work: make(chan struct{}, 1),
-		draw: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), shares: make([][]float64, len(o.K)),
+		options: o, pin: pin, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1),
+		random: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), shares: make([][]float64, len(o.K)),
 	}
 	go s.run(ctx)
 	return s, nil
@@ -156,19 +156,19 @@ func (s *Sampler) Offer(q search.Query) bool {
 		return false
 	}
 	s.sampled.Offered++
-	if s.o.Rate < 1 && s.draw.Float64() >= s.o.Rate {
+	if s.options.Rate < 1 && s.random.Float64() >= s.options.Rate {
 		return false
 	}
 	size := questionBytes(&q)
-	if s.o.Together.Add(int64(size)) > int64(s.o.Memory) {
-		s.o.Together.Add(-int64(size))
+	if s.options.Together.Add(int64(size)) > int64(s.options.Memory) {
+		s.options.Together.Add(-int64(size))
 		s.sampled.Dropped++
 		return false
 	}
 	q.Vectors, q.Mask, q.Weights = slices.Clone(q.Vectors), slices.Clone(q.Mask), slices.Clone(q.Weights)
 	s.queue = append(s.queue, q)
 	select {
-	case s.work <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 	return true
@@ -185,11 +185,11 @@ func (s *Sampler) Sampled() Sampled {
 	defer s.mu.Unlock()
 	r := s.sampled
 	r.Waiting = len(s.queue)
-	if s.busy {
+	if s.measuring {
 		r.Waiting++
 	}
-	for i, k := range s.o.K {
-		r.Classes = append(r.Classes, foundOf(k, s.shares[i]))
+	for i, k := range s.options.K {
+		r.Classes = append(r.Classes, summarizeShares(k, s.shares[i]))
 	}
 	return r
 }
@@ -202,12 +202,12 @@ func (s *Sampler) Wait(ctx context.Context) error {
 		s.mu.Unlock()
 		return search.ErrClosed
 	}
-	if len(s.queue) == 0 && !s.busy {
+	if len(s.queue) == 0 && !s.measuring {
 		s.mu.Unlock()
 		return nil
 	}
 	idle := make(chan struct{})
-	s.idle = append(s.idle, idle)
+	s.waiters = append(s.waiters, idle)
 	s.mu.Unlock()
 	select {
 	case <-idle:
@@ -227,7 +227,7 @@ func (s *Sampler) Close() error {
 		s.closed = true
 		s.sampled.Dropped += int64(len(s.queue))
 		for i := range s.queue {
-			s.o.Together.Add(-int64(questionBytes(&s.queue[i])))
+			s.options.Together.Add(-int64(questionBytes(&s.queue[i])))
 		}
 		s.queue = nil
 		s.stop()
@@ -241,21 +241,21 @@ func (s *Sampler) Close() error {
 func (s *Sampler) run(ctx context.Context) {
 	defer close(s.done)
 	for {
-		q, ok := s.take()
+		q, ok := s.nextQuestion()
 		if !ok {
 			select {
-			case <-s.work:
+			case <-s.wake:
 				continue
 			case <-ctx.Done():
 				return
 			}
 		}
 		shares, generation, took, err := s.measure(ctx, q)
-		s.settle(shares, generation, took, err)
+		s.recordQuestion(shares, generation, took, err)
 		if err != nil && ctx.Err() == nil {
-			s.o.Logger.Warn("the recall of a sampled question was not measured", "error", err)
+			s.options.Logger.Warn("the recall of a sampled question was not measured", "error", err)
 		}
-		if pause := time.Duration(float64(took) * (1/s.o.Busy - 1)); pause > 0 {
+		if pause := time.Duration(float64(took) * (1/s.options.Busy - 1)); pause > 0 {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -265,8 +265,8 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-// take is the question that waits longest.
-func (s *Sampler) take() (q search.Query, ok bool) {
+// nextQuestion is the question that waits longest.
+func (s *Sampler) nextQuestion() (q search.Query, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.queue) == 0 {
@@ -274,8 +274,8 @@ func (s *Sampler) take() (q search.Query, ok bool) {
 	}
 	q = s.queue[0]
 	s.queue = slices.Delete(s.queue, 0, 1) // clears the vectors that it leaves
-	s.o.Together.Add(-int64(questionBytes(&q)))
-	s.busy = true
+	s.options.Together.Add(-int64(questionBytes(&q)))
+	s.measuring = true
 	return q, true
 }
 
@@ -295,29 +295,29 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	all := p.Exhaustive
-	if all == nil {
-		all = p.Searcher
+	exhaustive := p.Exhaustive
+	if exhaustive == nil {
+		exhaustive = p.Searcher
 	}
-	want, err := all.Search(ctx, q, search.Options{K: s.o.K[len(s.o.K)-1], Mode: search.Exhaustive})
+	want, err := exhaustive.Search(ctx, q, search.Options{K: s.options.K[len(s.options.K)-1], Mode: search.Exhaustive})
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	for _, k := range s.o.K {
+	for _, k := range s.options.K {
 		got, err := p.Searcher.Search(ctx, q, search.Options{K: k})
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		shares = append(shares, found(got.Hits, want.Hits[:min(k, len(want.Hits))]))
+		shares = append(shares, shareFound(got.Hits, want.Hits[:min(k, len(want.Hits))]))
 	}
 	return shares, d.Generation, 0, nil
 }
 
-// settle keeps the shares of a question, or counts it as failed.
-func (s *Sampler) settle(shares []float64, generation uint64, took time.Duration, err error) {
+// recordQuestion keeps the shares of a question, or counts it as failed.
+func (s *Sampler) recordQuestion(shares []float64, generation uint64, took time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.busy = false
+	s.measuring = false
 	s.sampled.Time += took
 	switch {
 	case err != nil && s.closed:
@@ -326,32 +326,32 @@ func (s *Sampler) settle(shares []float64, generation uint64, took time.Duration
 		s.sampled.Failed++
 	default:
 		s.sampled.Measured++
-		s.keep(shares, generation)
+		s.addShares(shares, generation)
 	}
 	if len(s.queue) == 0 {
-		for _, idle := range s.idle {
+		for _, idle := range s.waiters {
 			close(idle)
 		}
-		s.idle = nil
+		s.waiters = nil
 	}
 }
 
-// keep puts shares into the rings, which begin again where another codec was trained.
-func (s *Sampler) keep(shares []float64, generation uint64) {
+// addShares puts shares into the rings, which begin again where another codec was trained.
+func (s *Sampler) addShares(shares []float64, generation uint64) {
 	if generation != s.generation {
-		s.generation, s.next = generation, 0
+		s.generation, s.nextIndex = generation, 0
 		for i := range s.shares {
 			s.shares[i] = s.shares[i][:0]
 		}
 	}
 	for i, share := range shares {
-		if len(s.shares[i]) < s.o.Keep {
+		if len(s.shares[i]) < s.options.Keep {
 			s.shares[i] = append(s.shares[i], share)
 		} else {
-			s.shares[i][s.next] = share
+			s.shares[i][s.nextIndex] = share
 		}
 	}
-	if s.next++; s.next == s.o.Keep {
-		s.next = 0
+	if s.nextIndex++; s.nextIndex == s.options.Keep {
+		s.nextIndex = 0
 	}
 }

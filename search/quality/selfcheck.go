@@ -31,13 +31,13 @@ const (
 	wantedError = 0.001
 	// questionBlock is how many questions are made before it is decided whether they are enough.
 	questionBlock = 64
-	// mostQuestions and leastQuestions bound how many there are; leastOnDevice is for a check after
+	// maxQuestions and leastQuestions bound how many there are; leastOnDevice is for a check after
 	// a build by a device.
-	mostQuestions, leastQuestions, leastOnDevice = 512, 20, 64
+	maxQuestions, minQuestions, minOnDevice = 512, 20, 64
 	// referenceDocs is how many documents, best by centroids, the reference scores.
 	referenceDocs = 8192
-	// checkShare is the part of the time of a build that its check may take.
-	checkShare = 0.1
+	// maxBuildShare is the part of the time of a build that its check may take.
+	maxBuildShare = 0.1
 )
 
 // effortLadder is tried from the first on.
@@ -61,43 +61,43 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 	if o.Questions < 0 {
 		return nil, fmt.Errorf("%w: %d questions", search.ErrOption, o.Questions)
 	}
-	most := o.Questions
-	if most == 0 {
-		if most = affordable(snap); most < leastQuestions {
+	limit := o.Questions
+	if limit == 0 {
+		if limit = affordableQuestions(snap); limit < minQuestions {
 			return nil, nil
 		}
 		if o.OnDevice {
-			most = min(most, max(most/4, leastOnDevice))
+			limit = min(limit, max(limit/4, minOnDevice))
 		}
 	}
-	at := e.At(snap)
-	c := &selfCheck{at: at, o: &o, shares: make([][]float64, len(usualK))}
-	threads, err := threadsOf(ctx, e)
+	pinned := e.At(snap)
+	check := &selfCheck{searcher: pinned, options: &o, shares: make([][]float64, len(defaultKs))}
+	threads, err := threadCount(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	a := &asker{at: at, snap: snap, dim: snap.Dim(), seed: o.Seed, threads: threads}
-	for made := 0; made < most; made += questionBlock {
-		qs, err := a.make(ctx, made, min(made+questionBlock, most))
+	maker := &questionMaker{engine: pinned, snap: snap, dim: snap.Dim(), seed: o.Seed, threads: threads}
+	for made := 0; made < limit; made += questionBlock {
+		qs, err := maker.makeQuestions(ctx, made, min(made+questionBlock, limit))
 		if err != nil {
 			return nil, err
 		}
-		if err := c.ask(ctx, qs); err != nil {
+		if err := check.addQuestions(ctx, qs); err != nil {
 			return nil, err
 		}
-		report(o.Progress, "self-check", len(c.qs), most, "questions")
-		if o.Questions == 0 && c.sure() {
+		report(o.Progress, "self-check", len(check.queries), limit, "questions")
+		if o.Questions == 0 && check.errorsSmall() {
 			break
 		}
 	}
-	if len(c.qs) < min(most, leastQuestions) {
+	if len(check.queries) < min(limit, minQuestions) {
 		return nil, nil
 	}
 	state := snap.State()
 	d := &storage.Defaults{Docs: state.Documents(), Tokens: state.LiveTokens,
 		Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(), Passages: true}
-	for i := range usualK {
-		class, err := c.class(ctx, i)
+	for i := range defaultKs {
+		class, err := check.findEffort(ctx, i)
 		if err != nil {
 			return nil, err
 		}
@@ -108,28 +108,28 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 
 // selfCheck has the questions that were asked, and what was found.
 type selfCheck struct {
-	at        search.Searcher
-	o         *SelfCheckOptions
-	qs        []search.Query
+	searcher  search.Searcher
+	options   *SelfCheckOptions
+	queries   []search.Query
 	reference [][]search.Hit
 	shares    [][]float64 // of each class, with the first effort
 }
 
-// ask adds questions.
-func (c *selfCheck) ask(ctx context.Context, qs []search.Query) error {
-	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(usualK))
-	reference, err := exhaustive(ctx, c.at, qs, wide, nil)
+// addQuestions adds questions.
+func (c *selfCheck) addQuestions(ctx context.Context, qs []search.Query) error {
+	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(defaultKs))
+	reference, err := searchExhaustively(ctx, c.searcher, qs, wide, nil)
 	if err != nil {
 		return err
 	}
-	for i, k := range usualK {
+	for i, k := range defaultKs {
 		shares, err := c.search(ctx, qs, reference, k, effortLadder[0])
 		if err != nil {
 			return err
 		}
 		c.shares[i] = append(c.shares[i], shares...)
 	}
-	c.qs, c.reference = append(c.qs, qs...), append(c.reference, reference...)
+	c.queries, c.reference = append(c.queries, qs...), append(c.reference, reference...)
 	return nil
 }
 
@@ -137,44 +137,44 @@ func (c *selfCheck) ask(ctx context.Context, qs []search.Query) error {
 func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][]search.Hit, k int, effort float64) (
 	[]float64, error,
 ) {
-	results, err := c.at.SearchBatch(ctx, qs, Setting{Effort: effort}.Options(k))
+	results, err := c.searcher.SearchBatch(ctx, qs, Setting{Effort: effort}.Options(k))
 	if err != nil {
 		return nil, err
 	}
-	return sharesOf(results, reference, k), nil
+	return sharesFound(results, reference, k), nil
 }
 
-// sure reports whether the recall of every class is known as well as is wanted.
-func (c *selfCheck) sure() bool {
-	for i, k := range usualK {
-		if foundOf(k, c.shares[i]).Error > wantedError {
+// errorsSmall reports whether the recall of every class is known as well as is wanted.
+func (c *selfCheck) errorsSmall() bool {
+	for i, k := range defaultKs {
+		if summarizeShares(k, c.shares[i]).Error > wantedError {
 			return false
 		}
 	}
 	return true
 }
 
-// mostLeft is the share of the missing documents that may be missing after a step of effort that
+// maxRemaining is the share of the missing documents that may be missing after a step of effort that
 // is worth its time.
-const mostLeft = 0.8
+const maxRemaining = 0.8
 
-// class finds the effort of one class.
-func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, error) {
-	k, shares := usualK[i], c.shares[i]
-	class := storage.DefaultClass{K: k, Target: usualRecall, WorstTarget: worstFor(usualRecall), Queries: len(c.qs)}
+// findEffort finds the effort of one class.
+func (c *selfCheck) findEffort(ctx context.Context, i int) (storage.DefaultClass, error) {
+	k, shares := defaultKs[i], c.shares[i]
+	class := storage.DefaultClass{K: k, Target: defaultRecall, WorstTarget: worstTargetFor(defaultRecall), Queries: len(c.queries)}
 	for step, effort := range effortLadder {
 		if step > 0 {
 			var err error
-			if shares, err = c.search(ctx, c.qs, c.reference, k, effort); err != nil {
+			if shares, err = c.search(ctx, c.queries, c.reference, k, effort); err != nil {
 				return class, err
 			}
 		}
-		f := foundOf(k, shares)
-		if step > 0 && 1-f.Recall > mostLeft*(1-class.Recall) && f.Worst <= class.Worst {
+		f := summarizeShares(k, shares)
+		if step > 0 && 1-f.Recall > maxRemaining*(1-class.Recall) && f.Worst <= class.Worst {
 			break // what is missing is not found by looking at more
 		}
 		class.Effort, class.Recall, class.HeldOut, class.Worst, class.Error = effort, f.Recall, f.Recall, f.Worst, f.Error
-		report(c.o.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
+		report(c.options.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
 		if f.Recall-f.Error >= class.Target && f.Worst >= class.WorstTarget {
 			break
 		}
@@ -182,12 +182,12 @@ func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, err
 	return class, nil
 }
 
-// affordable is how many questions take no more than their share of the build, on one
+// affordableQuestions is how many questions take no more than their share of the build, on one
 // processor: a build compares each of its tokens, and five times those of the sample, with
 // all centroids, at 0.5·10¹² operations a second; a question scores tokens by centroids in
 // 0.5 ns, exactly in 16, and costs about 2.5 times as much again for the searches that make it and
 // those that are measured.
-func affordable(snap *index.Snapshot) int {
+func affordableQuestions(snap *index.Snapshot) int {
 	h, state := snap.Header(), snap.State()
 	if state.Live == 0 {
 		return 0
@@ -196,5 +196,5 @@ func affordable(snap *index.Snapshot) int {
 	exact := tokens * min(referenceDocs/float64(state.Live), 1)
 	build := 2 * float64(h.Centroids) * float64(h.Dim) * (tokens + 5*float64(h.Build.SampleRows)) / 0.5e12
 	question := 3.5 * (0.5e-9*tokens + 16e-9*exact)
-	return int(min(checkShare*build/max(question, 1e-9), mostQuestions))
+	return int(min(maxBuildShare*build/max(question, 1e-9), maxQuestions))
 }

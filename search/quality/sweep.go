@@ -68,15 +68,15 @@ func (s Setting) String() string {
 func Grid(k, centroids int, probes, approx, exact []int) []Setting {
 	var grid []Setting
 	seen := map[Setting]bool{}
-	or := func(list []int) []int {
+	orZero := func(list []int) []int {
 		if len(list) == 0 {
 			return []int{0}
 		}
 		return list
 	}
-	for _, p := range or(probes) {
-		for _, a := range or(approx) {
-			for _, x := range or(exact) {
+	for _, p := range orZero(probes) {
+		for _, a := range orZero(approx) {
+			for _, x := range orZero(exact) {
 				s := Setting{Probes: min(p, centroids), Approx: a, Exact: x}
 				if x > 0 {
 					s.Exact = max(x, k)
@@ -143,27 +143,27 @@ func NewLatency(times []time.Duration) Latency {
 	for _, t := range times {
 		sum += t
 	}
-	at := func(percent int) time.Duration { return times[max((len(times)*percent+99)/100-1, 0)] }
+	percentile := func(percent int) time.Duration { return times[max((len(times)*percent+99)/100-1, 0)] }
 	return Latency{
-		Mean: sum / time.Duration(len(times)), P50: at(50), P95: at(95), P99: at(99), Max: times[len(times)-1],
+		Mean: sum / time.Duration(len(times)), P50: percentile(50), P95: percentile(95), P99: percentile(99), Max: times[len(times)-1],
 	}
 }
 
 // Sweep measures settings on the same queries, one after another. What is searched should
 // stay as it is meanwhile. reference is as in [MeasureRecall].
-func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
+func Sweep(ctx context.Context, searcher search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
 	if len(qs) == 0 {
 		return nil, fmt.Errorf("%w: no queries", search.ErrQuery)
 	}
 	if o.K == 0 {
 		o.K = defaultK
 	}
-	threads, err := threadsOf(ctx, at)
+	threads, err := threadCount(ctx, searcher)
 	if err != nil {
 		return nil, err
 	}
 	if reference == nil {
-		if reference, err = Reference(ctx, at, qs, o.K, o.Progress); err != nil {
+		if reference, err = Reference(ctx, searcher, qs, o.K, o.Progress); err != nil {
 			return nil, err
 		}
 	}
@@ -172,7 +172,7 @@ func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOp
 	}
 	points := make([]Point, len(o.Settings))
 	for i, s := range o.Settings {
-		if points[i], err = point(ctx, at, threads, qs, s, &o, reference); err != nil {
+		if points[i], err = measureSetting(ctx, searcher, threads, qs, s, &o, reference); err != nil {
 			return nil, fmt.Errorf("%v: %w", s, err)
 		}
 		report(o.Progress, "sweep", i+1, len(points), "settings")
@@ -181,7 +181,7 @@ func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOp
 	return points, nil
 }
 
-func point(ctx context.Context, s search.Searcher, threads int, qs []search.Query, set Setting, o *SweepOptions, reference [][]search.Hit) (Point, error) {
+func measureSetting(ctx context.Context, s search.Searcher, threads int, qs []search.Query, set Setting, o *SweepOptions, reference [][]search.Hit) (Point, error) {
 	p := Point{Setting: set}
 	options := set.Options(o.K)
 	for i := range warmup {
@@ -205,7 +205,7 @@ func point(ctx context.Context, s search.Searcher, threads int, qs []search.Quer
 			if pass == 0 {
 				results[i] = *r
 				p.Stats.Add(r.Stats)
-				p.Recall += found(r.Hits, reference[i][:min(o.K, len(reference[i]))])
+				p.Recall += shareFound(r.Hits, reference[i][:min(o.K, len(reference[i]))])
 			}
 		}
 	}

@@ -26,13 +26,13 @@ type TuneOptions struct {
 	Progress Progress
 }
 
-// usualRecall and usualK are what options mean that say nothing.
-const usualRecall = 0.995
+// defaultRecall and usualK are what options mean that say nothing.
+const defaultRecall = 0.995
 
-var usualK = []int{10, 100}
+var defaultKs = []int{10, 100}
 
-// worstFor is the recall of the worst query that goes with a mean.
-func worstFor(recall float64) float64 { return max(1-float64(60*(1-recall)), 0) }
+// worstTargetFor is the recall of the worst query that goes with a mean.
+func worstTargetFor(recall float64) float64 { return max(1-float64(60*(1-recall)), 0) }
 
 // Tuning is the outcome of [Tune].
 type Tuning struct {
@@ -114,19 +114,19 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 // Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], those of Search.
 func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions) (*Tuning, error) {
 	if o.Recall == 0 {
-		o.Recall = usualRecall
+		o.Recall = defaultRecall
 	}
 	if !(o.Recall > 0 && o.Recall <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", search.ErrOption, o.Recall)
 	}
 	if o.Worst == 0 {
-		o.Worst = worstFor(o.Recall)
+		o.Worst = worstTargetFor(o.Recall)
 	}
 	if !(o.Worst >= 0 && o.Worst <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g for the worst query; 0 to 1 is possible", search.ErrOption, o.Worst)
 	}
 	if len(o.K) == 0 {
-		o.K = usualK
+		o.K = defaultKs
 	}
 	ks := slices.Compact(slices.Sorted(slices.Values(o.K)))
 	if ks[0] < 1 {
@@ -135,8 +135,8 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	if len(qs) < 4 {
 		return nil, fmt.Errorf("%w: %d queries; tuning needs two halves of 2 at least", search.ErrQuery, len(qs))
 	}
-	at := e.At(snap)
-	reference, err := Reference(ctx, at, qs, ks[len(ks)-1], o.Progress)
+	engine := e.At(snap)
+	reference, err := Reference(ctx, engine, qs, ks[len(ks)-1], o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -146,9 +146,9 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	slices.Sort(t.TunedOn)
 	slices.Sort(t.HeldOut)
 	for _, k := range ks {
-		u := newTuner(at, snap, k, o.Recall, o.Worst, o.Progress)
+		u := newTuner(engine, snap, k, o.Recall, o.Worst, o.Progress)
 		u.useQueries(qs, reference, t.TunedOn)
-		c, err := u.tune(ctx)
+		c, err := u.tuneClass(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -167,31 +167,31 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 
 // tuner looks for the setting of one k.
 type tuner struct {
-	at       *search.Engine
+	engine   *search.Engine
 	snap     *index.Snapshot
 	k        int
 	target   float64
 	worst    float64
 	progress Progress
 
-	qs        []search.Query
-	reference [][]search.Hit
-	tried     map[Setting]Trial
-	trials    []Trial
-	stats     search.Stats // of the last measurement
-	before    float64      // work before exact scores in the last number of probes
+	queries         []search.Query
+	reference       [][]search.Hit
+	tried           map[Setting]Trial
+	trials          []Trial
+	stats           search.Stats // of the last measurement
+	workBeforeExact float64      // work before exact scores in the last number of probes
 }
 
 func newTuner(at *search.Engine, snap *index.Snapshot, k int, target, worst float64, progress Progress) *tuner {
-	return &tuner{at: at, snap: snap, k: k, target: target, worst: worst, progress: progress, tried: map[Setting]Trial{}}
+	return &tuner{engine: at, snap: snap, k: k, target: target, worst: worst, progress: progress, tried: map[Setting]Trial{}}
 }
 
 // useQueries measures with the queries of some numbers from now on; nil: with all.
 func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []int) {
-	u.qs, u.reference = nil, nil
+	u.queries, u.reference = nil, nil
 	for i, q := range qs {
 		if which == nil || slices.Contains(which, i) {
-			u.qs = append(u.qs, q)
+			u.queries = append(u.queries, q)
 			u.reference = append(u.reference, reference[i][:min(u.k, len(reference[i]))])
 		}
 	}
@@ -200,9 +200,9 @@ func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []
 // measure searches all queries, several times for a better figure of the cost.
 func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, error) {
 	t := Trial{Setting: s}
-	fastest := make([]time.Duration, len(u.qs))
+	fastest := make([]time.Duration, len(u.queries))
 	for pass := range repeats {
-		results, err := u.at.SearchBatch(ctx, u.qs, s.Options(u.k))
+		results, err := u.engine.SearchBatch(ctx, u.queries, s.Options(u.k))
 		if err != nil {
 			return t, err
 		}
@@ -218,19 +218,19 @@ func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, err
 			}
 		}
 		if pass == 0 {
-			f := foundOf(u.k, sharesOf(results, u.reference, u.k))
+			f := summarizeShares(u.k, sharesFound(results, u.reference, u.k))
 			t.Recall, t.Worst, t.Error = f.Recall, f.Worst, f.Error
 		}
 	}
 	for _, d := range fastest {
 		t.Cost += d / time.Duration(len(fastest))
 	}
-	t.Work = work(&u.stats, u.snap.Header().Centroids)
+	t.Work = countedWork(&u.stats, u.snap.Header().Centroids)
 	return t, nil
 }
 
-// try measures a setting once; the second time it remembers.
-func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
+// measureOnce measures a setting once; the second time it remembers.
+func (u *tuner) measureOnce(ctx context.Context, s Setting) (Trial, error) {
 	if t, ok := u.tried[s]; ok {
 		return t, nil
 	}
@@ -255,10 +255,10 @@ func (u *tuner) margin(t Trial) float64 {
 func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target && t.Worst >= u.worst }
 
 const (
-	finalRepeats = 3    // passes for the times that are told
-	near         = 1.05 // work over that of the best, among which recall decides
-	worthwhile   = 0.95 // of the work of what is derived, for a setting that finds as much
-	worthLess    = 0.8  // and for one that finds less
+	finalRepeats    = 3    // passes for the times that are told
+	nearBest        = 1.05 // work over that of the best, among which recall decides
+	worthwhileEqual = 0.95 // of the work of what is derived, for a setting that finds as much
+	worthwhileWorse = 0.8  // and for one that finds less
 )
 
 var (
@@ -267,72 +267,72 @@ var (
 	tuneExact = []float64{1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64}
 )
 
-// tune tries settings and returns the best.
-func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
-	docs, lists := u.snap.Len(), u.snap.Header().Centroids
-	if _, err := u.try(ctx, Setting{}); err != nil {
+// tuneClass tries settings and returns the best.
+func (u *tuner) tuneClass(ctx context.Context) (*Tuned, error) {
+	docs, centroids := u.snap.Len(), u.snap.Header().Centroids
+	if _, err := u.measureOnce(ctx, Setting{}); err != nil {
 		return nil, err
 	}
 	if docs <= max(1<<16, 64*u.k) { // all lists are a scan, which costs too much beyond
-		if err := u.budgets(ctx, Setting{Scan: true}, docs); err != nil {
+		if err := u.tryExactBudgets(ctx, Setting{Scan: true}, docs); err != nil {
 			return nil, err
 		}
 	}
 	for _, p := range tuneProbes {
-		if p >= lists {
+		if p >= centroids {
 			break
 		}
-		if err := u.budgets(ctx, Setting{Probes: p}, docs); err != nil {
+		if err := u.tryExactBudgets(ctx, Setting{Probes: p}, docs); err != nil {
 			return nil, err
 		}
 		// What comes before exact scores only gets dearer with more probes.
-		if best, ok := u.best(); ok && u.before > best.Work {
+		if best, ok := u.cheapest(); ok && u.workBeforeExact > best.Work {
 			break
 		}
 	}
-	if best, ok := u.best(); ok {
-		if err := u.cutting(ctx, best); err != nil {
+	if best, ok := u.cheapest(); ok {
+		if err := u.tryApproxBudgets(ctx, best); err != nil {
 			return nil, err
 		}
-	} else if _, err := u.try(ctx, Setting{Exact: max(docs, u.k)}); err != nil { // which finds everything
+	} else if _, err := u.measureOnce(ctx, Setting{Exact: max(docs, u.k)}); err != nil { // which finds everything
 		return nil, err
 	}
-	return u.final(ctx)
+	return u.selectBest(ctx)
 }
 
-// budgets tries exact budgets with a number of probes: the derived one, and by
+// tryExactBudgets tries exact budgets with a number of probes: the derived one, and by
 // bisection the least that reaches the target. Where none does because candidates
 // are cut, none is cut.
-func (u *tuner) budgets(ctx context.Context, s Setting, docs int) error {
-	var ladder []int
+func (u *tuner) tryExactBudgets(ctx context.Context, s Setting, docs int) error {
+	var budgets []int
 	for _, f := range tuneExact {
 		if n := int(math.Ceil(f * float64(u.k))); n < docs {
-			ladder = append(ladder, n)
+			budgets = append(budgets, n)
 		}
 	}
-	if len(ladder) == 0 {
+	if len(budgets) == 0 {
 		return nil
 	}
-	if _, err := u.try(ctx, s); err != nil {
+	if _, err := u.measureOnce(ctx, s); err != nil {
 		return err
 	}
-	before := u.stats
-	before.ExactTokens, before.RefinedDocs = 0, 0
-	u.before = work(&before, u.snap.Header().Centroids)
-	s.Exact = ladder[len(ladder)-1]
-	t, err := u.try(ctx, s)
-	if err == nil && !u.reaches(t) && u.wasCut() {
+	withoutExact := u.stats
+	withoutExact.ExactTokens, withoutExact.RefinedDocs = 0, 0
+	u.workBeforeExact = countedWork(&withoutExact, u.snap.Header().Centroids)
+	s.Exact = budgets[len(budgets)-1]
+	t, err := u.measureOnce(ctx, s)
+	if err == nil && !u.reaches(t) && u.candidatesWereCut() {
 		s.Approx = docs
-		t, err = u.try(ctx, s)
+		t, err = u.measureOnce(ctx, s)
 	}
 	if err != nil || !u.reaches(t) {
 		return err
 	}
-	lo, hi := 0, len(ladder)-1 // hi reaches
+	lo, hi := 0, len(budgets)-1 // hi reaches
 	for lo < hi {
 		mid := (lo + hi) / 2
-		s.Exact = ladder[mid]
-		if t, err = u.try(ctx, s); err != nil {
+		s.Exact = budgets[mid]
+		if t, err = u.measureOnce(ctx, s); err != nil {
 			return err
 		}
 		if u.reaches(t) {
@@ -344,26 +344,26 @@ func (u *tuner) budgets(ctx context.Context, s Setting, docs int) error {
 	return nil
 }
 
-// wasCut says whether some candidates had no approximate score in what was
+// candidatesWereCut says whether some candidates had no approximate score in what was
 // measured last.
-func (u *tuner) wasCut() bool {
+func (u *tuner) candidatesWereCut() bool {
 	return u.stats.Plans[search.PlanProbe.String()] > 0 && u.stats.ApproxDocs < u.stats.Candidates
 }
 
-// cutting tries smaller approximate budgets with the best setting, as long as
+// tryApproxBudgets tries smaller approximate budgets with the best setting, as long as
 // they pay.
-func (u *tuner) cutting(ctx context.Context, t Trial) error {
+func (u *tuner) tryApproxBudgets(ctx context.Context, t Trial) error {
 	if _, err := u.measure(ctx, t.Setting, 1); err != nil {
 		return err
 	}
 	if u.stats.Plans[search.PlanProbe.String()] == 0 {
 		return nil
 	}
-	a := int(u.stats.ApproxDocs) / max(u.stats.Queries, 1) / 2
-	for least := max(t.Exact, 2*u.k); a > least; a /= 2 {
+	budget := int(u.stats.ApproxDocs) / max(u.stats.Queries, 1) / 2
+	for minBudget := max(t.Exact, 2*u.k); budget > minBudget; budget /= 2 {
 		s := t.Setting
-		s.Approx = a
-		next, err := u.try(ctx, s)
+		s.Approx = budget
+		next, err := u.measureOnce(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -375,8 +375,8 @@ func (u *tuner) cutting(ctx context.Context, t Trial) error {
 	return nil
 }
 
-// best is the cheapest trial that reaches the target.
-func (u *tuner) best() (best Trial, ok bool) {
+// cheapest is the cheapest trial that reaches the target.
+func (u *tuner) cheapest() (best Trial, ok bool) {
 	for _, t := range u.trials {
 		if u.reaches(t) && (!ok || t.Work < best.Work) {
 			best, ok = t, true
@@ -385,21 +385,21 @@ func (u *tuner) best() (best Trial, ok bool) {
 	return best, ok
 }
 
-// final chooses among the trials that reach the target.
-func (u *tuner) final(ctx context.Context) (*Tuned, error) {
-	best, _ := u.best()
-	least := best.Work
+// selectBest chooses among the trials that reach the target.
+func (u *tuner) selectBest(ctx context.Context) (*Tuned, error) {
+	best, _ := u.cheapest()
+	leastWork := best.Work
 	for _, t := range u.trials {
-		if u.reaches(t) && t.Work <= near*least && (t.Recall > best.Recall || t.Recall == best.Recall && t.Work < best.Work) {
+		if u.reaches(t) && t.Work <= nearBest*leastWork && (t.Recall > best.Recall || t.Recall == best.Recall && t.Work < best.Work) {
 			best = t
 		}
 	}
 	if t := u.tried[Setting{}]; u.reaches(t) && best.Setting != t.Setting {
-		enough := worthwhile
+		maxWorkShare := worthwhileEqual
 		if best.Recall < t.Recall {
-			enough = worthLess
+			maxWorkShare = worthwhileWorse
 		}
-		if best.Work > enough*t.Work {
+		if best.Work > maxWorkShare*t.Work {
 			best = t
 		}
 	}
