@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// exactSearch computes MaxSim over float vectors of documents that stream by.
+// exactSearch computes exact MaxSim over a stream of float documents.
 type exactSearch struct {
 	snap    *index.Snapshot
 	backend maxsim.Backend
@@ -23,21 +23,24 @@ type exactSearch struct {
 	k       int
 	sizes   exactSizes
 	queries *maxsim.Batch
-	weights []float32       // of their tokens; nil: all 1
-	best    [][]topk.Scored // of each query
+	weights []float32       // of their tokens. nil means that all are 1
+	best    [][]topk.Scored // for each query
 	scores  []float32
 }
 
-// exactSizes bound what is in memory.
+// exactSizes limits the memory in use.
 type exactSizes struct {
-	blockFloats int // floats of the documents read at a time
-	scorePairs  int // pairs of a query and a document scored at a time
+	blockFloats int // values of the documents that are read at a time
+	scorePairs  int // pairs of a query and a document that are scored at a time
 }
 
-// defaultSizes make 16 MiB of documents, 16 of scores.
+// defaultSizes give 16 MiB to documents, and 16 MiB to scores.
 var defaultSizes = exactSizes{blockFloats: 1 << 22, scorePairs: 1 << 22}
 
-func newExactSearch(snap *index.Snapshot, threads int, qs []search.Query, k int, sizes exactSizes) (*exactSearch, error) {
+// newExactSearch prepares the queries. Weights are set if any query has weights.
+func newExactSearch(
+	snap *index.Snapshot, threads int, qs []search.Query, k int, sizes exactSizes,
+) (*exactSearch, error) {
 	be, err := maxsim.Select(snap.Backend())
 	if err != nil {
 		return nil, err
@@ -75,7 +78,10 @@ type exactDocs struct {
 	ordinals []uint32
 }
 
-func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compression, progress Progress) ([][]search.Hit, error) {
+// run reads the originals, scores those that the index has, and returns the best for each query.
+func (x *exactSearch) run(
+	ctx context.Context, src vectors.Source, c *Compression, progress Progress,
+) ([][]search.Hit, error) {
 	snap := x.snap
 	if src.Dim() != 0 && src.Dim() != snap.Dim() {
 		return nil, fmt.Errorf("%w: they have dimension %d, %s has %d", ErrOriginals, src.Dim(), snap.Path(), snap.Dim())

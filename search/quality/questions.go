@@ -11,58 +11,59 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// What questions are like, as real ones are: docs/lab/search-quality.md has the measurements.
+// Parameters of questions, chosen to resemble real ones (docs/lab/search-quality.md).
 const (
 	questionTokens = 32
-	// minWords and mostWords are how many tokens of a question are of words; the others repeat
-	// these, as those that encoders append.
+	// minWords and maxWords are how many tokens of a question are words. The others repeat words,
+	// like the tokens that encoders append.
 	minWords, maxWords = 4, 12
-	// maxSpan is how many words are neighbours in a document; the span that documents share most
-	// is taken of so many.
+	// maxSpan is how many consecutive words of a document may be drawn together. Of spansCompared
+	// random spans, the one that documents share most is drawn.
 	maxSpan, spansCompared = 3, 3
-	// neighbours give words too, drawn from the best documents for one of them.
+	// neighbours documents give words, too. They are drawn from the neighbourhood best ones.
 	neighbours, neighbourhood = 2, 16
-	// wordTopic bounds how much of a word's token is the mean of the question; wordNoise times the
-	// square of a number from 0 to 1 is its noise: many words are as documents have them.
+	// wordTopic limits the share of the question's mean in a word. The noise of a word is wordNoise
+	// times the square of a random number from 0 to 1, so that many words have little.
 	wordTopic, wordNoise = 0.1, 2.0
-	// minTopic to mostTopic and leastNoise to mostNoise are the same of a token that repeats.
+	// minTopic to maxTopic and minNoise to maxNoise are these ranges for tokens that repeat words.
 	minTopic, maxTopic = 0.2, 0.8
 	minNoise, maxNoise = 0.1, 0.8
-	// unmatchedShare is the share of words that no document has, and aloneNoise their noise.
+	// unmatchedShare is the share of words that no document has, unmatchedNoise their noise.
 	unmatchedShare, unmatchedNoise = 0.15, 3.0
-	// freeNoise is the share of the square of noise that has any direction; the others are those in
+	// freeNoise is the share of squared noise in random directions. The rest is in directions in
 	// which documents differ.
 	freeNoise = 0.8
-	// repeatSkew makes questions repeat few of their words most.
+	// repeatSkew makes questions repeat a few of their words most often.
 	repeatSkew = 2
-	// minTokens is how many tokens a document has that questions are made of.
+	// minTokens is how many tokens a document needs for a question.
 	minTokens = 8
 )
 
-// questionMaker makes questions from the documents of an index. Question i depends on seed and i alone.
+// questionMaker makes questions from the documents of an index. Question i depends on seed and i
+// alone.
 //
-// A question of a real user shares words with several documents, and is none of them. Encoders
-// give it a few tokens of words, some of which no document has, and others that repeat these in
-// the direction of the whole. So errors of its tokens do not level out, and many documents are
-// about as good: that is what makes it hard.
+// The question of a real user shares words with several documents, and equals none of them.
+// Encoders give it a few tokens of words, some of which no document has, and further tokens that
+// repeat the words in the direction of the whole question. So errors of its tokens do not cancel
+// out, and many documents are about equally good. That makes it hard to answer.
 type questionMaker struct {
 	engine *search.Engine
 	snap   *index.Snapshot
 	dim    int
 	seed   uint64
-	// threads make questions at a time.
+	// threads limits the goroutines that make questions.
 	threads int
 }
 
-// draft is a question in the making.
+// draft is a question that is being made.
 type draft struct {
 	random  *rand.Rand
-	docs    [][]float32 // the document, then its neighbours; nil: none was found
+	docs    [][]float32 // the document, then its neighbours
 	dim     int
 	ordinal uint32
 }
 
-// makeQuestions makes the questions lo to hi. They are fewer where documents have too few tokens.
+// makeQuestions makes the questions lo to hi. It makes fewer if documents have too few tokens.
 func (a *questionMaker) makeQuestions(ctx context.Context, lo, hi int) (qs []search.Query, err error) {
 	var drafts []*draft
 	var documentQueries []search.Query
@@ -95,7 +96,8 @@ func (a *questionMaker) makeQuestions(ctx context.Context, lo, hi int) (qs []sea
 	return qs, err
 }
 
-// startDraft finds a document for question i; nil if none of some has tokens enough.
+// startDraft finds a document for question i. It returns nil if none of 16 random documents has
+// enough tokens.
 func (a *questionMaker) startDraft(i int) (*draft, error) {
 	d := &draft{random: rand.New(rand.NewPCG(a.seed, 0x73656c66+uint64(i))), dim: a.dim}
 	docs := a.snap.State().Docs
@@ -119,7 +121,7 @@ func (a *questionMaker) startDraft(i int) (*draft, error) {
 	return nil, nil
 }
 
-// documentQuery is a question for the document itself.
+// documentQuery returns a query of random tokens of the document, which finds its neighbours.
 func (d *draft) documentQuery() search.Query {
 	v := d.docs[0]
 	rows := len(v) / d.dim
@@ -130,13 +132,13 @@ func (d *draft) documentQuery() search.Query {
 	return q
 }
 
-// randomToken draws one of a document.
+// randomToken draws a token of a document.
 func (d *draft) randomToken(doc int) []float32 {
 	v := d.docs[doc]
 	return v[d.random.IntN(len(v)/d.dim)*d.dim:][:d.dim]
 }
 
-// addNeighbours draws neighbours from the best documents for the document itself.
+// addNeighbours draws neighbours from the best documents for the document's own query.
 func (a *questionMaker) addNeighbours(d *draft, hits []search.Hit) error {
 	var others []uint32
 	for _, h := range hits {
@@ -157,7 +159,7 @@ func (a *questionMaker) addNeighbours(d *draft, hits []search.Hit) error {
 	return nil
 }
 
-// question makes the vectors.
+// question returns the finished question.
 func (d *draft) question() search.Query {
 	q := search.Query{Vectors: make([]float32, 0, questionTokens*d.dim), Dim: d.dim}
 	keep := func(v []float64) []float64 {
@@ -167,6 +169,7 @@ func (d *draft) question() search.Query {
 		return v
 	}
 	words := d.drawWords(minWords + d.random.IntN(maxWords-minWords+1))
+	// Move each word towards the mean, and add noise.
 	topic := meanDirection(words)
 	for i, w := range words {
 		u := d.random.Float64()
@@ -176,6 +179,7 @@ func (d *draft) question() search.Query {
 		}
 		words[i] = keep(d.turnTowards(w, topic, wordTopic*d.random.Float64(), noise))
 	}
+	// Fill up with tokens that repeat words, in the direction of the whole.
 	topic = meanDirection(words)
 	d.random.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
 	between := func(lo, hi float64) float64 { return lo + float64((hi-lo)*d.random.Float64()) }
@@ -215,8 +219,8 @@ func (d *draft) drawWords(n int) (words [][]float64) {
 	return words
 }
 
-// mixWord is a token of a document, mixed with what the other documents have like it, and how like
-// that is.
+// mixWord mixes a token of a document with the most similar token of each other document. shared is
+// the sum of these similarities.
 func (d *draft) mixWord(doc int, token []float32) (word []float64, shared float64) {
 	word = make([]float64, d.dim)
 	for j, x := range token {
@@ -241,7 +245,7 @@ func (d *draft) mixWord(doc int, token []float32) (word []float64, shared float6
 	return normalize(word), shared
 }
 
-// turnTowards is a unit vector between w and topic, with noise of a length.
+// turnTowards returns a unit vector between w and topic, plus noise of a length.
 func (d *draft) turnTowards(w, topic []float64, share, noiseLength float64) []float64 {
 	v, noise := make([]float64, d.dim), make([]float64, d.dim)
 	for j := range v {
@@ -264,7 +268,7 @@ func (d *draft) turnTowards(w, topic []float64, share, noiseLength float64) []fl
 	return normalize(v)
 }
 
-// meanDirection is the direction of the sum.
+// meanDirection returns the direction of the sum.
 func meanDirection(vs [][]float64) []float64 {
 	mean := make([]float64, len(vs[0]))
 	for _, v := range vs {
@@ -275,7 +279,7 @@ func meanDirection(vs [][]float64) []float64 {
 	return normalize(mean)
 }
 
-// normalize scales v to length 1, in place; one without length stays.
+// normalize scales v to length 1, in place. A zero vector stays.
 func normalize(v []float64) []float64 {
 	square := 0.0
 	for _, x := range v {
@@ -290,7 +294,7 @@ func normalize(v []float64) []float64 {
 	return v
 }
 
-// dot is the inner product.
+// dot returns the inner product, with rounded products.
 func dot(a, b []float32) float64 {
 	sum := 0.0
 	for j, x := range a {

@@ -14,34 +14,34 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Pinned is one state of what is searched.
+// Pinned is a snapshot that a [Sampler] measures.
 type Pinned struct {
-	// Searcher answers as it answers users.
+	// Searcher answers queries as users get them answered.
 	Searcher search.Searcher
-	// Exhaustive scores all documents; nil: Searcher does.
+	// Exhaustive scores all documents. nil means that Searcher does.
 	Exhaustive search.Searcher
-	// Release ends the use of the state; nil: nothing is to be done.
+	// Release releases the snapshot. It may be nil.
 	Release func() error
 }
 
 // SamplerOptions of [NewSampler].
 type SamplerOptions struct {
-	// K are the classes of k, each of which is measured with every question; none: 10 and 100.
+	// K are the values of k that are measured with every question. An empty list means 10 and 100.
 	K []int
-	// Rate is the share of the offered questions that is measured, at most 1; 0: 0.01.
+	// Rate is the share of the offered questions that is measured, at most 1. 0 means 0.01.
 	Rate float64
-	// Seed decides which ones.
+	// Seed selects these questions.
 	Seed uint64
-	// Busy is the share of the time that measuring may take, at most 1, which is without a pause;
-	// 0: 0.1.
+	// Busy is the share of the time that measuring may take, at most 1, which means no pauses. 0
+	// means 0.1.
 	Busy float64
-	// Memory bounds the bytes of questions that wait; 0: 4 MiB.
+	// Memory limits the bytes of waiting questions. 0 means 4 MiB.
 	Memory int
-	// Together, where set, counts these bytes for several samplers, whose bound Memory is then.
+	// Together, where set, counts these bytes for several samplers, which share the limit Memory.
 	Together *atomic.Int64
-	// Keep is how many questions, the last ones, the figures are about; 0: 1,000.
+	// Keep is how many of the last questions the figures cover. 0 means 1,000.
 	Keep int
-	// Logger hears of questions that could not be measured; nil: silence.
+	// Logger receives the errors of questions that could not be measured. nil means no log.
 	Logger *slog.Logger
 }
 
@@ -53,6 +53,7 @@ const (
 	maxKept              = 1 << 20
 )
 
+// setDefaults checks the options, and sets defaults.
 func (o *SamplerOptions) setDefaults() error {
 	if len(o.K) == 0 {
 		o.K = defaultKs
@@ -65,12 +66,16 @@ func (o *SamplerOptions) setDefaults() error {
 		name  string
 		value *float64
 		usual float64
-	}{{"rate", &o.Rate, defaultSampleRate}, {"share of the time", &o.Busy, defaultBusyShare}} {
+	}{
+		{"rate", &o.Rate, defaultSampleRate},
+		{"share of the time", &o.Busy, defaultBusyShare},
+	} {
 		if *share.value == 0 {
 			*share.value = share.usual
 		}
 		if !(*share.value > 0 && *share.value <= 1) {
-			return fmt.Errorf("%w: a %s of %g; above 0 and at most 1 is possible", search.ErrOption, share.name, *share.value)
+			return fmt.Errorf("%w: a %s of %g; above 0 and at most 1 is possible",
+				search.ErrOption, share.name, *share.value)
 		}
 	}
 	if o.Memory == 0 {
@@ -92,12 +97,12 @@ func (o *SamplerOptions) setDefaults() error {
 	return nil
 }
 
-// Sampled is what a [Sampler] has found.
+// Sampled is the result of a [Sampler].
 type Sampled struct {
-	// Classes are by ascending K, about the last questions since the codec of the index was trained.
+	// Classes are in the order of K. They cover the last questions since the codec was trained.
 	Classes []Found `json:"classes"`
-	// Offered counts the questions that were offered. Of those that the rate has chosen, Measured,
-	// Dropped (there was no room), Failed and Waiting are the parts.
+	// Offered counts the questions that were offered. Those that the rate selected are Measured,
+	// Dropped (for lack of memory), Failed or Waiting.
 	Offered  int64 `json:"offered"`
 	Measured int64 `json:"measured"`
 	Dropped  int64 `json:"dropped"`
@@ -107,10 +112,10 @@ type Sampled struct {
 	Time time.Duration `json:"time_ns"`
 }
 
-// Sampler measures what real questions find: in the background it searches some of those that are
-// offered as users do and exhaustively, over one state of the index, and keeps figures of the last
-// ones. It holds vectors of questions only until they are measured. The same questions, none
-// of which is dropped, give the same figures. It is safe for concurrent use.
+// Sampler measures the recall of real questions. In the background it searches some of the offered
+// questions twice, as for users and exhaustively, on one snapshot of the index, and keeps figures
+// of the last ones. It keeps vectors of questions only until they are measured. The same questions
+// give the same figures if none is dropped. It is safe for concurrent use.
 type Sampler struct {
 	options SamplerOptions
 	pin     func(context.Context) (*Pinned, error)
@@ -120,18 +125,18 @@ type Sampler struct {
 	mu        sync.Mutex
 	random    *rand.Rand
 	queue     []search.Query
-	wake      chan struct{} // has room for one word that queue is not empty
-	measuring bool          // the worker has a question
+	wake      chan struct{} // has an element if the queue may have new questions
+	measuring bool          // the worker measures a question
 	waiters   []chan struct{}
 	closed    bool
-	sampled   Sampled     // without its classes
-	shares    [][]float64 // of each class, a ring
-	nextIndex int         // in the rings
-	// generation is that of the index to which shares belong.
+	sampled   Sampled     // without Classes
+	shares    [][]float64 // for each class, a ring buffer
+	nextIndex int         // in the ring buffers
+	// generation is the generation of the index that shares were measured on.
 	generation uint64
 }
 
-// NewSampler starts one. pin is called for each question that is measured. End it with Close.
+// NewSampler starts a sampler. It calls pin for each question that it measures. End it with Close.
 //
 // Errors: [search.ErrOption].
 func NewSampler(pin func(context.Context) (*Pinned, error), o SamplerOptions) (*Sampler, error) {
@@ -147,8 +152,8 @@ func NewSampler(pin func(context.Context) (*Pinned, error), o SamplerOptions) (*
 	return s, nil
 }
 
-// Offer reports whether a question will be measured. It copies the vectors and never waits. A
-// question with a filter is not taken: figures are about searches of the whole index.
+// Offer reports whether a question will be measured. It copies the vectors and never waits. It
+// refuses questions with a filter: the figures are about searches of the whole index.
 func (s *Sampler) Offer(q search.Query) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,12 +179,12 @@ func (s *Sampler) Offer(q search.Query) bool {
 	return true
 }
 
-// questionBytes is what a question that waits takes, about.
+// questionBytes estimates the memory of a waiting question.
 func questionBytes(q *search.Query) int {
 	return 4*len(q.Vectors) + len(q.Mask) + 4*len(q.Weights) + 256
 }
 
-// Sampled returns the figures as they are now.
+// Sampled returns the current figures.
 func (s *Sampler) Sampled() Sampled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +199,8 @@ func (s *Sampler) Sampled() Sampled {
 	return r
 }
 
-// Wait returns when every question that was taken is measured, or with the error of the context,
-// or with [search.ErrClosed].
+// Wait returns when every accepted question is measured. It returns the error of the context, or
+// [search.ErrClosed].
 func (s *Sampler) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -219,8 +224,8 @@ func (s *Sampler) Wait(ctx context.Context) error {
 	}
 }
 
-// Close ends the search that runs, and waits for it. Questions that wait are dropped; the figures
-// stay. It may be called more than once.
+// Close cancels the running search, and waits for it. It drops waiting questions and keeps the
+// figures. It may be called more than once.
 func (s *Sampler) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -237,7 +242,7 @@ func (s *Sampler) Close() error {
 	return nil
 }
 
-// run measures questions one after another.
+// run measures questions one after the other, with pauses.
 func (s *Sampler) run(ctx context.Context) {
 	defer close(s.done)
 	for {
@@ -265,7 +270,7 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-// nextQuestion is the question that waits longest.
+// nextQuestion removes the question that has waited longest from the queue.
 func (s *Sampler) nextQuestion() (q search.Query, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,13 +278,14 @@ func (s *Sampler) nextQuestion() (q search.Query, ok bool) {
 		return q, false
 	}
 	q = s.queue[0]
-	s.queue = slices.Delete(s.queue, 0, 1) // clears the vectors that it leaves
+	s.queue = slices.Delete(s.queue, 0, 1) // also clears the slot behind the last
 	s.options.Together.Add(-int64(questionBytes(&q)))
 	s.measuring = true
 	return q, true
 }
 
-// measure is the share that each class finds of the exhaustive result of a question.
+// measure returns, for each class, the share of the exhaustive result of a question that searches
+// find.
 func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	shares []float64, generation uint64, took time.Duration, err error) {
 	p, err := s.pin(ctx)
@@ -313,7 +319,7 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	return shares, d.Generation, 0, nil
 }
 
-// recordQuestion keeps the shares of a question, or counts it as failed.
+// recordQuestion records the shares of a question, or counts it as failed.
 func (s *Sampler) recordQuestion(shares []float64, generation uint64, took time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +342,7 @@ func (s *Sampler) recordQuestion(shares []float64, generation uint64, took time.
 	}
 }
 
-// addShares puts shares into the rings, which begin again where another codec was trained.
+// addShares adds shares to the ring buffers, which start empty after another codec was trained.
 func (s *Sampler) addShares(shares []float64, generation uint64) {
 	if generation != s.generation {
 		s.generation, s.nextIndex = generation, 0

@@ -14,49 +14,49 @@ import (
 
 // SelfCheckOptions of [SelfCheck].
 type SelfCheckOptions struct {
-	// Questions is how many are made; 0: as many as tell the recall to 0.001, up to 512, or fewer
-	// where these would take more than a tenth of what a build takes one processor.
+	// Questions is how many are made. 0 means as many as determine the recall to 0.001, up to 512, or
+	// fewer if they would take more than a tenth of the time of a build on one processor.
 	Questions int
-	// OnDevice says that a device has built the index, in so little time that a quarter of the
-	// questions are made, 64 or more.
+	// OnDevice means that a device built the index. That takes so little time that only a quarter of
+	// the questions, but at least 64, are made.
 	OnDevice bool
-	// Seed decides of which documents they are.
+	// Seed selects the documents that questions are made from.
 	Seed uint64
-	// Progress, where set, hears how far the check is.
+	// Progress, where set, is called with the progress of the check.
 	Progress Progress
 }
 
 const (
-	// wantedError is the standard error of a recall from which on no more questions are made.
+	// wantedError is the standard error of a recall at which the check stops making questions.
 	wantedError = 0.001
-	// questionBlock is how many questions are made before it is decided whether they are enough.
+	// questionBlock is how many questions are made between two decisions whether they are enough.
 	questionBlock = 64
-	// maxQuestions and leastQuestions bound how many there are; leastOnDevice is for a check after
-	// a build by a device.
+	// maxQuestions and minQuestions limit how many are made. minOnDevice is the minimum after a
+	// build by a device.
 	maxQuestions, minQuestions, minOnDevice = 512, 20, 64
-	// referenceDocs is how many documents, best by centroids, the reference scores.
+	// referenceDocs is how many documents, the best by centroids, the reference scores.
 	referenceDocs = 8192
-	// maxBuildShare is the part of the time of a build that its check may take.
+	// maxBuildShare is the share of the time of a build that its check may take.
 	maxBuildShare = 0.1
 )
 
-// effortLadder is tried from the first on.
+// effortLadder has the efforts in the order in which they are tried.
 var effortLadder = []float64{1, math.Sqrt2, 2, 2 * math.Sqrt2, 4}
 
-// SelfCheck measures what searches with derived budgets find, by questions made from the
-// documents of the index itself: each of a few words that a document shares with others that are
-// like it, with noise, and of tokens that repeat these. Where searches find too little of
-// the exhaustive result (0.995 of it less a standard error, or 0.7 for one question) it multiplies
-// the budgets ([search.Options.Effort]) until it is enough. The result is for
-// [index.Index.SetDefaults], with [storage.Defaults.Passages] set; it is nil for an index
-// so small that the check would not pay.
+// SelfCheck estimates the recall of searches with derived budgets. It makes questions from the
+// documents of the index itself: each has a few words, with noise, that a document shares with
+// similar ones, and tokens that repeat these words. If searches find too little of the exhaustive
+// result (0.995 of it minus a standard error, or 0.7 for one question), it multiplies the budgets
+// ([search.Options.Effort]) until they find enough. The result is for [index.Index.SetDefaults],
+// with [storage.Defaults.Passages] set. It is nil if the index is so small that the check would not
+// pay.
 //
-// Real questions were found to lose as much, within 0.002 (docs/lab/search-quality.md). It is an
-// estimate nevertheless, and says nothing of judgements; [Tune] with real queries tells more, and
-// also finds what is cheaper. The reference is exhaustive up to 8,192 documents; of more, it is a
-// scan whose best 8,192 are scored exactly.
+// Real questions lost as much, within 0.002 (docs/lab/search-quality.md). Still it is an estimate,
+// and it does not measure relevance. [Tune] with real queries is more precise, and finds cheaper
+// settings, too. The reference is exhaustive up to 8,192 documents; of more documents, the best
+// 8,192 of a scan are scored exactly.
 //
-// Errors: [search.ErrOption], those of Search.
+// Errors: [search.ErrOption], and errors of searches.
 func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions) (*storage.Defaults, error) {
 	if o.Questions < 0 {
 		return nil, fmt.Errorf("%w: %d questions", search.ErrOption, o.Questions)
@@ -94,8 +94,13 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 		return nil, nil
 	}
 	state := snap.State()
-	d := &storage.Defaults{Docs: state.Documents(), Tokens: state.LiveTokens,
-		Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(), Passages: true}
+	d := &storage.Defaults{
+		Docs:     state.Documents(),
+		Tokens:   state.LiveTokens,
+		Time:     time.Now().UTC().Truncate(time.Second),
+		Version:  index.Version(),
+		Passages: true,
+	}
 	for i := range defaultKs {
 		class, err := check.findEffort(ctx, i)
 		if err != nil {
@@ -106,16 +111,16 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 	return d, nil
 }
 
-// selfCheck has the questions that were asked, and what was found.
+// selfCheck has the questions so far, and what searches found.
 type selfCheck struct {
 	searcher  search.Searcher
 	options   *SelfCheckOptions
 	queries   []search.Query
 	reference [][]search.Hit
-	shares    [][]float64 // of each class, with the first effort
+	shares    [][]float64 // for each class, the shares found with the first effort
 }
 
-// addQuestions adds questions.
+// addQuestions computes the reference of questions, and searches for them with the first effort.
 func (c *selfCheck) addQuestions(ctx context.Context, qs []search.Query) error {
 	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(defaultKs))
 	reference, err := searchExhaustively(ctx, c.searcher, qs, wide, nil)
@@ -133,7 +138,7 @@ func (c *selfCheck) addQuestions(ctx context.Context, qs []search.Query) error {
 	return nil
 }
 
-// search is the share of each question that searches of an effort find.
+// search returns the share of each reference that searches with an effort find.
 func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][]search.Hit, k int, effort float64) (
 	[]float64, error,
 ) {
@@ -144,7 +149,7 @@ func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][
 	return sharesFound(results, reference, k), nil
 }
 
-// errorsSmall reports whether the recall of every class is known as well as is wanted.
+// errorsSmall reports whether the recall of every class is known to wantedError.
 func (c *selfCheck) errorsSmall() bool {
 	for i, k := range defaultKs {
 		if summarizeShares(k, c.shares[i]).Error > wantedError {
@@ -154,8 +159,8 @@ func (c *selfCheck) errorsSmall() bool {
 	return true
 }
 
-// maxRemaining is the share of the missing documents that may be missing after a step of effort that
-// is worth its time.
+// maxRemaining is the share of the missing documents that a further step of effort may still miss
+// to be worth its time.
 const maxRemaining = 0.8
 
 // findEffort finds the effort of one class.
@@ -171,9 +176,10 @@ func (c *selfCheck) findEffort(ctx context.Context, i int) (storage.DefaultClass
 		}
 		f := summarizeShares(k, shares)
 		if step > 0 && 1-f.Recall > maxRemaining*(1-class.Recall) && f.Worst <= class.Worst {
-			break // what is missing is not found by looking at more
+			break // larger budgets do not find the missing documents
 		}
-		class.Effort, class.Recall, class.HeldOut, class.Worst, class.Error = effort, f.Recall, f.Recall, f.Worst, f.Error
+		class.Effort, class.Recall, class.HeldOut = effort, f.Recall, f.Recall
+		class.Worst, class.Error = f.Worst, f.Error
 		report(c.options.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
 		if f.Recall-f.Error >= class.Target && f.Worst >= class.WorstTarget {
 			break
@@ -182,11 +188,11 @@ func (c *selfCheck) findEffort(ctx context.Context, i int) (storage.DefaultClass
 	return class, nil
 }
 
-// affordableQuestions is how many questions take no more than their share of the build, on one
-// processor: a build compares each of its tokens, and five times those of the sample, with
-// all centroids, at 0.5·10¹² operations a second; a question scores tokens by centroids in
-// 0.5 ns, exactly in 16, and costs about 2.5 times as much again for the searches that make it and
-// those that are measured.
+// affordableQuestions returns how many questions take at most maxBuildShare of the time of a build,
+// on one processor. A build compares each of its tokens, and five times those of the sample, with
+// all centroids, at 0.5·10¹² operations a second. A question scores a token by centroids in 0.5 ns
+// and exactly in 16 ns. The searches that make it and that are measured take about 2.5 times as
+// much again.
 func affordableQuestions(snap *index.Snapshot) int {
 	h, state := snap.Header(), snap.State()
 	if state.Live == 0 {
