@@ -47,11 +47,11 @@ func badParameter(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrParameter, fmt.Sprintf(format, args...))
 }
 
-// clip shortens a value for an error message.
-func clip[T ~string | ~[]byte](v T) string {
-	const most = 60
-	if len(v) > most {
-		return string(v[:most]) + "…"
+// shorten shortens a value for an error message.
+func shorten[T ~string | ~[]byte](v T) string {
+	const maxLen = 60
+	if len(v) > maxLen {
+		return string(v[:maxLen]) + "…"
 	}
 	return string(v)
 }

@@ -46,16 +46,16 @@ func (lr *lineReader) next() ([]byte, error) {
 		case err == io.EOF:
 			return nil, err
 		case errors.Is(err, files.ErrLongLine):
-			return nil, lr.fail(fmt.Errorf("%w: %w", ErrFormat, err))
+			return nil, lr.lineError(fmt.Errorf("%w: %w", ErrFormat, err))
 		case err != nil:
-			return nil, lr.fail(err)
+			return nil, lr.lineError(err)
 		case len(bytes.TrimFunc(line, isBlank)) > 0:
 			return line, nil
 		}
 	}
 }
 
-func (lr *lineReader) fail(err error) error {
+func (lr *lineReader) lineError(err error) error {
 	return &LineError{File: lr.name, Line: lr.Number, Err: err}
 }
 
@@ -70,13 +70,13 @@ func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
 // error. Cells are literal ([files.Cells]).
 type table struct {
 	*lineReader
-	layouts string // for messages: what numbers of columns are known
-	known   []int
-	tabs    bool
-	count   int
-	heads   []header
-	first   []byte // a first line that is not a header, until it is read
-	cols    [][]byte
+	layouts      string // for messages: what numbers of columns are known
+	columnCounts []int
+	byTabs       bool
+	count        int
+	headers      []header
+	unreadLine   []byte // a first line that is not a header, until it is read
+	cols         [][]byte
 }
 
 // header lists, for each column, the names that mark a header, in lower case.
@@ -87,7 +87,7 @@ func newTable(r io.Reader, name string, heads []header, layouts string, known ..
 	if err != nil {
 		return nil, err
 	}
-	t := &table{lineReader: lr, heads: heads, layouts: layouts, known: known}
+	t := &table{lineReader: lr, headers: heads, layouts: layouts, columnCounts: known}
 	line, err := lr.next()
 	if err == io.EOF {
 		return t, nil
@@ -96,13 +96,13 @@ func newTable(r io.Reader, name string, heads []header, layouts string, known ..
 		return nil, err
 	}
 	for _, head := range heads {
-		if head.match(line) {
+		if head.matches(line) {
 			t.count = len(head)
-			t.tabs = bytes.ContainsRune(line, '\t')
+			t.byTabs = bytes.ContainsRune(line, '\t')
 			return t, nil
 		}
 	}
-	t.first = bytes.Clone(line)
+	t.unreadLine = bytes.Clone(line)
 	return t, nil
 }
 
@@ -115,7 +115,7 @@ func (h header) example() string {
 	return strings.Join(names, ", ")
 }
 
-func (h header) match(line []byte) bool {
+func (h header) matches(line []byte) bool {
 	cells := bytes.FieldsFunc(line, isBlank)
 	if len(cells) != len(h) {
 		return false
@@ -132,10 +132,10 @@ func (h header) match(line []byte) bool {
 	return true
 }
 
-// row returns the columns of the next line, valid until the call after, or io.EOF.
-func (t *table) row() ([][]byte, error) {
-	line := t.first
-	t.first = nil
+// nextRow returns the columns of the next line, valid until the call after, or io.EOF.
+func (t *table) nextRow() ([][]byte, error) {
+	line := t.unreadLine
+	t.unreadLine = nil
 	if line == nil {
 		var err error
 		if line, err = t.next(); err != nil {
@@ -144,22 +144,22 @@ func (t *table) row() ([][]byte, error) {
 	}
 	if t.count == 0 {
 		byTabs, byBlanks := t.split(line, true), t.split(line, false)
-		switch tabs, blanks := slices.Contains(t.known, byTabs), slices.Contains(t.known, byBlanks); {
-		case tabs && blanks && byTabs != byBlanks:
-			return nil, t.fail(malformed("%d columns if tabs part them, and %d if white space does: which is meant? "+
+		switch tabsFit, blanksFit := slices.Contains(t.columnCounts, byTabs), slices.Contains(t.columnCounts, byBlanks); {
+		case tabsFit && blanksFit && byTabs != byBlanks:
+			return nil, t.lineError(malformed("%d columns if tabs part them, and %d if white space does: which is meant? "+
 				"A first line with their names, parted by tabs, says that tabs do (%s)",
-				byTabs, byBlanks, t.heads[0].example()))
-		case blanks:
+				byTabs, byBlanks, t.headers[0].example()))
+		case blanksFit:
 			t.count = byBlanks
-		case tabs:
-			t.count, t.tabs = byTabs, true
+		case tabsFit:
+			t.count, t.byTabs = byTabs, true
 		default:
-			return nil, t.fail(malformed("%d columns: want %s", byBlanks, t.layouts))
+			return nil, t.lineError(malformed("%d columns: want %s", byBlanks, t.layouts))
 		}
 	}
-	t.split(line, t.tabs)
+	t.split(line, t.byTabs)
 	if len(t.cols) != t.count {
-		return nil, t.fail(malformed("%d columns, the lines before have %d", len(t.cols), t.count))
+		return nil, t.lineError(malformed("%d columns, the lines before have %d", len(t.cols), t.count))
 	}
 	return t.cols, nil
 }

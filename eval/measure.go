@@ -87,7 +87,7 @@ func familyByName(name string) *family {
 func ParseMeasure(s string) (Measure, error) {
 	m, err := parseMeasure(strings.TrimSpace(s))
 	if err != nil {
-		return Measure{}, fmt.Errorf("%w %q: %w", ErrMeasure, clip(s), err)
+		return Measure{}, fmt.Errorf("%w %q: %w", ErrMeasure, shorten(s), err)
 	}
 	return m, nil
 }
@@ -123,7 +123,7 @@ func ParseMeasureList(list string) ([]Measure, error) {
 		return depth <= 0 && (r == ',' || unicode.IsSpace(r))
 	})
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: the list %q has none", ErrMeasure, clip(list))
+		return nil, fmt.Errorf("%w: the list %q has none", ErrMeasure, shorten(list))
 	}
 	measures, err := ParseMeasures(names...)
 	if err != nil {
@@ -177,17 +177,17 @@ func parseMeasure(s string) (Measure, error) {
 }
 
 func (m *Measure) setParams(params string) error {
-	given := make(map[string]bool)
+	seen := make(map[string]bool)
 	for param := range strings.SplitSeq(params, ",") {
 		key, value, ok := strings.Cut(param, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		if !ok {
-			return fmt.Errorf("parameter %q has no value", clip(key))
+			return fmt.Errorf("parameter %q has no value", shorten(key))
 		}
-		if given[key] {
-			return fmt.Errorf("parameter %s is given twice", clip(key))
+		if seen[key] {
+			return fmt.Errorf("parameter %s is given twice", shorten(key))
 		}
-		given[key] = true
+		seen[key] = true
 		switch {
 		case key == "rel" && m.family.rel:
 			rel, err := positive(value)
@@ -202,10 +202,10 @@ func (m *Measure) setParams(params string) error {
 			case "exp-log2":
 				m.exp = true
 			default:
-				return fmt.Errorf("dcg is %q: want 'log2' or 'exp-log2'", clip(value))
+				return fmt.Errorf("dcg is %q: want 'log2' or 'exp-log2'", shorten(value))
 			}
 		default:
-			return fmt.Errorf("%s has no parameter %q", m.family.name, clip(key))
+			return fmt.Errorf("%s has no parameter %q", m.family.name, shorten(key))
 		}
 	}
 	return nil
@@ -215,7 +215,7 @@ func (m *Measure) setParams(params string) error {
 func positive(s string) (int, error) {
 	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 31)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q is not an integer from 1 to %d", clip(s), math.MaxInt32)
+		return 0, fmt.Errorf("%q is not an integer from 1 to %d", shorten(s), math.MaxInt32)
 	}
 	return int(n), nil
 }

@@ -26,7 +26,7 @@ func ndcg(m Measure, r ranking) float64 {
 		}
 		gain = func(grade int) float64 { return math.Ldexp(1, grade-shift) - math.Ldexp(1, -shift) }
 	}
-	return dcg(r.top(m.cutoff), gain) / dcg(best, gain)
+	return dcg(r.firstGrades(m.cutoff), gain) / dcg(best, gain)
 }
 
 // dcg adds gain / log2(rank + 1); grades of 0 and less gain nothing.
@@ -48,7 +48,7 @@ func averagePrecision(m Measure, r ranking) float64 {
 		return 0
 	}
 	sum, found := 0.0, 0
-	for i, grade := range r.top(m.cutoff) {
+	for i, grade := range r.firstGrades(m.cutoff) {
 		if grade >= m.rel {
 			found++
 			sum += float64(found) / float64(i+1)
@@ -59,7 +59,7 @@ func averagePrecision(m Measure, r ranking) float64 {
 
 // reciprocalRank is 1 / rank of the first relevant hit.
 func reciprocalRank(m Measure, r ranking) float64 {
-	for i, grade := range r.top(m.cutoff) {
+	for i, grade := range r.firstGrades(m.cutoff) {
 		if grade >= m.rel {
 			return 1 / float64(i+1)
 		}
@@ -73,17 +73,17 @@ func recall(m Measure, r ranking) float64 {
 	if relevant == 0 {
 		return 0
 	}
-	return float64(countFrom(r.top(m.cutoff), m.rel)) / float64(relevant)
+	return float64(countFrom(r.firstGrades(m.cutoff), m.rel)) / float64(relevant)
 }
 
 // precision is the share of relevant documents among k places, filled or not.
 func precision(m Measure, r ranking) float64 {
-	return float64(countFrom(r.top(m.cutoff), m.rel)) / float64(m.cutoff)
+	return float64(countFrom(r.firstGrades(m.cutoff), m.rel)) / float64(m.cutoff)
 }
 
 // success is 1 if there is a relevant document among the first k hits.
 func success(m Measure, r ranking) float64 {
-	if countFrom(r.top(m.cutoff), m.rel) > 0 {
+	if countFrom(r.firstGrades(m.cutoff), m.rel) > 0 {
 		return 1
 	}
 	return 0
@@ -95,7 +95,7 @@ func rPrecision(m Measure, r ranking) float64 {
 	if relevant == 0 {
 		return 0
 	}
-	return float64(countFrom(r.top(relevant), m.rel)) / float64(relevant)
+	return float64(countFrom(r.firstGrades(relevant), m.rel)) / float64(relevant)
 }
 
 // bpref is the share of judged non-relevant documents ranked below a relevant
@@ -126,7 +126,7 @@ func bpref(m Measure, r ranking) float64 {
 // judgedShare is the share of hits with a judgement, of any grade, among the
 // first k; a shorter ranking is divided by its own length, as in ir_measures.
 func judgedShare(m Measure, r ranking) float64 {
-	top := r.top(m.cutoff)
+	top := r.firstGrades(m.cutoff)
 	if len(top) == 0 {
 		return 0
 	}
@@ -137,7 +137,7 @@ func judgedShare(m Measure, r ranking) float64 {
 // Judged, and 0 where nothing was retrieved. BEIR's program differs: there a
 // judgement of any query counts.
 func holeShare(m Measure, r ranking) float64 {
-	top := r.top(m.cutoff)
+	top := r.firstGrades(m.cutoff)
 	if len(top) == 0 {
 		return 0
 	}

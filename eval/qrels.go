@@ -40,9 +40,9 @@ func (q *Qrels) Add(query, doc string, grade int) error {
 	case query == "":
 		return malformed("empty query id")
 	case doc == "":
-		return malformed("query %q: empty document id", clip(query))
+		return malformed("query %q: empty document id", shorten(query))
 	case grade <= math.MinInt32 || grade > math.MaxInt32:
-		return malformed("query %q, document %q: grade %d is out of range", clip(query), clip(doc), grade)
+		return malformed("query %q, document %q: grade %d is out of range", shorten(query), shorten(doc), grade)
 	}
 	js := q.judged[query]
 	if js == nil {
@@ -56,7 +56,7 @@ func (q *Qrels) Add(query, doc string, grade int) error {
 	if old, ok := js.grades[doc]; ok {
 		if old != grade {
 			return fmt.Errorf("%w judgement: query %q, document %q has grade %d and now %d",
-				ErrDuplicate, clip(query), clip(doc), old, grade)
+				ErrDuplicate, shorten(query), shorten(doc), old, grade)
 		}
 		return nil
 	}
@@ -105,7 +105,7 @@ func LoadQrels(path string) (*Qrels, error) { return load(path, ReadQrels) }
 // those that are.
 func LoadQrelsOf(dir, split string) (*Qrels, error) {
 	if split == "" || strings.ContainsAny(split, `/\`) || !filepath.IsLocal(split) {
-		return nil, fmt.Errorf("split %q is not the name of a file in qrels", clip(split))
+		return nil, fmt.Errorf("split %q is not the name of a file in qrels", shorten(split))
 	}
 	path := filepath.Join(dir, "qrels", split+".tsv")
 	_, err := os.Stat(path)
@@ -153,7 +153,7 @@ func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 	}
 	q := new(Qrels)
 	for {
-		cols, err := t.row()
+		cols, err := t.nextRow()
 		if err == io.EOF {
 			return q, nil
 		}
@@ -163,10 +163,10 @@ func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 		n := len(cols)
 		grade, err := strconv.Atoi(wholeNumber(string(cols[n-1])))
 		if err != nil {
-			return nil, t.fail(malformed("grade %q is not an integer", clip(cols[n-1])))
+			return nil, t.lineError(malformed("grade %q is not an integer", shorten(cols[n-1])))
 		}
 		if err := q.Add(string(cols[0]), string(cols[n-2]), grade); err != nil {
-			return nil, t.fail(err)
+			return nil, t.lineError(err)
 		}
 	}
 }

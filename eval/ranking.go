@@ -33,8 +33,8 @@ func (t Ties) String() string {
 	return "trec"
 }
 
-// score is what a score is compared by. TiesRank has no use for it.
-func (t Ties) score(h ScoredDocument) float64 {
+// compared is what a score is compared by. TiesRank has no use for it.
+func (t Ties) compared(h ScoredDocument) float64 {
 	if t == TiesTREC10 {
 		return h.Score
 	}
@@ -44,7 +44,7 @@ func (t Ties) score(h ScoredDocument) float64 {
 // sort puts hits in order, in place, and returns them.
 func (t Ties) sort(hits []ScoredDocument) []ScoredDocument {
 	order := func(a, b ScoredDocument) int {
-		return cmp.Or(cmp.Compare(t.score(b), t.score(a)), cmp.Compare(b.Doc, a.Doc))
+		return cmp.Or(cmp.Compare(t.compared(b), t.compared(a)), cmp.Compare(b.Doc, a.Doc))
 	}
 	if t == TiesRank {
 		order = func(a, b ScoredDocument) int { return cmp.Compare(a.Rank, b.Rank) }
@@ -96,8 +96,8 @@ func newRanking(js *judgements, query string, hits []ScoredDocument, opts Option
 	return r
 }
 
-// top returns the grades of the first k hits, or of all when k is 0.
-func (r ranking) top(k int) []int {
+// firstGrades returns the grades of the first k hits, or of all when k is 0.
+func (r ranking) firstGrades(k int) []int {
 	if k == 0 {
 		return r.grades
 	}

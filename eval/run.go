@@ -37,8 +37,8 @@ type Run struct {
 	// list their queries one after another, so that only the current query is
 	// kept; one that is met again later is kept for good, which bounds the work
 	// for any order of lines.
-	docs    map[string]map[string]struct{}
-	current string
+	openSets map[string]map[string]struct{}
+	current  string
 }
 
 // Add appends hits to the list of a query; without hits it records a query that
@@ -48,16 +48,16 @@ func (r *Run) Add(query string, hits ...ScoredDocument) error {
 	if query == "" {
 		return malformed("empty query id")
 	}
-	seen := r.seen(query)
+	seen := r.documentSet(query)
 	for _, h := range hits {
 		if h.Doc == "" {
-			return malformed("query %q: empty document id", clip(query))
+			return malformed("query %q: empty document id", shorten(query))
 		}
 		if math.IsNaN(h.Score) || math.IsInf(h.Score, 0) {
-			return malformed("query %q, document %q: score %v is not finite", clip(query), clip(h.Doc), h.Score)
+			return malformed("query %q, document %q: score %v is not finite", shorten(query), shorten(h.Doc), h.Score)
 		}
 		if _, ok := seen[h.Doc]; ok {
-			return fmt.Errorf("%w: query %q retrieves document %q twice", ErrDuplicate, clip(query), clip(h.Doc))
+			return fmt.Errorf("%w: query %q retrieves document %q twice", ErrDuplicate, shorten(query), shorten(h.Doc))
 		}
 		seen[h.Doc] = struct{}{}
 		r.hits[query] = append(r.hits[query], h)
@@ -65,27 +65,27 @@ func (r *Run) Add(query string, hits ...ScoredDocument) error {
 	return nil
 }
 
-// seen returns the set of documents of a query, adding the query if it is new.
-func (r *Run) seen(query string) map[string]struct{} {
+// documentSet returns the set of documents of a query, adding the query if it is new.
+func (r *Run) documentSet(query string) map[string]struct{} {
 	if r.hits == nil {
 		r.hits = make(map[string][]ScoredDocument)
-		r.docs = make(map[string]map[string]struct{})
+		r.openSets = make(map[string]map[string]struct{})
 	}
-	old, known := r.hits[query]
+	hits, known := r.hits[query]
 	if !known {
 		r.queries = append(r.queries, query)
 		r.hits[query] = nil
 	}
-	if set, ok := r.docs[query]; ok {
+	if set, ok := r.openSets[query]; ok {
 		return set
 	}
-	set := make(map[string]struct{}, len(old))
-	for _, h := range old {
+	set := make(map[string]struct{}, len(hits))
+	for _, h := range hits {
 		set[h.Doc] = struct{}{}
 	}
-	r.docs[query] = set
+	r.openSets[query] = set
 	if !known {
-		delete(r.docs, r.current)
+		delete(r.openSets, r.current)
 		r.current = query
 	}
 	return set
@@ -135,7 +135,7 @@ func ReadRun(r io.Reader, name string) (*Run, error) {
 	}
 	run := new(Run)
 	for {
-		cols, err := t.row()
+		cols, err := t.nextRow()
 		if err == io.EOF {
 			return run, nil
 		}
@@ -150,19 +150,19 @@ func ReadRun(r io.Reader, name string) (*Run, error) {
 		}
 		rank, err := strconv.Atoi(string(cols[2]))
 		if err != nil {
-			return nil, t.fail(malformed("rank %q is not an integer", clip(cols[2])))
+			return nil, t.lineError(malformed("rank %q is not an integer", shorten(cols[2])))
 		}
 		score := -float64(rank)
 		if len(cols) > 3 {
 			if score, err = strconv.ParseFloat(string(cols[3]), 64); err != nil {
-				return nil, t.fail(malformed("score %q is not a number", clip(cols[3])))
+				return nil, t.lineError(malformed("score %q is not a number", shorten(cols[3])))
 			}
 		} else if rank > maxRank || rank < -maxRank {
-			return nil, t.fail(malformed("rank %d is beyond %d", rank, maxRank))
+			return nil, t.lineError(malformed("rank %d is beyond %d", rank, maxRank))
 		}
 		hit := ScoredDocument{Doc: string(cols[1]), Score: score, Rank: rank}
 		if err := run.Add(string(cols[0]), hit); err != nil {
-			return nil, t.fail(err)
+			return nil, t.lineError(err)
 		}
 	}
 }
@@ -187,9 +187,9 @@ const (
 func (l Layout) CheckID(what, id string) error {
 	switch {
 	case l == TREC && strings.ContainsFunc(id, isBlank):
-		return malformed("%s id %q has white space, which separates the columns of a TREC run", what, clip(id))
+		return malformed("%s id %q has white space, which separates the columns of a TREC run", what, shorten(id))
 	case l == TSV && (strings.ContainsAny(id, "\t\r\n") || strings.TrimFunc(id, isBlank) != id):
-		return malformed("%s id %q begins or ends with white space, or has a tab or a line end", what, clip(id))
+		return malformed("%s id %q begins or ends with white space, or has a tab or a line end", what, shorten(id))
 	}
 	return nil
 }
@@ -222,11 +222,11 @@ func (l Layout) WriteRun(w io.Writer, run *Run) error {
 func (l Layout) WriteHits(w io.Writer, run *Run) error {
 	tag := cmp.Or(run.Tag, "plaid")
 	if strings.ContainsFunc(tag, isBlank) {
-		return malformed("tag %q has white space", clip(tag))
+		return malformed("tag %q has white space", shorten(tag))
 	}
-	between, before, after := " Q0 ", " ", " "+tag+"\n"
+	afterQuery, separator, lineEnd := " Q0 ", " ", " "+tag+"\n"
 	if l == TSV {
-		between, before, after = "\t", "\t", "\n"
+		afterQuery, separator, lineEnd = "\t", "\t", "\n"
 	}
 	var line []byte
 	for _, query := range run.queries {
@@ -235,14 +235,14 @@ func (l Layout) WriteHits(w io.Writer, run *Run) error {
 		}
 		for i, h := range TiesRank.sort(slices.Clone(run.hits[query])) {
 			if err := l.CheckID("document", h.Doc); err != nil {
-				return fmt.Errorf("query %q: %w", clip(query), err)
+				return fmt.Errorf("query %q: %w", shorten(query), err)
 			}
 			if math.IsInf(float64(float32(h.Score)), 0) {
-				return malformed("query %q, document %q: score %v is beyond float32", clip(query), clip(h.Doc), h.Score)
+				return malformed("query %q, document %q: score %v is beyond float32", shorten(query), shorten(h.Doc), h.Score)
 			}
-			line = append(append(append(append(line[:0], query...), between...), h.Doc...), before...)
-			line = append(strconv.AppendInt(line, int64(run.Before+i+1), 10), before...)
-			line = append(appendScore(line, float32(h.Score)), after...)
+			line = append(append(append(append(line[:0], query...), afterQuery...), h.Doc...), separator...)
+			line = append(strconv.AppendInt(line, int64(run.Before+i+1), 10), separator...)
+			line = append(appendScore(line, float32(h.Score)), lineEnd...)
 			if _, err := w.Write(line); err != nil {
 				return fmt.Errorf("writing run: %w", err)
 			}

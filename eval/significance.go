@@ -16,8 +16,8 @@ const (
 	maxSamples       = 10_000_000
 )
 
-// stream is that of PCG of math/rand/v2, beside the caller's seed.
-const stream = 1
+// pcgStream is that of PCG of math/rand/v2, beside the caller's seed.
+const pcgStream = 1
 
 // Randomisation is the outcome of [RandomisationTest].
 type Randomisation struct {
@@ -50,10 +50,10 @@ func RandomisationTest(a, b []float64, samples int, seed uint64) (Randomisation,
 	if samples < 1 || samples > maxSamples {
 		return Randomisation{}, badParameter("%d samples: want 1 to %d", samples, maxSamples)
 	}
-	return randomise(diffs, samples, seed), nil
+	return randomSigns(diffs, samples, seed), nil
 }
 
-func randomise(diffs []float64, samples int, seed uint64) Randomisation {
+func randomSigns(diffs []float64, samples int, seed uint64) Randomisation {
 	sum, abs := 0.0, 0.0
 	sizes := make([]uint64, 0, len(diffs)) // bits of |d|; the sign of a 0 does not matter
 	for _, d := range diffs {
@@ -67,7 +67,7 @@ func randomise(diffs []float64, samples int, seed uint64) Randomisation {
 	if len(sizes) <= exactDifferences {
 		return Randomisation{P: exactShare(sizes, reach), Exact: true, Samples: 1 << len(sizes)}
 	}
-	source := rand.NewPCG(seed, stream)
+	source := rand.NewPCG(seed, pcgStream)
 	count := 0
 	for range samples {
 		sum := 0.0
@@ -83,7 +83,7 @@ func randomise(diffs []float64, samples int, seed uint64) Randomisation {
 			count++
 		}
 	}
-	return Randomisation{P: share(count, samples), Samples: samples}
+	return Randomisation{P: sampledP(count, samples), Samples: samples}
 }
 
 // roundingShare of the sum of absolute differences is what sums that are equal in
@@ -107,11 +107,11 @@ func exactShare(sizes []uint64, reach float64) float64 {
 	return float64(count) / float64(total)
 }
 
-// share counts the observation itself as one more sample.
-func share(count, samples int) float64 { return float64(count+1) / float64(samples+1) }
+// sampledP counts the observation itself as one more sample.
+func sampledP(count, samples int) float64 { return float64(count+1) / float64(samples+1) }
 
-// greatestDifference leaves room for the sum of many.
-const greatestDifference = 1e300
+// maxDifference leaves room for the sum of many.
+const maxDifference = 1e300
 
 // differences returns a[i] − b[i] of at least two pairs.
 func differences(a, b []float64) ([]float64, error) {
@@ -124,8 +124,8 @@ func differences(a, b []float64) ([]float64, error) {
 	diffs := make([]float64, len(a))
 	for i := range a {
 		diffs[i] = a[i] - b[i]
-		if !(math.Abs(diffs[i]) <= greatestDifference) {
-			return nil, badParameter("pair %d, %v and %v: the difference is not within ±%v", i, a[i], b[i], greatestDifference)
+		if !(math.Abs(diffs[i]) <= maxDifference) {
+			return nil, badParameter("pair %d, %v and %v: the difference is not within ±%v", i, a[i], b[i], maxDifference)
 		}
 	}
 	return diffs, nil

@@ -99,7 +99,7 @@ func Files(dir string) (docs, queries vectors.Files, err error) {
 		}
 		return ""
 	}
-	of := func(base, lengths, prefix string) vectors.Files {
+	filesOf := func(base, lengths, prefix string) vectors.Files {
 		return vectors.Files{
 			Vectors: find(base, ".npy", ".npz", ".safetensors", ".jsonl"),
 			Lengths: find(lengths, ".npy", ".json", ".txt"),
@@ -107,13 +107,13 @@ func Files(dir string) (docs, queries vectors.Files, err error) {
 			IDs:     find(prefix+"_ids", ".txt", ".json", ".npy"),
 		}
 	}
-	docs, queries = of("docs", "doclens", "doc"), of("queries", "querylens", "query")
+	docs, queries = filesOf("docs", "doclens", "doc"), filesOf("queries", "querylens", "query")
 	if _, err := os.Stat(dir); err != nil {
 		return docs, queries, err
 	}
-	for _, x := range []struct{ name, path string }{{"docs", docs.Vectors}, {"queries", queries.Vectors}} {
-		if x.path == "" {
-			return docs, queries, fmt.Errorf("%s: %w: it has no %s.npy, .npz, .safetensors or .jsonl", dir, ErrNoVectors, x.name)
+	for _, file := range []struct{ name, path string }{{"docs", docs.Vectors}, {"queries", queries.Vectors}} {
+		if file.path == "" {
+			return docs, queries, fmt.Errorf("%s: %w: it has no %s.npy, .npz, .safetensors or .jsonl", dir, ErrNoVectors, file.name)
 		}
 	}
 	return docs, queries, nil
@@ -175,16 +175,16 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 			}
 		}
 	}
-	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: depth(&o)}
+	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: searchDepth(&o)}
 	if o.Index == "" {
-		temp, failed := os.MkdirTemp("", "plaid-beir-")
-		if failed != nil {
-			return nil, failed
+		temp, tempErr := os.MkdirTemp("", "plaid-beir-")
+		if tempErr != nil {
+			return nil, tempErr
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 		o.Index = filepath.Join(temp, "index.plaid")
 	}
-	if err := r.build(ctx, &in, &o); err != nil {
+	if err := r.buildIndex(ctx, &in, &o); err != nil {
 		return nil, err
 	}
 	ix, err := index.Open(ctx, o.Index, &o.Open)
@@ -204,8 +204,8 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 	return r, nil
 }
 
-// depth is how many documents the measures look at.
-func depth(o *Options) int {
+// searchDepth is how many documents the measures look at.
+func searchDepth(o *Options) int {
 	k := o.Search.K
 	if k == 0 {
 		k = 100
@@ -219,7 +219,7 @@ func depth(o *Options) int {
 	return k
 }
 
-func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
+func (r *Report) buildIndex(ctx context.Context, in *Vectors, o *Options) error {
 	if _, err := os.Stat(o.Index); err == nil {
 		r.Reused = true
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -228,7 +228,7 @@ func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 		o.Build.Threads, o.Build.Progress, o.Build.Model = o.Threads, o.Progress, in.Model
 		err := in.Docs(ctx, func(src vectors.Source) error {
 			for i := range src.Len() {
-				if err := o.checkDoc(src.ID(i)); err != nil {
+				if err := o.checkDocumentID(src.ID(i)); err != nil {
 					return err
 				}
 			}
@@ -251,14 +251,14 @@ func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 	return err
 }
 
-func (o *Options) checkDoc(id string) error {
+func (o *Options) checkDocumentID(id string) error {
 	if o.CheckID == nil {
 		return nil
 	}
 	return o.CheckID("document", id)
 }
 
-const batch = 64 // queries between two reports of progress
+const progressBatch = 64 // queries between two reports of progress
 
 // search answers the judged queries.
 func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels *eval.Qrels, o *Options) (err error) {
@@ -268,13 +268,13 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	r.Docs, r.Passages, r.Tokens = snap.Documents(), int(snap.State().Passages), int64(snap.State().LiveTokens)
-	if err := r.match(snap, qrels); err != nil {
+	if err := r.countMissing(snap, qrels); err != nil {
 		return err
 	}
 	if o.CheckID != nil {
 		for ordinal := range snap.State().Docs {
 			if snap.Live(ordinal) {
-				if err := o.checkDoc(snap.ID(ordinal)); err != nil {
+				if err := o.checkDocumentID(snap.ID(ordinal)); err != nil {
 					return err
 				}
 			}
@@ -310,8 +310,8 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	r.Run = &eval.Run{Tag: "plaid"}
 	times := make([]time.Duration, 0, len(qs))
-	for lo := 0; lo < len(qs); lo += batch {
-		hi := min(lo+batch, len(qs))
+	for lo := 0; lo < len(qs); lo += progressBatch {
+		hi := min(lo+progressBatch, len(qs))
 		results, err := engine.SearchBatch(ctx, qs[lo:hi], o.Search)
 		if failed := (*search.QueryError)(nil); errors.As(err, &failed) {
 			return fmt.Errorf("query %q: %w", ids[lo+failed.Index], failed.Err)
@@ -348,9 +348,9 @@ func NoneJudged(queries string) error {
 	return fmt.Errorf("%w: none of the queries of %s is judged in the split", ErrNoMatch, queries)
 }
 
-// match counts the judged documents that the index lacks.
-func (r *Report) match(snap *index.Snapshot, qrels *eval.Qrels) error {
-	there, missing := 0, map[string]struct{}{}
+// countMissing counts the judged documents that the index lacks.
+func (r *Report) countMissing(snap *index.Snapshot, qrels *eval.Qrels) error {
+	present, missing := 0, map[string]struct{}{}
 	for _, q := range qrels.Queries() {
 		for doc := range qrels.Judgements(q) {
 			_, ok, err := snap.Ordinal(doc)
@@ -358,13 +358,13 @@ func (r *Report) match(snap *index.Snapshot, qrels *eval.Qrels) error {
 				return err
 			}
 			if ok {
-				there++
+				present++
 			} else {
 				missing[doc] = struct{}{}
 			}
 		}
 	}
-	if r.Missing = len(missing); there == 0 {
+	if r.Missing = len(missing); present == 0 {
 		return fmt.Errorf("%w: none of the %d judged documents is in the index; are doc_ids there?", ErrNoMatch, r.Missing)
 	}
 	return nil

@@ -15,8 +15,8 @@ var plainShapes = []struct{ query, docs, lo, hi int }{
 	{32, 1000, 40, 160}, {32, 64, 256, 256}, {32, 16, 1024, 1024}, {128, 8, 1024, 1024}, {1024, 4, 1024, 1024},
 }
 
-// plain times MaxSim over plain vectors of length 1, of documents that are held and that are not.
-func (b *bench) plain(ctx context.Context) error {
+// measurePlain times MaxSim over plain vectors of length 1, of documents that are held and that are not.
+func (b *bench) measurePlain(ctx context.Context) error {
 	be, err := maxsim.Select(b.tier)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (b *bench) plain(ctx context.Context) error {
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
 		for _, hold := range []bool{true, false} {
 			for _, s := range plainShapes {
-				if err := b.plainShape(ctx, be, kind, hold, s.query, s.docs, s.lo, s.hi); err != nil {
+				if err := b.measurePlainShape(ctx, be, kind, hold, s.query, s.docs, s.lo, s.hi); err != nil {
 					return err
 				}
 			}
@@ -33,7 +33,7 @@ func (b *bench) plain(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) plainShape(
+func (b *bench) measurePlainShape(
 	ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int,
 ) (err error) {
 	rng := maxsimtest.Rand(7)
