@@ -7,41 +7,40 @@ import (
 	"slices"
 )
 
-// CompareOptions of [Compare] and [CompareAll]. The zero value is good for most uses.
+// CompareOptions are the options of [Compare] and [CompareAll]. The zero value suits most uses.
 type CompareOptions struct {
-	// Average names the queries to compare over. [AverageEvaluated] asks for two
-	// runs with the same judged queries.
+	// Average selects the queries to compare over. [AverageEvaluated] requires two runs with the same
+	// judged queries.
 	Average Average
 	Samples int    // of [RandomisationTest]; 0 means 10,000
 	Seed    uint64 // of [RandomisationTest]
 }
 
-// tieTolerance is the greatest difference of two values of a query that counts as none.
+// tieTolerance is the greatest difference between two values of a query that counts as a tie.
 const tieTolerance = 1e-9
 
-// Comparison is how two results differ in one measure over the same queries. Differences
-// are those of a less b.
+// Comparison is the difference between two results in one measure over the same queries: a minus b.
 type Comparison struct {
 	Measure    Measure `json:"-"`
 	MeanA      float64 `json:"-"`
 	MeanB      float64 `json:"-"`
-	Difference float64 `json:"difference"` // mean of the differences
+	Difference float64 `json:"difference"` // mean over the queries
 	Wins       int     `json:"wins"`       // queries where a is better
 	Ties       int     `json:"ties"`
 	Losses     int     `json:"losses"` // queries where b is better
 	Randomisation
-	// Holm is P after [Holm]'s correction. [Compare] makes one test, so it is P there.
+	// Holm is P after the correction by [Holm]. [Compare] makes one test, so there it equals P.
 	Holm float64 `json:"p_holm"`
 }
 
-// Compare pairs the values of a measure in two results query by query and tests the
-// mean difference. measure is an index into a.Measures; in b the same measure may
-// have another place. Nothing depends on chance but through opts.Seed.
+// Compare pairs the values of a measure in two results query by query and tests the mean
+// difference. measure is an index in a.Measures; b may have the same measure at another index. The
+// result is deterministic for a given opts.Seed.
 //
-// Both results must come from the same judgements: a query that only one of them
-// has, or whose number of relevant documents differs, wraps [ErrUnpaired], fewer
-// than 2 queries [ErrTooFewPairs], a measure that one lacks [ErrMeasure], an option
-// or a value out of range [ErrParameter], and a query listed twice [ErrDuplicate].
+// Both results must come from the same judgements. A query that only one of them has, or whose
+// number of relevant documents differs, wraps [ErrUnpaired]. Fewer than 2 queries wrap
+// [ErrTooFewPairs], a measure that one lacks [ErrMeasure], an option or a value out of range
+// [ErrParameter], and a query listed twice [ErrDuplicate].
 func Compare(a, b *Result, measure int, opts CompareOptions) (*Comparison, error) {
 	if a == nil || b == nil {
 		return nil, badParameter("a result is nil")
@@ -89,8 +88,8 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// pairQueries returns the values of the queries of an average in two results, pair by
-// pair. ia and ib are the places of the measure.
+// pairQueries returns the values of the queries of an average in two results, pair by pair. ia and
+// ib are the indexes of the measure.
 func pairQueries(a, b *Result, ia, ib int, average Average) (valuesA, valuesB []float64, err error) {
 	inB := make(map[string]*QueryResult, len(b.Queries))
 	for i := range b.Queries {
@@ -110,9 +109,11 @@ func pairQueries(a, b *Result, ia, ib int, average Average) (valuesA, valuesB []
 		qb := inB[qa.Query]
 		switch {
 		case qb == nil:
-			return nil, nil, fmt.Errorf("%w: query %q is judged in the first result only", ErrUnpaired, shorten(qa.Query))
+			return nil, nil, fmt.Errorf("%w: query %q is judged in the first result only",
+				ErrUnpaired, shorten(qa.Query))
 		case qa.Relevant != qb.Relevant:
-			return nil, nil, fmt.Errorf("%w: query %q has %d relevant documents in the first result and %d in the second",
+			return nil, nil, fmt.Errorf(
+				"%w: query %q has %d relevant documents in the first result and %d in the second",
 				ErrUnpaired, shorten(qa.Query), qa.Relevant, qb.Relevant)
 		case qa.Included(average) != qb.Included(average):
 			return nil, nil, fmt.Errorf("%w: query %q is in one run only, and the average is over %v queries",
@@ -126,17 +127,18 @@ func pairQueries(a, b *Result, ia, ib int, average Average) (valuesA, valuesB []
 	}
 	for i := range b.Queries {
 		if _, ok := seen[b.Queries[i].Query]; !ok {
-			return nil, nil, fmt.Errorf("%w: query %q is judged in the second result only", ErrUnpaired, shorten(b.Queries[i].Query))
+			return nil, nil, fmt.Errorf("%w: query %q is judged in the second result only",
+				ErrUnpaired, shorten(b.Queries[i].Query))
 		}
 	}
 	return valuesA, valuesB, nil
 }
 
-// CompareAll compares each system with a baseline in each measure of the baseline: the
-// result has a list for each system, in the order of the measures. P-values are corrected
-// over all of them by [Holm]. Every comparison uses opts.Seed itself, and so does not
-// depend on the others. Errors are ctx's and those of [Compare], with the number of the
-// system from 0; no system at all wraps [ErrParameter].
+// CompareAll compares each system with a baseline in each measure of the baseline. The result has a
+// list for each system, in the order of the measures. P-values are corrected over all of them by
+// [Holm]. Every comparison uses opts.Seed itself, and so does not depend on the others. It returns
+// the error of ctx, or of [Compare] with the number of the system from 0. Without systems it
+// returns [ErrParameter].
 func CompareAll(ctx context.Context, baseline *Result, systems []*Result, opts CompareOptions) ([][]Comparison, error) {
 	if baseline == nil {
 		return nil, badParameter("the baseline is nil")

@@ -23,7 +23,7 @@ func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err
 	return v, err
 }
 
-// lineReader gives the lines of a plain or compressed stream that are not blank.
+// lineReader reads the non-blank lines of a plain or compressed stream.
 type lineReader struct {
 	*files.LineReader
 	name string
@@ -37,8 +37,8 @@ func newLineReader(r io.Reader, name string) (*lineReader, error) {
 	return &lineReader{files.NewLineReader(b, maxLine), name}, nil
 }
 
-// next returns the next line that is not blank, valid until the call after, or
-// io.EOF. Any other error is a [LineError].
+// next returns the next non-blank line, which is valid until the next call, or io.EOF. Any other
+// error is a [LineError].
 func (lr *lineReader) next() ([]byte, error) {
 	for {
 		line, _, err := lr.Next()
@@ -55,33 +55,39 @@ func (lr *lineReader) next() ([]byte, error) {
 	}
 }
 
+// lineError adds the file and the line to an error.
 func (lr *lineReader) lineError(err error) error {
 	return &LineError{File: lr.name, Line: lr.Number, Err: err}
 }
 
-// isBlank is isspace of the C locale, which is what trec_eval splits at; ids may
-// hold the other white space of Unicode.
+// isBlank is isspace of the C locale, which trec_eval splits at. Ids may contain other white space
+// of Unicode.
 func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
 
-// table reads lines of columns. A header, when there is one, decides the number
-// of columns, and a tab in it makes tabs the only separator, so that ids may hold
-// blanks. Otherwise the first line decides: tabs separate if they make columns of it and
-// white space does not, and white space if tabs do not; where both do, and not the same, it is an
-// error. Cells are literal ([files.Cells]).
+// table reads lines of columns. Separators and the number of columns are determined once:
+//
+//  1. A header, if there is one, determines the number of columns. If it has a tab, only tabs
+//     separate columns, so that ids may contain blanks.
+//  2. Otherwise the first line determines them: tabs separate if they yield a known number of
+//     columns and white space does not, white space if tabs do not. It is an error if both do, and
+//     the numbers differ.
+//
+// Cells are literal ([files.Cells]).
 type table struct {
 	*lineReader
-	layouts      string // for messages: what numbers of columns are known
+	layouts      string // the known numbers of columns, for messages
 	columnCounts []int
 	byTabs       bool
-	count        int
+	count        int // columns of a line; 0 until it is known
 	headers      []header
-	unreadLine   []byte // a first line that is not a header, until it is read
-	cols         [][]byte
+	unreadLine   []byte   // a first line that is not a header, until it is read
+	cols         [][]byte // of the current line
 }
 
 // header lists, for each column, the names that mark a header, in lower case.
 type header [][]string
 
+// newTable reads the header, if there is one. known are the possible numbers of columns without a header.
 func newTable(r io.Reader, name string, heads []header, layouts string, known ...int) (*table, error) {
 	lr, err := newLineReader(r, name)
 	if err != nil {
@@ -106,7 +112,7 @@ func newTable(r io.Reader, name string, heads []header, layouts string, known ..
 	return t, nil
 }
 
-// example are the names that a header has by custom.
+// example returns the usual names of the columns.
 func (h header) example() string {
 	var names []string
 	for _, column := range h {
@@ -115,6 +121,7 @@ func (h header) example() string {
 	return strings.Join(names, ", ")
 }
 
+// matches reports whether a line is this header.
 func (h header) matches(line []byte) bool {
 	cells := bytes.FieldsFunc(line, isBlank)
 	if len(cells) != len(h) {
@@ -132,7 +139,7 @@ func (h header) matches(line []byte) bool {
 	return true
 }
 
-// nextRow returns the columns of the next line, valid until the call after, or io.EOF.
+// nextRow returns the columns of the next line, which are valid until the next call, or io.EOF.
 func (t *table) nextRow() ([][]byte, error) {
 	line := t.unreadLine
 	t.unreadLine = nil
@@ -144,10 +151,12 @@ func (t *table) nextRow() ([][]byte, error) {
 	}
 	if t.count == 0 {
 		byTabs, byBlanks := t.split(line, true), t.split(line, false)
-		switch tabsFit, blanksFit := slices.Contains(t.columnCounts, byTabs), slices.Contains(t.columnCounts, byBlanks); {
+		tabsFit, blanksFit := slices.Contains(t.columnCounts, byTabs), slices.Contains(t.columnCounts, byBlanks)
+		switch {
 		case tabsFit && blanksFit && byTabs != byBlanks:
-			return nil, t.lineError(malformed("%d columns if tabs part them, and %d if white space does: which is meant? "+
-				"A first line with their names, parted by tabs, says that tabs do (%s)",
+			return nil, t.lineError(malformed(
+				"%d columns if tabs part them, and %d if white space does: which is meant? "+
+					"A first line with their names, parted by tabs, says that tabs do (%s)",
 				byTabs, byBlanks, t.headers[0].example()))
 		case blanksFit:
 			t.count = byBlanks
@@ -164,7 +173,7 @@ func (t *table) nextRow() ([][]byte, error) {
 	return t.cols, nil
 }
 
-// split makes columns of a line, and returns how many they are.
+// split splits a line into t.cols, and returns their number.
 func (t *table) split(line []byte, tabs bool) int {
 	t.cols = t.cols[:0]
 	if !tabs {

@@ -15,35 +15,33 @@ import (
 type ScoredDocument struct {
 	Doc   string  // the id
 	Score float64 // higher is better; finite
-	Rank  int     // as the file has it, from 0 or 1; used by [TiesRank] only
+	Rank  int     // as in the file, from 0 or 1; only [TiesRank] uses it
 }
 
-// Run is what a system retrieved: a list of documents for each query. Queries and
-// hits keep the order in which they were added. The zero value is empty and ready
-// to use.
+// Run is the output of a system: a list of documents for each query. Queries and hits keep the
+// order in which they were added. The zero value is empty and ready to use.
 //
-// Reading from several goroutines is safe as long as none calls [Run.Add].
+// Concurrent reads are safe as long as no goroutine calls [Run.Add].
 type Run struct {
-	// Tag names the system: the last column of a TREC run, of its first line.
+	// Tag names the system: the last column of the first line of a TREC run.
 	Tag string
-	// Before is how many documents of each query come before those that are in the run, whose
-	// ranks WriteRun counts on from there.
+	// Before is how many better documents of each query the run omits. WriteRun starts ranks after
+	// them.
 	Before int
 
 	queries []string
 	hits    map[string][]ScoredDocument
 
-	// Documents of the queries that may still grow, to find duplicates. Runs
-	// list their queries one after another, so that only the current query is
-	// kept; one that is met again later is kept for good, which bounds the work
-	// for any order of lines.
+	// openSets has the documents of queries that may still grow, to find duplicates. Runs usually
+	// list one query after another, so only the set of the current query is kept. The set of a query
+	// that occurs again later is kept for good, which limits the work for any order of lines.
 	openSets map[string]map[string]struct{}
 	current  string
 }
 
-// Add appends hits to the list of a query; without hits it records a query that
-// retrieved nothing. A document that the query has already wraps [ErrDuplicate];
-// an empty id or a score that is not finite wraps [ErrFormat].
+// Add appends hits to the list of a query. Without hits it records a query that retrieved no
+// documents. A document that the query has already wraps [ErrDuplicate]; an empty id or a score
+// that is not finite wraps [ErrFormat].
 func (r *Run) Add(query string, hits ...ScoredDocument) error {
 	if query == "" {
 		return malformed("empty query id")
@@ -65,7 +63,7 @@ func (r *Run) Add(query string, hits ...ScoredDocument) error {
 	return nil
 }
 
-// documentSet returns the set of documents of a query, adding the query if it is new.
+// documentSet returns the set of documents of a query, and adds the query if it is new.
 func (r *Run) documentSet(query string) map[string]struct{} {
 	if r.hits == nil {
 		r.hits = make(map[string][]ScoredDocument)
@@ -97,7 +95,7 @@ func (r *Run) Queries() []string { return slices.Clone(r.queries) }
 // Len returns the number of queries.
 func (r *Run) Len() int { return len(r.queries) }
 
-// Has reports whether the run has a query, be it with no hits.
+// Has reports whether the run has a query, even one without hits.
 func (r *Run) Has(query string) bool {
 	_, ok := r.hits[query]
 	return ok
@@ -122,14 +120,15 @@ var runHeader = header{
 // LoadRun reads a regular file with [ReadRun].
 func LoadRun(path string) (*Run, error) { return load(path, ReadRun) }
 
-// ReadRun reads a run, plain or compressed: TREC's six columns (query, Q0, document,
+// ReadRun reads a run, plain or compressed. Its columns are the six of TREC (query, Q0, document,
 // rank, score, tag), four (query, document, rank, score) or the three of MS MARCO (query, document,
-// rank); of the latter two a header is optional. A hit without a score has the negative rank for one, so
-// that the first is the best. Separators, line ends and errors are those of [ReadQrels]; a
-// document that a query retrieves twice is an error, as in trec_eval.
+// rank); the latter two may have a header. The score of a hit without one is its negative rank, so
+// that the first is the best. Separators, line ends and errors are those of [ReadQrels]. A document
+// that a query retrieves twice is an error, as in trec_eval.
 func ReadRun(r io.Reader, name string) (*Run, error) {
 	t, err := newTable(r, name, []header{runHeader, runHeader[:3]},
-		"6 (query, Q0, document, rank, score, tag), 4 (query, document, rank, score) or 3 (query, document, rank)", 3, 4, 6)
+		"6 (query, Q0, document, rank, score, tag), 4 (query, document, rank, score) or 3 (query, document, rank)",
+		3, 4, 6)
 	if err != nil {
 		return nil, err
 	}
@@ -167,23 +166,23 @@ func ReadRun(r io.Reader, name string) (*Run, error) {
 	}
 }
 
-// maxRank is the largest rank that makes a score: float32 tells all of these apart.
+// maxRank is the largest rank that can stand for a score: float32 represents all integers up to it.
 const maxRank = 1 << 24
 
-// Layout is how a run is written.
+// Layout is the file format of a run.
 type Layout int
 
 const (
-	// TREC is six columns that blanks separate: query, Q0, document, rank, score and tag. No id can have
-	// white space.
+	// TREC has six columns separated by blanks: query, Q0, document, rank, score and tag. Ids must not
+	// contain white space.
 	TREC Layout = iota
-	// TSV is a header and four columns that tabs separate: query, document, rank and score. No id can have a
-	// tab or a line end, nor begin or end with white space.
+	// TSV has a header and four columns separated by tabs: query, document, rank and score. Ids must
+	// not contain tabs or line ends, nor begin or end with white space.
 	TSV
 )
 
-// CheckID refuses an id that the layout cannot have; the first argument is its kind, such as document. The error
-// wraps [ErrFormat].
+// CheckID returns an error for an id that the layout cannot represent. what is the kind of the id,
+// such as document. The error wraps [ErrFormat].
 func (l Layout) CheckID(what, id string) error {
 	switch {
 	case l == TREC && strings.ContainsFunc(id, isBlank):
@@ -194,7 +193,7 @@ func (l Layout) CheckID(what, id string) error {
 	return nil
 }
 
-// Header is the first line of a run, "" if there is none.
+// Header returns the first line of a run, or "" if the layout has no header.
 func (l Layout) Header() string {
 	if l == TSV {
 		return "query-id\tdoc-id\trank\tscore\n"
@@ -202,10 +201,10 @@ func (l Layout) Header() string {
 	return ""
 }
 
-// WriteRun writes a run, below its header. The hits of a query come in the
-// order of [TiesRank], ranked from 1, and a score has the digits that give
-// back its float32. An empty run.Tag is written as "plaid". An id or tag that the
-// layout cannot have, or a score beyond float32, is an error that wraps [ErrFormat].
+// WriteRun writes a run with its header. Hits are in the order of [TiesRank], ranked from 1. A
+// score has the digits that restore its float32. An empty run.Tag is written as "plaid". An id or
+// tag that the layout cannot represent, or a score beyond float32, is an error that wraps
+// [ErrFormat].
 func (l Layout) WriteRun(w io.Writer, run *Run) error {
 	bw := bufio.NewWriter(w)
 	_, _ = bw.WriteString(l.Header()) // Flush has its error
@@ -218,7 +217,7 @@ func (l Layout) WriteRun(w io.Writer, run *Run) error {
 	return nil
 }
 
-// WriteHits is [Layout.WriteRun] without the header, for runs that are written a part at a time.
+// WriteHits is [Layout.WriteRun] without the header, for runs that are written in several steps.
 func (l Layout) WriteHits(w io.Writer, run *Run) error {
 	tag := cmp.Or(run.Tag, "plaid")
 	if strings.ContainsFunc(tag, isBlank) {
@@ -238,7 +237,8 @@ func (l Layout) WriteHits(w io.Writer, run *Run) error {
 				return fmt.Errorf("query %q: %w", shorten(query), err)
 			}
 			if math.IsInf(float64(float32(h.Score)), 0) {
-				return malformed("query %q, document %q: score %v is beyond float32", shorten(query), shorten(h.Doc), h.Score)
+				return malformed("query %q, document %q: score %v is beyond float32",
+					shorten(query), shorten(h.Doc), h.Score)
 			}
 			line = append(append(append(append(line[:0], query...), afterQuery...), h.Doc...), separator...)
 			line = append(strconv.AppendInt(line, int64(run.Before+i+1), 10), separator...)
@@ -251,9 +251,9 @@ func (l Layout) WriteHits(w io.Writer, run *Run) error {
 	return nil
 }
 
-// appendScore writes the shortest digits that give back the float32. Readers parse
-// a float64 and round that, which for a few values is not the float32 that the
-// digits are nearest to; those get all the digits of the float64.
+// appendScore appends the shortest digits that restore the float32. Readers parse a float64 and
+// round it. For a few values that does not restore the float32 that the digits are nearest to;
+// these get all digits of the float64.
 func appendScore(line []byte, score float32) []byte {
 	end := len(line)
 	line = strconv.AppendFloat(line, float64(score), 'g', -1, 32)

@@ -21,12 +21,12 @@ const (
 	queryTokens = 32
 )
 
-// record is the time, or rate, of one piece of work.
+// record is the time, or rate, of one kind of work.
 type record struct {
 	Work    string    `json:"work"`
 	Engine  string    `json:"engine"`
 	How     string    `json:"how"`
-	Samples []float64 `json:"samples"`
+	Samples []float64 `json:"samples"` // nanoseconds, or operations a second
 }
 
 // bench times the kernels of one tier.
@@ -36,8 +36,8 @@ type bench struct {
 	out     []record
 }
 
-// timeKernels times every tier of the processor that has loops of its own, on
-// the shapes that ../README.md describes.
+// timeKernels times every tier of the processor that has its own loops, on the shapes that
+// ../README.md describes.
 func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 	var out []record
 	for _, tier := range kernels.Backends() {
@@ -50,7 +50,10 @@ func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 		}
 		b := &bench{tier: tier, backend: be}
 		for _, nbits := range []int{2, 4} {
-			if err := errors.Join(b.measureRerank("hot", nbits, 4096, 100), b.measureRerank("random", nbits, 65536, 10_000)); err != nil {
+			err := errors.Join(
+				b.measureRerank("hot", nbits, 4096, 100),
+				b.measureRerank("random", nbits, 65536, 10_000))
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -67,8 +70,7 @@ func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 	return out, nil
 }
 
-// measure takes fifteen samples of at least 30 ms each, in nanoseconds a call
-// divided by per.
+// measure takes fifteen samples of at least 30 ms each: nanoseconds a call divided by per.
 func (b *bench) measure(work, how string, per float64, f func()) *record {
 	f()
 	samples := make([]float64, 15)
@@ -84,8 +86,8 @@ func (b *bench) measure(work, how string, per float64, f func()) *record {
 	return &b.out[len(b.out)-1]
 }
 
-// measureRerank times MaxSim, and the approximate score, of documents of 40 to 160
-// tokens in random order, with random codes and residuals.
+// measureRerank times MaxSim, and the approximate score, of documents of 40 to 160 tokens in random
+// order, with random codes and residuals.
 func (b *bench) measureRerank(name string, nbits, k, docs int) error {
 	c := kerneltest.New(kerneltest.Config{Nbits: nbits, K: k, CodeBytes: 2, Lengths: []int{100}})
 	query := c.Query(queryTokens)
@@ -129,6 +131,7 @@ func (b *bench) measureRerank(name string, nbits, k, docs int) error {
 	return nil
 }
 
+// prepare computes S for a query.
 func prepare(q kernels.Query, query []float32, k int) error {
 	if err := q.Reset(query, nil); err != nil {
 		return err
@@ -138,8 +141,8 @@ func prepare(q kernels.Query, query []float32, k int) error {
 	return nil
 }
 
-// measureCentroidScores times what a query costs before its first document: S, alone
-// and with the rows that the approximate stage reads.
+// measureCentroidScores times the work for a query before its first document: S, alone and with the
+// rows that the approximate stage reads.
 func (b *bench) measureCentroidScores(k int) error {
 	c := kerneltest.New(kerneltest.Config{Nbits: 2, K: k, Lengths: []int{100}})
 	query := c.Query(queryTokens)
@@ -161,8 +164,8 @@ func (b *bench) measureCentroidScores(k int) error {
 	return errs
 }
 
-// measureNearest gives the rate of the assignment of 4,096 tokens of a collection,
-// evenly spaced, to K of its tokens.
+// measureNearest measures the rate at which 4,096 tokens of a collection, evenly spaced, are
+// assigned to K of its tokens.
 func (b *bench) measureNearest(ctx context.Context, collection string) (err error) {
 	name, rest, _ := strings.Cut(collection, "=")
 	data, number, _ := strings.Cut(rest, "=")
@@ -198,7 +201,7 @@ func (b *bench) measureNearest(ctx context.Context, collection string) (err erro
 	return nil
 }
 
-// spaced picks n rows, evenly spaced.
+// spaced returns n rows, evenly spaced.
 func spaced(rows []float32, n int) []float32 {
 	step := len(rows) / dim / n
 	out := make([]float32, 0, n*dim)

@@ -9,13 +9,14 @@ import (
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // every tier
 )
 
-// plainShapes are the tokens of a query, and of documents from lo to hi; libraries.py has
-// the same.
+// plainShapes are the tokens of a query, and the number and the range of tokens of documents.
+// libraries.py has the same.
 var plainShapes = []struct{ query, docs, lo, hi int }{
 	{32, 1000, 40, 160}, {32, 64, 256, 256}, {32, 16, 1024, 1024}, {128, 8, 1024, 1024}, {1024, 4, 1024, 1024},
 }
 
-// measurePlain times MaxSim over plain vectors of length 1, of documents that are held and that are not.
+// measurePlain times MaxSim over plain vectors of length 1, with documents prepared by Hold and
+// without.
 func (b *bench) measurePlain(ctx context.Context) error {
 	be, err := maxsim.Select(b.tier)
 	if err != nil {
@@ -33,6 +34,7 @@ func (b *bench) measurePlain(ctx context.Context) error {
 	return nil
 }
 
+// measurePlainShape times one shape.
 func (b *bench) measurePlainShape(
 	ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int,
 ) (err error) {
