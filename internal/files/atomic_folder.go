@@ -14,35 +14,35 @@ import (
 
 // AtomicFolder is a folder in the making. It is for one goroutine.
 type AtomicFolder struct {
-	lock   *os.File // on Path
-	path   string
-	target string
-	given  string
-	mode   fs.FileMode // of the folder that is replaced; 0: there is none
-	ended  bool
+	lock      *os.File // on Path
+	path      string
+	target    string
+	givenPath string
+	mode      fs.FileMode // of the folder that is replaced; 0: there is none
+	ended     bool
 }
 
 // CreateAtomicFolder begins a folder, which must not exist or be empty (the error wraps
 // fs.ErrExist). An empty one is replaced by Commit, keeping its mode; a symbolic
 // link to one stays. Close without Commit removes what was begun.
 func CreateAtomicFolder(path string) (*AtomicFolder, error) {
-	if err := vacant(path); err != nil {
+	if err := checkVacant(path); err != nil {
 		return nil, err
 	}
 	switch base := filepath.Base(path); base {
 	case ".", "..", string(filepath.Separator):
-		return nil, fault(path, errors.New("is no name that a new folder could take: give the folder by its name"))
+		return nil, writeError(path, errors.New("is no name that a new folder could take: give the folder by its name"))
 	}
-	target, err := resolve(filepath.Clean(path))
+	target, err := resolveLinks(filepath.Clean(path))
 	if err != nil {
 		return nil, err
 	}
-	there, err := os.Stat(target)
+	existing, err := os.Stat(target)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	Sweep(target)
-	lock, err := claim(target, func(name string) (*os.File, error) {
+	lock, err := createLocked(target, func(name string) (*os.File, error) {
 		if err := os.Mkdir(name, 0o777); err != nil {
 			return nil, err
 		}
@@ -55,21 +55,21 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 		return f, nil
 	})
 	if err != nil {
-		return nil, folderFault(path, err)
+		return nil, folderError(path, err)
 	}
-	d := &AtomicFolder{lock: lock, path: lock.Name(), target: target, given: path}
-	if there != nil {
-		d.mode = there.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
-		keepOwner(lock, there)
+	d := &AtomicFolder{lock: lock, path: lock.Name(), target: target, givenPath: path}
+	if existing != nil {
+		d.mode = existing.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
+		copyOwner(lock, existing)
 		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // from now on it shows no more than the old one
-			return nil, errors.Join(fault(path, err), d.Close())
+			return nil, errors.Join(writeError(path, err), d.Close())
 		}
 	}
 	return d, nil
 }
 
-// vacant returns why no folder can be made at path; nil means that one can.
-func vacant(path string) error {
+// checkVacant returns why no folder can be made at path; nil means that one can.
+func checkVacant(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -78,7 +78,7 @@ func vacant(path string) error {
 		return err
 	}
 	if !info.IsDir() { // not opened: a pipe would wait
-		return fault(path, fmt.Errorf("a file of that name: %w", fs.ErrExist))
+		return writeError(path, fmt.Errorf("a file of that name: %w", fs.ErrExist))
 	}
 	d, err := os.Open(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func vacant(path string) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err == nil:
-		return fault(path, fmt.Errorf("the folder is not empty: %w", fs.ErrExist))
+		return writeError(path, fmt.Errorf("the folder is not empty: %w", fs.ErrExist))
 	default:
 		return err
 	}
@@ -128,28 +128,28 @@ func (d *AtomicFolder) Commit() error {
 	}
 	if d.mode != 0 {
 		if err := os.Chmod(d.path, d.mode); err != nil {
-			return fault(d.given, err)
+			return writeError(d.givenPath, err)
 		}
 	}
 	if err := SyncFolder(d.path); err != nil {
 		return err
 	}
-	if err := vacant(d.target); err != nil {
+	if err := checkVacant(d.target); err != nil {
 		return err
 	}
 	// Not every system renames over an empty folder.
 	if err := os.Remove(d.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault(d.given, err)
+		return writeError(d.givenPath, err)
 	}
 	if runtime.GOOS == "windows" { // which renames nothing that is open
 		d.lock.Close()
 	}
 	if err := os.Rename(d.path, d.target); err != nil {
-		return fault(d.given, err)
+		return writeError(d.givenPath, err)
 	}
 	d.ended = true
 	d.lock.Close() // of a folder that was only read
-	return settle(d.target)
+	return syncParent(d.target)
 }
 
 // Close gives the folder up unless it is committed. It may be called twice.

@@ -18,24 +18,24 @@ func OpenInput(path string) (*os.File, fs.FileInfo, error) {
 	// Not even opened: that alone has effects on some devices.
 	info, err := os.Stat(path)
 	if err == nil {
-		err = regular(path, info)
+		err = regularError(path, info)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return openNow(path)
+	return openAndCheck(path)
 }
 
-// openNow looks at the file that is open, which may be another than the one that
+// openAndCheck looks at the file that is open, which may be another than the one that
 // was looked at before; it does not wait for the writer of a pipe either.
-func openNow(path string) (*os.File, fs.FileInfo, error) {
+func openAndCheck(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = regular(path, info)
+		err = regularError(path, info)
 	}
 	if err != nil {
 		f.Close()
@@ -44,7 +44,7 @@ func openNow(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func regular(path string, info fs.FileInfo) error {
+func regularError(path string, info fs.FileInfo) error {
 	kind := "something else"
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
@@ -71,14 +71,14 @@ func Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, regular(path, info)
+		return nil, regularError(path, info)
 	}
 	if info.Mode().IsRegular() {
 		f, _, err := OpenInput(path)
 		if err != nil {
 			return nil, err
 		}
-		return stream{limited{ctx, f}, f.Close}, nil
+		return stream{cancellable{ctx, f}, f.Close}, nil
 	}
 	f, err := OpenPipe(ctx, path, os.O_RDONLY)
 	if err != nil {
@@ -95,14 +95,14 @@ type stream struct {
 func (s stream) Close() error { return s.close() }
 
 // UntilDone is r, which never blocks for long, until the context ends.
-func UntilDone(ctx context.Context, r io.Reader) io.Reader { return limited{ctx, r} }
+func UntilDone(ctx context.Context, r io.Reader) io.Reader { return cancellable{ctx, r} }
 
-type limited struct {
+type cancellable struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (l limited) Read(p []byte) (int, error) {
+func (l cancellable) Read(p []byte) (int, error) {
 	if err := l.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -122,11 +122,11 @@ type chunk struct {
 
 // pump reads in a goroutine of its own, one read at a time, when asked.
 type pump struct {
-	ctx  context.Context
-	r    io.Reader
-	out  chan chunk
-	buf  []byte
-	rest chunk
+	ctx    context.Context
+	r      io.Reader
+	out    chan chunk
+	buf    []byte
+	unread chunk
 }
 
 func (p *pump) Read(dst []byte) (int, error) {
@@ -136,7 +136,7 @@ func (p *pump) Read(dst []byte) (int, error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	if len(p.rest.b) == 0 && p.rest.err == nil {
+	if len(p.unread.b) == 0 && p.unread.err == nil {
 		if p.buf == nil {
 			p.buf = make([]byte, 64<<10)
 		}
@@ -150,15 +150,15 @@ func (p *pump) Read(dst []byte) (int, error) {
 		select {
 		case <-p.ctx.Done():
 			return 0, p.ctx.Err()
-		case p.rest = <-p.out:
+		case p.unread = <-p.out:
 		}
 	}
-	n := copy(dst, p.rest.b)
-	p.rest.b = p.rest.b[n:]
-	if n > 0 || len(p.rest.b) > 0 {
+	n := copy(dst, p.unread.b)
+	p.unread.b = p.unread.b[n:]
+	if n > 0 || len(p.unread.b) > 0 {
 		return n, nil
 	}
-	return 0, p.rest.err // stays; (0, nil) of a reader is passed on once
+	return 0, p.unread.err // stays; (0, nil) of a reader is passed on once
 }
 
 // Read opens a stream, hands it to use, and then looks whether the file changed
@@ -169,7 +169,7 @@ func Read(ctx context.Context, path string, use func(io.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	return finish(s, &w, use)
+	return useUnchanged(s, &w, use)
 }
 
 // ReadRegular is [Read] of what has to be a regular file.
@@ -179,10 +179,10 @@ func ReadRegular(path string, use func(io.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	return finish(f, &w, use)
+	return useUnchanged(f, &w, use)
 }
 
-func finish(r io.ReadCloser, w *Watch, use func(io.Reader) error) error {
+func useUnchanged(r io.ReadCloser, w *Watch, use func(io.Reader) error) error {
 	err := use(r)
 	// A fault that is due to the change is of no interest.
 	if changed := w.Unchanged(); changed != nil {

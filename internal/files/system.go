@@ -12,8 +12,8 @@ import (
 // there are no locks here, or that the file cannot be locked.
 var ErrLocked = errors.New("somebody else has the lock")
 
-// poll is how often WaitLock tries: soon enough for a moment between two that search.
-const poll = 10 * time.Millisecond
+// lockPollInterval is how often WaitLock tries: soon enough for a moment between two that search.
+const lockPollInterval = 10 * time.Millisecond
 
 // WaitLock takes the lock of an open file, exclusive or shared, once others let it go. It is
 // held until the file is closed. The error is [ErrLocked] after the deadline, or that of ctx.
@@ -34,7 +34,7 @@ func WaitLock(ctx context.Context, f *os.File, exclusive bool, deadline time.Tim
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(poll, time.Until(deadline))):
+		case <-time.After(min(lockPollInterval, time.Until(deadline))):
 		}
 	}
 }

@@ -43,22 +43,22 @@ func Remove(path string) error { return os.Remove(path) }
 func RenameNew(_, _ string) error { return errors.ErrUnsupported }
 
 // LockShared and LockExclusive take a lock at once, until the file is closed, or fail.
-func LockShared(f *os.File) error    { return flock(f, unix.LOCK_SH|unix.LOCK_NB) }
-func LockExclusive(f *os.File) error { return flock(f, unix.LOCK_EX|unix.LOCK_NB) }
+func LockShared(f *os.File) error    { return lockFile(f, unix.LOCK_SH|unix.LOCK_NB) }
+func LockExclusive(f *os.File) error { return lockFile(f, unix.LOCK_EX|unix.LOCK_NB) }
 
 // LockFirst takes the lock that the Python package filelock takes, at once, or fails.
 func LockFirst(f *os.File) error { return LockExclusive(f) }
 
 // Unlock gives a lock back before the file is closed.
-func Unlock(f *os.File) { _ = flock(f, unix.LOCK_UN) }
+func Unlock(f *os.File) { _ = lockFile(f, unix.LOCK_UN) }
 
-func flock(f *os.File, how int) error {
-	attempts.Lock()
-	defer attempts.Unlock()
-	return flockNow(f, how)
+func lockFile(f *os.File, how int) error {
+	lockAttempts.Lock()
+	defer lockAttempts.Unlock()
+	return tryFlock(f, how)
 }
 
-func flockNow(f *os.File, how int) error {
+func tryFlock(f *os.File, how int) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), how); {
 		case errors.Is(err, unix.EWOULDBLOCK):
@@ -69,8 +69,8 @@ func flockNow(f *os.File, how int) error {
 	}
 }
 
-// attempts is held while a lock is asked for, which never waits.
-var attempts sync.Mutex
+// lockAttempts is held while a lock is asked for, which never waits.
+var lockAttempts sync.Mutex
 
 // Duplicate gives use a second handle of an open file that is locked exclusively. One lock
 // is that of both, and what use does with its handle may make it a shared one: before
@@ -80,10 +80,10 @@ func Duplicate(f *os.File, use func(*os.File) error) error {
 	if err != nil {
 		return os.NewSyscallError("fcntl", err)
 	}
-	attempts.Lock()
-	defer attempts.Unlock()
+	lockAttempts.Lock()
+	defer lockAttempts.Unlock()
 	err = use(os.NewFile(uintptr(fd), f.Name()))
-	return errors.Join(err, flockNow(f, unix.LOCK_EX|unix.LOCK_NB))
+	return errors.Join(err, tryFlock(f, unix.LOCK_EX|unix.LOCK_NB))
 }
 
 func mapFile(f *os.File, size int) ([]byte, func() error, error) {
@@ -93,9 +93,9 @@ func mapFile(f *os.File, size int) ([]byte, func() error, error) {
 
 const nonBlocking = syscall.O_NONBLOCK
 
-// keepOwner gives a new file the owner of the one that it replaces, as far as
+// copyOwner gives a new file the owner of the one that it replaces, as far as
 // that is allowed.
-func keepOwner(f *os.File, there fs.FileInfo) {
+func copyOwner(f *os.File, there fs.FileInfo) {
 	if s, ok := there.Sys().(*syscall.Stat_t); ok {
 		_ = f.Chown(int(s.Uid), int(s.Gid))
 	}

@@ -175,4 +175,4 @@ func mapFile(f *os.File, size int) ([]byte, func() error, error) {
 
 const nonBlocking = 0 // there are no pipes among the files
 
-func keepOwner(*os.File, fs.FileInfo) {}
+func copyOwner(*os.File, fs.FileInfo) {}

@@ -20,7 +20,7 @@ var ErrPacked = errors.New("bad compressed data")
 // packing is a format of compressed files.
 type packing struct {
 	name, suffix string
-	begins       func(magic string) bool
+	hasMagic     func(magic string) bool
 	open         func(io.Reader) (io.Reader, error)
 }
 
@@ -31,7 +31,7 @@ const (
 	maxDictionary = 64 << 20  // of xz -9
 )
 
-var packings = []packing{
+var packingFormats = []packing{
 	{"gzip", ".gz", func(m string) bool { return strings.HasPrefix(m, "\x1f\x8b") }, func(r io.Reader) (io.Reader, error) {
 		return gzip.NewReader(r)
 	}},
@@ -49,17 +49,17 @@ var packings = []packing{
 
 // PackedSuffixes are the ends of names of compressed files that [Unpack] reads.
 func PackedSuffixes() []string {
-	var all []string
-	for _, p := range packings {
-		all = append(all, p.suffix)
+	var suffixes []string
+	for _, p := range packingFormats {
+		suffixes = append(suffixes, p.suffix)
 	}
-	return all
+	return suffixes
 }
 
 // Unpacked is a name without the suffix of a compressed file, and that suffix; "" if it has none.
 func Unpacked(name string) (bare, suffix string) {
 	ext := filepath.Ext(name)
-	for _, p := range packings {
+	for _, p := range packingFormats {
 		if strings.EqualFold(ext, p.suffix) {
 			return strings.TrimSuffix(name, ext), p.suffix
 		}
@@ -75,16 +75,16 @@ func Suffix(name string) string {
 
 // Packing is the format of compressed data by its first bytes, "" if it is none of gzip, zstd and xz.
 func Packing(begin []byte) string {
-	if p := packingOf(begin); p != nil {
+	if p := findPacking(begin); p != nil {
 		return p.name
 	}
 	return ""
 }
 
-func packingOf(begin []byte) *packing {
-	for i := range packings {
-		if packings[i].begins(string(begin)) {
-			return &packings[i]
+func findPacking(begin []byte) *packing {
+	for i := range packingFormats {
+		if packingFormats[i].hasMagic(string(begin)) {
+			return &packingFormats[i]
 		}
 	}
 	return nil
@@ -99,7 +99,7 @@ func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	p := packingOf(begin)
+	p := findPacking(begin)
 	if p == nil {
 		if _, suffix := Unpacked(name); suffix != "" {
 			return nil, fmt.Errorf("%w: the name ends in %s, the bytes are neither of gzip nor of zstd or xz",
@@ -107,52 +107,52 @@ func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 		}
 		return b, nil
 	}
-	u := &unpacking{packing: p, source: source{r: b}}
+	u := &unpacker{packing: p, source: trackedSource{r: b}}
 	if u.r, err = p.open(&u.source); err != nil {
-		return nil, u.fault(err)
+		return nil, u.wrapError(err)
 	}
 	return bufio.NewReaderSize(u, 64<<10), nil
 }
 
-// unpacking tells errors of compressed data from those of reading it.
-type unpacking struct {
+// unpacker tells errors of compressed data from those of reading it.
+type unpacker struct {
 	*packing
-	source source
+	source trackedSource
 	r      io.Reader
 }
 
-// source remembers why it cannot be read. It is an [io.ByteReader], so that nothing is buffered twice.
-type source struct {
+// trackedSource remembers why it cannot be read. It is an [io.ByteReader], so that nothing is buffered twice.
+type trackedSource struct {
 	r   *bufio.Reader
 	err error
 }
 
-func (s *source) Read(p []byte) (int, error) {
+func (s *trackedSource) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	return n, s.note(err)
+	return n, s.recordError(err)
 }
 
-func (s *source) ReadByte() (byte, error) {
+func (s *trackedSource) ReadByte() (byte, error) {
 	c, err := s.r.ReadByte()
-	return c, s.note(err)
+	return c, s.recordError(err)
 }
 
-func (s *source) note(err error) error {
+func (s *trackedSource) recordError(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
 	}
 	return err
 }
 
-func (u *unpacking) Read(p []byte) (int, error) {
+func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = u.fault(err)
+		err = u.wrapError(err)
 	}
 	return n, err
 }
 
-func (u *unpacking) fault(err error) error {
+func (u *unpacker) wrapError(err error) error {
 	switch {
 	case u.source.err != nil:
 		return u.source.err

@@ -23,10 +23,10 @@ import (
 // hash; of a large one for random access, by comparing it with the file that took its place: one that
 // was written in place counts as changed, and so does any that was closed.
 type Watch struct {
-	mu    sync.Mutex
-	paths []string // in the order in which they were opened
-	seen  map[string]*watched
-	next  time.Time // when Look looks again
+	mu       sync.Mutex
+	paths    []string // in the order in which they were opened
+	seen     map[string]*watched
+	nextLook time.Time // when Look looks again
 }
 
 // watched is a file that was opened.
@@ -34,11 +34,11 @@ type watched struct {
 	file     *os.File
 	streamed bool        // it is read from front to back, or was
 	opened   fs.FileInfo // when it was opened
-	same     fs.FileInfo // the last one that had the same content
+	lastSame fs.FileInfo // the last one that had the same content
 
-	mu   sync.Mutex
-	n    int64 // bytes of a stream that were read
-	hash maphash.Hash
+	mu          sync.Mutex
+	hashedBytes int64 // bytes of a stream that were read
+	hash        maphash.Hash
 }
 
 // ChangedError is a file that is not what it was when it was opened.
@@ -55,13 +55,13 @@ func (w *Watch) Open(path string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	own := &watched{file: f, opened: info, same: info}
-	if size := info.Size(); size <= mostHashed { // it may be closed before it is looked at again
-		if n, err := io.Copy(&own.hash, io.NewSectionReader(f, 0, size)); err == nil && n == size {
-			own.n, own.streamed = n, true
+	opened := &watched{file: f, opened: info, lastSame: info}
+	if size := info.Size(); size <= maxHashed { // it may be closed before it is looked at again
+		if n, err := io.Copy(&opened.hash, io.NewSectionReader(f, 0, size)); err == nil && n == size {
+			opened.hashedBytes, opened.streamed = n, true
 		}
 	}
-	w.note(path, own)
+	w.remember(path, opened)
 	return f, info.Size(), nil
 }
 
@@ -71,24 +71,24 @@ func (w *Watch) Stream(ctx context.Context, path string) (io.ReadCloser, error) 
 	if err != nil {
 		return nil, err
 	}
-	if l, ok := s.(stream).Reader.(limited); ok {
+	if l, ok := s.(stream).Reader.(cancellable); ok {
 		f := l.r.(*os.File)
 		info, err := f.Stat()
 		if err != nil {
 			s.Close()
 			return nil, err
 		}
-		own := &watched{file: f, streamed: true, opened: info, same: info}
-		if w.note(path, own) {
-			l.r = own
+		streamed := &watched{file: f, streamed: true, opened: info, lastSame: info}
+		if w.remember(path, streamed) {
+			l.r = streamed
 		}
 		return stream{l, s.Close}, nil
 	}
 	return s, nil
 }
 
-// note remembers a file, unless it did so before.
-func (w *Watch) note(path string, f *watched) bool {
+// remember remembers a file, unless it did so before.
+func (w *Watch) remember(path string, f *watched) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if was, ok := w.seen[path]; ok {
@@ -110,7 +110,7 @@ func (f *watched) Read(p []byte) (int, error) {
 	n, err := f.file.Read(p)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.n += int64(n)
+	f.hashedBytes += int64(n)
 	_, _ = f.hash.Write(p[:n])
 	return n, err
 }
@@ -124,14 +124,14 @@ func (w *Watch) Unchanged() error {
 	defer w.mu.Unlock()
 	for _, path := range w.paths {
 		f := w.seen[path]
-		now, how := difference(path, f.same)
+		now, how := describeChange(path, f.lastSame)
 		if how == "" {
 			continue
 		}
-		if now == nil || !f.holds(path, now) {
+		if now == nil || !f.hasContent(path, now) {
 			return &ChangedError{path, how}
 		}
-		f.same = now
+		f.lastSame = now
 	}
 	return nil
 }
@@ -144,10 +144,10 @@ var LookEvery = time.Second
 func (w *Watch) Look() error {
 	now := time.Now()
 	w.mu.Lock()
-	if w.next.IsZero() {
-		w.next = now.Add(LookEvery)
+	if w.nextLook.IsZero() {
+		w.nextLook = now.Add(LookEvery)
 	}
-	due := !now.Before(w.next)
+	due := !now.Before(w.nextLook)
 	w.mu.Unlock()
 	if !due {
 		return nil
@@ -155,13 +155,13 @@ func (w *Watch) Look() error {
 	err := w.Unchanged()
 	end := time.Now()
 	w.mu.Lock()
-	w.next = end.Add(max(LookEvery, 10*end.Sub(now)))
+	w.nextLook = end.Add(max(LookEvery, 10*end.Sub(now)))
 	w.mu.Unlock()
 	return err
 }
 
-// difference says how a file differs from what it was; now is nil where it is not there.
-func difference(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
+// describeChange says how a file differs from what it was; now is nil where it is not there.
+func describeChange(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
 	now, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -179,20 +179,20 @@ func difference(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
 	return now, ""
 }
 
-// mostHashed is the largest file for random access that is read when it is opened. A variable, for tests.
-var mostHashed int64 = 1 << 20
+// maxHashed is the largest file for random access that is read when it is opened. A variable, for tests.
+var maxHashed int64 = 1 << 20
 
-// mostCompared is the largest file for random access that is compared with another one.
-const mostCompared = 4 << 30
+// maxCompared is the largest file for random access that is compared with another one.
+const maxCompared = 4 << 30
 
-// holds reports whether the file at a path has the bytes of the one that was opened.
-func (f *watched) holds(path string, now fs.FileInfo) bool {
+// hasContent reports whether the file at a path has the bytes of the one that was opened.
+func (f *watched) hasContent(path string, now fs.FileInfo) bool {
 	size := f.opened.Size()
 	if now.Size() != size || !now.Mode().IsRegular() {
 		return false
 	}
 	f.mu.Lock()
-	n, sum, seed := f.n, f.hash.Sum64(), f.hash.Seed()
+	n, sum, seed := f.hashedBytes, f.hash.Sum64(), f.hash.Seed()
 	f.mu.Unlock()
 	in, info, err := OpenInput(path)
 	if err != nil {
@@ -207,13 +207,13 @@ func (f *watched) holds(path string, now fs.FileInfo) bool {
 	if n == size {
 		return true
 	}
-	open, err := f.file.Stat()
+	openNow, err := f.file.Stat()
 	switch {
 	case err != nil: // it was closed
 		return false
-	case os.SameFile(open, info):
+	case os.SameFile(openNow, info):
 		return f.streamed // the rest is going to be read as it is now
-	case !f.streamed && (size > mostCompared || open.Size() != size || !open.ModTime().Equal(f.opened.ModTime())):
+	case !f.streamed && (size > maxCompared || openNow.Size() != size || !openNow.ModTime().Equal(f.opened.ModTime())):
 		return false
 	}
 	return sameBytes(io.NewSectionReader(in, n, size-n), io.NewSectionReader(f.file, n, size-n))
@@ -238,26 +238,26 @@ func sameBytes(a, b io.Reader) bool {
 // Kept is a value that was read from files, and is read again when one of them changes. It
 // is safe for concurrent use.
 type Kept[T any] struct {
-	paths []string
-	read  func() (T, error)
-	heard func(T, error)
+	paths  []string
+	read   func() (T, error)
+	report func(T, error)
 
-	mu     sync.Mutex
-	looked time.Time
-	seen   []os.FileInfo // when value was read
-	failed []os.FileInfo // when it could not be read; nil: it could
-	value  T
+	mu         sync.Mutex
+	checkedAt  time.Time
+	loadedFrom []os.FileInfo // when value was read
+	failedFrom []os.FileInfo // when it could not be read; nil: it could
+	value      T
 }
 
-// keptLook is how long a change of the files may go unseen.
-const keptLook = time.Second
+// recheckAfter is how long a change of the files may go unseen.
+const recheckAfter = time.Second
 
 // Keep reads a value for the first time. heard is told what becomes of later readings: of a
 // value, or of an error, with which the value before it stays, as while several files are
 // replaced. The same files that fail again are tried again, and heard is not told of it.
 func Keep[T any](read func() (T, error), heard func(T, error), paths ...string) (*Kept[T], error) {
-	k := &Kept[T]{paths: paths, read: read, heard: heard, looked: time.Now()}
-	k.seen = k.files()
+	k := &Kept[T]{paths: paths, read: read, report: heard, checkedAt: time.Now()}
+	k.loadedFrom = k.stat()
 	var err error
 	k.value, err = read()
 	return k, err
@@ -267,10 +267,10 @@ func Keep[T any](read func() (T, error), heard func(T, error), paths ...string) 
 func (k *Kept[T]) Get() T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now := time.Now(); now.Sub(k.looked) >= keptLook {
-		k.looked = now
-		if is := k.files(); k.failed != nil || !slices.EqualFunc(is, k.seen, sameFile) {
-			k.again(is, !slices.EqualFunc(is, k.failed, sameFile))
+	if now := time.Now(); now.Sub(k.checkedAt) >= recheckAfter {
+		k.checkedAt = now
+		if current := k.stat(); k.failedFrom != nil || !slices.EqualFunc(current, k.loadedFrom, sameFile) {
+			k.reload(current, !slices.EqualFunc(current, k.failedFrom, sameFile))
 		}
 	}
 	return k.value
@@ -280,30 +280,30 @@ func (k *Kept[T]) Get() T {
 func (k *Kept[T]) Reload() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.again(k.files(), true)
+	k.reload(k.stat(), true)
 }
 
-func (k *Kept[T]) again(is []os.FileInfo, tell bool) {
+func (k *Kept[T]) reload(current []os.FileInfo, notify bool) {
 	v, err := k.read()
 	if err != nil {
-		k.failed = is
+		k.failedFrom = current
 	} else {
-		k.value, k.seen, k.failed, tell = v, is, nil, true
+		k.value, k.loadedFrom, k.failedFrom, notify = v, current, nil, true
 	}
-	if tell {
-		k.heard(v, err)
+	if notify {
+		k.report(v, err)
 	}
 }
 
-// files are what the files look like; nil for one that is not there.
-func (k *Kept[T]) files() []os.FileInfo {
-	all := make([]os.FileInfo, len(k.paths))
+// stat are what the files look like; nil for one that is not there.
+func (k *Kept[T]) stat() []os.FileInfo {
+	infos := make([]os.FileInfo, len(k.paths))
 	for i, path := range k.paths {
 		if info, err := os.Stat(path); err == nil {
-			all[i] = info
+			infos[i] = info
 		}
 	}
-	return all
+	return infos
 }
 
 // sameFile reports whether a file is the one that was there: another one may have its size

@@ -115,7 +115,7 @@ func Float16(f float32) uint16 {
 // its sign may differ from those of Float32.
 func DecodeFloat16(dst []float32, src []byte) {
 	_ = src[:2*len(dst)]
-	n := decode(dst, src)
+	n := decodeBlocks(dst, src)
 	for i := n; i < len(dst); i++ {
 		dst[i] = Float32(binary.LittleEndian.Uint16(src[2*i:]))
 	}
@@ -125,13 +125,13 @@ func DecodeFloat16(dst []float32, src []byte) {
 // reports whether all of them are finite. Of a NaN the bits beside its sign may differ.
 func EncodeFloat16(dst []byte, src []float32) (finite bool) {
 	_ = dst[:2*len(src)]
-	n, most := encode(dst, src)
+	n, largest := encodeBlocks(dst, src)
 	for i := n; i < len(src); i++ {
 		h := Float16(src[i])
 		binary.LittleEndian.PutUint16(dst[2*i:], h)
-		most = max(most, h&0x7fff)
+		largest = max(largest, h&0x7fff)
 	}
-	return most < 0x7c00
+	return largest < 0x7c00
 }
 
 // SquaredNorm is the sum of the squares of x in float64. It has the bits of the plain
@@ -140,9 +140,9 @@ func EncodeFloat16(dst []byte, src []float32) (finite bool) {
 // not fuse it with the sum.)
 func SquaredNorm(x []float32) float64 {
 	var sum [4]float64
-	whole := len(x) / 4 * 4
-	squares(&sum, x[:whole])
-	for _, v := range x[whole:] {
+	blocks := len(x) / 4 * 4
+	sumSquares(&sum, x[:blocks])
+	for _, v := range x[blocks:] {
 		f := float64(v)
 		sum[0] += float64(f * f)
 	}
@@ -188,15 +188,15 @@ func NotFinite16(x []uint16, exponent uint16) int {
 
 // Scale multiplies each value of x.
 func Scale(x []float32, by float64) {
-	whole := len(x) / 4 * 4
-	scale(x[:whole], by)
-	for j, v := range x[whole:] {
-		x[whole+j] = float32(float64(v) * by)
+	blocks := len(x) / 4 * 4
+	scaleBlocks(x[:blocks], by)
+	for j, v := range x[blocks:] {
+		x[blocks+j] = float32(float64(v) * by)
 	}
 }
 
-// squaresOf and scaleOf are the plain loops, for a multiple of four values.
-func squaresOf(sum *[4]float64, x []float32) {
+// sumSquaresPortable and scaleOf are the plain loops, for a multiple of four values.
+func sumSquaresPortable(sum *[4]float64, x []float32) {
 	var s0, s1, s2, s3 float64
 	for ; len(x) >= 4; x = x[4:] {
 		a, b, c, d := float64(x[0]), float64(x[1]), float64(x[2]), float64(x[3])
@@ -208,7 +208,7 @@ func squaresOf(sum *[4]float64, x []float32) {
 	*sum = [4]float64{s0, s1, s2, s3}
 }
 
-func scaleOf(x []float32, by float64) {
+func scalePortable(x []float32, by float64) {
 	for j, v := range x {
 		x[j] = float32(float64(v) * by)
 	}

@@ -15,12 +15,12 @@ type Words map[string]bool
 // WordsOf are the words of a question that are long enough to tell something: three characters.
 func WordsOf(question string) Words {
 	s := Words{}
-	after := 0 // the last pair
-	for at, word := range words(question) {
+	pairEnd := 0 // the last pair
+	for offset, word := range textWords(question) {
 		first, _ := utf8.DecodeRuneInString(word)
-		if single := character(word) == len(word); Paired(first) && (!single || at >= after) {
+		if single := firstCharLen(word) == len(word); Paired(first) && (!single || offset >= pairEnd) {
 			s[word] = true
-			after = at + len(word)
+			pairEnd = offset + len(word)
 		} else if !Paired(first) && utf8.RuneCountInString(word) > 2 {
 			s[strings.ToLower(word)] = true
 		}
@@ -28,43 +28,43 @@ func WordsOf(question string) Words {
 	return s
 }
 
-// words gives the words of a text with their places, as bytes: of scripts that are [Paired] the two
+// textWords gives the words of a text with their places, as bytes: of scripts that are [Paired] the two
 // characters that begin at each, and the last one alone.
-func words(text string) iter.Seq2[int, string] {
+func textWords(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
-		for at := 0; at < len(text); {
-			r, size := utf8.DecodeRuneInString(text[at:])
-			end := at + size
+		for offset := 0; offset < len(text); {
+			r, size := utf8.DecodeRuneInString(text[offset:])
+			end := offset + size
 			switch {
 			case Paired(r):
-				next := at + character(text[at:])
+				next := offset + firstCharLen(text[offset:])
 				if end = next; next < len(text) {
 					if r, _ := utf8.DecodeRuneInString(text[next:]); Paired(r) {
-						end += character(text[next:])
+						end += firstCharLen(text[next:])
 					}
 				}
-				size = next - at
-			case notOfWord(r):
-				at = end
+				size = next - offset
+			case isSeparator(r):
+				offset = end
 				continue
 			default:
-				if n := strings.IndexFunc(text[at:], func(r rune) bool { return notOfWord(r) || Paired(r) }); n >= 0 {
-					end = at + n
+				if n := strings.IndexFunc(text[offset:], func(r rune) bool { return isSeparator(r) || Paired(r) }); n >= 0 {
+					end = offset + n
 				} else {
 					end = len(text)
 				}
-				size = end - at
+				size = end - offset
 			}
-			if !yield(at, text[at:end]) {
+			if !yield(offset, text[offset:end]) {
 				return
 			}
-			at += size
+			offset += size
 		}
 	}
 }
 
-// character is how many bytes the first character of a text has, with its marks.
-func character(text string) int {
+// firstCharLen is how many bytes the first character of a text has, with its marks.
+func firstCharLen(text string) int {
 	_, n := utf8.DecodeRuneInString(text)
 	for n < len(text) {
 		r, size := utf8.DecodeRuneInString(text[n:])
@@ -88,16 +88,16 @@ func (s Words) Count(text string) int {
 // In gives the places of the words in a text, as bytes, in order.
 func (s Words) In(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
-		for at, word := range words(text) {
+		for offset, word := range textWords(text) {
 			word = strings.ToLower(word)
-			if first := word[:character(word)]; !s[word] && s[first] { // as a question of one character
+			if first := word[:firstCharLen(word)]; !s[word] && s[first] { // as a question of one character
 				word = first
 			}
-			if s[word] && !yield(at, word) {
+			if s[word] && !yield(offset, word) {
 				return
 			}
 		}
 	}
 }
 
-func notOfWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+func isSeparator(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// plainBytes is the number of bytes up to a quotation mark, a backslash or a control character.
-func plainBytes(text []byte) int {
+// plainPrefixLen is the number of bytes up to a quotation mark, a backslash or a control character.
+func plainPrefixLen(text []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(text); i += 8 {

@@ -10,38 +10,38 @@ import (
 // Unquote is the text of a valid JSON string, which is read in steps of about so many
 // bytes. After each it asks whether to go on; after a no what it returns means nothing.
 func Unquote(raw []byte, step int, goOn func(bytes int) bool) string {
-	var all strings.Builder
-	for from := 1; from < len(raw)-1; {
-		end := pieceEnd(raw, from, step)
+	var out strings.Builder
+	for start := 1; start < len(raw)-1; {
+		end := pieceEnd(raw, start, step)
 		piece := raw
-		if end-from < len(raw)-2 {
-			piece = append(append([]byte{'"'}, raw[from:end]...), '"')
+		if end-start < len(raw)-2 {
+			piece = append(append([]byte{'"'}, raw[start:end]...), '"')
 		}
 		var text string
 		_ = json.Unmarshal(piece, &text) // it is valid
-		if all.WriteString(text); !goOn(end - from) {
+		if out.WriteString(text); !goOn(end - start) {
 			break
 		}
-		from = end
+		start = end
 	}
-	return all.String()
+	return out.String()
 }
 
 // pieceEnd is a place in a string after some bytes, between two characters.
 func pieceEnd(raw []byte, from, step int) int {
-	at, high := from, false // high: half of a character is before
-	for ; at < len(raw)-1; at++ {
-		if c := raw[at]; at-from >= step && c&0xc0 != 0x80 && !high {
+	pos, afterHighHalf := from, false // high: half of a character is before
+	for ; pos < len(raw)-1; pos++ {
+		if c := raw[pos]; pos-from >= step && c&0xc0 != 0x80 && !afterHighHalf {
 			break
 		}
-		if high = false; raw[at] == '\\' {
-			if at++; raw[at] == 'u' {
-				high = raw[at+1]|0x20 == 'd' && raw[at+2] >= '8'
-				at += 4
+		if afterHighHalf = false; raw[pos] == '\\' {
+			if pos++; raw[pos] == 'u' {
+				afterHighHalf = raw[pos+1]|0x20 == 'd' && raw[pos+2] >= '8'
+				pos += 4
 			}
 		}
 	}
-	return at
+	return pos
 }
 
 // Plain is the JSON of v with <, > and & as they are: conditions compare lists as their text,
@@ -64,7 +64,7 @@ func AppendMember(object []byte, key string, value json.RawMessage) []byte {
 	return append(append(append(object, name...), ':'), value...)
 }
 
-var errNoObject = errors.New("it is no JSON object")
+var errNotObject = errors.New("it is no JSON object")
 
 // Members calls visit with the members of an object in their order, their values as they
 // are written. An error of visit ends it.
@@ -72,7 +72,7 @@ func Members(object []byte, visit func(key string, value json.RawMessage) error)
 	d := json.NewDecoder(bytes.NewReader(object))
 	t, err := d.Token()
 	if err == nil && t != json.Delim('{') {
-		err = errNoObject
+		err = errNotObject
 	}
 	for err == nil && d.More() {
 		if t, err = d.Token(); err != nil {

@@ -27,11 +27,11 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 	for _, item := range items {
 		free <- item
 	}
-	begin := make(chan T, len(items))
-	in := begin
+	filled := make(chan T, len(items))
+	input := filled
 	for i, stage := range stages {
-		from, to := in, make(chan T, len(items))
-		if in = to; i == len(stages)-1 {
+		from, to := input, make(chan T, len(items))
+		if input = to; i == len(stages)-1 {
 			to = free
 		}
 		wg.Go(func() {
@@ -42,7 +42,7 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 				if errs[i] != nil {
 					continue
 				}
-				if errs[i] = caught(func() error { return stage(item) }); errs[i] != nil {
+				if errs[i] = catchPanic(func() error { return stage(item) }); errs[i] != nil {
 					stop()
 					continue
 				}
@@ -52,7 +52,7 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 	}
 	err := func() error {
 		defer wg.Wait() // also if first panics
-		defer close(begin)
+		defer close(filled)
 		return first(func() (item T, err error) {
 			select {
 			case <-stopped:
@@ -67,7 +67,7 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 			case <-ctx.Done():
 				return item, ctx.Err()
 			}
-		}, func(item T) { begin <- item })
+		}, func(item T) { filled <- item })
 	}()
 	for i := range errs {
 		if e := errs[len(errs)-1-i]; e != nil {
@@ -80,8 +80,8 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 	return err
 }
 
-// caught makes an error of a panic.
-func caught(fn func() error) (err error) {
+// catchPanic makes an error of a panic.
+func catchPanic(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &Panic{v, debug.Stack()}

@@ -36,10 +36,10 @@ type Pool struct {
 	stop atomic.Bool
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	err   error
-	at    int // what err comes from
-	panic *Panic
+	mu       sync.Mutex
+	err      error
+	errPiece int // what err comes from
+	panic    *Panic
 }
 
 // Panic is a panic of a piece that did not run on the caller's goroutine, as the
@@ -67,9 +67,9 @@ func (p *Pool) Run(ctx context.Context, n, threads int, r Runner) error {
 	p.err, p.panic = nil, nil
 	for w := range Threads(threads, n) - 1 {
 		p.wg.Add(1)
-		go p.help(ctx, w+1, n, r)
+		go p.runHelper(ctx, w+1, n, r)
 	}
-	p.own(ctx, n, r)
+	p.runOnCaller(ctx, n, r)
 	if p.panic != nil {
 		panic(p.panic)
 	}
@@ -79,14 +79,14 @@ func (p *Pool) Run(ctx context.Context, n, threads int, r Runner) error {
 	return ctx.Err()
 }
 
-// own is the caller's share. It waits for the others even if it panics.
-func (p *Pool) own(ctx context.Context, n int, r Runner) {
+// runOnCaller is the caller's share. It waits for the others even if it panics.
+func (p *Pool) runOnCaller(ctx context.Context, n int, r Runner) {
 	defer p.wg.Wait()
 	defer p.stop.Store(true)
-	p.work(ctx, 0, n, r)
+	p.runPieces(ctx, 0, n, r)
 }
 
-func (p *Pool) help(ctx context.Context, worker, n int, r Runner) {
+func (p *Pool) runHelper(ctx context.Context, worker, n int, r Runner) {
 	defer p.wg.Done()
 	defer func() {
 		if v := recover(); v != nil {
@@ -98,10 +98,10 @@ func (p *Pool) help(ctx context.Context, worker, n int, r Runner) {
 			}
 		}
 	}()
-	p.work(ctx, worker, n, r)
+	p.runPieces(ctx, worker, n, r)
 }
 
-func (p *Pool) work(ctx context.Context, worker, n int, r Runner) {
+func (p *Pool) runPieces(ctx context.Context, worker, n int, r Runner) {
 	for !p.stop.Load() && ctx.Err() == nil {
 		i := int(p.next.Add(1)) - 1
 		if i >= n {
@@ -110,8 +110,8 @@ func (p *Pool) work(ctx context.Context, worker, n int, r Runner) {
 		if err := r.Run(worker, i); err != nil {
 			p.stop.Store(true)
 			p.mu.Lock()
-			if p.err == nil || i < p.at {
-				p.err, p.at = err, i
+			if p.err == nil || i < p.errPiece {
+				p.err, p.errPiece = err, i
 			}
 			p.mu.Unlock()
 			return
@@ -141,23 +141,23 @@ func Blocks(n, size int) int { return (n + size - 1) / size }
 // Block gives the items lo to hi (exclusive) of block i of [Blocks].
 func Block(i, n, size int) (lo, hi int) { return i * size, min((i+1)*size, n) }
 
-// spare is by how much GOMAXPROCS exceeds what may compute.
-var spare atomic.Int64
+// spareProcessors is by how much GOMAXPROCS exceeds what may compute.
+var spareProcessors atomic.Int64
 
 // Processors is how many goroutines should compute at a time: GOMAXPROCS, less what
 // [Spare] has added.
-func Processors() int { return max(1, runtime.GOMAXPROCS(0)-int(spare.Load())) }
+func Processors() int { return max(1, runtime.GOMAXPROCS(0)-int(spareProcessors.Load())) }
 
 // Spare raises GOMAXPROCS above the number of processors, once, so that a goroutine that
 // waits for a network or a clock runs as soon as that is ready. Go looks at them when a
 // goroutine that computes stops, or after 10 ms, unless one of GOMAXPROCS is idle: while
 // as many compute as there are, requests lie unread, and answers wait, for several times
 // what a search takes. It is for programs that serve.
-func Spare() { raise() }
+func Spare() { addSpare() }
 
-var raise = sync.OnceFunc(func() {
+var addSpare = sync.OnceFunc(func() {
 	n := runtime.GOMAXPROCS(0)
 	more := 1 + n/8
-	spare.Store(int64(more))
+	spareProcessors.Store(int64(more))
 	runtime.GOMAXPROCS(n + more)
 })

@@ -11,8 +11,8 @@ import (
 // Formats are kinds of files, each found by the suffixes of its files or by the look of a folder.
 // The zero value is ready.
 type Formats[T any] struct {
-	mu  sync.RWMutex
-	all []format[T]
+	mu      sync.RWMutex
+	formats []format[T]
 }
 
 type format[T any] struct {
@@ -26,27 +26,27 @@ type format[T any] struct {
 func (f *Formats[T]) Add(v T, suffixes []string, folder func(path string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, other := range f.all {
+	for _, other := range f.formats {
 		for _, suffix := range suffixes {
 			if slices.Contains(other.suffixes, suffix) {
 				panic("registry: suffix " + suffix + " is read already")
 			}
 		}
 	}
-	f.all = append(f.all, format[T]{v, suffixes, folder})
+	f.formats = append(f.formats, format[T]{v, suffixes, folder})
 }
 
 // Of returns the format of a file or folder, if it is one of these.
 func (f *Formats[T]) Of(path string) (v T, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if len(f.all) == 0 {
+	if len(f.formats) == 0 {
 		return v, false
 	}
 	suffix := strings.ToLower(filepath.Ext(path))
 	info, err := os.Stat(path)
 	folder := err == nil && info.IsDir()
-	for _, x := range f.all {
+	for _, x := range f.formats {
 		if folder && x.folder != nil && x.folder(path) || !folder && slices.Contains(x.suffixes, suffix) {
 			return x.value, true
 		}
@@ -55,11 +55,11 @@ func (f *Formats[T]) Of(path string) (v T, ok bool) {
 }
 
 // Suffixes returns those of all formats.
-func (f *Formats[T]) Suffixes() (all []string) {
+func (f *Formats[T]) Suffixes() (suffixes []string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for _, x := range f.all {
-		all = append(all, x.suffixes...)
+	for _, x := range f.formats {
+		suffixes = append(suffixes, x.suffixes...)
 	}
-	return all
+	return suffixes
 }

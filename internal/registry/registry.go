@@ -13,8 +13,8 @@ import (
 
 // Registry has values by their names. The zero value is ready.
 type Registry[T interface{ Name() string }] struct {
-	mu  sync.RWMutex
-	all map[string]ranked[T]
+	mu     sync.RWMutex
+	byName map[string]ranked[T]
 }
 
 type ranked[T any] struct {
@@ -26,13 +26,13 @@ type ranked[T any] struct {
 func (r *Registry[T]) Add(v T, rank int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, dup := r.all[v.Name()]; dup {
+	if _, dup := r.byName[v.Name()]; dup {
 		return false
 	}
-	if r.all == nil {
-		r.all = map[string]ranked[T]{}
+	if r.byName == nil {
+		r.byName = map[string]ranked[T]{}
 	}
-	r.all[v.Name()] = ranked[T]{v, rank}
+	r.byName[v.Name()] = ranked[T]{v, rank}
 	return true
 }
 
@@ -40,7 +40,7 @@ func (r *Registry[T]) Add(v T, rank int) bool {
 func (r *Registry[T]) Names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Sorted(maps.Keys(r.all))
+	return slices.Sorted(maps.Keys(r.byName))
 }
 
 // Select returns the value of that name. "" stands for the one that the environment
@@ -56,26 +56,26 @@ func (r *Registry[T]) Select(name, env, home string, unavailable error) (v T, er
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if len(r.all) == 0 {
+	if len(r.byName) == 0 {
 		return v, fmt.Errorf("%w: none is registered; import %s", unavailable, home)
 	}
 	if name == "" {
-		return r.best(), nil
+		return r.highestRanked(), nil
 	}
-	found, ok := r.all[name]
+	found, ok := r.byName[name]
 	if !ok {
-		return v, fmt.Errorf("%w: %q%s (there is: %s)", unavailable, name, from, strings.Join(slices.Sorted(maps.Keys(r.all)), ", "))
+		return v, fmt.Errorf("%w: %q%s (there is: %s)", unavailable, name, from, strings.Join(slices.Sorted(maps.Keys(r.byName)), ", "))
 	}
 	return found.value, nil
 }
 
-func (r *Registry[T]) best() T {
-	var top ranked[T]
+func (r *Registry[T]) highestRanked() T {
+	var best ranked[T]
 	first := true
-	for _, x := range r.all {
-		if first || x.rank > top.rank || x.rank == top.rank && x.value.Name() < top.value.Name() {
-			first, top = false, x
+	for _, x := range r.byName {
+		if first || x.rank > best.rank || x.rank == best.rank && x.value.Name() < best.value.Name() {
+			first, best = false, x
 		}
 	}
-	return top.value
+	return best.value
 }
