@@ -12,7 +12,7 @@ type CompareOptions struct {
 	// Average selects the queries to compare over. [AverageEvaluated] requires two runs with the same
 	// judged queries.
 	Average Average
-	Samples int    // of [RandomisationTest]; 0 means 10,000
+	Samples int    // of [RandomisationTest]. 0 means 10,000
 	Seed    uint64 // of [RandomisationTest]
 }
 

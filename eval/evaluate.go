@@ -40,7 +40,7 @@ type Options struct {
 type Result struct {
 	Measures []Measure     // in the order of Means
 	Average  Average       // the queries of Means
-	Means    []float64     // one a measure; 0 if Average has no query
+	Means    []float64     // one a measure. 0 if Average has no query
 	Queries  []QueryResult // every judged query, in the order of the qrels
 	// Unjudged counts the queries of the run that have no judgement. They are ignored.
 	Unjudged int

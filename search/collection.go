@@ -24,7 +24,7 @@ type collection struct {
 type shard struct {
 	snap  *index.Snapshot
 	index int    // its place in the collection
-	base  uint32 // number of its first document; 0 starts a group
+	base  uint32 // number of its first document. 0 starts a group
 }
 
 // newCollection numbers the documents of snapshots.

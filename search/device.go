@@ -282,7 +282,7 @@ func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload boo
 }
 
 // deviceProbes returns how many centroids a query token probes on a device, and how many of the
-// documents that have them get an exact score; 0 means all (docs/lab/kernels.md).
+// documents that have them get an exact score. 0 means all (docs/lab/kernels.md).
 func deviceProbes(k int) (probes, keep int) {
 	switch {
 	case k <= 10:

@@ -15,7 +15,7 @@ import (
 
 // EngineOptions of an [Engine]. The zero value, or nil, searches on all processors.
 type EngineOptions struct {
-	// Threads limits the goroutines of one call; 0 means one a processor.
+	// Threads limits the goroutines of one call. 0 means one a processor.
 	Threads int
 	// Device, where set, is the device that the engine searches on. New copies the index to it,
 	// Close frees it there, and documents added or deleted meanwhile are copied by the first
@@ -31,7 +31,7 @@ type EngineOptions struct {
 	// Bound selects the error of coarse scores that searches allow for, on the processor and on
 	// a device; the default is the probable one.
 	Bound kernels.Bound
-	// Scheduler decides when the engine's queries run; nil means the one that all such engines
+	// Scheduler decides when the engine's queries run. nil means the one that all such engines
 	// of the process share.
 	Scheduler *Scheduler
 	// Logger receives panics of this program, with their stacks; the caller of the search gets

@@ -38,7 +38,7 @@ type Explanation struct {
 	// Stage is where the document left the search, Rank its rank from 1 if it was returned.
 	Stage Stage `json:"stage"`
 	Rank  int   `json:"rank,omitempty"`
-	// Plan is how the query was answered; "" means that its filter allows no document.
+	// Plan is how the query was answered. "" means that its filter allows no document.
 	Plan string `json:"plan,omitempty"`
 	// StageScore is its score in the stage that dropped or returned it, StageLimit the lowest score
 	// that passed that stage. They are nil for stages without scores.

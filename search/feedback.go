@@ -33,9 +33,9 @@ type Feedback struct {
 	// only irrelevant documents have lower the scores of documents. No id may be in both.
 	Like   []string `json:"like,omitempty"`
 	Unlike []string `json:"unlike,omitempty"`
-	// Terms is how many query tokens are added, and at most as many for Unlike; 0 means 16.
+	// Terms is how many query tokens are added, and at most as many for Unlike. 0 means 16.
 	Terms int `json:"terms,omitempty"`
-	// Weight is the weight of a token that all of these documents have and no other; 0 means 0.5.
+	// Weight is the weight of a token that all of these documents have and no other. 0 means 0.5.
 	Weight float64 `json:"weight,omitempty"`
 }
 

@@ -27,7 +27,7 @@ type Filter struct {
 	// AllowMissing skips ids that name no live document; otherwise they are an error
 	// ([ErrUnknownID]).
 	AllowMissing bool
-	// Where is the condition; nil means none. A condition on a field that no document has is an
+	// Where is the condition. nil means none. A condition on a field that no document has is an
 	// error ([condition.ErrUnknownField]).
 	Where *condition.Condition
 	// Docs, where set, has the ordinals of the documents that may be returned. Ordinals of
@@ -156,7 +156,7 @@ func maxListLength(live []uint64) uint64 { return 2 * uint64(len(live)) }
 // selection is the documents of an index that a query may return: a shared set, which must not be
 // changed, or a list in ascending order, whichever is shorter.
 type selection struct {
-	set   []uint64 // one bit an ordinal; nil means that list has them
+	set   []uint64 // one bit an ordinal. nil means that list has them
 	list  []uint32
 	count int
 

@@ -14,7 +14,7 @@ type Page struct {
 	Offset   int
 	K        int
 	MinScore *float64 // nil means no minimum
-	Block    int      // of the ranking ([Paged]); 0 means K
+	Block    int      // of the ranking ([Paged]). 0 means K
 }
 
 // Check returns an [ErrOption] for a page without hits or before the first one, for more hits than

@@ -59,7 +59,7 @@ func ParseMode(s string) (Mode, error) {
 
 // Options of a search. The zero value returns the ten best documents.
 type Options struct {
-	// K is how many documents to return; 0 means 10. Fewer come back only when fewer match.
+	// K is how many documents to return. 0 means 10. Fewer come back only when fewer match.
 	K    int  `json:"k,omitempty"`
 	Mode Mode `json:"mode,omitzero"`
 	// Offset is how many of the best documents to skip: with an Offset of 20 and a K of 10 the
@@ -68,7 +68,7 @@ type Options struct {
 	// MinScore, where set, drops hits with a lower score. A search that scores all documents then
 	// returns every document with at least this score, up to K.
 	MinScore *float64 `json:"min_score,omitempty"`
-	// Block is the size of the first block of a ranking by pruned searches ([Paged]); 0 means K.
+	// Block is the size of the first block of a ranking by pruned searches ([Paged]). 0 means K.
 	// The JSON form leaves it out.
 	Block int `json:"-"`
 	// Probes is the number of centroids probed for each query token. Approx limits the documents
@@ -86,7 +86,7 @@ type Options struct {
 	// Derive ignores the defaults that are stored in the index. Without it, a search uses them if
 	// it has no filter and sets none of the three.
 	Derive bool `json:"derive,omitempty"`
-	// Filter restricts the result; nil means no restriction.
+	// Filter restricts the result. nil means no restriction.
 	Filter *Filter `json:"filter,omitempty"`
 	// Candidates names the documents that mode Candidates scores.
 	Candidates []string `json:"candidates,omitzero"`
@@ -96,7 +96,7 @@ type Options struct {
 	Payload bool `json:"metadata,omitempty"`
 	// Group, where set, groups passages by document: hits are documents, K counts documents, and
 	// Group selects how they are scored. A document without passages counts as its own passage.
-	// Passages is how many of its best passages a hit includes; 0 means 1.
+	// Passages is how many of its best passages a hit includes. 0 means 1.
 	Group    Grouping `json:"group,omitempty"`
 	Passages int      `json:"passages,omitempty"`
 	// Matches adds to each hit, or to each passage in it, the document token that matched each

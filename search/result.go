@@ -17,7 +17,7 @@ type Hit struct {
 	// Passages are the best passages of the document, where hits are grouped ([Options].Group); a
 	// document without passages has itself. Ordinal is that of the first.
 	Passages []Hit `json:"passages,omitempty"`
-	// Passage is the place of a hit of Passages in the text of its document; nil means all of it.
+	// Passage is the place of a hit of Passages in the text of its document. nil means all of it.
 	Passage *vectors.Passage `json:"passage,omitempty"`
 	// Matches has an entry for each query token, if requested.
 	Matches []Match `json:"matches,omitempty"`

@@ -20,7 +20,7 @@ type run struct {
 	request    request
 	group      shardGroup // the shards that are searched now, numbered together
 	table      table      // the rows and tops of S that have been computed
-	fixedPlan  *plan      // overrides the plan computed from the request; nil means none
+	fixedPlan  *plan      // overrides the plan computed from the request. nil means none
 	plan       plan
 	bound      kernels.Bound
 	threads    int // limit

@@ -59,9 +59,9 @@ type Description struct {
 	Dim       int    `json:"dim"`       // of every vector
 	Centroids int    `json:"centroids"` // of the codec
 	Nbits     int    `json:"nbits"`     // of a residual's component
-	// Pool is about how many tokens of a document share one vector; 0 means one vector a token.
+	// Pool is about how many tokens of a document share one vector. 0 means one vector a token.
 	Pool int `json:"pool,omitempty"`
-	// Model is the model that made the vectors; nil means unknown.
+	// Model is the model that made the vectors. nil means unknown.
 	Model *storage.Model `json:"model,omitempty"`
 	// Generation counts how often documents were renumbered or encoded again.
 	// Lineage stays the same as long as ordinals name the same documents. It is valid in this

@@ -12,26 +12,26 @@ import (
 	"syscall"
 )
 
-// AtomicFolder is a folder in the making. It is for one goroutine.
+// AtomicFolder is a folder that appears when it is committed. It is not safe for concurrent use.
 type AtomicFolder struct {
 	lock      *os.File // on Path
 	path      string
 	target    string
 	givenPath string
-	mode      fs.FileMode // of the folder that is replaced; 0: there is none
+	mode      fs.FileMode // of the folder that is replaced. 0 means that there is none
 	ended     bool
 }
 
-// CreateAtomicFolder begins a folder, which must not exist or be empty (the error wraps
-// fs.ErrExist). An empty one is replaced by Commit, keeping its mode; a symbolic
-// link to one stays. Close without Commit removes what was begun.
+// CreateAtomicFolder begins a folder. The folder at path must not exist, or be empty (otherwise the
+// error wraps fs.ErrExist). Commit replaces an empty folder and keeps its mode; a symbolic link to
+// one stays. Close without Commit removes the new folder.
 func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 	if err := checkVacant(path); err != nil {
 		return nil, err
 	}
 	switch base := filepath.Base(path); base {
 	case ".", "..", string(filepath.Separator):
-		return nil, writeError(path, errors.New("is no name that a new folder could take: give the folder by its name"))
+		return nil, writeError(path, errors.New("is not a name for a new folder: give the folder by its name"))
 	}
 	target, err := resolveLinks(filepath.Clean(path))
 	if err != nil {
@@ -47,7 +47,7 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 			return nil, err
 		}
 		f, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) { // a sweep was faster
+		if errors.Is(err, fs.ErrNotExist) { // a concurrent Sweep removed it
 			return nil, fs.ErrExist
 		} else if err != nil {
 			return nil, errors.Join(err, os.Remove(name))
@@ -61,14 +61,14 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 	if existing != nil {
 		d.mode = existing.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
 		copyOwner(lock, existing)
-		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // from now on it shows no more than the old one
+		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // never more permissive than the old folder
 			return nil, errors.Join(writeError(path, err), d.Close())
 		}
 	}
 	return d, nil
 }
 
-// checkVacant returns why no folder can be made at path; nil means that one can.
+// checkVacant returns why no folder can be created at path. nil means that one can.
 func checkVacant(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,10 +95,10 @@ func checkVacant(path string) error {
 	}
 }
 
-// Path is where the folder is until it is committed.
+// Path returns the path of the folder until it is committed.
 func (d *AtomicFolder) Path() string { return d.path }
 
-// Write makes a file of the folder, durable when it returns.
+// Write writes a file of the folder, and makes it durable.
 func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
 	f, err := d.Create(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
 	return CloseSynced(f)
 }
 
-// Create makes a file of the folder, which the caller closes by [CloseSynced].
+// Create creates a file of the folder. The caller closes it by [CloseSynced].
 func (d *AtomicFolder) Create(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(d.path, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
@@ -119,9 +119,8 @@ func (d *AtomicFolder) Create(name string) (*os.File, error) {
 // CloseSynced makes a file durable and closes it.
 func CloseSynced(f *os.File) error { return errors.Join(f.Sync(), f.Close()) }
 
-// Commit gives the folder its name; its files must be durable. After an error
-// only Close is of use, which takes the folder away unless that is
-// [ErrOutcomeUnknown].
+// Commit gives the folder its name. Its files must be durable. After an error only Close may be
+// called, which removes the folder, unless the error is [ErrOutcomeUnknown].
 func (d *AtomicFolder) Commit() error {
 	if d.ended {
 		return os.ErrClosed
@@ -141,24 +140,24 @@ func (d *AtomicFolder) Commit() error {
 	if err := os.Remove(d.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return writeError(d.givenPath, err)
 	}
-	if runtime.GOOS == "windows" { // which renames nothing that is open
+	if runtime.GOOS == "windows" { // it cannot rename open files
 		d.lock.Close()
 	}
 	if err := os.Rename(d.path, d.target); err != nil {
 		return writeError(d.givenPath, err)
 	}
 	d.ended = true
-	d.lock.Close() // of a folder that was only read
+	d.lock.Close() // its error does not matter: nothing was written through it
 	return syncParent(d.target)
 }
 
-// Close gives the folder up unless it is committed. It may be called twice.
+// Close removes the folder unless it is committed. It may be called twice.
 func (d *AtomicFolder) Close() error {
 	if d.ended {
 		return nil
 	}
 	d.ended = true
-	if runtime.GOOS == "windows" { // which removes no folder that is open
+	if runtime.GOOS == "windows" { // it cannot remove an open folder
 		d.lock.Close()
 	}
 	err := os.RemoveAll(d.path)
@@ -166,20 +165,20 @@ func (d *AtomicFolder) Close() error {
 	return err
 }
 
-// SyncFolder makes the entries of a folder durable where the system can do that.
+// SyncFolder makes the entries of a folder durable if the system supports that.
 func SyncFolder(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	d, err := os.Open(path)
-	if errors.Is(err, fs.ErrPermission) { // it may be written to and not read
+	if errors.Is(err, fs.ErrPermission) { // a folder may be writable but not readable
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	err = d.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) { // some file systems
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) { // some file systems do not support it
 		err = nil
 	}
 	return errors.Join(err, d.Close())

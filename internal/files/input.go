@@ -9,13 +9,13 @@ import (
 	"os"
 )
 
-// ErrNotRegular: a folder, pipe, device or socket in the place of a file.
+// ErrNotRegular reports a folder, pipe, device or socket where a file is expected.
 var ErrNotRegular = errors.New("not a regular file")
 
-// OpenInput opens a regular file and tells what it looks like. Anything else is
-// [ErrNotRegular]: random access to a pipe is impossible, a device has no end.
+// OpenInput opens a regular file and returns its state. Anything else is an [ErrNotRegular]: pipes
+// have no random access, and devices no end.
 func OpenInput(path string) (*os.File, fs.FileInfo, error) {
-	// Not even opened: that alone has effects on some devices.
+	// Check before opening: opening alone has side effects on some devices.
 	info, err := os.Stat(path)
 	if err == nil {
 		err = regularError(path, info)
@@ -26,8 +26,8 @@ func OpenInput(path string) (*os.File, fs.FileInfo, error) {
 	return openAndCheck(path)
 }
 
-// openAndCheck looks at the file that is open, which may be another than the one that
-// was looked at before; it does not wait for the writer of a pipe either.
+// openAndCheck checks the open file, which may have replaced the one that OpenInput checked. It
+// does not wait for the writer of a pipe.
 func openAndCheck(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
@@ -44,6 +44,7 @@ func openAndCheck(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
+// regularError returns nil for a regular file, and otherwise an error that names its kind.
 func regularError(path string, info fs.FileInfo) error {
 	kind := "something else"
 	switch mode := info.Mode(); {
@@ -61,10 +62,9 @@ func regularError(path string, info fs.FileInfo) error {
 	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s, %w", kind, ErrNotRegular)}
 }
 
-// Stream opens what is read once, from front to back, which may be a pipe. A
-// context that ends also ends the waiting, for the writer of a pipe and for what
-// it writes. A folder is [ErrNotRegular]. Devices are left to the reader, which
-// must not read a line without an end.
+// Stream opens a file, or a pipe, for reading once from front to back. The end of ctx also ends
+// waiting for the writer of a pipe, and for its data. A folder is an [ErrNotRegular]. Devices are
+// allowed; the reader must limit the length of lines.
 func Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,6 +87,7 @@ func Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	return stream{ContextReader(ctx, f), f.Close}, nil
 }
 
+// stream is a reader with its Close function.
 type stream struct {
 	io.Reader
 	close func() error
@@ -94,9 +95,10 @@ type stream struct {
 
 func (s stream) Close() error { return s.close() }
 
-// UntilDone is r, which never blocks for long, until the context ends.
+// UntilDone returns a reader that fails once the context has ended. r must not block for long.
 func UntilDone(ctx context.Context, r io.Reader) io.Reader { return cancellable{ctx, r} }
 
+// cancellable checks the context before each read.
 type cancellable struct {
 	ctx context.Context
 	r   io.Reader
@@ -109,18 +111,19 @@ func (l cancellable) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-// ContextReader is r until the context ends. A read that blocks then goes on in the
-// background, and what it gets is lost.
+// ContextReader returns a reader that fails once the context has ended. A read that blocks then
+// continues in the background, and its data is lost.
 func ContextReader(ctx context.Context, r io.Reader) io.Reader {
 	return &pump{ctx: ctx, r: r, out: make(chan chunk)}
 }
 
+// chunk is the result of one read.
 type chunk struct {
 	b   []byte
 	err error
 }
 
-// pump reads in a goroutine of its own, one read at a time, when asked.
+// pump reads on its own goroutine, one read for each request.
 type pump struct {
 	ctx    context.Context
 	r      io.Reader
@@ -158,11 +161,10 @@ func (p *pump) Read(dst []byte) (int, error) {
 	if n > 0 || len(p.unread.b) > 0 {
 		return n, nil
 	}
-	return 0, p.unread.err // stays; (0, nil) of a reader is passed on once
+	return 0, p.unread.err // an error is kept; (0, nil) is returned once
 }
 
-// Read opens a stream, hands it to use, and then looks whether the file changed
-// meanwhile.
+// Read opens a stream, calls use with it, and then checks whether the file changed meanwhile.
 func Read(ctx context.Context, path string, use func(io.Reader) error) error {
 	var w Watch
 	s, err := w.Stream(ctx, path)
@@ -172,7 +174,7 @@ func Read(ctx context.Context, path string, use func(io.Reader) error) error {
 	return useUnchanged(s, &w, use)
 }
 
-// ReadRegular is [Read] of what has to be a regular file.
+// ReadRegular is [Read] for a file that must be regular.
 func ReadRegular(path string, use func(io.Reader) error) error {
 	var w Watch
 	f, _, err := w.Open(path)
@@ -182,17 +184,17 @@ func ReadRegular(path string, use func(io.Reader) error) error {
 	return useUnchanged(f, &w, use)
 }
 
+// useUnchanged calls use, and returns an error if a file changed meanwhile.
 func useUnchanged(r io.ReadCloser, w *Watch, use func(io.Reader) error) error {
 	err := use(r)
-	// A fault that is due to the change is of no interest.
+	// The change probably caused the error of use.
 	if changed := w.Unchanged(); changed != nil {
 		err = changed
 	}
 	return errors.Join(err, r.Close())
 }
 
-// Parse is [Read] with a function that makes a value of what it reads from a file
-// of that name.
+// Parse is [Read] with a function that parses the content. name is path.
 func Parse[T any](ctx context.Context, path string, parse func(r io.Reader, name string) (T, error)) (v T, err error) {
 	err = Read(ctx, path, func(r io.Reader) error {
 		v, err = parse(r, path)
@@ -201,8 +203,8 @@ func Parse[T any](ctx context.Context, path string, parse func(r io.Reader, name
 	return v, err
 }
 
-// OpenPipe is [os.OpenFile] of a file that is there, until the context ends; a file that is
-// opened later is closed again.
+// OpenPipe is [os.OpenFile] for an existing file, until the context ends. If the file opens later,
+// OpenPipe closes it.
 func OpenPipe(ctx context.Context, path string, flag int) (*os.File, error) {
 	type opened struct {
 		f   *os.File

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Every processor with AVX2 has F16C.
+// hasVectorHalf reports whether the processor has F16C. Every processor with AVX2 has it.
 var hasVectorHalf = cpu.X86.HasAVX2
 
-// decodeBlocks converts a multiple of 8, and says how many.
+// decodeBlocks converts a multiple of 8 values, and returns how many.
 func decodeBlocks(dst []float32, src []byte) int {
 	n := len(dst) &^ 7
 	if !hasVectorHalf || n == 0 {
@@ -19,7 +19,8 @@ func decodeBlocks(dst []float32, src []byte) int {
 	return n
 }
 
-// encodeBlocks rounds a multiple of 8, and says how many, and what the largest is without sign.
+// encodeBlocks rounds a multiple of 8 values. It returns how many, and the largest of them without
+// its sign.
 func encodeBlocks(dst []byte, src []float32) (n int, largest uint16) {
 	n = len(src) &^ 7
 	if !hasVectorHalf || n == 0 {
@@ -39,6 +40,7 @@ func decodeF16C(dst *float32, src *byte, n int)
 //go:noescape
 func encodeF16C(dst *byte, src *float32, n int, most *[8]uint16)
 
+// sumSquares sets sum to four partial sums of the squares of a multiple of four values.
 func sumSquares(sum *[4]float64, x []float32) {
 	if cpu.X86.HasAVX {
 		squaresAVX(sum, x)
@@ -47,6 +49,7 @@ func sumSquares(sum *[4]float64, x []float32) {
 	sumSquaresPortable(sum, x)
 }
 
+// scaleBlocks scales a multiple of four values.
 func scaleBlocks(x []float32, by float64) {
 	if cpu.X86.HasAVX {
 		scaleAVX(x, by)

@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// maxCompared bounds the characters of names that are compared, since that takes time with
-// their square.
+// maxCompared limits the characters of names that are compared, since the time grows with their
+// square.
 const maxCompared = 64
 
-// ByDistance returns names, the nearest to a name first; of those as near as each other the
-// first of the alphabet.
+// ByDistance returns names sorted by their distance to a name, and then alphabetically.
 func ByDistance(name string, names []string) []string {
 	type candidate struct {
 		name     string
@@ -31,9 +30,9 @@ func ByDistance(name string, names []string) []string {
 	return out
 }
 
-// Nearest is the one of names that a name is a misspelling or another form of: a third of its
-// characters at most, or one, are others, or more than half of them is how both begin. ""
-// if there is none.
+// Nearest returns the name that name is probably a misspelling or another form of: at most a third
+// of its characters, or one, differ, or both share more than half of them as a prefix. It returns
+// "" if there is none.
 func Nearest(name string, names []string) string {
 	order := ByDistance(name, names)
 	if len(order) == 0 {
@@ -50,8 +49,8 @@ func Nearest(name string, names []string) string {
 	return order[0]
 }
 
-// Distance is how many characters are missing, too many, others, or have changed places,
-// whatever their case.
+// Distance returns how many characters are missing, extra, replaced or transposed, ignoring case
+// (optimal string alignment).
 func Distance(a, b string) int {
 	x, y := lowerRunes(a), lowerRunes(b)
 	var twoRowsUp, previous, row []int
@@ -75,6 +74,7 @@ func Distance(a, b string) int {
 	return previous[len(y)]
 }
 
+// lowerRunes returns the first characters of a name in lower case.
 func lowerRunes(name string) []rune {
 	runes := []rune(strings.ToLower(name))
 	return runes[:min(len(runes), maxCompared)]

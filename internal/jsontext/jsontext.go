@@ -1,7 +1,7 @@
-// Package jsontext looks at JSON before it is decoded. encoding/json takes more than other
-// readers do: bytes that are no UTF-8 and halves of surrogate pairs become U+FFFD, so that
-// different strings become one; nesting may be 10,000 deep; and an array of empty objects
-// takes a hundred times its bytes.
+// Package jsontext checks JSON before it is decoded. encoding/json is more lenient than other
+// readers: it replaces invalid UTF-8 and halves of surrogate pairs by U+FFFD, so that different
+// strings become equal; it allows 10,000 levels of nesting; and it decodes an array of empty objects
+// to a hundred times its size.
 package jsontext
 
 import (
@@ -15,16 +15,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how many arrays and objects may be within each other. Readers of other
-// languages take 128 and more, and an answer puts a few around what was stored.
+// MaxDepth is how deep arrays and objects may be nested. Readers in other languages allow 128 and
+// more, and a response adds a few levels around stored values.
 const MaxDepth = 100
 
-// Error says what is wrong with a text, and where.
+// Error is what is wrong with a text, with its location.
 type Error struct {
 	Offset int    // byte
-	Path   string // such as documents[2].title; "": the value as a whole
+	Path   string // such as documents[2].title. "" means the value as a whole
 	What   string
-	Syntax bool // the text is no JSON at all
+	Syntax bool // the text is not JSON
 }
 
 func (e *Error) Error() string {
@@ -34,18 +34,17 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.What
 }
 
-// Options of [Check]. The zero value is a good choice.
+// Options are the options of [Check]. The zero value is a good default.
 type Options struct {
-	// Vectors takes any numbers in arrays of arrays, and not just those that float64 has: whoever
-	// reads vectors knows better what they may be.
+	// Vectors allows numbers beyond float64 in arrays of arrays: the reader of vectors has its own
+	// limits.
 	Vectors bool
-	// Charge, where set, is told how much memory the values will take that have been passed
-	// since the last time, at the latest after 64 KiB of text; an error ends the check.
+	// Charge, where set, is called with the memory that the values read since the last call will
+	// use, at least once for 64 KiB of text. An error ends the check.
 	Charge func(bytes int64) error
 }
 
-// What values take when they are decoded, at most: with what they are made into, and with
-// the growth of the lists that they are put in.
+// Upper bounds of the memory of decoded values, including conversions and the growth of lists.
 const (
 	costObject    = 512
 	costArray     = 64
@@ -56,10 +55,17 @@ const (
 	chargeStep    = 64 << 10 // bytes, and bytes of text, between two charges
 )
 
-// Check reads one JSON value that fills the text, white space around it aside. The error
-// is an [*Error], or that of Options.Charge.
+// Check reads one JSON value that fills the text, except for white space around it. The error is an
+// [*Error], or that of Options.Charge.
 func Check(text []byte, o Options) error {
-	s := scanner{text: text, options: o, maxDepth: MaxDepth, invalidUTF8: -1, step: chargeStep, limit: min(chargeStep, len(text))}
+	s := scanner{
+		text:        text,
+		options:     o,
+		maxDepth:    MaxDepth,
+		invalidUTF8: -1,
+		step:        chargeStep,
+		limit:       min(chargeStep, len(text)),
+	}
 	var full error
 	s.proceed = func() bool {
 		if full = s.chargeAll(); full == nil {
@@ -77,16 +83,24 @@ func Check(text []byte, o Options) error {
 	return s.chargeAll()
 }
 
-// Valid is [json.Valid] for long texts: it asks after every step of so many bytes whether to
-// go on, and is false if not.
-func Valid(text []byte, step int, goOn func() bool) bool {
-	s := scanner{text: text, maxDepth: validDepth, lenient: true, invalidUTF8: -1, step: step, proceed: goOn, limit: min(step, len(text))}
+// Valid is [json.Valid] for long texts: after every step bytes it asks proceed whether to continue.
+// It returns false if not.
+func Valid(text []byte, step int, proceed func() bool) bool {
+	s := scanner{
+		text:        text,
+		maxDepth:    validDepth,
+		lenient:     true,
+		invalidUTF8: -1,
+		step:        step,
+		proceed:     proceed,
+		limit:       min(step, len(text)),
+	}
 	return s.scan() == nil && !s.stopped
 }
 
 const validDepth = 10_000 // of encoding/json
 
-// checkUTF8 looks for bytes that are no UTF-8 up to a place, or a little less.
+// checkUTF8 looks for invalid UTF-8 up to end, or up to the beginning of the character there.
 func (s *scanner) checkUTF8(end int) {
 	for end < len(s.text) && end > s.checkedUTF8 && !utf8.RuneStart(s.text[end]) {
 		end--
@@ -115,25 +129,26 @@ type container struct {
 	key, end int // bytes of the member's key without its quotation marks, in an object
 }
 
+// scanner reads a text from front to back without decoding it.
 type scanner struct {
 	text        []byte
 	pos         int
 	options     Options
-	openValues  []container
-	uncharged   int64
-	checkedUTF8 int  // bytes of which it is known whether they are UTF-8
-	invalidUTF8 int  // the first that is none; −1: all are
-	maxDepth    int  // of what is open, at most
-	lenient     bool // halves of surrogate pairs are characters, and numbers may be beyond float64
+	openValues  []container // arrays and objects around pos, the innermost last
+	uncharged   int64       // memory that Charge was not called with yet
+	checkedUTF8 int         // bytes that were checked for UTF-8
+	invalidUTF8 int         // offset of the first byte that is invalid; −1 if all are valid
+	maxDepth    int         // limit of len(openValues)
+	lenient     bool        // accepts halves of surrogate pairs, and numbers beyond float64
 
-	limit   int // up to here it is read without a question
-	step    int // and after the answer so much further
+	limit   int // the scanner calls proceed before it reads beyond this offset
+	step    int // how far limit moves then
 	proceed func() bool
-	stopped bool // it said no
+	stopped bool // proceed returned false
 }
 
-// extendLimit tells whether there is text behind the limit that is to be read; otherwise the text
-// ends here.
+// extendLimit moves the limit, and reports whether there is text behind it. If proceed returns
+// false, the text ends at the limit.
 func (s *scanner) extendLimit() bool {
 	if s.pos >= len(s.text) {
 		return false
@@ -146,12 +161,14 @@ func (s *scanner) extendLimit() bool {
 	return true
 }
 
+// errorAt returns an error with the current path.
 func (s *scanner) errorAt(pos int, syntax bool, format string, args ...any) error {
 	return &Error{pos, s.currentPath(), fmt.Sprintf(format, args...), syntax}
 }
 
 func (s *scanner) endsEarly() error { return s.errorAt(len(s.text), true, "it ends too early") }
 
+// unexpected returns the error for the character at pos.
 func (s *scanner) unexpected(want string) error {
 	if s.pos >= len(s.text) {
 		return s.endsEarly()
@@ -160,7 +177,7 @@ func (s *scanner) unexpected(want string) error {
 	return s.errorAt(s.pos, true, "%q in the place of %s", r, want)
 }
 
-// currentPath is where the scanner is.
+// currentPath returns the path of the current value.
 func (s *scanner) currentPath() string {
 	var b strings.Builder
 	for _, f := range s.openValues {
@@ -182,6 +199,7 @@ func (s *scanner) currentPath() string {
 	return b.String()
 }
 
+// charge adds to the memory of the values, and calls Charge when that exceeds chargeStep.
 func (s *scanner) charge(n int64) error {
 	if s.options.Charge == nil {
 		return nil
@@ -192,6 +210,7 @@ func (s *scanner) charge(n int64) error {
 	return s.chargeAll()
 }
 
+// chargeAll calls Charge with the memory that is not charged yet.
 func (s *scanner) chargeAll() error {
 	n := s.uncharged
 	if s.uncharged = 0; s.options.Charge == nil {
@@ -200,7 +219,7 @@ func (s *scanner) chargeAll() error {
 	return s.options.Charge(n)
 }
 
-// next skips white space and returns the byte after it, 0 at the end.
+// next skips white space and returns the byte after it, or 0 at the end.
 func (s *scanner) next() byte {
 	for s.pos < s.limit || s.extendLimit() {
 		switch c := s.text[s.pos]; c {
@@ -213,6 +232,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
+// scan reads the whole text.
 func (s *scanner) scan() error {
 	for {
 		// A value is expected.
@@ -220,7 +240,7 @@ func (s *scanner) scan() error {
 		if err != nil {
 			return err
 		}
-		for closed { // a value has ended
+		for closed { // a value ended
 			if len(s.openValues) == 0 {
 				if s.next(); s.pos < len(s.text) {
 					return s.errorAt(s.pos, true, "there is more after the value")
@@ -234,8 +254,8 @@ func (s *scanner) scan() error {
 	}
 }
 
-// readValue reads a scalar, or opens an array or an object, up to its first value. It says
-// whether a value has ended.
+// readValue reads a scalar, or opens an array or an object, up to its first value. ended reports
+// whether a value ended.
 func (s *scanner) readValue() (ended bool, err error) {
 	switch c := s.next(); {
 	case c == '{', c == '[':
@@ -287,14 +307,14 @@ func (s *scanner) readValue() (ended bool, err error) {
 	}
 	for _, word := range []string{"NaN", "Infinity", "-Infinity", "nan", "inf", "Inf"} {
 		if bytes.HasPrefix(s.text[s.pos:], []byte(word)) {
-			return false, s.errorAt(s.pos, true, "%s is no number in JSON: write null", word)
+			return false, s.errorAt(s.pos, true, "%s is not a number in JSON: write null", word)
 		}
 	}
 	return false, s.unexpected("a value")
 }
 
-// readSeparator reads what follows a value in an array or an object: the end of that, which is the
-// end of a value too, or all up to the next value.
+// readSeparator reads the text after a value in an array or an object: either the end of that,
+// which also ends a value, or everything before the next value.
 func (s *scanner) readSeparator() (ended bool, err error) {
 	top := &s.openValues[len(s.openValues)-1]
 	c := s.next()
@@ -315,7 +335,7 @@ func (s *scanner) readSeparator() (ended bool, err error) {
 	return false, s.unexpected("a comma or }")
 }
 
-// close passes the end of the innermost array or object.
+// close closes the innermost array or object.
 func (s *scanner) close() {
 	s.pos++
 	s.openValues = s.openValues[:len(s.openValues)-1]
@@ -368,7 +388,7 @@ func (s *scanner) readString() (int, error) {
 	return 0, s.endsEarly()
 }
 
-// readEscape reads what a backslash begins: a whole pair of surrogates.
+// readEscape reads an escape sequence, or both of a pair of surrogates.
 func (s *scanner) readEscape() error {
 	if s.pos+1 >= len(s.text) {
 		return s.endsEarly()
@@ -396,9 +416,10 @@ func (s *scanner) readEscape() error {
 	return s.errorAt(s.pos, false, "%s is half of a character: write both halves, or \\ufffd", s.text[s.pos:s.pos+6])
 }
 
-// utf16UnitAt is the UTF-16 unit of \uXXXX at a place.
+// utf16UnitAt returns the UTF-16 unit of \uXXXX at an offset.
 func (s *scanner) utf16UnitAt(at int) (rune, bool) { return utf16Unit(s.text, at) }
 
+// utf16Unit returns the UTF-16 unit of \uXXXX at an offset.
 func utf16Unit(text []byte, pos int) (rune, bool) {
 	if pos+6 > len(text) || text[pos] != '\\' || text[pos+1] != 'u' {
 		return 0, false
@@ -407,8 +428,8 @@ func utf16Unit(text []byte, pos int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// LoneSurrogate is the place of the first \uD800 to \uDFFF in valid JSON that is not half of a
-// pair; −1: there is none.
+// LoneSurrogate returns the offset of the first \uD800 to \uDFFF in valid JSON that is not half of
+// a pair, or −1.
 func LoneSurrogate(text []byte) int {
 	for pos := 0; pos < len(text); {
 		next := bytes.IndexByte(text[pos:], '\\')
@@ -429,7 +450,7 @@ func LoneSurrogate(text []byte) int {
 	return -1
 }
 
-// readNumber reads a number as the grammar has it; with finite it must not be beyond float64.
+// readNumber reads a number. With finite it must not exceed float64.
 func (s *scanner) readNumber(finite bool) error {
 	begin, exponent := s.pos, false
 	digits := func() bool {
@@ -481,6 +502,6 @@ func (s *scanner) readNumber(finite bool) error {
 	return nil
 }
 
-// WithoutMark drops the byte order mark that editors of Windows begin files with, and that JSON has
-// no place for.
+// WithoutMark removes the byte order mark that Windows editors put at the start of files, and that
+// JSON does not allow.
 func WithoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\ufeff")) }

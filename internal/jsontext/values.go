@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Unquote is the text of a valid JSON string, which is read in steps of about so many
-// bytes. After each it asks whether to go on; after a no what it returns means nothing.
-func Unquote(raw []byte, step int, goOn func(bytes int) bool) string {
+// Unquote returns the text of a valid JSON string. It reads about step bytes at a time, and calls
+// proceed after each. If proceed returns false, the result is incomplete.
+func Unquote(raw []byte, step int, proceed func(bytes int) bool) string {
 	var out strings.Builder
 	for start := 1; start < len(raw)-1; {
 		end := pieceEnd(raw, start, step)
@@ -19,7 +19,7 @@ func Unquote(raw []byte, step int, goOn func(bytes int) bool) string {
 		}
 		var text string
 		_ = json.Unmarshal(piece, &text) // it is valid
-		if out.WriteString(text); !goOn(end - start) {
+		if out.WriteString(text); !proceed(end - start) {
 			break
 		}
 		start = end
@@ -27,9 +27,9 @@ func Unquote(raw []byte, step int, goOn func(bytes int) bool) string {
 	return out.String()
 }
 
-// pieceEnd is a place in a string after some bytes, between two characters.
+// pieceEnd returns an offset in a string, at least step bytes after from, between two characters.
 func pieceEnd(raw []byte, from, step int) int {
-	pos, afterHighHalf := from, false // high: half of a character is before
+	pos, afterHighHalf := from, false // afterHighHalf: the first half of a surrogate pair precedes pos
 	for ; pos < len(raw)-1; pos++ {
 		if c := raw[pos]; pos-from >= step && c&0xc0 != 0x80 && !afterHighHalf {
 			break
@@ -44,8 +44,8 @@ func pieceEnd(raw []byte, from, step int) int {
 	return pos
 }
 
-// Plain is the JSON of v with <, > and & as they are: conditions compare lists as their text,
-// and people and agents read it. Escapes of these are for HTML alone.
+// Plain returns the JSON of v without escapes of <, > and &, which only HTML needs: conditions
+// compare lists as their text, and people and agents read it.
 func Plain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -55,7 +55,7 @@ func Plain(v any) ([]byte, error) {
 }
 
 // AppendMember appends a member to an object that has no closing brace yet. The key is written as
-// [json.Marshal] writes it, the value as it is.
+// [json.Marshal] does, the value unchanged.
 func AppendMember(object []byte, key string, value json.RawMessage) []byte {
 	if len(object) > len("{") {
 		object = append(object, ',')
@@ -64,10 +64,10 @@ func AppendMember(object []byte, key string, value json.RawMessage) []byte {
 	return append(append(append(object, name...), ':'), value...)
 }
 
-var errNotObject = errors.New("it is no JSON object")
+var errNotObject = errors.New("it is not a JSON object")
 
-// Members calls visit with the members of an object in their order, their values as they
-// are written. An error of visit ends it.
+// Members calls visit with the members of an object in order, with their values unchanged. An error
+// of visit ends it.
 func Members(object []byte, visit func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	t, err := d.Token()

@@ -9,15 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// What Map hands to a goroutine at a time, and how much of it waits to be yielded, so that
-// memory is bounded whatever the items are.
+// Limits of Map: the items and bytes of a batch, and the bytes of all batches that are not yielded yet.
+// They bound memory for items of any size.
 const (
 	mapItems = 64
 	mapBytes = 128 << 10
 	mapAhead = 32 << 20
 )
 
-// mapBatch is items of Map that lie one after the other.
+// mapBatch is consecutive items of Map.
 type mapBatch[T, U any] struct {
 	items       []T
 	bytes       int64
@@ -27,23 +27,29 @@ type mapBatch[T, U any] struct {
 	done        chan struct{}
 }
 
-// Map yields what f makes of the items of a sequence, in their order. f runs on up to
-// threads goroutines, ahead of what is asked for, and the sequence on one of its own;
-// about 32 MiB of items, by size, are under way, and one at least. With one thread all
-// runs on the goroutine of the caller.
+// Map yields the results of f for the items of a sequence, in order. f runs on up to threads
+// goroutines, ahead of the consumer, and the sequence on its own goroutine. At most about 32 MiB of
+// items, by size, and at least one item are in flight. With one thread everything runs on the
+// goroutine of the caller.
 //
-// The first error, of the sequence, of f or of the context, ends the results, after those
-// before it, and a panic of either appears on the goroutine of the caller. When Map has
-// ended nothing of it runs any more: a sequence that blocks holds up its end.
-func Map[T, U any](ctx context.Context, in iter.Seq2[T, error], threads int, size func(T) int, f func(T) (U, error)) iter.Seq2[U, error] {
+// The first error, of the sequence, of f or of the context, ends the results, after all results before
+// it. A panic is raised again on the goroutine of the caller. When Map returns, none of its goroutines
+// run any more: it waits for a sequence that blocks.
+func Map[T, U any](
+	ctx context.Context, in iter.Seq2[T, error], threads int, size func(T) int, f func(T) (U, error),
+) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		if threads = Threads(threads, 1<<30); threads == 1 {
 			mapSerially(in, f, yield)
 			return
 		}
 		m := &parallelMap[T, U]{
-			in: in, size: size, f: f, ordered: make(chan *mapBatch[T, U], 4*threads), work: make(chan *mapBatch[T, U], 4*threads),
-			freed: make(chan struct{}, 1),
+			in:      in,
+			size:    size,
+			f:       f,
+			ordered: make(chan *mapBatch[T, U], 4*threads),
+			work:    make(chan *mapBatch[T, U], 4*threads),
+			freed:   make(chan struct{}, 1),
 		}
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -77,18 +83,19 @@ func mapSerially[T, U any](in iter.Seq2[T, error], f func(T) (U, error), yield f
 	}
 }
 
+// parallelMap is the state of Map on several goroutines.
 type parallelMap[T, U any] struct {
 	ctx           context.Context
 	in            iter.Seq2[T, error]
 	size          func(T) int
 	f             func(T) (U, error)
-	ordered       chan *mapBatch[T, U] // all of them
-	work          chan *mapBatch[T, U] // those that nobody has taken
-	bytesInFlight atomic.Int64         // of all that are under way
-	freed         chan struct{}        // some are no longer
+	ordered       chan *mapBatch[T, U] // all batches, in the order in which they are yielded
+	work          chan *mapBatch[T, U] // batches that f has not run on yet
+	bytesInFlight atomic.Int64         // of all batches in flight
+	freed         chan struct{}        // has an element after bytesInFlight fell
 }
 
-// read goes through the sequence.
+// read reads the sequence and enqueues batches.
 func (m *parallelMap[T, U]) read() {
 	defer close(m.work)
 	defer close(m.ordered)
@@ -113,7 +120,8 @@ func (m *parallelMap[T, U]) read() {
 	m.enqueue(r)
 }
 
-// enqueue hands a run on once there is room, unless the context ends.
+// enqueue waits until a batch fits the limit, and sends it on. It returns false if the context
+// ends.
 func (m *parallelMap[T, U]) enqueue(r *mapBatch[T, U]) bool {
 	for m.bytesInFlight.Load() > mapAhead {
 		select {
@@ -133,6 +141,7 @@ func (m *parallelMap[T, U]) enqueue(r *mapBatch[T, U]) bool {
 	return true
 }
 
+// applyBatches runs f on the items of batches.
 func (m *parallelMap[T, U]) applyBatches() {
 	for r := range m.work {
 		r.itemErr = catchPanic(func() error {
@@ -150,7 +159,8 @@ func (m *parallelMap[T, U]) applyBatches() {
 	}
 }
 
-// yieldResults yields until there are none, or nobody wants them, or returns the error.
+// yieldResults yields results until the last one, until yield returns false, or until an error,
+// which it returns.
 func (m *parallelMap[T, U]) yieldResults(yield func(U, error) bool) error {
 	for r := range m.ordered {
 		select {

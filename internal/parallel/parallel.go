@@ -1,10 +1,12 @@
-// Package parallel spreads numbered pieces of work over goroutines.
+// Package parallel distributes numbered pieces of work over goroutines.
 //
-// There is one way to do it in this module. Pieces are given out in order, and
-// each that was given out is finished, so of several errors the one with the
-// lowest number is returned, whatever the timing. A context that ends stops the
-// handing out. A panic of a piece appears on the goroutine of the caller, so that
-// one place decides what becomes of it.
+// The whole module uses it, with these guarantees:
+//
+//  1. Pieces start in order, and every piece that started is finished. So of several errors the one
+//     with the lowest number is returned, independent of timing.
+//  2. No piece starts after the context has ended.
+//  3. A panic of a piece is raised again on the goroutine of the caller, which decides how to handle
+//     it.
 package parallel
 
 import (
@@ -16,21 +18,20 @@ import (
 	"sync/atomic"
 )
 
-// Runner does piece i. worker is below the number of threads, and no two pieces
-// run with the same worker at a time.
+// Runner does piece i. worker is below the number of threads, and no two pieces run with the same
+// worker at the same time.
 type Runner interface {
 	Run(worker, i int) error
 }
 
-// Func is a function as a [Runner].
+// Func is a function that implements [Runner].
 type Func func(worker, i int) error
 
 // Run calls f.
 func (f Func) Run(worker, i int) error { return f(worker, i) }
 
-// Pool runs pieces. The zero value is ready; one that is kept by its user, with a
-// Runner that is a pointer, allocates nothing where one thread does the work. It
-// runs one set of pieces at a time.
+// Pool runs pieces. The zero value is ready to use. If its user keeps it, and its Runner is a
+// pointer, runs on one thread do not allocate. It runs one set of pieces at a time.
 type Pool struct {
 	next atomic.Int64
 	stop atomic.Bool
@@ -38,12 +39,11 @@ type Pool struct {
 
 	mu       sync.Mutex
 	err      error
-	errPiece int // what err comes from
+	errPiece int // the piece that err is from
 	panic    *Panic
 }
 
-// Panic is a panic of a piece that did not run on the caller's goroutine, as the
-// caller gets it.
+// Panic is a panic of a piece on another goroutine, as the caller gets it.
 type Panic struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
@@ -51,16 +51,15 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
 
-// Unwrap gives the value, if it is an error.
+// Unwrap returns the value, if it is an error.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// Run runs pieces 0 to n−1 on up to threads goroutines, the caller's included;
-// threads below 1 stands for one a processor. It returns when all pieces that
-// were begun are finished: with the error of the lowest piece that failed, or
-// that of the context.
+// Run runs pieces 0 to n−1 on up to threads goroutines, including the caller's. threads below 1
+// means one a processor. It returns when all pieces that started are finished, with the error of
+// the lowest piece that failed, or that of the context.
 func (p *Pool) Run(ctx context.Context, n, threads int, r Runner) error {
 	p.next.Store(0)
 	p.stop.Store(false)
@@ -79,13 +78,14 @@ func (p *Pool) Run(ctx context.Context, n, threads int, r Runner) error {
 	return ctx.Err()
 }
 
-// runOnCaller is the caller's share. It waits for the others even if it panics.
+// runOnCaller runs pieces on the caller's goroutine. It waits for the others even if it panics.
 func (p *Pool) runOnCaller(ctx context.Context, n int, r Runner) {
 	defer p.wg.Wait()
 	defer p.stop.Store(true)
 	p.runPieces(ctx, 0, n, r)
 }
 
+// runHelper runs pieces on another goroutine, and catches a panic.
 func (p *Pool) runHelper(ctx context.Context, worker, n int, r Runner) {
 	defer p.wg.Done()
 	defer func() {
@@ -101,6 +101,7 @@ func (p *Pool) runHelper(ctx context.Context, worker, n int, r Runner) {
 	p.runPieces(ctx, worker, n, r)
 }
 
+// runPieces runs pieces until all have started, one fails, or the context ends.
 func (p *Pool) runPieces(ctx context.Context, worker, n int, r Runner) {
 	for !p.stop.Load() && ctx.Err() == nil {
 		i := int(p.next.Add(1)) - 1
@@ -125,8 +126,7 @@ func Do(ctx context.Context, n, threads int, fn func(i int) error) error {
 	return p.Run(ctx, n, threads, Func(func(_, i int) error { return fn(i) }))
 }
 
-// Threads is how many goroutines n pieces deserve; threads below 1 stands for
-// one a processor.
+// Threads returns the number of goroutines for n pieces. threads below 1 means one a processor.
 func Threads(threads, n int) int {
 	if threads < 1 {
 		threads = Processors()
@@ -134,25 +134,24 @@ func Threads(threads, n int) int {
 	return max(min(threads, n), 1)
 }
 
-// Blocks is the number of blocks of size items, the last of which may be
-// smaller, that n items make, and Block gives the items of one.
+// Blocks returns the number of blocks of size items that n items fill. The last block may be
+// smaller.
 func Blocks(n, size int) int { return (n + size - 1) / size }
 
-// Block gives the items lo to hi (exclusive) of block i of [Blocks].
+// Block returns the items lo to hi (exclusive) of block i of [Blocks].
 func Block(i, n, size int) (lo, hi int) { return i * size, min((i+1)*size, n) }
 
-// spareProcessors is by how much GOMAXPROCS exceeds what may compute.
+// spareProcessors is by how much GOMAXPROCS exceeds the number of goroutines that should compute.
 var spareProcessors atomic.Int64
 
-// Processors is how many goroutines should compute at a time: GOMAXPROCS, less what
-// [Spare] has added.
+// Processors returns how many goroutines should compute at the same time: GOMAXPROCS, less the
+// number that [Spare] added.
 func Processors() int { return max(1, runtime.GOMAXPROCS(0)-int(spareProcessors.Load())) }
 
-// Spare raises GOMAXPROCS above the number of processors, once, so that a goroutine that
-// waits for a network or a clock runs as soon as that is ready. Go looks at them when a
-// goroutine that computes stops, or after 10 ms, unless one of GOMAXPROCS is idle: while
-// as many compute as there are, requests lie unread, and answers wait, for several times
-// what a search takes. It is for programs that serve.
+// Spare raises GOMAXPROCS above the number of processors, once, so that a goroutine that waits for
+// a network or a clock runs as soon as that is ready. Go polls them when a computing goroutine
+// stops, or after 10 ms, unless one of GOMAXPROCS is idle: while all are computing, requests and
+// answers wait for several times as long as a search takes. It is for programs that serve.
 func Spare() { addSpare() }
 
 var addSpare = sync.OnceFunc(func() {

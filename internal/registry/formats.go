@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Formats are kinds of files, each found by the suffixes of its files or by the look of a folder.
-// The zero value is ready.
+// Formats are file formats, identified by the suffixes of files or by the content of a folder. The
+// zero value is ready to use.
 type Formats[T any] struct {
 	mu      sync.RWMutex
 	formats []format[T]
@@ -21,8 +21,8 @@ type format[T any] struct {
 	folder   func(path string) bool
 }
 
-// Add adds a format. Suffixes are in small letters, with the dot; folder, where set, reports whether a
-// folder is of the format. Where a suffix is that of another format Add panics.
+// Add adds a format. Suffixes are in lower case, with the dot. folder, where set, reports whether a
+// folder has the format. Add panics if another format has one of the suffixes.
 func (f *Formats[T]) Add(v T, suffixes []string, folder func(path string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *Formats[T]) Of(path string) (v T, ok bool) {
 	return v, false
 }
 
-// Suffixes returns those of all formats.
+// Suffixes returns the suffixes of all formats.
 func (f *Formats[T]) Suffixes() (suffixes []string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

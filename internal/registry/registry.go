@@ -1,5 +1,5 @@
-// Package registry keeps what packages register by name when they are imported,
-// as database drivers do, and finds the best of it.
+// Package registry stores values that packages register by name when they are imported, as database
+// drivers do, and finds the best of them.
 package registry
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Registry has values by their names. The zero value is ready.
+// Registry has values by name. The zero value is ready to use.
 type Registry[T interface{ Name() string }] struct {
 	mu     sync.RWMutex
 	byName map[string]ranked[T]
@@ -22,7 +22,7 @@ type ranked[T any] struct {
 	rank  int
 }
 
-// Add adds a value under its name and reports whether that was free.
+// Add adds a value under its name and reports whether the name was free.
 func (r *Registry[T]) Add(v T, rank int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,17 +36,16 @@ func (r *Registry[T]) Add(v T, rank int) bool {
 	return true
 }
 
-// Names lists the names, sorted.
+// Names returns the names, sorted.
 func (r *Registry[T]) Names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Sorted(maps.Keys(r.byName))
 }
 
-// Select returns the value of that name. "" stands for the one that the environment
-// variable env names, or else for the one with the highest rank, of several the one
-// whose name comes first. A name that is not there, the variable's included, is an
-// error that wraps unavailable; home is the package whose import registers values.
+// Select returns the value with a name. "" means the name in the environment variable env or, if
+// that is not set, the value with the highest rank, by name among equals. An unknown name, also one
+// from env, is an error that wraps unavailable. home is the package whose import registers values.
 func (r *Registry[T]) Select(name, env, home string, unavailable error) (v T, err error) {
 	from := ""
 	if name == "" {
@@ -64,7 +63,8 @@ func (r *Registry[T]) Select(name, env, home string, unavailable error) (v T, er
 	}
 	found, ok := r.byName[name]
 	if !ok {
-		return v, fmt.Errorf("%w: %q%s (there is: %s)", unavailable, name, from, strings.Join(slices.Sorted(maps.Keys(r.byName)), ", "))
+		return v, fmt.Errorf("%w: %q%s (there is: %s)",
+			unavailable, name, from, strings.Join(slices.Sorted(maps.Keys(r.byName)), ", "))
 	}
 	return found.value, nil
 }

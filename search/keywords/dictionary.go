@@ -12,7 +12,7 @@ import (
 // page of the file lost some of its keys, instead of finding fewer terms. The key of a block is "t"
 // and its first term (nothing for the first block). Its value has, with a checksum:
 //
-//	the first term of the next block (length as uvarint; 0 for the last block)
+//	the first term of the next block (length as uvarint. 0 for the last block)
 //	for each term: its length and its bytes, the length of its value + 1 and the value;
 //	0 for a value that has a key of its own, "v" and the term
 var (

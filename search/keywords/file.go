@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// pageSize is the page size of new files; 0 means that of the system. It is a variable so that tests
+// pageSize is the page size of new files. 0 means that of the system. It is a variable so that tests
 // can have many pages in small files.
 var pageSize = 0
 
@@ -44,7 +44,8 @@ func (ix *Index) reopenExisting(ctx context.Context) error {
 // a temporary one that starts as a copy of it.
 func (ix *Index) openForWriting(ctx context.Context) error {
 	wanted, current := ix.options.Settings, ix.lastSettings()
-	reusable := ix.file != nil && (wanted == nil || current != nil && current.equalTo(*wanted)) // files with other settings are not
+	// A file with other settings is not worth copying.
+	reusable := ix.file != nil && (wanted == nil || current != nil && current.equalTo(*wanted))
 	file, name, err := ix.openWritable(ctx, reusable)
 	if errors.Is(err, ErrDamaged) {
 		ix.log.Warn("keywords are damaged, and made again", "file", ix.path, "error", err)

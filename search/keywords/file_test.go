@@ -199,7 +199,7 @@ func TestNoTemporaryFile(t *testing.T) {
 	defer s.Close()
 	err := kw.Sync(t.Context(), s)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorContains(t, err, Path(path)+" does not show the index as it is")
+	require.ErrorContains(t, err, Path(path)+" does not match the index")
 	require.ErrorContains(t, err, "plaid keywords makes the file")
 	owner := open(t, Path(path), &Options{Write: true})
 	syncWith(t, owner, ix)

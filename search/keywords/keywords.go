@@ -120,7 +120,7 @@ const defaultMemory = 64 << 20
 
 // Options for Open. nil means the zero value.
 type Options struct {
-	// Settings of the file; nil means the file's own, or [Unicode61] over all values for a new
+	// Settings of the file. nil means the file's own, or [Unicode61] over all values for a new
 	// file. Sync replaces a file that has other settings.
 	Settings *Settings
 	// Write locks the file so that Sync can write it: for the program that owns the index. Without
@@ -128,12 +128,12 @@ type Options struct {
 	// is missing, or has another state of the index, Sync writes a temporary file ([os.TempDir]),
 	// which Close removes.
 	Write bool
-	// LockTimeout is how long to wait for another process; 0 means not at all.
+	// LockTimeout is how long to wait for another process. 0 means not at all.
 	LockTimeout time.Duration
-	// Memory is how many bytes of documents Sync collects before it writes them; 0 means
+	// Memory is how many bytes of documents Sync collects before it writes them. 0 means
 	// [defaultMemory].
 	Memory int64
-	// Logger receives a warning when a damaged file is replaced; nil means no log.
+	// Logger receives a warning when a damaged file is replaced. nil means no log.
 	Logger *slog.Logger
 	// Progress, where set, is called with the number of documents that Sync has read, and has to read.
 	Progress func(done, total int64)
@@ -159,7 +159,7 @@ type Index struct {
 	cache        sync.Mutex // guards lastSnapshot, damaged and settings
 	lastSnapshot *snapshot
 	damaged      bool      // a search found the file damaged
-	settings     *Settings // settings of the file when they were last read; nil means never
+	settings     *Settings // settings of the file when they were last read. nil means never
 
 	lastSync syncPoint // the state that the last Sync reached
 }
@@ -250,7 +250,7 @@ func (ix *Index) Info() (Info, error) {
 	return info, err
 }
 
-// lastSettings returns the settings that were read last; nil means that none were read.
+// lastSettings returns the settings that were read last. nil means that none were read.
 func (ix *Index) lastSettings() *Settings {
 	ix.cache.Lock()
 	defer ix.cache.Unlock()

@@ -132,7 +132,7 @@ func (l storedList) reader() listReader {
 	return listReader{remaining: l.blocks, remainingDocs: l.docs, lastDoc: -1}
 }
 
-// nextBlock reads the next block that has documents of a set; nil means all documents. It returns
+// nextBlock reads the next block that has documents of a set. nil means all documents. It returns
 // false at the end. docs is the number of documents of the segment.
 func (r *listReader) nextBlock(set []uint64, docs int) (bool, error) {
 	for r.remainingDocs > 0 {

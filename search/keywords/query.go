@@ -52,7 +52,7 @@ const (
 // phrase.
 type unit struct {
 	terms     []string
-	positions []uint32 // of the terms in the phrase, from 0; nil for a single term
+	positions []uint32 // of the terms in the phrase, from 0. nil for a single term
 	prefix    bool     // the one term is a prefix of terms
 	weight    float64  // how often it is in the query
 	occur     occur

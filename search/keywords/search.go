@@ -27,7 +27,7 @@ const (
 
 // BM25 are the parameters of the score.
 type BM25 struct {
-	K1 float64 `json:"k1"` // how slowly further occurrences of a term lose weight; 0 means that only the first counts
+	K1 float64 `json:"k1"` // how slowly further occurrences of a term lose weight. 0 means that only the first counts
 	B  float64 `json:"b"`  // how much long documents are penalized, 0 to 1
 }
 
@@ -42,7 +42,7 @@ type Query struct {
 	K int
 	// Filter, where not nil, has the ordinals that may be returned.
 	Filter *roaring.Bitmap
-	// BM25 are the parameters; nil means [DefaultBM25].
+	// BM25 are the parameters. nil means [DefaultBM25].
 	BM25 *BM25
 	// Statistics, where set, replaces the statistics of this index by the sum over all indexes that
 	// are searched as one.
@@ -343,7 +343,7 @@ func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) erro
 	return s.visitMatches(&m, set, g, fn)
 }
 
-// visitMatches calls fn for matches, at least for those in a set; nil means all.
+// visitMatches calls fn for matches, at least for those in a set. nil means all.
 func (s *search) visitMatches(m *matches, set []uint64, g *segmentSnapshot, fn func(doc, tf uint32)) error {
 	if !m.stored {
 		for i, d := range m.docs {

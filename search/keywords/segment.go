@@ -127,7 +127,7 @@ func (s *segmentSource) postings(dst []posting) ([]posting, error) {
 // mergeSource is a source with the fate of its documents in a merge.
 type mergeSource struct {
 	termSource
-	dead       *roaring.Bitmap // indexes of documents that are left out; nil means none
+	dead       *roaring.Bitmap // indexes of documents that are left out. nil means none
 	newNumbers []int64         // the new number of each document; −1 means that it is left out
 }
 

@@ -59,7 +59,7 @@ type segmentSnapshot struct {
 	dead *roaring.Bitmap // nil means none
 }
 
-// snapshotAt returns the snapshot of a transaction; nil if the file has no state, or one of another
+// snapshotAt returns the snapshot of a transaction. nil if the file has no state, or one of another
 // version.
 func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	ix.cache.Lock()

@@ -114,7 +114,13 @@ func (ix *Index) updateFile(ctx context.Context, snap *index.Snapshot, stamp sto
 		return err
 	}
 	w := &writer{ix: ix, ctx: ctx, before: snapshotBefore, changes: changes}
-	w.state = state{Version: version, Settings: changes.settings, Stamp: stamp, Docs: snap.State().Docs, PayloadUpdates: snap.State().PayloadUpdates}
+	w.state = state{
+		Version:        version,
+		Settings:       changes.settings,
+		Stamp:          stamp,
+		Docs:           snap.State().Docs,
+		PayloadUpdates: snap.State().PayloadUpdates,
+	}
 	if snapshotBefore != nil {
 		w.state.NextSegment = snapshotBefore.state.NextSegment
 	}
@@ -125,7 +131,7 @@ func (ix *Index) updateFile(ctx context.Context, snap *index.Snapshot, stamp sto
 type changes struct {
 	settings   Settings
 	rebuild    bool              // nothing in the file is reused
-	newlyDead  []*roaring.Bitmap // for each segment, its documents that are no longer current; nil means none
+	newlyDead  []*roaring.Bitmap // for each segment, its documents that are no longer current. nil means none
 	read       *roaring.Bitmap   // ordinals to read
 	tombstones *roaring.Bitmap   // of the snapshot
 }
@@ -398,7 +404,8 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 		}
 	}
 	// Choose the segments to merge: by the policy, and those with many dead documents.
-	keepCount := storage.KeepParts(segmentMerges, keep, func(s segmentSnapshot) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
+	segmentBytes := func(s segmentSnapshot) uint64 { return uint64(s.Bytes) }
+	keepCount := storage.KeepParts(segmentMerges, keep, segmentBytes, uint64(b.bytes))
 	merge := slices.Clone(keep[keepCount:])
 	keep = slices.DeleteFunc(keep[:keepCount], func(s segmentSnapshot) bool {
 		mostlyDead := 4*s.Dead > s.Docs

@@ -177,7 +177,7 @@ func TestSyntaxErrors(t *testing.T) {
 		{`*`, `"*" stands alone`, 0},
 		{`r*d`, `"*" is for the end of a word`, 1},
 		{`red a.b*`, "a prefix is one word of letters and digits", 4},
-		{`-red`, "it only says what is not to be found", 0},
+		{`-red`, "it has excluded items only", 0},
 		{"red \xff", "the text is not UTF-8", 0},
 	} {
 		_, err := kw.Search(context.Background(), Query{Text: x.text, Mode: Expression, K: 1})
