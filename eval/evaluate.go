@@ -146,7 +146,7 @@ func (r *Result) Values(i int, a Average) []float64 {
 	return values
 }
 
-// Mean returns the mean of measure i over the queries of an average, or 0 if there are none.
+// Mean returns the mean of measure i over the queries of an average, or 0 for no queries.
 func (r *Result) Mean(i int, a Average) float64 {
 	values := r.Values(i, a)
 	if len(values) == 0 {

@@ -78,7 +78,7 @@ type table struct {
 	layouts      string // the known numbers of columns, for messages
 	columnCounts []int
 	byTabs       bool
-	count        int // columns of a line; 0 until it is known
+	count        int // columns of a line. It is 0 until it is known
 	headers      []header
 	unreadLine   []byte   // a first line that is not a header, until it is read
 	cols         [][]byte // of the current line
@@ -88,12 +88,12 @@ type table struct {
 type header [][]string
 
 // newTable reads the header, if there is one. known are the possible numbers of columns without a header.
-func newTable(r io.Reader, name string, heads []header, layouts string, known ...int) (*table, error) {
+func newTable(r io.Reader, name string, heads []header, layouts string, columnCounts ...int) (*table, error) {
 	lr, err := newLineReader(r, name)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{lineReader: lr, headers: heads, layouts: layouts, columnCounts: known}
+	t := &table{lineReader: lr, headers: heads, layouts: layouts, columnCounts: columnCounts}
 	line, err := lr.next()
 	if err == io.EOF {
 		return t, nil

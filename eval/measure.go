@@ -59,7 +59,7 @@ func measureNames() []string {
 	return names
 }
 
-// familyByName finds a family by its name or alias. It returns nil if there is none.
+// familyByName finds a family by its name or alias. It returns nil for unknown names.
 func familyByName(name string) *family {
 	for _, f := range families {
 		if strings.EqualFold(name, f.name) {

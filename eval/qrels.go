@@ -141,7 +141,7 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 //
 // Without a header, white space separates the columns, or tabs if only they yield a known number of
 // columns, so that ids may contain blanks. A first line that could be read both ways is an error.
-// There is no quoting. Lines end with LF or CRLF, and blank lines are skipped. A grade is an
+// Quotation marks have no meaning. Lines end with LF or CRLF, and blank lines are skipped. A grade is an
 // integer, which may be written as 1.0. name is the name of the file in errors. Errors are a
 // [LineError] that wraps [ErrFormat] or, for a document judged twice with different grades,
 // [ErrDuplicate].

@@ -69,8 +69,8 @@ func (r *Run) documentSet(query string) map[string]struct{} {
 		r.hits = make(map[string][]ScoredDocument)
 		r.openSets = make(map[string]map[string]struct{})
 	}
-	hits, known := r.hits[query]
-	if !known {
+	hits, hasQuery := r.hits[query]
+	if !hasQuery {
 		r.queries = append(r.queries, query)
 		r.hits[query] = nil
 	}
@@ -82,7 +82,7 @@ func (r *Run) documentSet(query string) map[string]struct{} {
 		set[h.Doc] = struct{}{}
 	}
 	r.openSets[query] = set
-	if !known {
+	if !hasQuery {
 		delete(r.openSets, r.current)
 		r.current = query
 	}
@@ -181,14 +181,14 @@ const (
 	TSV
 )
 
-// CheckID returns an error for an id that the layout cannot represent. what is the kind of the id,
+// CheckID returns an error for an id that the layout cannot represent. The first argument is the kind of the id,
 // such as document. The error wraps [ErrFormat].
-func (l Layout) CheckID(what, id string) error {
+func (l Layout) CheckID(kind, id string) error {
 	switch {
 	case l == TREC && strings.ContainsFunc(id, isBlank):
-		return malformed("%s id %q has white space, which separates the columns of a TREC run", what, shorten(id))
+		return malformed("%s id %q has white space, which separates the columns of a TREC run", kind, shorten(id))
 	case l == TSV && (strings.ContainsAny(id, "\t\r\n") || strings.TrimFunc(id, isBlank) != id):
-		return malformed("%s id %q begins or ends with white space, or has a tab or a line end", what, shorten(id))
+		return malformed("%s id %q begins or ends with white space, or has a tab or a line end", kind, shorten(id))
 	}
 	return nil
 }

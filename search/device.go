@@ -152,21 +152,21 @@ func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, k
 // probingPays reports whether probing is faster than scanning all tokens by probeGain. Probing
 // scans the tokens of the documents that it finds, whose number is estimated as in
 // [request.choosePlan].
-func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
-	if docs == 0 || probes >= lists {
+func probingPays(tokens, docs, centroids, queryTokens, probes, keep float64) bool {
+	if docs == 0 || probes >= centroids {
 		return false
 	}
-	entries := queryTokens * probes * tokens / lists / 2
+	entries := queryTokens * probes * tokens / centroids / 2
 	foundShare := -math.Expm1(-0.6 * entries / docs)
 	if keep > 0 {
 		foundShare = min(foundShare, keep/docs)
 	}
 	c := &deviceCost
-	probingTime := c.probe + c.rank*lists*queryTokens + c.look*tokens + c.scanFound*foundShare*tokens
+	probingTime := c.probe + c.rank*centroids*queryTokens + c.look*tokens + c.scanFound*foundShare*tokens
 	return probingTime*probeGain < c.scan*tokens
 }
 
-// sentAsList reports whether so few documents are allowed that the device gets a list of them.
+// sentAsList reports whether the device gets a list of the allowed documents, because they are few.
 func sentAsList(snap *index.Snapshot, allowed *selection) bool {
 	_, live := snap.LiveSet()
 	return allowed.count*sentAsListShare < live
@@ -176,11 +176,11 @@ func sentAsList(snap *index.Snapshot, allowed *selection) bool {
 func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	n := len(c.queries)
 	q.growVectors(c.queries)
-	asked := make([]kernels.DeviceQuery, n)
+	prepared := make([]kernels.DeviceQuery, n)
 	q.results = make([]Result, n)
 	var w workers
 	err := w.forEach(ctx, c, c.threads, n, func(i int) (err error) {
-		if err = q.prepareQuery(c, i, &asked[i]); err != nil {
+		if err = q.prepareQuery(c, i, &prepared[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
@@ -188,9 +188,9 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	for i := range asked {
-		if asked[i].K > 0 {
-			q.sent, q.sentIndexes = append(q.sent, asked[i]), append(q.sentIndexes, i)
+	for i := range prepared {
+		if prepared[i].K > 0 {
+			q.sent, q.sentIndexes = append(q.sent, prepared[i]), append(q.sentIndexes, i)
 		}
 	}
 	return nil

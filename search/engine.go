@@ -21,7 +21,7 @@ type EngineOptions struct {
 	// Close frees it there, and documents added or deleted meanwhile are copied by the first
 	// search that sees them. An index that does not fit is streamed; see [kernels.DeviceStats].
 	// After a device is lost, or a panic has ended it ([kernels.PanicError]), all searches fail;
-	// there is no fallback to the processor. The caller closes the device.
+	// searches do not fall back to the processor. The caller closes the device.
 	//
 	// On a device, mode Pruned scores all documents if that takes no longer than pruning; Approx
 	// and Exact are ignored then.

@@ -196,7 +196,7 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 }
 
 // memoryBytes estimates the memory for the evidence of a query: for its centroids, for documents
-// and passages, of which the query names some, and for the added terms.
+// and passages, including the named ones, and for the added terms.
 func (f *Feedback) memoryBytes(c *collection, named int) int64 {
 	const ofCentroid, ofDocument, ofTerm = 192, 96, 64
 	terms := 2 * int64(cmp.Or(f.Terms, UsualFeedbackTerms))
@@ -398,14 +398,14 @@ func (e *centroidEvidence) visitShards(
 	return nil
 }
 
-func (e *centroidEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+func (e *centroidEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
 	docs = map[uint32]int{}
 	err = e.visitShards(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
 		n, err := Counts(ctx, snap, ordinals, tokens, docs)
-		of += n
+		total += n
 		return err
 	})
-	return docs, of, err
+	return docs, total, err
 }
 
 func (e *centroidEvidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {

@@ -263,24 +263,24 @@ func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, e
 		}
 		return allowed.withCount(), nil
 	}
-	var all *allowedDocs
+	var candidates *allowedDocs
 	if o.Mode == Candidates {
 		listed, err := lookUpIDs(ctx, c, "candidates", o.Candidates, o.AllowMissing)
 		if err != nil || o.Filter == nil {
 			return listed, err
 		}
-		all = listed
+		candidates = listed
 	}
 	f, err := o.Filter.allowedIn(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return all.intersect(f, c), nil
+	return candidates.intersect(f, c), nil
 }
 
 // lookUpIDs returns the documents with these ids in all shards, and their passages. what names the
 // list in errors. An id that no shard has is an error, or is counted as missing.
-func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowedDocs, error) {
+func lookUpIDs(ctx context.Context, c *collection, listName string, ids []string, allowMissing bool) (*allowedDocs, error) {
 	a := allowNone(c)
 	missingByShard := make([][]string, len(c.shards)) // in the order of ids
 	for i := range c.shards {
@@ -309,7 +309,7 @@ func lookUpIDs(ctx context.Context, c *collection, what string, ids []string, al
 		switch {
 		case found:
 		case !allowMissing:
-			err := fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
+			err := fmt.Errorf("%s: %w: %.100q", listName, ErrUnknownID, id)
 			for i := range c.shards {
 				if other, e := c.shards[i].snap.Spelled(id); e == nil && other != "" {
 					other = strconv.QuoteToASCII(other)

@@ -18,7 +18,7 @@ type MultiOptions struct {
 	Logger    *slog.Logger
 	// Devices, where set, are the devices that search: each index is copied to one of them, so that
 	// all have about the same number of tokens. A search runs on all indexes at the same time and
-	// merges their results. As with [EngineOptions] there is no fallback to the processor, and the
+	// merges their results. As with [EngineOptions] searches do not fall back to the processor, and the
 	// caller closes the devices.
 	Devices []kernels.Device
 }

@@ -72,19 +72,19 @@ func ReadTerms(
 
 // Count returns how many documents of a side have each term, and the number of these documents, as
 // [Evidence] counts them. Call it for the good side first.
-func (t *OwnTerms) Count(bad bool, all []TermDocument) (docs map[uint32]int, of int) {
+func (t *OwnTerms) Count(bad bool, termDocs []TermDocument) (docs map[uint32]int, total int) {
 	side, dim := feedbackSide(bad), t.Dim
 	// the order must not depend on how documents are spread over shards
-	slices.SortFunc(all, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(termDocs, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
 	type has struct {
 		code uint32
 		of   DocumentKey
 	}
 	docs = map[uint32]int{}
-	wholes, seen := map[DocumentKey]bool{}, map[has]bool{}
+	documents, seen := map[DocumentKey]bool{}, map[has]bool{}
 	unit := make([]float32, dim)
-	for _, d := range all {
-		wholes[d.Of] = true
+	for _, d := range termDocs {
+		documents[d.Of] = true
 		for row := range slices.Chunk(d.Tokens, dim) {
 			copy(unit, row)
 			codec.Unit(unit, codec.Square(unit))
@@ -104,7 +104,7 @@ func (t *OwnTerms) Count(bad bool, all []TermDocument) (docs map[uint32]int, of 
 			}
 		}
 	}
-	return docs, len(wholes)
+	return docs, len(documents)
 }
 
 // termOf returns the term nearest to a token of unit length, or a new one if none is near. ok is
@@ -170,7 +170,7 @@ type tokenEvidence struct {
 }
 
 // Counts finds the terms of a side. Call it for the good side first.
-func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
 	places := e.docs[feedbackSide(bad)]
 	documents := make([]TermDocument, len(places))
 	for i, p := range places {
@@ -178,8 +178,8 @@ func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]i
 			return nil, 0, err
 		}
 	}
-	docs, of = e.Count(bad, documents)
-	return docs, of, nil
+	docs, total = e.Count(bad, documents)
+	return docs, total, nil
 }
 
 // Frequencies implements [Evidence].

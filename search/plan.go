@@ -32,7 +32,7 @@ func (p Plan) String() string { return planNames[p] }
 type request struct {
 	mode                              Mode
 	k                                 int
-	collectionK                       int     // k of the collection, of which a share is searched; k without one
+	collectionK                       int     // the k of the options, before it is scaled to the share
 	share                             float64 // 1: all of it
 	probes, approxBudget, exactBudget int     // 0: derived
 	effort                            float64 // by which that is multiplied

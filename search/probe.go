@@ -288,7 +288,7 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 			}
 		}
 		for _, s := range p.best[t*p.probes : (t+1)*p.probes] {
-			gain, fresh := p.centroidGain(t, s.Score, gap), !hasBit(p.lists, s.Centroid)
+			gain, firstUse := p.centroidGain(t, s.Score, gap), !hasBit(p.lists, s.Centroid)
 			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)
 			for seg := range snap.Segments() {
 				list, err := snap.Postings(seg, s.Centroid)
@@ -297,7 +297,7 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 				}
 				if len(list) > 0 {
 					p.cursors = append(p.cursors, cursor{
-						list: list, centroid: s.Centroid, token: uint32(t), gain: gain, firstUse: fresh,
+						list: list, centroid: s.Centroid, token: uint32(t), gain: gain, firstUse: firstUse,
 					})
 				}
 			}

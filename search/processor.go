@@ -106,7 +106,7 @@ type workers struct {
 	pool parallel.Pool
 	path string
 	fn   func(i int) error
-	// yieldWorker is called before each job of a background search. nil means that it is none.
+	// yieldWorker is called before each job of a background search. It is nil in the foreground.
 	yieldWorker func() error
 }
 

@@ -208,7 +208,7 @@ func (q *Query) countTokens(c *collection) (n int, err error) {
 
 // Tokens checks a query as a search of the snapshot does ([ErrQuery]). It returns the vectors that
 // are scored, without masked ones and scaled to unit length where the documents are, and their
-// weights; nil weights mean that all are 1.
+// weights. nil weights mean that all are 1.
 func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
 	return q.tokens(newCollection(snap), nil)
 }

@@ -323,8 +323,8 @@ func (p *plan) neededTable(n int, tokens float64, centroids int) table {
 }
 
 // prepare computes S, or the needed part of it, and the values that kernels derive from it.
-func (r *run) prepare(vectors, weights []float32, want table) error {
-	if r.table.covers(want) {
+func (r *run) prepare(vectors, weights []float32, needed table) error {
+	if r.table.covers(needed) {
 		return nil
 	}
 	defer addElapsed(&r.stats.Times.Centroids)()
@@ -333,12 +333,12 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 	}
 	k := r.call.coll.sharedCodec().Centroids.K
 	rows := max(rowsJob/r.query.Len(), min(32, max(maxRows/r.query.Len(), 1)))
-	if want.screened && r.query.Screen(want.bestCentroids) {
+	if needed.screened && r.query.Screen(needed.bestCentroids) {
 		rows = screenJob
 	} else {
-		want = table{complete: true}
+		needed = table{complete: true}
 	}
-	r.table = want
+	r.table = needed
 	err := r.forEach(parallel.Blocks(k, rows), func(i int) error {
 		lo, hi := parallel.Block(i, k, rows)
 		r.query.CentroidScores(lo, hi)

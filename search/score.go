@@ -11,10 +11,10 @@ import (
 
 // scoreWith splits an ascending list of documents into jobs and runs a kernel over them. It
 // overwrites docs. It returns their scores in dst, in the same order, and their number of tokens.
-func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storage.Arrays, k kernel) (
+func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, arrays storage.Arrays, k kernel) (
 	scored []topk.Scored, tokens int64, err error,
 ) {
-	if err := r.prefetch(docs, what); err != nil {
+	if err := r.prefetch(docs, arrays); err != nil {
 		return nil, 0, err
 	}
 	tokens, pieces := r.splitJobs(docs, limit, k.maxima != nil)
@@ -24,7 +24,7 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
 	runJob := func(i int) error {
 		j := &r.jobs[i]
-		ch, err := j.arrays(docs, what)
+		ch, err := j.arrays(docs, arrays)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 		}
 	}
 	if k.rows {
-		if err := r.fillJobRows(docs, what); err != nil {
+		if err := r.fillJobRows(docs, arrays); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -60,7 +60,7 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, what storag
 
 // prefetch requests, for each shard at once, all that a stage reads of an ascending list of
 // documents.
-func (r *run) prefetch(docs []uint32, what storage.Arrays) error {
+func (r *run) prefetch(docs []uint32, arrays storage.Arrays) error {
 	for i := range r.group {
 		p, shardDocs := &r.group[i], docs
 		if i+1 < len(r.group) {
@@ -74,7 +74,7 @@ func (r *run) prefetch(docs []uint32, what storage.Arrays) error {
 			}
 			shardDocs = r.shardDocs
 		}
-		if err := p.snap.Prefetch(r.ctx, what, shardDocs); err != nil {
+		if err := p.snap.Prefetch(r.ctx, arrays, shardDocs); err != nil {
 			return err
 		}
 	}

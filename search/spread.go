@@ -55,17 +55,17 @@ func (s *multiDevice) close() (err error) {
 	return err
 }
 
-func (s *multiDevice) describe(to *Description) {
+func (s *multiDevice) describe(description *Description) {
 	var names []string
 	for i, d := range s.shards {
 		var shard Description
 		d.describe(&shard)
-		to.Shards[i].Device, to.Shards[i].Memory = shard.Device, shard.Memory
+		description.Shards[i].Device, description.Shards[i].Memory = shard.Device, shard.Memory
 		if !slices.Contains(names, shard.Device) {
 			names = append(names, shard.Device)
 		}
 	}
-	to.Device = strings.Join(names, ", ")
+	description.Device = strings.Join(names, ", ")
 }
 
 // callForShard returns the call as the device of one shard answers it.

@@ -43,8 +43,8 @@ type Options struct {
 	Measures []eval.Measure // by default nDCG@10, R@100, RR@10, AP, Success@5
 	Eval     eval.Options
 	// CheckID, where set, returns an error for ids of queries and documents that the run must not
-	// have. It is called as early as possible, before encoding and searching. what is "query" or
-	// "document".
+	// have. It is called as early as possible, before encoding and searching. The first argument
+	// is "query" or "document".
 	CheckID func(what, id string) error
 	// Device, where set, is the device that searches. Build has the device of the build.
 	Device   kernels.Device

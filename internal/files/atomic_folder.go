@@ -18,7 +18,7 @@ type AtomicFolder struct {
 	path      string
 	target    string
 	givenPath string
-	mode      fs.FileMode // of the folder that is replaced. 0 means that there is none
+	mode      fs.FileMode // of the folder that is replaced. 0 means that no folder is replaced
 	ended     bool
 }
 

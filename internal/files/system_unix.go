@@ -70,7 +70,7 @@ func tryFlock(f *os.File, how int) error {
 	}
 }
 
-// lockAttempts is held during each attempt to lock, none of which waits.
+// lockAttempts is held during each attempt to lock. Attempts never wait.
 var lockAttempts sync.Mutex
 
 // Duplicate calls use with a second handle of an open file that is locked exclusively. Both handles

@@ -30,12 +30,12 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	case flag&os.O_WRONLY != 0:
 		access = windows.GENERIC_WRITE
 	}
-	how := uint32(windows.OPEN_EXISTING)
+	disposition := uint32(windows.OPEN_EXISTING)
 	switch {
 	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
-		how = windows.CREATE_NEW
+		disposition = windows.CREATE_NEW
 	case flag&os.O_CREATE != 0:
-		how = windows.OPEN_ALWAYS
+		disposition = windows.OPEN_ALWAYS
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
 	attributes := uint32(windows.FILE_ATTRIBUTE_NORMAL)
@@ -47,7 +47,7 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	}
 	var h windows.Handle
 	err = patiently(func() (err error) {
-		h, err = windows.CreateFile(name, access, share, nil, how, attributes, 0)
+		h, err = windows.CreateFile(name, access, share, nil, disposition, attributes, 0)
 		return err
 	}, windows.ERROR_SHARING_VIOLATION)
 	if err != nil {
@@ -86,12 +86,12 @@ func Rename(from, to string) error {
 
 // Remove is [os.Remove]. On Windows a mapped file stays under another name.
 func Remove(path string) error {
-	gone := path + ".gone.tmp"
-	_ = os.Remove(gone)
-	if err := os.Rename(path, gone); err != nil {
+	renamed := path + ".gone.tmp"
+	_ = os.Remove(renamed)
+	if err := os.Rename(path, renamed); err != nil {
 		return os.Remove(path)
 	}
-	_ = os.Remove(gone)
+	_ = os.Remove(renamed)
 	return nil
 }
 

@@ -123,12 +123,12 @@ func (w *Watch) Unchanged() error {
 	defer w.mu.Unlock()
 	for _, path := range w.paths {
 		f := w.seen[path]
-		now, how := describeChange(path, f.lastSame)
-		if how == "" {
+		now, change := describeChange(path, f.lastSame)
+		if change == "" {
 			continue
 		}
 		if now == nil || !f.hasContent(path, now) {
-			return &ChangedError{path, how}
+			return &ChangedError{path, change}
 		}
 		f.lastSame = now
 	}
@@ -245,7 +245,7 @@ type Kept[T any] struct {
 	mu         sync.Mutex
 	checkedAt  time.Time
 	loadedFrom []os.FileInfo // the files when value was read
-	failedFrom []os.FileInfo // the files when reading failed; nil after success
+	failedFrom []os.FileInfo // the files when reading failed. It is nil after success
 	value      T
 }
 

@@ -32,7 +32,7 @@ func ByDistance(name string, names []string) []string {
 
 // Nearest returns the name that name is probably a misspelling or another form of: at most a third
 // of its characters, or one, differ, or both share more than half of them as a prefix. It returns
-// "" if there is none.
+// "" if no name is near enough.
 func Nearest(name string, names []string) string {
 	order := ByDistance(name, names)
 	if len(order) == 0 {

@@ -19,7 +19,7 @@ import (
 // more, and a response adds a few levels around stored values.
 const MaxDepth = 100
 
-// Error is what is wrong with a text, with its location.
+// Error describes an error in a text, with its location.
 type Error struct {
 	Offset int    // byte
 	Path   string // such as documents[2].title. "" means the value as a whole
@@ -169,12 +169,12 @@ func (s *scanner) errorAt(pos int, syntax bool, format string, args ...any) erro
 func (s *scanner) endsEarly() error { return s.errorAt(len(s.text), true, "it ends too early") }
 
 // unexpected returns the error for the character at pos.
-func (s *scanner) unexpected(want string) error {
+func (s *scanner) unexpected(wanted string) error {
 	if s.pos >= len(s.text) {
 		return s.endsEarly()
 	}
 	r, _ := utf8.DecodeRune(s.text[s.pos:])
-	return s.errorAt(s.pos, true, "%q in the place of %s", r, want)
+	return s.errorAt(s.pos, true, "%q in the place of %s", r, wanted)
 }
 
 // currentPath returns the path of the current value.
@@ -348,12 +348,12 @@ func (s *scanner) readKey() error {
 	if s.next() != '"' {
 		return s.unexpected("a key")
 	}
-	begin := s.pos + 1
+	keyStart := s.pos + 1
 	n, err := s.readString()
 	if err != nil {
 		return err
 	}
-	top.key, top.end = begin, s.pos-1
+	top.key, top.end = keyStart, s.pos-1
 	if s.next() != ':' {
 		return s.unexpected("a colon")
 	}
@@ -363,7 +363,7 @@ func (s *scanner) readKey() error {
 
 // readString reads a string, and returns its length.
 func (s *scanner) readString() (int, error) {
-	begin := s.pos
+	start := s.pos
 	s.pos++
 	for s.pos < s.limit || s.extendLimit() {
 		s.pos += plainPrefixLen(s.text[s.pos:s.limit])
@@ -372,11 +372,11 @@ func (s *scanner) readString() (int, error) {
 		}
 		switch c := s.text[s.pos]; {
 		case c == '"':
-			if s.invalidUTF8 >= begin && s.invalidUTF8 < s.pos {
+			if s.invalidUTF8 >= start && s.invalidUTF8 < s.pos {
 				return 0, s.errorAt(s.invalidUTF8, false, "a string that is not UTF-8")
 			}
 			s.pos++
-			return s.pos - begin - 2, nil
+			return s.pos - start - 2, nil
 		case c < ' ':
 			return 0, s.errorAt(s.pos, true, "a control character in a string")
 		default: // a backslash
@@ -452,7 +452,7 @@ func LoneSurrogate(text []byte) int {
 
 // readNumber reads a number. With finite it must not exceed float64.
 func (s *scanner) readNumber(finite bool) error {
-	begin, exponent := s.pos, false
+	start, exponent := s.pos, false
 	digits := func() bool {
 		from := s.pos
 		for (s.pos < s.limit || s.extendLimit()) && s.text[s.pos]-'0' < 10 {
@@ -493,10 +493,10 @@ func (s *scanner) readNumber(finite bool) error {
 	if c := peek(); c-'0' < 10 { // after a leading zero
 		return s.unexpected("the end of a number")
 	}
-	if finite && (exponent || s.pos-begin > 300) {
-		word := string(s.text[begin:s.pos])
+	if finite && (exponent || s.pos-start > 300) {
+		word := string(s.text[start:s.pos])
 		if x, err := strconv.ParseFloat(word, 64); math.IsInf(x, 0) || err != nil {
-			return s.errorAt(begin, false, "the number %.40s is too large", word)
+			return s.errorAt(start, false, "the number %.40s is too large", word)
 		}
 	}
 	return nil

@@ -32,15 +32,15 @@ func Line[T any](
 	filled := make(chan T, len(items))
 	input := filled
 	for i, stage := range stages {
-		from, to := input, make(chan T, len(items))
-		if input = to; i == len(stages)-1 {
-			to = free
+		stageIn, stageOut := input, make(chan T, len(items))
+		if input = stageOut; i == len(stages)-1 {
+			stageOut = free
 		}
 		wg.Go(func() {
 			if i < len(stages)-1 {
-				defer close(to)
+				defer close(stageOut)
 			}
-			for item := range from {
+			for item := range stageIn {
 				if errs[i] != nil {
 					continue
 				}
@@ -48,7 +48,7 @@ func Line[T any](
 					stop()
 					continue
 				}
-				to <- item
+				stageOut <- item
 			}
 		})
 	}

@@ -47,10 +47,10 @@ func (r *Registry[T]) Names() []string {
 // that is not set, the value with the highest rank, by name among equals. An unknown name, also one
 // from env, is an error that wraps unavailable. home is the package whose import registers values.
 func (r *Registry[T]) Select(name, env, home string, unavailable error) (v T, err error) {
-	from := ""
+	origin := ""
 	if name == "" {
 		if name = os.Getenv(env); name != "" {
-			from = " from " + env
+			origin = " from " + env
 		}
 	}
 	r.mu.RLock()
@@ -64,7 +64,7 @@ func (r *Registry[T]) Select(name, env, home string, unavailable error) (v T, er
 	found, ok := r.byName[name]
 	if !ok {
 		return v, fmt.Errorf("%w: %q%s (there is: %s)",
-			unavailable, name, from, strings.Join(slices.Sorted(maps.Keys(r.byName)), ", "))
+			unavailable, name, origin, strings.Join(slices.Sorted(maps.Keys(r.byName)), ", "))
 	}
 	return found.value, nil
 }

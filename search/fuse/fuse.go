@@ -100,9 +100,9 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 		weight := []float64{alpha, 1 - alpha}[i]
 		lo, hi := math.Inf(1), math.Inf(-1)
 		seen := make(map[uint32]struct{}, len(hits))
-		for place, h := range hits {
+		for rank, h := range hits {
 			if math.IsNaN(h.Score) || math.IsInf(h.Score, 0) {
-				return nil, fmt.Errorf("%w: ranking %d, place %d: score %g", ErrRanking, i, place, h.Score)
+				return nil, fmt.Errorf("%w: ranking %d, place %d: score %g", ErrRanking, i, rank, h.Score)
 			}
 			if _, twice := seen[h.Ordinal]; twice {
 				return nil, fmt.Errorf("%w: ranking %d has document %d twice", ErrRanking, i, h.Ordinal)

@@ -271,24 +271,24 @@ func HTML(text, field string, spans []Span) string {
 // have the highest total score. Each word of the question counts once, with its best span.
 func Window(text, field string, spans []Span, size int) (start, end int) {
 	best := -1.0
-	for i, from := range spans {
-		if from.Field != field {
+	for i, first := range spans {
+		if first.Field != field {
 			continue
 		}
 		words := map[int]float64{}
-		sum, to := 0.0, from.End
+		sum, lastEnd := 0.0, first.End
 		for _, s := range spans[i:] {
-			if s.Field != field || s.End-from.Start > size && s.End > from.End {
+			if s.Field != field || s.End-first.Start > size && s.End > first.End {
 				break
 			}
 			if gain := s.Score - words[s.WordStart]; gain > 0 {
 				words[s.WordStart] += gain
 				sum += gain
 			}
-			to = max(to, s.End)
+			lastEnd = max(lastEnd, s.End)
 		}
 		if sum > best {
-			best, start, end = sum, from.Start, to
+			best, start, end = sum, first.Start, lastEnd
 		}
 	}
 	if best < 0 {

@@ -24,7 +24,7 @@ type token struct {
 	pos  uint32
 }
 
-// Limits of what is stored.
+// Limits of stored terms.
 const (
 	maxTermBytes = 128 // longer terms are cut, in documents and in queries
 	valueGap     = 16  // positions between two values of a payload, so that no phrase spans both

@@ -258,7 +258,7 @@ func (ix *Index) lastSettings() *Settings {
 }
 
 // withSnapshot calls use with a read transaction and the snapshot of the file in it. It returns
-// ErrNotSynced if there is no usable file.
+// ErrNotSynced without a usable file.
 func (ix *Index) withSnapshot(use func(*bolt.Tx, *snapshot) error) (err error) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -26,15 +26,15 @@ func (s *search) findPhrase(b *bolt.Bucket, u *unit, g *segmentSnapshot) (m matc
 	rarest := words[0]
 	var starts []uint32
 	for {
-		more, err := rarest.advance(len(g.segment.docs))
+		hasNext, err := rarest.advance(len(g.segment.docs))
 		if err == nil {
 			err = s.countSteps(1)
 		}
-		if err != nil || !more {
+		if err != nil || !hasNext {
 			return m, err
 		}
-		found, more, err := s.advanceTo(words[1:], rarest.doc, len(g.segment.docs))
-		if err != nil || !more {
+		found, hasNext, err := s.advanceTo(words[1:], rarest.doc, len(g.segment.docs))
+		if err != nil || !hasNext {
 			return m, err
 		}
 		if !found {
@@ -79,7 +79,7 @@ func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *segmentSnapshot) ([
 
 // advanceTo moves the readers of words to a document. found reports whether all of them have it,
 // more whether they may have a later one.
-func (s *search) advanceTo(words []*phraseWord, doc uint32, docs int) (found, more bool, err error) {
+func (s *search) advanceTo(words []*phraseWord, doc uint32, docs int) (found, mayHaveNext bool, err error) {
 	for _, w := range words {
 		for w.read == 0 || w.doc < doc {
 			more, err := w.advance(docs)

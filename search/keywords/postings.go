@@ -252,14 +252,14 @@ func (l storedList) appendPostings(dst []posting, key []byte, docs int) ([]posti
 
 // appendPositions appends the positions of a posting.
 func (p *posting) appendPositions(dst []uint32) []uint32 {
-	place := uint64(0)
+	position := uint64(0)
 	for b := p.pos; len(b) > 0; {
 		d, w := binary.Uvarint(b)
 		if w <= 0 {
 			return dst
 		}
-		place += d
-		dst = append(dst, uint32(place))
+		position += d
+		dst = append(dst, uint32(position))
 		b = b[w:]
 	}
 	return dst

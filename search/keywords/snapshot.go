@@ -88,7 +88,7 @@ func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	return p, nil
 }
 
-// readState returns nil if there is no state.
+// readState returns nil if the file has no state.
 func readState(tx *bolt.Tx) (*state, error) {
 	root := tx.Bucket(rootBucket)
 	if root == nil || tx.Bucket(bucketSegments) == nil {

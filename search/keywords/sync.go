@@ -218,19 +218,19 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 	stale, equal := roaring.New(), 0
 	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents in between have no payload
 		for ; next <= upTo && next < docs; next++ {
-			want := storage.PayloadSum(0)
+			current := storage.PayloadSum(0)
 			if next == upTo {
-				want = sum
+				current = sum
 			}
 			if !snap.Live(next) {
-				want = absent
+				current = absent
 			} else if c.settings.IDs {
-				want = withID(want, snap.ID(next))
+				current = withID(current, snap.ID(next))
 			}
 			switch {
-			case stored[next] == want:
+			case stored[next] == current:
 				equal++
-			case want != absent:
+			case current != absent:
 				c.read.Add(next)
 				fallthrough
 			default:

@@ -105,13 +105,13 @@ func MeasureCompression(
 func (c *Compression) compareScores(ctx context.Context, engine *search.Engine, threads int, qs []search.Query) error {
 	sums := make([][2]float64, len(qs))
 	err := parallel.Do(ctx, len(qs), threads, func(i int) error {
-		want := c.Queries[i].Exact
-		if len(want) == 0 {
+		exactHits := c.Queries[i].Exact
+		if len(exactHits) == 0 {
 			return nil
 		}
-		o := search.Options{K: len(want), Mode: search.Candidates, Candidates: make([]string, len(want))}
-		scores := make(map[string]float64, len(want))
-		for j, h := range want {
+		o := search.Options{K: len(exactHits), Mode: search.Candidates, Candidates: make([]string, len(exactHits))}
+		scores := make(map[string]float64, len(exactHits))
+		for j, h := range exactHits {
 			o.Candidates[j] = h.ID
 			scores[h.ID] = float64(h.Score)
 		}

@@ -45,7 +45,14 @@ func newExactSearch(
 	if err != nil {
 		return nil, err
 	}
-	x := &exactSearch{snap: snap, backend: be, threads: threads, k: k, sizes: sizes, best: make([][]topk.Scored, len(qs))}
+	x := &exactSearch{
+		snap:    snap,
+		backend: be,
+		threads: threads,
+		k:       k,
+		sizes:   sizes,
+		best:    make([][]topk.Scored, len(qs)),
+	}
 	dim := snap.Dim()
 	ones := func(values int) []float32 { return slices.Repeat([]float32{1}, values/dim) }
 	offsets := []int{0}
@@ -84,7 +91,8 @@ func (x *exactSearch) run(
 ) ([][]search.Hit, error) {
 	snap := x.snap
 	if src.Dim() != 0 && src.Dim() != snap.Dim() {
-		return nil, fmt.Errorf("%w: they have dimension %d, %s has %d", ErrOriginals, src.Dim(), snap.Path(), snap.Dim())
+		return nil, fmt.Errorf("%w: they have dimension %d, %s has %d",
+			ErrOriginals, src.Dim(), snap.Path(), snap.Dim())
 	}
 	live, _ := snap.LiveSet()
 	seen := make([]uint64, len(live))

@@ -54,7 +54,7 @@ func sharesFound(results []search.Result, reference [][]search.Hit, k int) []flo
 	return shares
 }
 
-// InWords describes the measured recall of a class of [storage.Defaults]. passages says whether
+// InWords describes the measured recall of a class of [storage.Defaults]. passages means that
 // test questions were made from passages.
 func InWords(c storage.DefaultClass, passages bool) string {
 	questions := "held-out queries"

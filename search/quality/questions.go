@@ -43,7 +43,7 @@ const (
 // alone.
 //
 // The question of a real user shares words with several documents, and equals none of them.
-// Encoders give it a few tokens of words, some of which no document has, and further tokens that
+// Encoders give it a few tokens of words, including words that no document has, and further tokens that
 // repeat the words in the direction of the whole question. So errors of its tokens do not cancel
 // out, and many documents are about equally good. That makes it hard to answer.
 type questionMaker struct {

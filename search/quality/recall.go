@@ -109,7 +109,9 @@ func report(p Progress, stage string, done, total int, unit string) {
 
 // Reference answers queries exhaustively: with the k documents of highest score over the stored
 // vectors, in order. The first n of a list are the result for n.
-func Reference(ctx context.Context, s search.Searcher, qs []search.Query, k int, progress Progress) ([][]search.Hit, error) {
+func Reference(
+	ctx context.Context, s search.Searcher, qs []search.Query, k int, progress Progress,
+) ([][]search.Hit, error) {
 	return searchExhaustively(ctx, s, qs, search.Options{K: k, Mode: search.Exhaustive}, progress)
 }
 

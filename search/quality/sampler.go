@@ -305,7 +305,7 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	if exhaustive == nil {
 		exhaustive = p.Searcher
 	}
-	want, err := exhaustive.Search(ctx, q, search.Options{K: s.options.K[len(s.options.K)-1], Mode: search.Exhaustive})
+	exhaustiveHits, err := exhaustive.Search(ctx, q, search.Options{K: s.options.K[len(s.options.K)-1], Mode: search.Exhaustive})
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -314,7 +314,7 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		shares = append(shares, shareFound(got.Hits, want.Hits[:min(k, len(want.Hits))]))
+		shares = append(shares, shareFound(got.Hits, exhaustiveHits.Hits[:min(k, len(exhaustiveHits.Hits))]))
 	}
 	return shares, d.Generation, 0, nil
 }

@@ -57,7 +57,9 @@ var effortLadder = []float64{1, math.Sqrt2, 2, 2 * math.Sqrt2, 4}
 // 8,192 of a scan are scored exactly.
 //
 // Errors: [search.ErrOption], and errors of searches.
-func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions) (*storage.Defaults, error) {
+func SelfCheck(
+	ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions,
+) (*storage.Defaults, error) {
 	if o.Questions < 0 {
 		return nil, fmt.Errorf("%w: %d questions", search.ErrOption, o.Questions)
 	}
@@ -166,7 +168,12 @@ const maxRemaining = 0.8
 // findEffort finds the effort of one class.
 func (c *selfCheck) findEffort(ctx context.Context, i int) (storage.DefaultClass, error) {
 	k, shares := defaultKs[i], c.shares[i]
-	class := storage.DefaultClass{K: k, Target: defaultRecall, WorstTarget: worstTargetFor(defaultRecall), Queries: len(c.queries)}
+	class := storage.DefaultClass{
+		K:           k,
+		Target:      defaultRecall,
+		WorstTarget: worstTargetFor(defaultRecall),
+		Queries:     len(c.queries),
+	}
 	for step, effort := range effortLadder {
 		if step > 0 {
 			var err error

@@ -39,9 +39,9 @@ func (s Setting) Options(k int) search.Options {
 
 // String returns text like "probes 8, exact 200", without derived parameters.
 func (s Setting) String() string {
-	var parts []string
+	var settings []string
 	if s.Scan {
-		parts = append(parts, "scan")
+		settings = append(settings, "scan")
 	}
 	for _, x := range []struct {
 		name  string
@@ -52,19 +52,19 @@ func (s Setting) String() string {
 		{"exact", s.Exact},
 	} {
 		if x.value > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", x.name, x.value))
+			settings = append(settings, fmt.Sprintf("%s %d", x.name, x.value))
 		}
 	}
 	if s.Effort > 0 && s.Effort != 1 {
-		parts = append(parts, fmt.Sprintf("effort %.4g", s.Effort))
+		settings = append(settings, fmt.Sprintf("effort %.4g", s.Effort))
 	}
 	switch {
 	case s.Exhaustive:
 		return "exhaustive"
-	case len(parts) == 0:
+	case len(settings) == 0:
 		return "derived"
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(settings, ", ")
 }
 
 // Grid returns every combination of the lists; an empty list stands for 0. It leaves out

@@ -123,7 +123,9 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 // searches on the processor use stored [Tuning.Defaults].
 //
 // Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], and errors of searches.
-func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions) (*Tuning, error) {
+func Tune(
+	ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions,
+) (*Tuning, error) {
 	if o.Recall == 0 {
 		o.Recall = defaultRecall
 	}

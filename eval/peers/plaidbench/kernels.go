@@ -71,7 +71,7 @@ func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 }
 
 // measure takes fifteen samples of at least 30 ms each: nanoseconds a call divided by per.
-func (b *bench) measure(work, how string, per float64, f func()) *record {
+func (b *bench) measure(work, method string, per float64, f func()) *record {
 	f()
 	samples := make([]float64, 15)
 	for i := range samples {
@@ -82,7 +82,7 @@ func (b *bench) measure(work, how string, per float64, f func()) *record {
 		}
 		samples[i] = float64(time.Since(start).Nanoseconds()) / float64(calls) / per
 	}
-	b.out = append(b.out, record{work, "plaid, " + b.tier, how, samples})
+	b.out = append(b.out, record{work, "plaid, " + b.tier, method, samples})
 	return &b.out[len(b.out)-1]
 }
 

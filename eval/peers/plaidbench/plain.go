@@ -47,18 +47,18 @@ func (b *bench) measurePlainShape(
 	}
 	d := side.Batch(rng, dim)
 	var o maxsim.Operand = d
-	how := "Score"
+	method := "Score"
 	if hold {
-		held, err := be.Hold(ctx, d)
+		prepared, err := be.Hold(ctx, d)
 		if err != nil {
 			return err
 		}
-		defer held.Close()
-		o, how = held, "Score, documents held"
+		defer prepared.Close()
+		o, method = prepared, "Score, documents held"
 	}
 	c := &maxsim.Call{Q: q, D: o, Terms: maxsim.Terms{Threads: 1}, Scores: make([]float32, docs)}
 	work := fmt.Sprintf("plain %s %d %dx%d-%d", kind, query, docs, lo, hi)
-	b.measure(work, how, float64(d.Tokens.Rows()), func() {
+	b.measure(work, method, float64(d.Tokens.Rows()), func() {
 		if e := be.Score(ctx, c); e != nil {
 			err = e
 		}
