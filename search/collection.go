@@ -214,7 +214,7 @@ func (a *allowedDocs) intersect(other *allowedDocs, c *collection) *allowedDocs 
 }
 
 // countByShard counts ascending document numbers by shard.
-func (g shardGroup) countByShard(numbers []uint32, count func(p *shard, n int)) {
+func (g shardGroup) countByShard(numbers []uint32, count func(sh *shard, n int)) {
 	for i := range g {
 		end := len(numbers)
 		if i+1 < len(g) {
@@ -227,9 +227,9 @@ func (g shardGroup) countByShard(numbers []uint32, count func(p *shard, n int)) 
 
 // guardRead is [storage.Guard] for reads of this shard. It does nothing if the collection has only
 // this one: then the guard of the call names its file already.
-func (p *shard) guardRead(c *call, err *error) func() {
+func (sh *shard) guardRead(c *call, err *error) func() {
 	if len(c.coll.shards) == 1 {
 		return func() {}
 	}
-	return storage.Guard(p.snap.Path(), err)
+	return storage.Guard(sh.snap.Path(), err)
 }

@@ -278,9 +278,11 @@ func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, e
 	return candidates.intersect(f, c), nil
 }
 
-// lookUpIDs returns the documents with these ids in all shards, and their passages. what names the
-// list in errors. An id that no shard has is an error, or is counted as missing.
-func lookUpIDs(ctx context.Context, c *collection, listName string, ids []string, allowMissing bool) (*allowedDocs, error) {
+// lookUpIDs returns the documents with these ids in all shards, and their passages. listName
+// names the list in errors. An id that no shard has is an error, or is counted as missing.
+func lookUpIDs(
+	ctx context.Context, c *collection, listName string, ids []string, allowMissing bool,
+) (*allowedDocs, error) {
 	a := allowNone(c)
 	missingByShard := make([][]string, len(c.shards)) // in the order of ids
 	for i := range c.shards {

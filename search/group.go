@@ -257,14 +257,14 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 		}
 	}
 	for i := range members {
-		p := &r.call.coll.shards[i]
-		live, _ := p.snap.LiveSet()
+		sh := &r.call.coll.shards[i]
+		live, _ := sh.snap.LiveSet()
 		for it := members[i].Iterator(); it.HasNext(); {
 			ordinal := it.Next()
 			if !hasBit(live, ordinal) || !allowed.shards[i].has(ordinal) {
 				continue
 			}
-			id, _ := p.snap.PassageOf(ordinal)
+			id, _ := sh.snap.PassageOf(ordinal)
 			if d, ok := indexByKey[DocumentKey{i, id}]; ok && passages[d][0] != ordinal {
 				passages[d] = append(passages[d], ordinal)
 			}
@@ -290,18 +290,18 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 }
 
 // visitPassages calls fn with the tokens of passages.
-func (r *run) visitPassages(p *shard, ordinals []uint32,
+func (r *run) visitPassages(sh *shard, ordinals []uint32,
 	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
-	defer p.guardRead(r.call, &err)()
-	if err := p.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
+	defer sh.guardRead(r.call, &err)()
+	if err := sh.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
 		return err
 	}
 	for _, o := range ordinals {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		chunk, doc, _ := p.snap.Locate(o)
-		ch, err := p.snap.ChunkFor(chunk, storage.All, uint32(doc))
+		chunk, doc, _ := sh.snap.Locate(o)
+		ch, err := sh.snap.ChunkFor(chunk, storage.All, uint32(doc))
 		if err != nil {
 			return err
 		}
@@ -311,8 +311,8 @@ func (r *run) visitPassages(p *shard, ordinals []uint32,
 }
 
 // requirePassageRows requests the rows of S that the passages of a document need.
-func (r *run) requirePassageRows(p *shard, ordinals []uint32) error {
-	return r.visitPassages(p, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) {
+func (r *run) requirePassageRows(sh *shard, ordinals []uint32) error {
+	return r.visitPassages(sh, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) {
 		r.query.RequireTokens(ch, lo, hi)
 	})
 }
@@ -330,11 +330,11 @@ func (r *run) newGroupScorer() *groupScorer {
 }
 
 // scoreGroup returns the score of a document with these passages.
-func (s *groupScorer) scoreGroup(p *shard, ordinals []uint32) (float32, error) {
+func (s *groupScorer) scoreGroup(sh *shard, ordinals []uint32) (float32, error) {
 	r := s.run
 	s.best = s.best[:0]
 	first := true
-	err := r.visitPassages(p, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
+	err := r.visitPassages(sh, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
 		r.query.Maxima(s.passageMaxima, ch, lo, hi, kernels.Fine)
 		if first {
 			copy(s.maxima, s.passageMaxima)
@@ -342,7 +342,7 @@ func (s *groupScorer) scoreGroup(p *shard, ordinals []uint32) (float32, error) {
 			kernels.MergeMaxima(s.maxima, s.passageMaxima)
 		}
 		first = false
-		s.best = append(s.best, located{p, o, r.query.Total(s.passageMaxima, kernels.Fine)})
+		s.best = append(s.best, located{sh, o, r.query.Total(s.passageMaxima, kernels.Fine)})
 		if n := len(s.best); n >= 64 && n/2 >= r.request.passages {
 			s.keepBestPassages()
 		}

@@ -29,14 +29,14 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 		docs = append(docs, newGroupedDoc(l, l.shard.snap.ID(l.ordinal), false))
 	}
 	for i := range c.shards {
-		p := &c.shards[i]
-		best, err := r.rankGroupsInShard(p, allowed.shards[i], passages[i], vectors, weights)
+		sh := &c.shards[i]
+		best, err := r.rankGroupsInShard(sh, allowed.shards[i], passages[i], vectors, weights)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range best {
-			id, _ := p.snap.PassageOf(s.Doc)
-			docs = append(docs, newGroupedDoc(located{p, s.Doc, s.Score}, id, true))
+			id, _ := sh.snap.PassageOf(s.Doc)
+			docs = append(docs, newGroupedDoc(located{sh, s.Doc, s.Score}, id, true))
 		}
 	}
 	docs = bestGroups(docs, k)
@@ -49,14 +49,14 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 
 // rankGroupsInShard returns the K best split documents of a shard, each with the ordinal of its
 // best passage.
-func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.Bitmap,
+func (r *run) rankGroupsInShard(sh *shard, allowed *selection, passages *roaring.Bitmap,
 	vectors, weights []float32) (best []topk.Scored, err error) {
-	defer p.guardRead(r.call, &err)()
-	groups, err := allowedPassages(r.ctx, p.snap, allowed, passages)
+	defer sh.guardRead(r.call, &err)()
+	groups, err := allowedPassages(r.ctx, sh.snap, allowed, passages)
 	if err != nil || len(groups.groupStarts) == 0 {
 		return nil, err
 	}
-	if err := r.prepareGroup(shardGroup{*p}, len(groups.passages), vectors, weights); err != nil {
+	if err := r.prepareGroup(shardGroup{*sh}, len(groups.passages), vectors, weights); err != nil {
 		return nil, err
 	}
 	defer addElapsed(&r.stats.Times.Exact)()
@@ -72,7 +72,7 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 		return nil
 	}
 	err = r.fillRows(blocks, func(i int) error {
-		return visitBlock(i, func(doc int) error { return r.requirePassageRows(p, groups.document(doc)) })
+		return visitBlock(i, func(doc int) error { return r.requirePassageRows(sh, groups.document(doc)) })
 	})
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 		}
 		defer scorers.Put(s)
 		return visitBlock(i, func(doc int) error {
-			score, err := s.scoreGroup(p, groups.document(doc))
+			score, err := s.scoreGroup(sh, groups.document(doc))
 			if err == nil {
 				scored[doc] = topk.Scored{Doc: s.best[0].ordinal, Score: score}
 			}
@@ -98,8 +98,8 @@ func (r *run) rankGroupsInShard(p *shard, allowed *selection, passages *roaring.
 	r.stats.ExactDocs += n
 	r.stats.RefinedDocs += n
 	if r.stats.Shards != nil {
-		r.stats.Shards[p.index].Candidates += n
-		r.stats.Shards[p.index].ExactDocs += n
+		r.stats.Shards[sh.index].Candidates += n
+		r.stats.Shards[sh.index].ExactDocs += n
 	}
 	return topk.Best(scored, r.request.k), err
 }

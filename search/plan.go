@@ -100,9 +100,9 @@ type plan struct {
 	k                                 int
 	collectionK                       int     // as in request
 	share                             float64 // as in request
-	probes, approxBudget, exactBudget int     // exact 0: the query itself decides, see [run.rerank]
-	deviations                        float64 // in which case this is how many deviations it takes
-	firstApprox                       int     // of approx, before the query decides how many more
+	probes, approxBudget, exactBudget int     // an exactBudget of 0 lets the query decide, see [run.rerank]
+	deviations                        float64 // how many the query uses to decide
+	firstApprox                       int     // of approxBudget, scored before the query decides how many more
 }
 
 // firstApproxFactor: the query first computes approximate scores of this many documents a leading

@@ -436,12 +436,12 @@ func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
 // largestFactor returns the largest factor of a document's tokens, on which the error of its coarse
 // score depends.
 func (r *run) largestFactor(doc uint32) (float32, error) {
-	p := r.group.shardByNumber(doc)
-	ch, i, err := documentChunk(p.snap, doc-p.base)
+	sh := r.group.shardByNumber(doc)
+	ch, i, err := documentChunk(sh.snap, doc-sh.base)
 	if err != nil {
 		return 0, err
 	}
-	return p.snap.Codec().LargestFactor(ch, uint32(i)), nil
+	return sh.snap.Codec().LargestFactor(ch, uint32(i)), nil
 }
 
 // mergeScored returns leaders and exact in one list.

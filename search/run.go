@@ -162,8 +162,8 @@ func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, tr
 			return nil, err
 		}
 		for _, s := range best {
-			p := r.group.shardByNumber(s.Doc)
-			top = append(top, located{p, s.Doc - p.base, s.Score})
+			sh := r.group.shardByNumber(s.Doc)
+			top = append(top, located{sh, s.Doc - sh.base, s.Score})
 		}
 	}
 	if len(r.group) < len(c.shards) {
@@ -224,8 +224,8 @@ func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
 			}
 		}
 	}
-	for p, ordinals := range missing {
-		if err := p.snap.FetchPayloads(r.ctx, ordinals); err != nil {
+	for sh, ordinals := range missing {
+		if err := sh.snap.FetchPayloads(r.ctx, ordinals); err != nil {
 			return err
 		}
 	}
@@ -281,7 +281,7 @@ func (r *run) countByShard(docs []uint32, counter func(*ShardStats) *int64) {
 	if r.stats.Shards == nil {
 		return
 	}
-	r.group.countByShard(docs, func(p *shard, n int) { *counter(&r.stats.Shards[p.index]) += int64(n) })
+	r.group.countByShard(docs, func(sh *shard, n int) { *counter(&r.stats.Shards[sh.index]) += int64(n) })
 }
 
 // table describes the part of S that is computed: nothing, all of it, or the result of Screen.
@@ -379,7 +379,7 @@ func (r *run) forEach(n int, fn func(i int) error) error {
 // With cut, documents of at least twice the limit are cut into pieces if other threads can help.
 func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, pieces int) {
 	r.jobs = r.jobs[:0]
-	var p *shard
+	var sh *shard
 	var chunk int
 	var first, end uint32
 	var offsets []uint32
@@ -389,11 +389,11 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, piece
 	}
 	size, jobTokens := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
 	for i, d := range docs {
-		if p == nil || d >= end {
-			p = r.group.shardByNumber(d)
-			chunk, _, _ = p.snap.Locate(d - p.base)
-			first, offsets = p.snap.ChunkDocs(chunk)
-			first += p.base
+		if sh == nil || d >= end {
+			sh = r.group.shardByNumber(d)
+			chunk, _, _ = sh.snap.Locate(d - sh.base)
+			first, offsets = sh.snap.ChunkDocs(chunk)
+			first += sh.base
 			end = first + uint32(len(offsets)-1)
 			size = jobTokens
 		}
@@ -404,7 +404,7 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, piece
 			for ; lo < hi; lo += limit {
 				n := min(limit, hi-lo)
 				r.jobs = append(r.jobs, job{
-					shard:      p,
+					shard:      sh,
 					chunk:      chunk,
 					first:      i,
 					end:        i + 1,
@@ -418,7 +418,7 @@ func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, piece
 			continue
 		}
 		if size >= jobTokens {
-			r.jobs = append(r.jobs, job{shard: p, chunk: chunk, first: i})
+			r.jobs = append(r.jobs, job{shard: sh, chunk: chunk, first: i})
 			size = 0
 		}
 		size += hi - lo

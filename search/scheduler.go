@@ -22,12 +22,12 @@ import (
 // It does not limit the number of calls, which cost little while they wait, nor the work of
 // devices. Searches in the background yield to all others ([InBackground]).
 type Scheduler struct {
-	workers int
-	bytes   int64
+	workers int   // in all
+	bytes   int64 // the budget
 
 	mu           sync.Mutex
-	idleWorkers  int          // workers
-	freeBytes    int64        // bytes
+	idleWorkers  int
+	freeBytes    int64
 	waitingCalls []*callSlots // calls with waiting queries, the next one first
 	// waitingBackground has background queries that wait for a worker, first those that yielded
 	// theirs. runningBackground counts background queries that have a worker.

@@ -62,19 +62,19 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, arrays stor
 // documents.
 func (r *run) prefetch(docs []uint32, arrays storage.Arrays) error {
 	for i := range r.group {
-		p, shardDocs := &r.group[i], docs
+		sh, shardDocs := &r.group[i], docs
 		if i+1 < len(r.group) {
 			end, _ := slices.BinarySearch(docs, r.group[i+1].base)
 			shardDocs, docs = docs[:end], docs[end:]
 		}
-		if p.base > 0 {
+		if sh.base > 0 {
 			r.shardDocs = append(r.shardDocs[:0], shardDocs...)
 			for i := range r.shardDocs {
-				r.shardDocs[i] -= p.base
+				r.shardDocs[i] -= sh.base
 			}
 			shardDocs = r.shardDocs
 		}
-		if err := p.snap.Prefetch(r.ctx, arrays, shardDocs); err != nil {
+		if err := sh.snap.Prefetch(r.ctx, arrays, shardDocs); err != nil {
 			return err
 		}
 	}

@@ -62,11 +62,11 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	return f, nil
 }
 
-// patience is how long is tried what others are in the way of for a moment: scanners,
-// searches, and who renames the file just now.
+// patience is how long an operation is repeated that another program prevents for a moment, such as
+// a virus scanner, a search, or a program that renames the file.
 const patience = time.Second
 
-// patiently does something again for a while where it fails in one of these ways.
+// patiently repeats try for a while, as long as it fails with one of the errors in busy.
 func patiently(try func() error, busy ...error) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := try()

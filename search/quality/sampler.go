@@ -305,7 +305,8 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	if exhaustive == nil {
 		exhaustive = p.Searcher
 	}
-	exhaustiveHits, err := exhaustive.Search(ctx, q, search.Options{K: s.options.K[len(s.options.K)-1], Mode: search.Exhaustive})
+	maxK := s.options.K[len(s.options.K)-1]
+	exhaustiveHits, err := exhaustive.Search(ctx, q, search.Options{K: maxK, Mode: search.Exhaustive})
 	if err != nil {
 		return nil, 0, 0, err
 	}
