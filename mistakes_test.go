@@ -99,7 +99,7 @@ func TestMistakes(t *testing.T) {
 		{"id", add(plaid.Document{ID: "a\n", Text: "x"}), plaid.ErrID, "control character"},
 		{"not UTF-8", add(plaid.Document{ID: "b", Text: "\xff"}), plaid.ErrText, `document 0 (id "b"): bad text: text: byte 0, 0xff, is not UTF-8`},
 		{"half a character in a payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"note":"\ud83d"}`)}), plaid.ErrPayload, `document 0 (id "b"): bad metadata: note: \ud83d is half of a character`},
-		{"no number in a payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"n":NaN}`)}), plaid.ErrPayload, "n: NaN is no number in JSON: write null"},
+		{"no number in a payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"n":NaN}`)}), plaid.ErrPayload, "n: NaN is not a number in JSON: write null"},
 		{"an id without room for passages", add(plaid.Document{ID: strings.Repeat("x", vectors.MaxIDBytes), Text: "x"}), plaid.ErrID, "leave room for the numbers of passages"},
 		{"not UTF-8 beside vectors", addAll(plain, plaid.Document{ID: "b", Title: "\xff", Vectors: []float32{1, 0}}), plaid.ErrText, "document 0"},
 		{"duplicate", add(plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 0 (id "a")`},

@@ -8,24 +8,24 @@ import (
 // Errors of this package; test with errors.Is. Those that concern a line of a
 // file arrive inside a [LineError].
 var (
-	// ErrFormat: a line that is not what its format asks for.
+	// ErrFormat reports a line that violates its format.
 	ErrFormat = errors.New("malformed line")
-	// ErrDuplicate: a document, query or judgement that was given before.
+	// ErrDuplicate reports a document, query or judgement that occurs twice.
 	ErrDuplicate = errors.New("duplicate")
-	// ErrMeasure: a name that is no measure, or a measure with parameters it lacks.
+	// ErrMeasure reports an unknown measure, or an unknown parameter of a measure.
 	ErrMeasure = errors.New("bad measure")
-	// ErrNothingJudged: judgements without a single query.
+	// ErrNothingJudged reports judgements without queries.
 	ErrNothingJudged = errors.New("no query is judged")
-	// ErrUnpaired: values or results that cannot be compared query by query: other
-	// queries, other judgements, other lengths.
+	// ErrUnpaired reports values or results that cannot be compared query by query, because their
+	// queries, judgements or lengths differ.
 	ErrUnpaired = errors.New("not paired")
-	// ErrTooFewPairs: fewer than the 2 pairs that a significance test needs.
+	// ErrTooFewPairs reports fewer than the 2 pairs that a significance test needs.
 	ErrTooFewPairs = errors.New("too few pairs")
-	// ErrParameter: an option or an argument out of its range.
+	// ErrParameter reports an option or an argument that is out of range.
 	ErrParameter = errors.New("bad parameter")
 )
 
-// LineError is a fault in one line of a text file. It wraps its cause.
+// LineError is an error in one line of a text file. It wraps its cause.
 type LineError struct {
 	File string
 	Line int // from 1
@@ -36,7 +36,7 @@ func (e *LineError) Error() string {
 	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
 }
 
-// Unwrap makes errors.Is and errors.As find the cause.
+// Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Err }
 
 func malformed(format string, args ...any) error {
@@ -47,11 +47,11 @@ func badParameter(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrParameter, fmt.Sprintf(format, args...))
 }
 
-// clip shortens a value for an error message.
-func clip[T ~string | ~[]byte](v T) string {
-	const most = 60
-	if len(v) > most {
-		return string(v[:most]) + "…"
+// shorten shortens a value for an error message.
+func shorten[T ~string | ~[]byte](v T) string {
+	const maxLen = 60
+	if len(v) > maxLen {
+		return string(v[:maxLen]) + "…"
 	}
 	return string(v)
 }

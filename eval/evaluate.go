@@ -2,17 +2,16 @@ package eval
 
 import "fmt"
 
-// Average names the queries that a mean runs over. The package comment compares
-// the choices.
+// Average selects the queries of a mean. The package comment compares the choices.
 type Average int
 
 const (
-	// AverageJudged: the queries of the qrels; one missing from the run counts 0.
+	// AverageJudged selects the queries of the qrels. Those missing from the run count 0.
 	AverageJudged Average = iota
-	// AverageEvaluated: the queries in both the qrels and the run.
+	// AverageEvaluated selects the queries in both the qrels and the run.
 	AverageEvaluated
-	// AverageRelevant: the queries with a document of grade 1 or more, whatever
-	// the rel parameter of a measure; one missing from the run counts 0.
+	// AverageRelevant selects the queries with a document of grade 1 or more, whatever the rel
+	// parameter of a measure. Those missing from the run count 0.
 	AverageRelevant
 )
 
@@ -27,47 +26,45 @@ func (a Average) String() string {
 	return "judged"
 }
 
-// Options of [Evaluate]. The zero value is trec_eval's order of hits and the mean
+// Options are the options of [Evaluate]. The zero value uses trec_eval's order of hits and the mean
 // over all judged queries.
 type Options struct {
 	Ties    Ties
 	Average Average
-	// ExcludeSelf drops hits whose document id equals the query id before
-	// scoring, as BEIR does. Where queries are documents of the corpus
-	// (ArguAna, Quora), retrieve k+1 documents to keep k.
+	// ExcludeSelf deletes hits whose document id equals the query id, as BEIR does. If queries are
+	// documents of the corpus (ArguAna, Quora), retrieve k+1 documents to keep k.
 	ExcludeSelf bool
 }
 
-// Result holds the values of an evaluation.
+// Result is the result of an evaluation.
 type Result struct {
 	Measures []Measure     // in the order of Means
-	Average  Average       // what Means runs over
-	Means    []float64     // one a measure; 0 where Average has no query
+	Average  Average       // the queries of Means
+	Means    []float64     // one a measure. 0 if Average has no query
 	Queries  []QueryResult // every judged query, in the order of the qrels
-	// Unjudged counts the queries of the run that have no judgement. They take
-	// no part in anything.
+	// Unjudged counts the queries of the run that have no judgement. They are ignored.
 	Unjudged int
-	// SelfFirst counts the queries whose first hit has the id of the query. If
-	// it is most of them, the queries are documents: see Options.ExcludeSelf.
+	// SelfFirst counts the queries whose first hit has the id of the query. If most do, the queries
+	// are documents: see Options.ExcludeSelf.
 	SelfFirst int
 }
 
-// QueryResult is one judged query.
+// QueryResult is the result of one judged query.
 type QueryResult struct {
 	Query  string    `json:"query"`  // its id
 	Values []float64 `json:"-"`      // one a measure
-	InRun  bool      `json:"in_run"` // false: missing from the run, so that all values are 0
+	InRun  bool      `json:"in_run"` // false means missing from the run, so that all values are 0
 
-	// Counts after ExcludeSelf, where grade 1 or more is relevant.
+	// Counts after ExcludeSelf. Grade 1 or more is relevant.
 	Retrieved         int `json:"retrieved"`
 	Relevant          int `json:"relevant"`           // documents that are judged relevant
 	RelevantRetrieved int `json:"relevant_retrieved"` // those of them that were found
 }
 
-// Evaluate scores a run against judgements. Values and means are float64, added
-// up in the order of the hits and of the queries of the qrels, so that the same
-// input gives the same bits. A [Measure] that no [ParseMeasure] made is an error
-// that wraps [ErrMeasure]; qrels without a query give [ErrNothingJudged].
+// Evaluate scores a run against judgements. Values and means are float64 sums in the order of the
+// hits and of the queries, so that the same input gives the same bits. A [Measure] that was not
+// made by [ParseMeasure] is an error that wraps [ErrMeasure]; qrels without a query give
+// [ErrNothingJudged].
 func Evaluate(qrels *Qrels, run *Run, measures []Measure, opts Options) (*Result, error) {
 	if qrels == nil || qrels.Len() == 0 {
 		return nil, ErrNothingJudged
@@ -115,7 +112,7 @@ func Evaluate(qrels *Qrels, run *Run, measures []Measure, opts Options) (*Result
 	return res, nil
 }
 
-// Included reports whether a query takes part in an average.
+// Included reports whether an average includes the query.
 func (q *QueryResult) Included(a Average) bool {
 	switch a {
 	case AverageEvaluated:
@@ -137,8 +134,8 @@ func (r *Result) Count(a Average) int {
 	return n
 }
 
-// Values returns what measure i (an index into r.Measures) gave for each query of
-// an average, in the order of r.Queries.
+// Values returns the values of measure i (an index in r.Measures) for the queries of an average, in
+// the order of r.Queries.
 func (r *Result) Values(i int, a Average) []float64 {
 	values := make([]float64, 0, len(r.Queries))
 	for j := range r.Queries {
@@ -149,8 +146,7 @@ func (r *Result) Values(i int, a Average) []float64 {
 	return values
 }
 
-// Mean returns the mean of measure i over the queries of an average, 0 if there
-// are none.
+// Mean returns the mean of measure i over the queries of an average, or 0 for no queries.
 func (r *Result) Mean(i int, a Average) float64 {
 	values := r.Values(i, a)
 	if len(values) == 0 {

@@ -23,7 +23,7 @@ func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err
 	return v, err
 }
 
-// lineReader gives the lines of a plain or compressed stream that are not blank.
+// lineReader reads the non-blank lines of a plain or compressed stream.
 type lineReader struct {
 	*files.LineReader
 	name string
@@ -37,8 +37,8 @@ func newLineReader(r io.Reader, name string) (*lineReader, error) {
 	return &lineReader{files.NewLineReader(b, maxLine), name}, nil
 }
 
-// next returns the next line that is not blank, valid until the call after, or
-// io.EOF. Any other error is a [LineError].
+// next returns the next non-blank line, which is valid until the next call, or io.EOF. Any other
+// error is a [LineError].
 func (lr *lineReader) next() ([]byte, error) {
 	for {
 		line, _, err := lr.Next()
@@ -46,48 +46,54 @@ func (lr *lineReader) next() ([]byte, error) {
 		case err == io.EOF:
 			return nil, err
 		case errors.Is(err, files.ErrLongLine):
-			return nil, lr.fail(fmt.Errorf("%w: %w", ErrFormat, err))
+			return nil, lr.lineError(fmt.Errorf("%w: %w", ErrFormat, err))
 		case err != nil:
-			return nil, lr.fail(err)
+			return nil, lr.lineError(err)
 		case len(bytes.TrimFunc(line, isBlank)) > 0:
 			return line, nil
 		}
 	}
 }
 
-func (lr *lineReader) fail(err error) error {
+// lineError adds the file and the line to an error.
+func (lr *lineReader) lineError(err error) error {
 	return &LineError{File: lr.name, Line: lr.Number, Err: err}
 }
 
-// isBlank is isspace of the C locale, which is what trec_eval splits at; ids may
-// hold the other white space of Unicode.
+// isBlank is isspace of the C locale, which trec_eval splits at. Ids may contain other white space
+// of Unicode.
 func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
 
-// table reads lines of columns. A header, when there is one, decides the number
-// of columns, and a tab in it makes tabs the only separator, so that ids may hold
-// blanks. Otherwise the first line decides: tabs separate if they make columns of it and
-// white space does not, and white space if tabs do not; where both do, and not the same, it is an
-// error. Cells are literal ([files.Cells]).
+// table reads lines of columns. Separators and the number of columns are determined once:
+//
+//  1. A header, if there is one, determines the number of columns. If it has a tab, only tabs
+//     separate columns, so that ids may contain blanks.
+//  2. Otherwise the first line determines them: tabs separate if they yield a known number of
+//     columns and white space does not, white space if tabs do not. It is an error if both do, and
+//     the numbers differ.
+//
+// Cells are literal ([files.Cells]).
 type table struct {
 	*lineReader
-	layouts string // for messages: what numbers of columns are known
-	known   []int
-	tabs    bool
-	count   int
-	heads   []header
-	first   []byte // a first line that is not a header, until it is read
-	cols    [][]byte
+	layouts      string // the known numbers of columns, for messages
+	columnCounts []int
+	byTabs       bool
+	count        int // columns of a line. It is 0 until it is known
+	headers      []header
+	unreadLine   []byte   // a first line that is not a header, until it is read
+	cols         [][]byte // of the current line
 }
 
 // header lists, for each column, the names that mark a header, in lower case.
 type header [][]string
 
-func newTable(r io.Reader, name string, heads []header, layouts string, known ...int) (*table, error) {
+// newTable reads the header, if there is one. known are the possible numbers of columns without a header.
+func newTable(r io.Reader, name string, heads []header, layouts string, columnCounts ...int) (*table, error) {
 	lr, err := newLineReader(r, name)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{lineReader: lr, heads: heads, layouts: layouts, known: known}
+	t := &table{lineReader: lr, headers: heads, layouts: layouts, columnCounts: columnCounts}
 	line, err := lr.next()
 	if err == io.EOF {
 		return t, nil
@@ -96,17 +102,17 @@ func newTable(r io.Reader, name string, heads []header, layouts string, known ..
 		return nil, err
 	}
 	for _, head := range heads {
-		if head.match(line) {
+		if head.matches(line) {
 			t.count = len(head)
-			t.tabs = bytes.ContainsRune(line, '\t')
+			t.byTabs = bytes.ContainsRune(line, '\t')
 			return t, nil
 		}
 	}
-	t.first = bytes.Clone(line)
+	t.unreadLine = bytes.Clone(line)
 	return t, nil
 }
 
-// example are the names that a header has by custom.
+// example returns the usual names of the columns.
 func (h header) example() string {
 	var names []string
 	for _, column := range h {
@@ -115,7 +121,8 @@ func (h header) example() string {
 	return strings.Join(names, ", ")
 }
 
-func (h header) match(line []byte) bool {
+// matches reports whether a line is this header.
+func (h header) matches(line []byte) bool {
 	cells := bytes.FieldsFunc(line, isBlank)
 	if len(cells) != len(h) {
 		return false
@@ -132,10 +139,10 @@ func (h header) match(line []byte) bool {
 	return true
 }
 
-// row returns the columns of the next line, valid until the call after, or io.EOF.
-func (t *table) row() ([][]byte, error) {
-	line := t.first
-	t.first = nil
+// nextRow returns the columns of the next line, which are valid until the next call, or io.EOF.
+func (t *table) nextRow() ([][]byte, error) {
+	line := t.unreadLine
+	t.unreadLine = nil
 	if line == nil {
 		var err error
 		if line, err = t.next(); err != nil {
@@ -144,27 +151,29 @@ func (t *table) row() ([][]byte, error) {
 	}
 	if t.count == 0 {
 		byTabs, byBlanks := t.split(line, true), t.split(line, false)
-		switch tabs, blanks := slices.Contains(t.known, byTabs), slices.Contains(t.known, byBlanks); {
-		case tabs && blanks && byTabs != byBlanks:
-			return nil, t.fail(malformed("%d columns if tabs part them, and %d if white space does: which is meant? "+
-				"A first line with their names, parted by tabs, says that tabs do (%s)",
-				byTabs, byBlanks, t.heads[0].example()))
-		case blanks:
+		tabsFit, blanksFit := slices.Contains(t.columnCounts, byTabs), slices.Contains(t.columnCounts, byBlanks)
+		switch {
+		case tabsFit && blanksFit && byTabs != byBlanks:
+			return nil, t.lineError(malformed(
+				"%d columns if tabs part them, and %d if white space does: which is meant? "+
+					"A first line with their names, parted by tabs, says that tabs do (%s)",
+				byTabs, byBlanks, t.headers[0].example()))
+		case blanksFit:
 			t.count = byBlanks
-		case tabs:
-			t.count, t.tabs = byTabs, true
+		case tabsFit:
+			t.count, t.byTabs = byTabs, true
 		default:
-			return nil, t.fail(malformed("%d columns: want %s", byBlanks, t.layouts))
+			return nil, t.lineError(malformed("%d columns: want %s", byBlanks, t.layouts))
 		}
 	}
-	t.split(line, t.tabs)
+	t.split(line, t.byTabs)
 	if len(t.cols) != t.count {
-		return nil, t.fail(malformed("%d columns, the lines before have %d", len(t.cols), t.count))
+		return nil, t.lineError(malformed("%d columns, the lines before have %d", len(t.cols), t.count))
 	}
 	return t.cols, nil
 }
 
-// split makes columns of a line, and returns how many they are.
+// split splits a line into t.cols, and returns their number.
 func (t *table) split(line []byte, tabs bool) int {
 	t.cols = t.cols[:0]
 	if !tabs {

@@ -9,16 +9,16 @@ import (
 	"unicode"
 )
 
-// Measure is a measure with its parameters, made by [ParseMeasure]. Measures are
-// comparable with ==; the zero value is none and refused by [Evaluate].
+// Measure is a measure with its parameters, made by [ParseMeasure]. Measures are comparable with
+// ==. The zero value is invalid, and [Evaluate] refuses it.
 type Measure struct {
 	family *family
-	cutoff int  // 0: the whole ranking
-	rel    int  // lowest relevant grade, 1 or more; 0 where the family has no such parameter
+	cutoff int  // 0 means the whole ranking
+	rel    int  // lowest relevant grade, 1 or more, or 0 if the family has no such parameter
 	exp    bool // gain 2^grade − 1 instead of grade
 }
 
-// family is what measures of one name have in common.
+// family is the common part of measures with one name.
 type family struct {
 	name    string
 	aliases []string
@@ -28,6 +28,7 @@ type family struct {
 	score   func(Measure, ranking) float64
 }
 
+// cutoffRule is whether measures of a family have a cutoff.
 type cutoffRule int
 
 const (
@@ -49,7 +50,7 @@ var families = []*family{
 	{name: "Hole", cutoff: cutoffAlways, score: holeShare},
 }
 
-// measureNames are the names that [ParseMeasure] knows, without aliases.
+// measureNames returns the names of families, without aliases.
 func measureNames() []string {
 	names := make([]string, len(families))
 	for i, f := range families {
@@ -58,6 +59,7 @@ func measureNames() []string {
 	return names
 }
 
+// familyByName finds a family by its name or alias. It returns nil for unknown names.
 func familyByName(name string) *family {
 	for _, f := range families {
 		if strings.EqualFold(name, f.name) {
@@ -72,8 +74,8 @@ func familyByName(name string) *family {
 	return nil
 }
 
-// ParseMeasure reads the name of a measure as ir_measures writes it: a family,
-// parameters in parentheses, a cutoff after @.
+// ParseMeasure parses the name of a measure in the syntax of ir_measures: a family, parameters in
+// parentheses, a cutoff after @.
 //
 //	nDCG  nDCG@10  nDCG(dcg='exp-log2')@10    gain: the grade, or 2^grade − 1
 //	AP  AP@100  RR  RR@10                     also MAP, MRR
@@ -81,18 +83,17 @@ func familyByName(name string) *family {
 //	Rprec  Bpref
 //	Judged@10  Hole@10
 //
-// All but nDCG, Judged and Hole take the lowest grade that counts as relevant,
-// rel, which is 1 unless given: AP(rel=2), P(rel=2)@10. Names are matched without
-// regard to case. Errors wrap [ErrMeasure].
+// All except nDCG, Judged and Hole take rel, the lowest grade that counts as relevant, 1 by default:
+// AP(rel=2), P(rel=2)@10. Names ignore case. Errors wrap [ErrMeasure].
 func ParseMeasure(s string) (Measure, error) {
 	m, err := parseMeasure(strings.TrimSpace(s))
 	if err != nil {
-		return Measure{}, fmt.Errorf("%w %q: %w", ErrMeasure, clip(s), err)
+		return Measure{}, fmt.Errorf("%w %q: %w", ErrMeasure, shorten(s), err)
 	}
 	return m, nil
 }
 
-// ParseMeasures reads several names with [ParseMeasure].
+// ParseMeasures parses several names with [ParseMeasure].
 func ParseMeasures(names ...string) ([]Measure, error) {
 	measures := make([]Measure, len(names))
 	for i, name := range names {
@@ -105,12 +106,12 @@ func ParseMeasures(names ...string) ([]Measure, error) {
 	return measures, nil
 }
 
-// UsualMeasures is the list of those that are computed where none is asked for.
+// UsualMeasures is the list of default measures.
 const UsualMeasures = "nDCG@10,R@100,RR@10,AP,Success@5"
 
-// ParseMeasureList reads names separated by commas or white space, as in
-// "nDCG@10, P(rel=2)@10"; those within parentheses belong to the name. A list
-// without a name, or with a measure twice, wraps [ErrMeasure].
+// ParseMeasureList parses names separated by commas or white space, as in "nDCG@10, P(rel=2)@10".
+// Separators within parentheses belong to the name. A list without a name, or with a measure twice,
+// wraps [ErrMeasure].
 func ParseMeasureList(list string) ([]Measure, error) {
 	depth := 0
 	names := strings.FieldsFunc(list, func(r rune) bool {
@@ -123,7 +124,7 @@ func ParseMeasureList(list string) ([]Measure, error) {
 		return depth <= 0 && (r == ',' || unicode.IsSpace(r))
 	})
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: the list %q has none", ErrMeasure, clip(list))
+		return nil, fmt.Errorf("%w: the list %q has none", ErrMeasure, shorten(list))
 	}
 	measures, err := ParseMeasures(names...)
 	if err != nil {
@@ -137,6 +138,7 @@ func ParseMeasureList(list string) ([]Measure, error) {
 	return measures, nil
 }
 
+// parseMeasure is ParseMeasure without the name in errors.
 func parseMeasure(s string) (Measure, error) {
 	head, cutoff, hasCutoff := s, "", false
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
@@ -176,18 +178,19 @@ func parseMeasure(s string) (Measure, error) {
 	return m, nil
 }
 
+// setParams parses the parameters in parentheses.
 func (m *Measure) setParams(params string) error {
-	given := make(map[string]bool)
+	seen := make(map[string]bool)
 	for param := range strings.SplitSeq(params, ",") {
 		key, value, ok := strings.Cut(param, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		if !ok {
-			return fmt.Errorf("parameter %q has no value", clip(key))
+			return fmt.Errorf("parameter %q has no value", shorten(key))
 		}
-		if given[key] {
-			return fmt.Errorf("parameter %s is given twice", clip(key))
+		if seen[key] {
+			return fmt.Errorf("parameter %s is given twice", shorten(key))
 		}
-		given[key] = true
+		seen[key] = true
 		switch {
 		case key == "rel" && m.family.rel:
 			rel, err := positive(value)
@@ -202,25 +205,25 @@ func (m *Measure) setParams(params string) error {
 			case "exp-log2":
 				m.exp = true
 			default:
-				return fmt.Errorf("dcg is %q: want 'log2' or 'exp-log2'", clip(value))
+				return fmt.Errorf("dcg is %q: want 'log2' or 'exp-log2'", shorten(value))
 			}
 		default:
-			return fmt.Errorf("%s has no parameter %q", m.family.name, clip(key))
+			return fmt.Errorf("%s has no parameter %q", m.family.name, shorten(key))
 		}
 	}
 	return nil
 }
 
-// positive reads a decimal integer from 1 to 2³¹−1.
+// positive parses a decimal integer from 1 to 2³¹−1.
 func positive(s string) (int, error) {
 	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 31)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q is not an integer from 1 to %d", clip(s), math.MaxInt32)
+		return 0, fmt.Errorf("%q is not an integer from 1 to %d", shorten(s), math.MaxInt32)
 	}
 	return int(n), nil
 }
 
-// unquote takes off a pair of single or double quotes.
+// unquote removes a pair of single or double quotes.
 func unquote(s string) string {
 	if n := len(s); n >= 2 && s[0] == s[n-1] && (s[0] == '\'' || s[0] == '"') {
 		return s[1 : n-1]
@@ -228,8 +231,8 @@ func unquote(s string) string {
 	return s
 }
 
-// String returns the name in ir_measures' form, without parameters that have
-// their default. [ParseMeasure] reads it back. The zero Measure gives "".
+// String returns the name in the syntax of ir_measures, without default parameters. [ParseMeasure]
+// parses it. The zero Measure gives "".
 func (m Measure) String() string {
 	if m.family == nil {
 		return ""

@@ -2,12 +2,12 @@ package eval
 
 import "math"
 
-// The measures below are those of trec_eval 9 (m_ndcg_cut, m_map, m_recip_rank,
-// m_recall, m_P, m_success, m_Rprec, m_bpref), added up in the same order. Each
-// is 0 for a query without relevant documents.
+// The measures below are those of trec_eval 9 (m_ndcg_cut, m_map, m_recip_rank, m_recall, m_P,
+// m_success, m_Rprec, m_bpref), with sums in the same order. Each is 0 for a query without relevant
+// documents.
 
-// ndcg divides the discounted gain of the ranking by that of the best possible
-// one, which is made of all judged documents (Järvelin and Kekäläinen, TOIS 2002).
+// ndcg is the discounted gain of the ranking divided by that of the best possible ranking of all
+// judged documents (Järvelin and Kekäläinen, TOIS 2002).
 func ndcg(m Measure, r ranking) float64 {
 	if len(r.ideal) == 0 || r.ideal[0] <= 0 {
 		return 0
@@ -18,18 +18,18 @@ func ndcg(m Measure, r ranking) float64 {
 	}
 	gain := func(grade int) float64 { return float64(grade) }
 	if m.exp {
-		// Dividing every gain by one power of two leaves the quotient as it
-		// is and keeps a grade in the thousands from overflowing.
+		// Dividing every gain by one power of two does not change the quotient, and avoids
+		// the overflow of grades in the thousands.
 		shift := 0
 		if r.ideal[0] > 50 {
 			shift = r.ideal[0]
 		}
 		gain = func(grade int) float64 { return math.Ldexp(1, grade-shift) - math.Ldexp(1, -shift) }
 	}
-	return dcg(r.top(m.cutoff), gain) / dcg(best, gain)
+	return dcg(r.firstGrades(m.cutoff), gain) / dcg(best, gain)
 }
 
-// dcg adds gain / log2(rank + 1); grades of 0 and less gain nothing.
+// dcg is the sum of gain / log2(rank + 1). Grades of 0 and less have no gain.
 func dcg(grades []int, gain func(int) float64) float64 {
 	sum := 0.0
 	for i, grade := range grades {
@@ -40,15 +40,15 @@ func dcg(grades []int, gain func(int) float64) float64 {
 	return sum
 }
 
-// averagePrecision is the precision at each relevant hit, over all relevant
-// documents, retrieved or not.
+// averagePrecision is the sum of the precisions at each relevant hit, divided by the number of all
+// relevant documents, retrieved or not.
 func averagePrecision(m Measure, r ranking) float64 {
 	relevant := r.relevant(m.rel)
 	if relevant == 0 {
 		return 0
 	}
 	sum, found := 0.0, 0
-	for i, grade := range r.top(m.cutoff) {
+	for i, grade := range r.firstGrades(m.cutoff) {
 		if grade >= m.rel {
 			found++
 			sum += float64(found) / float64(i+1)
@@ -59,7 +59,7 @@ func averagePrecision(m Measure, r ranking) float64 {
 
 // reciprocalRank is 1 / rank of the first relevant hit.
 func reciprocalRank(m Measure, r ranking) float64 {
-	for i, grade := range r.top(m.cutoff) {
+	for i, grade := range r.firstGrades(m.cutoff) {
 		if grade >= m.rel {
 			return 1 / float64(i+1)
 		}
@@ -73,17 +73,18 @@ func recall(m Measure, r ranking) float64 {
 	if relevant == 0 {
 		return 0
 	}
-	return float64(countFrom(r.top(m.cutoff), m.rel)) / float64(relevant)
+	return float64(countFrom(r.firstGrades(m.cutoff), m.rel)) / float64(relevant)
 }
 
-// precision is the share of relevant documents among k places, filled or not.
+// precision is the share of relevant documents among the first k ranks, even if there are fewer
+// hits.
 func precision(m Measure, r ranking) float64 {
-	return float64(countFrom(r.top(m.cutoff), m.rel)) / float64(m.cutoff)
+	return float64(countFrom(r.firstGrades(m.cutoff), m.rel)) / float64(m.cutoff)
 }
 
 // success is 1 if there is a relevant document among the first k hits.
 func success(m Measure, r ranking) float64 {
-	if countFrom(r.top(m.cutoff), m.rel) > 0 {
+	if countFrom(r.firstGrades(m.cutoff), m.rel) > 0 {
 		return 1
 	}
 	return 0
@@ -95,13 +96,12 @@ func rPrecision(m Measure, r ranking) float64 {
 	if relevant == 0 {
 		return 0
 	}
-	return float64(countFrom(r.top(relevant), m.rel)) / float64(relevant)
+	return float64(countFrom(r.firstGrades(relevant), m.rel)) / float64(relevant)
 }
 
-// bpref is the share of judged non-relevant documents ranked below a relevant
-// one, averaged over relevant documents; hits that are not judged do not count
-// (Buckley and Voorhees, SIGIR 2004, with trec_eval's bound min(R, N) on both
-// parts of the fraction).
+// bpref averages over relevant documents the share of judged non-relevant documents that rank below
+// them; unjudged hits do not count (Buckley and Voorhees, SIGIR 2004, with trec_eval's bound min(R,
+// N) on both parts of the fraction).
 func bpref(m Measure, r ranking) float64 {
 	relevant := r.relevant(m.rel)
 	if relevant == 0 {
@@ -123,21 +123,20 @@ func bpref(m Measure, r ranking) float64 {
 	return sum / float64(relevant)
 }
 
-// judgedShare is the share of hits with a judgement, of any grade, among the
-// first k; a shorter ranking is divided by its own length, as in ir_measures.
+// judgedShare is the share of judged hits, of any grade, among the first k. A shorter ranking is
+// divided by its own length, as in ir_measures.
 func judgedShare(m Measure, r ranking) float64 {
-	top := r.top(m.cutoff)
+	top := r.firstGrades(m.cutoff)
 	if len(top) == 0 {
 		return 0
 	}
 	return float64(countFrom(top, unjudged+1)) / float64(len(top))
 }
 
-// holeShare is the share of hits without a judgement among the first k: 1 less
-// Judged, and 0 where nothing was retrieved. BEIR's program differs: there a
-// judgement of any query counts.
+// holeShare is the share of unjudged hits among the first k: 1 − judgedShare, or 0 for an empty
+// ranking. BEIR's program differs: it counts a judgement for any query.
 func holeShare(m Measure, r ranking) float64 {
-	top := r.top(m.cutoff)
+	top := r.firstGrades(m.cutoff)
 	if len(top) == 0 {
 		return 0
 	}

@@ -16,33 +16,33 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Qrels are relevance judgements: a grade for some documents of each query. A
-// grade of 1 or more is relevant, 0 is judged and not relevant, a negative one is
-// pooled but left unjudged, as trec_eval reads it. Queries and documents keep the
-// order in which they were added. The zero value is empty and ready to use.
+// Qrels are relevance judgements: grades of some documents for each query. A grade of 1 or more is
+// relevant, 0 is judged and not relevant, a negative one is pooled but unjudged, as in trec_eval.
+// Queries and documents keep the order in which they were added. The zero value is empty and ready
+// to use.
 //
-// Reading from several goroutines is safe as long as none calls [Qrels.Add].
+// Concurrent reads are safe as long as no goroutine calls [Qrels.Add].
 type Qrels struct {
 	queries []string
 	judged  map[string]*judgements
 }
 
+// judgements are the judged documents of one query.
 type judgements struct {
 	docs   []string
 	grades map[string]int
 }
 
-// Add records a judgement. A document judged before must have the same grade,
-// else the error wraps [ErrDuplicate]; an empty id or a grade beyond ±2³¹−1
-// wraps [ErrFormat].
+// Add records a judgement. If the document was judged before with another grade, the error wraps
+// [ErrDuplicate]. An empty id or a grade beyond ±2³¹−1 wraps [ErrFormat].
 func (q *Qrels) Add(query, doc string, grade int) error {
 	switch {
 	case query == "":
 		return malformed("empty query id")
 	case doc == "":
-		return malformed("query %q: empty document id", clip(query))
+		return malformed("query %q: empty document id", shorten(query))
 	case grade <= math.MinInt32 || grade > math.MaxInt32:
-		return malformed("query %q, document %q: grade %d is out of range", clip(query), clip(doc), grade)
+		return malformed("query %q, document %q: grade %d is out of range", shorten(query), shorten(doc), grade)
 	}
 	js := q.judged[query]
 	if js == nil {
@@ -56,7 +56,7 @@ func (q *Qrels) Add(query, doc string, grade int) error {
 	if old, ok := js.grades[doc]; ok {
 		if old != grade {
 			return fmt.Errorf("%w judgement: query %q, document %q has grade %d and now %d",
-				ErrDuplicate, clip(query), clip(doc), old, grade)
+				ErrDuplicate, shorten(query), shorten(doc), old, grade)
 		}
 		return nil
 	}
@@ -100,12 +100,12 @@ var qrelsHeader = header{
 func LoadQrels(path string) (*Qrels, error) { return load(path, ReadQrels) }
 
 // LoadQrelsOf reads the judgements of a split of a collection in BEIR's layout,
-// <dir>/qrels/<split>.tsv, plain or compressed, with [ReadQrels]. No other file of the folder
-// is needed. A split that is not there wraps [fs.ErrNotExist], and the message names
-// those that are.
+// <dir>/qrels/<split>.tsv, plain or compressed, with [ReadQrels]. It needs no other file of the
+// folder. If the split does not exist, the error wraps [fs.ErrNotExist] and names the splits of the
+// folder.
 func LoadQrelsOf(dir, split string) (*Qrels, error) {
 	if split == "" || strings.ContainsAny(split, `/\`) || !filepath.IsLocal(split) {
-		return nil, fmt.Errorf("split %q is not the name of a file in qrels", clip(split))
+		return nil, fmt.Errorf("split %q is not the name of a file in qrels", shorten(split))
 	}
 	path := filepath.Join(dir, "qrels", split+".tsv")
 	_, err := os.Stat(path)
@@ -115,7 +115,7 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 				return LoadQrels(path + suffix)
 			}
 		}
-		entries, _ := os.ReadDir(filepath.Join(dir, "qrels")) // the error at hand says enough
+		entries, _ := os.ReadDir(filepath.Join(dir, "qrels")) // err describes the problem already
 		var splits []string
 		for _, e := range entries {
 			bare, _ := files.Unpacked(e.Name())
@@ -133,18 +133,18 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 	return LoadQrels(path)
 }
 
-// ReadQrels reads judgements, plain or compressed by gzip, zstd or xz, of one of three layouts:
+// ReadQrels reads judgements, plain or compressed by gzip, zstd or xz, in one of three layouts:
 //
 //   - BEIR: tab-separated with the header query-id, corpus-id, score
 //   - TREC: query, an ignored column, document, grade
 //   - query, document, grade without a header
 //
-// Without a header white space separates the columns, or tabs if only they make that number
-// of columns, so that ids may have blanks; a line that could be read both ways is an error. Nothing is quoted.
-// Lines end with LF or CRLF, blank ones are skipped. A grade is an integer, which may be written
-// as 1.0. name stands for the file in errors, which are
-// a [LineError] wrapping [ErrFormat] or, for a document judged twice with
-// different grades, [ErrDuplicate].
+// Without a header, white space separates the columns, or tabs if only they yield a known number of
+// columns, so that ids may contain blanks. A first line that could be read both ways is an error.
+// Quotation marks have no meaning. Lines end with LF or CRLF, and blank lines are skipped. A grade is an
+// integer, which may be written as 1.0. name is the name of the file in errors. Errors are a
+// [LineError] that wraps [ErrFormat] or, for a document judged twice with different grades,
+// [ErrDuplicate].
 func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 	t, err := newTable(r, name, []header{qrelsHeader},
 		"4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
@@ -153,7 +153,7 @@ func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 	}
 	q := new(Qrels)
 	for {
-		cols, err := t.row()
+		cols, err := t.nextRow()
 		if err == io.EOF {
 			return q, nil
 		}
@@ -163,16 +163,16 @@ func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 		n := len(cols)
 		grade, err := strconv.Atoi(wholeNumber(string(cols[n-1])))
 		if err != nil {
-			return nil, t.fail(malformed("grade %q is not an integer", clip(cols[n-1])))
+			return nil, t.lineError(malformed("grade %q is not an integer", shorten(cols[n-1])))
 		}
 		if err := q.Add(string(cols[0]), string(cols[n-2]), grade); err != nil {
-			return nil, t.fail(err)
+			return nil, t.lineError(err)
 		}
 	}
 }
 
-// wholeNumber is an integer that is written with a fraction of zeros, as pandas writes a column that
-// has lacked a value, without it.
+// wholeNumber removes a fraction of zeros from an integer: pandas writes it in columns with missing
+// values.
 func wholeNumber(s string) string {
 	if whole, zeros, ok := strings.Cut(s, "."); ok && zeros != "" && whole != "" && strings.Trim(zeros, "0") == "" {
 		return whole

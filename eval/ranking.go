@@ -6,19 +6,17 @@ import (
 	"slices"
 )
 
-// Ties says how the hits of a query are put in order.
+// Ties selects the order of the hits of a query.
 type Ties int
 
 const (
-	// TiesTREC is the order of trec_eval up to 9.0.8: scores rounded to float32,
-	// the highest first, equal ones by document id, the greatest in byte order
-	// first. The rank column is ignored.
+	// TiesTREC is the order of trec_eval up to 9.0.8: by score rounded to float32, the highest
+	// first, and then by document id, the greatest in byte order first. It ignores the rank column.
 	TiesTREC Ties = iota
-	// TiesTREC10 is the order of trec_eval from 10.0 on: as [TiesTREC], with
-	// scores as float64.
+	// TiesTREC10 is the order of trec_eval from 10.0 on: that of [TiesTREC] with float64 scores.
 	TiesTREC10
-	// TiesRank is the order of the rank column, and of the file where ranks are
-	// equal. Scores are ignored.
+	// TiesRank is the order of the rank column; hits of equal rank keep the order of the file. It
+	// ignores scores.
 	TiesRank
 )
 
@@ -33,18 +31,18 @@ func (t Ties) String() string {
 	return "trec"
 }
 
-// score is what a score is compared by. TiesRank has no use for it.
-func (t Ties) score(h ScoredDocument) float64 {
+// compared returns the score by which a hit is ordered. TiesRank does not use it.
+func (t Ties) compared(h ScoredDocument) float64 {
 	if t == TiesTREC10 {
 		return h.Score
 	}
 	return float64(float32(h.Score))
 }
 
-// sort puts hits in order, in place, and returns them.
+// sort sorts hits in place, and returns them.
 func (t Ties) sort(hits []ScoredDocument) []ScoredDocument {
 	order := func(a, b ScoredDocument) int {
-		return cmp.Or(cmp.Compare(t.score(b), t.score(a)), cmp.Compare(b.Doc, a.Doc))
+		return cmp.Or(cmp.Compare(t.compared(b), t.compared(a)), cmp.Compare(b.Doc, a.Doc))
 	}
 	if t == TiesRank {
 		order = func(a, b ScoredDocument) int { return cmp.Compare(a.Rank, b.Rank) }
@@ -53,24 +51,24 @@ func (t Ties) sort(hits []ScoredDocument) []ScoredDocument {
 	return hits
 }
 
-// unjudged is the grade of a hit without a judgement. Negative grades, which
-// trec_eval also takes as unjudged, keep their value; no grade is this low ([Qrels.Add]).
+// unjudged is the grade of a hit without a judgement. Negative grades, which trec_eval treats as
+// unjudged, too, keep their value; no grade is this low ([Qrels.Add]).
 const unjudged = math.MinInt32
 
-// ranking is one query as the measures see it.
+// ranking has the hits of one query for the measures.
 type ranking struct {
-	grades []int // of the hits, in order; [unjudged] where there is no judgement
+	grades []int // of the hits, in order; [unjudged] for hits without a judgement
 	ideal  []int // of all judged documents, highest first
 
 	selfFirst bool // the first hit has the id of the query
 }
 
-// withoutSelf drops, in place, a hit whose id is that of the query.
+// withoutSelf deletes, in place, the hit whose id is that of the query.
 func withoutSelf(hits []ScoredDocument, query string) []ScoredDocument {
 	return slices.DeleteFunc(hits, func(h ScoredDocument) bool { return h.Doc == query })
 }
 
-// newRanking orders the hits of a query and looks up their grades.
+// newRanking sorts the hits of a query and looks up their grades.
 func newRanking(js *judgements, query string, hits []ScoredDocument, opts Options) ranking {
 	hits = slices.Clone(hits)
 	if opts.ExcludeSelf {
@@ -96,8 +94,8 @@ func newRanking(js *judgements, query string, hits []ScoredDocument, opts Option
 	return r
 }
 
-// top returns the grades of the first k hits, or of all when k is 0.
-func (r ranking) top(k int) []int {
+// firstGrades returns the grades of the first k hits, or of all if k is 0.
+func (r ranking) firstGrades(k int) []int {
 	if k == 0 {
 		return r.grades
 	}

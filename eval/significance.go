@@ -10,38 +10,35 @@ import (
 
 // Limits of resampling.
 const (
-	// exactDifferences is the number of differences up to which a randomisation
-	// test goes through all signs.
+	// exactDifferences is the number of differences up to which a randomisation test enumerates all
+	// signs.
 	exactDifferences = 16
 	maxSamples       = 10_000_000
 )
 
-// stream is that of PCG of math/rand/v2, beside the caller's seed.
-const stream = 1
+// pcgStream is the second seed of the PCG of math/rand/v2; the first is the caller's.
+const pcgStream = 1
 
-// Randomisation is the outcome of [RandomisationTest].
+// Randomisation is the result of [RandomisationTest].
 type Randomisation struct {
 	P       float64 `json:"p"` // two-sided
-	Exact   bool    `json:"-"` // all assignments of signs were looked at
-	Samples int     `json:"-"` // assignments looked at; 2^m of m differences where Exact
+	Exact   bool    `json:"-"` // all assignments of signs were enumerated
+	Samples int     `json:"-"` // assignments evaluated; 2^m for m differences if Exact
 }
 
-// RandomisationTest is Fisher's randomisation test of paired values: if two systems
-// do not differ, swapping their values of a query changes nothing, so the sign of
-// each difference is a coin toss. P is the share of assignments of signs whose mean
-// difference is at least as far from 0 as the one observed. It supposes nothing of
-// the distribution (Smucker, Allan and Carterette, CIKM 2007).
+// RandomisationTest is Fisher's randomisation test of paired values. If two systems do not differ,
+// swapping their values of a query changes nothing, so the sign of each difference is random. P is
+// the share of assignments of signs whose mean difference is at least as far from 0 as the observed
+// one. The test assumes no distribution (Smucker, Allan and Carterette, CIKM 2007).
 //
-// With up to 16 differences other than 0 all assignments are enumerated. Otherwise
-// P = (count+1)/(samples+1) of random ones (Davison and Hinkley 1997, chapter
-// 4), which is never 0. The generator is PCG of math/rand/v2; the same values in
-// the same order and the same seed give the same P, and swapping a and b does not
-// change it. Means within 10⁻¹² of each other, relative to the mean absolute
-// difference, count as equal.
+// With up to 16 differences other than 0 all assignments are enumerated. Otherwise P =
+// (count+1)/(samples+1) over random ones (Davison and Hinkley 1997, chapter 4), which is never 0.
+// The generator is PCG of math/rand/v2: the same values in the same order with the same seed give
+// the same P, and swapping a and b does not change it. Means within 10⁻¹² of each other, relative
+// to the mean absolute difference, count as equal.
 //
-// samples is from 1 to 10⁷, else the error wraps [ErrParameter], and so does a value
-// that is not a number; other lengths wrap [ErrUnpaired], fewer than 2 pairs
-// [ErrTooFewPairs].
+// samples must be from 1 to 10⁷ and values must be numbers, otherwise the error wraps
+// [ErrParameter]. Different lengths wrap [ErrUnpaired], fewer than 2 pairs [ErrTooFewPairs].
 func RandomisationTest(a, b []float64, samples int, seed uint64) (Randomisation, error) {
 	diffs, err := differences(a, b)
 	if err != nil {
@@ -50,10 +47,11 @@ func RandomisationTest(a, b []float64, samples int, seed uint64) (Randomisation,
 	if samples < 1 || samples > maxSamples {
 		return Randomisation{}, badParameter("%d samples: want 1 to %d", samples, maxSamples)
 	}
-	return randomise(diffs, samples, seed), nil
+	return randomSigns(diffs, samples, seed), nil
 }
 
-func randomise(diffs []float64, samples int, seed uint64) Randomisation {
+// randomSigns computes P, exactly for few differences and by samples for more.
+func randomSigns(diffs []float64, samples int, seed uint64) Randomisation {
 	sum, abs := 0.0, 0.0
 	sizes := make([]uint64, 0, len(diffs)) // bits of |d|; the sign of a 0 does not matter
 	for _, d := range diffs {
@@ -67,7 +65,7 @@ func randomise(diffs []float64, samples int, seed uint64) Randomisation {
 	if len(sizes) <= exactDifferences {
 		return Randomisation{P: exactShare(sizes, reach), Exact: true, Samples: 1 << len(sizes)}
 	}
-	source := rand.NewPCG(seed, stream)
+	source := rand.NewPCG(seed, pcgStream)
 	count := 0
 	for range samples {
 		sum := 0.0
@@ -83,15 +81,15 @@ func randomise(diffs []float64, samples int, seed uint64) Randomisation {
 			count++
 		}
 	}
-	return Randomisation{P: share(count, samples), Samples: samples}
+	return Randomisation{P: sampledP(count, samples), Samples: samples}
 }
 
-// roundingShare of the sum of absolute differences is what sums that are equal in
-// exact arithmetic may differ by.
+// roundingShare is how far sums that are equal in exact arithmetic may differ, as a share of the
+// sum of absolute differences.
 const roundingShare = 1e-12
 
-// exactShare returns the share of assignments of signs whose sum is at least reach
-// from 0. Turning all signs round changes no distance, so that the last stays +.
+// exactShare returns the share of assignments of signs whose sum is at least reach from 0. Flipping
+// all signs does not change the distance, so the last sign stays +.
 func exactShare(sizes []uint64, reach float64) float64 {
 	total := 1 << max(len(sizes)-1, 0)
 	count := 0
@@ -107,11 +105,11 @@ func exactShare(sizes []uint64, reach float64) float64 {
 	return float64(count) / float64(total)
 }
 
-// share counts the observation itself as one more sample.
-func share(count, samples int) float64 { return float64(count+1) / float64(samples+1) }
+// sampledP counts the observation itself as one more sample.
+func sampledP(count, samples int) float64 { return float64(count+1) / float64(samples+1) }
 
-// greatestDifference leaves room for the sum of many.
-const greatestDifference = 1e300
+// maxDifference is small enough that the sum of many does not overflow.
+const maxDifference = 1e300
 
 // differences returns a[i] − b[i] of at least two pairs.
 func differences(a, b []float64) ([]float64, error) {
@@ -124,19 +122,19 @@ func differences(a, b []float64) ([]float64, error) {
 	diffs := make([]float64, len(a))
 	for i := range a {
 		diffs[i] = a[i] - b[i]
-		if !(math.Abs(diffs[i]) <= greatestDifference) {
-			return nil, badParameter("pair %d, %v and %v: the difference is not within ±%v", i, a[i], b[i], greatestDifference)
+		if !(math.Abs(diffs[i]) <= maxDifference) {
+			return nil, badParameter("pair %d, %v and %v: the difference is not within ±%v",
+				i, a[i], b[i], maxDifference)
 		}
 	}
 	return diffs, nil
 }
 
-// Holm corrects the p-values of several tests so that the chance of one false
-// positive or more among them stays below the level that they are held against
-// ("A simple sequentially rejective multiple test procedure", Scandinavian Journal
-// of Statistics 6, 1979). The i-th smallest of m, from 1, becomes the greatest of
-// (m−j+1)·p_j over j ≤ i, but 1 at most. The values come back in the order of ps,
-// which is left alone. A p that is not from 0 to 1 wraps [ErrParameter].
+// Holm corrects the p-values of several tests, so that the chance of one false positive or more
+// among them stays below the significance level ("A simple sequentially rejective multiple test
+// procedure", Scandinavian Journal of Statistics 6, 1979). The i-th smallest of m, from 1, becomes
+// the greatest of (m−j+1)·p_j over j ≤ i, at most 1. The results are in the order of ps, which is
+// not changed. A p that is not from 0 to 1 wraps [ErrParameter].
 func Holm(ps []float64) ([]float64, error) {
 	order := make([]int, len(ps))
 	for i, p := range ps {

@@ -6,63 +6,63 @@ import (
 	"time"
 )
 
-// background is the key of contexts whose searches give way.
-type background struct{}
+// backgroundKey is the key of contexts whose searches run in the background.
+type backgroundKey struct{}
 
-// InBackground returns a context for searches of the least importance, with the results that others
-// have. A scheduler runs one query of them at a time, on one worker that no other query waits for;
-// as soon as one waits, the query gives its worker away, between two pieces of its work, and goes on
-// when there is one again. Its memory is not counted in the budget. On a device it takes its turn
-// as others do.
+// InBackground returns a context for searches that yield to all others. Their results are the same.
+// A scheduler runs one background query at a time, on a worker that no other query waits for. As
+// soon as one waits, the background query yields its worker between two jobs and continues when a
+// worker is idle again. Its memory is not counted in the budget. On a device it queues like any
+// other search.
 func InBackground(ctx context.Context) context.Context {
-	return context.WithValue(ctx, background{}, true)
+	return context.WithValue(ctx, backgroundKey{}, true)
 }
 
-// acquireAside waits for a worker for a query in the background. first reports whether the query
-// had one, and comes before the others that wait.
-func (t *turn) acquireAside(ctx context.Context, first bool) (waited time.Duration, err error) {
-	s := t.s
+// acquireInBackground waits for a worker for a background query. A query that is resuming has a
+// worker: it gives it back, and goes ahead of the others that wait.
+func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (waited time.Duration, err error) {
+	s := t.scheduler
 	w := &waiter{ready: make(chan struct{})}
 	s.mu.Lock()
-	place := len(s.behind)
-	if first {
-		place = 0
-		s.idle++
-		s.aside--
+	position := len(s.waitingBackground)
+	if resuming {
+		position = 0
+		s.idleWorkers++
+		s.runningBackground--
 	}
-	s.behind = slices.Insert(s.behind, place, w)
-	s.admit()
+	s.waitingBackground = slices.Insert(s.waitingBackground, position, w)
+	s.admitWaiting()
 	s.mu.Unlock()
-	if waited, err = t.await(ctx, w); err == nil {
+	if waited, err = t.wait(ctx, w); err == nil {
 		return waited, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.behind, w)
+	i := slices.Index(s.waitingBackground, w)
 	if i >= 0 {
-		s.behind = slices.Delete(s.behind, i, i+1)
+		s.waitingBackground = slices.Delete(s.waitingBackground, i, i+1)
 	}
-	switch had := i < 0; {
-	case first && !had: // the query releases it although it did not get it back
-		s.idle--
-		s.aside++
-	case !first && had:
-		s.idle++
-		s.aside--
+	switch admitted := i < 0; {
+	case resuming && !admitted: // the query will release a worker that it did not get back
+		s.idleWorkers--
+		s.runningBackground++
+	case !resuming && admitted:
+		s.idleWorkers++
+		s.runningBackground--
 	}
-	s.admit()
+	s.admitWaiting()
 	return waited, err
 }
 
-// giveWay lets queries that wait have the worker of one in the background, which waits until there is
-// one again.
-func (t *turn) giveWay(ctx context.Context) error {
-	t.s.mu.Lock()
-	wanted := len(t.s.turns) > 0
-	t.s.mu.Unlock()
+// yieldWorker lends the worker of a background query to queries that wait, and returns when there
+// is an idle one again.
+func (t *callSlots) yieldWorker(ctx context.Context) error {
+	t.scheduler.mu.Lock()
+	wanted := len(t.scheduler.waitingCalls) > 0
+	t.scheduler.mu.Unlock()
 	if !wanted {
 		return nil
 	}
-	_, err := t.acquireAside(ctx, true)
+	_, err := t.acquireInBackground(ctx, true)
 	return err
 }

@@ -15,13 +15,15 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
-func asideTurn(s *Scheduler) *turn { return &turn{s: s, end: context.Background(), aside: true} }
+func asideTurn(s *Scheduler) *callSlots {
+	return &callSlots{scheduler: s, lifetime: context.Background(), background: true}
+}
 
 // untilBehind returns when so many queries in the background wait.
 func untilBehind(s *Scheduler, n int) {
 	for {
 		s.mu.Lock()
-		behind := len(s.behind)
+		behind := len(s.waitingBackground)
 		s.mu.Unlock()
 		if behind == n {
 			return
@@ -37,9 +39,9 @@ func TestBackgroundGivesWay(t *testing.T) {
 	slow, next, search := asideTurn(s), asideTurn(s), newTurn(s)
 	_, err := slow.acquire(t.Context(), 1000)
 	require.NoError(t, err)
-	require.EqualValues(t, 100, s.free, "its memory is not of the budget")
-	require.Zero(t, slow.borrow(1))
-	require.NoError(t, slow.giveWay(t.Context()), "none waits")
+	require.EqualValues(t, 100, s.freeBytes, "its memory is not of the budget")
+	require.Zero(t, slow.borrowWorkers(1))
+	require.NoError(t, slow.yieldWorker(t.Context()), "none waits")
 
 	order := make(chan string, 3)
 	var wg sync.WaitGroup
@@ -64,7 +66,7 @@ func TestBackgroundGivesWay(t *testing.T) {
 	})
 	untilWaiting(search, 1)
 	wg.Go(func() {
-		err := slow.giveWay(context.Background())
+		err := slow.yieldWorker(context.Background())
 		order <- "slow"
 		if err != nil {
 			t.Error(err)
@@ -77,7 +79,7 @@ func TestBackgroundGivesWay(t *testing.T) {
 	wg.Wait()
 	require.Equal(t, []string{"slow", "next"}, []string{<-order, <-order})
 	requireIdle(t, s)
-	require.Zero(t, s.aside)
+	require.Zero(t, s.runningBackground)
 }
 
 // One that is ended while it has given its worker away, or waits for its first, leaves all as it was.
@@ -100,7 +102,7 @@ func TestBackgroundEnds(t *testing.T) {
 	}()
 	untilWaiting(search, 1)
 	go func() {
-		err := slow.giveWay(ctx)
+		err := slow.yieldWorker(ctx)
 		slow.release(0)
 		errs <- err
 	}()
@@ -109,11 +111,11 @@ func TestBackgroundEnds(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-errs, context.Canceled)
 	require.ErrorIs(t, <-errs, context.Canceled)
-	require.Zero(t, newTurn(s).borrow(1), "the search has the worker")
+	require.Zero(t, newTurn(s).borrowWorkers(1), "the search has the worker")
 	search.release(10)
 	requireIdle(t, s)
-	require.Zero(t, s.aside)
-	require.Empty(t, s.behind)
+	require.Zero(t, s.runningBackground)
+	require.Empty(t, s.waitingBackground)
 }
 
 // A search waits for one piece of an exhaustive search in the background at most: it is answered in
@@ -127,11 +129,11 @@ func TestSearchInTheMiddleOfBackground(t *testing.T) {
 	defer e.Close()
 	q := m.query(4)
 	want := search(t, e, q, Options{K: 20})
-	c, done, err := e.begin()
+	c, done, err := e.acquireCollection()
 	require.NoError(t, err)
 	defer done()
-	slow := &call{coll: c, turn: e.turnOf(InBackground(t.Context()))}
-	_, err = slow.turn.acquire(t.Context(), 0)
+	slow := &call{coll: c, slots: e.newSlots(InBackground(t.Context()))}
+	_, err = slow.slots.acquire(t.Context(), 0)
 	require.NoError(t, err)
 	answered := make(chan *Result, 1)
 	var pieces, before atomic.Int64
@@ -148,7 +150,7 @@ func TestSearchInTheMiddleOfBackground(t *testing.T) {
 			}()
 			for { // the piece takes until the search waits
 				s.mu.Lock()
-				waits := len(s.turns) > 0
+				waits := len(s.waitingCalls) > 0
 				s.mu.Unlock()
 				if waits {
 					return nil
@@ -163,7 +165,7 @@ func TestSearchInTheMiddleOfBackground(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.EqualValues(t, 11, before.Load(), "pieces before the answer")
-	slow.turn.release(0)
+	slow.slots.release(0)
 	requireIdle(t, s)
 }
 
@@ -219,6 +221,6 @@ func TestBackgroundFindsTheSame(t *testing.T) {
 		}
 		wg.Wait()
 		requireIdle(t, s)
-		require.Zero(t, s.aside)
+		require.Zero(t, s.runningBackground)
 	}
 }

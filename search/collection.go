@@ -11,107 +11,110 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// collection is what a call searches: one index at one moment, or several that have
-// the same codec.
+// collection is the snapshots that a call searches: one of an index, or those of several indexes
+// that have the same codec.
 type collection struct {
-	parts []part
+	shards []shard
 }
 
-// part is one index of a collection. Searches number the documents of several parts
-// one part after the other, each from a multiple of reachBlock on, so that a block
-// belongs to one part. A number has 32 bits. Where those do not suffice the parts
-// make several groups, each with numbers from 0 on, which are searched in turn.
-type part struct {
-	snap *index.Snapshot
-	at   int    // place in the collection
-	base uint32 // number of the first document, 0 where a group begins
+// shard is one index of a collection. Documents of several shards are numbered shard by shard; each
+// shard starts at a multiple of docBlock, so that a block belongs to one shard. A number has 32
+// bits. If those do not suffice, the shards form several groups, each with numbers from 0 on, which
+// are searched one after the other.
+type shard struct {
+	snap  *index.Snapshot
+	index int    // its place in the collection
+	base  uint32 // number of its first document. 0 starts a group
 }
 
-// collectionOf numbers the documents of snapshots.
-func collectionOf(snaps ...*index.Snapshot) *collection {
-	c := &collection{parts: make([]part, len(snaps))}
+// newCollection numbers the documents of snapshots.
+func newCollection(snaps ...*index.Snapshot) *collection {
+	c := &collection{shards: make([]shard, len(snaps))}
 	next := uint64(0)
 	for i, s := range snaps {
-		docs := (uint64(s.State().Docs) + reachBlock - 1) / reachBlock * reachBlock
-		if next+docs > maxNumbers {
+		docs := (uint64(s.State().Docs) + docBlock - 1) / docBlock * docBlock
+		if next+docs > maxGroupNumbers {
 			next = 0
 		}
-		c.parts[i] = part{snap: s, at: i, base: uint32(next)}
-		next += max(docs, reachBlock) // also of an empty part: its base is its own
+		c.shards[i] = shard{snap: s, index: i, base: uint32(next)}
+		next += max(docs, docBlock) // an empty shard gets a base of its own, too
 	}
 	return c
 }
 
-// maxNumbers is how many documents of a group can be numbered. A variable, so that
-// tests see groups.
-var maxNumbers uint64 = 1 << 32
+// maxGroupNumbers is how many documents of a group can be numbered. It is a variable so that tests
+// see several groups.
+var maxGroupNumbers uint64 = 1 << 32
 
-// group are the parts from one on that are numbered together.
-func (c *collection) group(from int) group {
-	to := from + 1
-	for to < len(c.parts) && c.parts[to].base > 0 {
-		to++
+// groupFrom returns the group that begins with the shard of this index.
+func (c *collection) groupFrom(first int) shardGroup {
+	end := first + 1
+	for end < len(c.shards) && c.shards[end].base > 0 {
+		end++
 	}
-	return c.parts[from:to]
+	return c.shards[first:end]
 }
 
 // hasPassages reports whether any document is stored as passages.
 func (c *collection) hasPassages() bool {
-	return slices.ContainsFunc(c.parts, func(p part) bool { return !p.snap.Passages().IsEmpty() })
+	return slices.ContainsFunc(c.shards, func(p shard) bool { return !p.snap.Passages().IsEmpty() })
 }
 
-// first stands for all parts, where they do not differ.
-func (c *collection) first() *index.Snapshot { return c.parts[0].snap }
+// firstSnapshot stands for all shards in settings that all share.
+func (c *collection) firstSnapshot() *index.Snapshot { return c.shards[0].snap }
 
-// codec is that of all parts.
-func (c *collection) codec() *kernels.Codec { return c.first().Codec() }
+// sharedCodec returns the codec of all shards.
+func (c *collection) sharedCodec() *kernels.Codec { return c.firstSnapshot().Codec() }
 
-func (c *collection) live() (docs int64, tokens uint64) {
-	for i := range c.parts {
-		s := c.parts[i].snap.State()
+// countLive returns how many documents and tokens are live.
+func (c *collection) countLive() (docs int64, tokens uint64) {
+	for i := range c.shards {
+		s := c.shards[i].snap.State()
 		docs += int64(s.Live)
 		tokens += s.LiveTokens
 	}
 	return docs, tokens
 }
 
-// versions tell states of a collection apart.
+// versions returns the version of each snapshot; equal versions mean the same state of the
+// collection.
 func (c *collection) versions() []uint64 {
-	v := make([]uint64, len(c.parts))
-	for i := range v {
-		v[i] = c.parts[i].snap.Version()
+	versions := make([]uint64, len(c.shards))
+	for i := range versions {
+		versions[i] = c.shards[i].snap.Version()
 	}
-	return v
+	return versions
 }
 
-// chunkOf is the chunk that has the tokens of a document, and its place in there.
-func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
+// documentChunk returns the chunk that has the tokens of a document, and the document's index in
+// it.
+func documentChunk(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
 	chunk, doc, _ := snap.Locate(ordinal)
 	ch, err = snap.ChunkFor(chunk, storage.All, uint32(doc))
 	return ch, doc, err
 }
 
-// coverage is that of a search of all parts.
+// coverage returns the Coverage of a search that reaches all shards.
 func (c *collection) coverage() Coverage {
-	docs, _ := c.live()
-	return Coverage{Docs: docs, Of: docs, Shards: len(c.parts)}
+	docs, _ := c.countLive()
+	return Coverage{Docs: docs, Of: docs, Shards: len(c.shards)}
 }
 
-// defaults are the search parameters that are stored for results of k documents, where
-// they hold for all parts.
-func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error) {
-	var room [8]*storage.Defaults
-	all := room[:0]
-	for i := range c.parts {
-		d, err := c.parts[i].snap.Defaults()
+// storedDefaults returns the stored search parameters for results of k documents, if all shards
+// agree on them.
+func (c *collection) storedDefaults(k int) (d storage.DefaultClass, ok bool, err error) {
+	var buffer [8]*storage.Defaults
+	perShard := buffer[:0]
+	for i := range c.shards {
+		d, err := c.shards[i].snap.Defaults()
 		if err != nil {
 			return storage.DefaultClass{}, false, err
 		}
-		all = append(all, d)
+		perShard = append(perShard, d)
 	}
-	common := all[0]
-	if len(all) > 1 {
-		common = storage.CommonDefaults(all)
+	common := perShard[0]
+	if len(perShard) > 1 {
+		common = storage.CommonDefaults(perShard)
 	}
 	if common == nil {
 		return d, false, nil
@@ -120,56 +123,56 @@ func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error
 	return d, ok, nil
 }
 
-// group are parts whose documents are numbered together.
-type group []part
+// shardGroup is a run of shards whose documents are numbered together.
+type shardGroup []shard
 
-// partOf is the part that has a number.
-func (g group) partOf(number uint32) *part {
+// shardByNumber returns the shard that has the document with this number.
+func (g shardGroup) shardByNumber(number uint32) *shard {
 	if len(g) == 1 {
 		return &g[0]
 	}
 	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
 }
 
-// allowance is what a query may return of a collection: a selection of each part.
-type allowance struct {
-	parts   []*selection
-	count   int // of documents
-	missing int // ids that named nothing
+// allowedDocs is the documents of a collection that a query may return: a selection for each shard.
+type allowedDocs struct {
+	shards     []*selection
+	count      int // of documents
+	missingIDs int // ids that name no document
 }
 
-// counted adds up what is allowed of each part.
-func (a *allowance) counted() *allowance {
+// withCount sets count to the sum over all shards, and returns a.
+func (a *allowedDocs) withCount() *allowedDocs {
 	a.count = 0
-	for _, s := range a.parts {
+	for _, s := range a.shards {
 		a.count += s.count
 	}
 	return a
 }
 
-// countOf is how many documents of a group are allowed.
-func (a *allowance) countOf(g group) int {
+// countIn returns how many documents of a group are allowed.
+func (a *allowedDocs) countIn(g shardGroup) int {
 	n := 0
 	for i := range g {
-		n += a.parts[g[i].at].count
+		n += a.shards[g[i].index].count
 	}
 	return n
 }
 
-// without returns the allowance without some ordinals of each part.
-func (a *allowance) without(ordinals []*roaring.Bitmap) *allowance {
-	rest := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing}
-	for i, s := range a.parts {
-		rest.parts[i] = s.without(ordinals[i])
+// without returns the allowed documents except some ordinals of each shard.
+func (a *allowedDocs) without(ordinals []*roaring.Bitmap) *allowedDocs {
+	remaining := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs}
+	for i, s := range a.shards {
+		remaining.shards[i] = s.without(ordinals[i])
 	}
-	return rest.counted()
+	return remaining.withCount()
 }
 
-// docs appends the allowed documents of a group by their numbers, in ascending order.
-func (a *allowance) docs(dst []uint32, g group) []uint32 {
+// appendNumbers appends the numbers of a group's allowed documents in ascending order.
+func (a *allowedDocs) appendNumbers(dst []uint32, g shardGroup) []uint32 {
 	for i := range g {
 		from := len(dst)
-		dst = a.parts[g[i].at].docs(dst)
+		dst = a.shards[g[i].index].appendOrdinals(dst)
 		if base := g[i].base; base > 0 {
 			for j := from; j < len(dst); j++ {
 				dst[j] += base
@@ -179,37 +182,39 @@ func (a *allowance) docs(dst []uint32, g group) []uint32 {
 	return dst
 }
 
-// noneOf allows nothing, until documents are added to the lists of its parts.
-func noneOf(c *collection) *allowance {
-	a := &allowance{parts: make([]*selection, len(c.parts))}
-	for i := range a.parts {
-		a.parts[i] = &selection{}
+// allowNone returns empty selections. Callers append documents to their lists, and then call
+// compact.
+func allowNone(c *collection) *allowedDocs {
+	a := &allowedDocs{shards: make([]*selection, len(c.shards))}
+	for i := range a.shards {
+		a.shards[i] = &selection{}
 	}
 	return a
 }
 
-// settled makes use of lists that are complete.
-func (a *allowance) settled(c *collection) *allowance {
-	for i, s := range a.parts {
-		s.settled(c.parts[i].snap)
+// compact completes selections whose lists are filled: it counts them, and turns long lists into
+// sets.
+func (a *allowedDocs) compact(c *collection) *allowedDocs {
+	for i, s := range a.shards {
+		s.compact(c.shards[i].snap)
 	}
-	return a.counted()
+	return a.withCount()
 }
 
-// and is what both allow; a nil one is not there.
-func (a *allowance) and(b *allowance, c *collection) *allowance {
+// intersect returns the documents that both allow; a nil receiver allows all.
+func (a *allowedDocs) intersect(other *allowedDocs, c *collection) *allowedDocs {
 	if a == nil {
-		return b
+		return other
 	}
-	both := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing + b.missing}
-	for i := range both.parts {
-		both.parts[i] = a.parts[i].and(b.parts[i], c.parts[i].snap)
+	both := &allowedDocs{shards: make([]*selection, len(a.shards)), missingIDs: a.missingIDs + other.missingIDs}
+	for i := range both.shards {
+		both.shards[i] = a.shards[i].intersect(other.shards[i], c.shards[i].snap)
 	}
-	return both.counted()
+	return both.withCount()
 }
 
-// countByPart counts the documents of ascending numbers by part.
-func (g group) countByPart(numbers []uint32, count func(p *part, n int)) {
+// countByShard counts ascending document numbers by shard.
+func (g shardGroup) countByShard(numbers []uint32, count func(sh *shard, n int)) {
 	for i := range g {
 		end := len(numbers)
 		if i+1 < len(g) {
@@ -220,11 +225,11 @@ func (g group) countByPart(numbers []uint32, count func(p *part, n int)) {
 	}
 }
 
-// guard is [storage.Guard] for what reads this part, where the one of the call names
-// another.
-func (p *part) guard(c *call, err *error) func() {
-	if len(c.coll.parts) == 1 {
+// guardRead is [storage.Guard] for reads of this shard. It does nothing if the collection has only
+// this one: then the guard of the call names its file already.
+func (sh *shard) guardRead(c *call, err *error) func() {
+	if len(c.coll.shards) == 1 {
 		return func() {}
 	}
-	return storage.Guard(p.snap.Path(), err)
+	return storage.Guard(sh.snap.Path(), err)
 }

@@ -12,36 +12,37 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// What a device takes, in nanoseconds: to score a token in order, or one of a
-// document that probing has found; to read a token's centroid; to rank a centroid
-// for a query token; and for what else probing takes (an H200, docs/lab/kernels.md).
-// Others are slower in about the same proportions. A variable, so that tests see
-// small collections probed.
+// deviceCost has the times of a device in nanoseconds: scan to score a token in order, scanFound
+// to score a token of a document that probing found, look to read a token's centroid, rank to rank
+// a centroid for a query token, and probe for the fixed cost of probing. They are those of an H200
+// (docs/lab/kernels.md); other devices are slower in about the same proportions. It is a variable
+// so that tests can probe small collections.
 var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.017, 0.0008, 0.001, 70e3}
 
-// probeGain is how much less time than scoring everything probing has to take, for
-// what it may lose.
+// probeGain is how much faster than scoring all documents probing must be, since it may lose some.
 const probeGain = 1.5
 
-// listShare: restrictions to less than one of so many documents are given to the
-// device as a list.
-const listShare = 16
+// sentAsListShare: if less than one in this many documents is allowed, the device gets a list of
+// them.
+const sentAsListShare = 16
 
 // onDevice answers queries on a device.
 type onDevice struct {
 	name       string
 	attachment kernels.Attachment
-	cpu        *processor // retells searches
+	host       *processor // traces documents
 	pool       sync.Pool  // of *[]float32: vectors of the queries of a call
 }
 
-// attach puts a snapshot on a device.
-func attach(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (*onDevice, error) {
+// attachSnapshot copies a snapshot to a device.
+func attachSnapshot(
+	ctx context.Context, host *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions,
+) (*onDevice, error) {
 	a, err := d.Attach(ctx, corpus{snap}, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)
 	}
-	return &onDevice{name: d.Info().Name, attachment: a, cpu: cpu}, nil
+	return &onDevice{name: d.Info().Name, attachment: a, host: host}, nil
 }
 
 func (d *onDevice) describe(to *Description) {
@@ -51,9 +52,8 @@ func (d *onDevice) describe(to *Description) {
 
 func (d *onDevice) close() error { return d.attachment.Close() }
 
-// corpus is a snapshot as devices see it. In a lineage of an index
-// ordinals stay for ever, while additions merge segments, and with them
-// chunks, and leave deleted documents without tokens.
+// corpus is a snapshot as devices read it. Within a lineage of an index ordinals never change,
+// while additions merge segments, and with them chunks, and deleted documents lose their tokens.
 type corpus struct{ snap *index.Snapshot }
 
 func (c corpus) Codec() *kernels.Codec              { return c.snap.Codec() }
@@ -71,74 +71,77 @@ func (c corpus) Guard(read func() error) (err error) {
 	return read()
 }
 
-// deviceQueries are the queries of a call as they are given to the device.
+// deviceQueries are the queries of a call in the form that the device takes.
 type deviceQueries struct {
-	asked   []kernels.DeviceQuery
-	of      []int // the queries that these are; the others may return no document
-	results []Result
+	sent        []kernels.DeviceQuery
+	sentIndexes []int // the queries that sent has; the filters of the others allow no document
+	results     []Result
 
-	vectors *[]float32 // in which those of asked are
-	at      []int      // where those of each query are
+	vectors      *[]float32 // memory of the vectors of sent
+	vectorStarts []int      // where those of each query begin in it
 }
 
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	var q deviceQueries
 	q.vectors, _ = d.pool.Get().(*[]float32)
-	wait, err := c.turn.inTurn(ctx, 0, func() error { return q.prepare(ctx, c) })
+	wait, err := c.slots.withSlot(ctx, 0, func() error { return q.prepare(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
 	var answers []kernels.DeviceAnswer
-	if len(q.asked) > 0 {
-		if answers, err = d.ask(ctx, c, q.asked); err != nil {
+	if len(q.sent) > 0 {
+		if answers, err = d.searchDevice(ctx, c, q.sent); err != nil {
 			return nil, err
 		}
 	}
-	if int64(4*cap(*q.vectors)) <= c.turn.s.keep() {
+	if int64(4*cap(*q.vectors)) <= c.slots.scheduler.maxKeptBytes() {
 		d.pool.Put(q.vectors)
 	}
-	more, err := c.turn.inTurn(ctx, 0, func() error { return q.finish(ctx, c, answers) })
-	// Queries of a call are answered together: each has its share of the time.
-	n := time.Duration(max(len(q.results), 1))
-	wait += more
+	finishWait, err := c.slots.withSlot(ctx, 0, func() error { return q.finish(ctx, c, answers) })
+	// Queries of a call are answered together: each gets an equal share of the time.
+	queries := time.Duration(max(len(q.results), 1))
+	wait += finishWait
 	for i := range q.results {
 		t := &q.results[i].Stats.Times
-		t.Wait, t.Total = wait/n, (time.Since(start)-wait)/n
+		t.Wait, t.Total = wait/queries, (time.Since(start)-wait)/queries
 	}
 	return q.results, err
 }
 
-// ask hands queries to the device, until the engine ends.
-func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+// searchDevice sends queries to the device. It stops waiting when the engine ends.
+func (d *onDevice) searchDevice(
+	ctx context.Context, c *call, qs []kernels.DeviceQuery,
+) ([]kernels.DeviceAnswer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.turn.end, cancel)()
-	answers, err := d.attachment.Search(ctx, corpus{c.coll.first()}, qs)
+	defer context.AfterFunc(c.slots.lifetime, cancel)()
+	answers, err := d.attachment.Search(ctx, corpus{c.coll.firstSnapshot()}, qs)
 	switch {
 	case err == nil:
 		return answers, nil
-	case c.turn.end.Err() != nil:
+	case c.slots.lifetime.Err() != nil:
 		return nil, ErrClosed
 	}
 	return nil, fmt.Errorf("%s: %w", d.name, err)
 }
 
-// devicePlan is how a device answers a query of so many tokens, how many centroids a
-// query token probes, and how many of the documents found get a score; 0 means all.
+// devicePlan returns how a device answers a query with this many tokens: the plan, the number of
+// centroids that a query token probes, and how many of the documents found get a score. 0 means
+// all.
 func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
-	r, snap := &c.request, c.coll.first()
-	if r.mode != Pruned || asList(snap, allowed) {
+	req, snap := &c.request, c.coll.firstSnapshot()
+	if req.mode != Pruned || sentAsList(snap, allowed) {
 		return PlanDevice, 0, 0
 	}
-	if r.probes > 0 {
-		if r.approx > 0 {
-			keep = max(r.approx, r.k)
+	if req.probes > 0 {
+		if req.approxBudget > 0 {
+			keep = max(req.approxBudget, req.k)
 		}
-		return PlanDeviceProbe, r.probes, keep
+		return PlanDeviceProbe, req.probes, keep
 	}
-	probes, keep = deviceProbes(r.of)
-	state, lists := snap.State(), c.coll.codec().Centroids.K
+	probes, keep = deviceProbes(req.collectionK)
+	state, lists := snap.State(), c.coll.sharedCodec().Centroids.K
 	tokens, docs := float64(state.LiveTokens), float64(state.Live)
 	if !probingPays(tokens, docs, float64(lists), float64(queryTokens), float64(probes), float64(keep)) {
 		return PlanDevice, 0, 0
@@ -146,38 +149,38 @@ func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, k
 	return PlanDeviceProbe, probes, keep
 }
 
-// probingPays compares the times of a scan of all tokens and of probing, which
-// scans those of the documents that it finds; how many that are is told as in
-// request.plan.
-func probingPays(tokens, docs, lists, queryTokens, probes, keep float64) bool {
-	if docs == 0 || probes >= lists {
+// probingPays reports whether probing is faster than scanning all tokens by probeGain. Probing
+// scans the tokens of the documents that it finds, whose number is estimated as in
+// [request.choosePlan].
+func probingPays(tokens, docs, centroids, queryTokens, probes, keep float64) bool {
+	if docs == 0 || probes >= centroids {
 		return false
 	}
-	entries := queryTokens * probes * tokens / lists / 2
-	found := -math.Expm1(-0.6 * entries / docs)
+	entries := queryTokens * probes * tokens / centroids / 2
+	foundShare := -math.Expm1(-0.6 * entries / docs)
 	if keep > 0 {
-		found = min(found, keep/docs)
+		foundShare = min(foundShare, keep/docs)
 	}
 	c := &deviceCost
-	probing := c.probe + c.rank*lists*queryTokens + c.look*tokens + c.scanFound*found*tokens
-	return probing*probeGain < c.scan*tokens
+	probingTime := c.probe + c.rank*centroids*queryTokens + c.look*tokens + c.scanFound*foundShare*tokens
+	return probingTime*probeGain < c.scan*tokens
 }
 
-// asList says that so few documents are allowed that the device gets a list.
-func asList(snap *index.Snapshot, allowed *selection) bool {
+// sentAsList reports whether the device gets a list of the allowed documents, because they are few.
+func sentAsList(snap *index.Snapshot, allowed *selection) bool {
 	_, live := snap.LiveSet()
-	return allowed.count*listShare < live
+	return allowed.count*sentAsListShare < live
 }
 
 // prepare checks the queries and completes them.
 func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	n := len(c.queries)
-	q.room(c.queries)
-	asked := make([]kernels.DeviceQuery, n)
+	q.growVectors(c.queries)
+	prepared := make([]kernels.DeviceQuery, n)
 	q.results = make([]Result, n)
 	var w workers
 	err := w.forEach(ctx, c, c.threads, n, func(i int) (err error) {
-		if err = q.prepareOne(c, i, &asked[i]); err != nil {
+		if err = q.prepareQuery(c, i, &prepared[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
@@ -185,21 +188,21 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	for i := range asked {
-		if asked[i].K > 0 {
-			q.asked, q.of = append(q.asked, asked[i]), append(q.of, i)
+	for i := range prepared {
+		if prepared[i].K > 0 {
+			q.sent, q.sentIndexes = append(q.sent, prepared[i]), append(q.sentIndexes, i)
 		}
 	}
 	return nil
 }
 
-// room makes room for the vectors of queries.
-func (q *deviceQueries) room(queries []Query) {
+// growVectors allocates memory for the vectors of queries, unless there is enough.
+func (q *deviceQueries) growVectors(queries []Query) {
 	total := 0
-	q.at = make([]int, len(queries)+1)
+	q.vectorStarts = make([]int, len(queries)+1)
 	for i := range queries {
 		total += len(queries[i].Vectors)
-		q.at[i+1] = total
+		q.vectorStarts[i+1] = total
 	}
 	if q.vectors == nil {
 		q.vectors = new([]float32)
@@ -209,52 +212,58 @@ func (q *deviceQueries) room(queries []Query) {
 	}
 }
 
-func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery) error {
-	all, err := c.allowed(i)
+// prepareQuery completes query i, and begins its result. K of the query stays 0 if no document is allowed.
+func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery) error {
+	allowedDocs, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
-	allowed, snap := all.parts[0], c.coll.first()
-	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.at[i]:q.at[i+1]:q.at[i+1]]); err != nil {
+	allowed, snap := allowedDocs.shards[0], c.coll.firstSnapshot()
+	start, end := q.vectorStarts[i], q.vectorStarts[i+1]
+	if query.Vectors, query.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[start:end:end]); err != nil {
 		return err
 	}
-	live, n := snap.LiveSet()
-	ask.K = min(c.request.k, allowed.count)
-	how, probes, keep := devicePlan(c, allowed, len(ask.Vectors)/snap.Dim())
-	ask.Probes, ask.Keep = probes, keep
+	live, liveCount := snap.LiveSet()
+	query.K = min(c.request.k, allowed.count)
+	kind, probes, keep := devicePlan(c, allowed, len(query.Vectors)/snap.Dim())
+	query.Probes, query.Keep = probes, keep
 	switch {
-	case asList(c.coll.first(), allowed):
-		ask.Docs = allowed.ordinals()
-	case allowed.count < n:
-		ask.Allowed = allowed.bits(nil, len(live))
+	case sentAsList(c.coll.firstSnapshot(), allowed):
+		query.Docs = allowed.ordinals()
+	case allowed.count < liveCount:
+		query.Allowed = allowed.bitset(nil, len(live))
 	}
 	q.results[i].Hits, q.results[i].K, q.results[i].Coverage = []Hit{}, c.request.k, c.coll.coverage()
 	q.results[i].Stats = Stats{
-		Queries: 1, QueryTokens: len(ask.Vectors) / snap.Dim(),
-		Allowed: int64(allowed.count), FilterMissing: int64(all.missing), Candidates: int64(allowed.count),
+		Queries:       1,
+		QueryTokens:   len(query.Vectors) / snap.Dim(),
+		Allowed:       int64(allowed.count),
+		FilterMissing: int64(allowedDocs.missingIDs),
+		Candidates:    int64(allowed.count),
 	}
-	if ask.K > 0 {
-		q.results[i].Stats.Plans = map[string]int{how.String(): 1}
+	if query.K > 0 {
+		q.results[i].Stats.Plans = map[string]int{kind.String(): 1}
 	}
 	return nil
 }
 
-// finish turns the answers of the device into results.
+// finish converts the answers of the device to results.
 func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.DeviceAnswer) error {
 	var w workers
 	return w.forEach(ctx, c, c.threads, len(answers), func(j int) error {
-		i := q.of[j]
-		if err := resultOf(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
+		i := q.sentIndexes[j]
+		if err := fillResult(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
 	})
 }
 
-// resultOf turns the answer of a device into a result.
-func resultOf(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
-	part := &c.parts[0]
-	if res.Hits, err = hitsOf(len(a.Docs), func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }, payload); err != nil {
+// fillResult fills a result with the answer of a device.
+func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
+	sh := &c.shards[0]
+	locate := func(i int) located { return located{sh, a.Docs[i], a.Scores[i]} }
+	if res.Hits, err = newHits(len(a.Docs), locate, payload); err != nil {
 		return err
 	}
 	st := &res.Stats
@@ -272,8 +281,8 @@ func resultOf(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool)
 	return nil
 }
 
-// deviceProbes is how many centroids a query token probes on a device, and how many of the
-// documents that have them get an exact score; 0 means all (docs/lab/kernels.md).
+// deviceProbes returns how many centroids a query token probes on a device, and how many of the
+// documents that have them get an exact score. 0 means all (docs/lab/kernels.md).
 func deviceProbes(k int) (probes, keep int) {
 	switch {
 	case k <= 10:
@@ -284,12 +293,12 @@ func deviceProbes(k int) (probes, keep int) {
 	return 16, 0
 }
 
-// follow has the processor retell the search, by a plan that loses a document where
-// the device does.
-func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
-	var how Plan
-	p := plan{how: PlanExact, k: c.request.k, of: c.request.of, share: c.request.share}
-	_, err := c.turn.inTurn(ctx, 0, func() error {
+// traceDocument repeats the search on the processor, with a plan that drops a document at the stage
+// where the device does.
+func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
+	var kind Plan
+	p := plan{kind: PlanExact, k: c.request.k, collectionK: c.request.collectionK, share: c.request.share}
+	_, err := c.slots.withSlot(ctx, 0, func() error {
 		allowed, err := c.allowed(0)
 		if err != nil {
 			return err
@@ -298,14 +307,14 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		if err != nil {
 			return err
 		}
-		n := len(tokens) / c.coll.first().Dim()
+		n := len(tokens) / c.coll.firstSnapshot().Dim()
 		var keep int
-		if how, p.probes, keep = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
-			p.how, p.approx, p.first, p.exact = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
+		if kind, p.probes, keep = devicePlan(c, allowed.shards[0], n); kind == PlanDeviceProbe {
+			p.kind, p.approxBudget, p.firstApprox, p.exactBudget = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
 			if keep > 0 {
-				p.approx = keep
+				p.approxBudget = keep
 			}
-			p.probes = min(p.probes, c.coll.codec().Centroids.K)
+			p.probes = min(p.probes, c.coll.sharedCodec().Centroids.K)
 		}
 		return nil
 	})
@@ -313,11 +322,11 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		return err
 	}
 	var res Result
-	if err := d.cpu.answerOne(ctx, c, 0, c.threads, &p, t, &res); err != nil {
+	if err := d.host.answerQuery(ctx, c, 0, c.threads, &p, t, &res); err != nil {
 		return err
 	}
 	if t.plan != "" {
-		t.plan = how.String()
+		t.plan = kind.String()
 	}
 	return nil
 }

@@ -15,72 +15,71 @@ import (
 
 // EngineOptions of an [Engine]. The zero value, or nil, searches on all processors.
 type EngineOptions struct {
-	// Threads bounds the goroutines of one call; 0: one a processor.
+	// Threads limits the goroutines of one call. 0 means one a processor.
 	Threads int
-	// Device, where set, is where the engine searches: the index is put on it when
-	// the engine is made, and taken off when it is closed. Documents added or
-	// deleted meanwhile follow with the first search that sees them. An index that
-	// does not fit is streamed; see [kernels.DeviceStats]. A device that is lost, or
-	// that a panic has ended ([kernels.PanicError]), fails all later searches; there
-	// is no fallback to the processor. The device stays the caller's.
+	// Device, where set, is the device that the engine searches on. New copies the index to it,
+	// Close frees it there, and documents added or deleted meanwhile are copied by the first
+	// search that sees them. An index that does not fit is streamed; see [kernels.DeviceStats].
+	// After a device is lost, or a panic has ended it ([kernels.PanicError]), all searches fail;
+	// searches do not fall back to the processor. The caller closes the device.
 	//
-	// Mode Pruned scores all documents on a device where that takes no longer than
-	// pruning; Approx and Exact have no meaning then.
+	// On a device, mode Pruned scores all documents if that takes no longer than pruning; Approx
+	// and Exact are ignored then.
 	Device kernels.Device
-	// Attach says how the index is put on the device; its Bound is that below.
+	// Attach has the options for copying the index to the device; Bound replaces its Bound.
 	Attach kernels.AttachOptions
-	// Bound says which errors of coarse scores searches allow for, on the
-	// processor and on a device; by default a probable one.
+	// Bound selects the error of coarse scores that searches allow for, on the processor and on
+	// a device; the default is the probable one.
 	Bound kernels.Bound
-	// Scheduler decides when the engine's queries run; nil: that of all engines of
-	// the process that are not given one.
+	// Scheduler decides when the engine's queries run. nil means the one that all such engines
+	// of the process share.
 	Scheduler *Scheduler
-	// Logger hears of faults of this program, with their stacks, which are errors
-	// of a search to its caller; nil: nobody does.
+	// Logger receives panics of this program, with their stacks; the caller of the search gets
+	// an error. nil means no log.
 	Logger *slog.Logger
 }
 
 // Engine answers queries from an index in this process. It is a [Searcher].
 type Engine struct{ searcher }
 
-// searcher is what an [Engine] and a [Multi] have in common.
+// searcher holds the methods that an [Engine] and a [Multi] share.
 type searcher struct {
 	*core
-	of source
+	open source
 }
 
-// source gives what is to be searched, until done.
+// source opens the collection to search. The caller calls done to release it.
 type source func() (c *collection, done func(), err error)
 
-// pinned gives snapshots that somebody else closes.
-func pinned(snaps ...*index.Snapshot) source {
-	return func() (*collection, func(), error) { return collectionOf(snaps...), func() {}, nil }
+// pinnedSource returns a source of snapshots that the caller closes.
+func pinnedSource(snaps ...*index.Snapshot) source {
+	return func() (*collection, func(), error) { return newCollection(snaps...), func() {}, nil }
 }
 
-// core is what engines on the same device share.
+// core is the state that engines on the same device share.
 type core struct {
-	threads   int
-	scheduler *Scheduler
-	log       *slog.Logger
-	stages    stages
-	host      *processor // answers what devices cannot
-	tuned     bool       // what the index has stored counts: it was found on the processor
-	several   bool       // indexes are searched as one
+	threads            int
+	scheduler          *Scheduler
+	log                *slog.Logger
+	stages             stages
+	host               *processor // answers queries that devices cannot
+	usesStoredDefaults bool       // false on devices: stored parameters were measured on the processor
+	multi              bool       // several indexes are searched as one
 
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup  // calls
-	end     context.Context // ends with Close
-	close   func() error
+	mu       sync.Mutex
+	closed   bool
+	running  sync.WaitGroup  // calls
+	lifetime context.Context // ends with Close
+	close    func() error
 }
 
-// stages answer the queries of a call where the engine searches: on the processor
-// or on a device.
+// stages answers the queries of a call on the processor or on devices.
 type stages interface {
 	// answer answers all queries. The error of one of them is a *QueryError.
 	answer(ctx context.Context, c *call) ([]Result, error)
-	// follow answers the first query and traces a document through the stages.
-	follow(ctx context.Context, c *call, t *trace) error
+	// traceDocument answers the first query and records in t where a document left the stages.
+	traceDocument(ctx context.Context, c *call, t *trace) error
+	// describe adds the device to d.
 	describe(d *Description)
 	close() error
 }
@@ -90,32 +89,31 @@ type call struct {
 	coll    *collection
 	queries []Query
 	request request
-	// filtered is the request of queries that have a filter of their own.
+	// filtered is the request for queries that have their own filter.
 	filtered request
-	threads  int                             // of the whole call
-	allowed  func(i int) (*allowance, error) // for when query i runs
-	turn     turn
+	threads  int                               // limit for the whole call
+	allowed  func(i int) (*allowedDocs, error) // returns the documents that query i may return
+	slots    callSlots
 }
 
-// New returns an engine for an index. Each search sees the index as it is when
-// the search begins. The context ends waiting for the device, if there is one.
+// New returns an engine for an index. Each search uses the newest snapshot when it begins. The
+// context limits the wait for the device, if there is one.
 func New(ctx context.Context, ix *index.Index, o *EngineOptions) (*Engine, error) {
 	return newEngine(ctx, o, func() (*collection, func(), error) {
 		snap, err := ix.Snapshot()
 		if err != nil {
 			return nil, nil, err
 		}
-		return collectionOf(snap), func() { _ = snap.Close() }, nil
+		return newCollection(snap), func() { _ = snap.Close() }, nil
 	})
 }
 
-// NewAt returns an engine for one snapshot, which the caller closes after the
-// engine.
+// NewAt returns an engine for one snapshot. The caller closes the snapshot after the engine.
 func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine, error) {
-	return newEngine(ctx, o, pinned(snap))
+	return newEngine(ctx, o, pinnedSource(snap))
 }
 
-func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error) {
+func newEngine(ctx context.Context, o *EngineOptions, open source) (*Engine, error) {
 	if o == nil {
 		o = &EngineOptions{}
 	}
@@ -124,22 +122,22 @@ func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error
 		return nil, err
 	}
 	if o.Device != nil {
-		all, done, err := of()
+		coll, done, err := open()
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		how := o.Attach
-		how.Bound = o.Bound
-		if c.stages, err = attach(ctx, c.host, all.first(), o.Device, how); err != nil {
+		attachOptions := o.Attach
+		attachOptions.Bound = o.Bound
+		if c.stages, err = attachSnapshot(ctx, c.host, coll.firstSnapshot(), o.Device, attachOptions); err != nil {
 			return nil, err
 		}
-		c.tuned = false
+		c.usesStoredDefaults = false
 	}
-	return &Engine{searcher{c, of}}, nil
+	return &Engine{searcher{c, open}}, nil
 }
 
-// newCore makes one that searches on the processor.
+// newCore returns a core that searches on the processor.
 func newCore(o *EngineOptions) (*core, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%w: %d threads", ErrOption, o.Threads)
@@ -148,7 +146,14 @@ func newCore(o *EngineOptions) (*core, error) {
 		return nil, fmt.Errorf("%w: %v", ErrOption, o.Bound)
 	}
 	host := &processor{bound: o.Bound}
-	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: host, host: host, tuned: true}
+	c := &core{
+		threads:            o.Threads,
+		scheduler:          o.Scheduler,
+		log:                o.Logger,
+		stages:             host,
+		host:               host,
+		usesStoredDefaults: true,
+	}
 	if c.threads == 0 {
 		c.threads = parallel.Processors()
 	}
@@ -159,7 +164,7 @@ func newCore(o *EngineOptions) (*core, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	var cancel context.CancelFunc
-	c.end, cancel = context.WithCancel(context.Background())
+	c.lifetime, cancel = context.WithCancel(context.Background())
 	c.close = sync.OnceValue(func() error {
 		c.mu.Lock()
 		c.closed = true
@@ -171,17 +176,18 @@ func newCore(o *EngineOptions) (*core, error) {
 	return c, nil
 }
 
-// At returns an engine that answers from one snapshot where this one searches,
-// with the same device and scheduler. The two end together, when either is closed;
-// the snapshot stays open until then.
-func (e *Engine) At(snap *index.Snapshot) *Engine { return &Engine{searcher{e.core, pinned(snap)}} }
+// At returns an engine for one snapshot that shares the device and scheduler of e. Closing either
+// engine closes both. The caller closes the snapshot after them.
+func (e *Engine) At(snap *index.Snapshot) *Engine {
+	return &Engine{searcher{e.core, pinnedSource(snap)}}
+}
 
-// Close implements [Searcher]. It takes the index, or each of several, off its device, if it is on
-// one, and leaves it open. Other calls wait for the first.
+// Close implements [Searcher]. It frees each index on its device, if there is one, and leaves the
+// index open. Concurrent calls wait for the first.
 func (s *searcher) Close() error { return s.close() }
 
-// begin takes what a call searches, which Close waits for until done.
-func (s *searcher) begin() (all *collection, done func(), err error) {
+// acquireCollection opens the collection for one call. Close waits until the call has called done.
+func (s *searcher) acquireCollection() (coll *collection, done func(), err error) {
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -191,55 +197,60 @@ func (s *searcher) begin() (all *collection, done func(), err error) {
 	if closed {
 		return nil, nil, ErrClosed
 	}
-	all, release, err := s.of()
+	coll, release, err := s.open()
 	if err != nil {
 		s.running.Done()
 		return nil, nil, err
 	}
-	return all, func() { release(); s.running.Done() }, nil
+	return coll, func() { release(); s.running.Done() }, nil
 }
 
-// searching is the context of a call: it has ended when the caller's has, or the
-// engine. Whoever waits must wait for the end of both.
-type searching struct {
+// searchContext is the context of a call. Err reports the end of the caller's context or of the
+// engine; Done is that of the caller alone, so code that blocks must wait for lifetime, too.
+type searchContext struct {
 	context.Context
-	end context.Context
+	lifetime context.Context
 }
 
-func (s *searching) Err() error {
-	if s.end.Err() != nil {
+func (s *searchContext) Err() error {
+	if s.lifetime.Err() != nil {
 		return ErrClosed
 	}
 	return s.Context.Err()
 }
 
-// call prepares the stages for queries with the same options.
-func (c *core) call(ctx context.Context, all *collection, qs []Query, o *Options) (*call, error) {
-	r, err := o.request(all, c.tuned, false)
+// newCall checks the options and prepares queries that share them.
+func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Options) (*call, error) {
+	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, false)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.request(all, c.tuned, true)
+	filtered, err := o.toRequest(coll, c.usesStoredDefaults, true)
 	if err != nil {
 		return nil, err
 	}
 	call := &call{
-		coll: all, queries: qs, request: r, filtered: filtered, threads: c.threads, allowed: o.selecting(ctx, all, qs),
-		turn: c.turnOf(ctx),
+		coll:     coll,
+		queries:  qs,
+		request:  unfiltered,
+		filtered: filtered,
+		threads:  c.threads,
+		allowed:  o.allowedByQuery(ctx, coll, qs),
+		slots:    c.newSlots(ctx),
 	}
-	if call.turn.aside {
+	if call.slots.background {
 		call.threads = 1
 	}
 	return call, nil
 }
 
-// turnOf returns the turn of a call.
-func (c *core) turnOf(ctx context.Context) turn {
-	return turn{s: c.scheduler, end: c.end, aside: ctx.Value(background{}) != nil}
+// newSlots returns the slots of a new call.
+func (c *core) newSlots(ctx context.Context) callSlots {
+	return callSlots{scheduler: c.scheduler, lifetime: c.lifetime, background: ctx.Value(backgroundKey{}) != nil}
 }
 
-// requestOf is what query i asks for.
-func (c *call) requestOf(i int) *request {
+// requestFor returns the request of query i.
+func (c *call) requestFor(i int) *request {
 	if c.queries[i].Filter != nil {
 		return &c.filtered
 	}
@@ -253,14 +264,14 @@ func (c *call) requestOf(i int) *request {
 func (s *searcher) Search(ctx context.Context, q Query, o Options) (*Result, error) {
 	results, err := s.SearchBatch(ctx, []Query{q}, o)
 	if err != nil {
-		return nil, ofOne(err)
+		return nil, singleQueryError(err)
 	}
 	return &results[0], nil
 }
 
 // SearchBatch implements [Searcher].
 func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
-	all, done, err := s.begin()
+	coll, done, err := s.acquireCollection()
 	if err != nil {
 		return nil, err
 	}
@@ -268,49 +279,51 @@ func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Re
 	if len(qs) == 0 {
 		return []Result{}, ctx.Err()
 	}
-	within := &searching{ctx, s.end}
+	searchCtx := &searchContext{ctx, s.lifetime}
 	var results []Result
-	err = within.Err()
+	err = searchCtx.Err()
 	if err == nil {
-		results, err = s.answer(within, all, qs, &o)
+		results, err = s.answer(searchCtx, coll, qs, &o)
 	}
 	if err != nil {
-		return nil, s.failed(ctx, err)
+		return nil, s.batchError(ctx, err)
 	}
 	return results, nil
 }
 
-func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Options) (results []Result, err error) {
-	defer storage.Guard(all.first().Path(), &err)()
-	call, err := c.call(ctx, all, qs, o)
+// answer answers queries with all options: feedback, pages and groups.
+func (c *core) answer(ctx context.Context, coll *collection, qs []Query, o *Options) (results []Result, err error) {
+	defer storage.Guard(coll.firstSnapshot().Path(), &err)()
+	call, err := c.newCall(ctx, coll, qs, o)
 	if err != nil {
 		return nil, err
 	}
 	if o.Feedback != nil {
-		return c.withFeedback(ctx, all, qs, o)
+		return c.answerWithFeedback(ctx, coll, qs, o)
 	}
 	if !o.InBlocks() {
-		return c.ranking(ctx, call)
+		return c.rankFromStart(ctx, call)
 	}
 	return Paged(*o, func(o Options) ([]Result, error) {
-		call, err := c.call(ctx, all, qs, &o)
+		call, err := c.newCall(ctx, coll, qs, &o)
 		if err != nil {
 			return nil, err
 		}
-		return c.ranking(ctx, call)
+		return c.rankFromStart(ctx, call)
 	})
 }
 
-// ranking answers queries from the best document on.
-func (c *core) ranking(ctx context.Context, call *call) (results []Result, err error) {
+// rankFromStart answers queries from the best document on, without pages. Queries that group are
+// answered by the processor if any document has passages; otherwise each hit is its own passage.
+func (c *core) rankFromStart(ctx context.Context, call *call) (results []Result, err error) {
 	grouped := call.request.group != ""
 	if grouped {
 		if call.coll.hasPassages() {
 			return c.host.answer(ctx, call)
 		}
-		call.request.group, call.filtered.group = "", "" // documents are what is found anyway
+		call.request.group, call.filtered.group = "", "" // every hit is a whole document
 	}
-	if results, err = c.found(ctx, call); err != nil || !grouped {
+	if results, err = c.searchUngrouped(ctx, call); err != nil || !grouped {
 		return results, err
 	}
 	for i := range results {
@@ -323,39 +336,39 @@ func (c *core) ranking(ctx context.Context, call *call) (results []Result, err e
 	return results, nil
 }
 
-// found are results without groups. A device tells no matches: the processor does, of what the
-// device has found.
-func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
-	if !of.request.matches || c.stages == stages(c.host) {
-		return c.stages.answer(ctx, of)
+// searchUngrouped answers queries without groups. Devices do not return matches, so if they are
+// wanted the processor scores the hits of the device again.
+func (engine *core) searchUngrouped(ctx context.Context, c *call) ([]Result, error) {
+	if !c.request.matches || engine.stages == stages(engine.host) {
+		return engine.stages.answer(ctx, c)
 	}
-	of = remembering(of)
-	results, err := c.stages.answer(ctx, of)
+	c = withCachedAllowed(c)
+	results, err := engine.stages.answer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	again := *of
-	again.turn = of.turn.fresh()
-	for _, r := range []*request{&again.request, &again.filtered} {
+	rescoring := *c // scores the hits alone, all of them
+	rescoring.slots = c.slots.newSlots()
+	for _, r := range []*request{&rescoring.request, &rescoring.filtered} {
 		r.mode, r.k, r.payload, r.share = Exhaustive, 1, false, 1
 		for i := range results {
 			r.k = max(r.k, len(results[i].Hits))
 		}
 	}
-	again.allowed = func(i int) (*allowance, error) { return allowHits(of.coll, results[i].Hits), nil }
-	told, err := c.host.answer(ctx, &again)
+	rescoring.allowed = func(i int) (*allowedDocs, error) { return allowHits(c.coll, results[i].Hits), nil }
+	rescored, err := engine.host.answer(ctx, &rescoring)
 	if err != nil {
 		return nil, err
 	}
 	for i := range results {
-		hits := map[Place]*Hit{}
-		for j := range told[i].Hits {
-			h := &told[i].Hits[j]
-			hits[Place{h.Shard, h.Ordinal}] = h
+		rescoredHits := map[Place]*Hit{}
+		for j := range rescored[i].Hits {
+			h := &rescored[i].Hits[j]
+			rescoredHits[Place{h.Shard, h.Ordinal}] = h
 		}
 		for j := range results[i].Hits {
 			h := &results[i].Hits[j]
-			if t := hits[Place{h.Shard, h.Ordinal}]; t != nil {
+			if t := rescoredHits[Place{h.Shard, h.Ordinal}]; t != nil {
 				h.Matches, h.Tokens = t.Matches, t.Tokens
 			}
 		}
@@ -363,39 +376,40 @@ func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
 	return results, nil
 }
 
-// failed is the error of a batch: of its first query, if it has no number, unless
-// the context or the engine has ended.
-func (c *core) failed(ctx context.Context, err error) error {
-	var ours *storage.PanicError
-	var device *kernels.PanicError
+// batchError returns the error of a batch and logs panics. An error that names no query becomes a
+// [*QueryError] of the first, unless the context or the engine has ended.
+func (c *core) batchError(ctx context.Context, err error) error {
+	var searchPanic *storage.PanicError
+	var devicePanic *kernels.PanicError
 	switch {
-	case errors.As(err, &ours):
-		c.log.Error("a search panicked", "error", err, "stack", string(ours.Stack))
-	case errors.As(err, &device):
-		c.log.Error("a device panicked", "error", err, "stack", string(device.Stack))
+	case errors.As(err, &searchPanic):
+		c.log.Error("a search panicked", "error", err, "stack", string(searchPanic.Stack))
+	case errors.As(err, &devicePanic):
+		c.log.Error("a device panicked", "error", err, "stack", string(devicePanic.Stack))
 	}
 	if errors.Is(err, ErrClosed) {
 		return ErrClosed
 	}
-	var failed *QueryError
-	if errors.As(err, &failed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	var queryErr *QueryError
+	if errors.As(err, &queryErr) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err
 	}
 	return &QueryError{Err: err}
 }
 
-// ofOne is the error of a query that was searched alone, which needs no number.
-func ofOne(err error) error {
-	var failed *QueryError
-	if errors.As(err, &failed) {
-		return failed.Err
+// singleQueryError returns the cause of a [*QueryError]: a query that is searched alone needs no
+// number.
+func singleQueryError(err error) error {
+	var queryErr *QueryError
+	if errors.As(err, &queryErr) {
+		return queryErr.Err
 	}
 	return err
 }
 
-// Describe implements [Searcher]. Of several indexes Generation is the sum of theirs.
+// Describe implements [Searcher]. For several indexes Generation is the sum of theirs.
 func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
-	all, done, err := s.begin()
+	coll, done, err := s.acquireCollection()
 	if err != nil {
 		return d, err
 	}
@@ -403,24 +417,30 @@ func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
 	if err := ctx.Err(); err != nil {
 		return d, err
 	}
-	snap := all.first()
+	snap := coll.firstSnapshot()
 	defer storage.Guard(snap.Path(), &err)()
 	h := snap.Header()
 	d = Description{
-		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
-		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: s.threads,
+		Dim:        h.Dim,
+		Centroids:  h.Centroids,
+		Nbits:      snap.Codec().Codebook.Nbits,
+		Model:      h.Model,
+		Generation: snap.Generation(),
+		Lineage:    snap.Lineage(),
+		Backend:    snap.Backend(),
+		Threads:    s.threads,
 	}
-	for i := range all.parts {
-		st := all.parts[i].snap.State()
+	for i := range coll.shards {
+		st := coll.shards[i].snap.State()
 		d.Docs += int64(st.Documents())
 		d.Passages += int64(st.Passages)
 		d.Tokens += st.LiveTokens
-		if n := all.parts[i].snap.Header().Build.Pool; n > 1 {
+		if n := coll.shards[i].snap.Header().Build.Pool; n > 1 {
 			d.Pool = max(d.Pool, n)
 		}
 	}
-	if s.several {
-		all.describeParts(&d)
+	if s.multi {
+		coll.describeShards(&d)
 	}
 	s.stages.describe(&d)
 	return d, nil

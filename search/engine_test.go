@@ -90,7 +90,7 @@ func TestClose(t *testing.T) {
 	}
 	for waiting := 0; waiting < 2; runtime.Gosched() { // the two of others run
 		s.mu.Lock()
-		waiting = len(s.turns)
+		waiting = len(s.waitingCalls)
 		s.mu.Unlock()
 	}
 	var wg sync.WaitGroup
@@ -101,7 +101,7 @@ func TestClose(t *testing.T) {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.idle != 2 || len(s.turns) > 0 {
+			if s.idleWorkers != 2 || len(s.waitingCalls) > 0 {
 				t.Error("Close has returned before the searches ended")
 			}
 		})
@@ -191,7 +191,7 @@ func TestPiecesOfAQuery(t *testing.T) {
 			require.EqualError(t, err, "error 7")
 		}
 		require.NoError(t, r.forEach(0, nil))
-		requireIdle(t, r.call.turn.s)
+		requireIdle(t, r.call.slots.scheduler)
 	}
 	r := testRun(snap, 2)
 	err := func() (err error) {
@@ -212,30 +212,30 @@ func TestCutAgainstSort(t *testing.T) {
 			rapid.SampledFrom([]uint32{0, 1, gainSum - 1, gainSum, (gainSum + 1) / gainBuckets, (gainSum+1)/gainBuckets - 1}),
 		), 2, 400).Draw(t, "gains")
 		r, n := &run{}, rapid.IntRange(1, len(gains)-1).Draw(t, "n")
-		r.prober.last, r.prober.found, r.plan.approx = math.MaxUint64, len(gains), len(gains)
-		r.prober.unit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
+		r.prober.lastKept, r.prober.total, r.plan.approxBudget = math.MaxUint64, len(gains), len(gains)
+		r.prober.gainUnit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
 		for i, g := range gains {
-			r.reached = append(r.reached, candidateOf(uint32(3*i), g))
-			r.prober.counts[bucketOf(g)]++
-			r.prober.above++
+			r.reached = append(r.reached, newCandidate(uint32(3*i), g))
+			r.prober.counts[gainBucket(g)]++
+			r.prober.countFromMin++
 		}
-		scored := r.prober.scored(r.reached)
+		scored := r.prober.gainScores(r.reached)
 		slices.SortFunc(scored, topk.Order)
 		var want []uint32
 		for _, s := range scored[:n] {
 			want = append(want, s.Doc)
 		}
 		slices.Sort(want)
-		require.Equal(t, want, r.cutReached(n))
+		require.Equal(t, want, r.selectReached(n))
 	})
 }
 
 // Different gains are different scores, also the largest.
 func TestGainsAreScores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := prober{unit: rapid.Float64Range(1e-30/gainSum, 1e6).Draw(t, "unit")}
+		p := prober{gainUnit: rapid.Float64Range(1e-30/gainSum, 1e6).Draw(t, "unit")}
 		g := rapid.Uint32Range(0, gainSum-1).Draw(t, "gain")
-		s := p.scored([]candidate{candidateOf(math.MaxUint32, g+1), candidateOf(0, g)})
+		s := p.gainScores([]candidate{newCandidate(math.MaxUint32, g+1), newCandidate(0, g)})
 		require.Greater(t, s[0].Score, s[1].Score)
 		require.EqualValues(t, uint32(math.MaxUint32), s[0].Doc)
 	})
@@ -308,7 +308,7 @@ func TestLongDocumentsInParts(t *testing.T) {
 	r := testRun(snap, 2)
 	all := func() (parts int) {
 		live, _ := snap.LiveSet()
-		tokens, parts := r.split(appendSet(nil, live), exactJob, true)
+		tokens, parts := r.splitJobs(appendBits(nil, live), exactJob, true)
 		require.EqualValues(t, snap.State().LiveTokens, tokens)
 		var sum, longest int
 		for _, j := range r.jobs {
@@ -336,7 +336,7 @@ func TestJobsOfLongQueries(t *testing.T) {
 	for _, queryTokens := range []int{1, 128, 40_000} {
 		r := testRun(snap, 2)
 		require.NoError(t, r.query.Reset(m.Tokens(queryTokens), nil))
-		_, parts := r.split(appendSet(nil, live), approxJob, false)
+		_, parts := r.splitJobs(appendBits(nil, live), approxJob, false)
 		require.Zero(t, parts)
 		for _, j := range r.jobs {
 			require.Less(t, (j.tokens-2*longest)*queryTokens, jobPairs)

@@ -19,55 +19,53 @@ type Stage string
 // The stages, in order.
 const (
 	StageEmpty     Stage = "empty"      // it has no tokens, so no search returns it
-	StageFiltered  Stage = "filtered"   // the filter or the candidate list lacks it
-	StageProbe     Stage = "not probed" // no probed centroid has it in its postings
+	StageFiltered  Stage = "filtered"   // the filter or the candidate list excludes it
+	StageProbe     Stage = "not probed" // it is in no posting list that was probed
 	StageCut       Stage = "cut"        // beyond the approximate budget, by probed centroids
 	StagePruned    Stage = "pruned"     // beyond the exact budget, by approximate score
 	StageOutranked Stage = "outranked"  // scored exactly, and K others are better
 	StageReturned  Stage = "returned"
 )
 
-// Explanation says how a document's score for a query comes about and how far
-// the document got.
+// Explanation is how a document gets its score for a query, and how far it got in a search.
 type Explanation struct {
 	ID      string `json:"id"`              // of the document
 	Shard   int    `json:"shard,omitempty"` // as in [Hit]
 	Ordinal uint32 `json:"ordinal"`         // of the document
-	Tokens  int    `json:"tokens"`          // the number of its tokens
+	Tokens  int    `json:"tokens"`          // how many it has
 	// Score is MaxSim over the decoded vectors, in float64.
 	Score float64 `json:"score"`
-	// Stage is where the document left the search, Rank its place from 1 if it
-	// was returned.
+	// Stage is where the document left the search, Rank its rank from 1 if it was returned.
 	Stage Stage `json:"stage"`
 	Rank  int   `json:"rank,omitempty"`
-	// Plan is how the query was answered, "" if no document may answer it.
+	// Plan is how the query was answered. "" means that its filter allows no document.
 	Plan string `json:"plan,omitempty"`
-	// StageScore is its score in the stage that dropped or returned it,
-	// StageLimit the lowest score that stayed. Nil where a stage has no scores.
+	// StageScore is its score in the stage that dropped or returned it, StageLimit the lowest score
+	// that passed that stage. They are nil for stages without scores.
 	StageScore *float64 `json:"stage_score,omitempty"`
 	StageLimit *float64 `json:"stage_limit,omitempty"`
-	// Matches has an entry for each query token that takes part.
+	// Matches has an entry for each query token that is not masked.
 	Matches []Match `json:"matches"`
-	// Image is the picture of a page ([vectors.Page]), and Grid where in it the tokens of the
-	// query are. NoGrid is why there is no Grid of a page that has one.
+	// Image is the image of a page ([vectors.Page]), and Grid has the scores of the query tokens on
+	// it. NoGrid is the reason why Grid is missing although the page has a grid.
 	Image  string      `json:"image,omitempty"`
 	Grid   *GridScores `json:"grid,omitempty"`
 	NoGrid string      `json:"no_grid,omitempty"`
 }
 
-// Match is the best document token for one query token.
+// Match is the document token that matches a query token best.
 type Match struct {
 	QueryToken int     `json:"query_token"`    // its number in the query, from 0
-	DocToken   int     `json:"doc_token"`      // the one of the document that matches it best, from 0
-	Weight     float64 `json:"weight"`         // that the query gives the token; 1 without weights
+	DocToken   int     `json:"doc_token"`      // number of the best token in the document, from 0
+	Weight     float64 `json:"weight"`         // of the query token; 1 without weights
 	Score      float64 `json:"score"`          // ⟨q, v̂⟩
 	Code       uint32  `json:"code"`           // centroid of the document token
 	Centroid   float64 `json:"centroid_score"` // ⟨q, C⟩
 }
 
-// trace follows one document through a search.
+// trace records how far one document gets in a search.
 type trace struct {
-	part    *part
+	shard   *shard
 	ordinal uint32
 	plan    string
 	stage   Stage
@@ -76,75 +74,78 @@ type trace struct {
 	limit   *float64
 }
 
-// Explain answers the query and tells what became of the document. It is an
-// error ([ErrUnknownID]) if the id names no live document. Of a document that is stored
-// as passages the one is explained that scores most, of an id that several indexes have the
-// first document. The search of a device is told by the processor.
+// Explain answers the query and explains what became of the document. An id that names no live
+// document is an [ErrUnknownID]. If the document is stored as passages, its passage with the
+// highest score is explained; if several shards have the id, the first. If the engine searches on a
+// device, the processor repeats the search.
 func (s *searcher) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
-	err = s.follow(ctx, q, id, o, func(all *collection, t *trace) (err error) {
-		x, err = explanation(all, &q, t)
+	err = s.explainWith(ctx, q, id, o, func(coll *collection, t *trace) (err error) {
+		x, err = newExplanation(coll, &q, t)
 		return err
 	})
 	return x, err
 }
 
-// Trace is the Stage of Explain without the rest.
+// Trace returns the Stage of Explain, without computing the rest.
 func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (stage Stage, err error) {
-	err = s.follow(ctx, q, id, o, func(_ *collection, t *trace) error {
+	err = s.explainWith(ctx, q, id, o, func(_ *collection, t *trace) error {
 		stage = t.stage
 		return nil
 	})
 	return stage, err
 }
 
-// follow searches, and tells what became of a document.
-func (s *searcher) follow(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
+// explainWith searches, traces a document, and calls use with the trace.
+func (s *searcher) explainWith(
+	ctx context.Context, q Query, id string, o Options, use func(*collection, *trace) error,
+) (err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
-		return fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", ErrOption)
+		return fmt.Errorf("%w: a search is explained without group, feedback, offset and min_score", ErrOption)
 	}
-	all, done, err := s.begin()
+	coll, done, err := s.acquireCollection()
 	if err != nil {
 		return err
 	}
 	defer done()
 	defer func() {
 		if err != nil {
-			err = ofOne(s.failed(ctx, err))
+			err = singleQueryError(s.batchError(ctx, err))
 		}
 	}()
-	defer storage.Guard(all.first().Path(), &err)()
-	within := &searching{ctx, s.end}
-	if err := within.Err(); err != nil {
+	defer storage.Guard(coll.firstSnapshot().Path(), &err)()
+	searchCtx := &searchContext{ctx, s.lifetime}
+	if err := searchCtx.Err(); err != nil {
 		return err
 	}
-	t, err := s.find(within, all, q, id)
+	t, err := s.findDocument(searchCtx, coll, q, id)
 	if err != nil {
 		return err
 	}
-	call, err := s.call(within, all, []Query{q}, &o)
+	call, err := s.newCall(searchCtx, coll, []Query{q}, &o)
 	if err != nil {
 		return err
 	}
-	if err := s.stages.follow(within, call, t); err != nil {
+	if err := s.stages.traceDocument(searchCtx, call, t); err != nil {
 		return err
 	}
-	return tell(all, t)
+	return use(coll, t)
 }
 
-// find finds the document of an id; of a document that is stored as passages the one that
-// scores most.
-func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*trace, error) {
-	for i := range all.parts {
-		ordinal, ok, err := all.parts[i].snap.Ordinal(id)
+// findDocument returns a trace of the document with an id, or of its passage with the highest
+// score.
+func (c *core) findDocument(ctx context.Context, coll *collection, q Query, id string) (*trace, error) {
+	for i := range coll.shards {
+		ordinal, ok, err := coll.shards[i].snap.Ordinal(id)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			return &trace{part: &all.parts[i], ordinal: ordinal}, nil
+			return &trace{shard: &coll.shards[i], ordinal: ordinal}, nil
 		}
 	}
 	q.Filter = nil
-	found, err := c.answer(ctx, all, []Query{q}, &Options{K: 1, Mode: Candidates, Candidates: []string{id}, AllowMissing: true})
+	bestPassage := Options{K: 1, Mode: Candidates, Candidates: []string{id}, AllowMissing: true}
+	found, err := c.answer(ctx, coll, []Query{q}, &bestPassage)
 	if err != nil {
 		return nil, err
 	}
@@ -152,37 +153,49 @@ func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*
 		return nil, fmt.Errorf("%w: %.100q", ErrUnknownID, id)
 	}
 	h := &found[0].Hits[0]
-	return &trace{part: &all.parts[h.Shard], ordinal: h.Ordinal}, nil
+	return &trace{shard: &coll.shards[h.Shard], ordinal: h.Ordinal}, nil
 }
 
-func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
-	snap := t.part.snap
+// newExplanation computes the score of the traced document in float64, and its matches.
+func newExplanation(coll *collection, q *Query, t *trace) (_ *Explanation, err error) {
+	snap := t.shard.snap
 	defer storage.Guard(snap.Path(), &err)()
-	ch, doc, err := chunkOf(snap, t.ordinal)
+	ch, doc, err := documentChunk(snap, t.ordinal)
 	if err != nil {
 		return nil, err
 	}
 	x := &Explanation{
-		ID: snap.ID(t.ordinal), Shard: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
-		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
+		ID:         snap.ID(t.ordinal),
+		Shard:      t.shard.index,
+		Ordinal:    t.ordinal,
+		Tokens:     int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+		Stage:      t.stage,
+		Rank:       t.rank,
+		Plan:       t.plan,
+		StageScore: t.score,
+		StageLimit: t.limit,
 	}
-	vectors, weights, err := q.tokens(all, nil)
+	vectors, weights, err := q.tokens(coll, nil)
 	if err != nil {
 		return nil, err
 	}
 	var argmax []int
 	x.Score, argmax = kernels.OracleMaxSim(snap.Codec(), vectors, weights, ch, doc)
-	x.Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
-	var of []int // rows of vectors that the matches are of
+	x.Matches = tokenMatches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
+	var matchedRows []int // the row of vectors of each match
 	for i, best := range argmax {
 		if best >= 0 {
-			of = append(of, i)
+			matchedRows = append(matchedRows, i)
 		}
 	}
-	return x, x.picture(snap, vectors, of, ch, doc)
+	return x, x.addPage(snap, vectors, matchedRows, ch, doc)
 }
 
-func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {
+// tokenMatches returns the matches of a document. vectors are the unmasked query tokens, and argmax has the
+// document token that each matches best, or −1.
+func tokenMatches(
+	q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int,
+) []Match {
 	dim := c.Dim()
 	row := make([]float32, dim)
 	out := []Match{}
@@ -214,113 +227,118 @@ func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, we
 	return out
 }
 
-func (t *trace) drop(stage Stage, score, limit *float64) {
+// leaveAt records where the document left the search, with its score there and the lowest that passed.
+func (t *trace) leaveAt(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
 
-// follows tells whether the document is in a group of parts.
-func (t *trace) follows(g group) bool {
-	return t != nil && t.part.at >= g[0].at && t.part.at <= g[len(g)-1].at
+// isIn reports whether the traced document is in a group of shards. A nil trace has none.
+func (t *trace) isIn(g shardGroup) bool {
+	return t != nil && t.shard.index >= g[0].index && t.shard.index <= g[len(g)-1].index
 }
 
-func (t *trace) begin(allowed *allowance) {
-	t.drop(StageFiltered, nil, nil)
-	switch live, _ := t.part.snap.LiveSet(); {
-	case !inSet(live, t.ordinal):
+// recordFilter records whether the filter allows the document.
+func (t *trace) recordFilter(allowed *allowedDocs) {
+	t.leaveAt(StageFiltered, nil, nil)
+	switch live, _ := t.shard.snap.LiveSet(); {
+	case !hasBit(live, t.ordinal):
 		t.stage = StageEmpty
-	case allowed.parts[t.part.at].has(t.ordinal):
+	case allowed.shards[t.shard.index].has(t.ordinal):
 		t.stage = StageProbe
 	}
 }
 
-// ranked notes, if the document is in list, that it leaves at this stage
-// unless a later one sees it, with its score and the lowest of the n best.
-func (t *trace) ranked(list []topk.Scored, stage Stage, n int) {
-	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.part.base+t.ordinal })
+// recordRanking records, if the document is in list, that it leaves at this stage unless a later
+// stage records it again, with its score and the lowest of the n best.
+func (t *trace) recordRanking(list []topk.Scored, stage Stage, n int) {
+	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.shard.base+t.ordinal })
 	if i < 0 {
 		return
 	}
-	own, limit := float64(list[i].Score), math.Inf(1)
+	score, limit := float64(list[i].Score), math.Inf(1)
 	for _, s := range topk.Best(slices.Clone(list), n) {
 		limit = min(limit, float64(s.Score))
 	}
-	t.drop(stage, &own, &limit)
+	t.leaveAt(stage, &score, &limit)
 }
 
-func (t *trace) finish(top []located) {
+// recordResult records the rank of the document, if it is in the result.
+func (t *trace) recordResult(top []located) {
 	if t == nil {
 		return
 	}
 	for i, s := range top {
-		if s.part.at == t.part.at && s.ordinal == t.ordinal {
+		if s.shard.index == t.shard.index && s.ordinal == t.ordinal {
 			t.stage, t.rank = StageReturned, i+1
 		}
 	}
 }
 
-// matchHits tells which tokens of hits matched, given where they are and the query.
-func (r *run) matchHits(hits []Hit, at []located, vectors, weights []float32) error {
-	q := &r.call.queries[r.at]
+// addMatches adds to hits, which are at locations, their matches with the query.
+func (r *run) addMatches(hits []Hit, locations []located, vectors, weights []float32) error {
+	q := &r.call.queries[r.queryIndex]
 	return r.forEach(len(hits), func(i int) (err error) {
-		defer at[i].part.guard(r.call, &err)()
+		defer locations[i].shard.guardRead(r.call, &err)()
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		snap := at[i].part.snap
-		ch, doc, err := chunkOf(snap, at[i].ordinal)
+		snap := locations[i].shard.snap
+		ch, doc, err := documentChunk(snap, locations[i].ordinal)
 		if err != nil {
 			return err
 		}
 		hits[i].Tokens = int(ch.Offsets[doc+1] - ch.Offsets[doc])
-		hits[i].Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, r.bestTokens(ch, doc))
+		hits[i].Matches = tokenMatches(q, snap.Codec(), ch, doc, vectors, weights, r.bestTokens(ch, doc))
 		return nil
 	})
 }
 
-// bestTokens is for each query token the token of a document, which is not empty, that
-// scores highest, the first of several.
+// bestTokens returns for each query token the document token with the highest score, the first of
+// several. The document must not be empty.
 func (r *run) bestTokens(ch *kernels.Chunk, doc int) []int {
 	n, first := r.query.Len(), int(ch.Offsets[doc])
-	best, products, top := make([]int, n), make([]float64, n), make([]float64, n)
+	best, products, maxima := make([]int, n), make([]float64, n), make([]float64, n)
 	for t := first; t < int(ch.Offsets[doc+1]); t++ {
 		r.query.Maxima(products, ch, t, t+1, kernels.Fine)
 		if t == first {
-			copy(top, products)
+			copy(maxima, products)
 			continue
 		}
 		for i, x := range products {
-			if x > top[i] {
-				top[i], best[i] = x, t-first
+			if x > maxima[i] {
+				maxima[i], best[i] = x, t-first
 			}
 		}
 	}
 	return slices.Clip(best)
 }
 
-// GridScores say where in a picture the tokens of a query are.
+// GridScores has the scores of query tokens over the grid of a page.
 type GridScores struct {
 	// Rows and Columns are those of [vectors.Grid], also where tiles of cells were pooled.
 	Rows    int `json:"rows"`
 	Columns int `json:"columns"`
-	// Special is how many tokens of the document are no cells.
+	// Special is how many tokens of the document are not cells.
 	Special int `json:"special"`
 	// Scores has an entry for each of [Explanation].Matches, in the same order.
 	Scores []CellScores `json:"scores"`
 }
 
-// CellScores are the inner products of a query token with the tokens of a page, rounded to
-// four decimals, without the token's weight.
+// CellScores are the inner products of a query token with the tokens of a page, rounded to four
+// decimals, without the token's weight.
 type CellScores struct {
 	QueryToken int `json:"query_token"` // its number in the query, from 0
-	// Cells are in order row after row, from the top left. The cells of a pooled tile have
-	// what the tile has.
+	// Cells are in order row after row, from the top left. All cells of a pooled tile have the
+	// score of the tile.
 	Cells []float32 `json:"cells"`
-	// Special are those of tokens that are no cells, in their order.
+	// Special has the scores of tokens that are not cells, in their order.
 	Special []float32 `json:"special"`
 }
 
-// picture adds to an explanation what its document is as a page.
-func (x *Explanation) picture(snap *index.Snapshot, query []float32, of []int, ch *kernels.Chunk, doc int) error {
+// addPage adds the image and the grid to the explanation of a page.
+func (x *Explanation) addPage(
+	snap *index.Snapshot, query []float32, matchedRows []int, ch *kernels.Chunk, doc int,
+) error {
 	payload, err := snap.Payload(x.Ordinal)
 	if err != nil {
 		return err
@@ -328,7 +346,7 @@ func (x *Explanation) picture(snap *index.Snapshot, query []float32, of []int, c
 	page, err := vectors.PageOf(payload)
 	if page == nil {
 		if err != nil {
-			x.NoGrid = err.Error() // another program has stored it
+			x.NoGrid = err.Error() // another program stored it
 		}
 		return nil
 	}
@@ -342,10 +360,16 @@ func (x *Explanation) picture(snap *index.Snapshot, query []float32, of []int, c
 		x.NoGrid = err.Error()
 		return nil
 	case side == 0:
-		x.NoGrid = "tokens were pooled, and not as tiles: which cells they stand for is not known"
+		x.NoGrid = "tokens were pooled, and not as tiles: their cells are unknown"
 		return nil
 	}
-	g := &GridScores{Rows: page.Grid.Rows, Columns: page.Grid.Columns, Special: x.Tokens - stored.Cells(), Scores: make([]CellScores, len(x.Matches))}
+	g := &GridScores{
+		Rows:    page.Grid.Rows,
+		Columns: page.Grid.Columns,
+		Special: x.Tokens - stored.Cells(),
+		Scores:  make([]CellScores, len(x.Matches)),
+	}
+	// Compute the product of each matched query token with each token of the page.
 	dim, first := snap.Dim(), int(ch.Offsets[doc])
 	products := make([][]float32, len(x.Matches))
 	for i := range products {
@@ -355,14 +379,18 @@ func (x *Explanation) picture(snap *index.Snapshot, query []float32, of []int, c
 		token := kernels.OracleDecode(snap.Codec(), ch, first+t)
 		for i := range products {
 			sum := 0.0
-			for j, v := range query[of[i]*dim : (of[i]+1)*dim] {
+			for j, v := range query[matchedRows[i]*dim : (matchedRows[i]+1)*dim] {
 				sum += float64(float64(v) * token[j])
 			}
 			products[i][t] = float32(math.Round(sum*1e4) / 1e4)
 		}
 	}
 	for i, p := range products {
-		s := CellScores{QueryToken: x.Matches[i].QueryToken, Cells: make([]float32, 0, page.Grid.Cells()), Special: make([]float32, 0, g.Special)}
+		s := CellScores{
+			QueryToken: x.Matches[i].QueryToken,
+			Cells:      make([]float32, 0, page.Grid.Cells()),
+			Special:    make([]float32, 0, g.Special),
+		}
 		for cell := range page.Grid.Cells() {
 			row, column := cell/g.Columns/side, cell%g.Columns/side
 			s.Cells = append(s.Cells, p[stored.First+row*stored.Columns+column])

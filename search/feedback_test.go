@@ -91,12 +91,12 @@ func TestFeedbackByVectors(t *testing.T) {
 	docs = append(docs, vectors.Document{ID: passage.ID(), Tokens: docs[0].Tokens, Payload: payload})
 	ix := searchtest.Build(t, 16, docs, &index.BuildOptions{Centroids: 1, Nbits: 8})
 	snap := searchtest.Snapshot(t, ix)
-	all := collectionOf(snap)
+	all := newCollection(snap)
 	liked := []Place{{0, 200}, {0, 0}}
 	for i := range uint32(9) {
 		liked = append(liked, Place{0, 6 + i})
 	}
-	e, ok := all.evidence(liked, []Place{{0, 23}, {0, 24}}).(*ownEvidence)
+	e, ok := all.feedbackEvidence(liked, []Place{{0, 23}, {0, 24}}).(*tokenEvidence)
 	require.True(t, ok)
 	good, of, err := e.Counts(t.Context(), false)
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestFeedbackByVectors(t *testing.T) {
 	require.EqualValues(t, 201, live)
 	rows := make([][]float32, len(docs))
 	for i := range docs {
-		ch, doc, err := chunkOf(snap, uint32(i))
+		ch, doc, err := documentChunk(snap, uint32(i))
 		require.NoError(t, err)
 		rows[i] = make([]float32, len(docs[i].Tokens))
 		snap.Quantizer().DecodeTokens(rows[i], ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
@@ -155,7 +155,7 @@ func TestFeedbackByVectors(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, named(hits), named(got.Hits), "the same but for the order of ties")
 	}
-	require.IsType(t, &evidence{}, collectionOf(searchtest.Snapshot(t, searchtest.Build(t, 16, docs, nil))).evidence(nil, nil))
+	require.IsType(t, &centroidEvidence{}, newCollection(searchtest.Snapshot(t, searchtest.Build(t, 16, docs, nil))).feedbackEvidence(nil, nil))
 }
 
 // What feedback adds, by its definition: of the documents that are liked, and of the best ones
@@ -354,9 +354,9 @@ func TestFeedbackInTurn(t *testing.T) {
 	e, err := New(t.Context(), ix, &EngineOptions{Threads: 1, Scheduler: s})
 	require.NoError(t, err)
 	defer e.Close()
-	all := collectionOf(searchtest.Snapshot(t, ix))
+	all := newCollection(searchtest.Snapshot(t, ix))
 	f := &Feedback{Like: []string{"d1", "d2"}, Unlike: []string{"d3"}}
-	other := turn{s: s, end: e.end}
+	other := callSlots{scheduler: s, lifetime: e.lifetime}
 	_, err = other.acquire(t.Context(), 0)
 	require.NoError(t, err)
 	released := false
@@ -375,15 +375,15 @@ func TestFeedbackInTurn(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if len(s.turns) == 0 {
+			if len(s.waitingCalls) == 0 {
 				return false
 			}
-			bytes = s.turns[0].waiting[0].bytes
+			bytes = s.waitingCalls[0].waiting[0].bytes
 			return true
 		}, time.Minute, time.Millisecond, "names are looked up in turn")
 		return bytes
 	}
-	require.Equal(t, f.bytes(all, 0), waits()+int64(len(f.Unlike))*96)
+	require.Equal(t, f.memoryBytes(all, 0), waits()+int64(len(f.Unlike))*96)
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
 
@@ -399,12 +399,12 @@ func TestFeedbackInTurn(t *testing.T) {
 	}()
 	names := waits()
 	next := make(chan error, 1)
-	mine := turn{s: s, end: e.end}
+	mine := callSlots{scheduler: s, lifetime: e.lifetime}
 	go func() {
 		_, err := mine.acquire(t.Context(), 1)
 		next <- err
 	}()
-	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.turns) == 2 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.waitingCalls) == 2 }, time.Minute, time.Millisecond)
 	other.release(0)
 	released = true
 	require.NoError(t, <-next)
@@ -418,12 +418,12 @@ func TestFeedbackInTurn(t *testing.T) {
 
 	q := m.query(3)
 	took := allocated(func() {
-		liked, err := namedDocs(t.Context(), all, "like", f.Like)
+		liked, err := locateIDs(t.Context(), all, "like", f.Like)
 		require.NoError(t, err)
-		_, err = f.Expand(t.Context(), &q, 16, newEvidence(all, liked, nil))
+		_, err = f.Expand(t.Context(), &q, 16, newCentroidEvidence(all, liked, nil))
 		require.NoError(t, err)
 	})
-	require.Less(t, took, f.bytes(all, 3)+1<<14)
+	require.Less(t, took, f.memoryBytes(all, 3)+1<<14)
 }
 
 // A query that is as long as one may be stays one with feedback: what it has no room for is left
@@ -450,6 +450,6 @@ func TestFeedbackOfLongQuery(t *testing.T) {
 	require.ErrorContains(t, err, "21 tokens")
 
 	q := Query{Vectors: []float32{1, 2, 3, 4, 5}, Weights: []float32{1, .5, -.25, .125, -.75}, Mask: slices.Repeat([]bool{true}, 5)}
-	require.Equal(t, 2, fit(&q, 1, 1, 3))
+	require.Equal(t, 2, dropLightest(&q, 1, 1, 3))
 	require.Equal(t, Query{Vectors: []float32{1, 2, 5}, Weights: []float32{1, .5, -.75}, Mask: slices.Repeat([]bool{true}, 3)}, q)
 }

@@ -10,42 +10,47 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// eachToken calls fn for the tokens of documents, so many of each at most.
-func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(ch *kernels.Chunk, token int)) (err error) {
+// visitTokens calls fn for the first maxTokens tokens of each document.
+func visitTokens(
+	ctx context.Context, snap *index.Snapshot, ordinals []uint32, maxTokens int,
+	fn func(ch *kernels.Chunk, token int),
+) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	for _, ordinal := range ordinals {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ch, doc, err := chunkOf(snap, ordinal)
+		ch, doc, err := documentChunk(snap, ordinal)
 		if err != nil {
 			return err
 		}
 		lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
-		for token := lo; token < min(hi, lo+most); token++ {
+		for token := lo; token < min(hi, lo+maxTokens); token++ {
 			fn(ch, token)
 		}
 	}
 	return nil
 }
 
-// Counts adds to docs, for each centroid, how many of some documents have a token with it among
-// their first ones, and tells how many documents they are: passages of one are one.
-func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
-	var whole []string // documents
-	parts := map[string][]uint32{}
+// Counts adds to docs, for each centroid, how many of the documents have it among their first
+// tokens. It returns the number of these documents: all passages of a document count as one.
+func Counts(
+	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int,
+) (total int, err error) {
+	var ids []string // documents
+	ordinalsByID := map[string][]uint32{}
 	for _, ordinal := range ordinals {
 		id := snap.DocumentOf(ordinal)
-		if parts[id] == nil {
-			whole = append(whole, id)
+		if ordinalsByID[id] == nil {
+			ids = append(ids, id)
 		}
-		parts[id] = append(parts[id], ordinal)
+		ordinalsByID[id] = append(ordinalsByID[id], ordinal)
 	}
-	last := map[uint32]int{} // document with the centroid, + 1
-	for i, id := range whole {
-		err := eachToken(ctx, snap, parts[id], tokens, func(ch *kernels.Chunk, token int) {
-			if code := ch.Code(token); last[code] != i+1 {
-				last[code] = i + 1
+	lastDocument := map[uint32]int{} // the last document that has the centroid, + 1
+	for i, id := range ids {
+		err := visitTokens(ctx, snap, ordinalsByID[id], tokens, func(ch *kernels.Chunk, token int) {
+			if code := ch.Code(token); lastDocument[code] != i+1 {
+				lastDocument[code] = i + 1
 				docs[code]++
 			}
 		})
@@ -53,19 +58,21 @@ func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens
 			return 0, err
 		}
 	}
-	return len(whole), nil
+	return len(ids), nil
 }
 
-// Sums adds to the sums of some centroids the tokens with them that are among the first ones of
-// some documents.
-func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32) error {
-	at := make(map[uint32]int, len(codes))
+// Sums adds the tokens of each of some centroids, among the first tokens of the documents, to the
+// centroid's sum.
+func Sums(
+	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32,
+) error {
+	sumIndex := make(map[uint32]int, len(codes))
 	for i, code := range codes {
-		at[code] = i
+		sumIndex[code] = i
 	}
 	row := make([]float32, snap.Dim())
-	return eachToken(ctx, snap, ordinals, tokens, func(ch *kernels.Chunk, token int) {
-		i, wanted := at[ch.Code(token)]
+	return visitTokens(ctx, snap, ordinals, tokens, func(ch *kernels.Chunk, token int) {
+		i, wanted := sumIndex[ch.Code(token)]
 		if !wanted {
 			return
 		}
@@ -76,10 +83,10 @@ func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens i
 	})
 }
 
-// Frequencies adds to docs how many documents have a token with each of some centroids.
+// Frequencies adds to docs how many live documents have a token with each of some centroids.
 func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	gone := snap.Tombstones()
+	deleted := snap.Tombstones()
 	for i, code := range codes {
 		if i%256 == 255 && ctx.Err() != nil {
 			return ctx.Err()
@@ -94,9 +101,9 @@ func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs
 			}
 			set := roaring.New()
 			if _, err := set.FromBuffer(list); err != nil {
-				return badList(snap.Path(), code, err)
+				return postingsError(snap.Path(), code, err)
 			}
-			docs[i] += set.GetCardinality() - set.AndCardinality(gone)
+			docs[i] += set.GetCardinality() - set.AndCardinality(deleted)
 		}
 	}
 	return nil

@@ -14,58 +14,58 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Filter says which documents may be returned: those of a list of ids, those that a
-// condition is true of, those of a set of ordinals, or where there are several, those that
-// are in each. A nil *Filter restricts nothing; one without any, or with an empty list,
-// matches nothing, and a search with it returns nothing. It is not to be changed once it has
-// been used, and any number of searches may use it at a time.
+// Filter selects the documents that a search may return: those of a list of ids, those for which a
+// condition is true, or those of a set of ordinals; if several are set, the documents that are in
+// all. A nil *Filter restricts nothing. A filter with none of them, or with an empty list, matches
+// nothing. Do not change a filter after its first use; concurrent searches may share it.
 //
-// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "parameters":
-// [2000]}, without what is not there.
+// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "parameters": [2000]},
+// without empty fields.
 type Filter struct {
 	// IDs of the documents that may be returned.
 	IDs []string
-	// AllowMissing passes over ids that name no live document; otherwise they
-	// are an error ([ErrUnknownID]).
+	// AllowMissing skips ids that name no live document; otherwise they are an error
+	// ([ErrUnknownID]).
 	AllowMissing bool
-	// Where is the condition; nil: none. That it names a field which no document has
-	// is an error ([condition.ErrUnknownField]).
+	// Where is the condition. nil means none. A condition on a field that no document has is an
+	// error ([condition.ErrUnknownField]).
 	Where *condition.Condition
-	// Docs, where set, are the documents that may be returned, by ordinal; ordinals that
-	// are none of a live document are passed over. It has no form in JSON.
+	// Docs, where set, has the ordinals of the documents that may be returned. Ordinals of
+	// documents that are not live are skipped. It has no JSON form.
 	Docs *roaring.Bitmap
 
-	prepared *prepared
+	cache *allowedCache
 }
 
-// prepared is what a filter lets through of an index at one moment.
-type prepared struct {
+// allowedCache holds the allowed documents of a filter for one state of a collection.
+type allowedCache struct {
 	mu       sync.Mutex
 	versions []uint64 // of the snapshots
-	allowed  *allowance
+	allowed  *allowedDocs
 }
 
-// Only returns the filter that lets these documents through.
+// Only returns a filter that allows these documents.
 func Only(ids ...string) *Filter { return &Filter{IDs: ids} }
 
-// Where returns the filter that lets the documents through that a condition is true of,
-// prepared as [Filter.Prepared] says.
+// Where returns a filter that allows the documents for which a condition is true. It caches them as
+// [Filter.Prepared] does.
 func Where(c *condition.Condition) *Filter { return (&Filter{Where: c}).Prepared() }
 
-// Prepared returns the filter as one that remembers what it lets through: as long as
-// the index does not change, further searches have it at once. That takes a bit for
-// each document of the index, or less. After a change the next search finds it anew.
+// Prepared returns a filter that caches the documents that it allows: as long as the index does not
+// change, further searches use them at once. The cache uses one bit for each document of the index,
+// or less. The first search after a change computes it again.
 func (f *Filter) Prepared() *Filter {
 	p := *f
-	p.prepared = &prepared{}
+	p.cache = &allowedCache{}
 	return &p
 }
 
-// allowance is what the filter lets through of a collection.
-func (f *Filter) allowance(ctx context.Context, c *collection) (*allowance, error) {
-	p := f.prepared
+// allowedIn returns the documents of a collection that the filter allows, from the cache if it has
+// one.
+func (f *Filter) allowedIn(ctx context.Context, c *collection) (*allowedDocs, error) {
+	p := f.cache
 	if p == nil {
-		return f.findAllowance(ctx, c)
+		return f.findAllowed(ctx, c)
 	}
 	now := c.versions()
 	p.mu.Lock()
@@ -74,7 +74,7 @@ func (f *Filter) allowance(ctx context.Context, c *collection) (*allowance, erro
 	if allowed != nil && slices.Equal(versions, now) {
 		return allowed, nil
 	}
-	allowed, err := f.findAllowance(ctx, c)
+	allowed, err := f.findAllowed(ctx, c)
 	if err == nil {
 		p.mu.Lock()
 		p.allowed, p.versions = allowed, now
@@ -83,45 +83,48 @@ func (f *Filter) allowance(ctx context.Context, c *collection) (*allowance, erro
 	return allowed, err
 }
 
-func (f *Filter) findAllowance(ctx context.Context, c *collection) (all *allowance, err error) {
+// findAllowed computes the documents that the filter allows.
+func (f *Filter) findAllowed(ctx context.Context, c *collection) (allowed *allowedDocs, err error) {
 	if f.Docs != nil {
-		if len(c.parts) > 1 {
-			return nil, fmt.Errorf("%w: filter: a set of ordinals, which name no document where several indexes are searched", ErrOption)
+		if len(c.shards) > 1 {
+			return nil, fmt.Errorf("%w: filter: a set of ordinals is ambiguous where several indexes are searched",
+				ErrOption)
 		}
-		all = (&allowance{parts: []*selection{selected(f.Docs, c.first())}}).counted()
+		allowed = (&allowedDocs{shards: []*selection{newSelection(f.Docs, c.firstSnapshot())}}).withCount()
 	}
 	if f.IDs != nil || f.Docs == nil && f.Where == nil {
-		listed, err := include(ctx, c, "filter", f.IDs, f.AllowMissing)
+		listed, err := lookUpIDs(ctx, c, "filter", f.IDs, f.AllowMissing)
 		if err != nil {
 			return nil, err
 		}
-		all = all.and(listed, c)
+		allowed = allowed.intersect(listed, c)
 	}
 	if f.Where == nil {
-		return all, nil
+		return allowed, nil
 	}
-	snaps := make([]*index.Snapshot, len(c.parts))
+	snaps := make([]*index.Snapshot, len(c.shards))
 	for i := range snaps {
-		snaps[i] = c.parts[i].snap
+		snaps[i] = c.shards[i].snap
 	}
 	docs, err := index.SelectAll(ctx, snaps, f.Where)
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w", err)
 	}
-	found := &allowance{parts: make([]*selection, len(snaps))}
+	selected := &allowedDocs{shards: make([]*selection, len(snaps))}
 	for i, snap := range snaps {
-		found.parts[i] = selected(docs[i], snap)
+		selected.shards[i] = newSelection(docs[i], snap)
 	}
-	return all.and(found.counted(), c), nil
+	return allowed.intersect(selected.withCount(), c), nil
 }
 
-// selected are the documents of a set that a search may return.
-func selected(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
+// newSelection returns the documents of a set that have vectors and are live.
+func newSelection(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 	s := &selection{}
 	live, _ := snap.LiveSet()
-	if docs.GetCardinality() <= listed(live) {
-		s.list = slices.DeleteFunc(docs.ToArray(), func(d uint32) bool { return int(d/64) >= len(live) || !inSet(live, d) })
-		return s.settled(snap)
+	if docs.GetCardinality() <= maxListLength(live) {
+		unknown := func(d uint32) bool { return int(d/64) >= len(live) || !hasBit(live, d) }
+		s.list = slices.DeleteFunc(docs.ToArray(), unknown)
+		return s.compact(snap)
 	}
 	if end := 64 * uint64(len(live)); uint64(docs.Maximum()) >= end {
 		docs = docs.Clone()
@@ -132,74 +135,75 @@ func selected(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 	for w := range s.set {
 		s.set[w] &= live[w]
 	}
-	s.count = population(s.set)
+	s.count = countBits(s.set)
 	return s
 }
 
-// Ordinals is what the filter lets through of a snapshot, of the documents that have
-// vectors: for searches by other means.
+// Ordinals returns the documents of a snapshot that the filter allows and that have vectors. It is
+// for searches by other means than vectors.
 func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.Bitmap, error) {
-	a, err := f.allowance(ctx, collectionOf(snap))
+	a, err := f.allowedIn(ctx, newCollection(snap))
 	if err != nil {
 		return nil, err
 	}
-	return roaring.BitmapOf(a.parts[0].docs(nil)...), nil
+	return roaring.BitmapOf(a.shards[0].appendOrdinals(nil)...), nil
 }
 
-// listed is up to how many documents a list is shorter than a set.
-func listed(live []uint64) uint64 { return 2 * uint64(len(live)) } // 4 bytes each, 8 a word
+// maxListLength is the number of documents up to which a list (4 bytes a document) is not longer
+// than a set (8 bytes a word).
+func maxListLength(live []uint64) uint64 { return 2 * uint64(len(live)) }
 
-// selection are the documents of an index that a query may return: a set, which is
-// shared and not to be changed, or a list in ascending order, whichever is shorter.
+// selection is the documents of an index that a query may return: a shared set, which must not be
+// changed, or a list in ascending order, whichever is shorter.
 type selection struct {
-	set   []uint64 // one bit an ordinal
+	set   []uint64 // one bit an ordinal. nil means that list has them
 	list  []uint32
 	count int
 
-	once sync.Once
-	flat []uint32 // what ordinals returns of a set
+	once      sync.Once
+	flattened []uint32 // the list that ordinals returns for a set
 }
 
-// ordinals are the documents in ascending order, not to be changed.
+// ordinals returns the documents in ascending order. Callers must not change the slice.
 func (s *selection) ordinals() []uint32 {
 	if s.set == nil {
 		return s.list
 	}
-	s.once.Do(func() { s.flat = appendSet(nil, s.set) })
-	return s.flat
+	s.once.Do(func() { s.flattened = appendBits(nil, s.set) })
+	return s.flattened
 }
 
-// settled counts a list, and makes a set of a long one.
-func (s *selection) settled(snap *index.Snapshot) *selection {
+// compact counts a list, and turns a long one into a set.
+func (s *selection) compact(snap *index.Snapshot) *selection {
 	s.count = len(s.list)
-	if live, _ := snap.LiveSet(); uint64(s.count) > listed(live) {
+	if live, _ := snap.LiveSet(); uint64(s.count) > maxListLength(live) {
 		s.set = make([]uint64, len(live))
-		mark(s.set, s.list)
+		setBits(s.set, s.list)
 		s.list = nil
 	}
 	return s
 }
 
-// and is what is in both.
-func (s *selection) and(t *selection, snap *index.Snapshot) *selection {
+// intersect returns the documents that are in both.
+func (s *selection) intersect(t *selection, snap *index.Snapshot) *selection {
 	if s.set != nil && t.set == nil {
 		s, t = t, s
 	}
-	both := &selection{}
+	common := &selection{}
 	if s.set == nil {
 		for _, d := range s.list {
 			if t.has(d) {
-				both.list = append(both.list, d)
+				common.list = append(common.list, d)
 			}
 		}
-		return both.settled(snap)
+		return common.compact(snap)
 	}
-	both.set = slices.Clone(s.set)
-	for w := range both.set {
-		both.set[w] &= t.set[w]
+	common.set = slices.Clone(s.set)
+	for w := range common.set {
+		common.set[w] &= t.set[w]
 	}
-	both.count = population(both.set)
-	return both
+	common.count = countBits(common.set)
+	return common
 }
 
 // without returns the selection without some ordinals.
@@ -207,166 +211,169 @@ func (s *selection) without(ordinals *roaring.Bitmap) *selection {
 	if ordinals.IsEmpty() {
 		return s
 	}
-	rest := &selection{}
+	remaining := &selection{}
 	if s.set == nil {
 		for _, d := range s.list {
 			if !ordinals.Contains(d) {
-				rest.list = append(rest.list, d)
+				remaining.list = append(remaining.list, d)
 			}
 		}
-		rest.count = len(rest.list)
-		return rest
+		remaining.count = len(remaining.list)
+		return remaining
 	}
-	rest.set = slices.Clone(s.set)
+	remaining.set = slices.Clone(s.set)
 	for it := ordinals.Iterator(); it.HasNext(); {
-		if d := it.Next(); int(d/64) < len(rest.set) {
-			rest.set[d/64] &^= 1 << (d % 64)
+		if d := it.Next(); int(d/64) < len(remaining.set) {
+			remaining.set[d/64] &^= 1 << (d % 64)
 		}
 	}
-	rest.count = population(rest.set)
-	return rest
+	remaining.count = countBits(remaining.set)
+	return remaining
 }
 
-// selecting returns a function that finds what the i-th query may return. What the
-// queries have in common is found once, for the first that asks.
-func (o *Options) selecting(ctx context.Context, c *collection, qs []Query) func(i int) (*allowance, error) {
-	common := sync.OnceValues(func() (*allowance, error) { return o.allowance(ctx, c) })
-	return func(i int) (*allowance, error) {
+// allowedByQuery returns a function that returns the documents that query i may return. The part
+// that the queries share is computed once, when it is first needed.
+func (o *Options) allowedByQuery(ctx context.Context, c *collection, qs []Query) func(i int) (*allowedDocs, error) {
+	common := sync.OnceValues(func() (*allowedDocs, error) { return o.allowedIn(ctx, c) })
+	return func(i int) (*allowedDocs, error) {
 		f := qs[i].Filter
 		if f == nil {
 			return common()
 		}
-		s, err := f.allowance(ctx, c)
+		s, err := f.allowedIn(ctx, c)
 		if err != nil || o.Filter == nil && o.Mode != Candidates {
 			return s, err
 		}
-		all, err := common()
+		commonDocs, err := common()
 		if err != nil {
 			return nil, err
 		}
-		return all.and(s, c), nil
+		return commonDocs.intersect(s, c), nil
 	}
 }
 
-// allowance is what the options let through.
-func (o *Options) allowance(ctx context.Context, c *collection) (*allowance, error) {
+// allowedIn returns the documents of a collection that the options allow, without the filters of
+// queries.
+func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, error) {
 	if o.Filter == nil && o.Mode != Candidates {
-		all := &allowance{parts: make([]*selection, len(c.parts))}
-		for i := range c.parts {
-			set, n := c.parts[i].snap.LiveSet()
-			all.parts[i] = &selection{set: set, count: n}
+		allowed := &allowedDocs{shards: make([]*selection, len(c.shards))}
+		for i := range c.shards {
+			set, n := c.shards[i].snap.LiveSet()
+			allowed.shards[i] = &selection{set: set, count: n}
 		}
-		return all.counted(), nil
+		return allowed.withCount(), nil
 	}
-	var all *allowance
+	var candidates *allowedDocs
 	if o.Mode == Candidates {
-		listed, err := include(ctx, c, "candidates", o.Candidates, o.AllowMissing)
+		listed, err := lookUpIDs(ctx, c, "candidates", o.Candidates, o.AllowMissing)
 		if err != nil || o.Filter == nil {
 			return listed, err
 		}
-		all = listed
+		candidates = listed
 	}
-	f, err := o.Filter.allowance(ctx, c)
+	f, err := o.Filter.allowedIn(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return all.and(f, c), nil
+	return candidates.intersect(f, c), nil
 }
 
-// include looks ids up, in each part, and includes the documents that a search may
-// return, with a longer document its passages. An id that no part has is missing.
-func include(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowance, error) {
-	a := noneOf(c)
-	absent := make([][]string, len(c.parts)) // in order
-	for i := range c.parts {
-		snap := c.parts[i].snap
+// lookUpIDs returns the documents with these ids in all shards, and their passages. listName
+// names the list in errors. An id that no shard has is an error, or is counted as missing.
+func lookUpIDs(
+	ctx context.Context, c *collection, listName string, ids []string, allowMissing bool,
+) (*allowedDocs, error) {
+	a := allowNone(c)
+	missingByShard := make([][]string, len(c.shards)) // in the order of ids
+	for i := range c.shards {
+		snap := c.shards[i].snap
 		docs, missing, err := snap.Named(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		absent[i] = missing
+		missingByShard[i] = missing
 		live, _ := snap.LiveSet()
 		for it := docs.Iterator(); it.HasNext(); {
-			if ordinal := it.Next(); inSet(live, ordinal) { // it is not empty
-				a.parts[i].list = append(a.parts[i].list, ordinal)
+			if ordinal := it.Next(); hasBit(live, ordinal) { // documents without tokens are not live
+				a.shards[i].list = append(a.shards[i].list, ordinal)
 			}
 		}
 	}
 	for _, id := range ids {
-		there := false
-		for i, missing := range absent {
+		found := false
+		for i, missing := range missingByShard {
 			if len(missing) > 0 && missing[0] == id {
-				absent[i] = missing[1:]
+				missingByShard[i] = missing[1:]
 			} else {
-				there = true
+				found = true
 			}
 		}
 		switch {
-		case there:
+		case found:
 		case !allowMissing:
-			err := fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
-			for i := range c.parts {
-				if other, e := c.parts[i].snap.Spelled(id); e == nil && other != "" {
+			err := fmt.Errorf("%s: %w: %.100q", listName, ErrUnknownID, id)
+			for i := range c.shards {
+				if other, e := c.shards[i].snap.Spelled(id); e == nil && other != "" {
 					other = strconv.QuoteToASCII(other)
 					return nil, fmt.Errorf("%w; there is %.200s, which looks the same", err, other)
 				}
 			}
 			return nil, err
 		default:
-			a.missing++
+			a.missingIDs++
 		}
 	}
-	return a.settled(c), nil
+	return a.compact(c), nil
 }
 
-// allowHits lets through what has been found.
-func allowHits(c *collection, hits []Hit) *allowance {
-	a := noneOf(c)
+// allowHits allows the documents of hits.
+func allowHits(c *collection, hits []Hit) *allowedDocs {
+	a := allowNone(c)
 	for i := range hits {
-		s := a.parts[hits[i].Shard]
+		s := a.shards[hits[i].Shard]
 		s.list = append(s.list, hits[i].Ordinal)
 	}
-	for _, s := range a.parts {
+	for _, s := range a.shards {
 		slices.Sort(s.list)
 	}
-	return a.settled(c)
+	return a.compact(c)
 }
 
-// docs appends the documents in ascending order.
-func (s *selection) docs(dst []uint32) []uint32 {
+// appendOrdinals appends the documents in ascending order.
+func (s *selection) appendOrdinals(dst []uint32) []uint32 {
 	if s.set == nil {
 		return append(dst, s.list...)
 	}
-	return appendSet(dst, s.set)
+	return appendBits(dst, s.set)
 }
 
-// bits is the selection as a set of so many words; dst is used if it has to be made.
-func (s *selection) bits(dst []uint64, words int) []uint64 {
+// bitset returns the selection as a set of this many words. It uses dst if it has to make one.
+func (s *selection) bitset(dst []uint64, words int) []uint64 {
 	if s.set != nil {
 		return s.set
 	}
-	dst = zeroed(dst, words)
-	mark(dst, s.list)
+	dst = zeroedWords(dst, words)
+	setBits(dst, s.list)
 	return dst
 }
 
 func (s *selection) has(d uint32) bool {
 	if s.set != nil {
-		return inSet(s.set, d)
+		return hasBit(s.set, d)
 	}
 	_, ok := slices.BinarySearch(s.list, d)
 	return ok
 }
 
-func inSet(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
+func hasBit(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
 
-func mark(set []uint64, docs []uint32) {
+func setBits(set []uint64, docs []uint32) {
 	for _, d := range docs {
 		set[d/64] |= 1 << (d % 64)
 	}
 }
 
-func appendSet(dst []uint32, set []uint64) []uint32 {
+func appendBits(dst []uint32, set []uint64) []uint32 {
 	for w, v := range set {
 		for ; v != 0; v &= v - 1 {
 			dst = append(dst, uint32(w*64+bits.TrailingZeros64(v)))
@@ -375,13 +382,13 @@ func appendSet(dst []uint32, set []uint64) []uint32 {
 	return dst
 }
 
-func zeroed(s []uint64, n int) []uint64 {
+func zeroedWords(s []uint64, n int) []uint64 {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-func population(set []uint64) int {
+func countBits(set []uint64) int {
 	n := 0
 	for _, w := range set {
 		n += bits.OnesCount64(w)

@@ -20,33 +20,33 @@ func TestGaps(t *testing.T) {
 		approx[i] = topk.Scored{Doc: uint32(i), Score: float32(13 - i)}
 		exact[i] = topk.Scored{Doc: uint32(i), Score: approx[i].Score + gap}
 	}
-	g := gapsOf(approx, exact, true)
+	g := measureGaps(approx, exact, true)
 	require.InDelta(t, 0, g.slope, 1e-6)
 	require.InDelta(t, 2, g.mean, 1e-6)
 	require.InDelta(t, 1, g.deviation, 1e-6)
 	for k, best := range map[int]float64{1: 15, 10: 6} {
-		p := &plan{k: k, share: 1, confidence: 3.5}
-		require.InDelta(t, best-2-3.5, g.limit(exact, p), 1e-6)
-		require.InDelta(t, best-2, g.even(exact, p), 1e-6)
+		p := &plan{k: k, share: 1, deviations: 3.5}
+		require.InDelta(t, best-2-3.5, g.worthScoring(exact, p), 1e-6)
+		require.InDelta(t, best-2, g.breakEven(exact, p), 1e-6)
 	}
-	require.True(t, math.IsInf(g.limit(exact, &plan{k: 21, share: 1}), -1), "fewer than k leaders drop nothing")
-	require.Zero(t, gapsOf(nil, nil, true))
+	require.True(t, math.IsInf(g.worthScoring(exact, &plan{k: 21, share: 1}), -1), "fewer than k leaders drop nothing")
+	require.Zero(t, measureGaps(nil, nil, true))
 
 	// Gaps that grow with the approximate score: what scores a is expected at 1.5a − 1.
 	for i := range approx {
 		exact[i].Score = 1.5*approx[i].Score - 1
 	}
-	g = gapsOf(approx, exact, true)
+	g = measureGaps(approx, exact, true)
 	require.InDelta(t, 0.5, g.slope, 1e-6)
 	require.InDelta(t, 0, g.deviation, 1e-3)
-	require.InDelta(t, 13, g.even(exact, &plan{k: 1, share: 1}), 1e-5)
-	require.InDelta(t, 4, g.even(exact, &plan{k: 10, share: 1}), 1e-5)
-	require.Zero(t, gapsOf(approx, exact, false).slope)
+	require.InDelta(t, 13, g.breakEven(exact, &plan{k: 1, share: 1}), 1e-5)
+	require.InDelta(t, 4, g.breakEven(exact, &plan{k: 10, share: 1}), 1e-5)
+	require.Zero(t, measureGaps(approx, exact, false).slope)
 	// Gaps that shrink with it: they are taken for equal.
 	for i := range approx {
 		exact[i].Score = 0.5*approx[i].Score + 9
 	}
-	require.Zero(t, gapsOf(approx, exact, true).slope)
+	require.Zero(t, measureGaps(approx, exact, true).slope)
 }
 
 // What is drawn is spread evenly over the ranks, and depends on scores alone.
@@ -60,7 +60,7 @@ func TestDraw(t *testing.T) {
 		var first []topk.Scored
 		for round := range 3 {
 			rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
-			some := draw(s, -301, 100) // of the 800 above that, and their equals
+			some := sampleAbove(s, -301, 100) // of the 800 above that, and their equals
 			require.InDelta(t, 100, len(some), float64(same))
 			quarters := [4]int{}
 			for _, d := range some {
@@ -84,9 +84,9 @@ func TestDraw(t *testing.T) {
 	for i := range s {
 		s[i].Score = float32(s[i].Doc)
 	}
-	best := draw(s, 996.5, 5)
+	best := sampleAbove(s, 996.5, 5)
 	slices.SortFunc(best, topk.Order)
 	require.Equal(t, []topk.Scored{{Doc: 999, Score: 999}, {Doc: 998, Score: 998}, {Doc: 997, Score: 997}, {Doc: 996, Score: 996}, {Doc: 995, Score: 995}}, best)
-	require.Len(t, draw(s[:5], 0, 8), 5)
-	require.Empty(t, draw(nil, 0, 8))
+	require.Len(t, sampleAbove(s[:5], 0, 8), 5)
+	require.Empty(t, sampleAbove(nil, 0, 8))
 }

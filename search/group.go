@@ -13,64 +13,74 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Grouping is what a document scores that is stored as passages.
+// Grouping selects how a document that is stored as passages is scored.
 type Grouping string
 
 // The groupings.
 const (
-	// GroupBest: what its best passage scores.
+	// GroupBest is the score of its best passage.
 	GroupBest Grouping = "best"
-	// GroupSum: the sum of what its best passages score, as many as Options.Passages says.
+	// GroupSum is the sum of the scores of its best Options.Passages passages.
 	GroupSum Grouping = "sum"
-	// GroupMaxSim: MaxSim over the tokens of all its passages, as if it were one: for
-	// each query token the best one anywhere in the document.
+	// GroupMaxSim is MaxSim over the tokens of all its passages, as if they were one: each query
+	// token matches the best token anywhere in the document.
 	GroupMaxSim Grouping = "maxsim"
 )
 
-// Groupings are all that there are.
+// Groupings returns all groupings.
 func Groupings() []Grouping { return []Grouping{GroupBest, GroupSum, GroupMaxSim} }
 
 // Documents are found by their best passages. Each round searches the passages of documents that no
-// earlier round has found, until there are enough. By GroupBest the first K documents are the best
-// K. By the others a document may score more than its best passage, and have no passage among those
-// that were found. How much more is estimated from the documents that were found: as in
-// [run.rerank], a document is left out if the most that its best passage may score, plus the mean
-// difference, plus some standard deviations, is below the K-th best score. A search that scores all
-// passages anyway goes through them document by document.
+// earlier round found, until enough documents are known.
+//
+// With GroupBest the first K documents are the best K. With the other groupings a document may score
+// more than its best passage, and may be among the best although no round has found a passage of it.
+// The excess is estimated from the documents that were found, as in [run.rerank]: the search ends
+// when the score of the last passage, plus the mean excess, plus some standard deviations, is below
+// the K-th best score.
+//
+// A search that scores all passages anyway visits them document by document (groupevery.go).
 
-// whole is a document with the passages that may answer the query.
-type whole struct {
-	part       *part
-	id         string
-	ofPassages bool
-	scored     bool // by all of its passages
-	score      float32
-	best       float32   // passage
-	passages   []located // best first, as many as are shown; before it is scored, the one that it was found by
+// groupedDoc is a document with the passages that match the query.
+type groupedDoc struct {
+	shard    *shard
+	id       string
+	isSplit  bool // it is stored as passages
+	scored   bool // score is exact: by all of its passages
+	score    float32
+	best     float32   // score of its best passage
+	passages []located // best first, as many as hits include; until it is scored, the one that found it
 }
 
-// wholeOf returns a document that was found by a passage.
-func wholeOf(l located, id string, ofPassages bool) *whole {
-	return &whole{part: l.part, id: id, ofPassages: ofPassages, score: l.score, best: l.score, passages: []located{l}}
+// newGroupedDoc returns a document that was found by a passage, or as a whole.
+func newGroupedDoc(l located, id string, isSplit bool) *groupedDoc {
+	return &groupedDoc{
+		shard:    l.shard,
+		id:       id,
+		isSplit:  isSplit,
+		score:    l.score,
+		best:     l.score,
+		passages: []located{l},
+	}
 }
 
-// wholeHits are the K best documents with their best passages, where there are passages.
-func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, error) {
-	find := r.foundWholes
-	if r.request.every(allowed.count) {
-		find = r.everyWhole
+// groupedHits returns the K best documents with their best passages.
+func (r *run) groupedHits(vectors, weights []float32, allowed *allowedDocs) ([]Hit, error) {
+	find := r.findGroups
+	if r.request.scoresAllPassages(allowed.count) {
+		find = r.scoreAllGroups
 	}
 	docs, err := find(vectors, weights, allowed)
 	if err != nil {
 		return nil, err
 	}
 	r.stats.Queries = 1
-	return r.hitsOfWholes(docs, vectors, weights)
+	return r.newGroupHits(docs, vectors, weights)
 }
 
-// first returns how many of n passages the first round searches, and how many a later round
+// roundSizes returns how many of n passages the first round searches, and how many a later round
 // searches at most.
-func (q *request) first(n int) (first, most int) {
+func (q *request) roundSizes(n int) (first, later int) {
 	k := min(q.k, n)
 	if first = 2 * k; q.group != GroupBest {
 		first = max(first, k+k/4+32)
@@ -78,148 +88,152 @@ func (q *request) first(n int) (first, most int) {
 	return first, 4 * first
 }
 
-// every reports whether all of n passages are scored, because that is wanted or because finding the
-// documents would cost about as much.
-func (q *request) every(n int) bool {
-	first, _ := q.first(n)
+// scoresAllPassages reports whether the search scores all of n passages, because its mode says so
+// or because finding the documents would cost about as much.
+func (q *request) scoresAllPassages(n int) bool {
+	first, _ := q.roundSizes(n)
 	return q.group != GroupBest && (q.mode != Pruned || first >= n/4)
 }
 
-// Estimates of memory in bytes: for a document that is found, including the look-up of its
-// passages; for each document or passage if all are scored, including its id, which is not kept;
-// and for each if documents are searched for, a place in the lists of passages and in the set that
-// is left.
-const foundBytes, everyBytes, restBytes = 384, 64, 8
+// Estimates of memory in bytes.
+const (
+	foundBytes = 384 // for a document that is found, including the look-up of its passages
+	everyBytes = 64  // for each document or passage if all are scored, including its id, which is not kept
+	restBytes  = 8   // for each document or passage in the lists of passages and the remaining set
+)
 
-// groupBytes estimates the memory that finding documents takes in an index of docs documents and
-// passages, in addition to that of an ordinary search.
+// groupBytes estimates the memory for finding documents in an index of docs documents and passages,
+// in addition to the memory of an ungrouped search.
 func (q *request) groupBytes(docs int) int64 {
 	if q.group == "" {
 		return 0
 	}
-	_, most := q.first(docs)
-	n := int64(min(docs, most+mostExact(min(q.k, docs), 1)))*foundBytes + int64(docs)*restBytes
-	if q.every(docs) {
+	_, later := q.roundSizes(docs)
+	n := int64(min(docs, later+maxExactDocs(min(q.k, docs), 1)))*foundBytes + int64(docs)*restBytes
+	if q.scoresAllPassages(docs) {
 		n += int64(docs) * everyBytes
 	}
 	return n
 }
 
-// foundWholes returns the K best documents, found by their best passages.
-func (r *run) foundWholes(vectors, weights []float32, allowed *allowance) ([]*whole, error) {
-	k, best, all := r.request.k, r.request.group == GroupBest, allowed
-	depth, most := r.request.first(allowed.count)
+// findGroups returns the K best documents, found by their best passages.
+func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*groupedDoc, error) {
+	k, byBest, allAllowed := r.request.k, r.request.group == GroupBest, allowed
+	depth, maxDepth := r.request.roundSizes(allowed.count)
 	defer func() { r.request.k = k }()
-	f := finder{found: map[DocumentKey]bool{}}
-	for seen := 0; ; depth = min(2*depth, most) {
+	f := groupFinder{found: map[DocumentKey]bool{}}
+	for searched := 0; ; depth = min(2*depth, maxDepth) {
 		r.request.k = min(max(depth, 1), max(allowed.count, 1))
-		top, err := r.best(vectors, weights, allowed, nil)
+		top, err := r.bestDocuments(vectors, weights, allowed, nil)
 		if err != nil {
 			return nil, err
 		}
-		fresh := f.add(top)
-		seen += len(top)
+		// Collect new documents, and stop if they are enough.
+		newDocs := f.add(top)
+		searched += len(top)
 		last := len(top) < r.request.k || r.request.k >= allowed.count
-		if best && (last || len(f.docs) >= k) {
+		if byBest && (last || len(f.docs) >= k) {
 			break
 		}
-		members, err := r.passagesOf(fresh)
+		members, err := r.livePassages(newDocs)
 		if err != nil {
 			return nil, err
 		}
-		if !best {
-			if err := r.scoreWholes(fresh, members, allowed); err != nil {
+		if !byBest {
+			if err := r.scoreGroups(newDocs, members, allowed); err != nil {
 				return nil, err
 			}
 			floor := math.Inf(-1)
 			if len(top) > 0 {
 				floor = float64(top[len(top)-1].score)
 			}
-			if last || sureOf(f.docs, k, floor, seen >= mostExact(k, 1)) {
+			if last || enoughFound(f.docs, k, floor, searched >= maxExactDocs(k, 1)) {
 				break
 			}
 		}
+		// The next round skips the documents of this one.
 		for _, l := range top {
-			members[l.part.at].Add(l.ordinal)
+			members[l.shard.index].Add(l.ordinal)
 		}
 		allowed = allowed.without(members)
 	}
-	docs := bestWholes(f.docs, k)
-	if !best || r.request.passages == 1 {
+	docs := bestGroups(f.docs, k)
+	if !byBest || r.request.passages == 1 {
 		return docs, nil
 	}
-	members, err := r.passagesOf(docs)
+	members, err := r.livePassages(docs)
 	if err != nil {
 		return nil, err
 	}
-	return docs, r.scoreWholes(docs, members, all)
+	return docs, r.scoreGroups(docs, members, allAllowed)
 }
 
-// bestWholes are the k best documents in order.
-func bestWholes(docs []*whole, k int) []*whole {
-	slices.SortStableFunc(docs, func(a, b *whole) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.part.at, b.part.at),
+// bestGroups sorts the documents and returns the k best.
+func bestGroups(docs []*groupedDoc, k int) []*groupedDoc {
+	slices.SortStableFunc(docs, func(a, b *groupedDoc) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.shard.index, b.shard.index),
 			cmp.Compare(a.passages[0].ordinal, b.passages[0].ordinal))
 	})
 	return docs[:min(k, len(docs))]
 }
 
-// sureOf tells whether a document of which no passage scores more than a floor is not
-// expected among the K best. After very many passages it is not asked any more, as long as
-// there are K documents.
-func sureOf(docs []*whole, k int, floor float64, many bool) bool {
+// enoughFound reports whether no document outside of docs is expected among the K best, given that
+// their passages score at most floor. With many set, K documents are enough: after very many
+// passages the estimate no longer matters.
+func enoughFound(docs []*groupedDoc, k int, floor float64, many bool) bool {
 	if len(docs) < k {
 		return false
 	}
-	var sum, square float64
+	var sum, squares float64
 	scores := make([]float64, len(docs))
 	for i, d := range docs {
-		more := float64(d.score) - float64(d.best)
-		sum += more
-		square += float64(more * more) // rounded, not fused
+		excess := float64(d.score) - float64(d.best)
+		sum += excess
+		squares += float64(excess * excess) // rounded, not fused
 		scores[i] = float64(d.score)
 	}
 	n := float64(len(docs))
 	mean := sum / n
-	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
+	deviation := math.Sqrt(max(squares/n-float64(mean*mean), 0))
 	slices.Sort(scores)
-	return many || scores[len(scores)-k] >= floor+mean+float64(deviations(k, 3.5, 2.25)*deviation)
+	return many || scores[len(scores)-k] >= floor+mean+float64(deviationsFor(k, 3.5, 2.25)*deviation)
 }
 
-// finder collects documents by their passages.
-type finder struct {
-	docs  []*whole
+// groupFinder collects documents by their passages.
+type groupFinder struct {
+	docs  []*groupedDoc
 	found map[DocumentKey]bool
 }
 
-// add adds the documents of ranked passages that have not been found yet, each by its best passage.
-func (f *finder) add(top []located) (fresh []*whole) {
-	from := len(f.docs)
+// add adds the documents of ranked passages that are not found yet, each with its best passage, and
+// returns them.
+func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
+	first := len(f.docs)
 	for _, l := range top {
-		snap := l.part.snap
-		key := DocumentKey{l.part.at, snap.DocumentOf(l.ordinal)}
+		snap := l.shard.snap
+		key := DocumentKey{l.shard.index, snap.DocumentOf(l.ordinal)}
 		if !f.found[key] {
 			f.found[key] = true
-			f.docs = append(f.docs, wholeOf(l, key.ID, snap.Passages().Contains(l.ordinal)))
+			f.docs = append(f.docs, newGroupedDoc(l, key.ID, snap.Passages().Contains(l.ordinal)))
 		}
 	}
-	return f.docs[from:len(f.docs):len(f.docs)]
+	return f.docs[first:len(f.docs):len(f.docs)]
 }
 
-// passagesOf returns the live passages of documents, by part.
-func (r *run) passagesOf(docs []*whole) (members []*roaring.Bitmap, err error) {
-	parts := r.call.coll.parts
-	ids := make([][]string, len(parts))
+// livePassages returns the live passages of documents, by shard.
+func (r *run) livePassages(docs []*groupedDoc) (members []*roaring.Bitmap, err error) {
+	shards := r.call.coll.shards
+	ids := make([][]string, len(shards))
 	for _, d := range docs {
-		if d.ofPassages {
-			ids[d.part.at] = append(ids[d.part.at], d.id)
+		if d.isSplit {
+			ids[d.shard.index] = append(ids[d.shard.index], d.id)
 		}
 	}
-	members = make([]*roaring.Bitmap, len(parts))
-	for part, wanted := range ids {
-		members[part] = roaring.New()
+	members = make([]*roaring.Bitmap, len(shards))
+	for i, wanted := range ids {
+		members[i] = roaring.New()
 		if len(wanted) > 0 {
-			if members[part], _, err = parts[part].snap.Named(r.ctx, wanted); err != nil {
+			if members[i], _, err = shards[i].snap.Named(r.ctx, wanted); err != nil {
 				return nil, err
 			}
 		}
@@ -227,67 +241,67 @@ func (r *run) passagesOf(docs []*whole) (members []*roaring.Bitmap, err error) {
 	return members, nil
 }
 
-// scoreWholes gives documents of passages their exact scores, by all of their passages.
-func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *allowance) error {
-	defer timed(&r.stats.Times.Exact)()
-	var fresh []*whole
-	place := map[DocumentKey]int{}
-	var lists [][]uint32
+// scoreGroups computes the exact scores of split documents by all of their passages.
+func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed *allowedDocs) error {
+	defer addElapsed(&r.stats.Times.Exact)()
+	var unscored []*groupedDoc
+	indexByKey := map[DocumentKey]int{}
+	var passages [][]uint32
 	for _, d := range docs {
-		if d.ofPassages && !d.scored {
-			place[DocumentKey{d.part.at, d.id}] = len(fresh)
-			fresh = append(fresh, d)
-			// The passage that it was found by counts in any case, even if another program has
+		if d.isSplit && !d.scored {
+			indexByKey[DocumentKey{d.shard.index, d.id}] = len(unscored)
+			unscored = append(unscored, d)
+			// The passage that found the document counts in any case, even if another program
 			// stored inconsistent data.
-			lists = append(lists, []uint32{d.passages[0].ordinal})
+			passages = append(passages, []uint32{d.passages[0].ordinal})
 		}
 	}
 	for i := range members {
-		p := &r.call.coll.parts[i]
-		live, _ := p.snap.LiveSet()
+		sh := &r.call.coll.shards[i]
+		live, _ := sh.snap.LiveSet()
 		for it := members[i].Iterator(); it.HasNext(); {
 			ordinal := it.Next()
-			if !inSet(live, ordinal) || !allowed.parts[i].has(ordinal) {
+			if !hasBit(live, ordinal) || !allowed.shards[i].has(ordinal) {
 				continue
 			}
-			id, _ := p.snap.PassageOf(ordinal)
-			if d, ok := place[DocumentKey{i, id}]; ok && lists[d][0] != ordinal {
-				lists[d] = append(lists[d], ordinal)
+			id, _ := sh.snap.PassageOf(ordinal)
+			if d, ok := indexByKey[DocumentKey{i, id}]; ok && passages[d][0] != ordinal {
+				passages[d] = append(passages[d], ordinal)
 			}
 		}
 	}
-	// Passages that the search has not scored may need rows of S that are not there.
-	err := r.fillRows(len(fresh), func(i int) error { return r.requireWhole(fresh[i].part, lists[i]) })
+	// Passages that the search did not score may need rows of S that are not computed yet.
+	err := r.fillRows(len(unscored), func(i int) error { return r.requirePassageRows(unscored[i].shard, passages[i]) })
 	if err != nil {
 		return err
 	}
-	err = r.forEach(len(fresh), func(i int) error {
-		d, s := fresh[i], r.wholeScorer()
+	err = r.forEach(len(unscored), func(i int) error {
+		d, s := unscored[i], r.newGroupScorer()
 		var err error
-		if d.score, err = s.score(d.part, lists[i]); err == nil {
+		if d.score, err = s.scoreGroup(d.shard, passages[i]); err == nil {
 			d.scored, d.best, d.passages = true, s.best[0].score, slices.Clone(s.best)
 		}
 		return err
 	})
-	for i := range fresh {
-		r.stats.ExactDocs += int64(len(lists[i]))
+	for i := range unscored {
+		r.stats.ExactDocs += int64(len(passages[i]))
 	}
 	return err
 }
 
-// eachPassage calls fn with the tokens of passages.
-func (r *run) eachPassage(p *part, ordinals []uint32,
+// visitPassages calls fn with the tokens of passages.
+func (r *run) visitPassages(sh *shard, ordinals []uint32,
 	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
-	defer p.guard(r.call, &err)()
-	if err := p.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
+	defer sh.guardRead(r.call, &err)()
+	if err := sh.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
 		return err
 	}
 	for _, o := range ordinals {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		chunk, doc, _ := p.snap.Locate(o)
-		ch, err := p.snap.ChunkFor(chunk, storage.All, uint32(doc))
+		chunk, doc, _ := sh.snap.Locate(o)
+		ch, err := sh.snap.ChunkFor(chunk, storage.All, uint32(doc))
 		if err != nil {
 			return err
 		}
@@ -296,45 +310,47 @@ func (r *run) eachPassage(p *part, ordinals []uint32,
 	return nil
 }
 
-// requireWhole asks for the rows of S that the passages of a document need.
-func (r *run) requireWhole(p *part, ordinals []uint32) error {
-	return r.eachPassage(p, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) { r.query.RequireTokens(ch, lo, hi) })
+// requirePassageRows requests the rows of S that the passages of a document need.
+func (r *run) requirePassageRows(sh *shard, ordinals []uint32) error {
+	return r.visitPassages(sh, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) {
+		r.query.RequireTokens(ch, lo, hi)
+	})
 }
 
-// wholeScorer scores documents by all of their passages, one after the other.
-type wholeScorer struct {
-	run      *run
-	own, all []float64 // maxima
-	best     []located // passages of the last document, the best first
+// groupScorer scores documents by all of their passages, one document after the other.
+type groupScorer struct {
+	run                   *run
+	passageMaxima, maxima []float64 // maxima
+	best                  []located // passages of the last document, the best first
 }
 
-func (r *run) wholeScorer() *wholeScorer {
+func (r *run) newGroupScorer() *groupScorer {
 	n := r.query.Len()
-	return &wholeScorer{run: r, own: make([]float64, n), all: make([]float64, n)}
+	return &groupScorer{run: r, passageMaxima: make([]float64, n), maxima: make([]float64, n)}
 }
 
-// score returns the score of a document with these passages.
-func (s *wholeScorer) score(p *part, ordinals []uint32) (float32, error) {
+// scoreGroup returns the score of a document with these passages.
+func (s *groupScorer) scoreGroup(sh *shard, ordinals []uint32) (float32, error) {
 	r := s.run
 	s.best = s.best[:0]
 	first := true
-	err := r.eachPassage(p, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
-		r.query.Maxima(s.own, ch, lo, hi, kernels.Fine)
+	err := r.visitPassages(sh, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
+		r.query.Maxima(s.passageMaxima, ch, lo, hi, kernels.Fine)
 		if first {
-			copy(s.all, s.own)
+			copy(s.maxima, s.passageMaxima)
 		} else {
-			kernels.MergeMaxima(s.all, s.own)
+			kernels.MergeMaxima(s.maxima, s.passageMaxima)
 		}
 		first = false
-		s.best = append(s.best, located{p, o, r.query.Total(s.own, kernels.Fine)})
+		s.best = append(s.best, located{sh, o, r.query.Total(s.passageMaxima, kernels.Fine)})
 		if n := len(s.best); n >= 64 && n/2 >= r.request.passages {
-			s.settle()
+			s.keepBestPassages()
 		}
 	})
 	if err != nil {
 		return 0, err
 	}
-	s.settle()
+	s.keepBestPassages()
 	switch r.request.group {
 	case GroupSum:
 		sum := 0.0
@@ -343,46 +359,46 @@ func (s *wholeScorer) score(p *part, ordinals []uint32) (float32, error) {
 		}
 		return float32(sum), nil
 	case GroupMaxSim:
-		return r.query.Total(s.all, kernels.Fine), nil
+		return r.query.Total(s.maxima, kernels.Fine), nil
 	}
 	return s.best[0].score, nil
 }
 
-// settle keeps the best passages, as many as are wanted.
-func (s *wholeScorer) settle() {
+// keepBestPassages sorts the passages, and drops those beyond the number that hits include.
+func (s *groupScorer) keepBestPassages() {
 	slices.SortFunc(s.best, func(a, b located) int {
 		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})
 	})
 	s.best = s.best[:min(len(s.best), s.run.request.passages)]
 }
 
-// hitsOfWholes makes hits of documents. The payload of one that has passages is what its
-// best passage has of it.
-func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, error) {
+// newGroupHits returns the hits of documents. The payload of a split document is that of its best
+// passage, without the fields of the passage.
+func (r *run) newGroupHits(docs []*groupedDoc, query, weights []float32) ([]Hit, error) {
 	if err := r.fetchPayloads(len(docs), func(i int) []located { return docs[i].passages }); err != nil {
 		return nil, err
 	}
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
 		if r.stats.Shards != nil {
-			r.stats.Shards[d.part.at].Hits++
+			r.stats.Shards[d.shard.index].Hits++
 		}
 		best := d.passages
 		h := &hits[i]
-		h.ID, h.Shard, h.Ordinal, h.Score = d.id, d.part.at, best[0].ordinal, d.score
+		h.ID, h.Shard, h.Ordinal, h.Score = d.id, d.shard.index, best[0].ordinal, d.score
 		var err error
-		if h.Passages, err = hitsOf(len(best), func(j int) located { return best[j] }, true); err != nil {
+		if h.Passages, err = newHits(len(best), func(j int) located { return best[j] }, true); err != nil {
 			return nil, err
 		}
 		if r.request.matches {
-			if err := r.matchHits(h.Passages, best, query, weights); err != nil {
+			if err := r.addMatches(h.Passages, best, query, weights); err != nil {
 				return nil, err
 			}
 		}
 		for j := range h.Passages {
 			p := &h.Passages[j]
 			if p.Passage, err = vectors.PassageOf(p.ID, p.Payload); err != nil {
-				p.Passage = nil // it was stored by another program
+				p.Passage = nil // another program stored it
 			}
 			if j == 0 && r.request.payload {
 				h.Payload = p.Payload

@@ -59,13 +59,13 @@ func TestGroupBytes(t *testing.T) {
 			docs = append(docs, m.Docs("d", n/4, 1)...)
 			ix := searchtest.Build(t, 8, docs, &index.BuildOptions{Centroids: 64})
 			e := on(t, ix, 1)
-			all := collectionOf(searchtest.Snapshot(t, ix))
+			all := newCollection(searchtest.Snapshot(t, ix))
 			q := m.query(4)
 			for _, group := range Groupings() {
 				for _, mode := range []Mode{Pruned, Exhaustive} {
 					for _, k := range []int{10, 1000} {
 						o := Options{K: k, Mode: mode, Group: group, Passages: 3}
-						r, err := o.request(all, true, false)
+						r, err := o.toRequest(all, true, false)
 						require.NoError(t, err)
 						counted := runBytes(all, 4, &r)
 						took := allocated(func() { require.Len(t, search(t, e, q, o).Hits, k) })
@@ -89,12 +89,12 @@ func TestGroupMembers(t *testing.T) {
 	snap := searchtest.Snapshot(t, searchtest.Build(t, 8, append(docs, m.Docs("d", 5, 2)...), nil))
 	passages := snap.Passages()
 	live, count := snap.LiveSet()
-	for _, s := range []*selection{{set: live, count: count}, {list: appendSet(nil, live), count: count}} {
-		got, err := membersOf(t.Context(), snap, s, passages)
+	for _, s := range []*selection{{set: live, count: count}, {list: appendBits(nil, live), count: count}} {
+		got, err := allowedPassages(t.Context(), snap, s, passages)
 		require.NoError(t, err)
-		require.Len(t, got.starts, 40)
+		require.Len(t, got.groupStarts, 40)
 		seen := map[string]bool{}
-		for d := range got.starts {
+		for d := range got.groupStarts {
 			id, _ := snap.PassageOf(got.document(d)[0])
 			require.False(t, seen[id])
 			seen[id] = true
@@ -106,7 +106,7 @@ func TestGroupMembers(t *testing.T) {
 		}
 		require.Len(t, got.passages, len(docs))
 	}
-	few, err := membersOf(t.Context(), snap, &selection{list: []uint32{0, 3}, count: 2}, passages)
+	few, err := allowedPassages(t.Context(), snap, &selection{list: []uint32{0, 3}, count: 2}, passages)
 	require.NoError(t, err)
 	require.Equal(t, []uint32{0, 3}, few.passages)
 	rest := (&selection{set: live, count: count}).without(roaring.BitmapOf(0, 7, 1<<20))

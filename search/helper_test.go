@@ -196,10 +196,10 @@ func with(o Options, change func(*Options)) Options {
 
 // testRun is a run of nobody's, to call its stages.
 func testRun(snap *index.Snapshot, threads int) *run {
-	s, c := NewScheduler(threads, 0), collectionOf(snap)
+	s, c := NewScheduler(threads, 0), newCollection(snap)
 	return &run{
-		ctx: context.Background(), group: c.group(0), scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: threads,
-		call: &call{coll: c, turn: turn{s: s, end: context.Background()}},
+		ctx: context.Background(), group: c.groupFrom(0), scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: threads,
+		call: &call{coll: c, slots: callSlots{scheduler: s, lifetime: context.Background()}},
 	}
 }
 

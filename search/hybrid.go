@@ -8,13 +8,13 @@ import (
 	"github.com/plaid-ir/plaid/search/fuse"
 )
 
-// RankedHit is a hit of a ranking, whose score may be of other means than vectors.
+// RankedHit is a hit of a ranking whose score may come from other means than vectors.
 type RankedHit struct {
-	Hit   Hit     // with a score by vectors, if they have found it
+	Hit   Hit     // Score is by vectors, if vectors found it
 	Score float64 // in the ranking
 }
 
-// Ranked are hits with their own scores.
+// Ranked converts hits, each with its own score.
 func Ranked(hits []Hit) []RankedHit {
 	ranked := make([]RankedHit, len(hits))
 	for i := range hits {
@@ -23,48 +23,52 @@ func Ranked(hits []Hit) []RankedHit {
 	return ranked
 }
 
-// FuseRanked is a page of what vectors have found and what words have, or another means: the
-// former counts alpha, the latter the rest. Each side is to have found what [Page.Sides] asks for.
-// A document is known by its id, and what one side
-// has found of it first counts: it may be there as a whole and in passages. What both have found
-// is as the vectors have it. Equal ones are in the order of their places.
+// FuseRanked returns a page of the fusion of two rankings: by vectors, with weight alpha, and by
+// words or other means, with weight 1 − alpha. Each ranking must have the hits that [Page.Sides]
+// requests. Documents are identified by id; the first hit of an id in a ranking counts, as a
+// ranking may have a document whole and in passages. A document that both rankings have gets the
+// hit of the vectors. Ties are ordered by shard and ordinal.
 //
-// What a document scores depends on how many of each side are fused. So that pages are of one
-// ranking, the first blocks of the sides are fused to as many documents, and then twice as much of
-// them to as many that follow, with scores that are scaled to be no higher, and so on.
+// The score of a document depends on how many hits of each ranking are fused. So that all pages are
+// parts of one ranking, the first blocks of both are fused to as many documents, then blocks twice
+// as long to as many more, whose scores are scaled so that none exceeds an earlier one, and so on.
 func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others []RankedHit) ([]RankedHit, error) {
 	if err := errors.Join(p.Check(), sides.Check()); err != nil {
 		return nil, err
 	}
-	all := make([]RankedHit, 0, len(byVectors)+len(others))
-	at := make(map[string]int, cap(all))
-	for _, side := range [][]RankedHit{byVectors, others} {
-		for _, h := range side {
-			if _, there := at[h.Hit.ID]; !there {
-				at[h.Hit.ID] = 0
-				all = append(all, h)
+	// Number the documents of both rankings in the order of ties.
+	documents := make([]RankedHit, 0, len(byVectors)+len(others))
+	indexByID := make(map[string]int, cap(documents))
+	for _, ranking := range [][]RankedHit{byVectors, others} {
+		for _, h := range ranking {
+			if _, there := indexByID[h.Hit.ID]; !there {
+				indexByID[h.Hit.ID] = 0
+				documents = append(documents, h)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b RankedHit) int {
+	slices.SortStableFunc(documents, func(a, b RankedHit) int {
 		return cmp.Or(cmp.Compare(a.Hit.Shard, b.Hit.Shard), cmp.Compare(a.Hit.Ordinal, b.Hit.Ordinal))
 	})
-	for i := range all {
-		at[all[i].Hit.ID] = i
+	for i := range documents {
+		indexByID[documents[i].Hit.ID] = i
 	}
-	side := func(ranked []RankedHit) []fuse.ScoredDocument {
-		hits, seen := make([]fuse.ScoredDocument, 0, len(ranked)), make([]bool, len(all))
-		for _, h := range ranked {
-			if i := at[h.Hit.ID]; !seen[i] {
+	// toFuse converts a ranking, and keeps the first hit of each document.
+	toFuse := func(ranking []RankedHit) []fuse.ScoredDocument {
+		hits, seen := make([]fuse.ScoredDocument, 0, len(ranking)), make([]bool, len(documents))
+		for _, h := range ranking {
+			if i := indexByID[h.Hit.ID]; !seen[i] {
 				seen[i] = true
 				hits = append(hits, fuse.ScoredDocument{Ordinal: uint32(i), Score: h.Score})
 			}
 		}
 		return hits
 	}
-	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(all))), 1.0, make([]bool, len(all))
+	// Fuse longer and longer blocks until they fill the page.
+	out, scale, emitted := make([]RankedHit, 0, min(p.End(), len(documents))), 1.0, make([]bool, len(documents))
 	for depth := max(sides.Block, 1); ; depth *= 2 {
-		best, err := fuse.Fuse(m, len(all), alpha, side(first(byVectors, depth)), side(first(others, depth)))
+		best, err := fuse.Fuse(m, len(documents), alpha,
+			toFuse(firstHits(byVectors, depth)), toFuse(firstHits(others, depth)))
 		if err != nil {
 			return nil, err
 		}
@@ -73,13 +77,13 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 			if len(out) == depth && !last {
 				break
 			}
-			if !ranked[h.Ordinal] {
-				ranked[h.Ordinal] = true
-				out = append(out, RankedHit{all[h.Ordinal].Hit, float64(scale * h.Score)})
+			if !emitted[h.Ordinal] {
+				emitted[h.Ordinal] = true
+				out = append(out, RankedHit{documents[h.Ordinal].Hit, float64(scale * h.Score)})
 			}
 		}
 		if last || len(out) >= p.End() {
-			return p.ranked(out), nil
+			return p.pageRanked(out), nil
 		}
 		if len(out) > 0 {
 			scale = min(scale, out[len(out)-1].Score)
@@ -87,19 +91,19 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	}
 }
 
-// first returns the first n of a ranking, or all.
-func first(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
+// firstHits returns the first n hits of a ranking, or all.
+func firstHits(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
 
-// MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages
-// that they bring, as [Options].Matches does: look searches for a query among them.
-func MatchRanked(hits []RankedHit, look func(Options) ([]Hit, error)) error {
-	at := map[string][]*Hit{}
+// MatchRanked adds matches to hits that vectors did not find, or to their passages, as
+// [Options].Matches does. search searches these documents for the query.
+func MatchRanked(hits []RankedHit, search func(Options) ([]Hit, error)) error {
+	hitsByID := map[string][]*Hit{}
 	ids := []string{}
 	add := func(h *Hit) {
-		if at[h.ID] == nil {
+		if hitsByID[h.ID] == nil {
 			ids = append(ids, h.ID)
 		}
-		at[h.ID] = append(at[h.ID], h)
+		hitsByID[h.ID] = append(hitsByID[h.ID], h)
 	}
 	for i := range hits {
 		h := &hits[i].Hit
@@ -113,9 +117,9 @@ func MatchRanked(hits []RankedHit, look func(Options) ([]Hit, error)) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	found, err := look(Options{K: len(ids), Mode: Candidates, Candidates: ids, AllowMissing: true, Matches: true})
+	found, err := search(Options{K: len(ids), Mode: Candidates, Candidates: ids, AllowMissing: true, Matches: true})
 	for i := range found {
-		for _, h := range at[found[i].ID] {
+		for _, h := range hitsByID[found[i].ID] {
 			h.Matches, h.Tokens = found[i].Matches, found[i].Tokens
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// MarshalText is the name of the mode.
+// MarshalText returns the name of the mode.
 func (m Mode) MarshalText() ([]byte, error) {
 	name, ok := modeNames[m]
 	if !ok {
@@ -37,8 +37,8 @@ type queryJSON struct {
 	Filter  *Filter         `json:"filter,omitempty"`
 }
 
-// MarshalJSON writes the vectors as a list of lists of numbers, one a token, where
-// Dim says how long they are, and as one list otherwise.
+// MarshalJSON writes the vectors as a list of lists of numbers, one for each token, if Dim is set,
+// and as one list otherwise.
 func (q Query) MarshalJSON() ([]byte, error) {
 	out := queryJSON{Dim: q.Dim, Model: q.Model, Filter: q.Filter}
 	vectors := any(q.Vectors)
@@ -50,11 +50,15 @@ func (q Query) MarshalJSON() ([]byte, error) {
 		out.Dim, vectors = 0, rows
 	}
 	for _, f := range []struct {
-		to   *json.RawMessage
-		is   bool
-		from any
-	}{{&out.Vectors, q.Vectors != nil, vectors}, {&out.Mask, q.Mask != nil, q.Mask}, {&out.Weights, q.Weights != nil, q.Weights}} {
-		if !f.is {
+		to    *json.RawMessage
+		isSet bool
+		from  any
+	}{
+		{&out.Vectors, q.Vectors != nil, vectors},
+		{&out.Mask, q.Mask != nil, q.Mask},
+		{&out.Weights, q.Weights != nil, q.Weights},
+	} {
+		if !f.isSet {
 			continue
 		}
 		var err error
@@ -65,18 +69,18 @@ func (q Query) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; lists of numbers set Dim, and must
-// be of one length. A field that is not known is an error, for one day it may be a
-// restriction, and so is null in a list, which is what becomes of NaN elsewhere.
+// UnmarshalJSON reads the output of MarshalJSON. Lists of numbers set Dim, and must have the same
+// length. An unknown field is an error, since a later version may make it a restriction. So is null
+// in a list: other encoders write it for NaN.
 func (q *Query) UnmarshalJSON(text []byte) error {
 	var in queryJSON
-	if err := strictly(text, &in); err != nil {
+	if err := decodeStrictly(text, &in); err != nil {
 		return fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	out := Query{Dim: in.Dim, Model: in.Model, Filter: in.Filter}
 	var rows [][]float32
 	vectors := any(&out.Vectors)
-	if nested(in.Vectors) {
+	if isListOfLists(in.Vectors) {
 		vectors = &rows
 	}
 	for _, f := range []struct {
@@ -88,7 +92,7 @@ func (q *Query) UnmarshalJSON(text []byte) error {
 			continue
 		}
 		if bytes.Contains(f.from, []byte("null")) {
-			return fmt.Errorf("%w: %s: null is no value", ErrQuery, f.name)
+			return fmt.Errorf("%w: %s: null is not a number", ErrQuery, f.name)
 		}
 		if err := json.Unmarshal(f.from, f.to); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrQuery, f.name, err)
@@ -110,15 +114,15 @@ func (q *Query) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// strictly decodes JSON whose fields are all known.
-func strictly(text []byte, to any) error {
+// decodeStrictly decodes JSON and rejects unknown fields.
+func decodeStrictly(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	return d.Decode(to)
 }
 
-// nested tells a list of lists from a list of numbers.
-func nested(list json.RawMessage) bool {
+// isListOfLists reports whether JSON begins with a list in a list.
+func isListOfLists(list json.RawMessage) bool {
 	list = bytes.TrimLeft(list, " \t\r\n")
 	if len(list) == 0 || list[0] != '[' {
 		return false
@@ -150,8 +154,8 @@ func (f Filter) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A field that is not known is an error,
-// as in a query, and so is a condition that is none.
+// UnmarshalJSON reads the output of MarshalJSON. An unknown field is an error, as in a query, and
+// so is an invalid condition.
 func (f *Filter) UnmarshalJSON(text []byte) error {
 	var in struct {
 		IDs          []string          `json:"ids"`
@@ -159,7 +163,7 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 		Where        string            `json:"where"`
 		Parameters   []json.RawMessage `json:"parameters"`
 	}
-	if err := strictly(text, &in); err != nil {
+	if err := decodeStrictly(text, &in); err != nil {
 		return fmt.Errorf("%w: filter: %w", ErrOption, err)
 	}
 	out := Filter{IDs: in.IDs, AllowMissing: in.AllowMissing}
@@ -183,15 +187,14 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Payload is what was stored beside a document. In JSON it is, by what it holds:
+// Payload is the metadata of a document, any bytes. Its JSON form depends on its content:
 //
 //	JSON                 the value itself
 //	other text (UTF-8)   a string
 //	other bytes          {"base64": "…"}
 //
-// JSON that would be taken for one of the other two, which is a string or an
-// object with base64 alone, is written as text, so that what is read is what was
-// written, but for white space in JSON values.
+// JSON that would read as one of the other two, a string or an object with base64 alone, is written
+// as text. So reading returns the bytes that were written, except for white space in JSON values.
 type Payload []byte
 
 // MarshalJSON writes the payload.
@@ -201,17 +204,17 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	case !utf8.Valid(p):
 		return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(p)})
-	case json.Valid(p) && plainJSON(p):
+	case json.Valid(p) && standsForItself(p):
 		return p, nil
 	}
 	return jsontext.Plain(string(p)) // escapes of HTML are for the encoder around this one
 }
 
-// plainJSON says that JSON stands for itself.
-func plainJSON(p []byte) bool {
+// standsForItself reports whether valid JSON can be written as it is.
+func standsForItself(p []byte) bool {
 	p = bytes.TrimLeft(p, " \t\r\n")
 	switch p[0] {
-	case '"', 'n': // null would be no payload
+	case '"', 'n': // null means no payload
 		return false
 	case '{':
 		_, ok := decodeBytes(p)
@@ -220,7 +223,7 @@ func plainJSON(p []byte) bool {
 	return true
 }
 
-// decodeBytes is the text of an object with base64 alone.
+// decodeBytes returns the text of an object that has the field base64 alone.
 func decodeBytes(object []byte) (text string, ok bool) {
 	var fields map[string]*string
 	if json.Unmarshal(object, &fields) != nil || len(fields) != 1 || fields["base64"] == nil {

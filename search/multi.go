@@ -16,54 +16,52 @@ type MultiOptions struct {
 	Threads   int
 	Scheduler *Scheduler
 	Logger    *slog.Logger
-	// Devices, where set, are where it searches: each index is put on one of them, so
-	// that all have about as many tokens, and every search asks all indexes at a time
-	// and merges what they find. As with [EngineOptions] there is no fallback to the
-	// processor, and the devices stay the caller's.
+	// Devices, where set, are the devices that search: each index is copied to one of them, so that
+	// all have about the same number of tokens. A search runs on all indexes at the same time and
+	// merges their results. As with [EngineOptions] searches do not fall back to the processor, and the
+	// caller closes the devices.
 	Devices []kernels.Device
 }
 
 // Multi answers queries from several indexes with one codec as if they were one. It is
 // a [Searcher].
 //
-// On the processor a query has its centroid scores computed once, and one budget for
-// candidates and for exact scores, which goes where the best candidates are; so the
-// cost is about that of one index with all documents, whatever their number. Stored
-// search parameters are used where all indexes have the same.
+// On the processor the centroid scores of a query are computed once, and the budgets for candidates
+// and exact scores go to the indexes with the best candidates. So a search costs about as much as
+// in one index with all documents. Stored search parameters are used if all indexes have the same.
 //
-// Hits say which index they are of. Among documents of equal score the one whose index comes first
-// in the set comes first. An id may be in several indexes, if these were not filled through an
-// [index.Shards]; then each of them is a document of its own, even if hits are grouped. A filter with
-// a set of ordinals is an error ([ErrOption]). So is ([index.ErrCodec]) a file that is followed and
-// was replaced by one with another codec.
+// Hits name their index. Documents of equal score are ordered by their indexes' order in the set. An
+// id may be in several indexes if these were not filled through an [index.Shards]; then each is a
+// document of its own, even if hits are grouped. A filter with a set of ordinals is an [ErrOption].
+// If a file is replaced by one with another codec, searches return an [index.ErrCodec].
 type Multi struct{ searcher }
 
-// NewMulti returns a searcher for a set of indexes. Each search sees the set as it is
-// when the search begins.
+// NewMulti returns a searcher for a set of indexes. Each search uses the newest snapshot of the set
+// when it begins.
 func NewMulti(ctx context.Context, set *index.Shards, o *MultiOptions) (*Multi, error) {
 	return newMulti(ctx, o, func() (*collection, func(), error) {
 		snap, err := set.Snapshot()
 		if err != nil {
 			return nil, nil, err
 		}
-		return collectionOf(snap.Snapshots()...), func() { _ = snap.Close() }, nil
+		return newCollection(snap.Snapshots()...), func() { _ = snap.Close() }, nil
 	})
 }
 
-// NewMultiAt returns a searcher for one snapshot, which the caller closes after the
+// NewMultiAt returns a searcher for one snapshot. The caller closes the snapshot after the
 // searcher.
 func NewMultiAt(ctx context.Context, snap *index.ShardsSnapshot, o *MultiOptions) (*Multi, error) {
-	return newMulti(ctx, o, pinned(snap.Snapshots()...))
+	return newMulti(ctx, o, pinnedSource(snap.Snapshots()...))
 }
 
-// At is a searcher for one snapshot of the set that m searches. It uses the memory and
-// the devices of m, which is what makes it cheap enough to have one for each query: m is
-// closed after it, and Close of either closes both.
+// At returns a searcher for one snapshot of the set. It shares the memory and the devices of m, so
+// a caller can make one for each query. Close of either closes both; the caller closes the snapshot
+// after them.
 func (m *Multi) At(snap *index.ShardsSnapshot) *Multi {
-	return &Multi{searcher{m.core, pinned(snap.Snapshots()...)}}
+	return &Multi{searcher{m.core, pinnedSource(snap.Snapshots()...)}}
 }
 
-func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
+func newMulti(ctx context.Context, o *MultiOptions, open source) (*Multi, error) {
 	if o == nil {
 		o = &MultiOptions{}
 	}
@@ -71,38 +69,38 @@ func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.several = true
+	c.multi = true
 	if len(o.Devices) > 0 {
-		all, done, err := of()
+		coll, done, err := open()
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		if c.stages, err = spreadOver(ctx, all, c.host, o.Devices); err != nil {
+		if c.stages, err = attachShards(ctx, coll, c.host, o.Devices); err != nil {
 			return nil, err
 		}
-		c.tuned = false
+		c.usesStoredDefaults = false
 	}
-	return &Multi{searcher{c, of}}, nil
+	return &Multi{searcher{c, open}}, nil
 }
 
-// ShardDescription is one of several indexes that are searched as one.
+// ShardDescription describes one of several indexes that are searched as one.
 type ShardDescription struct {
 	Name     string `json:"name"`     // the path of its file
 	Docs     int64  `json:"docs"`     // live
-	Passages int64  `json:"passages"` // in which some of them are stored
+	Passages int64  `json:"passages"` // in which some of these documents are stored
 	Tokens   uint64 `json:"tokens"`   // of these documents
 	// Device and Memory as in [Description].
 	Device string              `json:"device,omitempty"`
 	Memory *kernels.MemoryPlan `json:"device_memory,omitempty"`
 }
 
-// describeParts adds what is particular to several indexes.
-func (c *collection) describeParts(d *Description) {
+// describeShards adds the description of each of several indexes.
+func (c *collection) describeShards(d *Description) {
 	sum := fnv.New64a()
 	d.Generation = 0
-	for i := range c.parts {
-		s := c.parts[i].snap
+	for i := range c.shards {
+		s := c.shards[i].snap
 		d.Generation += s.Generation()
 		_, _ = sum.Write(binary.LittleEndian.AppendUint64(nil, s.Lineage()))
 		if d.Model == nil {

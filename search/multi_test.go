@@ -95,14 +95,14 @@ func TestMultiGroups(t *testing.T) {
 	one := searchtest.Build(t, 16, docs, nil)
 	set := sharded(t, one, docs, 5, false)
 	e, s := on(t, one, 2), multi(t, set, 2)
-	defer func(n uint64) { maxNumbers = n }(maxNumbers)
+	defer func(n uint64) { maxGroupNumbers = n }(maxGroupNumbers)
 	for _, parts := range []uint64{1, 2, 3} {
-		maxNumbers = parts * reachBlock
+		maxGroupNumbers = parts * docBlock
 		groups := 0
 		snap, err := set.Snapshot()
 		require.NoError(t, err)
-		c := collectionOf(snap.Snapshots()...)
-		for at := 0; at < len(c.parts); at += len(c.group(at)) {
+		c := newCollection(snap.Snapshots()...)
+		for at := 0; at < len(c.shards); at += len(c.groupFrom(at)) {
 			groups++
 		}
 		require.NoError(t, snap.Close())

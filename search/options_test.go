@@ -138,18 +138,18 @@ func TestPlan(t *testing.T) {
 		{"candidates", Options{K: 10, Mode: Candidates}, 5000, PlanExact, 0, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := request{mode: c.o.Mode, k: c.o.K, of: c.o.K, share: 1, probes: c.o.Probes, approx: c.o.Approx, exact: c.o.Exact, effort: 1}
-			p := r.plan(c.allowed, docs, tokens, lq, lists)
-			want := plan{how: c.plan, k: c.o.K, of: c.o.K, share: 1, probes: c.probes, approx: c.approx, exact: c.exact}
+			r := request{mode: c.o.Mode, k: c.o.K, collectionK: c.o.K, share: 1, probes: c.o.Probes, approxBudget: c.o.Approx, exactBudget: c.o.Exact, effort: 1}
+			p := r.choosePlan(c.allowed, docs, tokens, lq, lists)
+			want := plan{kind: c.plan, k: c.o.K, collectionK: c.o.K, share: 1, probes: c.probes, approxBudget: c.approx, exactBudget: c.exact}
 			if c.o.Mode == Pruned {
-				want.confidence, want.first = confidence(c.o.K, float64(c.allowed), 1), p.approx
-				if p.exact == 0 {
-					want.first = min(firstScored*leading(min(c.o.K, 1<<40), 1), p.approx)
+				want.deviations, want.firstApprox = neededDeviations(c.o.K, float64(c.allowed), 1), p.approxBudget
+				if p.exactBudget == 0 {
+					want.firstApprox = min(firstApproxFactor*leaderCount(min(c.o.K, 1<<40), 1), p.approxBudget)
 				}
 			}
 			require.Equal(t, want, p)
-			require.GreaterOrEqual(t, p.first, min(p.k, p.approx, 1<<40))
-			require.Equal(t, p, r.plan(c.allowed, docs, tokens, lq, lists), "nothing is remembered")
+			require.GreaterOrEqual(t, p.firstApprox, min(p.k, p.approxBudget, 1<<40))
+			require.Equal(t, p, r.choosePlan(c.allowed, docs, tokens, lq, lists), "nothing is remembered")
 		})
 	}
 }

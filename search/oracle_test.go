@@ -92,11 +92,11 @@ func TestProbeSelection(t *testing.T) {
 	snap := searchtest.Snapshot(t, ix)
 	q := m.query(5)
 	r := testRun(snap, 1)
-	require.NoError(t, r.prepare(q.Vectors, nil, table{all: true}))
+	require.NoError(t, r.prepare(q.Vectors, nil, table{complete: true}))
 	s, stride := r.query.Scores()
-	for _, n := range []int{1, 2, insertProbes, insertProbes + 1, 199, 200} {
+	for _, n := range []int{1, 2, maxInsertProbes, maxInsertProbes + 1, 199, 200} {
 		var a, b prober
-		a.picked, b.picked = n, n
+		a.selected, b.selected = n, n
 		a.best, b.best = make([]kernels.CentroidScore, 5*n), make([]kernels.CentroidScore, 5*n)
 		r.query.Top(a.best, n)
 		require.NoError(t, b.selectColumns(context.Background(), s, stride, 5, 200))

@@ -12,37 +12,37 @@ import (
 )
 
 // If a codec has too few centroids to tell documents apart, as before an index is trained, feedback
-// makes terms of the tokens of the documents themselves. A token near a term counts as that term; a
-// token near none becomes a new term. A document of the collection has a term if one of its tokens
-// is near it.
+// derives terms from the tokens of the documents themselves. A token near a term counts as that
+// term; a token that is near none becomes a new term. A document of the collection has a term if one
+// of its tokens is near it.
 
 // Limits of such terms.
 const (
-	fewCentroids  = 256     // from this many on, centroids are terms
-	nearTerm      = 0.7     // the least cosine
-	maxOwnTokens  = 1 << 11 // of all documents of a side together
-	maxOwnTerms   = 1 << 10 // of both sides; tokens that are near none of them are passed over
-	countedTokens = 1 << 16 // of the collection, about; of a larger one, a sample of documents is counted
+	fewCentroids  = 256     // from this many on, centroids serve as terms
+	nearTerm      = 0.7     // minimum cosine
+	maxOwnTokens  = 1 << 11 // of all documents of a side
+	maxOwnTerms   = 1 << 10 // of both sides; further tokens that are near none are skipped
+	countedTokens = 1 << 16 // about; in a larger collection a sample of documents is counted
 	termsAtOnce   = 32
 )
 
-// UsesOwnTerms reports whether feedback makes terms of tokens, in a collection of some tokens whose codec has
-// some centroids.
+// UsesOwnTerms reports whether feedback derives terms from tokens, in a collection with this many
+// tokens whose codec has this many centroids.
 func UsesOwnTerms(centroids int, tokens uint64) bool {
 	return centroids < fewCentroids && uint64(centroids*centroids) < tokens // ColBERT's rule gives 16·√tokens
 }
 
-// evidence returns the evidence of documents: by centroids, if there are enough to tell documents
-// apart.
-func (c *collection) evidence(good, bad []Place) Evidence {
-	if _, tokens := c.live(); !UsesOwnTerms(c.codec().Centroids.K, tokens) {
-		return newEvidence(c, good, bad)
+// feedbackEvidence returns the evidence of documents: by centroids, if there are enough to tell
+// documents apart.
+func (c *collection) feedbackEvidence(good, bad []Place) Evidence {
+	if _, tokens := c.countLive(); !UsesOwnTerms(c.sharedCodec().Centroids.K, tokens) {
+		return newCentroidEvidence(c, good, bad)
 	}
-	return &ownEvidence{OwnTerms: OwnTerms{Dim: c.first().Dim()}, c: c, docs: [2][]Place{good, bad}}
+	return &tokenEvidence{OwnTerms: OwnTerms{Dim: c.firstSnapshot().Dim()}, c: c, docs: [2][]Place{good, bad}}
 }
 
-// OwnTerms numbers the terms of documents: first those of good documents, then those that only bad ones
-// have. With what is read of each part of a collection it makes an [Evidence].
+// OwnTerms numbers the terms of documents: first those of good documents, then those that only bad
+// ones have. It implements the part of [Evidence] that the tokens of these documents determine.
 type OwnTerms struct {
 	Dim   int       // of vectors
 	terms []float32 // [n, dim], of unit length
@@ -52,35 +52,39 @@ type OwnTerms struct {
 // TermDocument is a document or a passage that feedback reads.
 type TermDocument struct {
 	ID     string
-	Of     DocumentKey // the document
-	Tokens []float32   // the first ones, decoded
+	Of     DocumentKey // the document that it belongs to
+	Tokens []float32   // its first tokens, decoded
 }
 
-// ReadTerms reads a document for feedback that reads some documents of a side.
-func ReadTerms(ctx context.Context, snap *index.Snapshot, part int, ordinal uint32, of int) (d TermDocument, err error) {
-	d = TermDocument{ID: snap.ID(ordinal), Of: DocumentKey{part, snap.DocumentOf(ordinal)}}
+// ReadTerms reads a document for feedback that reads sideDocs documents of its side.
+func ReadTerms(
+	ctx context.Context, snap *index.Snapshot, shard int, ordinal uint32, sideDocs int,
+) (d TermDocument, err error) {
+	d = TermDocument{ID: snap.ID(ordinal), Of: DocumentKey{shard, snap.DocumentOf(ordinal)}}
 	row := make([]float32, snap.Dim())
-	err = eachToken(ctx, snap, []uint32{ordinal}, max(maxOwnTokens/max(of, 1), 1), func(ch *kernels.Chunk, token int) {
+	maxTokens := max(maxOwnTokens/max(sideDocs, 1), 1)
+	err = visitTokens(ctx, snap, []uint32{ordinal}, maxTokens, func(ch *kernels.Chunk, token int) {
 		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
 		d.Tokens = append(d.Tokens, row...)
 	})
 	return d, err
 }
 
-// Count finds the terms of a side, as [Evidence] counts them. It is called for the good side first.
-func (t *OwnTerms) Count(bad bool, all []TermDocument) (docs map[uint32]int, of int) {
-	side, dim := sideOf(bad), t.Dim
-	// in the same order however the documents are spread over files
-	slices.SortFunc(all, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
+// Count returns how many documents of a side have each term, and the number of these documents, as
+// [Evidence] counts them. Call it for the good side first.
+func (t *OwnTerms) Count(bad bool, termDocs []TermDocument) (docs map[uint32]int, total int) {
+	side, dim := feedbackSide(bad), t.Dim
+	// the order must not depend on how documents are spread over shards
+	slices.SortFunc(termDocs, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
 	type has struct {
 		code uint32
 		of   DocumentKey
 	}
 	docs = map[uint32]int{}
-	wholes, seen := map[DocumentKey]bool{}, map[has]bool{}
+	documents, seen := map[DocumentKey]bool{}, map[has]bool{}
 	unit := make([]float32, dim)
-	for _, d := range all {
-		wholes[d.Of] = true
+	for _, d := range termDocs {
+		documents[d.Of] = true
 		for row := range slices.Chunk(d.Tokens, dim) {
 			copy(unit, row)
 			codec.Unit(unit, codec.Square(unit))
@@ -100,10 +104,11 @@ func (t *OwnTerms) Count(bad bool, all []TermDocument) (docs map[uint32]int, of 
 			}
 		}
 	}
-	return docs, len(wholes)
+	return docs, len(documents)
 }
 
-// termOf returns the term nearest to a token of unit length, or a new one if it is near none.
+// termOf returns the term nearest to a token of unit length, or a new one if none is near. ok is
+// false if there are too many terms.
 func (t *OwnTerms) termOf(unit []float32) (code uint32, ok bool) {
 	best, dim := nearTerm, len(unit)
 	for i := 0; i < len(t.terms); i += dim {
@@ -122,16 +127,16 @@ func (t *OwnTerms) termOf(unit []float32) (code uint32, ok bool) {
 	return code, ok
 }
 
-// Sums is that of [Evidence].
+// Sums implements [Evidence].
 func (t *OwnTerms) Sums(_ context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	sums := make([][]float32, len(codes))
 	for i, code := range codes {
-		sums[i] = slices.Clone(t.sums[sideOf(bad)][int(code)*t.Dim : (int(code)+1)*t.Dim])
+		sums[i] = slices.Clone(t.sums[feedbackSide(bad)][int(code)*t.Dim : (int(code)+1)*t.Dim])
 	}
 	return sums, nil
 }
 
-// Terms are the vectors of some terms.
+// Terms returns the vectors of terms.
 func (t *OwnTerms) Terms(codes []uint32) (terms []float32) {
 	for _, code := range codes {
 		terms = append(terms, t.terms[int(code)*t.Dim:(int(code)+1)*t.Dim]...)
@@ -139,8 +144,8 @@ func (t *OwnTerms) Terms(codes []uint32) (terms []float32) {
 	return terms
 }
 
-// TermFrequencies adds to docs how many documents of a snapshot have each of some terms; the whole
-// collection has some tokens, and of a large one a sample is counted.
+// TermFrequencies adds to docs how many documents of a snapshot have each term. The whole
+// collection has this many tokens; if that is large, a sample is counted.
 func TermFrequencies(ctx context.Context, snap *index.Snapshot, terms []float32, tokens uint64, docs []uint64) error {
 	dim, stride := snap.Dim(), uint32(tokens/countedTokens)+1
 	query := snap.Scorer().NewQuery()
@@ -150,48 +155,50 @@ func TermFrequencies(ctx context.Context, snap *index.Snapshot, terms []float32,
 		}
 		query.CentroidScores(0, snap.Codec().Centroids.K)
 		query.Seal()
-		if err := countNear(ctx, snap, query, stride, docs[lo:]); err != nil {
+		if err := countDocumentsNear(ctx, snap, query, stride, docs[lo:]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownEvidence is [Evidence] of a collection with numbers of terms in place of centroids.
-type ownEvidence struct {
+// tokenEvidence is the [Evidence] of an engine by its own terms.
+type tokenEvidence struct {
 	OwnTerms
 	c    *collection
 	docs [2][]Place
 }
 
-// Counts finds the terms of a side. It is called for the good side first.
-func (e *ownEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	places := e.docs[sideOf(bad)]
-	all := make([]TermDocument, len(places))
+// Counts finds the terms of a side. Call it for the good side first.
+func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
+	places := e.docs[feedbackSide(bad)]
+	documents := make([]TermDocument, len(places))
 	for i, p := range places {
-		if all[i], err = ReadTerms(ctx, e.c.parts[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
+		if documents[i], err = ReadTerms(ctx, e.c.shards[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
 			return nil, 0, err
 		}
 	}
-	docs, of = e.Count(bad, all)
-	return docs, of, nil
+	docs, total = e.Count(bad, documents)
+	return docs, total, nil
 }
 
 // Frequencies implements [Evidence].
-func (e *ownEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+func (e *tokenEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
-	live, tokens := e.c.live()
-	for i := range e.c.parts {
-		if err := TermFrequencies(ctx, e.c.parts[i].snap, e.Terms(codes), tokens, docs); err != nil {
+	live, tokens := e.c.countLive()
+	for i := range e.c.shards {
+		if err := TermFrequencies(ctx, e.c.shards[i].snap, e.Terms(codes), tokens, docs); err != nil {
 			return nil, 0, err
 		}
 	}
 	return docs, live, nil
 }
 
-// countNear adds to docs how many documents of an index have a token near each vector of a query. One
-// of stride documents stands for all of them.
-func countNear(ctx context.Context, snap *index.Snapshot, query kernels.Query, stride uint32, docs []uint64) (err error) {
+// countDocumentsNear adds to docs how many documents of an index have a token near each vector of a
+// query. It reads one of stride documents, and counts it stride times.
+func countDocumentsNear(
+	ctx context.Context, snap *index.Snapshot, query kernels.Query, stride uint32, docs []uint64,
+) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	maxima, single := make([]float64, query.Len()), make([]float64, query.Len())
 	for ordinal := uint32(0); ordinal < snap.State().Docs; ordinal += stride {

@@ -8,18 +8,17 @@ import (
 	"slices"
 )
 
-// Page is the part of a ranking that is wanted: the K hits after the first Offset ones, and of
-// these the ones that score MinScore at least. Pages of one ranking that follow one another have
-// each of its hits once.
+// Page is a part of a ranking: the K hits after the first Offset ones, without hits that score less
+// than MinScore. Consecutive pages of a ranking have each of its hits once.
 type Page struct {
 	Offset   int
 	K        int
-	MinScore *float64 // nil means that every score will do
-	Block    int      // of the ranking ([Paged]); 0 means K
+	MinScore *float64 // nil means no minimum
+	Block    int      // of the ranking ([Paged]). 0 means K
 }
 
-// Check refuses ([ErrOption]) a page without hits or before the first one, more hits than can be
-// counted, and a least score that is not finite.
+// Check returns an [ErrOption] for a page without hits or before the first one, for more hits than
+// an int can count, and for a minimum score that is not finite.
 func (p Page) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -38,61 +37,63 @@ func (p Page) Check() error {
 		bad("a block of %d documents", p.Block)
 	}
 	if s := p.MinScore; s != nil && (math.IsNaN(*s) || math.IsInf(*s, 0)) {
-		bad("least score %v; a finite number is needed", *s)
+		bad("min_score %v; a finite number is needed", *s)
 	}
 	return errors.Join(errs...)
 }
 
-// End is the number of hits up to the end of the page.
+// End returns the number of hits up to the end of the page.
 func (p Page) End() int { return p.Offset + p.K }
 
-// Hits returns the hits of the page from a ranking, which has the End best ones, or all if there are fewer.
+// Hits returns the hits of the page. ranked must have the End best hits, or all if there are fewer.
 func (p Page) Hits(ranked []Hit) []Hit {
-	return cut(p, ranked, func(h *Hit) bool { return p.Enough(h.Score) })
+	return pageHits(p, ranked, func(h *Hit) bool { return p.Enough(h.Score) })
 }
 
-// ranked is the same for a ranking by other means.
-func (p Page) ranked(ranked []RankedHit) []RankedHit {
-	return cut(p, ranked, func(h *RankedHit) bool { return p.MinScore == nil || h.Score >= *p.MinScore })
+// pageRanked is Hits for a ranking by other means than vectors.
+func (p Page) pageRanked(ranked []RankedHit) []RankedHit {
+	return pageHits(p, ranked, func(h *RankedHit) bool { return p.MinScore == nil || h.Score >= *p.MinScore })
 }
 
-func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
+// pageHits returns the hits of a page that keep returns true for.
+func pageHits[H any](p Page, ranked []H, enough func(*H) bool) []H {
 	ranked = ranked[min(p.Offset, len(ranked)):min(p.End(), len(ranked))]
 	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
 }
 
-// Enough reports whether the score of a hit is high enough. The least score is rounded to float32, as
-// scores are printed: a printed score lets its own hit through.
+// Enough reports whether the score of a hit reaches MinScore. MinScore is rounded to float32, as
+// printed scores are: a printed score admits its own hit.
 func (p Page) Enough(score float32) bool { return p.MinScore == nil || score >= float32(*p.MinScore) }
 
-// Sides is what to ask of each of two rankings that are fused to this page, in a collection of most
-// documents. For the first pages that is three times K: a document that is third in both rankings
-// may be the best of all. Pages that are further down need more, in blocks that double.
-func (p Page) Sides(most int) Page {
-	most = max(most, 1)
-	sides := Page{K: most}
-	if p.K <= most/3 {
+// Sides returns the page to request from each of two rankings that are fused to this page, in a
+// collection of this many documents. For the first pages its K is three times K: a document that is
+// third in both rankings may be the best of all. Later pages need more, in blocks that double.
+func (p Page) Sides(docs int) Page {
+	docs = max(docs, 1)
+	sides := Page{K: docs}
+	if p.K <= docs/3 {
 		sides.K = max(3*p.K, 1)
 	}
 	sides.Block = sides.K
-	for sides.K < min(p.End(), most) {
-		sides.K = min(2*sides.K, most)
+	for sides.K < min(p.End(), docs) {
+		sides.K = min(2*sides.K, docs)
 	}
 	return sides
 }
 
-// SetPage asks for a page.
+// SetPage sets the page of the options.
 func (o *Options) SetPage(p Page) {
 	o.K, o.Offset, o.MinScore, o.Block = p.K, p.Offset, p.MinScore, p.Block
 }
 
-// InBlocks reports whether [Paged] makes the answer of whole rankings.
+// InBlocks reports whether [Paged] has to assemble the answer from rankings that begin with the
+// best hit.
 func (o *Options) InBlocks() bool {
 	p := o.Page()
 	return p.Offset != 0 || p.MinScore != nil || o.Mode == Pruned && p.Block != 0 && p.Block < p.K
 }
 
-// Page is the part of the ranking that the options ask for.
+// Page returns the page that the options request.
 func (o *Options) Page() Page {
 	p := Page{Offset: o.Offset, K: o.K, MinScore: o.MinScore, Block: o.Block}
 	if p.K == 0 {
@@ -101,13 +102,13 @@ func (o *Options) Page() Page {
 	return p
 }
 
-// Paged answers queries with the pages that options ask for, given how whole rankings are
-// searched: from the best hit on, and whatever these score.
+// Paged returns the pages that the options request. search returns rankings from the best hit on,
+// without a minimum score.
 //
-// A search that prunes may find documents, when it is asked for more of them, that it missed when
-// it was asked for fewer. Its pages of K are therefore of a ranking of blocks: the first is what a
-// search for K finds (or for Block), the next the other hits of one for 2·K, then one for 4·K, and so on.
-// So no document comes twice, and one that is found late is not passed over.
+// A pruning search for more documents may find some that a search for fewer missed. So pages are
+// parts of a ranking of blocks: the first block is a search for K documents (or Block), the next
+// has the other hits of a search for 2·K, then for 4·K, and so on. No document comes twice, and
+// documents that are found late are not lost.
 func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) {
 	p := o.Page()
 	if err := p.Check(); err != nil {
@@ -121,16 +122,17 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	for {
 		block := o
 		block.SetPage(Page{K: depth})
-		if depth <= p.Offset { // none of these is shown
+		if depth <= p.Offset { // the page begins behind these hits
 			block.Payload, block.Matches = false, false
 		}
 		results, err := search(block)
 		if err != nil {
 			return nil, err
 		}
-		last := depth >= p.End() || !slices.ContainsFunc(results, func(r Result) bool { return len(r.Hits) == depth })
-		ranked = follow(ranked, results, depth)
-		if last {
+		mayHaveMore := func(r Result) bool { return len(r.Hits) == depth }
+		deepEnough := depth >= p.End() || !slices.ContainsFunc(results, mayHaveMore)
+		ranked = appendDeeper(ranked, results, depth)
+		if deepEnough {
 			break
 		}
 		if depth *= 2; depth < 0 {
@@ -145,13 +147,14 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	return ranked, nil
 }
 
-// follow adds to rankings the other hits of deeper ones, up to a number of hits.
-func follow(ranked, deeper []Result, most int) []Result {
+// appendDeeper returns the hits of rankings followed by the other hits of deeper ones, up to a
+// limit. It reuses deeper.
+func appendDeeper(ranked, deeper []Result, limit int) []Result {
 	for i := range ranked {
-		before, r := &ranked[i], &deeper[i]
-		fresh := without(r.Hits, before.Hits)
-		r.Hits = append(before.Hits, fresh[:min(len(fresh), most-len(before.Hits))]...)
-		st := before.Stats
+		shallow, r := &ranked[i], &deeper[i]
+		added := withoutHits(r.Hits, shallow.Hits)
+		r.Hits = append(shallow.Hits, added[:min(len(added), limit-len(shallow.Hits))]...)
+		st := shallow.Stats
 		st.Add(r.Stats)
 		st.Queries, st.Allowed, st.FilterMissing = r.Stats.Queries, r.Stats.Allowed, r.Stats.FilterMissing
 		for j := range st.Shards {
@@ -162,8 +165,8 @@ func follow(ranked, deeper []Result, most int) []Result {
 	return deeper
 }
 
-// without returns hits without some others. Each is of a document of a part.
-func without(hits, others []Hit) []Hit {
+// withoutHits returns hits without the documents of others.
+func withoutHits(hits, others []Hit) []Hit {
 	known := make(map[DocumentKey]bool, len(others))
 	for i := range others {
 		known[DocumentKey{others[i].Shard, others[i].ID}] = true
@@ -171,7 +174,7 @@ func without(hits, others []Hit) []Hit {
 	return slices.DeleteFunc(hits, func(h Hit) bool { return known[DocumentKey{h.Shard, h.ID}] })
 }
 
-// countHits counts the hits of each part, if there are several.
+// countHits counts the hits of each shard, if there are several.
 func (s *Stats) countHits(hits []Hit) {
 	for i := range s.Shards {
 		s.Shards[i].Hits = 0

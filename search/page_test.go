@@ -209,9 +209,9 @@ func TestBadPages(t *testing.T) {
 		"offset = -1; at least 0 is needed":       {Offset: -1},
 		"are too many together":                   {Offset: math.MaxInt, K: 1},
 		"k = -1; at least 1 is needed":            {K: -1},
-		"least score NaN; a finite number":        {MinScore: new(math.NaN())},
-		"least score -Inf; a finite number":       {MinScore: new(math.Inf(-1))},
-		"least score +Inf; a finite number is":    {MinScore: new(math.Inf(1)), Feedback: &Feedback{Docs: 1}},
+		"min_score NaN; a finite number":          {MinScore: new(math.NaN())},
+		"min_score -Inf; a finite number":         {MinScore: new(math.Inf(-1))},
+		"min_score +Inf; a finite number is":      {MinScore: new(math.Inf(1)), Feedback: &Feedback{Docs: 1}},
 		"offset = -5; at least 0 is needed":       {Offset: -5, Group: GroupBest},
 		"a block of -1 documents":                 {Block: -1},
 		"offset 9223372036854775800 and k 10 are": {Offset: math.MaxInt - 7},
@@ -247,7 +247,7 @@ func TestFusedPages(t *testing.T) {
 		fused := func(p Page) []RankedHit {
 			sides := p.Sides(most)
 			require.GreaterOrEqual(t, sides.K, min(p.End(), most))
-			got, err := FuseRanked(method, alpha, p, sides, first(a, sides.K), first(b, sides.K))
+			got, err := FuseRanked(method, alpha, p, sides, firstHits(a, sides.K), firstHits(b, sides.K))
 			require.NoError(t, err)
 			return got
 		}
@@ -271,7 +271,7 @@ func TestFusedPages(t *testing.T) {
 			}
 		}
 		sides := Page{K: min(3*k, most), Block: min(3*k, most)}
-		plain, err := FuseRanked(method, alpha, Page{K: 3 * k}, sides, first(a, sides.K), first(b, sides.K))
+		plain, err := FuseRanked(method, alpha, Page{K: 3 * k}, sides, firstHits(a, sides.K), firstHits(b, sides.K))
 		require.NoError(t, err)
 		require.Equal(t, paged[:min(3*k, len(paged))], plain)
 		for page := range 7 {

@@ -4,21 +4,21 @@ import (
 	"math"
 )
 
-// Plan is how a query is answered; the keys of Stats.Plans are their names.
+// Plan is how a query is answered. The keys of Stats.Plans are the names of plans.
 type Plan int
 
 const (
-	// PlanProbe: probe, prune, rerank.
+	// PlanProbe probes, prunes and reranks.
 	PlanProbe Plan = iota
-	// PlanScan: approximate scores of all allowed documents, no probing. For
-	// collections and filters so small that it costs less.
+	// PlanScan computes approximate scores of all allowed documents, without probing. It costs
+	// less for small collections and narrow filters.
 	PlanScan
-	// PlanExact: exact scores of all allowed documents.
+	// PlanExact computes exact scores of all allowed documents.
 	PlanExact
-	// PlanDevice: exact scores of all allowed documents, on a device.
+	// PlanDevice computes exact scores of all allowed documents on a device.
 	PlanDevice
-	// PlanDeviceProbe: exact scores of the documents that have a token in a probed
-	// centroid, or only of those that gain most by such centroids, on a device.
+	// PlanDeviceProbe computes exact scores on a device: of the documents that have a token in a
+	// probed centroid, or only of those with the highest scores by such centroids.
 	PlanDeviceProbe
 )
 
@@ -28,30 +28,41 @@ var planNames = map[Plan]string{
 
 func (p Plan) String() string { return planNames[p] }
 
-// request is what the options of a call ask for.
+// request is the options of a call, checked and completed.
 type request struct {
-	mode                  Mode
-	k                     int
-	of                    int     // k of the collection, of which a share is searched; k without one
-	share                 float64 // 1: all of it
-	probes, approx, exact int     // 0: derived
-	effort                float64 // by which that is multiplied
-	payload               bool
-	group                 Grouping
-	passages              int
-	matches               bool
+	mode                              Mode
+	k                                 int
+	collectionK                       int     // the k of the options, before it is scaled to the share
+	share                             float64 // 1: all of it
+	probes, approxBudget, exactBudget int     // 0: derived
+	effort                            float64 // by which that is multiplied
+	payload                           bool
+	group                             Grouping
+	passages                          int
+	matches                           bool
 }
 
-// request checks the options and completes them. With tuned, what the index has
-// stored for searches of this k stands in for parameters if the search names none.
-// Parameters were found on searches of the whole index, so those of a filter, which
-// leaves another number of documents, are derived; an effort multiplies these too.
-func (o *Options) request(c *collection, tuned, filtered bool) (q request, err error) {
-	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approx: o.Approx, exact: o.Exact, effort: o.Effort, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
+// toRequest checks the options and completes them. With tuned, a search that sets no parameter uses
+// those that the index stores for this k. They were measured on searches of the whole index, so
+// searches with a filter derive their own numbers, multiplied by the stored effort.
+func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err error) {
+	q = request{
+		mode:         o.Mode,
+		k:            o.K,
+		share:        1,
+		probes:       o.Probes,
+		approxBudget: o.Approx,
+		exactBudget:  o.Exact,
+		effort:       o.Effort,
+		payload:      o.Payload,
+		group:        o.Group,
+		passages:     max(o.Passages, 1),
+		matches:      o.Matches,
+	}
 	if q.k == 0 {
 		q.k = defaultK
 	}
-	q.of = q.k
+	q.collectionK = q.k
 	if q.effort == 0 {
 		q.effort = 1
 	}
@@ -60,12 +71,13 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 	}
 	if o.Share > 0 && o.Group == "" {
 		q.share = o.Share
-		defer func() { q.within(o.Share) }()
+		defer func() { q.scaleToShare(o.Share) }()
 	}
-	if !tuned || o.Mode != Pruned || o.Derive || o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
+	setsParameter := o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0
+	if !tuned || o.Mode != Pruned || o.Derive || setsParameter {
 		return q, nil
 	}
-	d, ok, err := c.defaults(q.k)
+	d, ok, err := c.storedDefaults(q.k)
 	if !ok {
 		return q, err
 	}
@@ -75,7 +87,7 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 	if filtered || o.Filter != nil {
 		return q, err
 	}
-	q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
+	q.probes, q.approxBudget, q.exactBudget = d.Probes, d.Approx, d.Exact
 	if d.Scan {
 		q.probes = AllProbes
 	}
@@ -84,118 +96,120 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 
 // plan is how the processor answers one query.
 type plan struct {
-	how                   Plan
-	k                     int
-	of                    int     // as in request
-	share                 float64 // as in request
-	probes, approx, exact int     // exact 0: the query itself decides, see [run.rerank]
-	confidence            float64 // in which case this is how many deviations it takes
-	first                 int     // of approx, before the query decides how many more
+	kind                              Plan
+	k                                 int
+	collectionK                       int     // as in request
+	share                             float64 // as in request
+	probes, approxBudget, exactBudget int     // an exactBudget of 0 lets the query decide, see [run.rerank]
+	deviations                        float64 // how many the query uses to decide
+	firstApprox                       int     // of approxBudget, scored before the query decides how many more
 }
 
-// firstScored is how many times as many documents as leading ones get a score by centroids
-// before the query decides how many others do (docs/lab/search-quality.md).
-const firstScored = 8
+// firstApproxFactor: the query first computes approximate scores of this many documents a leading
+// one, and then decides how many others get one (docs/lab/search-quality.md).
+const firstApproxFactor = 8
 
-// What probing costs, in tokens scored by centroids.
+// listCost and entryCost are the costs of reading a posting list and an entry of one, in tokens
+// scored by centroids.
 const listCost, entryCost = 400, 10
 
-// derived is the number of probes, and about how many tokens get a score by
-// centroids if probing finds as many and K does not ask for more: a million
-// takes 0.8 ms of one core. Lists are cheap to read, and the more of them are
-// read, the better is the order that they give.
+// derivedBudgets returns the number of probes, and about how many tokens get an approximate score
+// if probing finds as many and K does not ask for more. A million tokens take 0.8 ms of one core.
+// Lists are cheap to read, and reading more of them orders candidates better.
 //
-// More effort is spent on tokens first, and on lists by its root, as far as the best of
-// many centroids are found fast.
-func derived(k int, effort float64) (probes int, approxTokens float64) {
+// More effort goes to tokens first; the number of lists grows with its square root, up to the
+// number for which the best centroids are found fast.
+func derivedBudgets(k int, effort float64) (probes int, approxTokens float64) {
 	switch {
 	case k <= 10:
 		probes, approxTokens = 8, 1<<20
 	case k <= 100:
 		probes, approxTokens = 24, 2<<20
 	default:
-		probes, approxTokens = insertProbes, 2<<20
+		probes, approxTokens = maxInsertProbes, 2<<20
 	}
-	probes = min(max(int(math.Round(float64(probes)*math.Sqrt(effort))), 1), insertProbes)
+	probes = min(max(int(math.Round(float64(probes)*math.Sqrt(effort))), 1), maxInsertProbes)
 	return probes, float64(approxTokens * effort)
 }
 
-// plan settles how a query is answered, and its budgets. allowed is how many
-// documents may be returned, docs and tokens the size of the collection, lists the
-// number of centroids. The numbers follow measurements (docs/lab/search-quality.md).
+// choosePlan decides how a query is answered, and its budgets. allowed is how many documents may be
+// returned, docs and tokens are the size of the collection. The numbers follow measurements
+// (docs/lab/search-quality.md).
 //
-// For example of a million documents of 100 tokens, 131,072 centroids, k = 10 and 32 query tokens
-// probing costs 1.08 million for 256 lists and 1.05 million for approximate scores, a scan 100
-// million. If a filter lets 11,000 documents through it is 1.14 against 1.10: it is scanned.
-func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
-	p := plan{how: PlanExact, k: q.k, of: q.of, share: q.share}
+// For example, of a million documents of 100 tokens, with 131,072 centroids, k = 10 and 32 query
+// tokens, probing costs 1.08 million for 256 lists and 1.05 million for approximate scores; a scan
+// costs 100 million. If a filter lets 11,000 documents through, probing costs 1.14 million and a
+// scan 1.10 million: the documents are scanned.
+func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centroids int) plan {
+	p := plan{kind: PlanExact, k: q.k, collectionK: q.collectionK, share: q.share}
 	if p.share >= 1 {
-		p.of = p.k // which grows where documents are made of passages
+		p.collectionK = p.k // groups search for more passages than the k of the options
 	}
-	if q.mode != Pruned || lists == 1 { // one centroid tells no document from another
+	if q.mode != Pruned || centroids == 1 { // one centroid tells no document from another
 		return p
 	}
-	p.probes, p.approx, p.exact = q.probes, q.approx, q.exact
-	if p.exact > 0 {
-		p.exact = max(p.exact, p.k)
+	p.probes, p.approxBudget, p.exactBudget = q.probes, q.approxBudget, q.exactBudget
+	if p.exactBudget > 0 {
+		p.exactBudget = max(p.exactBudget, p.k)
 	}
-	exact := p.exact // or about what a query will take
-	if exact == 0 {
-		exact = max(4*p.k+shareOf(100, p.share), p.k) // of a huge K, which overflows
+	exactDocs := p.exactBudget // or about how many the query will score
+	if exactDocs == 0 {
+		exactDocs = max(4*p.k+shareOfCount(100, p.share), p.k) // a huge K overflows
 	}
-	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
-	probes, approxTokens := derived(p.of, q.effort)
-	p.confidence = confidence(p.of, float64(float64(allowed)/p.share), q.effort)
-	if q.approx == 0 {
-		p.approx = max(mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
+	meanTokens := max(float64(tokens)/float64(max(docs, 1)), 1)
+	probes, approxTokens := derivedBudgets(p.collectionK, q.effort)
+	p.deviations = neededDeviations(p.collectionK, float64(float64(allowed)/p.share), q.effort)
+	if q.approxBudget == 0 {
+		p.approxBudget = max(maxExactDocs(p.k, p.share), int(float64(approxTokens*p.share)/meanTokens))
 	}
-	p.approx = max(p.approx, exact)
-	if p.first = p.approx; p.exact == 0 {
-		p.first = min(p.approx, firstScored*leading(min(p.k, 1<<40), p.share))
+	p.approxBudget = max(p.approxBudget, exactDocs)
+	if p.firstApprox = p.approxBudget; p.exactBudget == 0 {
+		p.firstApprox = min(p.approxBudget, firstApproxFactor*leaderCount(min(p.k, 1<<40), p.share))
 	}
 	if q.probes == 0 {
 		p.probes = probes
 	}
-	p.probes = min(p.probes, lists)
-	if allowed <= exact {
+	p.probes = min(p.probes, centroids)
+	if allowed <= exactDocs {
 		return p
 	}
-	p.how = PlanProbe
+	p.kind = PlanProbe
 	// A scan gives every allowed document an approximate score.
-	if q.approx > 0 && allowed > p.approx || q.probes > 0 && p.probes < lists {
+	if q.approxBudget > 0 && allowed > p.approxBudget || q.probes > 0 && p.probes < centroids {
 		return p
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has
 	// most of its centroids twice; and a document is in several of the lists.
-	read := float64(queryTokens * p.probes)
-	entries := read * float64(tokens) / float64(lists) / 2
-	found := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
-	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(p.approx)))
-	if p.probes == lists || mean*float64(allowed) <= probing { // all lists would find them all
-		p.how, p.approx = PlanScan, max(p.approx, allowed)
+	listsRead := float64(queryTokens * p.probes)
+	entries := listsRead * float64(tokens) / float64(centroids) / 2
+	candidates := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
+	approxCost := float64(meanTokens * min(candidates, float64(p.approxBudget)))
+	probingCost := float64(listCost*listsRead) + float64(entryCost*entries) + approxCost
+	if p.probes == centroids || meanTokens*float64(allowed) <= probingCost { // all lists would find them all
+		p.kind, p.approxBudget = PlanScan, max(p.approxBudget, allowed)
 	}
 	return p
 }
 
-// hidden is the chance that a share of a collection has more of the K best documents than
-// [Keep] says.
-const hidden = 1e-4
+// shareMissChance is the chance that a share of a collection has more of its K best documents than
+// [Keep] returns.
+const shareMissChance = 1e-4
 
-// Keep is how many of the k best documents of a collection a share of it has at most, but for
-// a chance of 10⁻⁴: documents being spread at random, their number is binomial. Of k = 100 a
-// fourth has 25, give or take 4.3, and Keep is 42.
+// Keep returns how many of the k best documents of a collection a share of it has at most, except
+// with a chance of 10⁻⁴: documents are spread at random, so their number is binomial. Of k = 100 a
+// share of a quarter has 25 ± 4.3, and Keep returns 42.
 func Keep(k int, share float64) int {
 	if share >= 1 || share <= 0 || k <= 1 {
 		return k
 	}
-	if k > manyKept { // 10⁻⁴ of a normal distribution is beyond 3.72 deviations
+	if k > normalFromK { // a normal distribution has 10⁻⁴ beyond 3.72 deviations
 		return min(k, int(math.Ceil(float64(float64(k)*share)+4*math.Sqrt(float64(k)*share*(1-share)))))
 	}
-	// log of the chance that it has n: from one n to the next by a factor.
+	// log is the logarithm of the chance that the share has n of the k; it follows from that for n−1.
 	log, odds := float64(k)*math.Log1p(-share), math.Log(share)-math.Log1p(-share)
 	sum := 0.0
 	for n := range k {
-		if sum += math.Exp(log); 1-sum <= hidden {
+		if sum += math.Exp(log); 1-sum <= shareMissChance {
 			return max(n, 1)
 		}
 		log += odds + math.Log(float64(k-n)/float64(n+1))
@@ -203,33 +217,33 @@ func Keep(k int, share float64) int {
 	return k
 }
 
-// manyKept is from where on Keep approximates.
-const manyKept = 1 << 14
+// normalFromK is the k beyond which Keep uses the normal approximation.
+const normalFromK = 1 << 14
 
-// within is a request to a share of a collection, of the K best documents of all of it: so many
-// are looked for as the share may have of them, and budgets are the share's.
-func (q *request) within(share float64) {
+// scaleToShare turns a request for the K best documents of a collection into one to a share of it:
+// K becomes the number that the share may have of them, and the budgets shrink with the share.
+func (q *request) scaleToShare(share float64) {
 	q.k = Keep(q.k, share)
-	if q.approx > 0 {
-		q.approx = Keep(q.approx, share)
+	if q.approxBudget > 0 {
+		q.approxBudget = Keep(q.approxBudget, share)
 	}
-	if q.exact > 0 {
-		q.exact = Keep(q.exact, share)
+	if q.exactBudget > 0 {
+		q.exactBudget = Keep(q.exactBudget, share)
 	}
 }
 
-// expected is how many of the best documents of the collection are in the share, and one
-// deviation more. What a share has beyond that another one lacks: to score for more of them
-// makes the merged result no better than that of one index.
-func (p *plan) expected() int {
+// expectedInShare returns how many of the best documents of the collection the share probably has:
+// the mean plus one standard deviation. If this share has more, another has fewer, so scoring more
+// documents for them would not improve the merged result over that of one index.
+func (p *plan) expectedInShare() int {
 	if p.share >= 1 {
 		return p.k
 	}
-	mean := float64(p.of) * p.share
+	mean := float64(p.collectionK) * p.share
 	return max(min(p.k, int(math.Ceil(mean+math.Sqrt(mean*(1-p.share))))), 1)
 }
 
-// shareOf is the share of a number, and at least 1.
-func shareOf(n int, share float64) int {
+// shareOfCount returns the share of n, at least 1.
+func shareOfCount(n int, share float64) int {
 	return max(int(math.Ceil(float64(float64(n)*share))), 1)
 }

@@ -13,59 +13,59 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// prober finds the n best centroids of each query token, and what they say
-// about the documents in their lists.
+// prober selects the n best centroids of each query token, and collects the documents in their
+// posting lists.
 type prober struct {
-	n       int
-	picked  int                     // n + 1, or all centroids: the one after the last probed is the floor
-	best    []kernels.CentroidScore // n a query token that probes, best first
-	weights []float32               // of those tokens
-	floors  []float32               // of those tokens: the score of the best centroid that is not probed
-	lists   []uint64                // centroids probed by some token
-	asked   []uint32                // centroids whose lists are read ahead
-	cursors []cursor                // in their lists, best first
-	room    []byte                  // of lists that are decoded
-	gains   []uint32                // of each document of a block: stamp, gain
-	seen    []uint64                // those of the block that have any
-	found   int                     // how many candidates there are
-	unit    float64                 // of gains
-	counts  [gainBuckets]uint32     // how many candidates have gains of each bucket
-	bucket  int                     // the least bucket that may have candidates to keep
-	above   int                     // how many candidates there are in that and higher ones
-	level   []candidate             // those of the bucket of the last that is kept
-	last    candidate               // of those that were kept
-	kept    int                     // how many these are
+	probes       int
+	selected     int                     // n + 1, or all centroids: the one after the last probed gives the floor
+	best         []kernels.CentroidScore // n for each query token that probes, best first
+	weights      []float32               // of those tokens
+	floors       []float32               // of those tokens: the score of the best centroid that is not probed
+	lists        []uint64                // centroids probed by some token
+	prefetched   []uint32                // centroids whose lists are read ahead
+	cursors      []cursor                // positions in their lists, best first
+	decodeBuffer []byte                  // memory for decoded lists
+	gains        []uint32                // stamp and gain of each document of a block
+	touched      []uint64                // bit set of documents of the block with a gain
+	total        int                     // candidates found
+	gainUnit     float64                 // score of a gain of 1
+	counts       [gainBuckets]uint32     // candidates by bucket of their gains
+	minBucket    int                     // the lowest bucket that may have candidates to keep
+	countFromMin int                     // candidates in that bucket and higher ones
+	boundary     []candidate             // candidates in the bucket of the last one kept
+	lastKept     candidate               // lowest candidate returned so far
+	kept         int                     // how many were returned so far
 }
 
-// probe returns the allowed documents in the lists of the best centroids of each
-// query token, in ascending order; of more than plan.first the best by their gains.
-// Which of the others get a score as well turns out later ([run.approximateMore]).
-func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
-	defer timed(&r.stats.Times.Probe)()
-	if err := r.prober.pick(r, weights); err != nil {
+// probeCentroids returns the allowed documents in the lists of the best centroids of each query
+// token, in ascending order. If more than plan.firstApprox are found, it returns the best by their
+// gains; [run.approximateMore] decides later which others get a score.
+func (r *run) probeCentroids(weights []float32, allowed *allowedDocs) ([]uint32, error) {
+	defer addElapsed(&r.stats.Times.Probe)()
+	if err := r.prober.selectCentroids(r, weights); err != nil {
 		return nil, err
 	}
-	if err := r.reach(allowed); err != nil {
+	if err := r.reachCandidates(allowed); err != nil {
 		return nil, err
 	}
-	r.stats.Candidates += int64(r.prober.found)
-	return r.cutReached(min(r.plan.first, r.prober.found)), nil
+	r.stats.Candidates += int64(r.prober.total)
+	return r.selectReached(min(r.plan.firstApprox, r.prober.total)), nil
 }
 
-// insertProbes is the number of probes up to which keeping each query token's
-// best in order as they come is faster than selecting from a column of S.
-const insertProbes = 32
+// maxInsertProbes is the number of probes up to which inserting into each query token's sorted best
+// is faster than selecting from a column of S.
+const maxInsertProbes = 32
 
-// pick selects the n best centroids of each query token, the lowest
-// number on ties. A token of weight 0 probes none, nor does one of negative
-// weight, to which the documents in its lists are the worst.
-func (p *prober) pick(r *run, weights []float32) error {
+// selectCentroids selects the n best centroids of each query token, the lowest number on ties.
+// Tokens of weight 0 probe none, nor do tokens of negative weight: the documents in their best
+// lists are the worst.
+func (p *prober) selectCentroids(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
-	lq, n, k := r.query.Len(), r.plan.probes, r.call.coll.codec().Centroids.K
-	p.n, p.picked = n, min(n+1, k)
-	p.best = slices.Grow(p.best[:0], lq*p.picked)[:lq*p.picked]
-	if n <= insertProbes {
-		r.query.Top(p.best, p.picked)
+	lq, n, k := r.query.Len(), r.plan.probes, r.call.coll.sharedCodec().Centroids.K
+	p.probes, p.selected = n, min(n+1, k)
+	p.best = slices.Grow(p.best[:0], lq*p.selected)[:lq*p.selected]
+	if n <= maxInsertProbes {
+		r.query.Top(p.best, p.selected)
 	} else if err := p.selectColumns(r.ctx, s, stride, lq, k); err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (p *prober) pick(r *run, weights []float32) error {
 			w = weights[t]
 		}
 		if w > 0 {
-			top := p.best[t*p.picked : (t+1)*p.picked]
+			top := p.best[t*p.selected : (t+1)*p.selected]
 			p.weights = append(p.weights, w)
-			p.floors = append(p.floors, top[p.picked-1].Score)
+			p.floors = append(p.floors, top[p.selected-1].Score)
 			kept = append(kept, top[:n]...)
 		}
 	}
@@ -87,100 +87,104 @@ func (p *prober) pick(r *run, weights []float32) error {
 	return nil
 }
 
-// selectColumns takes one column of S after the other.
-func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k int) error {
+// selectColumns selects the best centroids of each query token from its column of S.
+func (p *prober) selectColumns(ctx context.Context, scores []float32, stride, lq, k int) error {
 	column := make([]topk.Scored, k)
 	for t := range lq {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for c := range column {
-			column[c] = topk.Scored{Doc: uint32(c), Score: s[c*stride+t]}
+			column[c] = topk.Scored{Doc: uint32(c), Score: scores[c*stride+t]}
 		}
-		top := topk.Best(column, p.picked)
+		top := topk.Best(column, p.selected)
 		slices.SortFunc(top, topk.Order)
 		for i, c := range top {
-			p.best[t*p.picked+i] = kernels.CentroidScore{Centroid: c.Doc, Score: c.Score}
+			p.best[t*p.selected+i] = kernels.CentroidScore{Centroid: c.Doc, Score: c.Score}
 		}
 	}
 	return nil
 }
 
-// Probing keeps two numbers of a document in 32 bits: a stamp, which tells the query token
-// that reached it last, and its gain, by which its score by probed centroids exceeds that of
-// a document that has none. Gains are integers, so that they add up without a branch and
-// alike on every processor. Lists are read a block of documents after the other, so that
-// the numbers of a block stay in the cache and those of the collection are never all there.
+// Probing keeps two numbers for each document of a block, in 32 bits:
+//
+//  1. a stamp: the query token that reached the document last;
+//  2. its gain: how far its score by probed centroids exceeds that of a document that has none.
+//
+// Gains are integers, so that they add up without a branch and to the same sum on every
+// processor. Lists are read block by block, so that the numbers of one block fit the cache and
+// the collection as a whole needs none.
 
-// reachBlock is the number of documents of a block.
-const reachBlock = 1 << 16
+// docBlock is the number of documents in a block.
+const docBlock = 1 << 16
 
-// stamps is how many query tokens have stamps of their own, 1 to stamps.
-const stamps = 1<<(32-gainBits) - 1
+// stampCount is how many query tokens can have different stamps, from 1 to stampCount.
+const stampCount = 1<<(32-gainBits) - 1
 
-// reachLook is how many documents of lists are read between two looks at the context: they
-// take a nanosecond or two each.
-const reachLook = 1 << 19
+// checkInterval is how many documents of lists are read between two checks of the context. Each
+// takes one or two nanoseconds.
+const checkInterval = 1 << 19
 
-// cursor is in a list that a query token probes.
+// cursor is a position in a list that a query token probes.
 type cursor struct {
 	storage.PostingCursor
 	list     storage.PostingList
 	centroid uint32
 	token    uint32
 	gain     uint32
-	fresh    bool // the list is not that of an earlier token too
+	firstUse bool // no earlier query token probes the same list
 }
 
-// unseenGap is how far below the floor a document's best centroid is put where
-// it was not probed, in units of how far above it the middle probe is. 4 to 10
-// find about as much, 0 less (docs/lab/search-quality.md).
+// unseenGap is how far below the floor the best centroid of a document is assumed to lie if it was
+// not probed, in units of the distance between the floor and the middle probe. 4 to 10 find about
+// as much, 0 less (docs/lab/search-quality.md).
 const unseenGap = 5
 
-// gainSum is the largest sum of gains: small enough that different gains are different
-// float32 scores, and that it has gainBits.
+// gainSum is the largest sum of gains. It fits gainBits, and float32 tells all gains up to it apart.
 const (
 	gainSum  = 1<<23 - 1
 	gainBits = 24
 )
 
-// gainBuckets is into how many buckets candidates are counted by their gains, to find out
-// which are the best.
+// gainBuckets is the number of buckets in which candidates are counted by gain, to find the best.
 const gainBuckets = 1 << 12
 
-// bucketGains is how many gains a bucket has.
+// bucketGains is the number of gains in a bucket.
 const bucketGains = (gainSum + 1) / gainBuckets
 
-// candidate is what probing knows of a document, as one number: its gain, and below that
-// its complement, so that the larger of two is before the other in the order of results.
+// candidate packs a document and its gain into one number: the gain above, the complement of the
+// document's number below. Of two candidates the larger comes first in results.
 type candidate uint64
 
-func candidateOf(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
+func newCandidate(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
 
-func (c candidate) doc() uint32  { return ^uint32(c) }
-func (c candidate) gain() uint32 { return uint32(c >> 32) }
-func (c candidate) bucket() int  { return bucketOf(c.gain()) }
+func (c candidate) number() uint32    { return ^uint32(c) }
+func (c candidate) gainValue() uint32 { return uint32(c >> 32) }
+func (c candidate) bucket() int       { return gainBucket(c.gainValue()) }
 
-func bucketOf(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
+func gainBucket(gain uint32) int { return int(gain / bucketGains % gainBuckets) }
 
-// reach finds the allowed documents in the probed lists, in ascending order, each
-// with what it gains: for every query token, the score of the best probed centroid
-// that the document has, or where it has none what one that was not probed may give,
-// as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not probed,
-// the floor. A document's own best is lower, and by how much is not known: what
-// counts most is how many query tokens found the document at all (as in EMVB, arXiv
-// 2404.02805, section 4.1), so it is put far below, and as far for each query token.
+// reachCandidates collects the allowed documents in the probed lists, in ascending order, with
+// their gains. A document gains, for every query token, the score of the best probed centroid that
+// it has. If it has none, it gets an estimate for centroids that were not probed, as in WARP (arXiv
+// 2501.17788, section 4.2).
 //
-// If more are found than the approximate budget allows, some that would be cut may be missing.
-func (r *run) reach(allowed *allowance) error {
+// WARP estimates the floor: the score of the first centroid that was not probed. The document's own
+// best is lower by an unknown amount, and the number of query tokens that found the document at all
+// matters most (as in EMVB, arXiv 2404.02805, section 4.1). So the estimate lies far below the
+// floor, by the same distance for each query token.
+//
+// If more documents are found than the approximate budget allows, r.reached may lack some that the
+// budget would cut.
+func (r *run) reachCandidates(allowed *allowedDocs) error {
 	p := &r.prober
 	r.reached = r.reached[:0]
 	p.reset()
-	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // which are of the snapshots
-	gap := p.gap()
+	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // they hold on to memory of the snapshots
+	gap := p.chooseGap()
 	for i := range r.group {
-		if s := allowed.parts[r.group[i].at]; s.count > 0 {
-			if err := r.reachPart(&r.group[i], s, gap); err != nil {
+		if s := allowed.shards[r.group[i].index]; s.count > 0 {
+			if err := r.reachInShard(&r.group[i], s, gap); err != nil {
 				return err
 			}
 		}
@@ -191,100 +195,100 @@ func (r *run) reach(allowed *allowance) error {
 // reset prepares for another query. A search that failed may have left gains behind.
 func (p *prober) reset() {
 	if p.gains == nil {
-		p.gains, p.seen = make([]uint32, reachBlock), make([]uint64, reachBlock/64)
+		p.gains, p.touched = make([]uint32, docBlock), make([]uint64, docBlock/64)
 	}
-	for w, v := range p.seen {
+	for w, v := range p.touched {
 		if v != 0 {
 			clear(p.gains[64*w : 64*w+64])
-			p.seen[w] = 0
+			p.touched[w] = 0
 		}
 	}
-	p.found, p.bucket, p.above, p.kept, p.last = 0, 0, 0, 0, math.MaxUint64
+	p.total, p.minBucket, p.countFromMin, p.kept, p.lastKept = 0, 0, 0, 0, math.MaxUint64
 	clear(p.counts[:])
 }
 
-// reachPart is reach for one part.
-func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
-	defer of.guard(r.call, &err)()
-	docs := of.snap.State().Docs
-	set := allowed.bits(r.set, (int(docs)+63)/64)
+// reachInShard is reachCandidates for one shard.
+func (r *run) reachInShard(sh *shard, allowed *selection, gap float64) (err error) {
+	defer sh.guardRead(r.call, &err)()
+	docs := sh.snap.State().Docs
+	set := allowed.bitset(r.allowedBits, (int(docs)+63)/64)
 	if allowed.set == nil {
-		r.set = set
+		r.allowedBits = set
 	}
-	r.prefetchLists(of.snap)
-	if err := r.openLists(of.snap, gap); err != nil {
+	r.prefetchLists(sh.snap)
+	if err := r.openLists(sh.snap, gap); err != nil {
 		return err
 	}
-	return r.readLists(of.snap.Path(), docs, of.base, set)
+	return r.readLists(sh.snap.Path(), docs, sh.base, set)
 }
 
-// readLists reads the lists of the cursors, block by block. docs is the number of documents of
-// the part, and allowed the set of those that may be found.
+// readLists reads the lists of the cursors block by block. docs is the number of documents of the
+// shard, allowed the set of those that may be found, and base the number of the first.
 func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
 	p := &r.prober
-	pairs := 0 // of lists and documents since the last look
-	for block := range uint32((uint64(docs) + reachBlock - 1) / reachBlock) {
+	readSinceCheck := 0 // of lists and documents since the last look
+	for block := range uint32((uint64(docs) + docBlock - 1) / docBlock) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		turn := uint32(0) // of stamps
+		stampRound := uint32(0) // of stamps
 		for i := range p.cursors {
 			c := &p.cursors[i]
 			if c.Done() || c.Block() != block {
 				continue
 			}
-			list, err := c.Next(&p.room, docs)
+			list, err := c.Next(&p.decodeBuffer, docs)
 			if err != nil {
-				return badList(path, c.centroid, err)
+				return postingsError(path, c.centroid, err)
 			}
-			if pairs += 16 + len(list)/2; pairs > reachLook {
-				if pairs, err = 0, r.ctx.Err(); err != nil {
+			if readSinceCheck += 16 + len(list)/2; readSinceCheck > checkInterval {
+				if readSinceCheck, err = 0, r.ctx.Err(); err != nil {
 					return err
 				}
 			}
-			if c.fresh {
+			if c.firstUse {
 				r.stats.Postings += int64(len(list) / 2)
 			}
-			if c.token/stamps != turn {
-				turn = c.token / stamps
-				p.unstamp()
+			if c.token/stampCount != stampRound {
+				stampRound = c.token / stampCount
+				p.clearStamps()
 			}
-			p.raise(list, c.token%stamps+1, c.gain)
+			p.addGain(list, c.token%stampCount+1, c.gain)
 		}
-		r.collect(allowed, base, block)
+		r.collectBlock(allowed, base, block)
 	}
 	for _, c := range p.cursors {
 		if !c.Done() {
-			return badList(path, c.centroid, fmt.Errorf("documents beyond %d", docs))
+			return postingsError(path, c.centroid, fmt.Errorf("documents beyond %d", docs))
 		}
 	}
 	return nil
 }
 
-// prefetchLists asks for all lists that are going to be read.
+// prefetchLists requests all lists that are read next.
 func (r *run) prefetchLists(snap *index.Snapshot) {
 	p := &r.prober
-	p.asked = p.asked[:0]
-	for _, s := range p.best[:len(p.weights)*p.n] {
-		p.asked = append(p.asked, s.Centroid)
+	p.prefetched = p.prefetched[:0]
+	for _, s := range p.best[:len(p.weights)*p.probes] {
+		p.prefetched = append(p.prefetched, s.Centroid)
 	}
-	snap.PrefetchPostings(p.asked)
+	snap.PrefetchPostings(p.prefetched)
 }
 
-// openLists puts a cursor at the beginning of each list. All are looked up before the
-// first is read, so that the memory is asked for them together.
+// openLists puts a cursor at the beginning of each list. It looks up all lists before it reads the
+// first, so that the operating system fetches their pages together.
 func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p := &r.prober
 	p.cursors = p.cursors[:0]
-	p.lists = zeroed(p.lists, (snap.Header().Centroids+63)/64)
+	p.lists = zeroedWords(p.lists, (snap.Header().Centroids+63)/64)
 	for t := range p.weights {
 		if t%64 == 63 {
 			if err := r.ctx.Err(); err != nil {
 				return err
 			}
 		}
-		for _, s := range p.best[t*p.n : (t+1)*p.n] {
-			gain, fresh := p.gain(t, s.Score, gap), !inSet(p.lists, s.Centroid)
+		for _, s := range p.best[t*p.probes : (t+1)*p.probes] {
+			gain, firstUse := p.centroidGain(t, s.Score, gap), !hasBit(p.lists, s.Centroid)
 			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)
 			for seg := range snap.Segments() {
 				list, err := snap.Postings(seg, s.Centroid)
@@ -292,7 +296,9 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 					return err
 				}
 				if len(list) > 0 {
-					p.cursors = append(p.cursors, cursor{list: list, centroid: s.Centroid, token: uint32(t), gain: gain, fresh: fresh})
+					p.cursors = append(p.cursors, cursor{
+						list: list, centroid: s.Centroid, token: uint32(t), gain: gain, firstUse: firstUse,
+					})
 				}
 			}
 		}
@@ -301,85 +307,85 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 		c := &p.cursors[i]
 		var err error
 		if c.PostingCursor, err = c.list.Cursor(); err != nil {
-			return badList(snap.Path(), c.centroid, err)
+			return postingsError(snap.Path(), c.centroid, err)
 		}
 	}
-	r.stats.Probed = int64(population(p.lists)) // the same lists of each part
+	r.stats.Probed = int64(countBits(p.lists)) // each shard has the same lists
 	return nil
 }
 
-// raise adds a gain to the documents that the query token of this stamp has not reached yet.
-// docs has the lower 16 bits of their numbers.
-func (p *prober) raise(docs []byte, stamp, gain uint32) {
-	gains, seen := (*[reachBlock]uint32)(p.gains), (*[reachBlock / 64]uint64)(p.seen)
-	again := stamp << gainBits
-	first := again + gain
+// addGain adds a gain to the documents that the query token with this stamp has not reached yet.
+// docs holds the lower 16 bits of their numbers, two bytes each.
+func (p *prober) addGain(docs []byte, stamp, gain uint32) {
+	gains, seen := (*[docBlock]uint32)(p.gains), (*[docBlock / 64]uint64)(p.touched)
+	base := stamp << gainBits
+	baseAndGain := base + gain
 	for i := 0; i < len(docs)-1; i += 2 {
 		d := uint32(docs[i]) | uint32(docs[i+1])<<8
 		e := gains[d]
-		add := first
+		add := baseAndGain
 		if e>>gainBits == stamp {
-			add = again
+			add = base
 		}
 		gains[d] = e&(1<<gainBits-1) + add
 		seen[d/64] |= 1 << (d % 64)
 	}
 }
 
-// unstamp takes the stamps off, so that they can be given to other query tokens.
-func (p *prober) unstamp() {
+// clearStamps removes all stamps, so that other query tokens can use them.
+func (p *prober) clearStamps() {
 	for i := range p.gains {
 		p.gains[i] &= 1<<gainBits - 1
 	}
 }
 
-// collect adds the allowed documents of a block that were reached, by their numbers, but
-// for those of which it is known that they are not among the best. Which are is hard to
-// foretell for a processor, so no branch depends on that.
-func (r *run) collect(allowed []uint64, base, block uint32) {
+// collectBlock appends the allowed documents of a block that were reached, by their numbers, except
+// those that are certainly not among the best. Processors predict this condition badly, so no
+// branch depends on it.
+func (r *run) collectBlock(allowed []uint64, base, block uint32) {
 	p := &r.prober
-	words := allowed[block*(reachBlock/64):]
-	words = words[:min(len(words), reachBlock/64)]
+	words := allowed[block*(docBlock/64):]
+	words = words[:min(len(words), docBlock/64)]
 	n := 0
 	for w, v := range words {
-		n += bits.OnesCount64(v & p.seen[w])
+		n += bits.OnesCount64(v & p.touched[w])
 	}
-	p.found += n
-	have := len(r.reached)
-	r.reached = slices.Grow(r.reached, n+1) // one is written behind the last
-	out := r.reached[have:cap(r.reached)]
+	p.total += n
+	before := len(r.reached)
+	r.reached = slices.Grow(r.reached, n+1) // the loop writes one behind the last
+	out := r.reached[before:cap(r.reached)]
 	n = 0
-	base += block * reachBlock
-	gains, least := (*[reachBlock]uint32)(p.gains), uint32(p.bucket)
-	for w, may := range words {
-		v := p.seen[w]
-		p.seen[w] = 0
+	base += block * docBlock
+	gains, minBucket := (*[docBlock]uint32)(p.gains), uint32(p.minBucket)
+	for w, allowedWord := range words {
+		v := p.touched[w]
+		p.touched[w] = 0
 		for ; v != 0; v &= v - 1 {
 			i := bits.TrailingZeros64(v)
 			d := uint32(w*64 + i)
-			gain := gains[d%reachBlock] & (1<<gainBits - 1)
-			gains[d%reachBlock] = 0
-			out[n] = candidateOf(base+d, gain)
-			bucket := uint32(bucketOf(gain))
-			keep := int(may >> i & 1)
-			if bucket < least {
+			gain := gains[d%docBlock] & (1<<gainBits - 1)
+			gains[d%docBlock] = 0
+			out[n] = newCandidate(base+d, gain)
+			bucket := uint32(gainBucket(gain))
+			keep := int(allowedWord >> i & 1)
+			if bucket < minBucket {
 				keep = 0
 			}
 			p.counts[bucket] += uint32(keep)
 			n += keep
 		}
 	}
-	p.above += n
-	r.reached = r.reached[:have+n]
+	p.countFromMin += n
+	r.reached = r.reached[:before+n]
 	if r.trace == nil {
-		p.bucket, p.above = p.rise(r.plan.approx)
+		p.minBucket, p.countFromMin = p.nthBucket(r.plan.approxBudget)
 	}
 }
 
-// rise is the bucket where the n-th best candidate is, the least one if there are fewer,
-// and how many there are in that and higher ones.
-func (p *prober) rise(n int) (bucket, above int) {
-	bucket, above = p.bucket, p.above
+// nthBucket returns the bucket of the n-th best candidate, or the lowest bucket if there are fewer,
+// and the number of candidates in that bucket and higher ones.
+func (p *prober) nthBucket(n int) (bucket, above int) {
+	bucket, above = p.minBucket, p.countFromMin
 	for above-int(p.counts[bucket]) >= n {
 		above -= int(p.counts[bucket])
 		bucket++
@@ -387,86 +393,85 @@ func (p *prober) rise(n int) (bucket, above int) {
 	return bucket, above
 }
 
-func badList(path string, centroid uint32, err error) error {
+func postingsError(path string, centroid uint32, err error) error {
 	return &storage.CorruptError{Path: path, What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }
 
-// gap returns how far below the floors unseen centroids are put, and chooses the
-// unit of gains.
-func (p *prober) gap() (gap float64) {
+// chooseGap returns how far below their floors unseen centroids are assumed to lie, and sets the
+// unit of gains so that no document gains more than gainSum.
+func (p *prober) chooseGap() (gap float64) {
 	for t, floor := range p.floors {
-		gap += (float64(p.best[t*p.n+p.n/2].Score) - float64(floor)) / float64(len(p.floors))
+		gap += (float64(p.best[t*p.probes+p.probes/2].Score) - float64(floor)) / float64(len(p.floors))
 	}
-	gap = float64(unseenGap * gap) // rounded, not fused with what follows
-	var sum float64
+	gap = float64(unseenGap * gap) // rounded, not fused with the next operation
+	var maxGain float64
 	for t, w := range p.weights {
-		sum += float64(float64(w) * (float64(p.best[t*p.n].Score) - float64(p.floors[t]) + gap))
+		maxGain += float64(float64(w) * (float64(p.best[t*p.probes].Score) - float64(p.floors[t]) + gap))
 	}
-	p.unit = max(sum, 1e-30) / gainSum
+	p.gainUnit = max(maxGain, 1e-30) / gainSum
 	return gap
 }
 
-// gain is what a probed centroid of this score adds for query token t, at most
-// gainSum for all tokens together.
-func (p *prober) gain(t int, score float32, gap float64) uint32 {
-	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
+// centroidGain returns the gain by a probed centroid with this score for query token t. The gains
+// for all tokens add up to gainSum at most.
+func (p *prober) centroidGain(t int, score float32, gap float64) uint32 {
+	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.gainUnit)
 }
 
-// cutReached returns those of the n best candidates, by what probing knows of them, that it
-// has not returned before, in ascending order. Of the others it keeps those that may be
-// returned later, unless a document is followed.
-func (r *run) cutReached(n int) []uint32 {
-	p, least, low := &r.prober, candidate(0), candidate(0)
-	keepAll := n == p.found || r.trace != nil
-	if n < p.found {
-		least = p.least(r.reached, n)
-		bucket, _ := p.rise(min(r.plan.approx, p.found))
-		low = candidate(bucket) * bucketGains << 32
+// selectReached returns those of the n best candidates, by gain, that it has not returned before,
+// in ascending order. It keeps the candidates that it may return later and drops the others, unless
+// a document is traced.
+func (r *run) selectReached(n int) []uint32 {
+	p, lowestSelected, lowestKept := &r.prober, candidate(0), candidate(0)
+	keepAll := n == p.total || r.trace != nil
+	if n < p.total {
+		lowestSelected = p.nthCandidate(r.reached, n)
+		bucket, _ := p.nthBucket(min(r.plan.approxBudget, p.total))
+		lowestKept = candidate(bucket) * bucketGains << 32
 		if r.trace != nil {
-			r.trace.ranked(p.scored(r.reached), StageCut, n)
+			r.trace.recordRanking(p.gainScores(r.reached), StageCut, n)
 		}
 	}
-	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // one is written behind the last
-	kept, left := 0, 0
+	docs := slices.Grow(r.docs[:0], n-p.kept+1)[:n-p.kept+1] // the loop writes one behind the last
+	kept, remaining := 0, 0
 	for _, c := range r.reached {
-		docs[kept] = c.doc()
-		if c >= least && c < p.last {
+		docs[kept] = c.number()
+		if c >= lowestSelected && c < p.lastKept {
 			kept++
 		}
 		if !keepAll {
-			r.reached[left] = c
-			if c >= low && c < least {
-				left++
+			r.reached[remaining] = c
+			if c >= lowestKept && c < lowestSelected {
+				remaining++
 			}
 		}
 	}
 	if !keepAll {
-		r.reached = r.reached[:left]
+		r.reached = r.reached[:remaining]
 	}
-	p.last, p.kept = least, n
+	p.lastKept, p.kept = lowestSelected, n
 	r.docs = docs[:kept]
 	return r.docs
 }
 
-// least is the last of the n best candidates: only those of the bucket where it is are put
-// in order.
-func (p *prober) least(reached []candidate, n int) candidate {
-	bucket, above := p.rise(n)
-	p.level = p.level[:0]
+// nthCandidate returns the n-th best candidate. It sorts only the bucket that has it.
+func (p *prober) nthCandidate(reached []candidate, n int) candidate {
+	bucket, above := p.nthBucket(n)
+	p.boundary = p.boundary[:0]
 	for _, c := range reached {
 		if c.bucket() == bucket {
-			p.level = append(p.level, c)
+			p.boundary = append(p.boundary, c)
 		}
 	}
-	slices.Sort(p.level)
-	return p.level[above-n]
+	slices.Sort(p.boundary)
+	return p.boundary[above-n]
 }
 
-// scored is what probing knows of candidates, for explanations.
-func (p *prober) scored(reached []candidate) []topk.Scored {
-	all := make([]topk.Scored, len(reached))
+// gainScores returns candidates with their gains as scores, for explanations.
+func (p *prober) gainScores(reached []candidate) []topk.Scored {
+	scored := make([]topk.Scored, len(reached))
 	for i, c := range reached {
-		all[i] = topk.Scored{Doc: c.doc(), Score: float32(float64(c.gain()) * p.unit)}
+		scored[i] = topk.Scored{Doc: c.number(), Score: float32(float64(c.gainValue()) * p.gainUnit)}
 	}
-	return all
+	return scored
 }

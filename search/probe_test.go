@@ -21,9 +21,9 @@ func TestReadListsModel(t *testing.T) {
 	r := &run{ctx: context.Background()} // its buffers are those of the run before
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		docs := uint32(rapid.SampledFrom([]int{1, 63, 64, 65, 900, reachBlock - 1, reachBlock, reachBlock + 1, 2*reachBlock + 70}).Draw(t, "docs"))
-		tokens := rapid.SampledFrom([]int{1, 3, stamps, stamps + 1, 2*stamps + 2}).Draw(t, "tokens")
-		base := uint32(rapid.IntRange(0, 3).Draw(t, "base")) * reachBlock
+		docs := uint32(rapid.SampledFrom([]int{1, 63, 64, 65, 900, docBlock - 1, docBlock, docBlock + 1, 2*docBlock + 70}).Draw(t, "docs"))
+		tokens := rapid.SampledFrom([]int{1, 3, stampCount, stampCount + 1, 2*stampCount + 2}).Draw(t, "tokens")
+		base := uint32(rapid.IntRange(0, 3).Draw(t, "base")) * docBlock
 		allowed, share := make([]uint64, (docs+63)/64), rapid.SampledFrom([]float64{0, 0.01, 0.5, 1}).Draw(t, "share")
 		for d := range docs {
 			if share == 1 || rng.Float64() < share {
@@ -63,7 +63,7 @@ func TestReadListsModel(t *testing.T) {
 				b, err := bm.ToBytes()
 				require.NoError(t, err)
 				gain := rng.Uint32N(uint32(gainSum/tokens)) >> (rng.IntN(3) * 4)
-				c := cursor{token: uint32(token), gain: gain, fresh: list == 0}
+				c := cursor{token: uint32(token), gain: gain, firstUse: list == 0}
 				c.PostingCursor, err = storage.PostingList(b).Cursor()
 				require.NoError(t, err)
 				p.cursors = append(p.cursors, c)
@@ -77,22 +77,22 @@ func TestReadListsModel(t *testing.T) {
 		}
 		want := []topk.Scored{} // of all that are allowed
 		for d, g := range gains {
-			if inSet(allowed, d) {
+			if hasBit(allowed, d) {
 				want = append(want, topk.Scored{Doc: base + d, Score: float32(g)})
 			}
 		}
 		slices.SortFunc(want, topk.Order)
 		n := len(want)
-		r.plan.approx = rapid.SampledFrom([]int{1, max(n/3, 1), max(n, 1), math.MaxInt}).Draw(t, "approx")
+		r.plan.approxBudget = rapid.SampledFrom([]int{1, max(n/3, 1), max(n, 1), math.MaxInt}).Draw(t, "approx")
 		require.NoError(t, r.readLists("x", docs, base, allowed))
-		require.Equal(t, n, p.found)
+		require.Equal(t, n, p.total)
 		require.Zero(t, slices.Max(p.gains))
 
-		p.unit = 1
-		got := p.scored(r.reached)
+		p.gainUnit = 1
+		got := p.gainScores(r.reached)
 		require.True(t, slices.IsSortedFunc(got, func(a, b topk.Scored) int { return int(a.Doc) - int(b.Doc) }))
 		slices.SortFunc(got, topk.Order)
-		kept := min(n, r.plan.approx)
+		kept := min(n, r.plan.approxBudget)
 		require.Equal(t, want[:kept], got[:kept])
 		for _, s := range got[kept:] {
 			require.EqualValues(t, gains[s.Doc-base], s.Score)
@@ -105,7 +105,7 @@ func TestReadListsModel(t *testing.T) {
 				list = append(list, x.Doc)
 			}
 			slices.Sort(list)
-			require.Equal(t, list, slices.Clone(r.cutReached(to)))
+			require.Equal(t, list, slices.Clone(r.selectReached(to)))
 			from = to
 		}
 	})

@@ -12,7 +12,7 @@ import (
 // processor answers queries with the kernels of the processor.
 type processor struct {
 	bound kernels.Bound
-	pool  sync.Pool // of *run, none larger than the scheduler wants to keep
+	pool  sync.Pool // of *run, up to the size that the scheduler keeps
 }
 
 func (p *processor) describe(*Description) {}
@@ -20,9 +20,9 @@ func (p *processor) close() error          { return nil }
 
 func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
 	results := make([]Result, len(c.queries))
-	inside := max(c.threads/len(c.queries), 1) // threads of each query
+	queryThreads := max(c.threads/len(c.queries), 1) // threads of each query
 	err := parallel.Do(ctx, len(c.queries), c.threads, func(i int) error {
-		if err := p.answerOne(ctx, c, i, inside, nil, nil, &results[i]); err != nil {
+		if err := p.answerQuery(ctx, c, i, queryThreads, nil, nil, &results[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
@@ -30,47 +30,49 @@ func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
 	return results, err
 }
 
-func (p *processor) follow(ctx context.Context, c *call, t *trace) error {
+func (p *processor) traceDocument(ctx context.Context, c *call, t *trace) error {
 	var res Result
-	return p.answerOne(ctx, c, 0, c.threads, nil, t, &res)
+	return p.answerQuery(ctx, c, 0, c.threads, nil, t, &res)
 }
 
-// answerOne answers query i when it is its turn. fixed, where set, is the plan.
-func (p *processor) answerOne(ctx context.Context, c *call, i, threads int, fixed *plan, t *trace, res *Result) (err error) {
-	n, err := c.queries[i].size(c.coll)
+// answerQuery answers query i when it has a slot. plan and trace may be nil.
+func (p *processor) answerQuery(
+	ctx context.Context, c *call, i, threads int, fixed *plan, tr *trace, res *Result,
+) (err error) {
+	n, err := c.queries[i].countTokens(c.coll)
 	if err != nil {
 		return err
 	}
-	need := runBytes(c.coll, n, c.requestOf(i))
-	waited, err := c.turn.acquire(ctx, need)
+	need := runBytes(c.coll, n, c.requestFor(i))
+	waited, err := c.slots.acquire(ctx, need)
 	if err != nil {
 		return err
 	}
-	defer c.turn.release(need)
-	defer storage.Guard(c.coll.first().Path(), &err)()
+	defer c.slots.release(need)
+	defer storage.Guard(c.coll.firstSnapshot().Path(), &err)()
 	vectors, weights, err := c.queries[i].tokens(c.coll, nil)
 	if err != nil {
 		return err
 	}
-	r := p.takeRun(c.coll.first().Scorer())
-	r.ctx, r.call, r.at, r.threads, r.bound, r.fixed, r.table = ctx, c, i, threads, p.bound, fixed, table{}
-	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.first().Dim()}
+	r := p.acquireRun(c.coll.firstSnapshot().Scorer())
+	r.ctx, r.call, r.queryIndex, r.threads, r.bound, r.fixedPlan, r.table = ctx, c, i, threads, p.bound, fixed, table{}
+	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.firstSnapshot().Dim()}
 	r.stats.Times.Wait = waited
-	*res, err = r.answer(vectors, weights, t)
+	*res, err = r.answerQuery(vectors, weights, tr)
 	if err == nil {
-		err = ctx.Err() // after which the query may have been given up
+		err = ctx.Err() // stages may have stopped early without an error
 	}
-	r.ctx, r.call, r.group, r.fixed, r.trace = nil, nil, nil, nil, nil
-	clear(r.jobs[:cap(r.jobs)]) // which are of the snapshots
-	if r.bytes = max(r.bytes, need); r.bytes <= c.turn.s.keep() {
+	r.ctx, r.call, r.group, r.fixedPlan, r.trace = nil, nil, nil, nil, nil
+	clear(r.jobs[:cap(r.jobs)]) // they hold on to memory of the snapshots
+	if r.bytes = max(r.bytes, need); r.bytes <= c.slots.scheduler.maxKeptBytes() {
 		p.pool.Put(r)
 	}
 	return err
 }
 
-// takeRun returns a run with the buffers of an earlier one, if there is any. A run
-// that panicked is not among them.
-func (p *processor) takeRun(s kernels.Scorer) *run {
+// acquireRun returns a run, with the buffers of an earlier one if possible. A run that panicked is
+// not reused.
+func (p *processor) acquireRun(s kernels.Scorer) *run {
 	r, _ := p.pool.Get().(*run)
 	if r == nil || r.scorer != s {
 		r = &run{scorer: s, query: s.NewQuery()}
@@ -81,51 +83,50 @@ func (p *processor) takeRun(s kernels.Scorer) *run {
 	return r
 }
 
-// runBytes is about the memory that a query of n tokens takes.
+// runBytes estimates the memory that a query of n tokens uses.
 func runBytes(c *collection, n int, q *request) int64 {
-	docs, _ := c.live()
-	perDoc := int64(8) // candidates with what probing knows of them
-	k := int64(q.k)
+	docs, _ := c.countLive()
+	perDoc := int64(8) // candidates with their gains
+	documents := int64(q.k)
 	if q.group != "" {
-		_, most := q.first(int(docs))
-		k = int64(most)
+		_, laterRound := q.roundSizes(int(docs))
+		documents = int64(laterRound)
 	}
-	if q.mode != Pruned || k > docs/16 || int64(q.approx) > docs/4 {
-		perDoc = 24 // ordinal, score, and both twice, where few are pruned
+	if q.mode != Pruned || documents > docs/16 || int64(q.approxBudget) > docs/4 {
+		perDoc = 24 // number and score, twice, if few documents are pruned
 	}
-	// S has 4 bytes an entry, words and bytes that kernels derive of it another 3, in groups
-	// of 32; the rest is for the best centroids.
-	table := int64(c.codec().Centroids.K) * int64((n+31)&^31) * 8
-	return table + docs*perDoc + reachBlock*8 + q.groupBytes(int(docs))
+	// S has 4 bytes an entry, in groups of 32 tokens. Kernels derive 3 more bytes from each, and the
+	// best centroids of the tokens fit the eighth.
+	table := int64(c.sharedCodec().Centroids.K) * int64((n+31)&^31) * 8
+	return table + docs*perDoc + docBlock*8 + q.groupBytes(int(docs))
 }
 
-// workers spread pieces of work over goroutines.
+// workers runs the jobs of a stage on several goroutines.
 type workers struct {
 	pool parallel.Pool
 	path string
 	fn   func(i int) error
-	// giveWay is called before each piece, where the search is in the background.
-	giveWay func() error
+	// yieldWorker is called before each job of a background search. It is nil in the foreground.
+	yieldWorker func() error
 }
 
-// forEach calls fn for 0 to n−1 on the caller's goroutine, which storage.Guard
-// protects, and on others as far as workers of the scheduler are idle, threads in
-// all.
+// forEach calls fn for 0 to n−1, on the caller's goroutine, which storage.Guard protects, and on
+// idle workers of the scheduler, at most threads in all.
 func (w *workers) forEach(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
-	extra := c.turn.borrow(min(threads, n) - 1)
-	defer c.turn.giveBack(extra)
-	w.path, w.fn = c.coll.first().Path(), fn
-	if c.turn.aside {
-		w.giveWay = func() error { return c.turn.giveWay(ctx) }
+	extra := c.slots.borrowWorkers(min(threads, n) - 1)
+	defer c.slots.returnWorkers(extra)
+	w.path, w.fn = c.coll.firstSnapshot().Path(), fn
+	if c.slots.background {
+		w.yieldWorker = func() error { return c.slots.yieldWorker(ctx) }
 	}
-	defer func() { w.fn, w.giveWay = nil, nil }()
+	defer func() { w.fn, w.yieldWorker = nil, nil }()
 	return w.pool.Run(ctx, n, 1+extra, w)
 }
 
 // Run implements [parallel.Runner].
 func (w *workers) Run(worker, i int) error {
-	if w.giveWay != nil {
-		if err := w.giveWay(); err != nil {
+	if w.yieldWorker != nil {
+		if err := w.yieldWorker(); err != nil {
 			return err
 		}
 	}

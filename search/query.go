@@ -11,33 +11,31 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Query is one query. Like documents, its vectors are scaled to unit length
-// unless the index was built without; such an index takes a vector shorter than 1e-20
-// for one of zeros.
+// Query is one query. Like documents, its vectors are scaled to unit length unless the index was
+// built without; such an index treats a vector shorter than 1e-20 as zeros.
 type Query struct {
-	// Vectors is [Lq, dim], row-major, no longer than 1e12 each.
+	// Vectors is [Lq, dim], row-major. No vector may be longer than 1e12.
 	Vectors []float32
-	// Dim, where set, must be the dimension of the index. Vectors alone do not
-	// tell one vector of 256 from two of 128.
+	// Dim, where set, must equal the dimension of the index: from Vectors alone, one vector of
+	// 256 looks like two of 128.
 	Dim int
-	// Mask, where set, has an entry a token; a token whose entry is false takes
-	// no part.
+	// Mask, where set, has one entry a token. Tokens whose entry is false are ignored.
 	Mask []bool
 	// Weights, where set, has a factor for each token's maximum.
 	Weights []float32
-	// Model, where set, is what made the vectors. If the index names another, that
+	// Model, where set, is the model that made the vectors. If the index names another, that
 	// is an error ([storage.ErrModel]): scores between two models mean nothing.
 	Model *storage.Model
-	// Filter restricts the result of this query, beside the one of the options; nil: no
-	// further restriction.
+	// Filter restricts the result of this query, in addition to the filter of the options; nil
+	// means no further restriction.
 	Filter *Filter
 }
 
-// Mode chooses which documents are scored exactly.
+// Mode selects the documents that are scored exactly.
 type Mode int
 
 const (
-	// Pruned scores those that survive probing and pruning.
+	// Pruned scores documents that survive probing and pruning.
 	Pruned Mode = iota
 	// Exhaustive scores every live document.
 	Exhaustive
@@ -61,64 +59,62 @@ func ParseMode(s string) (Mode, error) {
 
 // Options of a search. The zero value returns the ten best documents.
 type Options struct {
-	// K is how many documents to return; 0: 10. Fewer come back only when fewer
-	// match.
+	// K is how many documents to return. 0 means 10. Fewer come back only when fewer match.
 	K    int  `json:"k,omitempty"`
 	Mode Mode `json:"mode,omitzero"`
-	// Offset is how many of the best documents to pass over: with 20 and a K of 10 the result is
-	// the third page of ten. See [Paged].
+	// Offset is how many of the best documents to skip: with an Offset of 20 and a K of 10 the
+	// result is the third page of ten. See [Paged].
 	Offset int `json:"offset,omitempty"`
-	// MinScore, where set, leaves out documents whose score, that of the hit, is lower. A search
-	// that scores all documents then returns all that have it, if they are no more than K.
+	// MinScore, where set, drops hits with a lower score. A search that scores all documents then
+	// returns every document with at least this score, up to K.
 	MinScore *float64 `json:"min_score,omitempty"`
-	// Block is how many documents the first block of a ranking has that pruned searches make
-	// ([Paged]); 0: K. It is no part of the JSON form.
+	// Block is the size of the first block of a ranking by pruned searches ([Paged]). 0 means K.
+	// The JSON form leaves it out.
 	Block int `json:"-"`
-	// Probes is the number of centroids probed for each query token. Approx
-	// bounds the documents that get an approximate score, Exact is how many get
-	// an exact one (at least K). 0: derived from K, the collection and what the
-	// first scores of the query say, for each query anew; see [Plan]. Probes of
-	// [AllProbes] leaves probing out. On a device Approx, given with Probes, bounds
+	// Probes is the number of centroids probed for each query token. Approx limits the documents
+	// that get an approximate score, Exact is how many get an exact one (at least K). 0 means that
+	// the number is derived for each query from K, the collection and the first scores of the
+	// query; see [Plan]. [AllProbes] skips probing. On a device Approx, given with Probes, limits
 	// the documents that get an exact score.
 	Probes int `json:"probes,omitempty"`
 	Approx int `json:"approx,omitempty"`
 	Exact  int `json:"exact,omitempty"`
-	// Effort multiplies what is derived of the three: with 2 about twice the documents get
-	// an approximate score, and half as many again an exact one. 0: 1. It is between
-	// [LeastEffort] and [MostEffort], no part of the JSON form, and nothing to a device.
+	// Effort multiplies the derived ones of these three: with 2 about twice as many documents get
+	// an approximate score, and 1.5 times as many an exact one. 0 means 1. It is between
+	// [LeastEffort] and [MostEffort]. The JSON form leaves it out, and devices ignore it.
 	Effort float64 `json:"-"`
-	// Derive leaves aside what the index has stored as its defaults, which a
-	// search without a filter that names none of the three uses otherwise.
+	// Derive ignores the defaults that are stored in the index. Without it, a search uses them if
+	// it has no filter and sets none of the three.
 	Derive bool `json:"derive,omitempty"`
-	// Filter restricts the result; nil: no restriction.
+	// Filter restricts the result. nil means no restriction.
 	Filter *Filter `json:"filter,omitempty"`
 	// Candidates names the documents that mode Candidates scores.
 	Candidates []string `json:"candidates,omitzero"`
-	// AllowMissing lets Candidates name documents that are not there.
+	// AllowMissing lets Candidates name documents that do not exist.
 	AllowMissing bool `json:"allow_missing,omitempty"`
-	// Payload returns what was stored beside the documents.
+	// Payload makes hits include the metadata of their documents.
 	Payload bool `json:"metadata,omitempty"`
-	// Group, where set, puts passages together: hits are documents, K counts them, and
-	// Group says what they score. A document that has no passages is one of itself.
-	// Passages is how many of them a hit brings, the best ones; 0: 1.
+	// Group, where set, groups passages by document: hits are documents, K counts documents, and
+	// Group selects how they are scored. A document without passages counts as its own passage.
+	// Passages is how many of its best passages a hit includes. 0 means 1.
 	Group    Grouping `json:"group,omitempty"`
 	Passages int      `json:"passages,omitempty"`
-	// Matches tells for each hit, or for each passage that it brings, which of its
-	// tokens matched which of the query.
+	// Matches adds to each hit, or to each passage in it, the document token that matched each
+	// query token.
 	Matches bool `json:"matches,omitempty"`
-	// Feedback, where set, adds to each query what good documents have.
+	// Feedback, where set, adds tokens of relevant documents to each query.
 	Feedback *Feedback `json:"feedback,omitempty"`
-	// Share, between 0 and 1, says that what is searched is a share of a collection whose
-	// documents are spread at random, and whose K best are wanted. Then [Keep] documents come
-	// back, and budgets are the share's. Whoever merges the results of shares has to ask one
-	// again, with a Share of 0, if it has fewer than K hits and its [Result.Floor] is not below
-	// the last of the merged hits.
-	// 0: all of it is searched, as with Group. It is no part of the JSON form.
+	// Share, between 0 and 1, is the fraction of a larger collection that is searched here, if
+	// the documents of that collection are spread at random and its K best are wanted. Then [Keep]
+	// documents come back, and budgets shrink with the share. A caller that merges the results of
+	// shares must search a share again, with a Share of 0, if the share returned fewer than K hits
+	// and its [Result.Floor] is not below the last merged hit.
+	// 0 means that the whole collection is searched; so does a Group. The JSON form leaves it out.
 	Share float64 `json:"-"`
 }
 
-// AllProbes for Options.Probes is all centroids, however many there are: documents are
-// scanned ([PlanScan]).
+// AllProbes is the value of Options.Probes that probes every centroid: documents are scanned
+// ([PlanScan]).
 const AllProbes = math.MaxInt32
 
 // Limits of Options.Effort.
@@ -129,7 +125,7 @@ const (
 
 const defaultK = 10
 
-// Check refuses options ([ErrOption]) that are wrong whatever is searched.
+// Check returns an [ErrOption] for options that are wrong for every index.
 func (o *Options) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -165,32 +161,30 @@ func (o *Options) Check() error {
 	return errors.Join(append(errs, o.Feedback.Check())...)
 }
 
-// maxScoreBytes bounds the table of centroid scores of one query. A variable, so that tests reach
-// it.
+// maxScoreBytes limits the table of centroid scores of one query. It is a variable so that tests
+// can lower it.
 var maxScoreBytes = 1 << 30
 
-// mostTokens is how many tokens a query may have.
-func mostTokens(c *collection) int { return maxScoreBytes / 4 / c.codec().Centroids.K }
+// maxQueryTokens returns the number of tokens a query may have: each needs a float32 a centroid.
+func maxQueryTokens(c *collection) int { return maxScoreBytes / 4 / c.sharedCodec().Centroids.K }
 
 const (
 	// maxMagnitude bounds the length of a query vector, and a weight, so that no
 	// product or sum leaves the range of float32.
 	maxMagnitude = 1e12
-	// minMagnitude is the length below which a vector counts as zeros: its scores, or
-	// what they are counted in, would leave the range of float32 at the lower end,
-	// where errors are larger than the bounds of the kernels say.
+	// minMagnitude is the length below which a vector counts as zeros: its scores, or their
+	// units, would underflow float32, where errors exceed the stated bounds of the kernels.
 	minMagnitude = 1e-20
 )
 
-// size checks the shape of a query and returns its number of tokens, those that
-// the mask leaves out included.
-func (q *Query) size(c *collection) (n int, err error) {
-	for i := range c.parts {
-		if err := c.parts[i].snap.Header().Model.CheckQueries(q.Model); err != nil {
+// countTokens checks the shape of a query and returns its number of tokens, including masked ones.
+func (q *Query) countTokens(c *collection) (n int, err error) {
+	for i := range c.shards {
+		if err := c.shards[i].snap.Header().Model.CheckQueries(q.Model); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrQuery, err)
 		}
 	}
-	dim, lists := c.first().Dim(), c.codec().Centroids.K
+	dim, centroids := c.firstSnapshot().Dim(), c.sharedCodec().Centroids.K
 	if q.Dim != 0 && q.Dim != dim {
 		return 0, fmt.Errorf("%w: dimension %d; the index has %d", ErrQuery, q.Dim, dim)
 	}
@@ -198,34 +192,35 @@ func (q *Query) size(c *collection) (n int, err error) {
 		return 0, fmt.Errorf("%w: it has no tokens", ErrQuery)
 	}
 	if len(q.Vectors)%dim != 0 {
-		return 0, fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrQuery, len(q.Vectors), dim)
+		return 0, fmt.Errorf("%w: %d values are not a multiple of dimension %d", ErrQuery, len(q.Vectors), dim)
 	}
 	n = len(q.Vectors) / dim
 	if q.Mask != nil && len(q.Mask) != n || q.Weights != nil && len(q.Weights) != n {
-		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights", ErrQuery, n, len(q.Mask), len(q.Weights))
+		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights",
+			ErrQuery, n, len(q.Mask), len(q.Weights))
 	}
-	if limit := mostTokens(c); n > limit {
-		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible", ErrQuery, n, lists, limit)
+	if limit := maxQueryTokens(c); n > limit {
+		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible",
+			ErrQuery, n, centroids, limit)
 	}
 	return n, nil
 }
 
-// Tokens checks a query as a search of the snapshot does ([ErrQuery]) and returns
-// what is scored: the vectors that take part, scaled to unit length where the
-// documents are, and their weights, nil where all are 1.
+// Tokens checks a query as a search of the snapshot does ([ErrQuery]). It returns the vectors that
+// are scored, without masked ones and scaled to unit length where the documents are, and their
+// weights. nil weights mean that all are 1.
 func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
-	return q.tokens(collectionOf(snap), nil)
+	return q.tokens(newCollection(snap), nil)
 }
 
-// tokens is Tokens of all parts of a collection. The vectors are in the memory of dst,
-// if there is room.
+// tokens is Tokens for all shards of a collection. It appends the vectors to dst[:0] if they fit.
 func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32, err error) {
-	n, err := q.size(c)
+	n, err := q.countTokens(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	dim := c.first().Dim()
-	unit := c.first().Header().Normalize
+	dim := c.firstSnapshot().Dim()
+	unit := c.firstSnapshot().Header().Normalize
 	if vectors = dst[:0]; cap(dst) < len(q.Vectors) {
 		vectors = make([]float32, 0, len(q.Vectors))
 	}
@@ -247,7 +242,8 @@ func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32
 		}
 		length := math.Sqrt(square)
 		if length > maxMagnitude {
-			return nil, nil, fmt.Errorf("%w: token %d has length %.3g; at most %g is possible", ErrQuery, t, length, maxMagnitude)
+			return nil, nil, fmt.Errorf("%w: token %d has length %.3g; at most %g is possible",
+				ErrQuery, t, length, maxMagnitude)
 		}
 		vectors = append(vectors, row...)
 		if unit {
@@ -257,7 +253,8 @@ func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32
 		}
 		if q.Weights != nil {
 			if f := math.Abs(float64(q.Weights[t])); !(f <= maxMagnitude) {
-				return nil, nil, fmt.Errorf("%w: weight of token %d is %v; at most ±%g is possible", ErrQuery, t, q.Weights[t], maxMagnitude)
+				return nil, nil, fmt.Errorf("%w: weight of token %d is %v; at most ±%g is possible",
+					ErrQuery, t, q.Weights[t], maxMagnitude)
 			}
 			weights = append(weights, q.Weights[t])
 		}

@@ -10,30 +10,32 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// DefaultPassages is the number of passages of a document where a user gives none.
+// DefaultPassages is the number of passages of a hit where a user sets none.
 const DefaultPassages = 3
 
-// DocumentKey names a document: by its index, as in [Hit], and its id.
+// DocumentKey identifies a document: by its shard, as in [Hit], and its id.
 type DocumentKey struct {
 	Shard int
 	ID    string
 }
 
 // RankGroups returns the k best documents of a ranking of documents and passages that did not come
-// from an [Engine]. A document has the score of its best passage, and its best ranked passages, at
-// most the number given. RankGroups asks rank for the best ones, eight times as many each time,
-// until they belong to enough documents or there are no more; most is the number of all documents and
-// passages. The first of 100, 1,000, 10,000 and so on that is k or more is enough: the passages of a
-// document depend on how many were ranked, and are to be the same on all pages. document names the
-// document of a ranked one; those that are not ok are skipped. hit reads a passage, and is called only
-// for documents that are returned; if it has a payload, so has its document.
+// from an [Engine]. A document has the score of its best passage, and at most the given number of
+// its best ranked passages. Equal ids in two shards are two documents.
 //
-// Documents of two indexes are two, whatever their ids.
-func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k int) ([]R, error),
+// RankGroups calls rank for the best ones, eight times as many each time, until they belong to
+// enough documents or all are ranked; total is the number of all documents and passages. Enough is
+// the first of 100, 1,000, 10,000 and so on that is at least k: the passages of a document depend
+// on how many were ranked, and must be the same on all pages.
+//
+// document returns the document of a ranked entry; entries for which ok is false are skipped. hit
+// reads a passage, for documents that are returned only; if the hit has a payload, its document
+// gets one.
+func RankGroups[R any](ctx context.Context, k, passages, total int, rank func(k int) ([]R, error),
 	document func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
-	most, passages = max(most, 1), max(passages, 1)
-	depth, perDocument, enough := most, min(passages, most)+1, enoughGroups(k)
-	if enough < most/perDocument {
+	total, passages = max(total, 1), max(passages, 1)
+	depth, perDocument, enough := total, min(passages, total)+1, enoughGroups(k)
+	if enough < total/perDocument {
 		depth = perDocument * enough
 	}
 	for {
@@ -41,22 +43,22 @@ func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k i
 		if err != nil {
 			return nil, err
 		}
-		docs, err := gather(ctx, ranked, enough, passages, document)
+		docs, err := collectGroups(ctx, ranked, enough, passages, document)
 		if err != nil {
 			return nil, err
 		}
-		if len(docs) >= enough || len(ranked) < depth || depth == most {
-			return hitsOfRanked(ctx, ranked, docs[:min(k, len(docs))], hit)
+		if len(docs) >= enough || len(ranked) < depth || depth == total {
+			return newRankedHits(ctx, ranked, docs[:min(k, len(docs))], hit)
 		}
-		if depth > most/8 {
-			depth = most
+		if depth > total/8 {
+			depth = total
 		} else {
 			depth *= 8
 		}
 	}
 }
 
-// enoughGroups is how many documents to rank where k are wanted ([RankGroups]).
+// enoughGroups returns how many documents to rank where k are wanted ([RankGroups]).
 func enoughGroups(k int) int {
 	n := 100
 	for n < k {
@@ -68,48 +70,48 @@ func enoughGroups(k int) int {
 	return n
 }
 
-// rankedDocument is a document with the places of its passages in a ranking.
+// rankedDocument is a document with the positions of its passages in a ranking.
 type rankedDocument struct {
-	key    DocumentKey
-	places []int32
+	key       DocumentKey
+	positions []int32
 }
 
-// gather returns the k best documents of a ranking.
-func gather[R any](ctx context.Context, ranked []R, k, passages int,
+// collectGroups returns the k best documents of a ranking.
+func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
 	document func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
 	docs := []rankedDocument{}
-	place := map[DocumentKey]int{}
-	full := 0 // documents that have as many passages as wanted
+	indexByKey := map[DocumentKey]int{}
+	complete := 0 // documents that have as many passages as wanted
 	for i := range ranked {
 		if i%1024 == 1023 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if full == k {
+		if complete == k {
 			break
 		}
 		key, ok := document(&ranked[i])
 		if !ok {
 			continue
 		}
-		n, known := place[key]
+		n, known := indexByKey[key]
 		switch {
-		case !known && len(docs) == k, known && len(docs[n].places) == passages:
+		case !known && len(docs) == k, known && len(docs[n].positions) == passages:
 			continue
 		case !known:
 			n = len(docs)
-			place[key] = n
+			indexByKey[key] = n
 			docs = append(docs, rankedDocument{key: key})
 		}
 		d := &docs[n]
-		if d.places = append(d.places, int32(i)); len(d.places) == passages {
-			full++
+		if d.positions = append(d.positions, int32(i)); len(d.positions) == passages {
+			complete++
 		}
 	}
 	return docs, nil
 }
 
-// hitsOfRanked makes hits of the documents of a ranking.
-func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
+// newRankedHits returns the hits of documents of a ranking.
+func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 	hit func(*R) (Hit, error)) ([]Hit, error) {
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
@@ -117,8 +119,8 @@ func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 			return nil, err
 		}
 		h := &hits[i]
-		h.Passages = make([]Hit, len(d.places))
-		for j, place := range d.places {
+		h.Passages = make([]Hit, len(d.positions))
+		for j, place := range d.positions {
 			var err error
 			if h.Passages[j], err = hit(&ranked[place]); err != nil {
 				return nil, err
@@ -133,22 +135,22 @@ func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 	return hits, nil
 }
 
-// RankGroupsBytes estimates the memory that RankGroups takes in addition to rank: for the documents
-// that are found, with their hits, and for the id of the document of each ranked passage, which is
-// not kept.
-func RankGroupsBytes(k, passages, most int) int64 {
+// RankGroupsBytes estimates the memory of RankGroups in addition to that of rank: for the documents
+// that are found, with their hits, and for the id of each ranked passage's document, which is not
+// kept.
+func RankGroupsBytes(k, passages, total int) int64 {
 	const id, hit = 48, 192
-	k = max(min(enoughGroups(k), most), 1)
-	return id*int64(most) + hit*int64(k)*int64(1+min(max(passages, 1), most/k+1))
+	k = max(min(enoughGroups(k), total), 1)
+	return id*int64(total) + hit*int64(k)*int64(1+min(max(passages, 1), total/k+1))
 }
 
-// RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits alone;
-// with payload, hits have them.
+// RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits only,
+// and returns them if payload is set.
 func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
 	rank func(k int) ([]keywords.ScoredDocument, error)) (hits []Hit, err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	document := func(h *keywords.ScoredDocument) (key DocumentKey, ok bool) {
-		if !snap.Live(h.Ordinal) { // the keywords may know of a later change than the snapshot
+		if !snap.Live(h.Ordinal) { // the keywords may be newer than the snapshot
 			return key, false
 		}
 		return DocumentKey{ID: snap.DocumentOf(h.Ordinal)}, true
@@ -165,7 +167,7 @@ func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, paylo
 		}
 		if passage {
 			if h.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
-				h.Passage = nil // another program has stored it
+				h.Passage = nil // another program stored it
 			}
 		}
 		if payload {

@@ -12,35 +12,35 @@ import (
 
 // approximate returns the scores of documents by centroids alone, in dst.
 func (r *run) approximate(dst []topk.Scored, docs []uint32) ([]topk.Scored, error) {
-	defer timed(&r.stats.Times.Approx)()
+	defer addElapsed(&r.stats.Times.Approx)()
 	r.stats.ApproxDocs += int64(len(docs))
-	dst, tokens, err := r.score(dst, docs, approxJob, storage.Codes, kernel{docs: r.query.Approx})
+	dst, tokens, err := r.scoreWith(dst, docs, approxJob, storage.Codes, kernel{docs: r.query.Approx})
 	r.stats.ApproxTokens += tokens
 	return dst, err
 }
 
-// approximateMore adds to approx, which has the scores of the best candidates by their gains,
-// those of as many again, and so on, until few of the last ones score so much that they may be
-// among the K best.
+// approximateMore appends to approx, which has the scores of the best candidates by gain, the
+// scores of as many again, and so on, until few of the last ones exceed limit and so may be among
+// the K best.
 func (r *run) approximateMore(approx []topk.Scored, limit float64) ([]topk.Scored, error) {
-	p, last := &r.prober, approx
-	for p.kept < min(p.found, r.plan.approx) && scoreAbove(last, limit) > max(r.plan.expected()/20, 1) {
-		stop := timed(&r.stats.Times.Probe)
-		docs := r.cutReached(min(2*p.kept, p.found, r.plan.approx))
+	p, added := &r.prober, approx
+	for p.kept < min(p.total, r.plan.approxBudget) && countAbove(added, limit) > max(r.plan.expectedInShare()/20, 1) {
+		stop := addElapsed(&r.stats.Times.Probe)
+		docs := r.selectReached(min(2*p.kept, p.total, r.plan.approxBudget))
 		stop()
-		r.tally(docs, func(p *ShardStats) *int64 { return &p.Candidates })
+		r.countByShard(docs, func(p *ShardStats) *int64 { return &p.Candidates })
 		var err error
-		if last, err = r.approximate(r.more, docs); err != nil {
+		if added, err = r.approximate(r.nextApprox, docs); err != nil {
 			return nil, err
 		}
-		r.more, approx = last, append(approx, last...)
+		r.nextApprox, approx = added, append(approx, added...)
 	}
 	r.approx = approx
 	return approx, nil
 }
 
-// scoreAbove counts the documents whose scores exceed a level.
-func scoreAbove(s []topk.Scored, level float64) int {
+// countAbove counts the documents whose scores exceed a level.
+func countAbove(s []topk.Scored, level float64) int {
 	n := 0
 	for i := range s {
 		if float64(s[i].Score) > level {
@@ -50,153 +50,150 @@ func scoreAbove(s []topk.Scored, level float64) int {
 	return n
 }
 
-// leading is how many documents, best by centroids, are scored before the query
-// decides how many more to score.
-func leading(k int, share float64) int {
-	return k + shareOf(8, share)
+// leaderCount is how many documents, the best by centroids, are scored before the query decides how
+// many more to score.
+func leaderCount(k int, share float64) int {
+	return k + shareOfCount(8, share)
 }
 
-// sampled is about how many of the others are scored then, of all ranks.
-func sampled(share float64) int { return max(shareOf(48, share), 12) }
+// sampleSize is about how many of the other documents, of all ranks, are scored then.
+func sampleSize(share float64) int { return max(shareOfCount(48, share), 12) }
 
-// leastLine is of how many documents a slope is known well enough.
-const leastLine = 32
+// minLineDocs is how many documents determine a slope well enough.
+const minLineDocs = 32
 
-// following is how many documents are scored before the limit is raised for the others; each
-// time it is, that doubles.
-func following(k int, share float64) int { return k + shareOf(32, share) }
+// firstBatchSize is how many documents are scored before the limit is raised for the others. Each
+// later batch is twice as large.
+func firstBatchSize(k int, share float64) int { return k + shareOfCount(32, share) }
 
-// mostExact bounds how many documents a query may decide to score.
-func mostExact(k int, share float64) int { return 64*k + shareOf(1024, share) }
+// maxExactDocs limits how many documents a query may decide to score.
+func maxExactDocs(k int, share float64) int { return 64*k + shareOfCount(1024, share) }
 
-// confidence is how many standard deviations a document may lie below the k-th best and still
-// be scored. The more documents there are, the more lie near a limit: a doubling adds a tenth
-// of a deviation for the best ten, a fifth for a hundred (docs/lab/search-quality.md). A
-// doubling of effort adds half a one.
-func confidence(k int, docs, effort float64) float64 {
+// neededDeviations returns how many standard deviations a document may lie below the k-th best and
+// still be scored. With more documents, more lie near the limit: each doubling adds a tenth of a
+// deviation for the best ten, a fifth for a hundred (docs/lab/search-quality.md). Each doubling of
+// effort adds half a deviation.
+func neededDeviations(k int, docs, effort float64) float64 {
 	doublings := math.Log2(max(docs/5000, 1))
-	of := deviations(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
+	of := deviationsFor(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
 	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
-// deviations falls from those for few documents, up to ten, to those for many, from a hundred
-// on: a miss of one of ten is 10 % of recall, of one of a hundred 1 %.
-func deviations(k int, few, many float64) float64 {
+// deviationsFor interpolates between few, for k up to 10, and many, for k from 100 on: missing one
+// of ten costs 10 % of recall, one of a hundred 1 %.
+func deviationsFor(k int, few, many float64) float64 {
 	return few - float64((few-many)*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
 // rerank scores the best of approx exactly and returns the K best in order.
 //
-// How many are enough differs between queries and with the number of centroids
-// by a factor of ten, so the query is asked: some documents show by how much exact
-// scores exceed approximate ones, and how much that varies. Beyond them a document is
-// scored if its approximate score, plus what it is expected to gain, plus some standard
-// deviations, exceeds the K-th best score so far.
-//
-// These are the leading documents, by which a first limit is found, and a sample of those
-// that it lets through: the leading ones alone may be copies of each other, and gain more
-// than others do. Where those that are left are many, the K-th best score rises as they are
-// scored, the best of them first, and the limit with it.
-//
-// By the first limit it is also decided how many of the candidates that have no approximate
-// score yet get one.
+// How many are enough differs by a factor of ten between queries and numbers of centroids, so each
+// query measures it: some documents show by how much exact scores exceed approximate ones, and how
+// much that varies. Another document is scored if its approximate score, plus the expected excess,
+// plus some standard deviations, exceeds the K-th best score so far.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
-	if n := r.plan.exact; n > 0 {
-		docs := r.list(topk.Best(approx, n))
+	if n := r.plan.exactBudget; n > 0 {
+		docs := r.sortedNumbers(topk.Best(approx, n))
 		if r.trace != nil {
-			r.trace.ranked(approx, StagePruned, n)
+			r.trace.recordRanking(approx, StagePruned, n)
 		}
-		return r.rank(docs, nil, kernels.Fast)
+		return r.scoreAndRank(docs, nil, kernels.Fast)
 	}
-	pool := topk.Best(approx, mostExact(k, r.plan.share))
+	// Score the leading documents, which give a first limit.
+	pool := topk.Best(approx, maxExactDocs(k, r.plan.share))
 	r.leaders = r.leaders[:0]
-	n := bestAndEqual(pool, leading(k, r.plan.share))
-	if err := r.lead(pool[:n]); err != nil {
+	n := bestWithTies(pool, leaderCount(k, r.plan.share))
+	if err := r.scoreLeaders(pool[:n]); err != nil {
 		return nil, err
 	}
-	g := gapsOf(pool[:n], r.leaders, false)
-	limit := g.limit(r.leaders, &r.plan)
-	if r.prober.kept < r.prober.found {
+	line := measureGaps(pool[:n], r.leaders, false)
+	limit := line.worthScoring(r.leaders, &r.plan)
+	// That limit decides how many more candidates get an approximate score.
+	if r.prober.kept < r.prober.total {
 		var err error
 		if approx, err = r.approximateMore(approx, limit); err != nil {
 			return nil, err
 		}
-		pool = approx[:n+len(topk.Best(approx[n:], mostExact(k, r.plan.share)-n))]
+		pool = approx[:n+len(topk.Best(approx[n:], maxExactDocs(k, r.plan.share)-n))]
 	}
-	more := draw(pool[n:], limit, sampled(r.plan.share))
-	n += len(more)
-	if err := r.lead(more); err != nil {
+	// Score a sample of the documents above the limit: the leading ones alone may be copies of each
+	// other, and exceed their approximate scores by more than others do.
+	sample := sampleAbove(pool[n:], limit, sampleSize(r.plan.share))
+	n += len(sample)
+	if err := r.scoreLeaders(sample); err != nil {
 		return nil, err
 	}
-	g = gapsOf(pool[:n], r.leaders, n >= leastLine)
-	limit = g.limit(r.leaders, &r.plan)
-	rest := pool[n:]
-	rest = rest[:above(rest, limit)]
+	line = measureGaps(pool[:n], r.leaders, n >= minLineDocs)
+	limit = line.worthScoring(r.leaders, &r.plan)
+	remaining := pool[n:]
+	remaining = remaining[:partitionAbove(remaining, limit)]
 	if r.trace != nil {
-		r.trace.ranked(approx, StagePruned, n+len(rest))
-		r.trace.ranked(r.leaders, StageOutranked, k)
+		r.trace.recordRanking(approx, StagePruned, n+len(remaining))
+		r.trace.recordRanking(r.leaders, StageOutranked, k)
 	}
-	for size := following(k, r.plan.share); len(rest) > 2*size && limit > math.Inf(-1); size *= 2 {
-		size := bestAndEqual(rest, size)
-		next := rest[:size]
-		rest = rest[size:]
-		best, err := r.rank(r.list(next), r.leaders, r.level(next, g))
+	// Score the remaining documents in batches, the best first. The K-th best score rises, and the
+	// limit with it.
+	for size := firstBatchSize(k, r.plan.share); len(remaining) > 2*size && limit > math.Inf(-1); size *= 2 {
+		size := bestWithTies(remaining, size)
+		next := remaining[:size]
+		remaining = remaining[size:]
+		best, err := r.scoreAndRank(r.sortedNumbers(next), r.leaders, r.rerankLevel(next, line))
 		if err != nil {
 			return nil, err
 		}
 		r.leaders = append(r.leaders[:0], best...)
 		n += size
-		limit = g.limit(r.leaders, &r.plan)
-		rest = rest[:above(rest, limit)]
+		limit = line.worthScoring(r.leaders, &r.plan)
+		remaining = remaining[:partitionAbove(remaining, limit)]
 		if r.trace != nil && r.trace.stage == StagePruned {
-			r.trace.ranked(approx, StagePruned, n+len(rest))
+			r.trace.recordRanking(approx, StagePruned, n+len(remaining))
 		}
 	}
-	return r.rank(r.list(rest), r.leaders, r.level(rest, g))
+	return r.scoreAndRank(r.sortedNumbers(remaining), r.leaders, r.rerankLevel(remaining, line))
 }
 
-// level is Fast, unless its error is expected to leave many of the documents in doubt, given
-// their approximate scores.
-func (r *run) level(docs []topk.Scored, g gaps) kernels.Level {
-	even := g.even(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
+// rerankLevel returns Fast, or Fine if the error of Fast probably leaves many of the documents in
+// doubt, judged by their approximate scores.
+func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
+	breakEven := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.sharedCodec().FactorMax)
 	doubtful := 0
 	for _, s := range docs {
-		if float64(s.Score) > even {
+		if float64(s.Score) > breakEven {
 			doubtful++
 		}
 	}
-	if doubtful > len(docs)*doubtfulShare/100 {
+	if doubtful > len(docs)*doubtfulPercent/100 {
 		return kernels.Fine
 	}
 	return kernels.Fast
 }
 
-// bestAndEqual moves the n best documents to the front, with those that score the same as the
-// last of them, unless these are more than n. Approximate scores are sums of small integers,
-// and many the same: which documents are scored must not depend on how they are numbered.
-func bestAndEqual(s []topk.Scored, n int) int {
+// bestWithTies moves the n best documents to the front, and behind them all others with the score
+// of the last, unless these are more than n. It returns how many it moved. Approximate scores are
+// sums of small integers with many ties, and numbering must not decide which documents are scored.
+func bestWithTies(s []topk.Scored, n int) int {
 	if n >= len(s) {
 		return len(s)
 	}
-	last := lowest(topk.Best(s, n))
-	rest := s[n:]
-	same := 0
-	for i := range rest {
-		if float64(rest[i].Score) == last {
-			rest[same], rest[i] = rest[i], rest[same]
-			same++
+	lastScore := lowestScore(topk.Best(s, n))
+	others := s[n:]
+	ties := 0
+	for i := range others {
+		if float64(others[i].Score) == lastScore {
+			others[ties], others[i] = others[i], others[ties]
+			ties++
 		}
 	}
-	if same > n {
-		same = 0
+	if ties > n {
+		ties = 0
 	}
-	return n + same
+	return n + ties
 }
 
-// above moves the documents whose scores exceed limit to the front, and returns
-// how many they are.
-func above(s []topk.Scored, limit float64) int {
+// partitionAbove moves the documents whose scores exceed limit to the front, and returns their
+// number.
+func partitionAbove(s []topk.Scored, limit float64) int {
 	n := 0
 	for i := range s {
 		if float64(s[i].Score) > limit {
@@ -207,18 +204,18 @@ func above(s []topk.Scored, limit float64) int {
 	return n
 }
 
-// lead adds documents to the leaders, with their final scores. Their approximate
-// ones are put in the same order, that of documents.
-func (r *run) lead(approx []topk.Scored) error {
+// scoreLeaders appends documents to the leaders with their exact scores. It sorts both lists by
+// document, so that approx and the appended leaders correspond.
+func (r *run) scoreLeaders(approx []topk.Scored) error {
 	if len(approx) == 0 {
 		return nil
 	}
-	defer timed(&r.stats.Times.Exact)()
+	defer addElapsed(&r.stats.Times.Exact)()
 	var tokens int64
 	var err error
-	list := r.list(approx)
-	r.tally(list, func(p *ShardStats) *int64 { return &p.ExactDocs })
-	r.exact, tokens, err = r.score(r.exact, list, exactJob, storage.All, r.maxSim(kernels.Fine))
+	list := r.sortedNumbers(approx)
+	r.countByShard(list, func(p *ShardStats) *int64 { return &p.ExactDocs })
+	r.exact, tokens, err = r.scoreWith(r.exact, list, exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return err
 	}
@@ -231,92 +228,95 @@ func (r *run) lead(approx []topk.Scored) error {
 	return nil
 }
 
-// doubtfulShare is the percentage of documents that the error of level Fast is
-// expected to leave in doubt from which on it costs more than it saves.
-const doubtfulShare = 40
+// doubtfulPercent is the percentage of documents in doubt after level Fast from which on Fast costs
+// more than it saves.
+const doubtfulPercent = 40
 
-// draw moves about n documents to the front, and returns them: of those whose scores exceed
-// limit some of all ranks, or if these are fewer the n best. Approximate scores are sums of
-// small integers, and many the same: such documents are drawn together or not at all, so that
-// it does not matter how they are numbered.
-func draw(s []topk.Scored, limit float64, n int) []topk.Scored {
-	m := above(s, limit)
-	if m <= n {
-		return s[:bestAndEqual(s, n)]
+// sampleAbove moves about n documents to the front, and returns them: if more than n scores exceed
+// limit, documents of all these ranks; otherwise the n best. Approximate scores are sums of small
+// integers with many ties: tied documents are drawn together or not at all, so that numbering does
+// not matter.
+func sampleAbove(s []topk.Scored, limit float64, n int) []topk.Scored {
+	above := partitionAbove(s, limit)
+	if above <= n {
+		return s[:bestWithTies(s, n)]
 	}
-	ranked := make([]uint64, m) // scores, and places
-	for i, d := range s[:m] {
+	ranked := make([]uint64, above) // score in the upper half, index in s in the lower
+	for i, d := range s[:above] {
 		h := math.Float32bits(d.Score)
-		h ^= uint32(int32(h)>>31) | 1<<31 // in the order of the floats
+		h ^= uint32(int32(h)>>31) | 1<<31 // orders as the floats do
 		ranked[i] = uint64(h)<<32 | uint64(i)
 	}
 	slices.Sort(ranked)
-	due := 0.0 // documents that would have been drawn by now one by one, less those that are
-	places := make([]int, 0, 2*n)
-	for lo, hi := 0, 0; lo < m; lo = hi {
-		for hi = lo; hi < m && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
+	due := 0.0 // documents that drawing one by one would have drawn so far, minus those drawn
+	chosen := make([]int, 0, 2*n)
+	for lo, hi := 0, 0; lo < above; lo = hi {
+		for hi = lo; hi < above && ranked[hi]>>32 == ranked[lo]>>32; hi++ {
 		}
-		same := float64(hi - lo)
-		if due += float64(same * float64(n) / float64(m)); 2*due >= same {
-			due -= same
+		ties := float64(hi - lo)
+		if due += float64(ties * float64(n) / float64(above)); 2*due >= ties {
+			due -= ties
 			for _, r := range ranked[lo:hi] {
-				places = append(places, int(uint32(r)))
+				chosen = append(chosen, int(uint32(r)))
 			}
 		}
 	}
-	slices.Sort(places)
-	for i, p := range places {
+	slices.Sort(chosen)
+	for i, p := range chosen {
 		s[i], s[p] = s[p], s[i]
 	}
-	return s[:len(places)]
+	return s[:len(chosen)]
 }
 
-// gaps is by how much exact scores exceed approximate ones: by a line, and a deviation
-// from it.
+// gaps describes by how much exact scores exceed approximate ones: a regression line around middle,
+// and the standard deviation from it.
 type gaps struct{ mean, slope, middle, deviation float64 }
 
-// gapsOf are those of documents, in the same order. Of leading documents alone, which have
-// about the same approximate score, there is no line. Products are rounded, not fused: the
-// same on every processor.
-func gapsOf(approx, exact []topk.Scored, line bool) (g gaps) {
+// measureGaps fits gaps to documents with both scores, in the same order. Without line the slope is
+// 0: leading documents have about the same approximate score. Products are rounded, not fused, so
+// that every processor gets the same result.
+func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 	n := float64(max(len(exact), 1))
 	for i, s := range exact {
 		g.mean += float64(s.Score) - float64(approx[i].Score)
 		g.middle += float64(approx[i].Score)
 	}
 	g.mean, g.middle = g.mean/n, g.middle/n
-	var square, product, gap float64
+	var squares, products, gapSquares float64
 	for i, s := range exact {
 		x := float64(approx[i].Score) - g.middle
 		y := float64(s.Score) - float64(approx[i].Score) - g.mean
-		square, product, gap = square+float64(x*x), product+float64(x*y), gap+float64(y*y)
+		squares, products, gapSquares = squares+float64(x*x), products+float64(x*y), gapSquares+float64(y*y)
 	}
-	if line && product > 0 {
-		g.slope = product / square
+	if line && products > 0 {
+		g.slope = products / squares
 	}
-	g.deviation = math.Sqrt(max(gap-float64(g.slope*product), 0) / n)
+	g.deviation = math.Sqrt(max(gapSquares-float64(g.slope*products), 0) / n)
 	return g
 }
 
-// even is the approximate score of a document that may be expected to be as good as the worst
-// of the best exact ones that the plan wants.
-func (g gaps) even(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, 0) }
+// breakEven returns the approximate score with which a document is expected to equal the worst of
+// the best exact ones that the plan needs.
+func (g gaps) breakEven(exact []topk.Scored, p *plan) float64 { return g.approxScoreFor(exact, p, 0) }
 
-// limit is the approximate score at or below which a document is not worth scoring.
-func (g gaps) limit(exact []topk.Scored, p *plan) float64 { return g.below(exact, p, p.confidence) }
+// worthScoring returns the approximate score that a document must exceed to be scored.
+func (g gaps) worthScoring(exact []topk.Scored, p *plan) float64 {
+	return g.approxScoreFor(exact, p, p.deviations)
+}
 
-// below is the approximate score of a document that would be as good with so many deviations
-// above what is expected of it.
-func (g gaps) below(exact []topk.Scored, p *plan, deviations float64) float64 {
-	if len(exact) < p.expected() {
+// approxScoreFor returns the approximate score with which a document, this many deviations above
+// its expected exact score, would equal the worst of the best exact ones.
+func (g gaps) approxScoreFor(exact []topk.Scored, p *plan, deviations float64) float64 {
+	if len(exact) < p.expectedInShare() {
 		return math.Inf(-1)
 	}
-	worst := lowest(topk.Best(slices.Clone(exact), p.expected()))
+	worst := lowestScore(topk.Best(slices.Clone(exact), p.expectedInShare()))
+	// Solves exact = approx + mean + slope·(approx − middle) + deviations·deviation for approx.
 	return (worst - g.mean + float64(g.slope*g.middle) - float64(deviations*g.deviation)) / (1 + g.slope)
 }
 
-// lowest is the score of the last of s in order.
-func lowest(s []topk.Scored) float64 {
+// lowestScore returns the score of the last of s in the order of results.
+func lowestScore(s []topk.Scored) float64 {
 	worst := s[0]
 	for _, d := range s[1:] {
 		if worst.Before(d) {
@@ -326,22 +326,22 @@ func lowest(s []topk.Scored) float64 {
 	return float64(worst.Score)
 }
 
-// rank scores documents and returns the K best of them and of leaders, which have
-// their final scores, in order. Of level Fast, documents whose place its error
-// leaves open are scored again in float precision.
-func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
-	r.tally(docs, func(p *ShardStats) *int64 { return &p.ExactDocs })
-	stop := timed(&r.stats.Times.Exact)
+// scoreAndRank scores documents and returns the K best of them and of leaders, whose scores are
+// exact, in order. After level Fast it scores documents again in float precision if the error
+// leaves their rank open.
+func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
+	r.countByShard(docs, func(p *ShardStats) *int64 { return &p.ExactDocs })
+	stop := addElapsed(&r.stats.Times.Exact)
 	var tokens int64
 	var err error
-	r.exact, tokens, err = r.score(r.exact, docs, exactJob, storage.All, r.maxSim(level))
+	r.exact, tokens, err = r.scoreWith(r.exact, docs, exactJob, storage.All, r.maxSim(level))
 	stop()
 	if err != nil {
 		return nil, err
 	}
 	r.stats.ExactDocs += int64(len(docs))
 	r.stats.ExactTokens += tokens
-	defer timed(&r.stats.Times.Refine)()
+	defer addElapsed(&r.stats.Times.Refine)()
 	final := r.exact
 	if level == kernels.Fast {
 		if final, err = r.refine(r.exact, leaders); err != nil {
@@ -350,29 +350,29 @@ func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([
 	} else {
 		r.stats.RefinedDocs += int64(len(docs))
 	}
-	all := r.merge(leaders, final)
-	top := topk.Best(all, r.plan.k)
+	scored := r.mergeScored(leaders, final)
+	top := topk.Best(scored, r.plan.k)
 	slices.SortFunc(top, topk.Order)
 	return top, nil
 }
 
-// refine returns those of exact that may be among the K best, with scores of level
-// Fine in place of Fast. First the best of them get theirs: with the leaders they
-// are K documents with fine scores, and the lowest of the K best of these is one
-// that no document of the result is below. Then those do whose coarse scores are
-// no further below it than errors may have brought them.
+// refine returns those of exact that may be among the K best, with scores of level Fine in place of
+// Fast. First it scores the K best of leaders and exact: the lowest of these K fine scores is a
+// limit that every document of the result reaches. Then it scores all documents whose coarse score
+// is below the limit by no more than its error bound. If errors came near the probable bound, it
+// repeats that with the worst bound.
 func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
-	all := r.merge(leaders, exact)
+	scored := r.mergeScored(leaders, exact)
 	limit := math.Inf(-1)
-	if k := r.plan.k; k < len(all) {
-		limit = lowest(topk.Best(all, k))
+	if k := r.plan.k; k < len(scored) {
+		limit = lowestScore(topk.Best(scored, k))
 	}
 	r.refined = r.refined[:0]
-	rest, err := r.refineAbove(exact, limit, kernels.Shortfall{})
+	coarse, err := r.refineAbove(exact, limit, kernels.Shortfall{})
 	bound := r.bound
-	for err == nil && len(rest) > 0 {
-		kth := lowest(topk.Best(append(append(r.merged[:0], leaders...), r.refined...), r.plan.k))
-		rest, err = r.refineAbove(rest, kth, r.query.Shortfall(bound))
+	for err == nil && len(coarse) > 0 {
+		kth := lowestScore(topk.Best(append(append(r.merged[:0], leaders...), r.refined...), r.plan.k))
+		coarse, err = r.refineAbove(coarse, kth, r.query.Shortfall(bound))
 		if bound == kernels.Worst || r.stats.BoundShare <= kernels.NearBound {
 			break
 		}
@@ -382,40 +382,42 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 	return r.refined, err
 }
 
-// refineAbove gives documents fine scores whose coarse ones are no further below a
-// limit than their errors may be, and returns the others.
-func (r *run) refineAbove(coarse []topk.Scored, limit float64, short kernels.Shortfall) (rest []topk.Scored, err error) {
-	factorMax := r.call.coll.codec().FactorMax
-	most := limit - short.Of(factorMax) // of any document
-	r.again, rest = r.again[:0], coarse[:0]
+// refineAbove adds fine scores of documents to r.refined if their coarse score is below limit by no
+// more than its error, and returns the others.
+func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels.Shortfall) (
+	below []topk.Scored, err error,
+) {
+	factorMax := r.call.coll.sharedCodec().FactorMax
+	lowestDoubtful := limit - shortfall.Of(factorMax) // with the largest factor of all documents
+	r.doubtful, below = r.doubtful[:0], coarse[:0]
 	for _, s := range coarse {
-		doubtful := float64(s.Score) >= most
+		doubtful := float64(s.Score) >= lowestDoubtful
 		if doubtful && float64(s.Score) < limit {
 			factor, err := r.largestFactor(s.Doc)
 			if err != nil {
 				return nil, err
 			}
-			doubtful = float64(s.Score) >= limit-short.Of(factor)
+			doubtful = float64(s.Score) >= limit-shortfall.Of(factor)
 		}
 		if doubtful {
-			r.again = append(r.again, s)
+			r.doubtful = append(r.doubtful, s)
 		} else {
-			rest = append(rest, s)
+			below = append(below, s)
 		}
 	}
-	r.stats.RefinedDocs += int64(len(r.again))
-	r.fine, _, err = r.score(r.fine, r.list(r.again), exactJob, storage.All, r.maxSim(kernels.Fine))
+	r.stats.RefinedDocs += int64(len(r.doubtful))
+	r.fine, _, err = r.scoreWith(r.fine, r.sortedNumbers(r.doubtful), exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return nil, err
 	}
 	r.refined = append(r.refined, r.fine...)
-	return rest, r.compare(r.again, r.fine)
+	return below, r.recordBoundShare(r.doubtful, r.fine)
 }
 
-// compare notes how much of the bound of their errors coarse scores use up, given
-// the fine ones of the same documents, both ascending by document.
-func (r *run) compare(coarse, fine []topk.Scored) error {
-	short := r.query.Shortfall(r.bound)
+// recordBoundShare records which share of their error bound coarse scores used up, given the fine
+// scores of the same documents. Both lists ascend by document.
+func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
+	shortfall := r.query.Shortfall(r.bound)
 	for i, s := range fine {
 		below := float64(s.Score) - float64(coarse[i].Score)
 		if below <= 0 {
@@ -425,33 +427,34 @@ func (r *run) compare(coarse, fine []topk.Scored) error {
 		if err != nil {
 			return err
 		}
-		share := min(below/short.Of(factor), math.MaxFloat64)
+		share := min(below/shortfall.Of(factor), math.MaxFloat64)
 		r.stats.BoundShare = max(r.stats.BoundShare, share)
 	}
 	return nil
 }
 
-// largestFactor is that of a document's tokens.
+// largestFactor returns the largest factor of a document's tokens, on which the error of its coarse
+// score depends.
 func (r *run) largestFactor(doc uint32) (float32, error) {
-	p := r.group.partOf(doc)
-	ch, i, err := chunkOf(p.snap, doc-p.base)
+	sh := r.group.shardByNumber(doc)
+	ch, i, err := documentChunk(sh.snap, doc-sh.base)
 	if err != nil {
 		return 0, err
 	}
-	return p.snap.Codec().LargestFactor(ch, uint32(i)), nil
+	return sh.snap.Codec().LargestFactor(ch, uint32(i)), nil
 }
 
-// merge is leaders and other documents with exact scores.
-func (r *run) merge(leaders, exact []topk.Scored) []topk.Scored {
+// mergeScored returns leaders and exact in one list.
+func (r *run) mergeScored(leaders, exact []topk.Scored) []topk.Scored {
 	r.merged = append(append(r.merged[:0], leaders...), exact...)
 	if r.trace != nil {
-		r.trace.ranked(r.merged, StageOutranked, r.plan.k)
+		r.trace.recordRanking(r.merged, StageOutranked, r.plan.k)
 	}
 	return r.merged
 }
 
-// list is the documents of s in ascending order.
-func (r *run) list(s []topk.Scored) []uint32 {
+// sortedNumbers returns the documents of s in ascending order.
+func (r *run) sortedNumbers(s []topk.Scored) []uint32 {
 	r.docs = r.docs[:0]
 	for _, d := range s {
 		r.docs = append(r.docs, d.Doc)
@@ -460,6 +463,7 @@ func (r *run) list(s []topk.Scored) []uint32 {
 	return r.docs
 }
 
+// maxSim returns the kernel for exact scores at a level.
 func (r *run) maxSim(level kernels.Level) kernel {
 	return kernel{
 		rows: level == kernels.Fine,

@@ -26,25 +26,25 @@ import (
 )
 
 func TestConfidence(t *testing.T) {
-	require.InDelta(t, 3.5, confidence(1, 100, 1), 1e-9)
-	require.InDelta(t, 3.5, confidence(10, 5000, 1), 1e-9)
-	require.InDelta(t, 2.25, confidence(100, 5000, 1), 1e-9)
-	require.InDelta(t, 2.25, confidence(5000, 0, 1), 1e-9)
-	require.InDelta(t, 3.5+6*.11, confidence(10, 320_000, 1), 1e-9)
-	require.InDelta(t, 2.25+6*.18, confidence(100, 320_000, 1), 1e-9)
+	require.InDelta(t, 3.5, neededDeviations(1, 100, 1), 1e-9)
+	require.InDelta(t, 3.5, neededDeviations(10, 5000, 1), 1e-9)
+	require.InDelta(t, 2.25, neededDeviations(100, 5000, 1), 1e-9)
+	require.InDelta(t, 2.25, neededDeviations(5000, 0, 1), 1e-9)
+	require.InDelta(t, 3.5+6*.11, neededDeviations(10, 320_000, 1), 1e-9)
+	require.InDelta(t, 2.25+6*.18, neededDeviations(100, 320_000, 1), 1e-9)
 	for k := 11; k < 100; k++ {
-		require.Less(t, confidence(k, 5000, 1), confidence(k-1, 5000, 1))
+		require.Less(t, neededDeviations(k, 5000, 1), neededDeviations(k-1, 5000, 1))
 	}
 }
 
 func TestAbove(t *testing.T) {
 	s := []topk.Scored{{Doc: 0, Score: 3}, {Doc: 1, Score: 1}, {Doc: 2, Score: 5}, {Doc: 3, Score: 2}, {Doc: 4, Score: 4}}
-	require.Equal(t, 3, above(s, 2))
+	require.Equal(t, 3, partitionAbove(s, 2))
 	require.ElementsMatch(t, []topk.Scored{{Doc: 0, Score: 3}, {Doc: 2, Score: 5}, {Doc: 4, Score: 4}}, s[:3])
 	require.ElementsMatch(t, []topk.Scored{{Doc: 1, Score: 1}, {Doc: 3, Score: 2}}, s[3:])
-	require.Equal(t, 5, above(s, math.Inf(-1)))
-	require.Zero(t, above(s, 5))
-	require.Zero(t, above(nil, 0))
+	require.Equal(t, 5, partitionAbove(s, math.Inf(-1)))
+	require.Zero(t, partitionAbove(s, 5))
+	require.Zero(t, partitionAbove(nil, 0))
 }
 
 // What a query decides to score is the best documents by approximate score,
@@ -63,8 +63,8 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, res.Hits, k)
 			s := res.Stats
-			require.GreaterOrEqual(t, s.ExactDocs, int64(min(leading(k, 1), int(s.Candidates))))
-			require.LessOrEqual(t, s.ExactDocs, int64(mostExact(k, 1)))
+			require.GreaterOrEqual(t, s.ExactDocs, int64(min(leaderCount(k, 1), int(s.Candidates))))
+			require.LessOrEqual(t, s.ExactDocs, int64(maxExactDocs(k, 1)))
 			require.GreaterOrEqual(t, s.RefinedDocs, int64(k))
 			if k == 10 {
 				differ[s.ExactDocs] = true
@@ -80,14 +80,14 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 
 // TestEffort: more effort is more of everything, and that of 1 is what is derived.
 func TestEffort(t *testing.T) {
-	require.InDelta(t, 4, confidence(10, 5000, 2), 1e-9)
-	require.InDelta(t, 0.5, confidence(100, 5000, LeastEffort/8), 1e-9)
+	require.InDelta(t, 4, neededDeviations(10, 5000, 2), 1e-9)
+	require.InDelta(t, 0.5, neededDeviations(100, 5000, LeastEffort/8), 1e-9)
 	for _, k := range []int{10, 100, 1000} {
 		probes, tokens := 0, 0.0
 		for _, effort := range []float64{LeastEffort, 0.5, 1, 2, MostEffort} {
-			p, n := derived(k, effort)
+			p, n := derivedBudgets(k, effort)
 			require.GreaterOrEqual(t, p, max(probes, 1))
-			require.LessOrEqual(t, p, insertProbes)
+			require.LessOrEqual(t, p, maxInsertProbes)
 			require.Greater(t, n, tokens)
 			probes, tokens = p, n
 		}
@@ -101,7 +101,7 @@ func TestEffort(t *testing.T) {
 func TestReached(t *testing.T) {
 	t.Run("segments", func(t *testing.T) { testReached(t, 200, 6, 20) })
 	if effort.Long() { // one goroutine, and many documents
-		t.Run("blocks", func(t *testing.T) { testReached(t, reachBlock+500, 1, 3000) })
+		t.Run("blocks", func(t *testing.T) { testReached(t, docBlock+500, 1, 3000) })
 	}
 }
 
@@ -116,15 +116,15 @@ func testReached(t *testing.T, docs, tokens, added int) {
 	snap := searchtest.Snapshot(t, ix)
 	require.Greater(t, snap.Segments(), 1)
 	live, n := snap.LiveSet()
-	all := (&allowance{parts: []*selection{{set: live, count: n}}}).counted()
+	all := (&allowedDocs{shards: []*selection{{set: live, count: n}}}).withCount()
 
 	q := m.query(lq)
 	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
 	r := testRun(snap, 1)
 	for _, probes := range []int{1, 4, 30, lists, 2} {
-		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt, first: math.MaxInt}
-		require.NoError(t, r.prepare(q.Vectors, weights, table{all: true}))
-		docs, err := r.probe(weights, all)
+		r.plan = plan{kind: PlanProbe, k: 5, probes: probes, approxBudget: math.MaxInt, firstApprox: math.MaxInt}
+		require.NoError(t, r.prepare(q.Vectors, weights, table{complete: true}))
+		docs, err := r.probeCentroids(weights, all)
 		require.NoError(t, err)
 		n, reached := len(docs), map[uint32]bool{}
 		for _, d := range docs {
@@ -132,7 +132,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 		}
 		require.True(t, slices.IsSorted(docs))
 		gains := map[uint32]float64{}
-		for _, s := range r.prober.scored(r.reached) {
+		for _, s := range r.prober.gainScores(r.reached) {
 			gains[s.Doc] = float64(s.Score)
 		}
 		require.Len(t, gains, n)
@@ -141,9 +141,9 @@ func testReached(t *testing.T, docs, tokens, added int) {
 		require.Len(t, p.weights, len(positive))
 		var height float64
 		for i := range positive {
-			height += float64(p.best[i*p.n+p.n/2].Score-p.floors[i]) / float64(len(positive))
+			height += float64(p.best[i*p.probes+p.probes/2].Score-p.floors[i]) / float64(len(positive))
 		}
-		require.LessOrEqual(t, p.unit*gainSum, float64(unseenGap+2)*6) // of six query tokens: units are small
+		require.LessOrEqual(t, p.gainUnit*gainSum, float64(unseenGap+2)*6) // of six query tokens: units are small
 		seen, cut := 0, 0
 		for d := range snap.State().Docs {
 			chunk, doc, _ := snap.Locate(d)
@@ -153,7 +153,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 			found := false
 			for i, token := range positive {
 				best := math.Inf(-1)
-				for _, c := range p.best[i*p.n : (i+1)*p.n] {
+				for _, c := range p.best[i*p.probes : (i+1)*p.probes] {
 					for at := ch.Offsets[doc]; at < ch.Offsets[doc+1]; at++ {
 						if ch.Code(int(at)) == c.Centroid {
 							best = max(best, float64(c.Score))
@@ -165,19 +165,19 @@ func testReached(t *testing.T, docs, tokens, added int) {
 					gain += float64(weights[token]) * (best - float64(p.floors[i]) + unseenGap*height)
 				}
 			}
-			require.Equal(t, found && inSet(live, d), reached[d], "document %d, %d probes", d, probes)
+			require.Equal(t, found && hasBit(live, d), reached[d], "document %d, %d probes", d, probes)
 			if reached[d] {
 				seen++
 				// Each of its parts is rounded down to a unit.
-				require.InDelta(t, gain, gains[d], float64(len(positive))*p.unit+1e-6*gain, "document %d, %d probes", d, probes)
+				require.InDelta(t, gain, gains[d], float64(len(positive))*p.gainUnit+1e-6*gain, "document %d, %d probes", d, probes)
 			}
 		}
 		require.Equal(t, n, seen)
 
 		cutTo := max(n/3, 1)
-		r.prober.kept, r.prober.last = 0, math.MaxUint64
+		r.prober.kept, r.prober.lastKept = 0, math.MaxUint64
 		kept := map[uint32]bool{}
-		docs = r.cutReached(cutTo)
+		docs = r.selectReached(cutTo)
 		require.Len(t, docs, cutTo)
 		require.True(t, slices.IsSorted(docs))
 		worst := math.Inf(1)
@@ -185,7 +185,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 			kept[d] = true
 			worst = min(worst, gains[d])
 		}
-		for _, s := range r.prober.scored(r.reached) {
+		for _, s := range r.prober.gainScores(r.reached) {
 			if !kept[s.Doc] {
 				cut++
 				require.LessOrEqual(t, float64(s.Score), worst, "document %d was cut", s.Doc)
@@ -251,7 +251,7 @@ func TestManyCentroids(t *testing.T) {
 		for _, h := range all.Hits {
 			scores[h.ID] = h.Score
 		}
-		probing, plain := Options{K: 10, Probes: insertProbes, Approx: 200}, Options{K: 10, Probes: insertProbes + 1, Approx: 200}
+		probing, plain := Options{K: 10, Probes: maxInsertProbes, Approx: 200}, Options{K: 10, Probes: maxInsertProbes + 1, Approx: 200}
 		first := search(t, engines[0], q, probing)
 		require.Equal(t, map[string]int{"probe": 1}, first.Stats.Plans)
 		for _, e := range engines {
@@ -430,8 +430,8 @@ func TestRefineHoldsUpAgainstErrors(t *testing.T) {
 		for _, one := range []uint32{1, 2, 3} {
 			for range 5 {
 				r := testRun(snap, 1)
-				r.plan = plan{how: PlanExact, k: 12}
-				require.NoError(t, r.prepare(m.Tokens(16), nil, table{all: true}))
+				r.plan = plan{kind: PlanExact, k: 12}
+				require.NoError(t, r.prepare(m.Tokens(16), nil, table{complete: true}))
 				plain := r.query
 				p, w := plain.Shortfall(kernels.Probable), plain.Shortfall(kernels.Worst)
 				if share*p.Factor > w.Factor { // with few roundings, as on AMX
@@ -441,11 +441,11 @@ func TestRefineHoldsUpAgainstErrors(t *testing.T) {
 				for d := range uint32(600) {
 					docs = append(docs, d)
 				}
-				want, _, err := r.score(nil, append([]uint32(nil), docs...), exactJob, storage.All, r.maxSim(kernels.Fine))
+				want, _, err := r.scoreWith(nil, append([]uint32(nil), docs...), exactJob, storage.All, r.maxSim(kernels.Fine))
 				require.NoError(t, err)
 				want = topk.Best(want, 12)
 				r.query = &lower{plain, share, one, snap}
-				coarse, _, err := r.score(nil, docs, exactJob, storage.All, r.maxSim(kernels.Fast))
+				coarse, _, err := r.scoreWith(nil, docs, exactJob, storage.All, r.maxSim(kernels.Fast))
 				require.NoError(t, err)
 				got, err := r.refine(coarse, nil)
 				require.NoError(t, err)

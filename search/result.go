@@ -9,39 +9,39 @@ import (
 
 // Hit is a document of a result.
 type Hit struct {
-	ID      string  `json:"id"`                // of the document
-	Shard   int     `json:"shard,omitempty"`   // place of its index among those that are searched as one; 0: the first, or the only one
+	ID      string  `json:"id"`                // id of the document
+	Shard   int     `json:"shard,omitempty"`   // index of its shard, from 0
 	Ordinal uint32  `json:"ordinal"`           // place in the order of insertion, in its index
 	Score   float32 `json:"score"`             // MaxSim
-	Payload Payload `json:"metadata,omitzero"` // nil unless asked for
-	// Passages are the best ones of a document, where hits are grouped ([Options].Group);
-	// a document without passages is one of itself. Ordinal is that of the first.
+	Payload Payload `json:"metadata,omitzero"` // nil unless requested
+	// Passages are the best passages of the document, where hits are grouped ([Options].Group); a
+	// document without passages has itself. Ordinal is that of the first.
 	Passages []Hit `json:"passages,omitempty"`
-	// Passage says where a hit of Passages is in the text of its document; nil: it is all.
+	// Passage is the place of a hit of Passages in the text of its document. nil means all of it.
 	Passage *vectors.Passage `json:"passage,omitempty"`
-	// Matches has an entry for each query token, if asked for.
+	// Matches has an entry for each query token, if requested.
 	Matches []Match `json:"matches,omitempty"`
-	// Tokens is how many the document has, where there are Matches.
+	// Tokens is the number of the document's tokens, where there are Matches.
 	Tokens int `json:"tokens,omitempty"`
 }
 
-// Result of one query.
+// Result is the result of one query.
 type Result struct {
 	Hits  []Hit `json:"hits"`  // best first
 	Stats Stats `json:"stats"` // what the search did
-	// K is how many documents were asked for.
+	// K is the number of documents requested.
 	K int `json:"k,omitempty"`
-	// Offset is how many better documents were passed over.
+	// Offset is how many better documents were skipped.
 	Offset int `json:"offset,omitempty"`
-	// Coverage says of how much of the collection this is the result.
+	// Coverage is the part of the collection that was searched.
 	Coverage Coverage `json:"coverage,omitzero"`
 }
 
-// Floor is the score of the last of K hits of a search without Offset and MinScore: no document that
-// was scored and is not among them scores more. ok is false where fewer than K match, so that there are no
-// others. Whoever merges results of parts of a collection, each asked for fewer
-// documents than are wanted in all, has to ask a part again whose floor is not below
-// the last of the merged hits.
+// Floor returns the score of the last of K hits of a search without Offset and MinScore: no scored
+// document that is missing from the hits scores more. ok is false if fewer than K documents match,
+// so that none is missing. A caller that merges the results of shards, and requests fewer documents
+// from each than it wants in all, must search a shard again if its floor is not below the last
+// merged hit.
 func (r *Result) Floor() (score float32, ok bool) {
 	if r.K == 0 || len(r.Hits) < r.K {
 		return 0, false
@@ -49,77 +49,75 @@ func (r *Result) Floor() (score float32, ok bool) {
 	return r.Hits[len(r.Hits)-1].Score, true
 }
 
-// Coverage says of how much of a collection a result is.
+// Coverage is the part of a collection that a result covers.
 type Coverage struct {
-	// Docs is how many live documents there are in the parts that were searched, Of in
-	// all.
+	// Docs is the number of live documents in the shards that were searched, Of in all shards.
 	Docs int64 `json:"docs"`
 	Of   int64 `json:"of"`
-	// Parts is of how many the collection consists.
+	// Shards is how many the collection has.
 	Shards int `json:"shards"`
-	// Missing are those that were not searched. A searcher of this package returns an
-	// error instead; others may be asked for partial results.
+	// Missing are the shards that were not searched. A searcher of this package returns an error
+	// instead; others may offer partial results.
 	Missing []MissingShard `json:"missing,omitempty"`
 }
 
-// Complete says that the result is of the whole collection.
+// Complete reports whether the result covers the whole collection.
 func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.Of }
 
-// MissingShard is a part of a collection that was not searched.
+// MissingShard is a shard that was not searched.
 type MissingShard struct {
 	Shard  int    `json:"shard"`  // as in [Hit]
-	Name   string `json:"name"`   // of the part
+	Name   string `json:"name"`   // of the shard
 	Docs   int64  `json:"docs"`   // live ones in it
 	Reason string `json:"reason"` // why it was not searched
 }
 
-// Stats says what searches did; those of several searches add up with Add.
+// Stats counts the work of searches. Add sums up the counts of several.
 type Stats struct {
 	Queries     int `json:"queries"`      // that were answered
 	QueryTokens int `json:"query_tokens"` // that took part
-	// Plans counts queries by plan; see [Plan]. A query that no document may
-	// answer has none.
+	// Plans counts queries by plan; see [Plan]. A query whose filter allows no document has no
+	// plan.
 	Plans map[string]int `json:"plans,omitempty"`
 
-	Allowed       int64 `json:"allowed_docs"`    // live, not empty, and through the filter
-	FilterMissing int64 `json:"missing_ids"`     // ids of filters and candidate lists that name nothing
+	Allowed       int64 `json:"allowed_docs"`    // live, not empty, and allowed by the filter
+	FilterMissing int64 `json:"missing_ids"`     // ids of filters and candidate lists that name no document
 	Probed        int64 `json:"probed_lists"`    // distinct centroids
 	Postings      int64 `json:"postings"`        // entries of their lists
-	Candidates    int64 `json:"candidates"`      // documents in them that are allowed; without probing, all allowed ones
-	Widened       int64 `json:"widened_queries"` // whose candidates were fewer than K, so that all allowed documents became candidates
+	Candidates    int64 `json:"candidates"`      // allowed documents in these lists, or all
+	Widened       int64 `json:"widened_queries"` // found fewer than K and made all candidates
 	ApproxDocs    int64 `json:"approx_docs"`     // documents that got a score from centroids alone
 	ApproxTokens  int64 `json:"approx_tokens"`   // of these documents
 	ExactDocs     int64 `json:"exact_docs"`      // documents that got an exact score
 	ExactTokens   int64 `json:"exact_tokens"`    // of these documents
 	RefinedDocs   int64 `json:"refined_docs"`    // documents scored again in float precision
-	// BoundShare is how much of the bound of their errors coarse scores have used
-	// up, at most, of documents that have a fine one as well.
+	// BoundShare is the largest share of its error bound that a coarse score used up, among
+	// documents that got a fine score, too.
 	BoundShare float64 `json:"bound_share"`
-	// Worst counts queries that took the worst bound, since errors came near the
-	// probable one.
+	// Worst counts queries that used the worst bound because errors came near the probable one.
 	Worst int64 `json:"worst_bound_queries"`
 
-	// FeedbackCut is how many tokens feedback would have added to queries that had no room for them.
+	// FeedbackCut is how many tokens of feedback did not fit their queries.
 	FeedbackCut int `json:"feedback_cut,omitempty"`
 
-	// Parts has an entry for each index, where several are searched as one.
+	// Shards has an entry for each index, where several are searched as one.
 	Shards []ShardStats `json:"shards,omitempty"`
 
 	Times Times `json:"times"` // of the stages
-	// Device says what a device did, where one searched.
+	// Device has the statistics of the device, if one searched.
 	Device *kernels.DeviceStats `json:"device,omitempty"`
 }
 
-// ShardStats says what searches did in one of several indexes.
+// ShardStats counts the work of searches in one of several shards.
 type ShardStats struct {
 	Shard      int   `json:"shard"`        // as in [Hit]
-	Allowed    int64 `json:"allowed_docs"` // that the filter lets through
+	Allowed    int64 `json:"allowed_docs"` // allowed by the filter
 	Candidates int64 `json:"candidates"`   // that probing found
 	ExactDocs  int64 `json:"exact_docs"`   // that got an exact score
 	Hits       int64 `json:"hits"`         // among the best of all
 }
 
-// Times of the stages, in nanoseconds of elapsed time.
+// Times are the elapsed times of the stages, in nanoseconds.
 type Times struct {
 	Wait      time.Duration `json:"wait_ns"`      // for the scheduler; not part of the total
 	Centroids time.Duration `json:"centroids_ns"` // scores of all centroids
@@ -180,8 +178,8 @@ func (s *Stats) Add(o Stats) {
 	s.Device.Add(*o.Device)
 }
 
-// timed adds the time until the returned function is called.
-func timed(d *time.Duration) func() {
+// addElapsed adds the time until the returned function is called.
+func addElapsed(d *time.Duration) func() {
 	start := time.Now()
 	return func() { *d += time.Since(start) }
 }

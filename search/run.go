@@ -12,111 +12,113 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// run answers one query at a time; its buffers are used again by the next.
+// run answers one query at a time. The next query uses its buffers again.
 type run struct {
-	ctx     context.Context
-	call    *call
-	at      int // of the query in the call
-	request request
-	group   group // of parts of the collection: what is searched now
-	table   table // what has been computed of S
-	fixed   *plan // in place of what follows from the options
-	plan    plan
-	bound   kernels.Bound
-	threads int // at most
-	stats   Stats
-	trace   *trace // nil: no document of the group is followed
+	ctx        context.Context
+	call       *call
+	queryIndex int // of the query in the call
+	request    request
+	group      shardGroup // the shards that are searched now, numbered together
+	table      table      // the rows and tops of S that have been computed
+	fixedPlan  *plan      // overrides the plan computed from the request. nil means none
+	plan       plan
+	bound      kernels.Bound
+	threads    int // limit
+	stats      Stats
+	trace      *trace // nil means that no document of the group is traced
 
 	scorer  kernels.Scorer
 	query   kernels.Query
 	workers workers
-	bytes   int64 // about what the buffers take
+	bytes   int64 // about the memory of the buffers
 
-	// Buffers, each for what its name says.
-	prober  prober
-	set     []uint64      // allowed documents, if they are a list; candidates that are kept
-	docs    []uint32      // of the stage that runs
-	scores  []float32     // of the same
-	own     []uint32      // documents of one part
-	reached []candidate   // by what probing knows of them
-	approx  []topk.Scored // by centroids
-	more    []topk.Scored // by centroids, of candidates that follow
-	leaders []topk.Scored // scored before the query decides how many more are
-	exact   []topk.Scored // the others
-	merged  []topk.Scored // both
-	again   []topk.Scored // those of exact that get fine scores next
-	fine    []topk.Scored // what they have got
-	refined []topk.Scored // all of these
-	jobs    []job
-	maxima  []float64 // [parts, query tokens], of long documents
+	// Buffers.
+	prober      prober
+	allowedBits []uint64      // allowed documents as a set, if they are a list
+	docs        []uint32      // numbers of documents in the stage that runs
+	scores      []float32     // scores of these documents
+	shardDocs   []uint32      // ordinals of documents in one shard
+	reached     []candidate   // candidates of probing
+	approx      []topk.Scored // approximate scores
+	nextApprox  []topk.Scored // approximate scores of candidates that follow
+	leaders     []topk.Scored // exact scores of documents that decide how many more are scored
+	exact       []topk.Scored // exact scores of the others
+	merged      []topk.Scored // leaders and exact
+	doubtful    []topk.Scored // documents of exact that get fine scores next
+	fine        []topk.Scored // their fine scores
+	refined     []topk.Scored // fine scores of all rounds
+	jobs        []job
+	maxima      []float64 // [pieces, query tokens], of long documents
 }
 
-// job is a run of listed documents of one chunk, or a part of one that is long.
+// job is a run of listed documents of one chunk, or a piece of one long document.
 type job struct {
-	part   *part
-	chunk  int
-	lo, hi int // of the list
-	tokens int
-	cut    [2]int // tokens of the chunk, if it is a part of a document
-	slot   int    // of that in run.maxima
+	shard      *shard
+	chunk      int
+	first, end int // in the list of documents: [first, end)
+	tokens     int
+	tokenRange [2]int // [first, end) in the chunk if it is a piece of a document; otherwise both are 0
+	maximaSlot int    // the row of run.maxima for the piece
 }
 
-// arrays are those of the chunk that the job scores documents of.
+// arrays returns the chunk with the documents that the job scores.
 func (j *job) arrays(docs []uint32, what storage.Arrays) (*kernels.Chunk, error) {
-	return j.part.snap.ChunkFor(j.chunk, what, docs[j.lo:j.hi]...)
+	return j.shard.snap.ChunkFor(j.chunk, what, docs[j.first:j.end]...)
 }
 
-// kernel scores documents of a chunk and, where it has the two others, parts of
-// a document, of whose maxima it makes the score.
+// kernel scores documents of a chunk. A kernel with maxima and total can also score a document in
+// pieces: maxima of each piece, and total of the merged maxima.
 type kernel struct {
-	rows   bool // whether it needs float32 rows of S
+	rows   bool // needs float32 rows of S
 	docs   func(dst []float32, ch *kernels.Chunk, docs []uint32)
 	maxima func(dst []float64, ch *kernels.Chunk, lo, hi int)
 	total  func(maxima []float64) float32
 }
 
-// Tokens that one job scores, at the speed of its stage well below a
-// millisecond, so that cancelling is prompt and cores stay busy to the end.
+// approxJob and the others are the tokens that one job scores, except where noted. A job takes well
+// below a millisecond, so that cancelling is prompt and cores stay busy to the end.
 const (
-	approxJob = 1 << 16
-	exactJob  = 1 << 12
-	rowsJob   = 1 << 14 // centroids × query tokens,
-	mostRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
-	screenJob = 1 << 12 // centroids
-	fillJob   = 1 << 12 // centroids; a multiple of 64
-	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end;
-	exactLess = 8       // of exact scores, which take so many times as long, fewer are in a job
+	approxJob       = 1 << 16
+	exactJob        = 1 << 12
+	rowsJob         = 1 << 14 // centroids × query tokens
+	maxRows         = 1 << 18 // the same, up to 32 centroids: more no longer fit the processor's caches
+	screenJob       = 1 << 12 // centroids
+	fillJob         = 1 << 12 // centroids; a multiple of 64
+	jobPairs        = 1 << 23 // document tokens × query tokens; a search notices its end between jobs
+	exactJobDivisor = 8       // of jobPairs for exact scores, which take that much longer
 )
 
-// answer takes the query from its vectors to its hits.
-func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
+// answerQuery answers the query, from its vectors to its hits. tr, where set, traces a document.
+func (r *run) answerQuery(vectors, weights []float32, tr *trace) (Result, error) {
 	start := time.Now()
 	c := r.call.coll
-	allowed, err := r.call.allowed(r.at)
+	allowed, err := r.call.allowed(r.queryIndex)
 	if err != nil {
 		return Result{}, err
 	}
-	r.stats.Allowed, r.stats.FilterMissing = int64(allowed.count), int64(allowed.missing)
-	if t != nil {
-		t.begin(allowed)
+	r.stats.Allowed, r.stats.FilterMissing = int64(allowed.count), int64(allowed.missingIDs)
+	if tr != nil {
+		tr.recordFilter(allowed)
 	}
-	if len(c.parts) > 1 {
-		r.stats.Shards = make([]ShardStats, len(c.parts))
-		for i, s := range allowed.parts {
+	if len(c.shards) > 1 {
+		r.stats.Shards = make([]ShardStats, len(c.shards))
+		for i, s := range allowed.shards {
 			r.stats.Shards[i] = ShardStats{Shard: i, Allowed: int64(s.count)}
 		}
 	}
-	r.request = *r.call.requestOf(r.at)
+	r.request = *r.call.requestFor(r.queryIndex)
 	res := Result{K: r.request.k, Coverage: c.coverage()}
+	// A grouped search has its own stages.
 	if r.request.group != "" {
-		if res.Hits, err = r.wholeHits(vectors, weights, allowed); err != nil {
+		if res.Hits, err = r.groupedHits(vectors, weights, allowed); err != nil {
 			return Result{}, err
 		}
 		r.stats.Times.Total = time.Since(start)
 		res.Stats = r.stats
 		return res, nil
 	}
-	top, err := r.best(vectors, weights, allowed, t)
+	// Find the best documents, and then read their ids, metadata and matches.
+	top, err := r.bestDocuments(vectors, weights, allowed, tr)
 	if err != nil {
 		return Result{}, err
 	}
@@ -125,46 +127,46 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 			return Result{}, err
 		}
 	}
-	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, r.request.payload); err != nil {
+	if res.Hits, err = newHits(len(top), func(i int) located { return top[i] }, r.request.payload); err != nil {
 		return Result{}, err
 	}
 	if r.request.matches {
-		if err := r.matchHits(res.Hits, top, vectors, weights); err != nil {
+		if err := r.addMatches(res.Hits, top, vectors, weights); err != nil {
 			return Result{}, err
 		}
 	}
 	if r.stats.Shards != nil {
 		for i := range top {
-			r.stats.Shards[top[i].part.at].Hits++
+			r.stats.Shards[top[i].shard.index].Hits++
 		}
 	}
-	t.finish(top)
+	tr.recordResult(top)
 	r.stats.Times.Total = time.Since(start)
 	res.Stats = r.stats
 	return res, nil
 }
 
-// best are the K best documents of all parts, in order.
-func (r *run) best(vectors, weights []float32, allowed *allowance, t *trace) (top []located, err error) {
+// bestDocuments returns the K best documents of all shards in order.
+func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, tr *trace) (top []located, err error) {
 	c := r.call.coll
 	r.group = nil
-	for at := 0; at < len(c.parts); at += len(r.group) {
-		if r.group = c.group(at); allowed.countOf(r.group) == 0 {
+	for first := 0; first < len(c.shards); first += len(r.group) {
+		if r.group = c.groupFrom(first); allowed.countIn(r.group) == 0 {
 			continue
 		}
-		if r.trace = nil; t.follows(r.group) {
-			r.trace = t
+		if r.trace = nil; tr.isIn(r.group) {
+			r.trace = tr
 		}
 		best, err := r.search(vectors, weights, allowed)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range best {
-			p := r.group.partOf(s.Doc)
-			top = append(top, located{p, s.Doc - p.base, s.Score})
+			sh := r.group.shardByNumber(s.Doc)
+			top = append(top, located{sh, s.Doc - sh.base, s.Score})
 		}
 	}
-	if len(r.group) < len(c.parts) {
+	if len(r.group) < len(c.shards) {
 		slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
 		top = top[:min(len(top), r.request.k)]
 	}
@@ -173,169 +175,170 @@ func (r *run) best(vectors, weights []float32, allowed *allowance, t *trace) (to
 
 // located is a document with a score.
 type located struct {
-	part    *part
+	shard   *shard
 	ordinal uint32
 	score   float32
 }
 
-// idBlock is how many hits have their ids in one piece of memory, which lives as long
-// as one of them.
+// idBlock is how many hits share one string for their ids. The string lives as long as any of them.
 const idBlock = 128
 
-// hitsOf makes hits of n located documents.
-func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error) {
+// newHits returns the hits of n located documents.
+func newHits(n int, locate func(i int) located, payload bool) (hits []Hit, err error) {
 	hits = make([]Hit, n)
-	var room [32 * idBlock]byte
-	var end [idBlock]int
+	var buffer [32 * idBlock]byte
+	var ends [idBlock]int
 	for lo := 0; lo < n; lo += idBlock {
-		some, ids := hits[lo:min(lo+idBlock, n)], room[:0]
-		for i := range some {
-			l, h := at(lo+i), &some[i]
-			h.Shard, h.Ordinal, h.Score = l.part.at, l.ordinal, l.score
-			ids = append(ids, l.part.snap.IDBytes(l.ordinal)...)
-			end[i] = len(ids)
+		block, ids := hits[lo:min(lo+idBlock, n)], buffer[:0]
+		for i := range block {
+			l, h := locate(lo+i), &block[i]
+			h.Shard, h.Ordinal, h.Score = l.shard.index, l.ordinal, l.score
+			ids = append(ids, l.shard.snap.IDBytes(l.ordinal)...)
+			ends[i] = len(ids)
 			if !payload {
 				continue
 			}
-			if h.Payload, err = l.part.snap.Payload(l.ordinal); err != nil {
+			if h.Payload, err = l.shard.snap.Payload(l.ordinal); err != nil {
 				return nil, err
 			}
 		}
-		all, from := string(ids), 0
-		for i := range some {
-			some[i].ID, from = all[from:end[i]], end[i]
+		joined, start := string(ids), 0
+		for i := range block {
+			block[i].ID, start = joined[start:ends[i]], ends[i]
 		}
 	}
 	return hits, nil
 }
 
-// fetchPayloads fetches at once those of n lists that are in files which are still being fetched.
-func (r *run) fetchPayloads(n int, at func(i int) []located) error {
-	var missing map[*part][]uint32
+// fetchPayloads fetches, in one request for each shard, the payloads of n lists from files that are
+// still being fetched.
+func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
+	var missing map[*shard][]uint32
 	for i := range n {
-		for _, l := range at(i) {
-			if l.part.snap.Partial() {
+		for _, l := range locatedOf(i) {
+			if l.shard.snap.Partial() {
 				if missing == nil {
-					missing = map[*part][]uint32{}
+					missing = map[*shard][]uint32{}
 				}
-				missing[l.part] = append(missing[l.part], l.ordinal)
+				missing[l.shard] = append(missing[l.shard], l.ordinal)
 			}
 		}
 	}
-	for p, ordinals := range missing {
-		if err := p.snap.FetchPayloads(r.ctx, ordinals); err != nil {
+	for sh, ordinals := range missing {
+		if err := sh.snap.FetchPayloads(r.ctx, ordinals); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// search takes the parts of a group through the stages of the plan: vectors →
-// centroid scores → candidates → approximate scores → exact scores → the K best.
-func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Scored, error) {
-	if err := r.ready(r.group, allowed.countOf(r.group), vectors, weights); err != nil {
+// search runs the stages of the plan over a group: vectors → centroid scores → candidates →
+// approximate scores → exact scores → the K best.
+func (r *run) search(vectors, weights []float32, allowed *allowedDocs) ([]topk.Scored, error) {
+	if err := r.prepareGroup(r.group, allowed.countIn(r.group), vectors, weights); err != nil {
 		return nil, err
 	}
-	found, err := r.candidates(weights, allowed)
+	candidates, err := r.candidates(weights, allowed)
 	if err != nil {
 		return nil, err
 	}
 	if r.trace != nil {
-		r.trace.plan = r.plan.how.String()
+		r.trace.plan = r.plan.kind.String()
 	}
-	r.tally(found, func(p *ShardStats) *int64 { return &p.Candidates })
-	if r.plan.how == PlanExact {
+	r.countByShard(candidates, func(p *ShardStats) *int64 { return &p.Candidates })
+	if r.plan.kind == PlanExact {
 		level := kernels.Fast
 		if r.table.rowsOnly() {
 			level = kernels.Fine
 		}
-		return r.rank(found, nil, level)
+		return r.scoreAndRank(candidates, nil, level)
 	}
-	r.approx, err = r.approximate(r.approx, found)
+	r.approx, err = r.approximate(r.approx, candidates)
 	if err != nil {
 		return nil, err
 	}
 	return r.rerank(r.approx)
 }
 
-// ready plans the search of n documents of some parts, and prepares the query for it.
-func (r *run) ready(parts group, n int, vectors, weights []float32) error {
-	docs, tokens := (&collection{parts}).live()
-	lists := r.call.coll.codec().Centroids.K
-	if r.fixed != nil {
-		r.plan = *r.fixed
+// prepareGroup plans the search of n documents of a group, and prepares the query for it.
+func (r *run) prepareGroup(g shardGroup, n int, vectors, weights []float32) error {
+	docs, tokens := (&collection{g}).countLive()
+	centroids := r.call.coll.sharedCodec().Centroids.K
+	if r.fixedPlan != nil {
+		r.plan = *r.fixedPlan
 	} else {
-		r.plan = r.request.plan(n, int(docs), int64(tokens), r.stats.QueryTokens, lists)
+		r.plan = r.request.choosePlan(n, int(docs), int64(tokens), r.stats.QueryTokens, centroids)
 	}
 	if r.stats.Plans == nil {
-		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
+		r.stats.Plans = map[string]int{r.plan.kind.String(): 1}
 	}
-	return r.prepare(vectors, weights, r.plan.wanted(n, float64(tokens)/float64(max(docs, 1)), lists))
+	return r.prepare(vectors, weights, r.plan.neededTable(n, float64(tokens)/float64(max(docs, 1)), centroids))
 }
 
-// tally counts documents by part, where there are several.
-func (r *run) tally(docs []uint32, of func(*ShardStats) *int64) {
+// countByShard adds the documents of each shard to a counter of its statistics, where there are
+// several shards.
+func (r *run) countByShard(docs []uint32, counter func(*ShardStats) *int64) {
 	if r.stats.Shards == nil {
 		return
 	}
-	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Shards[p.at]) += int64(n) })
+	r.group.countByShard(docs, func(sh *shard, n int) { *counter(&r.stats.Shards[sh.index]) += int64(n) })
 }
 
-// table says what there is of S: nothing, all of it, or what Screen promises, the rows of
-// documents and, if best is above 0, that many best centroids and what Approx and level Fast
-// need.
+// table describes the part of S that is computed: nothing, all of it, or the result of Screen.
+// Screen computes the rows that documents need and, if bestCentroids is above 0, that many best
+// centroids of each token together with all that Approx and level Fast read.
 type table struct {
-	all      bool
-	screened bool
-	best     int
+	complete      bool
+	screened      bool
+	bestCentroids int
 }
 
-// rowsOnly tells whether there is nothing but rows, which level Fine has.
-func (t table) rowsOnly() bool { return t.screened && t.best == 0 }
+// rowsOnly reports whether S has only the rows that level Fine needs.
+func (t table) rowsOnly() bool { return t.screened && t.bestCentroids == 0 }
 
-// serves tells whether all is there that another has.
-func (t table) serves(u table) bool {
-	return t.all || u.screened && t.screened && t.best >= u.best
+// covers reports whether t has all that other has.
+func (t table) covers(other table) bool {
+	return t.complete || other.screened && t.screened && t.bestCentroids >= other.bestCentroids
 }
 
-// wanted is what the plan needs of S, where n documents of so many tokens in the mean are
-// allowed. Few of them have so few centroids that their rows are all there has to be. Where
-// documents with a fine score have about as many tokens as there are centroids, most rows are
-// needed, which takes less time for all of them at once.
-func (p *plan) wanted(n int, tokens float64, lists int) table {
-	if p.how == PlanExact && float64(n)*tokens < float64(lists)/4 {
+// neededTable returns the part of S that the plan needs, where n documents with the given mean
+// number of tokens are allowed. Few documents have few centroids: then their rows suffice. If the
+// documents that get a fine score have about as many tokens as there are centroids, most rows are
+// needed, and computing all of S at once is faster.
+func (p *plan) neededTable(n int, tokens float64, centroids int) table {
+	if p.kind == PlanExact && float64(n)*tokens < float64(centroids)/4 {
 		return table{screened: true}
 	}
-	fine, best := p.k+p.k/4, 1
-	if p.how != PlanExact && p.exact == 0 {
-		fine = leading(p.k, p.share) + sampled(p.share)
+	fineDocs, bestCentroids := p.k+p.k/4, 1
+	if p.kind != PlanExact && p.exactBudget == 0 {
+		fineDocs = leaderCount(p.k, p.share) + sampleSize(p.share)
 	}
-	if p.how == PlanProbe {
-		best = min(p.probes+1, lists)
+	if p.kind == PlanProbe {
+		bestCentroids = min(p.probes+1, centroids)
 	}
-	if p.how == PlanProbe && p.probes > insertProbes || float64(min(fine, n))*tokens > float64(lists) {
-		return table{all: true}
+	if p.kind == PlanProbe && p.probes > maxInsertProbes || float64(min(fineDocs, n))*tokens > float64(centroids) {
+		return table{complete: true}
 	}
-	return table{screened: true, best: best}
+	return table{screened: true, bestCentroids: bestCentroids}
 }
 
-// prepare computes S, or what is wanted of it, and what the kernels derive from it.
-func (r *run) prepare(vectors, weights []float32, want table) error {
-	if r.table.serves(want) {
+// prepare computes S, or the needed part of it, and the values that kernels derive from it.
+func (r *run) prepare(vectors, weights []float32, needed table) error {
+	if r.table.covers(needed) {
 		return nil
 	}
-	defer timed(&r.stats.Times.Centroids)()
+	defer addElapsed(&r.stats.Times.Centroids)()
 	if err := r.query.Reset(vectors, weights); err != nil {
 		return err
 	}
-	k := r.call.coll.codec().Centroids.K
-	rows := max(rowsJob/r.query.Len(), min(32, max(mostRows/r.query.Len(), 1)))
-	if want.screened && r.query.Screen(want.best) {
+	k := r.call.coll.sharedCodec().Centroids.K
+	rows := max(rowsJob/r.query.Len(), min(32, max(maxRows/r.query.Len(), 1)))
+	if needed.screened && r.query.Screen(needed.bestCentroids) {
 		rows = screenJob
 	} else {
-		want = table{all: true}
+		needed = table{complete: true}
 	}
-	r.table = want
+	r.table = needed
 	err := r.forEach(parallel.Blocks(k, rows), func(i int) error {
 		lo, hi := parallel.Block(i, k, rows)
 		r.query.CentroidScores(lo, hi)
@@ -348,52 +351,51 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 	return nil
 }
 
-// candidates are the documents that get a score, in ascending order: those that
-// probing finds, or all that are allowed, where the plan does not probe or too few
-// are found.
-func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error) {
-	n := allowed.countOf(r.group)
+// candidates returns the documents that get a score, in ascending order: those that probing finds,
+// or all allowed ones if the plan does not probe or probing finds fewer than K.
+func (r *run) candidates(weights []float32, allowed *allowedDocs) ([]uint32, error) {
+	n := allowed.countIn(r.group)
 	before := r.stats.Candidates
-	if r.plan.how == PlanProbe {
-		docs, err := r.probe(weights, allowed)
+	if r.plan.kind == PlanProbe {
+		docs, err := r.probeCentroids(weights, allowed)
 		if err != nil || len(docs) >= min(r.plan.k, n) {
 			return docs, err
 		}
 		r.stats.Widened++
 	}
-	r.prober.kept, r.prober.found = 0, 0
+	r.prober.kept, r.prober.total = 0, 0
 	r.stats.Candidates = before + int64(n)
-	r.docs = allowed.docs(r.docs[:0], r.group)
+	r.docs = allowed.appendNumbers(r.docs[:0], r.group)
 	return r.docs, nil
 }
 
+// forEach calls fn for 0 to n−1 on the goroutines of this query.
 func (r *run) forEach(n int, fn func(i int) error) error {
 	return r.workers.forEach(r.ctx, r.call, r.threads, n, fn)
 }
 
-// split cuts an ascending list of documents into jobs of about limit tokens, fewer for
-// a query of very many, none of which crosses a chunk, and makes the ordinals relative to the chunk. With cut,
-// documents of twice the limit and more are cut into parts where there are other
-// threads to help.
-func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int) {
+// splitJobs cuts an ascending list of documents into jobs of about limit tokens, fewer for a query
+// with many tokens. No job crosses a chunk. It makes the numbers in docs relative to their chunk.
+// With cut, documents of at least twice the limit are cut into pieces if other threads can help.
+func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, pieces int) {
 	r.jobs = r.jobs[:0]
-	var p *part
+	var sh *shard
 	var chunk int
 	var first, end uint32
 	var offsets []uint32
 	pairs := jobPairs
 	if limit == exactJob {
-		pairs /= exactLess
+		pairs /= exactJobDivisor
 	}
-	size, most := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
+	size, jobTokens := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
 	for i, d := range docs {
-		if p == nil || d >= end {
-			p = r.group.partOf(d)
-			chunk, _, _ = p.snap.Locate(d - p.base)
-			first, offsets = p.snap.ChunkDocs(chunk)
-			first += p.base
+		if sh == nil || d >= end {
+			sh = r.group.shardByNumber(d)
+			chunk, _, _ = sh.snap.Locate(d - sh.base)
+			first, offsets = sh.snap.ChunkDocs(chunk)
+			first += sh.base
 			end = first + uint32(len(offsets)-1)
-			size = most
+			size = jobTokens
 		}
 		docs[i] = d - first
 		lo, hi := int(offsets[d-first]), int(offsets[d-first+1])
@@ -401,22 +403,30 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 		if cut && r.threads > 1 && hi-lo >= 2*limit {
 			for ; lo < hi; lo += limit {
 				n := min(limit, hi-lo)
-				r.jobs = append(r.jobs, job{part: p, chunk: chunk, lo: i, hi: i + 1, tokens: n, cut: [2]int{lo, lo + n}, slot: parts})
-				parts++
+				r.jobs = append(r.jobs, job{
+					shard:      sh,
+					chunk:      chunk,
+					first:      i,
+					end:        i + 1,
+					tokens:     n,
+					tokenRange: [2]int{lo, lo + n},
+					maximaSlot: pieces,
+				})
+				pieces++
 			}
-			size = most
+			size = jobTokens
 			continue
 		}
-		if size >= most {
-			r.jobs = append(r.jobs, job{part: p, chunk: chunk, lo: i})
+		if size >= jobTokens {
+			r.jobs = append(r.jobs, job{shard: sh, chunk: chunk, first: i})
 			size = 0
 		}
 		size += hi - lo
 		last := &r.jobs[len(r.jobs)-1]
-		last.hi = i + 1
+		last.end = i + 1
 		last.tokens = size
 	}
-	// Long documents first, so that none is left when the others are done.
+	// Long jobs run first, so that none is left over when the others have finished.
 	slices.SortStableFunc(r.jobs, func(a, b job) int { return b.tokens/(2*limit) - a.tokens/(2*limit) })
-	return tokens, parts
+	return tokens, pieces
 }

@@ -9,38 +9,37 @@ import (
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
-// A Scheduler limits what the searches of some engines do at a time.
+// A Scheduler limits how many queries of its engines run at the same time.
 //
-// Goals, in this order:
+// Its goals, in this order:
 //
-//   - A thousand searches at once take the memory of a few: the tables of the queries
-//     that run stay within a budget of bytes. A query that needs more runs alone.
-//   - No search starves. Calls take turns, a query each.
-//   - All processors work. A query has one of them for as long as it runs. While no
-//     query waits it borrows more for each of its stages, as many as its engine
-//     allows.
+//  1. A thousand concurrent searches use the memory of a few: the tables of running queries stay
+//     within a budget of bytes. A query that needs more than the budget runs alone.
+//  2. No search starves. Calls take turns, one query each.
+//  3. All processors are busy. A query has one worker for as long as it runs. While no query
+//     waits, it borrows more for each of its stages, as many as its engine allows.
 //
-// It does not limit the number of calls, which cost little while they wait, nor what a
-// device does. Searches of less importance give way to all others ([InBackground]).
+// It does not limit the number of calls, which cost little while they wait, nor the work of
+// devices. Searches in the background yield to all others ([InBackground]).
 type Scheduler struct {
-	workers int
-	bytes   int64
+	workers int   // in all
+	bytes   int64 // the budget
 
-	mu    sync.Mutex
-	idle  int     // workers
-	free  int64   // bytes
-	turns []*turn // calls with queries that wait, the next one first
-	// Of queries in the background behind has those that wait for a worker, one that gave its own
-	// away first, and aside counts those that have one.
-	behind []*waiter
-	aside  int
+	mu           sync.Mutex
+	idleWorkers  int
+	freeBytes    int64
+	waitingCalls []*callSlots // calls with waiting queries, the next one first
+	// waitingBackground has background queries that wait for a worker, first those that yielded
+	// theirs. runningBackground counts background queries that have a worker.
+	waitingBackground []*waiter
+	runningBackground int
 }
 
-// bytesOfWorker is the budget of a scheduler for each worker, where none is given.
+// bytesOfWorker is the default budget of a scheduler for each worker.
 const bytesOfWorker = 256 << 20
 
-// NewScheduler returns a scheduler of so many workers (0: one a processor) and
-// bytes (0: 256 MiB a worker, at least 1 GiB).
+// NewScheduler returns a scheduler with a number of workers (0 means one a processor) and a budget
+// of bytes (0 means 256 MiB a worker, at least 1 GiB).
 func NewScheduler(workers int, bytes int64) *Scheduler {
 	if workers <= 0 {
 		workers = parallel.Processors()
@@ -48,26 +47,28 @@ func NewScheduler(workers int, bytes int64) *Scheduler {
 	if bytes <= 0 {
 		bytes = max(int64(workers)*bytesOfWorker, 1<<30)
 	}
-	return &Scheduler{workers: workers, bytes: bytes, idle: workers, free: bytes}
+	return &Scheduler{workers: workers, bytes: bytes, idleWorkers: workers, freeBytes: bytes}
 }
 
-// processScheduler is that of engines which are not given one.
+// processScheduler returns the scheduler of all engines that have none of their own.
 var processScheduler = sync.OnceValue(func() *Scheduler { return NewScheduler(0, 0) })
 
-// keep is how large the buffers of a query may be to be kept for another one: so
-// that those of all workers together take half of the budget.
-func (s *Scheduler) keep() int64 { return s.bytes / 2 / int64(s.workers) }
+// maxKeptBytes is the size up to which the buffers of a query are kept for the next: those of all
+// workers together use half of the budget at most.
+func (s *Scheduler) maxKeptBytes() int64 { return s.bytes / 2 / int64(s.workers) }
 
-// turn is a call, whose queries wait for each other.
-type turn struct {
-	s       *Scheduler
-	end     context.Context // of the engine; ends all waiting, with ErrClosed
-	waiting []*waiter
-	aside   bool // the call is in the background
+// callSlots is the queue of one call: its queries wait here for the right to run.
+type callSlots struct {
+	scheduler  *Scheduler
+	lifetime   context.Context // of the engine; its end ends all waiting with ErrClosed
+	waiting    []*waiter
+	background bool // the call is in the background
 }
 
-// fresh returns a turn of the same call for other queries.
-func (t *turn) fresh() turn { return turn{s: t.s, end: t.end, aside: t.aside} }
+// newSlots returns an empty queue for other queries of the same call.
+func (t *callSlots) newSlots() callSlots {
+	return callSlots{scheduler: t.scheduler, lifetime: t.lifetime, background: t.background}
+}
 
 // waiter is a query that waits.
 type waiter struct {
@@ -75,58 +76,58 @@ type waiter struct {
 	ready chan struct{} // closed when it may run
 }
 
-// acquire waits until a query may run that needs so many bytes, and says how long
-// it waited. What it takes is given back with release.
-func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, err error) {
-	s := t.s
-	if t.aside {
-		return t.acquireAside(ctx, false)
+// acquire waits until a query that needs this many bytes may run, and returns how long it waited.
+// The caller calls release.
+func (t *callSlots) acquire(ctx context.Context, bytes int64) (waited time.Duration, err error) {
+	s := t.scheduler
+	if t.background {
+		return t.acquireInBackground(ctx, false)
 	}
 	bytes = min(bytes, s.bytes)
 	s.mu.Lock()
-	if len(s.turns) == 0 && s.idle > 0 && bytes <= s.free {
-		s.idle--
-		s.free -= bytes
+	if len(s.waitingCalls) == 0 && s.idleWorkers > 0 && bytes <= s.freeBytes {
+		s.idleWorkers--
+		s.freeBytes -= bytes
 		s.mu.Unlock()
 		return 0, nil
 	}
 	w := &waiter{bytes, make(chan struct{})}
 	if t.waiting = append(t.waiting, w); len(t.waiting) == 1 {
-		s.turns = append(s.turns, t)
+		s.waitingCalls = append(s.waitingCalls, t)
 	}
 	s.mu.Unlock()
-	if waited, err = t.await(ctx, w); err == nil {
+	if waited, err = t.wait(ctx, w); err == nil {
 		return waited, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.Index(t.waiting, w); i >= 0 {
 		if t.waiting = slices.Delete(t.waiting, i, i+1); len(t.waiting) == 0 {
-			s.turns = slices.DeleteFunc(s.turns, func(o *turn) bool { return o == t })
+			s.waitingCalls = slices.DeleteFunc(s.waitingCalls, func(o *callSlots) bool { return o == t })
 		}
-	} else { // it was let through in the same moment
-		s.idle++
-		s.free += bytes
+	} else { // admitted at the same moment
+		s.idleWorkers++
+		s.freeBytes += bytes
 	}
-	s.admit() // those behind it may need less
+	s.admitWaiting() // queries behind it may need less
 	return waited, err
 }
 
-// await waits until a waiter is let through, or the search or the engine ends.
-func (t *turn) await(ctx context.Context, w *waiter) (waited time.Duration, err error) {
+// wait blocks until a waiter is admitted, or the search or the engine ends.
+func (t *callSlots) wait(ctx context.Context, w *waiter) (waited time.Duration, err error) {
 	start := time.Now()
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-t.end.Done():
+	case <-t.lifetime.Done():
 		err = ErrClosed
 	}
 	return time.Since(start), err
 }
 
-// inTurn runs fn once a worker and this many bytes are free.
-func (t *turn) inTurn(ctx context.Context, bytes int64, fn func() error) (waited time.Duration, err error) {
+// withSlot runs fn while it holds a slot and this many bytes.
+func (t *callSlots) withSlot(ctx context.Context, bytes int64, fn func() error) (waited time.Duration, err error) {
 	if waited, err = t.acquire(ctx, bytes); err != nil {
 		return waited, err
 	}
@@ -134,70 +135,71 @@ func (t *turn) inTurn(ctx context.Context, bytes int64, fn func() error) (waited
 	return waited, fn()
 }
 
-// release gives back what acquire took.
-func (t *turn) release(bytes int64) {
-	s := t.s
+// release returns the worker and the bytes of acquire.
+func (t *callSlots) release(bytes int64) {
+	s := t.scheduler
 	s.mu.Lock()
-	s.idle++
-	if t.aside {
-		s.aside--
+	s.idleWorkers++
+	if t.background {
+		s.runningBackground--
 	} else {
-		s.free += min(bytes, s.bytes)
+		s.freeBytes += min(bytes, s.bytes)
 	}
-	s.admit()
+	s.admitWaiting()
 	s.mu.Unlock()
 }
 
-// borrow takes up to n idle workers, none while a query waits for one. They are
-// given back with giveBack.
-func (t *turn) borrow(n int) int {
-	if n <= 0 || t.aside {
+// borrowWorkers acquires up to n idle workers, or none while a query waits for one. The caller
+// calls returnWorkers.
+func (t *callSlots) borrowWorkers(n int) int {
+	if n <= 0 || t.background {
 		return 0
 	}
-	s := t.s
+	s := t.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.turns) > 0 {
+	if len(s.waitingCalls) > 0 {
 		return 0
 	}
-	n = max(min(n, s.idle), 0)
-	s.idle -= n
+	n = max(min(n, s.idleWorkers), 0)
+	s.idleWorkers -= n
 	return n
 }
 
-func (t *turn) giveBack(n int) {
+// returnWorkers releases borrowed workers.
+func (t *callSlots) returnWorkers(n int) {
 	if n == 0 {
 		return
 	}
-	s := t.s
+	s := t.scheduler
 	s.mu.Lock()
-	s.idle += n
-	s.admit()
+	s.idleWorkers += n
+	s.admitWaiting()
 	s.mu.Unlock()
 }
 
-// admit lets queries through, one of each call in turn. None overtakes one that
-// waits for bytes, however little it needs: a large one would wait for ever.
-func (s *Scheduler) admit() {
-	for len(s.turns) > 0 && s.idle > 0 {
-		t := s.turns[0]
+// admitWaiting admits queries, one of each call in turn. No query overtakes one that waits for
+// bytes, even if it needs few: otherwise a large query could wait forever.
+func (s *Scheduler) admitWaiting() {
+	for len(s.waitingCalls) > 0 && s.idleWorkers > 0 {
+		t := s.waitingCalls[0]
 		w := t.waiting[0]
-		if w.bytes > s.free {
+		if w.bytes > s.freeBytes {
 			return
 		}
-		s.idle--
-		s.free -= w.bytes
+		s.idleWorkers--
+		s.freeBytes -= w.bytes
 		close(w.ready)
 		t.waiting = slices.Delete(t.waiting, 0, 1)
-		s.turns = slices.Delete(s.turns, 0, 1)
+		s.waitingCalls = slices.Delete(s.waitingCalls, 0, 1)
 		if len(t.waiting) > 0 {
-			s.turns = append(s.turns, t)
+			s.waitingCalls = append(s.waitingCalls, t)
 		}
 	}
-	if len(s.turns) == 0 && s.idle > 0 && s.aside == 0 && len(s.behind) > 0 {
-		s.idle--
-		s.aside++
-		close(s.behind[0].ready)
-		s.behind = slices.Delete(s.behind, 0, 1)
+	if len(s.waitingCalls) == 0 && s.idleWorkers > 0 && s.runningBackground == 0 && len(s.waitingBackground) > 0 {
+		s.idleWorkers--
+		s.runningBackground++
+		close(s.waitingBackground[0].ready)
+		s.waitingBackground = slices.Delete(s.waitingBackground, 0, 1)
 	}
 }

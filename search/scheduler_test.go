@@ -21,14 +21,16 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-func newTurn(s *Scheduler) *turn { return &turn{s: s, end: context.Background()} }
+func newTurn(s *Scheduler) *callSlots {
+	return &callSlots{scheduler: s, lifetime: context.Background()}
+}
 
 // untilWaiting returns when so many queries of a call wait.
-func untilWaiting(t *turn, n int) {
+func untilWaiting(t *callSlots, n int) {
 	for {
-		t.s.mu.Lock()
+		t.scheduler.mu.Lock()
 		waiting := len(t.waiting)
-		t.s.mu.Unlock()
+		t.scheduler.mu.Unlock()
 		if waiting == n {
 			return
 		}
@@ -45,7 +47,7 @@ func TestSchedulerTakesTurns(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var order []string
-	query := func(name string, of *turn) {
+	query := func(name string, of *callSlots) {
 		wg.Go(func() {
 			if _, err := of.acquire(context.Background(), 10); err != nil {
 				t.Error(err)
@@ -74,9 +76,9 @@ func TestSchedulerTakesTurns(t *testing.T) {
 
 func requireIdle(t *testing.T, s *Scheduler) {
 	t.Helper()
-	require.Equal(t, s.workers, s.idle)
-	require.Equal(t, s.bytes, s.free)
-	require.Empty(t, s.turns)
+	require.Equal(t, s.workers, s.idleWorkers)
+	require.Equal(t, s.bytes, s.freeBytes)
+	require.Empty(t, s.waitingCalls)
 }
 
 // None overtakes one that waits for bytes, and one that needs more than there are
@@ -93,7 +95,7 @@ func TestSchedulerBytes(t *testing.T) {
 	var mu sync.Mutex
 	var order []int64
 	for _, c := range []struct {
-		of    *turn
+		of    *callSlots
 		bytes int64
 	}{{large, 1000}, {small, 10}} {
 		wg.Go(func() {
@@ -103,8 +105,8 @@ func TestSchedulerBytes(t *testing.T) {
 			mu.Lock()
 			order = append(order, c.bytes)
 			s.mu.Lock()
-			if c.bytes == 1000 && (s.free != 0 || s.idle != 3) {
-				t.Errorf("%d bytes and %d workers are free beside the large one", s.free, s.idle)
+			if c.bytes == 1000 && (s.freeBytes != 0 || s.idleWorkers != 3) {
+				t.Errorf("%d bytes and %d workers are free beside the large one", s.freeBytes, s.idleWorkers)
 			}
 			s.mu.Unlock()
 			mu.Unlock()
@@ -112,17 +114,17 @@ func TestSchedulerBytes(t *testing.T) {
 		})
 		untilWaiting(c.of, 1)
 	}
-	require.Zero(t, newTurn(s).borrow(2), "a query waits")
+	require.Zero(t, newTurn(s).borrowWorkers(2), "a query waits")
 	running.release(20) // enough for the small one, which is behind
 	running.release(60)
 	wg.Wait()
 	require.Equal(t, []int64{1000, 10}, order)
 	requireIdle(t, s)
 
-	got := newTurn(s).borrow(9)
+	got := newTurn(s).borrowWorkers(9)
 	require.Equal(t, 4, got)
-	require.Zero(t, newTurn(s).borrow(1))
-	newTurn(s).giveBack(got)
+	require.Zero(t, newTurn(s).borrowWorkers(1))
+	newTurn(s).returnWorkers(got)
 	requireIdle(t, s)
 }
 
@@ -131,14 +133,14 @@ func TestSchedulerCancelled(t *testing.T) {
 	running := newTurn(s)
 	_, err := running.acquire(t.Context(), 60)
 	require.NoError(t, err)
-	running.s.idle++ // a worker is free, bytes are not
+	running.scheduler.idleWorkers++ // a worker is free, bytes are not
 	ctx, cancel := context.WithCancel(context.Background())
 	end, close := context.WithCancel(context.Background())
 	errs := make(chan error, 3)
 	large, ended, small := newTurn(s), newTurn(s), newTurn(s)
-	ended.end = end
+	ended.lifetime = end
 	for _, c := range []struct {
-		of    *turn
+		of    *callSlots
 		ctx   context.Context
 		bytes int64
 	}{{large, ctx, 100}, {ended, context.Background(), 100}, {small, context.Background(), 10}} {
@@ -154,7 +156,7 @@ func TestSchedulerCancelled(t *testing.T) {
 	require.ErrorIs(t, <-errs, ErrClosed)
 	require.NoError(t, <-errs, "it waited for those before it alone")
 	small.release(10)
-	s.idle--
+	s.idleWorkers--
 	running.release(60)
 	requireIdle(t, s)
 }
@@ -178,8 +180,8 @@ func TestSchedulerCancelledAsItIsLetThrough(t *testing.T) {
 		untilWaiting(waiting, 1)
 		s.mu.Lock()
 		cancel()
-		s.idle, s.free = 1, 100
-		s.admit()
+		s.idleWorkers, s.freeBytes = 1, 100
+		s.admitWaiting()
 		s.mu.Unlock()
 		<-done
 		requireIdle(t, s)
@@ -203,17 +205,17 @@ func (c *counting) answer(ctx context.Context, call *call) ([]Result, error) {
 		wg.Go(func() {
 			for int(next.Add(1)) <= len(call.queries) {
 				n := c.bytes()
-				if _, err := call.turn.acquire(ctx, n); err != nil {
+				if _, err := call.slots.acquire(ctx, n); err != nil {
 					failed.Store(&err)
 					return
 				}
 				raise(&c.most, c.now.Add(1))
-				raise(&c.heavy, c.held.Add(min(n, call.turn.s.bytes)))
+				raise(&c.heavy, c.held.Add(min(n, call.slots.scheduler.bytes)))
 				runtime.Gosched()
 				c.done.Add(1)
 				c.now.Add(-1)
-				c.held.Add(-min(n, call.turn.s.bytes))
-				call.turn.release(n)
+				c.held.Add(-min(n, call.slots.scheduler.bytes))
+				call.slots.release(n)
 			}
 		})
 	}
@@ -279,7 +281,7 @@ func TestSearchesWithinBudget(t *testing.T) {
 	m := newMaker(2, 16, 20)
 	ix := searchtest.Build(t, 16, m.Docs("d", 300, 5), &index.BuildOptions{Centroids: 64})
 	s := NewScheduler(2, 1)
-	require.Zero(t, s.keep())
+	require.Zero(t, s.maxKeptBytes())
 	e, err := New(t.Context(), ix, &EngineOptions{Threads: 4, Scheduler: s})
 	require.NoError(t, err)
 	defer e.Close()

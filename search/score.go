@@ -9,103 +9,106 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// score splits an ascending list of documents, which it spoils, into jobs and runs
-// a kernel over them. It returns their scores in dst, in the same order, and how
-// many tokens they have.
-func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Arrays, k kernel) (scored []topk.Scored, tokens int64, err error) {
-	if err := r.prefetch(docs, what); err != nil {
+// scoreWith splits an ascending list of documents into jobs and runs a kernel over them. It
+// overwrites docs. It returns their scores in dst, in the same order, and their number of tokens.
+func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, arrays storage.Arrays, k kernel) (
+	scored []topk.Scored, tokens int64, err error,
+) {
+	if err := r.prefetch(docs, arrays); err != nil {
 		return nil, 0, err
 	}
-	tokens, parts := r.split(docs, limit, k.maxima != nil)
+	tokens, pieces := r.splitJobs(docs, limit, k.maxima != nil)
 	n := r.query.Len()
-	r.maxima = slices.Grow(r.maxima[:0], parts*n)[:parts*n]
+	r.maxima = slices.Grow(r.maxima[:0], pieces*n)[:pieces*n]
 	r.scores = slices.Grow(r.scores[:0], len(docs))[:len(docs)]
 	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
-	do := func(i int) error {
+	runJob := func(i int) error {
 		j := &r.jobs[i]
-		ch, err := j.arrays(docs, what)
+		ch, err := j.arrays(docs, arrays)
 		if err != nil {
 			return err
 		}
-		if j.cut[0] < j.cut[1] {
-			k.maxima(r.maxima[j.slot*n:(j.slot+1)*n], ch, j.cut[0], j.cut[1])
+		if j.tokenRange[0] < j.tokenRange[1] {
+			k.maxima(r.maxima[j.maximaSlot*n:(j.maximaSlot+1)*n], ch, j.tokenRange[0], j.tokenRange[1])
 			return nil
 		}
-		k.docs(r.scores[j.lo:j.hi], ch, docs[j.lo:j.hi])
-		first, _ := j.part.snap.ChunkDocs(j.chunk)
-		first += j.part.base
-		for d := j.lo; d < j.hi; d++ {
+		k.docs(r.scores[j.first:j.end], ch, docs[j.first:j.end])
+		first, _ := j.shard.snap.ChunkDocs(j.chunk)
+		first += j.shard.base
+		for d := j.first; d < j.end; d++ {
 			scored[d] = topk.Scored{Doc: first + docs[d], Score: r.scores[d]}
 		}
 		return nil
 	}
-	if one := do; len(r.call.coll.parts) > 1 {
-		do = func(i int) (err error) {
-			defer r.jobs[i].part.guard(r.call, &err)()
-			return one(i)
+	if runUnguarded := runJob; len(r.call.coll.shards) > 1 {
+		runJob = func(i int) (err error) {
+			defer r.jobs[i].shard.guardRead(r.call, &err)()
+			return runUnguarded(i)
 		}
 	}
 	if k.rows {
-		if err := r.fill(docs, what); err != nil {
+		if err := r.fillJobRows(docs, arrays); err != nil {
 			return nil, 0, err
 		}
 	}
-	err = r.forEach(len(r.jobs), do)
-	if parts > 0 && err == nil {
-		r.join(scored, docs, k, n)
+	err = r.forEach(len(r.jobs), runJob)
+	if pieces > 0 && err == nil {
+		r.mergeMaxima(scored, docs, k, n)
 	}
 	return scored, tokens, err
 }
 
-// prefetch asks at once for all that a stage reads of an ascending list of documents.
-func (r *run) prefetch(docs []uint32, what storage.Arrays) error {
+// prefetch requests, for each shard at once, all that a stage reads of an ascending list of
+// documents.
+func (r *run) prefetch(docs []uint32, arrays storage.Arrays) error {
 	for i := range r.group {
-		p, own := &r.group[i], docs
+		sh, shardDocs := &r.group[i], docs
 		if i+1 < len(r.group) {
 			end, _ := slices.BinarySearch(docs, r.group[i+1].base)
-			own, docs = docs[:end], docs[end:]
+			shardDocs, docs = docs[:end], docs[end:]
 		}
-		if p.base > 0 {
-			r.own = append(r.own[:0], own...)
-			for i := range r.own {
-				r.own[i] -= p.base
+		if sh.base > 0 {
+			r.shardDocs = append(r.shardDocs[:0], shardDocs...)
+			for i := range r.shardDocs {
+				r.shardDocs[i] -= sh.base
 			}
-			own = r.own
+			shardDocs = r.shardDocs
 		}
-		if err := p.snap.Prefetch(r.ctx, what, own); err != nil {
+		if err := sh.snap.Prefetch(r.ctx, arrays, shardDocs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fill computes the rows of S that the jobs need.
-func (r *run) fill(docs []uint32, what storage.Arrays) error {
+// fillJobRows computes the rows of S that the jobs need.
+func (r *run) fillJobRows(docs []uint32, what storage.Arrays) error {
 	return r.fillRows(len(r.jobs), func(i int) (err error) {
 		j := &r.jobs[i]
-		defer j.part.guard(r.call, &err)()
+		defer j.shard.guardRead(r.call, &err)()
 		ch, err := j.arrays(docs, what)
 		if err != nil {
 			return err
 		}
-		if j.cut[0] < j.cut[1] {
-			r.query.RequireTokens(ch, j.cut[0], j.cut[1])
+		if j.tokenRange[0] < j.tokenRange[1] {
+			r.query.RequireTokens(ch, j.tokenRange[0], j.tokenRange[1])
 		} else {
-			r.query.Require(ch, docs[j.lo:j.hi])
+			r.query.Require(ch, docs[j.first:j.end])
 		}
 		return nil
 	})
 }
 
-// fillRows computes the rows of S that n calls of require ask for, unless all are there.
+// fillRows computes the rows of S that n calls of require request, unless all rows are computed
+// already.
 func (r *run) fillRows(n int, require func(i int) error) error {
-	if r.table.all {
+	if r.table.complete {
 		return nil
 	}
 	if err := r.forEach(n, require); err != nil {
 		return err
 	}
-	k := r.call.coll.codec().Centroids.K
+	k := r.call.coll.sharedCodec().Centroids.K
 	return r.forEach(parallel.Blocks(k, fillJob), func(i int) error {
 		lo, hi := parallel.Block(i, k, fillJob)
 		r.query.Fill(lo, hi)
@@ -113,23 +116,23 @@ func (r *run) fillRows(n int, require func(i int) error) error {
 	})
 }
 
-// join makes scores of the maxima of parts.
-func (r *run) join(scored []topk.Scored, docs []uint32, k kernel, n int) {
-	whole := map[int][]float64{} // by place in the list
+// mergeMaxima merges the maxima of the pieces of each long document, and scores it.
+func (r *run) mergeMaxima(scored []topk.Scored, docs []uint32, k kernel, n int) {
+	merged := map[int][]float64{} // by index in docs
 	for _, j := range r.jobs {
-		if j.cut[0] == j.cut[1] {
+		if j.tokenRange[0] == j.tokenRange[1] {
 			continue
 		}
-		maxima := r.maxima[j.slot*n : (j.slot+1)*n]
-		if so := whole[j.lo]; so != nil {
-			kernels.MergeMaxima(so, maxima)
+		maxima := r.maxima[j.maximaSlot*n : (j.maximaSlot+1)*n]
+		if documentMaxima := merged[j.first]; documentMaxima != nil {
+			kernels.MergeMaxima(documentMaxima, maxima)
 			continue
 		}
-		whole[j.lo] = maxima
-		first, _ := j.part.snap.ChunkDocs(j.chunk)
-		scored[j.lo].Doc = j.part.base + first + docs[j.lo]
+		merged[j.first] = maxima
+		first, _ := j.shard.snap.ChunkDocs(j.chunk)
+		scored[j.first].Doc = j.shard.base + first + docs[j.first]
 	}
-	for d, maxima := range whole {
+	for d, maxima := range merged {
 		scored[d].Score = k.total(maxima)
 	}
 }

@@ -36,14 +36,14 @@ func TestKeep(t *testing.T) {
 			}
 			return sum
 		}
-		assert.LessOrEqual(t, beyond(n), hidden*1.0001)
+		assert.LessOrEqual(t, beyond(n), shareMissChance*1.0001)
 		if n > 1 {
-			assert.Greater(t, beyond(n-1), hidden*.9999)
+			assert.Greater(t, beyond(n-1), shareMissChance*.9999)
 		}
 	})
 	for _, share := range []float64{.01, .25, .9} {
-		near := Keep(manyKept, share)
-		assert.InEpsilon(t, near, Keep(manyKept+1, share), .02)
+		near := Keep(normalFromK, share)
+		assert.InEpsilon(t, near, Keep(normalFromK+1, share), .02)
 	}
 	assert.Equal(t, 42, Keep(100, .25))
 	assert.Equal(t, 7, Keep(7, 1))

@@ -15,40 +15,39 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// spread answers queries on devices, each part of a collection on one, and merges what
-// they find.
-type spread struct {
-	parts []*onDevice // by part
+// multiDevice answers queries on devices, each shard on one, and merges their results.
+type multiDevice struct {
+	shards []*onDevice // by shard
 }
 
-// spreadOver puts each part on the device that has the fewest tokens yet, the largest
-// part first.
-func spreadOver(ctx context.Context, c *collection, host *processor, devices []kernels.Device) (_ stages, err error) {
-	s := &spread{parts: make([]*onDevice, len(c.parts))}
+// attachShards puts each shard, the largest first, on the device that has the fewest tokens so far.
+func attachShards(ctx context.Context, c *collection, host *processor, devices []kernels.Device) (_ stages, err error) {
+	s := &multiDevice{shards: make([]*onDevice, len(c.shards))}
 	defer func() {
 		if err != nil {
 			_ = s.close()
 		}
 	}()
-	order := make([]int, len(c.parts))
+	order := make([]int, len(c.shards))
 	for i := range order {
 		order[i] = i
 	}
-	tokens := func(i int) uint64 { return c.parts[i].snap.State().LiveTokens }
+	tokens := func(i int) uint64 { return c.shards[i].snap.State().LiveTokens }
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tokens(b), tokens(a)) })
 	load := make([]uint64, len(devices))
 	for _, i := range order {
-		least := slices.Index(load, slices.Min(load))
-		load[least] += max(tokens(i), 1)
-		if s.parts[i], err = attach(ctx, host, c.parts[i].snap, devices[least], kernels.AttachOptions{}); err != nil {
+		lightest := slices.Index(load, slices.Min(load))
+		load[lightest] += max(tokens(i), 1)
+		s.shards[i], err = attachSnapshot(ctx, host, c.shards[i].snap, devices[lightest], kernels.AttachOptions{})
+		if err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *spread) close() (err error) {
-	for _, d := range s.parts {
+func (s *multiDevice) close() (err error) {
+	for _, d := range s.shards {
 		if d != nil {
 			err = errors.Join(err, d.close())
 		}
@@ -56,54 +55,54 @@ func (s *spread) close() (err error) {
 	return err
 }
 
-func (s *spread) describe(to *Description) {
+func (s *multiDevice) describe(description *Description) {
 	var names []string
-	for i, d := range s.parts {
-		var one Description
-		d.describe(&one)
-		to.Shards[i].Device, to.Shards[i].Memory = one.Device, one.Memory
-		if !slices.Contains(names, one.Device) {
-			names = append(names, one.Device)
+	for i, d := range s.shards {
+		var shard Description
+		d.describe(&shard)
+		description.Shards[i].Device, description.Shards[i].Memory = shard.Device, shard.Memory
+		if !slices.Contains(names, shard.Device) {
+			names = append(names, shard.Device)
 		}
 	}
-	to.Device = strings.Join(names, ", ")
+	description.Device = strings.Join(names, ", ")
 }
 
-// callOf is a call as one part sees it.
-func (s *spread) callOf(c *call, part int) *call {
+// callForShard returns the call as the device of one shard answers it.
+func (s *multiDevice) callForShard(c *call, shard int) *call {
 	sub := *c
-	sub.coll = collectionOf(c.coll.parts[part].snap)
-	sub.turn = c.turn.fresh()
-	sub.request.payload, sub.filtered.payload = false, false // of those that stay, later
-	sub.allowed = func(i int) (*allowance, error) {
-		all, err := c.allowed(i)
+	sub.coll = newCollection(c.coll.shards[shard].snap)
+	sub.slots = c.slots.newSlots()
+	sub.request.payload, sub.filtered.payload = false, false // read for the merged hits only
+	sub.allowed = func(i int) (*allowedDocs, error) {
+		allowed, err := c.allowed(i)
 		if err != nil {
 			return nil, err
 		}
-		return (&allowance{parts: all.parts[part : part+1]}).counted(), nil
+		return (&allowedDocs{shards: allowed.shards[shard : shard+1]}).withCount(), nil
 	}
 	return &sub
 }
 
-// remembering is a call that finds once what each query may return.
-func remembering(c *call) *call {
-	found := make([]func() (*allowance, error), len(c.queries))
+// withCachedAllowed returns a call that computes the allowed documents of each query once.
+func withCachedAllowed(c *call) *call {
+	found := make([]func() (*allowedDocs, error), len(c.queries))
 	for i := range found {
-		found[i] = sync.OnceValues(func() (*allowance, error) { return c.allowed(i) })
+		found[i] = sync.OnceValues(func() (*allowedDocs, error) { return c.allowed(i) })
 	}
 	r := *c
-	r.turn = c.turn.fresh()
-	r.allowed = func(i int) (*allowance, error) { return found[i]() }
+	r.slots = c.slots.newSlots()
+	r.allowed = func(i int) (*allowedDocs, error) { return found[i]() }
 	return &r
 }
 
-func (s *spread) answer(ctx context.Context, c *call) ([]Result, error) {
+func (s *multiDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
-	c = remembering(c)
-	answers := make([][]Result, len(s.parts))
-	err := parallel.Do(ctx, len(s.parts), len(s.parts), func(p int) (err error) {
-		defer storage.Guard(c.coll.parts[p].snap.Path(), &err)()
-		answers[p], err = s.parts[p].answer(ctx, s.callOf(c, p))
+	c = withCachedAllowed(c)
+	byShard := make([][]Result, len(s.shards))
+	err := parallel.Do(ctx, len(s.shards), len(s.shards), func(p int) (err error) {
+		defer storage.Guard(c.coll.shards[p].snap.Path(), &err)()
+		byShard[p], err = s.shards[p].answer(ctx, s.callForShard(c, p))
 		return err
 	})
 	if err != nil {
@@ -111,7 +110,7 @@ func (s *spread) answer(ctx context.Context, c *call) ([]Result, error) {
 	}
 	results := make([]Result, len(c.queries))
 	for i := range results {
-		if err := mergeParts(&results[i], c, i, answers); err != nil {
+		if err := mergeShardResults(&results[i], c, i, byShard); err != nil {
 			return nil, &QueryError{Index: i, Err: err}
 		}
 		t := &results[i].Stats.Times
@@ -120,65 +119,75 @@ func (s *spread) answer(ctx context.Context, c *call) ([]Result, error) {
 	return results, nil
 }
 
-// mergeParts makes the result of query i from those of the parts.
-func mergeParts(res *Result, c *call, i int, answers [][]Result) error {
+// mergeShardResults sets res to the result of query i, merged from the results of all shards.
+func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 	allowed, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
-	q := c.requestOf(i)
+	q := c.requestFor(i)
 	var top []located
 	var times Times
 	st := Stats{}
-	parts := make([]ShardStats, len(answers))
+	shardStats := make([]ShardStats, len(answers))
 	for p := range answers {
 		a := &answers[p][i]
-		of := &c.coll.parts[p]
+		sh := &c.coll.shards[p]
 		for _, h := range a.Hits {
-			top = append(top, located{of, h.Ordinal, h.Score})
+			top = append(top, located{sh, h.Ordinal, h.Score})
 		}
-		parts[p] = ShardStats{Shard: p, Allowed: a.Stats.Allowed, Candidates: a.Stats.Candidates, ExactDocs: a.Stats.ExactDocs}
-		times = longest(times, a.Stats.Times)
+		shardStats[p] = ShardStats{
+			Shard:      p,
+			Allowed:    a.Stats.Allowed,
+			Candidates: a.Stats.Candidates,
+			ExactDocs:  a.Stats.ExactDocs,
+		}
+		times = maxTimes(times, a.Stats.Times)
 		st.Add(a.Stats)
 	}
 	slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
 	top = top[:min(len(top), q.k)]
 	*res = Result{K: q.k, Coverage: c.coll.coverage()}
-	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, q.payload); err != nil {
+	if res.Hits, err = newHits(len(top), func(i int) located { return top[i] }, q.payload); err != nil {
 		return err
 	}
 	for i := range top {
-		parts[top[i].part.at].Hits++
+		shardStats[top[i].shard.index].Hits++
 	}
 	st.Queries, st.QueryTokens = 1, answers[0][i].Stats.QueryTokens
 	if len(st.Plans) > 0 { // a query counts once
 		st.Plans = map[string]int{slices.Min(slices.Collect(maps.Keys(st.Plans))): 1}
 	}
-	st.FilterMissing, st.Times, st.Shards = int64(allowed.missing), times, parts
+	st.FilterMissing, st.Times, st.Shards = int64(allowed.missingIDs), times, shardStats
 	res.Stats = st
 	return nil
 }
 
-// longest is the time of each stage where it took longest: parts run side by side.
-func longest(a, b Times) Times {
+// maxTimes returns the longer time of each stage: shards are searched at the same time.
+func maxTimes(a, b Times) Times {
 	return Times{
-		Wait: max(a.Wait, b.Wait), Centroids: max(a.Centroids, b.Centroids), Probe: max(a.Probe, b.Probe), Approx: max(a.Approx, b.Approx),
-		Exact: max(a.Exact, b.Exact), Refine: max(a.Refine, b.Refine), Total: max(a.Total, b.Total),
+		Wait:      max(a.Wait, b.Wait),
+		Centroids: max(a.Centroids, b.Centroids),
+		Probe:     max(a.Probe, b.Probe),
+		Approx:    max(a.Approx, b.Approx),
+		Exact:     max(a.Exact, b.Exact),
+		Refine:    max(a.Refine, b.Refine),
+		Total:     max(a.Total, b.Total),
 	}
 }
 
-// follow tells the search of the part that has the document, and the document's place
-// among what all parts find.
-func (s *spread) follow(ctx context.Context, c *call, t *trace) error {
-	sub := s.callOf(c, t.part.at)
+// traceDocument traces the document in the search of its shard, and its rank among the hits of all
+// shards.
+func (s *multiDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
+	sub := s.callForShard(c, t.shard.index)
 	inside := *t
-	inside.part = &sub.coll.parts[0]
-	if err := s.parts[t.part.at].follow(ctx, sub, &inside); err != nil {
+	inside.shard = &sub.coll.shards[0]
+	if err := s.shards[t.shard.index].traceDocument(ctx, sub, &inside); err != nil {
 		return err
 	}
-	of := t.part
+	sh := t.shard
 	*t = inside
-	t.part = of
+	t.shard = sh
 	if t.stage != StageReturned {
 		return nil
 	}
@@ -187,10 +196,10 @@ func (s *spread) follow(ctx context.Context, c *call, t *trace) error {
 		return err
 	}
 	hits := results[0].Hits
-	place := slices.IndexFunc(hits, func(h Hit) bool { return h.Shard == of.at && h.Ordinal == t.ordinal })
-	if t.rank = place + 1; place < 0 && len(hits) > 0 {
+	i := slices.IndexFunc(hits, func(h Hit) bool { return h.Shard == sh.index && h.Ordinal == t.ordinal })
+	if t.rank = i + 1; i < 0 && len(hits) > 0 {
 		limit := float64(hits[len(hits)-1].Score)
-		t.drop(StageOutranked, t.score, &limit)
+		t.leaveAt(StageOutranked, t.score, &limit)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package beir takes a test collection in BEIR's layout to a table of measures:
-// index, search, evaluate.
+// Package beir evaluates a test collection in BEIR's layout: it builds an index, searches it, and
+// computes measures.
 package beir
 
 import (
@@ -20,57 +20,57 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Errors of this package, beside those of eval, index, search and vectors.
+// Errors of this package, in addition to those of eval, index, search and vectors.
 var (
-	// ErrNoVectors: a folder without docs or queries.
+	// ErrNoVectors reports a folder without docs or queries.
 	ErrNoVectors = errors.New("no vectors")
-	// ErrNoMatch: ids of vectors that have nothing to do with those of the judgements.
+	// ErrNoMatch reports vectors and judgements that have no ids in common.
 	ErrNoMatch = errors.New("vectors and judgements have no ids in common")
 )
 
-// Options of Run.
+// Options are the options of Run.
 type Options struct {
-	Split string // of the judgements; "": test
-	// Index is the file to keep the index in. One that is there is searched as
-	// it is. "": a temporary one.
+	Split string // of the judgements. "" means test
+	// Index is the file of the index. An existing index is searched as it is. "" means a temporary
+	// file.
 	Index string
 	Build index.BuildOptions
-	// Open is for the index to be searched.
+	// Open has the options for opening the index.
 	Open index.Options
-	// Search has K; 0: 100. It is raised to the deepest measure, and by one with
-	// Eval.ExcludeSelf.
+	// Search has the options of searches. A K of 0 means 100. K is raised to the deepest cutoff of
+	// Measures, and by one with Eval.ExcludeSelf.
 	Search   search.Options
-	Measures []eval.Measure // none: nDCG@10, R@100, RR@10, AP, Success@5
+	Measures []eval.Measure // by default nDCG@10, R@100, RR@10, AP, Success@5
 	Eval     eval.Options
-	// CheckID, where set, refuses ids of queries and documents that the run is not to have, before
-	// anything is encoded or searched that can wait. Its first argument is "query" or "document".
+	// CheckID, where set, returns an error for ids of queries and documents that the run must not
+	// have. It is called as early as possible, before encoding and searching. The first argument
+	// is "query" or "document".
 	CheckID func(what, id string) error
-	// Device, where set, is what searches. Build has that of the build.
+	// Device, where set, is the device that searches. Build has the device of the build.
 	Device   kernels.Device
-	Threads  int // of building and searching; 0: one a processor
+	Threads  int // of building and searching. 0 means one a processor
 	Progress func(index.Progress)
 }
 
-// Report is the outcome of Run.
+// Report is the result of Run.
 type Report struct {
 	Collection string       `json:"collection"`      // the folder
 	Split      string       `json:"split"`           // of the judgements
 	Docs       int          `json:"docs"`            // in the index
-	Passages   int          `json:"passages"`        // in which some of them are stored
+	Passages   int          `json:"passages"`        // in which some of these documents are stored
 	Tokens     int64        `json:"tokens"`          // of these documents
 	Bytes      int64        `json:"bytes"`           // of the file
 	Queries    int          `json:"queries"`         // judged
-	Unsearched int          `json:"without_vectors"` // of these; they count 0
+	Unsearched int          `json:"without_vectors"` // judged queries without vectors; they count 0
 	Missing    int          `json:"judged_missing"`  // distinct judged documents that the index lacks
-	K          int          `json:"k"`               // documents that were searched for
+	K          int          `json:"k"`               // documents requested by each search
 	Result     *eval.Result `json:"-"`               // the measures
-	Run        *eval.Run    `json:"-"`               // what was found
+	Run        *eval.Run    `json:"-"`               // the hits
 	Stats      search.Stats `json:"search"`          // the sum over all searches
-	// Latency is of a query while others run beside it, one for each thread.
+	// Latency is that of queries in batches, one query for each thread.
 	Latency quality.Latency `json:"latency"`
-	Reused  bool            `json:"index_reused"` // the index was there, and was searched as it is
-	// Seconds: Build is 0 for an index that was there; Total is all of it, reading
-	// files included.
+	Reused  bool            `json:"index_reused"` // the index existed, and was searched as it is
+	// Seconds are elapsed times. Build is 0 for an existing index. Total includes reading files.
 	Seconds struct {
 		Build    float64 `json:"build"`
 		Search   float64 `json:"search"`
@@ -79,16 +79,16 @@ type Report struct {
 	} `json:"seconds"`
 }
 
-// QueriesAreDocuments says that most queries found their own id first, though
-// hits of that kind were left in.
+// QueriesAreDocuments reports whether most queries found their own id first, which is possible only
+// without ExcludeSelf.
 func (r *Report) QueriesAreDocuments() bool {
 	return 2*r.Result.SelfFirst > r.Result.Count(eval.AverageEvaluated)
 }
 
-// Files finds the vectors of documents and of queries in a folder: docs or
-// queries as .npy, .npz, .safetensors or .jsonl, and beside them, where the
-// format does not have them inside, doclens and querylens (.npy, .json, .txt),
-// doc_mask and query_mask (.npy), doc_ids and query_ids (.txt, .json, .npy).
+// Files finds the vectors of documents and of queries in a folder: docs or queries as .npy, .npz,
+// .safetensors or .jsonl. Lengths, masks and ids that the format does not contain are in separate
+// files: doclens and querylens (.npy, .json, .txt), doc_mask and query_mask (.npy), doc_ids and
+// query_ids (.txt, .json, .npy).
 func Files(dir string) (docs, queries vectors.Files, err error) {
 	find := func(base string, exts ...string) string {
 		for _, ext := range exts {
@@ -99,7 +99,7 @@ func Files(dir string) (docs, queries vectors.Files, err error) {
 		}
 		return ""
 	}
-	of := func(base, lengths, prefix string) vectors.Files {
+	filesOf := func(base, lengths, prefix string) vectors.Files {
 		return vectors.Files{
 			Vectors: find(base, ".npy", ".npz", ".safetensors", ".jsonl"),
 			Lengths: find(lengths, ".npy", ".json", ".txt"),
@@ -107,32 +107,34 @@ func Files(dir string) (docs, queries vectors.Files, err error) {
 			IDs:     find(prefix+"_ids", ".txt", ".json", ".npy"),
 		}
 	}
-	docs, queries = of("docs", "doclens", "doc"), of("queries", "querylens", "query")
+	docs, queries = filesOf("docs", "doclens", "doc"), filesOf("queries", "querylens", "query")
 	if _, err := os.Stat(dir); err != nil {
 		return docs, queries, err
 	}
-	for _, x := range []struct{ name, path string }{{"docs", docs.Vectors}, {"queries", queries.Vectors}} {
-		if x.path == "" {
-			return docs, queries, fmt.Errorf("%s: %w: it has no %s.npy, .npz, .safetensors or .jsonl", dir, ErrNoVectors, x.name)
+	for _, file := range []struct{ name, path string }{
+		{"docs", docs.Vectors}, {"queries", queries.Vectors},
+	} {
+		if file.path == "" {
+			return docs, queries, fmt.Errorf("%s: %w: it has no %s.npy, .npz, .safetensors or .jsonl",
+				dir, ErrNoVectors, file.name)
 		}
 	}
 	return docs, queries, nil
 }
 
-// Vectors are those of a collection: of files, or of texts that are encoded.
+// Vectors opens the vectors of a collection, from files or by encoding texts.
 type Vectors struct {
-	// Docs gives those of the documents to use. It is not called where an index is
-	// there already.
+	// Docs calls use with the vectors of the documents. It is not called if the index exists.
 	Docs func(ctx context.Context, use func(vectors.Source) error) error
-	// Queries gives those of the queries to use, of the judged ones at least.
+	// Queries calls use with the vectors of the queries, at least of the judged ones.
 	Queries func(ctx context.Context, judged func(id string) bool, use func(vectors.Source) error) error
-	// Model, where set, made them: an index by another one is an error.
+	// Model, where set, made the vectors. An index by another model is an error.
 	Model *storage.Model
-	// DocsName and QueriesName are where they come from, for errors.
+	// DocsName and QueriesName name the sources in errors.
 	DocsName, QueriesName string
 }
 
-// Folder is the vectors in the files that [Files] finds.
+// Folder returns the vectors in the files that [Files] finds.
 func Folder(dir string) (Vectors, error) {
 	docs, queries, err := Files(dir)
 	queries.Queries = true
@@ -152,8 +154,8 @@ func Folder(dir string) (Vectors, error) {
 	}, err
 }
 
-// Run indexes the documents of a collection, searches every judged query of the
-// split, and evaluates. Of dir only the judgements are read, qrels/<split>.tsv.
+// Run indexes the documents of a collection, searches every judged query of the split, and
+// evaluates the hits. It reads only the judgements from dir, qrels/<split>.tsv.
 func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err error) {
 	start := time.Now()
 	if o.Split == "" {
@@ -175,16 +177,16 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 			}
 		}
 	}
-	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: depth(&o)}
+	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: searchDepth(&o)}
 	if o.Index == "" {
-		temp, failed := os.MkdirTemp("", "plaid-beir-")
-		if failed != nil {
-			return nil, failed
+		temp, tempErr := os.MkdirTemp("", "plaid-beir-")
+		if tempErr != nil {
+			return nil, tempErr
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 		o.Index = filepath.Join(temp, "index.plaid")
 	}
-	if err := r.build(ctx, &in, &o); err != nil {
+	if err := r.buildIndex(ctx, &in, &o); err != nil {
 		return nil, err
 	}
 	ix, err := index.Open(ctx, o.Index, &o.Open)
@@ -204,8 +206,8 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 	return r, nil
 }
 
-// depth is how many documents the measures look at.
-func depth(o *Options) int {
+// searchDepth returns how many documents the searches must return for the measures.
+func searchDepth(o *Options) int {
 	k := o.Search.K
 	if k == 0 {
 		k = 100
@@ -219,7 +221,8 @@ func depth(o *Options) int {
 	return k
 }
 
-func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
+// buildIndex builds the index, unless it exists.
+func (r *Report) buildIndex(ctx context.Context, in *Vectors, o *Options) error {
 	if _, err := os.Stat(o.Index); err == nil {
 		r.Reused = true
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -228,7 +231,7 @@ func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 		o.Build.Threads, o.Build.Progress, o.Build.Model = o.Threads, o.Progress, in.Model
 		err := in.Docs(ctx, func(src vectors.Source) error {
 			for i := range src.Len() {
-				if err := o.checkDoc(src.ID(i)); err != nil {
+				if err := o.checkDocumentID(src.ID(i)); err != nil {
 					return err
 				}
 			}
@@ -251,14 +254,16 @@ func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 	return err
 }
 
-func (o *Options) checkDoc(id string) error {
+// checkDocumentID calls CheckID for a document, if it is set.
+func (o *Options) checkDocumentID(id string) error {
 	if o.CheckID == nil {
 		return nil
 	}
 	return o.CheckID("document", id)
 }
 
-const batch = 64 // queries between two reports of progress
+// progressBatch is the number of queries between two reports of progress.
+const progressBatch = 64
 
 // search answers the judged queries.
 func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels *eval.Qrels, o *Options) (err error) {
@@ -268,13 +273,13 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	r.Docs, r.Passages, r.Tokens = snap.Documents(), int(snap.State().Passages), int64(snap.State().LiveTokens)
-	if err := r.match(snap, qrels); err != nil {
+	if err := r.countMissing(snap, qrels); err != nil {
 		return err
 	}
 	if o.CheckID != nil {
 		for ordinal := range snap.State().Docs {
 			if snap.Live(ordinal) {
-				if err := o.checkDoc(snap.ID(ordinal)); err != nil {
+				if err := o.checkDocumentID(snap.ID(ordinal)); err != nil {
 					return err
 				}
 			}
@@ -288,7 +293,9 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 				return err
 			}
 			if qrels.Judged(d.ID) {
-				qs = append(qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim(), Model: in.Model})
+				qs = append(qs, search.Query{
+					Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim(), Model: in.Model,
+				})
 				ids = append(ids, d.ID)
 			}
 		}
@@ -303,15 +310,16 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	start := time.Now()
 	o.Search.K = r.K
-	engine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: o.Threads, Device: o.Device, Logger: o.Open.Logger})
+	engineOptions := &search.EngineOptions{Threads: o.Threads, Device: o.Device, Logger: o.Open.Logger}
+	engine, err := search.NewAt(ctx, snap, engineOptions)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	r.Run = &eval.Run{Tag: "plaid"}
 	times := make([]time.Duration, 0, len(qs))
-	for lo := 0; lo < len(qs); lo += batch {
-		hi := min(lo+batch, len(qs))
+	for lo := 0; lo < len(qs); lo += progressBatch {
+		hi := min(lo+progressBatch, len(qs))
 		results, err := engine.SearchBatch(ctx, qs[lo:hi], o.Search)
 		if failed := (*search.QueryError)(nil); errors.As(err, &failed) {
 			return fmt.Errorf("query %q: %w", ids[lo+failed.Index], failed.Err)
@@ -334,7 +342,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	return nil
 }
 
-// AddHits adds the result of a search to a run; ranks count from 1.
+// AddHits adds the result of a search to a run. Ranks count from 1.
 func AddHits(run *eval.Run, query string, hits []search.Hit) error {
 	list := make([]eval.ScoredDocument, len(hits))
 	for i, h := range hits {
@@ -343,14 +351,15 @@ func AddHits(run *eval.Run, query string, hits []search.Hit) error {
 	return run.Add(query, list...)
 }
 
-// NoneJudged is the error for queries that have nothing to do with the judgements.
+// NoneJudged returns the error for queries without judgements.
 func NoneJudged(queries string) error {
 	return fmt.Errorf("%w: none of the queries of %s is judged in the split", ErrNoMatch, queries)
 }
 
-// match counts the judged documents that the index lacks.
-func (r *Report) match(snap *index.Snapshot, qrels *eval.Qrels) error {
-	there, missing := 0, map[string]struct{}{}
+// countMissing counts the judged documents that the index lacks. If it lacks all, that is an
+// [ErrNoMatch].
+func (r *Report) countMissing(snap *index.Snapshot, qrels *eval.Qrels) error {
+	present, missing := 0, map[string]struct{}{}
 	for _, q := range qrels.Queries() {
 		for doc := range qrels.Judgements(q) {
 			_, ok, err := snap.Ordinal(doc)
@@ -358,14 +367,15 @@ func (r *Report) match(snap *index.Snapshot, qrels *eval.Qrels) error {
 				return err
 			}
 			if ok {
-				there++
+				present++
 			} else {
 				missing[doc] = struct{}{}
 			}
 		}
 	}
-	if r.Missing = len(missing); there == 0 {
-		return fmt.Errorf("%w: none of the %d judged documents is in the index; are doc_ids there?", ErrNoMatch, r.Missing)
+	if r.Missing = len(missing); present == 0 {
+		return fmt.Errorf("%w: none of the %d judged documents is in the index; are doc_ids there?",
+			ErrNoMatch, r.Missing)
 	}
 	return nil
 }

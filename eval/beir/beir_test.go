@@ -73,9 +73,9 @@ func TestRun(t *testing.T) {
 func TestDepth(t *testing.T) {
 	m, err := eval.ParseMeasures("R@500", "AP")
 	require.NoError(t, err)
-	require.Equal(t, 500, depth(&Options{Measures: m}))
-	require.Equal(t, 501, depth(&Options{Measures: m, Eval: eval.Options{ExcludeSelf: true}}))
-	require.Equal(t, 1000, depth(&Options{Measures: m, Search: search.Options{K: 1000}}))
+	require.Equal(t, 500, searchDepth(&Options{Measures: m}))
+	require.Equal(t, 501, searchDepth(&Options{Measures: m, Eval: eval.Options{ExcludeSelf: true}}))
+	require.Equal(t, 1000, searchDepth(&Options{Measures: m, Search: search.Options{K: 1000}}))
 }
 
 func TestFiles(t *testing.T) {

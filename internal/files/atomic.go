@@ -16,96 +16,93 @@ import (
 
 // Errors; test with errors.Is.
 var (
-	// ErrFolder: a folder in the place of a file.
+	// ErrFolder reports a folder where a file is expected.
 	ErrFolder = errors.New("is a folder")
-	// ErrSame: the file to write is one that must not be written.
+	// ErrSame reports an output that is one of the files to keep.
 	ErrSame = errors.New("is a file that is being read")
-	// ErrOutcomeUnknown: what was written is in its place, and it is not known
-	// whether it would be there after a power failure.
+	// ErrOutcomeUnknown reports that the file was written, but may be gone after a power failure.
 	ErrOutcomeUnknown = errors.New("outcome unknown: it is there, but may be gone after a power failure")
 )
 
-// AtomicFile is a file in the making. It is for one goroutine.
+// AtomicFile is a file that appears when it is committed. It is not safe for concurrent use.
 type AtomicFile struct {
-	f      *os.File
-	target string // "": written in place
+	file   *os.File
+	target string // "" means that path itself is written
 	stop   func() bool
 	ended  bool
 }
 
-// CreateAtomic begins a file. Close without Commit removes it. What is at path is
-// replaced by Commit, keeping its mode, and its owner where that is allowed; a
-// symbolic link stays, and what it points to is replaced. A device or pipe, and
-// what has no name to replace, such as an open file of /dev/fd, is written in
-// place; the context ends waiting for the other end of a pipe.
+// CreateAtomic begins a file. Commit replaces the file at path, and keeps its mode, and its owner
+// where that is allowed. Close without Commit removes the new file. A symbolic link stays; the file
+// that it points to is replaced. A device or pipe, and a path without a name that could be
+// replaced, such as an open file of /dev/fd, is written in place; ctx limits the wait for the other
+// end of a pipe.
 //
-// A path that is a folder is [ErrFolder], one that names the same file as one of
-// keep [ErrSame].
+// A folder at path is an [ErrFolder], and a path to one of the files in keep an [ErrSame].
 func CreateAtomic(ctx context.Context, path string, keep ...string) (*AtomicFile, error) {
-	there, err := os.Stat(path)
+	existing, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, k := range keep {
-		if info, err := os.Stat(k); there != nil && err == nil && os.SameFile(there, info) {
-			return nil, fault(path, fmt.Errorf("%w: %s", ErrSame, k))
+		if info, err := os.Stat(k); existing != nil && err == nil && os.SameFile(existing, info) {
+			return nil, writeError(path, fmt.Errorf("%w: %s", ErrSame, k))
 		}
 	}
-	if there != nil && there.IsDir() {
-		return nil, fault(path, ErrFolder)
+	if existing != nil && existing.IsDir() {
+		return nil, writeError(path, ErrFolder)
 	}
-	target, err := resolve(path)
+	target, err := resolveLinks(path)
 	if err != nil {
 		return nil, err
 	}
-	if there != nil {
-		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() || !os.SameFile(there, info) {
-			return inPlace(ctx, path)
+	if existing != nil {
+		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() || !os.SameFile(existing, info) {
+			return openInPlace(ctx, path)
 		}
 	}
 	f, err := Claim(target, 0o666)
 	if err != nil {
-		return nil, folderFault(path, err)
+		return nil, folderError(path, err)
 	}
-	if there != nil {
-		keepOwner(f, there)
-		if err := f.Chmod(there.Mode().Perm()); err != nil && runtime.GOOS != "windows" {
-			return nil, errors.Join(fault(path, err), f.Close(), os.Remove(f.Name()))
+	if existing != nil {
+		copyOwner(f, existing)
+		if err := f.Chmod(existing.Mode().Perm()); err != nil && runtime.GOOS != "windows" {
+			return nil, errors.Join(writeError(path, err), f.Close(), os.Remove(f.Name()))
 		}
 	}
-	return &AtomicFile{f: f, target: target}, nil
+	return &AtomicFile{file: f, target: target}, nil
 }
 
-func fault(path string, err error) error {
+func writeError(path string, err error) error {
 	return &fs.PathError{Op: "write", Path: path, Err: err}
 }
 
-// folderFault is an error of the folder that a file or folder is to be in, whatever name
-// beside it the system has spoken of.
-func folderFault(path string, err error) error {
-	var of *fs.PathError
-	if errors.As(err, &of) {
-		err = of.Err
+// folderError returns an error about the folder of a file, instead of the temporary name that err
+// is about.
+func folderError(path string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
 	}
-	return fault(path, fmt.Errorf("folder %s: %w", filepath.Dir(path), err))
+	return writeError(path, fmt.Errorf("folder %s: %w", filepath.Dir(path), err))
 }
 
-// inPlace opens what is no regular file.
-func inPlace(ctx context.Context, path string) (*AtomicFile, error) {
+// openInPlace opens a file that is not regular.
+func openInPlace(ctx context.Context, path string) (*AtomicFile, error) {
 	f, err := OpenPipe(ctx, path, os.O_WRONLY|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
-	// A full pipe waits for its reader; closing it ends a write.
-	return &AtomicFile{f: f, stop: context.AfterFunc(ctx, func() { f.Close() })}, nil
+	// A write to a full pipe blocks until f is closed.
+	return &AtomicFile{file: f, stop: context.AfterFunc(ctx, func() { f.Close() })}, nil
 }
 
 // Write appends to the file.
-func (f *AtomicFile) Write(p []byte) (int, error) { return f.f.Write(p) }
+func (f *AtomicFile) Write(p []byte) (int, error) { return f.file.Write(p) }
 
-// Commit makes the content durable and gives the file its name. The file is
-// closed, whatever the outcome. After an error nothing has changed, unless it is
-// [ErrOutcomeUnknown].
+// Commit makes the content durable and gives the file its name. It closes the file in any case.
+// After an error nothing has changed, unless the error is [ErrOutcomeUnknown].
 func (f *AtomicFile) Commit() error {
 	if f.ended {
 		return os.ErrClosed
@@ -113,36 +110,36 @@ func (f *AtomicFile) Commit() error {
 	f.ended = true
 	if f.target == "" {
 		f.stop()
-		return f.f.Close()
+		return f.file.Close()
 	}
-	err := f.f.Sync()
-	if runtime.GOOS == "windows" { // which renames no open file
-		err = errors.Join(err, f.f.Close())
+	err := f.file.Sync()
+	if runtime.GOOS == "windows" { // it cannot rename open files
+		err = errors.Join(err, f.file.Close())
 	}
 	if err == nil {
-		err = os.Rename(f.f.Name(), f.target)
+		err = os.Rename(f.file.Name(), f.target)
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.f.Name()))
+		err = errors.Join(err, os.Remove(f.file.Name()))
 	}
-	if runtime.GOOS != "windows" { // closed now, for the lock ends with it
-		err = errors.Join(err, f.f.Close())
+	if runtime.GOOS != "windows" { // closing it ends its lock, so close it after the rename
+		err = errors.Join(err, f.file.Close())
 	}
 	if err != nil {
-		return fault(f.target, err)
+		return writeError(f.target, err)
 	}
-	return settle(f.target)
+	return syncParent(f.target)
 }
 
-// settle makes the name of what is in its place durable.
-func settle(target string) error {
+// syncParent makes the name of target durable.
+func syncParent(target string) error {
 	if err := SyncFolder(filepath.Dir(target)); err != nil {
-		return fault(target, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err))
+		return writeError(target, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err))
 	}
 	return nil
 }
 
-// Close gives the file up unless it is committed. It may be called twice.
+// Close removes the file unless it is committed. It may be called twice.
 func (f *AtomicFile) Close() error {
 	if f.ended {
 		return nil
@@ -150,16 +147,16 @@ func (f *AtomicFile) Close() error {
 	f.ended = true
 	if f.target == "" {
 		f.stop()
-		return f.f.Close()
+		return f.file.Close()
 	}
 	if runtime.GOOS == "windows" {
-		return errors.Join(f.f.Close(), os.Remove(f.f.Name()))
+		return errors.Join(f.file.Close(), os.Remove(f.file.Name()))
 	}
-	return errors.Join(os.Remove(f.f.Name()), f.f.Close())
+	return errors.Join(os.Remove(f.file.Name()), f.file.Close())
 }
 
-// WriteAtomic writes a file by [CreateAtomic]; after an error of fill nothing has changed. What
-// earlier calls left that were killed is removed.
+// WriteAtomic writes a file by [CreateAtomic]. After an error of fill nothing has changed. It
+// removes leftovers of earlier calls that were killed.
 func WriteAtomic(ctx context.Context, path string, fill func(io.Writer) error, keep ...string) error {
 	f, err := CreateAtomic(ctx, path, keep...)
 	if err != nil {
@@ -177,32 +174,33 @@ func WriteAtomic(ctx context.Context, path string, fill func(io.Writer) error, k
 	return f.Commit()
 }
 
-// CanCreate returns why [CreateAtomic] could put no file at path: a folder that is not there, or
-// takes no files. nil means that it can. It is for programs that have much work to do before they write.
+// CanCreate returns why [CreateAtomic] could not create a file at path: its folder does not exist,
+// or is not writable. nil means that it can. It is for programs with much work to do before they
+// write.
 func CanCreate(path string) error {
-	there, err := os.Stat(path)
+	existing, err := os.Stat(path)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
-	case err == nil && there.IsDir():
-		return fault(path, ErrFolder)
-	case err == nil && !there.Mode().IsRegular():
+	case err == nil && existing.IsDir():
+		return writeError(path, ErrFolder)
+	case err == nil && !existing.Mode().IsRegular():
 		return nil
 	}
-	target, err := resolve(path)
+	target, err := resolveLinks(path)
 	if err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(target), ".plaid-*")
 	if err != nil {
-		return folderFault(path, err)
+		return folderError(path, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// resolve follows symbolic links to the name that is none, of what is there or
-// of what is to be, in a folder of which the path has none either.
-func resolve(path string) (string, error) {
+// resolveLinks follows symbolic links to the final name, which may not exist yet, in a folder whose
+// path has no links either.
+func resolveLinks(path string) (string, error) {
 	name := path
 	for range 40 {
 		dir, base := filepath.Split(name)
@@ -211,7 +209,7 @@ func resolve(path string) (string, error) {
 		}
 		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			return "", folderFault(path, err)
+			return "", folderError(path, err)
 		}
 		name = filepath.Join(dir, base)
 		info, err := os.Lstat(name)
@@ -228,60 +226,60 @@ func resolve(path string) (string, error) {
 		if filepath.IsAbs(link) {
 			name = link
 		} else {
-			name = dir + string(filepath.Separator) + link // not cleaned: its own links come before ".."
+			name = dir + string(filepath.Separator) + link // not cleaned: links in link must be followed before ".."
 		}
 	}
-	return "", fault(path, errors.New("too many symbolic links"))
+	return "", writeError(path, errors.New("too many symbolic links"))
 }
 
-const partial = ".plaid-partial-"
+const partialInfix = ".plaid-partial-"
 
-// What an attempt to lock comes to.
+// Results of tryLock.
 const (
-	held    = iota
-	busy    // somebody else has the lock
-	unknown // there are no locks on this system or file system
+	lockHeld        = iota
+	lockBusy        // another process or handle has the lock
+	lockUnsupported // this system or file system has no locks
 )
 
-// tryLock takes a lock of an open file or folder, until it is closed.
+// tryLock locks an open file or folder, until it is closed.
 func tryLock(f *os.File, lock func(*os.File) error) int {
 	switch err := lock(f); {
 	case err == nil:
-		return held
+		return lockHeld
 	case errors.Is(err, ErrLocked):
-		return busy
+		return lockBusy
 	}
-	return unknown
+	return lockUnsupported
 }
 
-// TryLock takes the lock of an open file, until it is closed, and reports false if somebody
-// else has it. Where there are no locks it reports true.
-func TryLock(f *os.File) bool { return tryLock(f, LockExclusive) != busy }
+// TryLock locks an open file, until it is closed. It returns false if another process or handle has
+// the lock, and true on systems without locks.
+func TryLock(f *os.File) bool { return tryLock(f, LockExclusive) != lockBusy }
 
-// prefix is how the temporary names for target begin.
-func prefix(target string) string {
+// partialPrefix returns the beginning of the temporary names for target.
+func partialPrefix(target string) string {
 	base := filepath.Base(target)
-	const most = 255 - len(partial) - 16 // of a name, on nearly every system
+	const most = 255 - len(partialInfix) - 16 // nearly every system allows 255 bytes
 	if len(base) > most {
 		base = base[:most]
 		for len(base) > 0 && !utf8.ValidString(base) {
 			base = base[:len(base)-1]
 		}
 	}
-	return base + partial
+	return base + partialInfix
 }
 
-// Claim makes a new file beside target, of a name that [Sweep] knows, and locks it shared, so
-// that no sweep takes it for a leftover.
+// Claim creates a file next to target, with a temporary name that [Sweep] recognizes, and locks it
+// shared, so that Sweep does not remove it.
 func Claim(target string, mode fs.FileMode) (*os.File, error) {
-	return claim(target, func(name string) (*os.File, error) {
+	return createLocked(target, func(name string) (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	})
 }
 
-// claim is Claim for a file or folder.
-func claim(target string, create func(name string) (*os.File, error)) (*os.File, error) {
-	dir, pre := filepath.Dir(target), prefix(target)
+// createLocked is Claim for a file or folder.
+func createLocked(target string, create func(name string) (*os.File, error)) (*os.File, error) {
+	dir, pre := filepath.Dir(target), partialPrefix(target)
 	for range 100 {
 		f, err := create(filepath.Join(dir, fmt.Sprintf("%s%016x", pre, rand.Uint64())))
 		if errors.Is(err, fs.ErrExist) {
@@ -290,17 +288,17 @@ func claim(target string, create func(name string) (*os.File, error)) (*os.File,
 		if err != nil {
 			return nil, err
 		}
-		// A sweep may have been faster: it has the lock, or has removed the thing.
-		if tryLock(f, LockShared) != busy && same(f, f.Name()) {
+		// A concurrent Sweep may have locked or removed it already.
+		if tryLock(f, LockShared) != lockBusy && isOpenFile(f, f.Name()) {
 			return f, nil
 		}
 		f.Close()
 	}
-	return nil, fmt.Errorf("no name for a temporary beside it: %w", fs.ErrExist)
+	return nil, fmt.Errorf("no free name for a temporary file next to it: %w", fs.ErrExist)
 }
 
-// same reports whether name still is the open file.
-func same(f *os.File, name string) bool {
+// isOpenFile reports whether name still refers to the open file.
+func isOpenFile(f *os.File, name string) bool {
 	a, err := f.Stat()
 	if err != nil {
 		return false
@@ -309,10 +307,9 @@ func same(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Sweep removes what writers for target left that were killed, and returns their names. It is
-// no fault if that cannot be done.
+// Sweep removes leftovers of killed writers for target, and returns their names. It ignores errors.
 func Sweep(target string) (removed []string) {
-	dir, pre := filepath.Dir(target), prefix(target)
+	dir, pre := filepath.Dir(target), partialPrefix(target)
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil
@@ -324,7 +321,7 @@ func Sweep(target string) (removed []string) {
 		for _, name := range names {
 			rest, ok := strings.CutPrefix(name, pre)
 			path := filepath.Join(dir, name)
-			if ok && len(rest) == 16 && strings.Trim(rest, "0123456789abcdef") == "" && sweepOne(path) {
+			if ok && len(rest) == 16 && strings.Trim(rest, "0123456789abcdef") == "" && removeLeftover(path) {
 				removed = append(removed, path)
 			}
 		}
@@ -332,7 +329,8 @@ func Sweep(target string) (removed []string) {
 	return removed
 }
 
-func sweepOne(path string) (removed bool) {
+// removeLeftover removes a file or folder unless its writer still has the lock.
+func removeLeftover(path string) (removed bool) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
 		return false
@@ -342,5 +340,5 @@ func sweepOne(path string) (removed bool) {
 		return false
 	}
 	defer f.Close()
-	return tryLock(f, LockExclusive) == held && same(f, path) && os.RemoveAll(path) == nil
+	return tryLock(f, LockExclusive) == lockHeld && isOpenFile(f, path) && os.RemoveAll(path) == nil
 }

@@ -12,42 +12,42 @@ import (
 	"syscall"
 )
 
-// AtomicFolder is a folder in the making. It is for one goroutine.
+// AtomicFolder is a folder that appears when it is committed. It is not safe for concurrent use.
 type AtomicFolder struct {
-	lock   *os.File // on Path
-	path   string
-	target string
-	given  string
-	mode   fs.FileMode // of the folder that is replaced; 0: there is none
-	ended  bool
+	lock      *os.File // on Path
+	path      string
+	target    string
+	givenPath string
+	mode      fs.FileMode // of the folder that is replaced. 0 means that no folder is replaced
+	ended     bool
 }
 
-// CreateAtomicFolder begins a folder, which must not exist or be empty (the error wraps
-// fs.ErrExist). An empty one is replaced by Commit, keeping its mode; a symbolic
-// link to one stays. Close without Commit removes what was begun.
+// CreateAtomicFolder begins a folder. The folder at path must not exist, or be empty (otherwise the
+// error wraps fs.ErrExist). Commit replaces an empty folder and keeps its mode; a symbolic link to
+// one stays. Close without Commit removes the new folder.
 func CreateAtomicFolder(path string) (*AtomicFolder, error) {
-	if err := vacant(path); err != nil {
+	if err := checkVacant(path); err != nil {
 		return nil, err
 	}
 	switch base := filepath.Base(path); base {
 	case ".", "..", string(filepath.Separator):
-		return nil, fault(path, errors.New("is no name that a new folder could take: give the folder by its name"))
+		return nil, writeError(path, errors.New("is not a name for a new folder: give the folder by its name"))
 	}
-	target, err := resolve(filepath.Clean(path))
+	target, err := resolveLinks(filepath.Clean(path))
 	if err != nil {
 		return nil, err
 	}
-	there, err := os.Stat(target)
+	existing, err := os.Stat(target)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	Sweep(target)
-	lock, err := claim(target, func(name string) (*os.File, error) {
+	lock, err := createLocked(target, func(name string) (*os.File, error) {
 		if err := os.Mkdir(name, 0o777); err != nil {
 			return nil, err
 		}
 		f, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) { // a sweep was faster
+		if errors.Is(err, fs.ErrNotExist) { // a concurrent Sweep removed it
 			return nil, fs.ErrExist
 		} else if err != nil {
 			return nil, errors.Join(err, os.Remove(name))
@@ -55,21 +55,21 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 		return f, nil
 	})
 	if err != nil {
-		return nil, folderFault(path, err)
+		return nil, folderError(path, err)
 	}
-	d := &AtomicFolder{lock: lock, path: lock.Name(), target: target, given: path}
-	if there != nil {
-		d.mode = there.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
-		keepOwner(lock, there)
-		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // from now on it shows no more than the old one
-			return nil, errors.Join(fault(path, err), d.Close())
+	d := &AtomicFolder{lock: lock, path: lock.Name(), target: target, givenPath: path}
+	if existing != nil {
+		d.mode = existing.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
+		copyOwner(lock, existing)
+		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // never more permissive than the old folder
+			return nil, errors.Join(writeError(path, err), d.Close())
 		}
 	}
 	return d, nil
 }
 
-// vacant returns why no folder can be made at path; nil means that one can.
-func vacant(path string) error {
+// checkVacant returns why no folder can be created at path. nil means that one can.
+func checkVacant(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -78,7 +78,7 @@ func vacant(path string) error {
 		return err
 	}
 	if !info.IsDir() { // not opened: a pipe would wait
-		return fault(path, fmt.Errorf("a file of that name: %w", fs.ErrExist))
+		return writeError(path, fmt.Errorf("a file of that name: %w", fs.ErrExist))
 	}
 	d, err := os.Open(path)
 	if err != nil {
@@ -89,16 +89,16 @@ func vacant(path string) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err == nil:
-		return fault(path, fmt.Errorf("the folder is not empty: %w", fs.ErrExist))
+		return writeError(path, fmt.Errorf("the folder is not empty: %w", fs.ErrExist))
 	default:
 		return err
 	}
 }
 
-// Path is where the folder is until it is committed.
+// Path returns the path of the folder until it is committed.
 func (d *AtomicFolder) Path() string { return d.path }
 
-// Write makes a file of the folder, durable when it returns.
+// Write writes a file of the folder, and makes it durable.
 func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
 	f, err := d.Create(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
 	return CloseSynced(f)
 }
 
-// Create makes a file of the folder, which the caller closes by [CloseSynced].
+// Create creates a file of the folder. The caller closes it by [CloseSynced].
 func (d *AtomicFolder) Create(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(d.path, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
@@ -119,46 +119,45 @@ func (d *AtomicFolder) Create(name string) (*os.File, error) {
 // CloseSynced makes a file durable and closes it.
 func CloseSynced(f *os.File) error { return errors.Join(f.Sync(), f.Close()) }
 
-// Commit gives the folder its name; its files must be durable. After an error
-// only Close is of use, which takes the folder away unless that is
-// [ErrOutcomeUnknown].
+// Commit gives the folder its name. Its files must be durable. After an error only Close may be
+// called, which removes the folder, unless the error is [ErrOutcomeUnknown].
 func (d *AtomicFolder) Commit() error {
 	if d.ended {
 		return os.ErrClosed
 	}
 	if d.mode != 0 {
 		if err := os.Chmod(d.path, d.mode); err != nil {
-			return fault(d.given, err)
+			return writeError(d.givenPath, err)
 		}
 	}
 	if err := SyncFolder(d.path); err != nil {
 		return err
 	}
-	if err := vacant(d.target); err != nil {
+	if err := checkVacant(d.target); err != nil {
 		return err
 	}
 	// Not every system renames over an empty folder.
 	if err := os.Remove(d.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault(d.given, err)
+		return writeError(d.givenPath, err)
 	}
-	if runtime.GOOS == "windows" { // which renames nothing that is open
+	if runtime.GOOS == "windows" { // it cannot rename open files
 		d.lock.Close()
 	}
 	if err := os.Rename(d.path, d.target); err != nil {
-		return fault(d.given, err)
+		return writeError(d.givenPath, err)
 	}
 	d.ended = true
-	d.lock.Close() // of a folder that was only read
-	return settle(d.target)
+	d.lock.Close() // its error does not matter: nothing was written through it
+	return syncParent(d.target)
 }
 
-// Close gives the folder up unless it is committed. It may be called twice.
+// Close removes the folder unless it is committed. It may be called twice.
 func (d *AtomicFolder) Close() error {
 	if d.ended {
 		return nil
 	}
 	d.ended = true
-	if runtime.GOOS == "windows" { // which removes no folder that is open
+	if runtime.GOOS == "windows" { // it cannot remove an open folder
 		d.lock.Close()
 	}
 	err := os.RemoveAll(d.path)
@@ -166,20 +165,20 @@ func (d *AtomicFolder) Close() error {
 	return err
 }
 
-// SyncFolder makes the entries of a folder durable where the system can do that.
+// SyncFolder makes the entries of a folder durable if the system supports that.
 func SyncFolder(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	d, err := os.Open(path)
-	if errors.Is(err, fs.ErrPermission) { // it may be written to and not read
+	if errors.Is(err, fs.ErrPermission) { // a folder may be writable but not readable
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	err = d.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) { // some file systems
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) { // some file systems do not support it
 		err = nil
 	}
 	return errors.Join(err, d.Close())

@@ -48,7 +48,7 @@ func symlink(t *testing.T, to, path string) {
 // beginnings are the files and folders in the making, or left over.
 func beginnings(t *testing.T, dir string) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "*"+partial+"*"))
+	names, err := filepath.Glob(filepath.Join(dir, "*"+partialInfix+"*"))
 	require.NoError(t, err)
 	return names
 }
@@ -194,13 +194,13 @@ func TestFolderThroughLink(t *testing.T) {
 // living one has in the making is not, nor is anything of another name.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
-	const left = partial + "0123456789abcdef"
+	const left = partialInfix + "0123456789abcdef"
 	folders := runtime.GOOS != "windows" // which locks none
 	if folders {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "d"+left, "sub"), 0o777))
 		write(t, filepath.Join(dir, "d"+left, "sub", "f"), "x")
 	}
-	for _, name := range []string{"f" + left, "f" + left + "0", "f" + partial + "0123456789abcdeX", "dd" + left} {
+	for _, name := range []string{"f" + left, "f" + left + "0", "f" + partialInfix + "0123456789abcdeX", "dd" + left} {
 		write(t, filepath.Join(dir, name), "x")
 	}
 	alive, err := CreateAtomicFolder(filepath.Join(dir, "d"))

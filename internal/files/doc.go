@@ -1,13 +1,13 @@
-// Package files opens, reads, writes, locks and maps files, with what package os leaves to its users:
+// Package files opens, reads, writes, locks and maps files. It adds to package os:
 //
-//	[OpenInput], [Stream], [Read]         what is read: nothing that hangs, and the context ends what waits
-//	[Watch], [Keep]                       files that change while they are read, or afterwards
-//	[WriteAtomic], [CreateAtomicFolder]   what is written appears when it is complete
-//	[OpenFile], [WaitLock], [Duplicate]   open files that can be renamed and removed on Windows too, and their locks
+//	[OpenInput], [Stream], [Read]         input that cannot hang, and waiting that ends with the context
+//	[Watch], [Keep]                       detection of files that change during reading or afterwards
+//	[WriteAtomic], [CreateAtomicFolder]   output that appears when it is complete
+//	[OpenFile], [WaitLock], [Duplicate]   open files that can be renamed and removed, also on Windows; locks
 //	[Map], [RecoverFault]                 files as memory
-//	[HookSynced], [HookWaiting]           what tests put in place of a disk and of waiting
+//	[HookSynced], [HookWaiting]           hooks with which tests simulate disks and waiting
 //
-// What is in the making is NAME.plaid-partial-XXXXXXXXXXXXXXXX beside NAME, and locked as long as its
-// writer lives; whatever has the name stays meanwhile. What a writer that was killed left is removed by
-// the next one for the same NAME, where there are locks: on Windows, of files only.
+// An incomplete file or folder is NAME.plaid-partial-XXXXXXXXXXXXXXXX next to NAME. It is locked as
+// long as its writer lives, and NAME stays as it is meanwhile. The next writer for the same NAME removes
+// leftovers of writers that were killed, on systems with locks; on Windows, files only.
 package files

@@ -9,33 +9,33 @@ import (
 	"os"
 )
 
-// ErrNotRegular: a folder, pipe, device or socket in the place of a file.
+// ErrNotRegular reports a folder, pipe, device or socket where a file is expected.
 var ErrNotRegular = errors.New("not a regular file")
 
-// OpenInput opens a regular file and tells what it looks like. Anything else is
-// [ErrNotRegular]: random access to a pipe is impossible, a device has no end.
+// OpenInput opens a regular file and returns its state. Anything else is an [ErrNotRegular]: pipes
+// have no random access, and devices no end.
 func OpenInput(path string) (*os.File, fs.FileInfo, error) {
-	// Not even opened: that alone has effects on some devices.
+	// Check before opening: opening alone has side effects on some devices.
 	info, err := os.Stat(path)
 	if err == nil {
-		err = regular(path, info)
+		err = regularError(path, info)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return openNow(path)
+	return openAndCheck(path)
 }
 
-// openNow looks at the file that is open, which may be another than the one that
-// was looked at before; it does not wait for the writer of a pipe either.
-func openNow(path string) (*os.File, fs.FileInfo, error) {
+// openAndCheck checks the open file, which may have replaced the one that OpenInput checked. It
+// does not wait for the writer of a pipe.
+func openAndCheck(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = regular(path, info)
+		err = regularError(path, info)
 	}
 	if err != nil {
 		f.Close()
@@ -44,7 +44,8 @@ func openNow(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func regular(path string, info fs.FileInfo) error {
+// regularError returns nil for a regular file, and otherwise an error that names its kind.
+func regularError(path string, info fs.FileInfo) error {
 	kind := "something else"
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
@@ -61,24 +62,23 @@ func regular(path string, info fs.FileInfo) error {
 	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s, %w", kind, ErrNotRegular)}
 }
 
-// Stream opens what is read once, from front to back, which may be a pipe. A
-// context that ends also ends the waiting, for the writer of a pipe and for what
-// it writes. A folder is [ErrNotRegular]. Devices are left to the reader, which
-// must not read a line without an end.
+// Stream opens a file, or a pipe, for reading once from front to back. The end of ctx also ends
+// waiting for the writer of a pipe, and for its data. A folder is an [ErrNotRegular]. Devices are
+// allowed; the reader must limit the length of lines.
 func Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, regular(path, info)
+		return nil, regularError(path, info)
 	}
 	if info.Mode().IsRegular() {
 		f, _, err := OpenInput(path)
 		if err != nil {
 			return nil, err
 		}
-		return stream{limited{ctx, f}, f.Close}, nil
+		return stream{cancellable{ctx, f}, f.Close}, nil
 	}
 	f, err := OpenPipe(ctx, path, os.O_RDONLY)
 	if err != nil {
@@ -87,6 +87,7 @@ func Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	return stream{ContextReader(ctx, f), f.Close}, nil
 }
 
+// stream is a reader with its Close function.
 type stream struct {
 	io.Reader
 	close func() error
@@ -94,39 +95,41 @@ type stream struct {
 
 func (s stream) Close() error { return s.close() }
 
-// UntilDone is r, which never blocks for long, until the context ends.
-func UntilDone(ctx context.Context, r io.Reader) io.Reader { return limited{ctx, r} }
+// UntilDone returns a reader that fails once the context has ended. r must not block for long.
+func UntilDone(ctx context.Context, r io.Reader) io.Reader { return cancellable{ctx, r} }
 
-type limited struct {
+// cancellable checks the context before each read.
+type cancellable struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (l limited) Read(p []byte) (int, error) {
+func (l cancellable) Read(p []byte) (int, error) {
 	if err := l.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return l.r.Read(p)
 }
 
-// ContextReader is r until the context ends. A read that blocks then goes on in the
-// background, and what it gets is lost.
+// ContextReader returns a reader that fails once the context has ended. A read that blocks then
+// continues in the background, and its data is lost.
 func ContextReader(ctx context.Context, r io.Reader) io.Reader {
 	return &pump{ctx: ctx, r: r, out: make(chan chunk)}
 }
 
+// chunk is the result of one read.
 type chunk struct {
 	b   []byte
 	err error
 }
 
-// pump reads in a goroutine of its own, one read at a time, when asked.
+// pump reads on its own goroutine, one read for each request.
 type pump struct {
-	ctx  context.Context
-	r    io.Reader
-	out  chan chunk
-	buf  []byte
-	rest chunk
+	ctx    context.Context
+	r      io.Reader
+	out    chan chunk
+	buf    []byte
+	unread chunk
 }
 
 func (p *pump) Read(dst []byte) (int, error) {
@@ -136,7 +139,7 @@ func (p *pump) Read(dst []byte) (int, error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	if len(p.rest.b) == 0 && p.rest.err == nil {
+	if len(p.unread.b) == 0 && p.unread.err == nil {
 		if p.buf == nil {
 			p.buf = make([]byte, 64<<10)
 		}
@@ -150,49 +153,48 @@ func (p *pump) Read(dst []byte) (int, error) {
 		select {
 		case <-p.ctx.Done():
 			return 0, p.ctx.Err()
-		case p.rest = <-p.out:
+		case p.unread = <-p.out:
 		}
 	}
-	n := copy(dst, p.rest.b)
-	p.rest.b = p.rest.b[n:]
-	if n > 0 || len(p.rest.b) > 0 {
+	n := copy(dst, p.unread.b)
+	p.unread.b = p.unread.b[n:]
+	if n > 0 || len(p.unread.b) > 0 {
 		return n, nil
 	}
-	return 0, p.rest.err // stays; (0, nil) of a reader is passed on once
+	return 0, p.unread.err // an error is kept; (0, nil) is returned once
 }
 
-// Read opens a stream, hands it to use, and then looks whether the file changed
-// meanwhile.
+// Read opens a stream, calls use with it, and then checks whether the file changed meanwhile.
 func Read(ctx context.Context, path string, use func(io.Reader) error) error {
 	var w Watch
 	s, err := w.Stream(ctx, path)
 	if err != nil {
 		return err
 	}
-	return finish(s, &w, use)
+	return useUnchanged(s, &w, use)
 }
 
-// ReadRegular is [Read] of what has to be a regular file.
+// ReadRegular is [Read] for a file that must be regular.
 func ReadRegular(path string, use func(io.Reader) error) error {
 	var w Watch
 	f, _, err := w.Open(path)
 	if err != nil {
 		return err
 	}
-	return finish(f, &w, use)
+	return useUnchanged(f, &w, use)
 }
 
-func finish(r io.ReadCloser, w *Watch, use func(io.Reader) error) error {
+// useUnchanged calls use, and returns an error if a file changed meanwhile.
+func useUnchanged(r io.ReadCloser, w *Watch, use func(io.Reader) error) error {
 	err := use(r)
-	// A fault that is due to the change is of no interest.
+	// The change probably caused the error of use.
 	if changed := w.Unchanged(); changed != nil {
 		err = changed
 	}
 	return errors.Join(err, r.Close())
 }
 
-// Parse is [Read] with a function that makes a value of what it reads from a file
-// of that name.
+// Parse is [Read] with a function that parses the content. name is path.
 func Parse[T any](ctx context.Context, path string, parse func(r io.Reader, name string) (T, error)) (v T, err error) {
 	err = Read(ctx, path, func(r io.Reader) error {
 		v, err = parse(r, path)
@@ -201,8 +203,8 @@ func Parse[T any](ctx context.Context, path string, parse func(r io.Reader, name
 	return v, err
 }
 
-// OpenPipe is [os.OpenFile] of a file that is there, until the context ends; a file that is
-// opened later is closed again.
+// OpenPipe is [os.OpenFile] for an existing file, until the context ends. If the file opens later,
+// OpenPipe closes it.
 func OpenPipe(ctx context.Context, path string, flag int) (*os.File, error) {
 	type opened struct {
 		f   *os.File

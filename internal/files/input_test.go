@@ -119,8 +119,8 @@ func TestWatchContent(t *testing.T) {
 			write(t, path, content)
 			var w Watch
 			if how == "open" {
-				defer func(most int64) { mostHashed = most }(mostHashed)
-				mostHashed = 1
+				defer func(most int64) { maxHashed = most }(maxHashed)
+				maxHashed = 1
 				f, _, err := w.Open(path)
 				require.NoError(t, err)
 				defer f.Close()
@@ -142,7 +142,7 @@ func TestWatchContent(t *testing.T) {
 				err := w.Unchanged()
 				require.Equal(t, same, err == nil, "%s, %s: %v", x.name, how, err)
 			}
-			w.next = time.Now().Add(-time.Second)
+			w.nextLook = time.Now().Add(-time.Second)
 			require.Equal(t, same, w.Look() == nil)
 		}
 	}
@@ -236,7 +236,7 @@ func TestKept(t *testing.T) {
 	write("one")
 	k, err := keep()
 	require.NoError(t, err)
-	look := func() string { k.looked = time.Time{}; return k.Get() }
+	look := func() string { k.checkedAt = time.Time{}; return k.Get() }
 	require.Equal(t, "one", look())
 	write("two")
 	require.Equal(t, "one", k.Get(), "a second has not passed")

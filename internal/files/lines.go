@@ -8,13 +8,13 @@ import (
 	"io"
 )
 
-// ErrLongLine: a line is longer than its reader allows.
+// ErrLongLine reports a line that is longer than its reader allows.
 var ErrLongLine = errors.New("line is too long")
 
-// LineReader reads lines of at most a limit of bytes. It drops a byte order mark at the start,
-// and the end of each line, LF or CRLF; the last line may lack it.
+// LineReader reads lines of limited length. It drops a byte order mark at the start, and the end of
+// each line, LF or CRLF, which the last line may lack.
 type LineReader struct {
-	Number int // of the line that was read last, from 1
+	Number int // of the last line read, from 1
 
 	r     *bufio.Reader
 	limit int
@@ -22,13 +22,13 @@ type LineReader struct {
 	long  []byte
 }
 
-// NewLineReader reads lines of at most limit bytes.
+// NewLineReader returns a reader of lines of at most limit bytes.
 func NewLineReader(r io.Reader, limit int) *LineReader {
 	return &LineReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
-// Cells splits a line of tab-separated text, and appends its cells. Such text is literal: each line
-// is a row, each tab ends a cell, and quotation marks and backslashes are characters like others.
+// Cells splits a line of tab-separated text, and appends its cells. The text is literal: each tab
+// ends a cell, and quotation marks and backslashes have no special meaning.
 func Cells(cells [][]byte, line []byte) [][]byte {
 	for cell := range bytes.SplitSeq(line, []byte{'\t'}) {
 		cells = append(cells, cell)
@@ -36,7 +36,7 @@ func Cells(cells [][]byte, line []byte) [][]byte {
 	return cells
 }
 
-// UnmarkedReader drops the byte order mark that editors of Windows begin files with.
+// UnmarkedReader skips the byte order mark that Windows editors put at the start of files.
 func UnmarkedReader(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReader(r)
 	mark, err := b.Peek(len(byteOrderMark))
@@ -52,10 +52,10 @@ func UnmarkedReader(r io.Reader) (*bufio.Reader, error) {
 
 const byteOrderMark = "\ufeff"
 
-// Next returns the next line, which is valid until the call after, and its offset.
+// Next returns the next line, which is valid until the next call, and its offset.
 //
-// Errors: [io.EOF] after the last line, [ErrLongLine], those of the reader. Number is that of
-// the line in which it failed.
+// Errors: [io.EOF] after the last line, [ErrLongLine], and those of the reader. After an error
+// Number is that of the line in which it occurred.
 func (l *LineReader) Next() (line []byte, offset int64, err error) {
 	l.Number++
 	offset = l.next

@@ -8,17 +8,18 @@ import (
 	"runtime/debug"
 )
 
-// Mapping is a file, or part of one, as memory. Where systems have no mappings it is a
-// copy. A file that is cut short later makes reading fault: readers call [RecoverFault].
+// Mapping is a file, or its beginning, as memory. On systems without mappings it is a copy. Reading
+// faults if the file was truncated meanwhile: readers call [RecoverFault].
 type Mapping struct {
-	Data  []byte // from the beginning of the file on
+	Data  []byte // the first bytes of the file
 	unmap func() error
 }
 
-// Map maps the first size bytes of an open file, which may be closed afterwards.
+// Map maps the first size bytes of an open file. The file may be closed afterwards.
 func Map(f *os.File, size int64) (*Mapping, error) {
 	if size < 0 || size > math.MaxInt {
-		return nil, &os.PathError{Op: "map", Path: f.Name(), Err: fmt.Errorf("%d bytes: %w", size, errors.ErrUnsupported)}
+		err := fmt.Errorf("%d bytes: %w", size, errors.ErrUnsupported)
+		return nil, &os.PathError{Op: "map", Path: f.Name(), Err: err}
 	}
 	if size == 0 {
 		return &Mapping{}, nil
@@ -30,7 +31,7 @@ func Map(f *os.File, size int64) (*Mapping, error) {
 	return &Mapping{data, unmap}, nil
 }
 
-// Close ends the mapping: Data must not be read any more. It may be called twice.
+// Close ends the mapping: Data must not be read afterwards. It may be called twice.
 func (m *Mapping) Close() error {
 	unmap := m.unmap
 	m.Data, m.unmap = nil, nil
@@ -40,19 +41,19 @@ func (m *Mapping) Close() error {
 	return unmap()
 }
 
-// faulted is the error of the runtime for memory that is not there.
+// faulted is the runtime's error for an invalid address.
 type faulted interface {
 	error
 	Addr() uintptr
 }
 
-// RecoverFault makes a fault in mapped memory the error that become returns for it, and sets back
-// what faults do:
+// RecoverFault converts a fault in mapped memory to the error that become returns for it, and
+// restores SetPanicOnFault:
 //
 //	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), become)
 //
-// It is for every function that reads mapped memory, of this goroutine; a panic of
-// another one that wraps a fault counts, too. Other panics go on.
+// Every function that reads mapped memory needs it. It covers this goroutine, and panics of others
+// that wrap a fault. It passes on other panics.
 func RecoverFault(err *error, old bool, become func(error) error) {
 	debug.SetPanicOnFault(old)
 	r := recover()

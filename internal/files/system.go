@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// ErrLocked: somebody else has the lock. Other errors of [LockShared] and [LockExclusive] say that
-// there are no locks here, or that the file cannot be locked.
+// ErrLocked reports that another process or handle has the lock. Other errors of [LockShared] and
+// [LockExclusive] mean that the system has no locks, or that the file cannot be locked.
 var ErrLocked = errors.New("somebody else has the lock")
 
-// poll is how often WaitLock tries: soon enough for a moment between two that search.
-const poll = 10 * time.Millisecond
+// lockPollInterval is how often WaitLock tries: often enough to use the gap between two searches.
+const lockPollInterval = 10 * time.Millisecond
 
-// WaitLock takes the lock of an open file, exclusive or shared, once others let it go. It is
-// held until the file is closed. The error is [ErrLocked] after the deadline, or that of ctx.
-// waiting, if not nil, is called each time that somebody else has the lock.
+// WaitLock waits for the lock of an open file, exclusive or shared, and keeps it until the file is
+// closed. The error is [ErrLocked] after the deadline, or that of ctx. waiting, if not nil, is
+// called each time that the lock is taken.
 func WaitLock(ctx context.Context, f *os.File, exclusive bool, deadline time.Time, waiting func(path string)) error {
 	try := LockShared
 	if exclusive {
@@ -34,21 +34,21 @@ func WaitLock(ctx context.Context, f *os.File, exclusive bool, deadline time.Tim
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(poll, time.Until(deadline))):
+		case <-time.After(min(lockPollInterval, time.Until(deadline))):
 		}
 	}
 }
 
 // HookSynced, where a test sets it, is called after each sync that ends a change, of a file or of
-// the folder that holds it. Its error takes the place of the sync's own: what was written
-// is there then, and nothing says whether it is kept. It must not be set while a change is under way.
+// its folder. Its error replaces that of the sync: the data was written, but may not be durable. Do
+// not set it during a change.
 var HookSynced func(path string) error
 
-// HookWaiting, where a test sets it, is called each time that somebody else has a lock that is waited
-// for. It must not be set while something waits.
+// HookWaiting, where a test sets it, is called each time that a lock is not available. Do not set
+// it while anything waits.
 var HookWaiting func(path string)
 
-// AfterSync calls HookSynced where that is set.
+// AfterSync calls HookSynced if it is set.
 func AfterSync(path string) error {
 	if HookSynced == nil {
 		return nil
@@ -56,6 +56,6 @@ func AfterSync(path string) error {
 	return HookSynced(path)
 }
 
-// AsOnWindows says that index files are mapped again as they grow, and that files that are open are
-// renamed before another gets their name. Tests set it on other systems, while no file is open.
+// AsOnWindows makes index files be mapped again when they grow, and open files be renamed before
+// another file gets their name. Tests set it on other systems, while no file is open.
 var AsOnWindows = runtime.GOOS == "windows"

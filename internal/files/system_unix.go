@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFile is [os.OpenFile]; on Windows the file can be renamed and removed meanwhile.
+// OpenFile is [os.OpenFile]. Also on Windows the open file can be renamed and removed.
 func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, perm)
 }
 
-// OpenFileAs is OpenFile of a file that is to be called by another name, which it will get.
+// OpenFileAs is OpenFile for a file that will be renamed to name: Name returns it already.
 func OpenFileAs(path, name string, flag int, perm os.FileMode) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, flag|unix.O_CLOEXEC, uint32(perm.Perm()))
@@ -31,34 +31,35 @@ func OpenFileAs(path, name string, flag int, perm os.FileMode) (*os.File, error)
 	}
 }
 
-// Rename is [os.Rename]; on Windows it waits a moment for
-// programs that look at the file, as scanners and searches do.
+// Rename is [os.Rename]. On Windows it waits a moment for programs that read the file, such as virus
+// scanners and searches.
 func Rename(from, to string) error { return os.Rename(from, to) }
 
-// Remove is [os.Remove]. On Windows a file that is mapped stays, but has another name then.
+// Remove is [os.Remove]. On Windows a mapped file stays under another name.
 func Remove(path string) error { return os.Remove(path) }
 
-// RenameNew renames a file to a name that no file has, where the system has a call for
-// that.
+// RenameNew renames a file to a name that does not exist, if the system has a call for that.
 func RenameNew(_, _ string) error { return errors.ErrUnsupported }
 
-// LockShared and LockExclusive take a lock at once, until the file is closed, or fail.
-func LockShared(f *os.File) error    { return flock(f, unix.LOCK_SH|unix.LOCK_NB) }
-func LockExclusive(f *os.File) error { return flock(f, unix.LOCK_EX|unix.LOCK_NB) }
+// LockShared and LockExclusive lock a file until it is closed. They do not wait.
+func LockShared(f *os.File) error    { return lockFile(f, unix.LOCK_SH|unix.LOCK_NB) }
+func LockExclusive(f *os.File) error { return lockFile(f, unix.LOCK_EX|unix.LOCK_NB) }
 
-// LockFirst takes the lock that the Python package filelock takes, at once, or fails.
+// LockFirst acquires the lock that the Python package filelock uses. It does not wait.
 func LockFirst(f *os.File) error { return LockExclusive(f) }
 
-// Unlock gives a lock back before the file is closed.
-func Unlock(f *os.File) { _ = flock(f, unix.LOCK_UN) }
+// Unlock releases a lock before the file is closed.
+func Unlock(f *os.File) { _ = lockFile(f, unix.LOCK_UN) }
 
-func flock(f *os.File, how int) error {
-	attempts.Lock()
-	defer attempts.Unlock()
-	return flockNow(f, how)
+// lockFile calls flock, but not while Duplicate changes a lock.
+func lockFile(f *os.File, how int) error {
+	lockAttempts.Lock()
+	defer lockAttempts.Unlock()
+	return tryFlock(f, how)
 }
 
-func flockNow(f *os.File, how int) error {
+// tryFlock calls flock, and repeats it after signals.
+func tryFlock(f *os.File, how int) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), how); {
 		case errors.Is(err, unix.EWOULDBLOCK):
@@ -69,21 +70,21 @@ func flockNow(f *os.File, how int) error {
 	}
 }
 
-// attempts is held while a lock is asked for, which never waits.
-var attempts sync.Mutex
+// lockAttempts is held during each attempt to lock. Attempts never wait.
+var lockAttempts sync.Mutex
 
-// Duplicate gives use a second handle of an open file that is locked exclusively. One lock
-// is that of both, and what use does with its handle may make it a shared one: before
-// anything else of this process can ask for it, it is exclusive again.
+// Duplicate calls use with a second handle of an open file that is locked exclusively. Both handles
+// share the lock, and use may turn it into a shared one. Duplicate makes it exclusive again before
+// anything else in this process can acquire it.
 func Duplicate(f *os.File, use func(*os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("fcntl", err)
 	}
-	attempts.Lock()
-	defer attempts.Unlock()
+	lockAttempts.Lock()
+	defer lockAttempts.Unlock()
 	err = use(os.NewFile(uintptr(fd), f.Name()))
-	return errors.Join(err, flockNow(f, unix.LOCK_EX|unix.LOCK_NB))
+	return errors.Join(err, tryFlock(f, unix.LOCK_EX|unix.LOCK_NB))
 }
 
 func mapFile(f *os.File, size int) ([]byte, func() error, error) {
@@ -93,9 +94,8 @@ func mapFile(f *os.File, size int) ([]byte, func() error, error) {
 
 const nonBlocking = syscall.O_NONBLOCK
 
-// keepOwner gives a new file the owner of the one that it replaces, as far as
-// that is allowed.
-func keepOwner(f *os.File, there fs.FileInfo) {
+// copyOwner gives a new file the owner of the file that it replaces, as far as that is allowed.
+func copyOwner(f *os.File, there fs.FileInfo) {
 	if s, ok := there.Sys().(*syscall.Stat_t); ok {
 		_ = f.Chown(int(s.Uid), int(s.Gid))
 	}

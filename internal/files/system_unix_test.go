@@ -85,7 +85,7 @@ func TestPipes(t *testing.T) {
 	_, _, err := OpenInput(pipe)
 	require.ErrorIs(t, err, ErrNotRegular)
 	require.ErrorContains(t, err, "is a pipe")
-	_, _, err = openNow(pipe) // which took the place of a file a moment ago
+	_, _, err = openAndCheck(pipe) // which took the place of a file a moment ago
 	require.ErrorIs(t, err, ErrNotRegular)
 	_, _, err = OpenInput(os.DevNull)
 	require.ErrorIs(t, err, ErrNotRegular)

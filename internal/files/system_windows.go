@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// OpenFile is [os.OpenFile]; on Windows the file can be renamed and removed meanwhile.
+// OpenFile is [os.OpenFile]. Also on Windows the open file can be renamed and removed.
 func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 	return OpenFileAs(path, path, flag, perm)
 }
 
-// OpenFileAs is OpenFile of a file that is to be called by another name, which it will get.
+// OpenFileAs is OpenFile for a file that will be renamed to called: Name returns it already.
 func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -30,12 +30,12 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	case flag&os.O_WRONLY != 0:
 		access = windows.GENERIC_WRITE
 	}
-	how := uint32(windows.OPEN_EXISTING)
+	disposition := uint32(windows.OPEN_EXISTING)
 	switch {
 	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
-		how = windows.CREATE_NEW
+		disposition = windows.CREATE_NEW
 	case flag&os.O_CREATE != 0:
-		how = windows.OPEN_ALWAYS
+		disposition = windows.OPEN_ALWAYS
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
 	attributes := uint32(windows.FILE_ATTRIBUTE_NORMAL)
@@ -47,7 +47,7 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	}
 	var h windows.Handle
 	err = patiently(func() (err error) {
-		h, err = windows.CreateFile(name, access, share, nil, how, attributes, 0)
+		h, err = windows.CreateFile(name, access, share, nil, disposition, attributes, 0)
 		return err
 	}, windows.ERROR_SHARING_VIOLATION)
 	if err != nil {
@@ -62,11 +62,11 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	return f, nil
 }
 
-// patience is how long is tried what others are in the way of for a moment: scanners,
-// searches, and who renames the file just now.
+// patience is how long an operation is repeated that another program prevents for a moment, such as
+// a virus scanner, a search, or a program that renames the file.
 const patience = time.Second
 
-// patiently does something again for a while where it fails in one of these ways.
+// patiently repeats try for a while, as long as it fails with one of the errors in busy.
 func patiently(try func() error, busy ...error) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := try()
@@ -77,25 +77,25 @@ func patiently(try func() error, busy ...error) error {
 	}
 }
 
-// Rename is [os.Rename]; on Windows it waits a moment for programs that
-// look at the file, as scanners and searches do.
+// Rename is [os.Rename]. On Windows it waits a moment for programs that read the file, such as virus
+// scanners and searches.
 func Rename(from, to string) error {
-	return patiently(func() error { return os.Rename(from, to) }, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
+	return patiently(func() error { return os.Rename(from, to) },
+		windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
 }
 
-// Remove is [os.Remove]. On Windows a file that is mapped stays, but has another name then.
+// Remove is [os.Remove]. On Windows a mapped file stays under another name.
 func Remove(path string) error {
-	gone := path + ".gone.tmp"
-	_ = os.Remove(gone)
-	if err := os.Rename(path, gone); err != nil {
+	renamed := path + ".gone.tmp"
+	_ = os.Remove(renamed)
+	if err := os.Rename(path, renamed); err != nil {
 		return os.Remove(path)
 	}
-	_ = os.Remove(gone)
+	_ = os.Remove(renamed)
 	return nil
 }
 
-// RenameNew renames a file to a name that no file has, where the system has a call for
-// that.
+// RenameNew renames a file to a name that does not exist, if the system has a call for that.
 func RenameNew(from, to string) error {
 	a, err := windows.UTF16PtrFromString(from)
 	if err != nil {
@@ -105,17 +105,18 @@ func RenameNew(from, to string) error {
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
-	if err := patiently(func() error { return windows.MoveFileEx(a, b, 0) }, windows.ERROR_SHARING_VIOLATION); err != nil {
+	err = patiently(func() error { return windows.MoveFileEx(a, b, 0) }, windows.ERROR_SHARING_VIOLATION)
+	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
 	return nil
 }
 
-// The lock is on the last byte but one that a file could have, which no file has, so it
-// keeps nobody from reading; bbolt's own is on the last one.
+// The lock covers the second-to-last byte that a file could have. No file has it, so the lock does
+// not prevent reads. The lock of bbolt covers the last one.
 const lockedLow, lockedHigh = 1<<32 - 2, 1<<32 - 1
 
-// LockShared and LockExclusive take a lock at once, until the file is closed, or fail.
+// LockShared and LockExclusive lock a file until it is closed. They do not wait.
 func LockShared(f *os.File) error { return lock(f, 0) }
 
 // LockExclusive is described at LockShared.
@@ -130,7 +131,8 @@ func lock(f *os.File, how uint32) error {
 	return err
 }
 
-// LockFirst takes the lock that the Python package filelock takes, on the first byte, at once, or fails.
+// LockFirst acquires the lock that the Python package filelock uses, on the first byte. It does not
+// wait.
 func LockFirst(f *os.File) error {
 	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{})
@@ -140,17 +142,19 @@ func LockFirst(f *os.File) error {
 	return err
 }
 
-// Unlock gives a lock back before the file is closed.
+// Unlock releases a lock before the file is closed.
 func Unlock(f *os.File) {
-	_ = windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockedLow, OffsetHigh: lockedHigh})
+	_ = windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0,
+		&windows.Overlapped{Offset: lockedLow, OffsetHigh: lockedHigh})
 }
 
-// Duplicate gives use a second handle of an open file. What it locks is locked beside the
-// lock of the file.
+// Duplicate calls use with a second handle of an open file. Locks of that handle are separate from
+// the lock of the file.
 func Duplicate(f *os.File, use func(*os.File) error) error {
 	var h windows.Handle
 	self := windows.CurrentProcess()
-	if err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &h, 0, false, windows.DUPLICATE_SAME_ACCESS); err != nil {
+	err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &h, 0, false, windows.DUPLICATE_SAME_ACCESS)
+	if err != nil {
 		return os.NewSyscallError("DuplicateHandle", err)
 	}
 	return use(os.NewFile(uintptr(h), f.Name()))
@@ -167,12 +171,12 @@ func mapFile(f *os.File, size int) ([]byte, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The memory is not Go's; the conversion goes through a pointer so that vet, which
-	// cannot know, has nothing to say.
+	// The memory does not belong to Go. The conversion through a pointer avoids a false warning of
+	// vet.
 	data := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
 	return data, func() error { return windows.UnmapViewOfFile(addr) }, nil
 }
 
-const nonBlocking = 0 // there are no pipes among the files
+const nonBlocking = 0 // Windows has no pipes in the file system
 
-func keepOwner(*os.File, fs.FileInfo) {}
+func copyOwner(*os.File, fs.FileInfo) {}

@@ -6,14 +6,14 @@ import (
 	"os"
 )
 
-// Temporary is a file that is gone when it is closed, or when the process dies: it loses its name at
-// once where the system allows that, and when it is closed elsewhere.
+// Temporary is a file that disappears when it is closed, or when the process dies. If the system
+// allows it, the file loses its name at once, otherwise when it is closed.
 type Temporary struct {
 	*os.File
 	named bool
 }
 
-// NewTemporary makes a file for reading and writing, as [os.CreateTemp] does.
+// NewTemporary creates a file for reading and writing, as [os.CreateTemp] does.
 func NewTemporary(dir, pattern string) (*Temporary, error) {
 	f, err := os.CreateTemp(dir, pattern)
 	if err != nil {
@@ -22,7 +22,7 @@ func NewTemporary(dir, pattern string) (*Temporary, error) {
 	return &Temporary{f, os.Remove(f.Name()) != nil}, nil
 }
 
-// Close closes the file.
+// Close closes the file, and removes it if it still has a name.
 func (t *Temporary) Close() error {
 	err := t.File.Close()
 	if !t.named {

@@ -13,53 +13,66 @@ import (
 	"github.com/mikelolasagasti/xz"
 )
 
-// ErrPacked: compressed data is damaged or cut short, or is not there although the name of the file
-// promises it.
+// ErrPacked reports compressed data that is damaged or truncated, or a file whose name promises
+// compressed data that it does not have.
 var ErrPacked = errors.New("bad compressed data")
 
 // packing is a format of compressed files.
 type packing struct {
 	name, suffix string
-	begins       func(magic string) bool
+	hasMagic     func(magic string) bool
 	open         func(io.Reader) (io.Reader, error)
 }
 
-// Unpacking keeps at most this much, to which later bytes may refer: as much as the highest usual levels
-// of the formats' tools ask for.
+// Limits of the memory for decompression. They fit the highest usual levels of the formats' tools.
 const (
 	maxWindow     = 128 << 20 // of zstd --ultra and --long
 	maxDictionary = 64 << 20  // of xz -9
 )
 
-var packings = []packing{
-	{"gzip", ".gz", func(m string) bool { return strings.HasPrefix(m, "\x1f\x8b") }, func(r io.Reader) (io.Reader, error) {
-		return gzip.NewReader(r)
-	}},
-	{"zstd", ".zst", func(m string) bool { // a frame of data, or one to skip, as parallel writers begin with
-		return strings.HasPrefix(m, "\x28\xb5\x2f\xfd") || len(m) > 3 && m[0]&0xf0 == 0x50 && m[1:4] == "\x2a\x4d\x18"
-	}, func(r io.Reader) (io.Reader, error) {
-		// One goroutine, that of the reader: a reader that stops early leaves nothing behind.
-		return zstd.NewReader(r,
-			zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-	}},
-	{"xz", ".xz", func(m string) bool { return strings.HasPrefix(m, "\xfd7zXZ\x00") }, func(r io.Reader) (io.Reader, error) {
-		return xz.NewReader(r, maxDictionary)
-	}},
+var packingFormats = []packing{
+	{
+		name:     "gzip",
+		suffix:   ".gz",
+		hasMagic: func(m string) bool { return strings.HasPrefix(m, "\x1f\x8b") },
+		open:     func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+	},
+	{
+		name:   "zstd",
+		suffix: ".zst",
+		// A data frame, or a skippable frame, with which parallel writers begin.
+		hasMagic: func(m string) bool {
+			isSkippable := len(m) > 3 && m[0]&0xf0 == 0x50 && m[1:4] == "\x2a\x4d\x18"
+			return strings.HasPrefix(m, "\x28\xb5\x2f\xfd") || isSkippable
+		},
+		// No goroutine but that of the reader: it may stop early.
+		open: func(r io.Reader) (io.Reader, error) {
+			return zstd.NewReader(r,
+				zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		},
+	},
+	{
+		name:     "xz",
+		suffix:   ".xz",
+		hasMagic: func(m string) bool { return strings.HasPrefix(m, "\xfd7zXZ\x00") },
+		open:     func(r io.Reader) (io.Reader, error) { return xz.NewReader(r, maxDictionary) },
+	},
 }
 
-// PackedSuffixes are the ends of names of compressed files that [Unpack] reads.
+// PackedSuffixes returns the suffixes of compressed files that [Unpack] reads.
 func PackedSuffixes() []string {
-	var all []string
-	for _, p := range packings {
-		all = append(all, p.suffix)
+	var suffixes []string
+	for _, p := range packingFormats {
+		suffixes = append(suffixes, p.suffix)
 	}
-	return all
+	return suffixes
 }
 
-// Unpacked is a name without the suffix of a compressed file, and that suffix; "" if it has none.
+// Unpacked splits a name into the name without the suffix of a compressed file, and that suffix, or
+// "".
 func Unpacked(name string) (bare, suffix string) {
 	ext := filepath.Ext(name)
-	for _, p := range packings {
+	for _, p := range packingFormats {
 		if strings.EqualFold(ext, p.suffix) {
 			return strings.TrimSuffix(name, ext), p.suffix
 		}
@@ -67,39 +80,41 @@ func Unpacked(name string) (bare, suffix string) {
 	return name, ""
 }
 
-// Suffix is how a name ends, in small letters, without that of a compressed file.
+// Suffix returns the suffix of a name in lower case, without that of a compressed file.
 func Suffix(name string) string {
 	bare, _ := Unpacked(name)
 	return strings.ToLower(filepath.Ext(bare))
 }
 
-// Packing is the format of compressed data by its first bytes, "" if it is none of gzip, zstd and xz.
+// Packing returns the format of compressed data by its first bytes, or "" if it is not gzip, zstd
+// or xz.
 func Packing(begin []byte) string {
-	if p := packingOf(begin); p != nil {
+	if p := findPacking(begin); p != nil {
 		return p.name
 	}
 	return ""
 }
 
-func packingOf(begin []byte) *packing {
-	for i := range packings {
-		if packings[i].begins(string(begin)) {
-			return &packings[i]
+func findPacking(begin []byte) *packing {
+	for i := range packingFormats {
+		if packingFormats[i].hasMagic(string(begin)) {
+			return &packingFormats[i]
 		}
 	}
 	return nil
 }
 
-// Unpack reads plain data as it is, and unpacks what gzip, zstd or xz have compressed, which the
-// first bytes tell: all of its members, frames or streams. Data that the name of its file says is
-// compressed must be. Errors of the data wrap [ErrPacked]; those of r are as they are.
+// Unpack returns a reader of decompressed data. Its first bytes determine whether data is
+// compressed by gzip, zstd or xz; it reads all members, frames or streams, and plain data as it is.
+// Data must be compressed if the name of its file says so. Errors in the data wrap [ErrPacked];
+// errors of r are returned unchanged.
 func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	begin, err := b.Peek(6)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	p := packingOf(begin)
+	p := findPacking(begin)
 	if p == nil {
 		if _, suffix := Unpacked(name); suffix != "" {
 			return nil, fmt.Errorf("%w: the name ends in %s, the bytes are neither of gzip nor of zstd or xz",
@@ -107,52 +122,55 @@ func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 		}
 		return b, nil
 	}
-	u := &unpacking{packing: p, source: source{r: b}}
+	u := &unpacker{packing: p, source: trackedSource{r: b}}
 	if u.r, err = p.open(&u.source); err != nil {
-		return nil, u.fault(err)
+		return nil, u.wrapError(err)
 	}
 	return bufio.NewReaderSize(u, 64<<10), nil
 }
 
-// unpacking tells errors of compressed data from those of reading it.
-type unpacking struct {
+// unpacker distinguishes errors in compressed data from errors of reading it.
+type unpacker struct {
 	*packing
-	source source
+	source trackedSource
 	r      io.Reader
 }
 
-// source remembers why it cannot be read. It is an [io.ByteReader], so that nothing is buffered twice.
-type source struct {
+// trackedSource records its read error. It is an [io.ByteReader], so that decompressors do not
+// buffer again.
+type trackedSource struct {
 	r   *bufio.Reader
 	err error
 }
 
-func (s *source) Read(p []byte) (int, error) {
+func (s *trackedSource) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	return n, s.note(err)
+	return n, s.recordError(err)
 }
 
-func (s *source) ReadByte() (byte, error) {
+func (s *trackedSource) ReadByte() (byte, error) {
 	c, err := s.r.ReadByte()
-	return c, s.note(err)
+	return c, s.recordError(err)
 }
 
-func (s *source) note(err error) error {
+// recordError records an error other than io.EOF, and returns err.
+func (s *trackedSource) recordError(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
 	}
 	return err
 }
 
-func (u *unpacking) Read(p []byte) (int, error) {
+func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = u.fault(err)
+		err = u.wrapError(err)
 	}
 	return n, err
 }
 
-func (u *unpacking) fault(err error) error {
+// wrapError returns the error of the source, if it has one, and otherwise an ErrPacked.
+func (u *unpacker) wrapError(err error) error {
 	switch {
 	case u.source.err != nil:
 		return u.source.err

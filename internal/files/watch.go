@@ -14,34 +14,33 @@ import (
 	"time"
 )
 
-// Watch remembers what files looked like when they were opened for the first
-// time. Its zero value is ready; its methods may be called from several
-// goroutines.
+// Watch detects changes of files since they were first opened. Its zero value is ready to use. It is
+// safe for concurrent use.
 //
-// What counts is the content: a file that was written again, or that another one took the place of,
-// with the same bytes is the same. Of a file that is small, or read as a stream, that is decided by a
-// hash; of a large one for random access, by comparing it with the file that took its place: one that
-// was written in place counts as changed, and so does any that was closed.
+// A file is unchanged if its content is: it may have been rewritten, or replaced by another file,
+// with the same bytes. Small files and streams are compared by a hash. A large file for random access
+// is compared with the file that replaced it; it counts as changed if it was written in place, or if
+// it is closed.
 type Watch struct {
-	mu    sync.Mutex
-	paths []string // in the order in which they were opened
-	seen  map[string]*watched
-	next  time.Time // when Look looks again
+	mu       sync.Mutex
+	paths    []string // in the order in which they were opened
+	seen     map[string]*watched
+	nextLook time.Time // when Look checks again
 }
 
 // watched is a file that was opened.
 type watched struct {
 	file     *os.File
-	streamed bool        // it is read from front to back, or was
-	opened   fs.FileInfo // when it was opened
-	same     fs.FileInfo // the last one that had the same content
+	streamed bool        // it is, or was, read from front to back
+	opened   fs.FileInfo // its state when it was opened
+	lastSame fs.FileInfo // the last state that had the same content
 
-	mu   sync.Mutex
-	n    int64 // bytes of a stream that were read
-	hash maphash.Hash
+	mu          sync.Mutex
+	hashedBytes int64 // bytes in hash, from the beginning of the file
+	hash        maphash.Hash
 }
 
-// ChangedError is a file that is not what it was when it was opened.
+// ChangedError reports a file that changed after it was opened.
 type ChangedError struct {
 	Path string
 	How  string
@@ -49,51 +48,51 @@ type ChangedError struct {
 
 func (e *ChangedError) Error() string { return e.Path + ": changed while it was read: " + e.How }
 
-// Open is [OpenInput], and remembers the file.
+// Open is [OpenInput], and watches the file.
 func (w *Watch) Open(path string) (*os.File, int64, error) {
 	f, info, err := OpenInput(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	own := &watched{file: f, opened: info, same: info}
-	if size := info.Size(); size <= mostHashed { // it may be closed before it is looked at again
-		if n, err := io.Copy(&own.hash, io.NewSectionReader(f, 0, size)); err == nil && n == size {
-			own.n, own.streamed = n, true
+	opened := &watched{file: f, opened: info, lastSame: info}
+	if size := info.Size(); size <= maxHashed { // it may be closed before it is compared
+		if n, err := io.Copy(&opened.hash, io.NewSectionReader(f, 0, size)); err == nil && n == size {
+			opened.hashedBytes, opened.streamed = n, true
 		}
 	}
-	w.note(path, own)
+	w.remember(path, opened)
 	return f, info.Size(), nil
 }
 
-// Stream is [Stream], and remembers a regular file.
+// Stream is [Stream], and watches a regular file.
 func (w *Watch) Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	s, err := Stream(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if l, ok := s.(stream).Reader.(limited); ok {
+	if l, ok := s.(stream).Reader.(cancellable); ok {
 		f := l.r.(*os.File)
 		info, err := f.Stat()
 		if err != nil {
 			s.Close()
 			return nil, err
 		}
-		own := &watched{file: f, streamed: true, opened: info, same: info}
-		if w.note(path, own) {
-			l.r = own
+		streamed := &watched{file: f, streamed: true, opened: info, lastSame: info}
+		if w.remember(path, streamed) {
+			l.r = streamed
 		}
 		return stream{l, s.Close}, nil
 	}
 	return s, nil
 }
 
-// note remembers a file, unless it did so before.
-func (w *Watch) note(path string, f *watched) bool {
+// remember watches a file, and returns false if its path is watched already.
+func (w *Watch) remember(path string, f *watched) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if was, ok := w.seen[path]; ok {
 		if !was.streamed && !f.streamed && sameFile(was.opened, f.opened) {
-			was.file = f.file // the one before it may be closed
+			was.file = f.file // the earlier handle may be closed
 		}
 		return false
 	}
@@ -105,49 +104,49 @@ func (w *Watch) note(path string, f *watched) bool {
 	return true
 }
 
-// Read reads a stream, and notes what was read.
+// Read reads a stream, and hashes the bytes.
 func (f *watched) Read(p []byte) (int, error) {
 	n, err := f.file.Read(p)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.n += int64(n)
+	f.hashedBytes += int64(n)
 	_, _ = f.hash.Write(p[:n])
 	return n, err
 }
 
-// Unchanged returns a [*ChangedError] for the first file whose content is not the one that it had when
-// it was opened. If it returns nil, all that was read before is of one state of the files. A file is
-// compared only if its size, time or identity differs: a second write within one tick of the clock, a
-// few milliseconds, goes unseen.
+// Unchanged returns a [*ChangedError] for the first file whose content changed after it was opened.
+// If it returns nil, everything read so far belongs to one state of the files. A file is compared
+// only if its size, time or identity differs, so a second write within one tick of the clock, a few
+// milliseconds, is not detected.
 func (w *Watch) Unchanged() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, path := range w.paths {
 		f := w.seen[path]
-		now, how := difference(path, f.same)
-		if how == "" {
+		now, change := describeChange(path, f.lastSame)
+		if change == "" {
 			continue
 		}
-		if now == nil || !f.holds(path, now) {
-			return &ChangedError{path, how}
+		if now == nil || !f.hasContent(path, now) {
+			return &ChangedError{path, change}
 		}
-		f.same = now
+		f.lastSame = now
 	}
 	return nil
 }
 
-// LookEvery is how often [Watch.Look] looks. A variable, for tests.
+// LookEvery is the interval of [Watch.Look]. It is a variable for tests.
 var LookEvery = time.Second
 
-// Look is Unchanged once a second, or less often where that takes long, and nil in between: for slow
-// readers that have to hear of a change soon.
+// Look calls Unchanged once a second, or less often if that is slow, and otherwise returns nil. It
+// is for slow readers that must notice a change soon.
 func (w *Watch) Look() error {
 	now := time.Now()
 	w.mu.Lock()
-	if w.next.IsZero() {
-		w.next = now.Add(LookEvery)
+	if w.nextLook.IsZero() {
+		w.nextLook = now.Add(LookEvery)
 	}
-	due := !now.Before(w.next)
+	due := !now.Before(w.nextLook)
 	w.mu.Unlock()
 	if !due {
 		return nil
@@ -155,13 +154,14 @@ func (w *Watch) Look() error {
 	err := w.Unchanged()
 	end := time.Now()
 	w.mu.Lock()
-	w.next = end.Add(max(LookEvery, 10*end.Sub(now)))
+	w.nextLook = end.Add(max(LookEvery, 10*end.Sub(now)))
 	w.mu.Unlock()
 	return err
 }
 
-// difference says how a file differs from what it was; now is nil where it is not there.
-func difference(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
+// describeChange describes how a file differs from its earlier state. "" means that it does not.
+// now is nil if the file does not exist.
+func describeChange(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
 	now, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -179,20 +179,20 @@ func difference(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
 	return now, ""
 }
 
-// mostHashed is the largest file for random access that is read when it is opened. A variable, for tests.
-var mostHashed int64 = 1 << 20
+// maxHashed is the largest file for random access that Open hashes. It is a variable for tests.
+var maxHashed int64 = 1 << 20
 
-// mostCompared is the largest file for random access that is compared with another one.
-const mostCompared = 4 << 30
+// maxCompared is the largest file for random access that is compared with its replacement.
+const maxCompared = 4 << 30
 
-// holds reports whether the file at a path has the bytes of the one that was opened.
-func (f *watched) holds(path string, now fs.FileInfo) bool {
+// hasContent reports whether the file at a path has the bytes of the file that was opened.
+func (f *watched) hasContent(path string, now fs.FileInfo) bool {
 	size := f.opened.Size()
 	if now.Size() != size || !now.Mode().IsRegular() {
 		return false
 	}
 	f.mu.Lock()
-	n, sum, seed := f.n, f.hash.Sum64(), f.hash.Seed()
+	n, sum, seed := f.hashedBytes, f.hash.Sum64(), f.hash.Seed()
 	f.mu.Unlock()
 	in, info, err := OpenInput(path)
 	if err != nil {
@@ -207,19 +207,19 @@ func (f *watched) holds(path string, now fs.FileInfo) bool {
 	if n == size {
 		return true
 	}
-	open, err := f.file.Stat()
+	openNow, err := f.file.Stat()
 	switch {
-	case err != nil: // it was closed
+	case err != nil: // the file is closed
 		return false
-	case os.SameFile(open, info):
-		return f.streamed // the rest is going to be read as it is now
-	case !f.streamed && (size > mostCompared || open.Size() != size || !open.ModTime().Equal(f.opened.ModTime())):
+	case os.SameFile(openNow, info):
+		return f.streamed // the remaining bytes will be read from this file
+	case !f.streamed && (size > maxCompared || openNow.Size() != size || !openNow.ModTime().Equal(f.opened.ModTime())):
 		return false
 	}
 	return sameBytes(io.NewSectionReader(in, n, size-n), io.NewSectionReader(f.file, n, size-n))
 }
 
-// sameBytes reports whether two readers have the same bytes.
+// sameBytes reports whether two readers return the same bytes.
 func sameBytes(a, b io.Reader) bool {
 	var bufs [2][1 << 16]byte
 	for {
@@ -235,79 +235,81 @@ func sameBytes(a, b io.Reader) bool {
 	}
 }
 
-// Kept is a value that was read from files, and is read again when one of them changes. It
-// is safe for concurrent use.
+// Kept is a value that was read from files, and is read again when one of them changes. It is safe
+// for concurrent use.
 type Kept[T any] struct {
-	paths []string
-	read  func() (T, error)
-	heard func(T, error)
+	paths  []string
+	read   func() (T, error)
+	report func(T, error)
 
-	mu     sync.Mutex
-	looked time.Time
-	seen   []os.FileInfo // when value was read
-	failed []os.FileInfo // when it could not be read; nil: it could
-	value  T
+	mu         sync.Mutex
+	checkedAt  time.Time
+	loadedFrom []os.FileInfo // the files when value was read
+	failedFrom []os.FileInfo // the files when reading failed. It is nil after success
+	value      T
 }
 
-// keptLook is how long a change of the files may go unseen.
-const keptLook = time.Second
+// recheckAfter is how long a change of the files may go unnoticed.
+const recheckAfter = time.Second
 
-// Keep reads a value for the first time. heard is told what becomes of later readings: of a
-// value, or of an error, with which the value before it stays, as while several files are
-// replaced. The same files that fail again are tried again, and heard is not told of it.
+// Keep reads a value for the first time. report is called with the result of later readings: a
+// value, or an error, which leaves the earlier value in place, as happens while several files are
+// being replaced. The same files are read again after a failure, but report is not called again for
+// them.
 func Keep[T any](read func() (T, error), heard func(T, error), paths ...string) (*Kept[T], error) {
-	k := &Kept[T]{paths: paths, read: read, heard: heard, looked: time.Now()}
-	k.seen = k.files()
+	k := &Kept[T]{paths: paths, read: read, report: heard, checkedAt: time.Now()}
+	k.loadedFrom = k.stat()
 	var err error
 	k.value, err = read()
 	return k, err
 }
 
-// Get is the value as the files are now, or were a second ago.
+// Get returns the value for the files as they are now, or were a second ago.
 func (k *Kept[T]) Get() T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now := time.Now(); now.Sub(k.looked) >= keptLook {
-		k.looked = now
-		if is := k.files(); k.failed != nil || !slices.EqualFunc(is, k.seen, sameFile) {
-			k.again(is, !slices.EqualFunc(is, k.failed, sameFile))
+	if now := time.Now(); now.Sub(k.checkedAt) >= recheckAfter {
+		k.checkedAt = now
+		if current := k.stat(); k.failedFrom != nil || !slices.EqualFunc(current, k.loadedFrom, sameFile) {
+			k.reload(current, !slices.EqualFunc(current, k.failedFrom, sameFile))
 		}
 	}
 	return k.value
 }
 
-// Reload reads the files, changed or not.
+// Reload reads the files, even if they have not changed.
 func (k *Kept[T]) Reload() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.again(k.files(), true)
+	k.reload(k.stat(), true)
 }
 
-func (k *Kept[T]) again(is []os.FileInfo, tell bool) {
+// reload reads the value from files in the state current, and reports a new value, or an error if notify is set.
+func (k *Kept[T]) reload(current []os.FileInfo, notify bool) {
 	v, err := k.read()
 	if err != nil {
-		k.failed = is
+		k.failedFrom = current
 	} else {
-		k.value, k.seen, k.failed, tell = v, is, nil, true
+		k.value, k.loadedFrom, k.failedFrom, notify = v, current, nil, true
 	}
-	if tell {
-		k.heard(v, err)
+	if notify {
+		k.report(v, err)
 	}
 }
 
-// files are what the files look like; nil for one that is not there.
-func (k *Kept[T]) files() []os.FileInfo {
-	all := make([]os.FileInfo, len(k.paths))
+// stat returns the state of the files. nil for one that does not exist.
+func (k *Kept[T]) stat() []os.FileInfo {
+	infos := make([]os.FileInfo, len(k.paths))
 	for i, path := range k.paths {
 		if info, err := os.Stat(path); err == nil {
-			all[i] = info
+			infos[i] = info
 		}
 	}
-	return all
+	return infos
 }
 
-// sameFile reports whether a file is the one that was there: another one may have its size
-// and time.
+// sameFile reports whether a file is unchanged. Another file may have the same size and time, so it
+// compares identities, too.
 func sameFile(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil

@@ -12,8 +12,8 @@ const (
 	xfeatureTileData = 18
 )
 
-// AMXAllowed reports whether the processor has AMX with products of bytes and the
-// operating system lets this process use it, which is asked for once.
+// AMXAllowed reports whether the processor has AMX with int8 products and the operating system lets
+// this process use it. It requests the permission once.
 var AMXAllowed = sync.OnceValue(func() bool {
 	if !cpu.X86.HasAMXTile || !cpu.X86.HasAMXInt8 {
 		return false

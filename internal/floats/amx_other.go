@@ -2,5 +2,5 @@
 
 package floats
 
-// AMXAllowed reports false: nobody can be asked here.
+// AMXAllowed reports false: only Linux on amd64 grants the permission.
 func AMXAllowed() bool { return false }

@@ -1,6 +1,5 @@
-// Package floats has arithmetic of float32 whose bits no processor changes: multiplications
-// and additions with one rounding, binary16, norms of rows. It also asks the operating
-// system for the registers of AMX.
+// Package floats has float32 arithmetic with the same bits on every processor: fused multiplication and
+// addition, binary16, and norms of rows. It also requests the AMX registers from the operating system.
 package floats
 
 import (
@@ -8,13 +7,12 @@ import (
 	"math"
 )
 
-// FMA is a·b + c, rounded once: plain Go with the bits of the instructions that loops in
-// assembler use.
+// FMA returns a·b + c, rounded once: plain Go with the bits of the instructions that assembler loops
+// use.
 //
-// The product of two float32 is exact in float64, and so is, but for one
-// rounding, the sum. That rounding matters only where the sum is doubtful: then
-// the float64 next to the exact sum whose last bit is odd decides, since it is
-// never halfway between two float32.
+// The product of two float32 is exact in float64, and the sum is rounded once. That rounding matters
+// only if the sum is doubtful. Then the sum is rounded to odd instead: to the float64 next to the exact
+// sum whose last bit is odd. It is never halfway between two float32, so the second rounding is right.
 func FMA(a, b, c float32) float32 {
 	s := float64(a)*float64(b) + float64(c)
 	if doubtful(s) {
@@ -23,18 +21,19 @@ func FMA(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// doubtful says that s is halfway between two float32, or so near 0 that these
-// are denser than elsewhere.
+// doubtful reports whether s is halfway between two float32, or in the range of subnormal float32.
 func doubtful(s float64) bool {
 	u := math.Float64bits(s)
+	// A float64 has 29 more mantissa bits than a float32: halfway is a 1 followed by 28 zeros. Below
+	// 2⁻¹²⁶ float32 is subnormal.
 	return u<<35 == 1<<63 || u<<1 < (1023-126)<<53
 }
 
-// fmaOdd rounds the sum to odd first.
+// fmaOdd computes a·b + c, and rounds the float64 sum to odd before it rounds to float32.
 func fmaOdd(a, b, c float32) float32 {
 	x, y := float64(a)*float64(b), float64(c)
 	s := x + y
-	// The error of a sum (Knuth's TwoSum), exact.
+	// The exact error of the sum (Knuth's TwoSum).
 	z := s - x
 	e := (x - (s - z)) + (y - z)
 	if u := math.Float64bits(s); u&1 == 0 && e != 0 && e == e {
@@ -48,10 +47,9 @@ func fmaOdd(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// Products writes the products of m rows, an even number, of k values with the n
-// columns, a multiple of 4, of b, which holds one row of columns after the other.
-// Each is one chain of fused additions in the order of k, from the bias of the
-// column on.
+// Products writes the products of m rows of a, each of k values, with the n columns of b, which is
+// stored row by row, to c. m must be even and n a multiple of 4. Each product is one chain of fused
+// additions in the order of k, starting from the bias of the column.
 func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, n int) {
 	for i := 0; i < m; i += 2 {
 		x, y := a[i*lda:][:k], a[(i+1)*lda:][:k]
@@ -61,7 +59,7 @@ func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float3
 			q0, q1, q2, q3 := p0, p1, p2, p3
 			for t, u := range x {
 				v, w := y[t], b[t*n+j:][:4]
-				// FMA by hand: a call for each would take twice the time.
+				// FMA by hand: calls would take twice the time.
 				u64, v64 := float64(u), float64(v)
 				w0, w1, w2, w3 := float64(w[0]), float64(w[1]), float64(w[2]), float64(w[3])
 				r0, r1, r2, r3 := u64*w0+float64(p0), u64*w1+float64(p1), u64*w2+float64(p2), u64*w3+float64(p3)
@@ -82,18 +80,19 @@ func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float3
 	}
 }
 
-// Float32 converts exactly.
+// Float32 converts a binary16 exactly.
 func Float32(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	bits := uint32(h&0x7fff) << 13
-	if bits >= 0x0f800000 { // infinite, or none
+	if bits >= 0x0f800000 { // infinite, or not a number
 		return math.Float32frombits(sign | 0x70000000 | bits)
 	}
-	// The exponent is 112 too small; the product is exact, of subnormal numbers too.
+	// The exponent is 112 too small (bias 15 against 127). The product is exact, also for subnormal
+	// numbers.
 	return math.Float32frombits(sign | math.Float32bits(math.Float32frombits(bits)*0x1p112))
 }
 
-// Float16 rounds to the nearest, ties to even; values beyond the range become infinite.
+// Float16 rounds to the nearest binary16, ties to even. Values beyond the range become infinite.
 func Float16(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b>>16) & 0x8000
@@ -103,7 +102,7 @@ func Float16(f float32) uint16 {
 		return sign | 0x7e00
 	case b >= 0x477ff000: // 65520 and above round to infinity
 		return sign | 0x7c00
-	case b < 0x38800000: // below 2⁻¹⁴: the sum is the subnormal, rounded by the adder
+	case b < 0x38800000: // below 2⁻¹⁴: adding 0.5 makes the adder round to a subnormal
 		m := math.Float32frombits(b) + math.Float32frombits(0x3f000000)
 		return sign | uint16(math.Float32bits(m)-0x3f000000)
 	}
@@ -111,59 +110,58 @@ func Float16(f float32) uint16 {
 	return sign | uint16((b-0x38000000)>>13)
 }
 
-// DecodeFloat16 converts the first len(dst) little-endian halves of src. Of a NaN the bits beside
-// its sign may differ from those of Float32.
+// DecodeFloat16 converts the first len(dst) little-endian binary16 values of src. The payload of a
+// NaN may differ from that of Float32.
 func DecodeFloat16(dst []float32, src []byte) {
 	_ = src[:2*len(dst)]
-	n := decode(dst, src)
+	n := decodeBlocks(dst, src)
 	for i := n; i < len(dst); i++ {
 		dst[i] = Float32(binary.LittleEndian.Uint16(src[2*i:]))
 	}
 }
 
-// EncodeFloat16 rounds src to little-endian halves at the beginning of dst, as Float16 does, and
-// reports whether all of them are finite. Of a NaN the bits beside its sign may differ.
+// EncodeFloat16 rounds src to little-endian binary16 values at the beginning of dst, as Float16
+// does, and reports whether all of them are finite. The payload of a NaN may differ.
 func EncodeFloat16(dst []byte, src []float32) (finite bool) {
 	_ = dst[:2*len(src)]
-	n, most := encode(dst, src)
+	n, largest := encodeBlocks(dst, src)
 	for i := n; i < len(src); i++ {
 		h := Float16(src[i])
 		binary.LittleEndian.PutUint16(dst[2*i:], h)
-		most = max(most, h&0x7fff)
+		largest = max(largest, h&0x7fff)
 	}
-	return most < 0x7c00
+	return largest < 0x7c00
 }
 
-// SquaredNorm is the sum of the squares of x in float64. It has the bits of the plain
-// loop whatever the processor: four sums, of every fourth value each, which are then
-// added in order. (A product is converted to float64 so that it is rounded: compilers may
-// not fuse it with the sum.)
+// SquaredNorm returns the sum of the squares of x in float64. Every processor computes the same bits:
+// four sums, each of every fourth value, which are then added in order. (Products are converted to
+// float64 so that they are rounded: then compilers may not fuse them with the sum.)
 func SquaredNorm(x []float32) float64 {
 	var sum [4]float64
-	whole := len(x) / 4 * 4
-	squares(&sum, x[:whole])
-	for _, v := range x[whole:] {
+	blocks := len(x) / 4 * 4
+	sumSquares(&sum, x[:blocks])
+	for _, v := range x[blocks:] {
 		f := float64(v)
 		sum[0] += float64(f * f)
 	}
 	return sum[0] + sum[1] + sum[2] + sum[3]
 }
 
-// Finite tells whether all values are numbers: then the sum of their squares is one, which
-// no float32 values are too large for.
+// Finite reports whether all values are finite. It checks the sum of their squares, which float32
+// values cannot overflow in float64.
 func Finite(x []float32) bool {
 	sum := SquaredNorm(x)
 	return sum-sum == 0
 }
 
-// The bits of the exponent of a binary16 and of a bfloat16.
+// Masks of the exponents of a binary16 and of a bfloat16.
 const (
 	Exponent16  = 0x7c00
 	ExponentB16 = 0x7f80
 )
 
-// NotFinite16 returns the place of the first value of x that has all bits of an exponent, which
-// makes it infinite or no number; len(x) if there is none.
+// NotFinite16 returns the index of the first value of x whose exponent bits are all set, so that it
+// is infinite or not a number. It returns len(x) if all are finite.
 func NotFinite16(x []uint16, exponent uint16) int {
 	const lanes = 0x0001000100010001
 	mask, lowest := uint64(exponent)*lanes, uint64(exponent&-exponent)*lanes
@@ -173,7 +171,7 @@ func NotFinite16(x []uint16, exponent uint16) int {
 		v := (*[step]uint16)(x[i:])
 		a := uint64(v[0]) | uint64(v[1])<<16 | uint64(v[2])<<32 | uint64(v[3])<<48
 		b := uint64(v[4]) | uint64(v[5])<<16 | uint64(v[6])<<32 | uint64(v[7])<<48
-		// The lowest bit of the exponent carries to the sign where all are set.
+		// If all bits of the exponent are set, adding its lowest bit carries to the sign.
 		if ((a&mask+lowest)|(b&mask+lowest))&(0x8000*lanes) != 0 {
 			break
 		}
@@ -186,17 +184,17 @@ func NotFinite16(x []uint16, exponent uint16) int {
 	return i
 }
 
-// Scale multiplies each value of x.
+// Scale multiplies each value of x in place.
 func Scale(x []float32, by float64) {
-	whole := len(x) / 4 * 4
-	scale(x[:whole], by)
-	for j, v := range x[whole:] {
-		x[whole+j] = float32(float64(v) * by)
+	blocks := len(x) / 4 * 4
+	scaleBlocks(x[:blocks], by)
+	for j, v := range x[blocks:] {
+		x[blocks+j] = float32(float64(v) * by)
 	}
 }
 
-// squaresOf and scaleOf are the plain loops, for a multiple of four values.
-func squaresOf(sum *[4]float64, x []float32) {
+// sumSquaresPortable is the portable loop for a multiple of four values.
+func sumSquaresPortable(sum *[4]float64, x []float32) {
 	var s0, s1, s2, s3 float64
 	for ; len(x) >= 4; x = x[4:] {
 		a, b, c, d := float64(x[0]), float64(x[1]), float64(x[2]), float64(x[3])
@@ -208,7 +206,8 @@ func squaresOf(sum *[4]float64, x []float32) {
 	*sum = [4]float64{s0, s1, s2, s3}
 }
 
-func scaleOf(x []float32, by float64) {
+// scalePortable is the portable loop of Scale.
+func scalePortable(x []float32, by float64) {
 	for j, v := range x {
 		x[j] = float32(float64(v) * by)
 	}

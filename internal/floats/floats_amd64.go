@@ -6,31 +6,32 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Every processor with AVX2 has F16C.
-var vector = cpu.X86.HasAVX2
+// hasVectorHalf reports whether the processor has F16C. Every processor with AVX2 has it.
+var hasVectorHalf = cpu.X86.HasAVX2
 
-// decode converts a multiple of 8, and says how many.
-func decode(dst []float32, src []byte) int {
+// decodeBlocks converts a multiple of 8 values, and returns how many.
+func decodeBlocks(dst []float32, src []byte) int {
 	n := len(dst) &^ 7
-	if !vector || n == 0 {
+	if !hasVectorHalf || n == 0 {
 		return 0
 	}
 	decodeF16C(&dst[0], &src[0], n)
 	return n
 }
 
-// encode rounds a multiple of 8, and says how many, and what the largest is without sign.
-func encode(dst []byte, src []float32) (n int, most uint16) {
+// encodeBlocks rounds a multiple of 8 values. It returns how many, and the largest of them without
+// its sign.
+func encodeBlocks(dst []byte, src []float32) (n int, largest uint16) {
 	n = len(src) &^ 7
-	if !vector || n == 0 {
+	if !hasVectorHalf || n == 0 {
 		return 0, 0
 	}
-	var all [8]uint16
-	encodeF16C(&dst[0], &src[0], n, &all)
-	for _, h := range all {
-		most = max(most, h)
+	var lanes [8]uint16
+	encodeF16C(&dst[0], &src[0], n, &lanes)
+	for _, h := range lanes {
+		largest = max(largest, h)
 	}
-	return n, most
+	return n, largest
 }
 
 //go:noescape
@@ -39,20 +40,22 @@ func decodeF16C(dst *float32, src *byte, n int)
 //go:noescape
 func encodeF16C(dst *byte, src *float32, n int, most *[8]uint16)
 
-func squares(sum *[4]float64, x []float32) {
+// sumSquares sets sum to four partial sums of the squares of a multiple of four values.
+func sumSquares(sum *[4]float64, x []float32) {
 	if cpu.X86.HasAVX {
 		squaresAVX(sum, x)
 		return
 	}
-	squaresOf(sum, x)
+	sumSquaresPortable(sum, x)
 }
 
-func scale(x []float32, by float64) {
+// scaleBlocks scales a multiple of four values.
+func scaleBlocks(x []float32, by float64) {
 	if cpu.X86.HasAVX {
 		scaleAVX(x, by)
 		return
 	}
-	scaleOf(x, by)
+	scalePortable(x, by)
 }
 
 //go:noescape

@@ -149,7 +149,7 @@ func TestBitsOfThePlainLoops(t *testing.T) {
 		by := rapid.Float64().Draw(t, "by")
 
 		var sum [4]float64
-		squaresOf(&sum, x[:n/4*4])
+		sumSquaresPortable(&sum, x[:n/4*4])
 		for _, v := range x[n/4*4:] {
 			f := float64(v)
 			sum[0] += float64(f * f)
@@ -160,7 +160,7 @@ func TestBitsOfThePlainLoops(t *testing.T) {
 		}
 
 		scaled := append([]float32{}, x...)
-		scaleOf(scaled, by)
+		scalePortable(scaled, by)
 		Scale(x, by)
 		require.Equal(t, bits(scaled), bits(x))
 		require.Equal(t, bits(behind), bits(all[n:]))

@@ -1,4 +1,4 @@
-// Package human reads what people write: numbers of bytes, misspelt names, and the words of a
+// Package human parses text that people write: numbers of bytes, misspelt names, and the words of a
 // question.
 package human
 
@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// ErrSize: a text that is no number of bytes.
+// ErrSize reports a text that is not a number of bytes.
 var ErrSize = errors.New("want a size such as 512MiB, 1GB or 1073741824")
 
-// Size reads 1GiB, 1.5GB, 512M or a plain number of bytes, in any case.
-// As in coreutils, M and MiB are 2²⁰ bytes and MB is 10⁶.
+// Size parses 1GiB, 1.5GB, 512M or a plain number of bytes, in any case. As in coreutils, M and MiB
+// are 2²⁰ bytes and MB is 10⁶.
 func Size(s string) (int64, error) {
 	number := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	unit := strings.ToLower(strings.TrimSpace(s[len(number):]))

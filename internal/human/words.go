@@ -7,20 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// Words are those of a question: runs of letters and digits, in lower case, and of scripts that are
-// [Paired] each two characters in a row. They are found in texts, for those who show the best part
-// of a text.
+// Words are the words of a question: runs of letters and digits, in lower case, and in scripts that
+// are [Paired] each two consecutive characters. They serve to find the best part of a text to show.
 type Words map[string]bool
 
-// WordsOf are the words of a question that are long enough to tell something: three characters.
+// WordsOf returns the words of a question that have at least three characters, and so carry
+// meaning.
 func WordsOf(question string) Words {
 	s := Words{}
-	after := 0 // the last pair
-	for at, word := range words(question) {
+	pairEnd := 0 // where the last pair ended
+	for offset, word := range textWords(question) {
 		first, _ := utf8.DecodeRuneInString(word)
-		if single := character(word) == len(word); Paired(first) && (!single || at >= after) {
+		if single := firstCharLen(word) == len(word); Paired(first) && (!single || offset >= pairEnd) {
 			s[word] = true
-			after = at + len(word)
+			pairEnd = offset + len(word)
 		} else if !Paired(first) && utf8.RuneCountInString(word) > 2 {
 			s[strings.ToLower(word)] = true
 		}
@@ -28,43 +28,44 @@ func WordsOf(question string) Words {
 	return s
 }
 
-// words gives the words of a text with their places, as bytes: of scripts that are [Paired] the two
-// characters that begin at each, and the last one alone.
-func words(text string) iter.Seq2[int, string] {
+// textWords yields the words of a text with their byte offsets. In scripts that are [Paired] it
+// yields the two characters that begin at each character, and the last one alone.
+func textWords(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
-		for at := 0; at < len(text); {
-			r, size := utf8.DecodeRuneInString(text[at:])
-			end := at + size
+		for offset := 0; offset < len(text); {
+			r, size := utf8.DecodeRuneInString(text[offset:])
+			end := offset + size
 			switch {
 			case Paired(r):
-				next := at + character(text[at:])
+				next := offset + firstCharLen(text[offset:])
 				if end = next; next < len(text) {
 					if r, _ := utf8.DecodeRuneInString(text[next:]); Paired(r) {
-						end += character(text[next:])
+						end += firstCharLen(text[next:])
 					}
 				}
-				size = next - at
-			case notOfWord(r):
-				at = end
+				size = next - offset
+			case isSeparator(r):
+				offset = end
 				continue
 			default:
-				if n := strings.IndexFunc(text[at:], func(r rune) bool { return notOfWord(r) || Paired(r) }); n >= 0 {
-					end = at + n
+				endsWord := func(r rune) bool { return isSeparator(r) || Paired(r) }
+				if n := strings.IndexFunc(text[offset:], endsWord); n >= 0 {
+					end = offset + n
 				} else {
 					end = len(text)
 				}
-				size = end - at
+				size = end - offset
 			}
-			if !yield(at, text[at:end]) {
+			if !yield(offset, text[offset:end]) {
 				return
 			}
-			at += size
+			offset += size
 		}
 	}
 }
 
-// character is how many bytes the first character of a text has, with its marks.
-func character(text string) int {
+// firstCharLen returns the number of bytes of the first character of a text, including its marks.
+func firstCharLen(text string) int {
 	_, n := utf8.DecodeRuneInString(text)
 	for n < len(text) {
 		r, size := utf8.DecodeRuneInString(text[n:])
@@ -76,7 +77,7 @@ func character(text string) int {
 	return n
 }
 
-// Count is how many different words a text has.
+// Count returns how many different words of s a text has.
 func (s Words) Count(text string) int {
 	found := Words{}
 	for _, word := range s.In(text) {
@@ -85,19 +86,19 @@ func (s Words) Count(text string) int {
 	return len(found)
 }
 
-// In gives the places of the words in a text, as bytes, in order.
+// In yields the byte offsets of the words in a text, in order.
 func (s Words) In(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
-		for at, word := range words(text) {
+		for offset, word := range textWords(text) {
 			word = strings.ToLower(word)
-			if first := word[:character(word)]; !s[word] && s[first] { // as a question of one character
+			if first := word[:firstCharLen(word)]; !s[word] && s[first] { // a question of a single character
 				word = first
 			}
-			if s[word] && !yield(at, word) {
+			if s[word] && !yield(offset, word) {
 				return
 			}
 		}
 	}
 }
 
-func notOfWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+func isSeparator(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }

@@ -1,7 +1,7 @@
-// Package jsontext looks at JSON before it is decoded. encoding/json takes more than other
-// readers do: bytes that are no UTF-8 and halves of surrogate pairs become U+FFFD, so that
-// different strings become one; nesting may be 10,000 deep; and an array of empty objects
-// takes a hundred times its bytes.
+// Package jsontext checks JSON before it is decoded. encoding/json is more lenient than other
+// readers: it replaces invalid UTF-8 and halves of surrogate pairs by U+FFFD, so that different
+// strings become equal; it allows 10,000 levels of nesting; and it decodes an array of empty objects
+// to a hundred times its size.
 package jsontext
 
 import (
@@ -15,16 +15,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how many arrays and objects may be within each other. Readers of other
-// languages take 128 and more, and an answer puts a few around what was stored.
+// MaxDepth is how deep arrays and objects may be nested. Readers in other languages allow 128 and
+// more, and a response adds a few levels around stored values.
 const MaxDepth = 100
 
-// Error says what is wrong with a text, and where.
+// Error describes an error in a text, with its location.
 type Error struct {
 	Offset int    // byte
-	Path   string // such as documents[2].title; "": the value as a whole
+	Path   string // such as documents[2].title. "" means the value as a whole
 	What   string
-	Syntax bool // the text is no JSON at all
+	Syntax bool // the text is not JSON
 }
 
 func (e *Error) Error() string {
@@ -34,136 +34,153 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.What
 }
 
-// Options of [Check]. The zero value is a good choice.
+// Options are the options of [Check]. The zero value is a good default.
 type Options struct {
-	// Vectors takes any numbers in arrays of arrays, and not just those that float64 has: whoever
-	// reads vectors knows better what they may be.
+	// Vectors allows numbers beyond float64 in arrays of arrays: the reader of vectors has its own
+	// limits.
 	Vectors bool
-	// Charge, where set, is told how much memory the values will take that have been passed
-	// since the last time, at the latest after 64 KiB of text; an error ends the check.
+	// Charge, where set, is called with the memory that the values read since the last call will
+	// use, at least once for 64 KiB of text. An error ends the check.
 	Charge func(bytes int64) error
 }
 
-// What values take when they are decoded, at most: with what they are made into, and with
-// the growth of the lists that they are put in.
+// Upper bounds of the memory of decoded values, including conversions and the growth of lists.
 const (
-	costObject = 512
-	costArray  = 64
-	costKey    = 64
-	costString = 64
-	costScalar = 64       // a number, true, false or null
-	costInRow  = 8        // a number in an array of arrays: a component of a vector
-	chargeStep = 64 << 10 // bytes, and bytes of text, between two charges
+	costObject    = 512
+	costArray     = 64
+	costKey       = 64
+	costString    = 64
+	costScalar    = 64       // a number, true, false or null
+	costComponent = 8        // a number in an array of arrays: a component of a vector
+	chargeStep    = 64 << 10 // bytes, and bytes of text, between two charges
 )
 
-// Check reads one JSON value that fills the text, white space around it aside. The error
-// is an [*Error], or that of Options.Charge.
+// Check reads one JSON value that fills the text, except for white space around it. The error is an
+// [*Error], or that of Options.Charge.
 func Check(text []byte, o Options) error {
-	s := scanner{text: text, o: o, depth: MaxDepth, invalid: -1, step: chargeStep, limit: min(chargeStep, len(text))}
+	s := scanner{
+		text:        text,
+		options:     o,
+		maxDepth:    MaxDepth,
+		invalidUTF8: -1,
+		step:        chargeStep,
+		limit:       min(chargeStep, len(text)),
+	}
 	var full error
-	s.goOn = func() bool {
+	s.proceed = func() bool {
 		if full = s.chargeAll(); full == nil {
-			s.utf8UpTo(min(s.at+s.step, len(text)))
+			s.checkUTF8(min(s.pos+s.step, len(text)))
 		}
 		return full == nil
 	}
-	s.utf8UpTo(s.limit)
-	if err := s.run(); full != nil || err != nil {
+	s.checkUTF8(s.limit)
+	if err := s.scan(); full != nil || err != nil {
 		return cmp.Or(full, err)
 	}
-	if s.owed == 0 {
+	if s.uncharged == 0 {
 		return nil
 	}
 	return s.chargeAll()
 }
 
-// Valid is [json.Valid] for long texts: it asks after every step of so many bytes whether to
-// go on, and is false if not.
-func Valid(text []byte, step int, goOn func() bool) bool {
-	s := scanner{text: text, depth: validDepth, lax: true, invalid: -1, step: step, goOn: goOn, limit: min(step, len(text))}
-	return s.run() == nil && !s.ended
+// Valid is [json.Valid] for long texts: after every step bytes it asks proceed whether to continue.
+// It returns false if not.
+func Valid(text []byte, step int, proceed func() bool) bool {
+	s := scanner{
+		text:        text,
+		maxDepth:    validDepth,
+		lenient:     true,
+		invalidUTF8: -1,
+		step:        step,
+		proceed:     proceed,
+		limit:       min(step, len(text)),
+	}
+	return s.scan() == nil && !s.stopped
 }
 
 const validDepth = 10_000 // of encoding/json
 
-// utf8UpTo looks for bytes that are no UTF-8 up to a place, or a little less.
-func (s *scanner) utf8UpTo(end int) {
-	for end < len(s.text) && end > s.checked && !utf8.RuneStart(s.text[end]) {
+// checkUTF8 looks for invalid UTF-8 up to end, or up to the beginning of the character there.
+func (s *scanner) checkUTF8(end int) {
+	for end < len(s.text) && end > s.checkedUTF8 && !utf8.RuneStart(s.text[end]) {
 		end--
 	}
-	if end <= s.checked || s.invalid >= 0 {
+	if end <= s.checkedUTF8 || s.invalidUTF8 >= 0 {
 		return
 	}
-	piece := s.text[s.checked:end]
+	piece := s.text[s.checkedUTF8:end]
 	if !utf8.Valid(piece) {
 		for i := 0; ; {
 			r, n := utf8.DecodeRune(piece[i:])
 			if r == utf8.RuneError && n < 2 {
-				s.invalid = s.checked + i
+				s.invalidUTF8 = s.checkedUTF8 + i
 				break
 			}
 			i += n
 		}
 	}
-	s.checked = end
+	s.checkedUTF8 = end
 }
 
-// frame is an array or an object that is open.
-type frame struct {
+// container is an array or an object that is open.
+type container struct {
 	array    bool
 	index    int // of the element, in an array
 	key, end int // bytes of the member's key without its quotation marks, in an object
 }
 
+// scanner reads a text from front to back without decoding it.
 type scanner struct {
-	text    []byte
-	at      int
-	o       Options
-	open    []frame
-	owed    int64
-	checked int  // bytes of which it is known whether they are UTF-8
-	invalid int  // the first that is none; −1: all are
-	depth   int  // of what is open, at most
-	lax     bool // halves of surrogate pairs are characters, and numbers may be beyond float64
+	text        []byte
+	pos         int
+	options     Options
+	openValues  []container // arrays and objects around pos, the innermost last
+	uncharged   int64       // memory that Charge was not called with yet
+	checkedUTF8 int         // bytes that were checked for UTF-8
+	invalidUTF8 int         // offset of the first byte that is invalid; −1 if all are valid
+	maxDepth    int         // limit of len(openValues)
+	lenient     bool        // accepts halves of surrogate pairs, and numbers beyond float64
 
-	limit int // up to here it is read without a question
-	step  int // and after the answer so much further
-	goOn  func() bool
-	ended bool // it said no
+	limit   int // the scanner calls proceed before it reads beyond this offset
+	step    int // how far limit moves then
+	proceed func() bool
+	stopped bool // proceed returned false
 }
 
-// more tells whether there is text behind the limit that is to be read; otherwise the text
-// ends here.
-func (s *scanner) more() bool {
-	if s.at >= len(s.text) {
+// extendLimit moves the limit, and reports whether there is text behind it. If proceed returns
+// false, the text ends at the limit.
+func (s *scanner) extendLimit() bool {
+	if s.pos >= len(s.text) {
 		return false
 	}
-	if !s.goOn() {
-		s.text, s.ended = s.text[:s.at], true
+	if !s.proceed() {
+		s.text, s.stopped = s.text[:s.pos], true
 		return false
 	}
-	s.limit = min(s.at+s.step, len(s.text))
+	s.limit = min(s.pos+s.step, len(s.text))
 	return true
 }
 
-func (s *scanner) fault(at int, syntax bool, format string, args ...any) error {
-	return &Error{at, s.path(), fmt.Sprintf(format, args...), syntax}
+// errorAt returns an error with the current path.
+func (s *scanner) errorAt(pos int, syntax bool, format string, args ...any) error {
+	return &Error{pos, s.currentPath(), fmt.Sprintf(format, args...), syntax}
 }
 
-func (s *scanner) early() error { return s.fault(len(s.text), true, "it ends too early") }
+func (s *scanner) endsEarly() error { return s.errorAt(len(s.text), true, "it ends too early") }
 
-func (s *scanner) unexpected(want string) error {
-	if s.at >= len(s.text) {
-		return s.early()
+// unexpected returns the error for the character at pos.
+func (s *scanner) unexpected(wanted string) error {
+	if s.pos >= len(s.text) {
+		return s.endsEarly()
 	}
-	r, _ := utf8.DecodeRune(s.text[s.at:])
-	return s.fault(s.at, true, "%q in the place of %s", r, want)
+	r, _ := utf8.DecodeRune(s.text[s.pos:])
+	return s.errorAt(s.pos, true, "%q in the place of %s", r, wanted)
 }
 
-// path is where the scanner is.
-func (s *scanner) path() string {
+// currentPath returns the path of the current value.
+func (s *scanner) currentPath() string {
 	var b strings.Builder
-	for _, f := range s.open {
+	for _, f := range s.openValues {
 		switch {
 		case f.array:
 			fmt.Fprintf(&b, "[%d]", f.index)
@@ -182,30 +199,32 @@ func (s *scanner) path() string {
 	return b.String()
 }
 
+// charge adds to the memory of the values, and calls Charge when that exceeds chargeStep.
 func (s *scanner) charge(n int64) error {
-	if s.o.Charge == nil {
+	if s.options.Charge == nil {
 		return nil
 	}
-	if s.owed += n; s.owed < chargeStep {
+	if s.uncharged += n; s.uncharged < chargeStep {
 		return nil
 	}
 	return s.chargeAll()
 }
 
+// chargeAll calls Charge with the memory that is not charged yet.
 func (s *scanner) chargeAll() error {
-	n := s.owed
-	if s.owed = 0; s.o.Charge == nil {
+	n := s.uncharged
+	if s.uncharged = 0; s.options.Charge == nil {
 		return nil
 	}
-	return s.o.Charge(n)
+	return s.options.Charge(n)
 }
 
-// next skips white space and returns the byte after it, 0 at the end.
+// next skips white space and returns the byte after it, or 0 at the end.
 func (s *scanner) next() byte {
-	for s.at < s.limit || s.more() {
-		switch c := s.text[s.at]; c {
+	for s.pos < s.limit || s.extendLimit() {
+		switch c := s.text[s.pos]; c {
 		case ' ', '\t', '\r', '\n':
-			s.at++
+			s.pos++
 		default:
 			return c
 		}
@@ -213,36 +232,37 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-func (s *scanner) run() error {
+// scan reads the whole text.
+func (s *scanner) scan() error {
 	for {
 		// A value is expected.
-		closed, err := s.value()
+		closed, err := s.readValue()
 		if err != nil {
 			return err
 		}
-		for closed { // a value has ended
-			if len(s.open) == 0 {
-				if s.next(); s.at < len(s.text) {
-					return s.fault(s.at, true, "there is more after the value")
+		for closed { // a value ended
+			if len(s.openValues) == 0 {
+				if s.next(); s.pos < len(s.text) {
+					return s.errorAt(s.pos, true, "there is more after the value")
 				}
 				return nil
 			}
-			if closed, err = s.after(); err != nil {
+			if closed, err = s.readSeparator(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// value reads a scalar, or opens an array or an object, up to its first value. It says
-// whether a value has ended.
-func (s *scanner) value() (ended bool, err error) {
+// readValue reads a scalar, or opens an array or an object, up to its first value. ended reports
+// whether a value ended.
+func (s *scanner) readValue() (ended bool, err error) {
 	switch c := s.next(); {
 	case c == '{', c == '[':
-		if len(s.open) == s.depth {
-			return false, s.fault(s.at, false, "more than %d arrays and objects are within each other", s.depth)
+		if len(s.openValues) == s.maxDepth {
+			return false, s.errorAt(s.pos, false, "more than %d arrays and objects are within each other", s.maxDepth)
 		}
-		s.at++
+		s.pos++
 		cost := int64(costArray)
 		if c == '{' {
 			cost = costObject
@@ -250,7 +270,7 @@ func (s *scanner) value() (ended bool, err error) {
 		if err := s.charge(cost); err != nil {
 			return false, err
 		}
-		s.open = append(s.open, frame{array: c == '['})
+		s.openValues = append(s.openValues, container{array: c == '['})
 		if c == '[' {
 			if s.next() == ']' {
 				s.close()
@@ -262,50 +282,50 @@ func (s *scanner) value() (ended bool, err error) {
 			s.close()
 			return true, nil
 		}
-		return false, s.key()
+		return false, s.readKey()
 	case c == '"':
-		n, err := s.str()
+		n, err := s.readString()
 		if err != nil {
 			return false, err
 		}
 		return true, s.charge(int64(n) + costString)
-	case (c == '-' || c >= '0' && c <= '9') && !bytes.HasPrefix(s.text[s.at:], []byte("-I")):
-		cost, finite := int64(costScalar), !s.lax
-		if n := len(s.open); n > 1 && s.open[n-1].array && s.open[n-2].array {
-			cost, finite = costInRow, finite && !s.o.Vectors
+	case (c == '-' || c >= '0' && c <= '9') && !bytes.HasPrefix(s.text[s.pos:], []byte("-I")):
+		cost, finite := int64(costScalar), !s.lenient
+		if n := len(s.openValues); n > 1 && s.openValues[n-1].array && s.openValues[n-2].array {
+			cost, finite = costComponent, finite && !s.options.Vectors
 		}
-		if err := s.number(finite); err != nil {
+		if err := s.readNumber(finite); err != nil {
 			return false, err
 		}
 		return true, s.charge(cost)
 	}
 	for _, word := range []string{"null", "true", "false"} {
-		if strings.HasPrefix(string(s.text[s.at:min(s.at+5, len(s.text))]), word) {
-			s.at += len(word)
+		if strings.HasPrefix(string(s.text[s.pos:min(s.pos+5, len(s.text))]), word) {
+			s.pos += len(word)
 			return true, s.charge(costScalar)
 		}
 	}
 	for _, word := range []string{"NaN", "Infinity", "-Infinity", "nan", "inf", "Inf"} {
-		if bytes.HasPrefix(s.text[s.at:], []byte(word)) {
-			return false, s.fault(s.at, true, "%s is no number in JSON: write null", word)
+		if bytes.HasPrefix(s.text[s.pos:], []byte(word)) {
+			return false, s.errorAt(s.pos, true, "%s is not a number in JSON: write null", word)
 		}
 	}
 	return false, s.unexpected("a value")
 }
 
-// after reads what follows a value in an array or an object: the end of that, which is the
-// end of a value too, or all up to the next value.
-func (s *scanner) after() (ended bool, err error) {
-	top := &s.open[len(s.open)-1]
+// readSeparator reads the text after a value in an array or an object: either the end of that,
+// which also ends a value, or everything before the next value.
+func (s *scanner) readSeparator() (ended bool, err error) {
+	top := &s.openValues[len(s.openValues)-1]
 	c := s.next()
 	switch {
 	case c == ',' && top.array:
-		s.at++
+		s.pos++
 		top.index++
 		return false, nil
 	case c == ',':
-		s.at++
-		return false, s.key()
+		s.pos++
+		return false, s.readKey()
 	case top.array && c == ']', !top.array && c == '}':
 		s.close()
 		return true, nil
@@ -315,155 +335,156 @@ func (s *scanner) after() (ended bool, err error) {
 	return false, s.unexpected("a comma or }")
 }
 
-// close passes the end of the innermost array or object.
+// close closes the innermost array or object.
 func (s *scanner) close() {
-	s.at++
-	s.open = s.open[:len(s.open)-1]
+	s.pos++
+	s.openValues = s.openValues[:len(s.openValues)-1]
 }
 
-// key reads a key and its colon.
-func (s *scanner) key() error {
-	top := &s.open[len(s.open)-1]
+// readKey reads a key and its colon.
+func (s *scanner) readKey() error {
+	top := &s.openValues[len(s.openValues)-1]
 	top.key, top.end = 0, 0
 	if s.next() != '"' {
 		return s.unexpected("a key")
 	}
-	begin := s.at + 1
-	n, err := s.str()
+	keyStart := s.pos + 1
+	n, err := s.readString()
 	if err != nil {
 		return err
 	}
-	top.key, top.end = begin, s.at-1
+	top.key, top.end = keyStart, s.pos-1
 	if s.next() != ':' {
 		return s.unexpected("a colon")
 	}
-	s.at++
+	s.pos++
 	return s.charge(int64(n) + costKey)
 }
 
-// str reads a string, and returns its length.
-func (s *scanner) str() (int, error) {
-	begin := s.at
-	s.at++
-	for s.at < s.limit || s.more() {
-		s.at += plainBytes(s.text[s.at:s.limit])
-		if s.at == s.limit {
+// readString reads a string, and returns its length.
+func (s *scanner) readString() (int, error) {
+	start := s.pos
+	s.pos++
+	for s.pos < s.limit || s.extendLimit() {
+		s.pos += plainPrefixLen(s.text[s.pos:s.limit])
+		if s.pos == s.limit {
 			continue
 		}
-		switch c := s.text[s.at]; {
+		switch c := s.text[s.pos]; {
 		case c == '"':
-			if s.invalid >= begin && s.invalid < s.at {
-				return 0, s.fault(s.invalid, false, "a string that is not UTF-8")
+			if s.invalidUTF8 >= start && s.invalidUTF8 < s.pos {
+				return 0, s.errorAt(s.invalidUTF8, false, "a string that is not UTF-8")
 			}
-			s.at++
-			return s.at - begin - 2, nil
+			s.pos++
+			return s.pos - start - 2, nil
 		case c < ' ':
-			return 0, s.fault(s.at, true, "a control character in a string")
+			return 0, s.errorAt(s.pos, true, "a control character in a string")
 		default: // a backslash
-			if err := s.escape(); err != nil {
+			if err := s.readEscape(); err != nil {
 				return 0, err
 			}
 		}
 	}
-	return 0, s.early()
+	return 0, s.endsEarly()
 }
 
-// escape reads what a backslash begins: a whole pair of surrogates.
-func (s *scanner) escape() error {
-	if s.at+1 >= len(s.text) {
-		return s.early()
+// readEscape reads an escape sequence, or both of a pair of surrogates.
+func (s *scanner) readEscape() error {
+	if s.pos+1 >= len(s.text) {
+		return s.endsEarly()
 	}
-	switch s.text[s.at+1] {
+	switch s.text[s.pos+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		s.at += 2
+		s.pos += 2
 		return nil
 	case 'u':
 	default:
-		return s.fault(s.at, true, "an escape that is not known")
+		return s.errorAt(s.pos, true, "an escape that is not known")
 	}
-	unit, ok := s.unit(s.at)
+	unit, ok := s.utf16UnitAt(s.pos)
 	if !ok {
-		return s.fault(s.at, true, "\\u without four hexadecimal digits")
+		return s.errorAt(s.pos, true, "\\u without four hexadecimal digits")
 	}
-	if unit < 0xd800 || unit > 0xdfff || s.lax {
-		s.at += 6
+	if unit < 0xd800 || unit > 0xdfff || s.lenient {
+		s.pos += 6
 		return nil
 	}
-	if low, ok := s.unit(s.at + 6); unit <= 0xdbff && ok && low >= 0xdc00 && low <= 0xdfff {
-		s.at += 12
+	if low, ok := s.utf16UnitAt(s.pos + 6); unit <= 0xdbff && ok && low >= 0xdc00 && low <= 0xdfff {
+		s.pos += 12
 		return nil
 	}
-	return s.fault(s.at, false, "%s is half of a character: write both halves, or \\ufffd", s.text[s.at:s.at+6])
+	return s.errorAt(s.pos, false, "%s is half of a character: write both halves, or \\ufffd", s.text[s.pos:s.pos+6])
 }
 
-// unit is the UTF-16 unit of \uXXXX at a place.
-func (s *scanner) unit(at int) (rune, bool) { return unit(s.text, at) }
+// utf16UnitAt returns the UTF-16 unit of \uXXXX at an offset.
+func (s *scanner) utf16UnitAt(at int) (rune, bool) { return utf16Unit(s.text, at) }
 
-func unit(text []byte, at int) (rune, bool) {
-	if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
+// utf16Unit returns the UTF-16 unit of \uXXXX at an offset.
+func utf16Unit(text []byte, pos int) (rune, bool) {
+	if pos+6 > len(text) || text[pos] != '\\' || text[pos+1] != 'u' {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(text[at+2:at+6]), 16, 16)
+	n, err := strconv.ParseUint(string(text[pos+2:pos+6]), 16, 16)
 	return rune(n), err == nil
 }
 
-// LoneSurrogate is the place of the first \uD800 to \uDFFF in valid JSON that is not half of a
-// pair; −1: there is none.
+// LoneSurrogate returns the offset of the first \uD800 to \uDFFF in valid JSON that is not half of
+// a pair, or −1.
 func LoneSurrogate(text []byte) int {
-	for at := 0; at < len(text); {
-		next := bytes.IndexByte(text[at:], '\\')
+	for pos := 0; pos < len(text); {
+		next := bytes.IndexByte(text[pos:], '\\')
 		if next < 0 {
 			break
 		}
-		at += next
-		high, ok := unit(text, at)
+		pos += next
+		high, ok := utf16Unit(text, pos)
 		if !ok || !utf16.IsSurrogate(high) {
-			at += 2
+			pos += 2
 			continue
 		}
-		if low, ok := unit(text, at+6); !ok || utf16.DecodeRune(high, low) == utf8.RuneError {
-			return at
+		if low, ok := utf16Unit(text, pos+6); !ok || utf16.DecodeRune(high, low) == utf8.RuneError {
+			return pos
 		}
-		at += 12
+		pos += 12
 	}
 	return -1
 }
 
-// number reads a number as the grammar has it; with finite it must not be beyond float64.
-func (s *scanner) number(finite bool) error {
-	begin, exponent := s.at, false
+// readNumber reads a number. With finite it must not exceed float64.
+func (s *scanner) readNumber(finite bool) error {
+	start, exponent := s.pos, false
 	digits := func() bool {
-		from := s.at
-		for (s.at < s.limit || s.more()) && s.text[s.at]-'0' < 10 {
-			s.at++
+		from := s.pos
+		for (s.pos < s.limit || s.extendLimit()) && s.text[s.pos]-'0' < 10 {
+			s.pos++
 		}
-		return s.at > from
+		return s.pos > from
 	}
 	peek := func() byte {
-		if s.at < len(s.text) {
-			return s.text[s.at]
+		if s.pos < len(s.text) {
+			return s.text[s.pos]
 		}
 		return 0
 	}
 	if peek() == '-' {
-		s.at++
+		s.pos++
 	}
 	if peek() == '0' {
-		s.at++
+		s.pos++
 	} else if !digits() {
 		return s.unexpected("a digit")
 	}
 	if peek() == '.' {
-		s.at++
+		s.pos++
 		if !digits() {
 			return s.unexpected("a digit")
 		}
 	}
 	if c := peek(); c == 'e' || c == 'E' {
 		exponent = true
-		s.at++
+		s.pos++
 		if c := peek(); c == '+' || c == '-' {
-			s.at++
+			s.pos++
 		}
 		if !digits() {
 			return s.unexpected("a digit")
@@ -472,15 +493,15 @@ func (s *scanner) number(finite bool) error {
 	if c := peek(); c-'0' < 10 { // after a leading zero
 		return s.unexpected("the end of a number")
 	}
-	if finite && (exponent || s.at-begin > 300) {
-		word := string(s.text[begin:s.at])
+	if finite && (exponent || s.pos-start > 300) {
+		word := string(s.text[start:s.pos])
 		if x, err := strconv.ParseFloat(word, 64); math.IsInf(x, 0) || err != nil {
-			return s.fault(begin, false, "the number %.40s is too large", word)
+			return s.errorAt(start, false, "the number %.40s is too large", word)
 		}
 	}
 	return nil
 }
 
-// WithoutMark drops the byte order mark that editors of Windows begin files with, and that JSON has
-// no place for.
+// WithoutMark removes the byte order mark that Windows editors put at the start of files, and that
+// JSON does not allow.
 func WithoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\ufeff")) }

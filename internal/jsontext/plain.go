@@ -5,12 +5,13 @@ import (
 	"math/bits"
 )
 
-// plainBytes is the number of bytes up to a quotation mark, a backslash or a control character.
-func plainBytes(text []byte) int {
+// plainPrefixLen returns the number of bytes before the first quotation mark, backslash or control
+// character.
+func plainPrefixLen(text []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(text); i += 8 {
-		// The high bit of a byte of found says that it is one of them, but for those above the lowest.
+		// The lowest byte with a high bit in found is the first of them. Higher bytes may be wrong.
 		x := binary.LittleEndian.Uint64(text[i:])
 		quote, slash := x^ones*'"', x^ones*'\\'
 		found := ((x-ones*' ')&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs

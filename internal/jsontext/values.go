@@ -7,45 +7,45 @@ import (
 	"strings"
 )
 
-// Unquote is the text of a valid JSON string, which is read in steps of about so many
-// bytes. After each it asks whether to go on; after a no what it returns means nothing.
-func Unquote(raw []byte, step int, goOn func(bytes int) bool) string {
-	var all strings.Builder
-	for from := 1; from < len(raw)-1; {
-		end := pieceEnd(raw, from, step)
+// Unquote returns the text of a valid JSON string. It reads about step bytes at a time, and calls
+// proceed after each. If proceed returns false, the result is incomplete.
+func Unquote(raw []byte, step int, proceed func(bytes int) bool) string {
+	var out strings.Builder
+	for start := 1; start < len(raw)-1; {
+		end := pieceEnd(raw, start, step)
 		piece := raw
-		if end-from < len(raw)-2 {
-			piece = append(append([]byte{'"'}, raw[from:end]...), '"')
+		if end-start < len(raw)-2 {
+			piece = append(append([]byte{'"'}, raw[start:end]...), '"')
 		}
 		var text string
 		_ = json.Unmarshal(piece, &text) // it is valid
-		if all.WriteString(text); !goOn(end - from) {
+		if out.WriteString(text); !proceed(end - start) {
 			break
 		}
-		from = end
+		start = end
 	}
-	return all.String()
+	return out.String()
 }
 
-// pieceEnd is a place in a string after some bytes, between two characters.
+// pieceEnd returns an offset in a string, at least step bytes after from, between two characters.
 func pieceEnd(raw []byte, from, step int) int {
-	at, high := from, false // high: half of a character is before
-	for ; at < len(raw)-1; at++ {
-		if c := raw[at]; at-from >= step && c&0xc0 != 0x80 && !high {
+	pos, afterHighHalf := from, false // afterHighHalf: the first half of a surrogate pair precedes pos
+	for ; pos < len(raw)-1; pos++ {
+		if c := raw[pos]; pos-from >= step && c&0xc0 != 0x80 && !afterHighHalf {
 			break
 		}
-		if high = false; raw[at] == '\\' {
-			if at++; raw[at] == 'u' {
-				high = raw[at+1]|0x20 == 'd' && raw[at+2] >= '8'
-				at += 4
+		if afterHighHalf = false; raw[pos] == '\\' {
+			if pos++; raw[pos] == 'u' {
+				afterHighHalf = raw[pos+1]|0x20 == 'd' && raw[pos+2] >= '8'
+				pos += 4
 			}
 		}
 	}
-	return at
+	return pos
 }
 
-// Plain is the JSON of v with <, > and & as they are: conditions compare lists as their text,
-// and people and agents read it. Escapes of these are for HTML alone.
+// Plain returns the JSON of v without escapes of <, > and &, which only HTML needs: conditions
+// compare lists as their text, and people and agents read it.
 func Plain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -55,7 +55,7 @@ func Plain(v any) ([]byte, error) {
 }
 
 // AppendMember appends a member to an object that has no closing brace yet. The key is written as
-// [json.Marshal] writes it, the value as it is.
+// [json.Marshal] does, the value unchanged.
 func AppendMember(object []byte, key string, value json.RawMessage) []byte {
 	if len(object) > len("{") {
 		object = append(object, ',')
@@ -64,15 +64,15 @@ func AppendMember(object []byte, key string, value json.RawMessage) []byte {
 	return append(append(append(object, name...), ':'), value...)
 }
 
-var errNoObject = errors.New("it is no JSON object")
+var errNotObject = errors.New("it is not a JSON object")
 
-// Members calls visit with the members of an object in their order, their values as they
-// are written. An error of visit ends it.
+// Members calls visit with the members of an object in order, with their values unchanged. An error
+// of visit ends it.
 func Members(object []byte, visit func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	t, err := d.Token()
 	if err == nil && t != json.Delim('{') {
-		err = errNoObject
+		err = errNotObject
 	}
 	for err == nil && d.More() {
 		if t, err = d.Token(); err != nil {

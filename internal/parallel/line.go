@@ -9,17 +9,19 @@ import (
 
 var errStopped = errors.New("parallel: a later stage has failed")
 
-// Line passes items through stages, each of which has a goroutine of its own and takes
-// them in order: while one item is in the last stage, those behind it are in the
-// stages before. first, which runs on the caller's goroutine, fills items that free
-// gives it and passes them on with put; what has gone through all stages is free again.
-// An error of free is to be returned.
+// Line passes items through stages. Each stage has its own goroutine and processes the items in
+// order: while one item is in the last stage, later ones are in the stages before. first runs on the
+// caller's goroutine: it fills items that free returns, and passes them on with put. After the last
+// stage an item is free again. first must return an error of free.
 //
-// Of several errors the one is returned that there would be if each item went through
+// Of several errors, Line returns the one that would occur if each item went through
 // all stages before the next one was filled: where a stage fails the items behind go no
 // further, and those before it are finished. A panic of a stage appears on the goroutine
 // of the caller.
-func Line[T any](ctx context.Context, items []T, first func(free func() (T, error), put func(T)) error, stages ...func(T) error) error {
+func Line[T any](
+	ctx context.Context, items []T,
+	first func(free func() (T, error), put func(T)) error, stages ...func(T) error,
+) error {
 	var wg sync.WaitGroup
 	stopped := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(stopped) })
@@ -27,32 +29,32 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 	for _, item := range items {
 		free <- item
 	}
-	begin := make(chan T, len(items))
-	in := begin
+	filled := make(chan T, len(items))
+	input := filled
 	for i, stage := range stages {
-		from, to := in, make(chan T, len(items))
-		if in = to; i == len(stages)-1 {
-			to = free
+		stageIn, stageOut := input, make(chan T, len(items))
+		if input = stageOut; i == len(stages)-1 {
+			stageOut = free
 		}
 		wg.Go(func() {
 			if i < len(stages)-1 {
-				defer close(to)
+				defer close(stageOut)
 			}
-			for item := range from {
+			for item := range stageIn {
 				if errs[i] != nil {
 					continue
 				}
-				if errs[i] = caught(func() error { return stage(item) }); errs[i] != nil {
+				if errs[i] = catchPanic(func() error { return stage(item) }); errs[i] != nil {
 					stop()
 					continue
 				}
-				to <- item
+				stageOut <- item
 			}
 		})
 	}
 	err := func() error {
 		defer wg.Wait() // also if first panics
-		defer close(begin)
+		defer close(filled)
 		return first(func() (item T, err error) {
 			select {
 			case <-stopped:
@@ -67,7 +69,7 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 			case <-ctx.Done():
 				return item, ctx.Err()
 			}
-		}, func(item T) { begin <- item })
+		}, func(item T) { filled <- item })
 	}()
 	for i := range errs {
 		if e := errs[len(errs)-1-i]; e != nil {
@@ -80,8 +82,8 @@ func Line[T any](ctx context.Context, items []T, first func(free func() (T, erro
 	return err
 }
 
-// caught makes an error of a panic.
-func caught(fn func() error) (err error) {
+// catchPanic calls fn, and converts a panic to an error.
+func catchPanic(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &Panic{v, debug.Stack()}

@@ -9,41 +9,47 @@ import (
 	"sync/atomic"
 )
 
-// What Map hands to a goroutine at a time, and how much of it waits to be yielded, so that
-// memory is bounded whatever the items are.
+// Limits of Map: the items and bytes of a batch, and the bytes of all batches that are not yielded yet.
+// They bound memory for items of any size.
 const (
 	mapItems = 64
 	mapBytes = 128 << 10
 	mapAhead = 32 << 20
 )
 
-// run is items of Map that lie one after the other.
-type run[T, U any] struct {
-	items   []T
-	bytes   int64
-	results []U
-	err     error // of the item after the results
-	last    error // of the sequence, after the items
-	done    chan struct{}
+// mapBatch is consecutive items of Map.
+type mapBatch[T, U any] struct {
+	items       []T
+	bytes       int64
+	results     []U
+	itemErr     error // of the item after the results
+	sequenceErr error // of the sequence, after the items
+	done        chan struct{}
 }
 
-// Map yields what f makes of the items of a sequence, in their order. f runs on up to
-// threads goroutines, ahead of what is asked for, and the sequence on one of its own;
-// about 32 MiB of items, by size, are under way, and one at least. With one thread all
-// runs on the goroutine of the caller.
+// Map yields the results of f for the items of a sequence, in order. f runs on up to threads
+// goroutines, ahead of the consumer, and the sequence on its own goroutine. At most about 32 MiB of
+// items, by size, and at least one item are in flight. With one thread everything runs on the
+// goroutine of the caller.
 //
-// The first error, of the sequence, of f or of the context, ends the results, after those
-// before it, and a panic of either appears on the goroutine of the caller. When Map has
-// ended nothing of it runs any more: a sequence that blocks holds up its end.
-func Map[T, U any](ctx context.Context, in iter.Seq2[T, error], threads int, size func(T) int, f func(T) (U, error)) iter.Seq2[U, error] {
+// The first error, of the sequence, of f or of the context, ends the results, after all results before
+// it. A panic is raised again on the goroutine of the caller. When Map returns, none of its goroutines
+// run any more: it waits for a sequence that blocks.
+func Map[T, U any](
+	ctx context.Context, in iter.Seq2[T, error], threads int, size func(T) int, f func(T) (U, error),
+) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		if threads = Threads(threads, 1<<30); threads == 1 {
-			one(in, f, yield)
+			mapSerially(in, f, yield)
 			return
 		}
-		m := &mapping[T, U]{
-			in: in, size: size, f: f, ordered: make(chan *run[T, U], 4*threads), work: make(chan *run[T, U], 4*threads),
-			freed: make(chan struct{}, 1),
+		m := &parallelMap[T, U]{
+			in:      in,
+			size:    size,
+			f:       f,
+			ordered: make(chan *mapBatch[T, U], 4*threads),
+			work:    make(chan *mapBatch[T, U], 4*threads),
+			freed:   make(chan struct{}, 1),
 		}
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -52,9 +58,9 @@ func Map[T, U any](ctx context.Context, in iter.Seq2[T, error], threads int, siz
 		defer cancel()
 		wg.Go(m.read)
 		for range threads {
-			wg.Go(m.apply)
+			wg.Go(m.applyBatches)
 		}
-		if err := m.results(yield); err != nil {
+		if err := m.yieldResults(yield); err != nil {
 			if p := (*Panic)(nil); errors.As(err, &p) {
 				panic(p)
 			}
@@ -64,8 +70,8 @@ func Map[T, U any](ctx context.Context, in iter.Seq2[T, error], threads int, siz
 	}
 }
 
-// one is Map on one goroutine.
-func one[T, U any](in iter.Seq2[T, error], f func(T) (U, error), yield func(U, error) bool) {
+// mapSerially is Map on one goroutine.
+func mapSerially[T, U any](in iter.Seq2[T, error], f func(T) (U, error), yield func(U, error) bool) {
 	for item, err := range in {
 		var u U
 		if err == nil {
@@ -77,24 +83,25 @@ func one[T, U any](in iter.Seq2[T, error], f func(T) (U, error), yield func(U, e
 	}
 }
 
-type mapping[T, U any] struct {
-	ctx     context.Context
-	in      iter.Seq2[T, error]
-	size    func(T) int
-	f       func(T) (U, error)
-	ordered chan *run[T, U] // all of them
-	work    chan *run[T, U] // those that nobody has taken
-	bytes   atomic.Int64    // of all that are under way
-	freed   chan struct{}   // some are no longer
+// parallelMap is the state of Map on several goroutines.
+type parallelMap[T, U any] struct {
+	ctx           context.Context
+	in            iter.Seq2[T, error]
+	size          func(T) int
+	f             func(T) (U, error)
+	ordered       chan *mapBatch[T, U] // all batches, in the order in which they are yielded
+	work          chan *mapBatch[T, U] // batches that f has not run on yet
+	bytesInFlight atomic.Int64         // of all batches in flight
+	freed         chan struct{}        // has an element after bytesInFlight fell
 }
 
-// read goes through the sequence.
-func (m *mapping[T, U]) read() {
+// read reads the sequence and enqueues batches.
+func (m *parallelMap[T, U]) read() {
 	defer close(m.work)
 	defer close(m.ordered)
-	next := func() *run[T, U] { return &run[T, U]{done: make(chan struct{})} }
+	next := func() *mapBatch[T, U] { return &mapBatch[T, U]{done: make(chan struct{})} }
 	r := next()
-	r.last = caught(func() error {
+	r.sequenceErr = catchPanic(func() error {
 		for item, err := range m.in {
 			if err != nil {
 				return err
@@ -103,27 +110,28 @@ func (m *mapping[T, U]) read() {
 			if len(r.items) < mapItems && r.bytes < mapBytes {
 				continue
 			}
-			if !m.put(r) {
+			if !m.enqueue(r) {
 				return m.ctx.Err()
 			}
 			r = next()
 		}
 		return nil
 	})
-	m.put(r)
+	m.enqueue(r)
 }
 
-// put hands a run on once there is room, unless the context ends.
-func (m *mapping[T, U]) put(r *run[T, U]) bool {
-	for m.bytes.Load() > mapAhead {
+// enqueue waits until a batch fits the limit, and sends it on. It returns false if the context
+// ends.
+func (m *parallelMap[T, U]) enqueue(r *mapBatch[T, U]) bool {
+	for m.bytesInFlight.Load() > mapAhead {
 		select {
 		case <-m.freed:
 		case <-m.ctx.Done():
 			return false
 		}
 	}
-	m.bytes.Add(r.bytes)
-	for _, to := range []chan *run[T, U]{m.ordered, m.work} {
+	m.bytesInFlight.Add(r.bytes)
+	for _, to := range []chan *mapBatch[T, U]{m.ordered, m.work} {
 		select {
 		case to <- r:
 		case <-m.ctx.Done():
@@ -133,9 +141,10 @@ func (m *mapping[T, U]) put(r *run[T, U]) bool {
 	return true
 }
 
-func (m *mapping[T, U]) apply() {
+// applyBatches runs f on the items of batches.
+func (m *parallelMap[T, U]) applyBatches() {
 	for r := range m.work {
-		r.err = caught(func() error {
+		r.itemErr = catchPanic(func() error {
 			r.results = make([]U, 0, len(r.items))
 			for _, item := range r.items {
 				u, err := m.f(item)
@@ -150,8 +159,9 @@ func (m *mapping[T, U]) apply() {
 	}
 }
 
-// results yields until there are none, or nobody wants them, or returns the error.
-func (m *mapping[T, U]) results(yield func(U, error) bool) error {
+// yieldResults yields results until the last one, until yield returns false, or until an error,
+// which it returns.
+func (m *parallelMap[T, U]) yieldResults(yield func(U, error) bool) error {
 	for r := range m.ordered {
 		select {
 		case <-r.done:
@@ -163,10 +173,10 @@ func (m *mapping[T, U]) results(yield func(U, error) bool) error {
 				return nil
 			}
 		}
-		if err := cmp.Or(r.err, r.last); err != nil {
+		if err := cmp.Or(r.itemErr, r.sequenceErr); err != nil {
 			return err
 		}
-		m.bytes.Add(-r.bytes)
+		m.bytesInFlight.Add(-r.bytes)
 		select {
 		case m.freed <- struct{}{}:
 		default:

@@ -1,10 +1,12 @@
-// Package parallel spreads numbered pieces of work over goroutines.
+// Package parallel distributes numbered pieces of work over goroutines.
 //
-// There is one way to do it in this module. Pieces are given out in order, and
-// each that was given out is finished, so of several errors the one with the
-// lowest number is returned, whatever the timing. A context that ends stops the
-// handing out. A panic of a piece appears on the goroutine of the caller, so that
-// one place decides what becomes of it.
+// The whole module uses it, with these guarantees:
+//
+//  1. Pieces start in order, and every piece that started is finished. So of several errors the one
+//     with the lowest number is returned, independent of timing.
+//  2. No piece starts after the context has ended.
+//  3. A panic of a piece is raised again on the goroutine of the caller, which decides how to handle
+//     it.
 package parallel
 
 import (
@@ -16,34 +18,32 @@ import (
 	"sync/atomic"
 )
 
-// Runner does piece i. worker is below the number of threads, and no two pieces
-// run with the same worker at a time.
+// Runner does piece i. worker is below the number of threads, and no two pieces run with the same
+// worker at the same time.
 type Runner interface {
 	Run(worker, i int) error
 }
 
-// Func is a function as a [Runner].
+// Func is a function that implements [Runner].
 type Func func(worker, i int) error
 
 // Run calls f.
 func (f Func) Run(worker, i int) error { return f(worker, i) }
 
-// Pool runs pieces. The zero value is ready; one that is kept by its user, with a
-// Runner that is a pointer, allocates nothing where one thread does the work. It
-// runs one set of pieces at a time.
+// Pool runs pieces. The zero value is ready to use. If its user keeps it, and its Runner is a
+// pointer, runs on one thread do not allocate. It runs one set of pieces at a time.
 type Pool struct {
 	next atomic.Int64
 	stop atomic.Bool
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	err   error
-	at    int // what err comes from
-	panic *Panic
+	mu       sync.Mutex
+	err      error
+	errPiece int // the piece that err is from
+	panic    *Panic
 }
 
-// Panic is a panic of a piece that did not run on the caller's goroutine, as the
-// caller gets it.
+// Panic is a panic of a piece on another goroutine, as the caller gets it.
 type Panic struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
@@ -51,25 +51,24 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
 
-// Unwrap gives the value, if it is an error.
+// Unwrap returns the value, if it is an error.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// Run runs pieces 0 to n−1 on up to threads goroutines, the caller's included;
-// threads below 1 stands for one a processor. It returns when all pieces that
-// were begun are finished: with the error of the lowest piece that failed, or
-// that of the context.
+// Run runs pieces 0 to n−1 on up to threads goroutines, including the caller's. threads below 1
+// means one a processor. It returns when all pieces that started are finished, with the error of
+// the lowest piece that failed, or that of the context.
 func (p *Pool) Run(ctx context.Context, n, threads int, r Runner) error {
 	p.next.Store(0)
 	p.stop.Store(false)
 	p.err, p.panic = nil, nil
 	for w := range Threads(threads, n) - 1 {
 		p.wg.Add(1)
-		go p.help(ctx, w+1, n, r)
+		go p.runHelper(ctx, w+1, n, r)
 	}
-	p.own(ctx, n, r)
+	p.runOnCaller(ctx, n, r)
 	if p.panic != nil {
 		panic(p.panic)
 	}
@@ -79,14 +78,15 @@ func (p *Pool) Run(ctx context.Context, n, threads int, r Runner) error {
 	return ctx.Err()
 }
 
-// own is the caller's share. It waits for the others even if it panics.
-func (p *Pool) own(ctx context.Context, n int, r Runner) {
+// runOnCaller runs pieces on the caller's goroutine. It waits for the others even if it panics.
+func (p *Pool) runOnCaller(ctx context.Context, n int, r Runner) {
 	defer p.wg.Wait()
 	defer p.stop.Store(true)
-	p.work(ctx, 0, n, r)
+	p.runPieces(ctx, 0, n, r)
 }
 
-func (p *Pool) help(ctx context.Context, worker, n int, r Runner) {
+// runHelper runs pieces on another goroutine, and catches a panic.
+func (p *Pool) runHelper(ctx context.Context, worker, n int, r Runner) {
 	defer p.wg.Done()
 	defer func() {
 		if v := recover(); v != nil {
@@ -98,10 +98,11 @@ func (p *Pool) help(ctx context.Context, worker, n int, r Runner) {
 			}
 		}
 	}()
-	p.work(ctx, worker, n, r)
+	p.runPieces(ctx, worker, n, r)
 }
 
-func (p *Pool) work(ctx context.Context, worker, n int, r Runner) {
+// runPieces runs pieces until all have started, one fails, or the context ends.
+func (p *Pool) runPieces(ctx context.Context, worker, n int, r Runner) {
 	for !p.stop.Load() && ctx.Err() == nil {
 		i := int(p.next.Add(1)) - 1
 		if i >= n {
@@ -110,8 +111,8 @@ func (p *Pool) work(ctx context.Context, worker, n int, r Runner) {
 		if err := r.Run(worker, i); err != nil {
 			p.stop.Store(true)
 			p.mu.Lock()
-			if p.err == nil || i < p.at {
-				p.err, p.at = err, i
+			if p.err == nil || i < p.errPiece {
+				p.err, p.errPiece = err, i
 			}
 			p.mu.Unlock()
 			return
@@ -125,8 +126,7 @@ func Do(ctx context.Context, n, threads int, fn func(i int) error) error {
 	return p.Run(ctx, n, threads, Func(func(_, i int) error { return fn(i) }))
 }
 
-// Threads is how many goroutines n pieces deserve; threads below 1 stands for
-// one a processor.
+// Threads returns the number of goroutines for n pieces. threads below 1 means one a processor.
 func Threads(threads, n int) int {
 	if threads < 1 {
 		threads = Processors()
@@ -134,30 +134,29 @@ func Threads(threads, n int) int {
 	return max(min(threads, n), 1)
 }
 
-// Blocks is the number of blocks of size items, the last of which may be
-// smaller, that n items make, and Block gives the items of one.
+// Blocks returns the number of blocks of size items that n items fill. The last block may be
+// smaller.
 func Blocks(n, size int) int { return (n + size - 1) / size }
 
-// Block gives the items lo to hi (exclusive) of block i of [Blocks].
+// Block returns the items lo to hi (exclusive) of block i of [Blocks].
 func Block(i, n, size int) (lo, hi int) { return i * size, min((i+1)*size, n) }
 
-// spare is by how much GOMAXPROCS exceeds what may compute.
-var spare atomic.Int64
+// spareProcessors is by how much GOMAXPROCS exceeds the number of goroutines that should compute.
+var spareProcessors atomic.Int64
 
-// Processors is how many goroutines should compute at a time: GOMAXPROCS, less what
-// [Spare] has added.
-func Processors() int { return max(1, runtime.GOMAXPROCS(0)-int(spare.Load())) }
+// Processors returns how many goroutines should compute at the same time: GOMAXPROCS, less the
+// number that [Spare] added.
+func Processors() int { return max(1, runtime.GOMAXPROCS(0)-int(spareProcessors.Load())) }
 
-// Spare raises GOMAXPROCS above the number of processors, once, so that a goroutine that
-// waits for a network or a clock runs as soon as that is ready. Go looks at them when a
-// goroutine that computes stops, or after 10 ms, unless one of GOMAXPROCS is idle: while
-// as many compute as there are, requests lie unread, and answers wait, for several times
-// what a search takes. It is for programs that serve.
-func Spare() { raise() }
+// Spare raises GOMAXPROCS above the number of processors, once, so that a goroutine that waits for
+// a network or a clock runs as soon as that is ready. Go polls them when a computing goroutine
+// stops, or after 10 ms, unless one of GOMAXPROCS is idle: while all are computing, requests and
+// answers wait for several times as long as a search takes. It is for programs that serve.
+func Spare() { addSpare() }
 
-var raise = sync.OnceFunc(func() {
+var addSpare = sync.OnceFunc(func() {
 	n := runtime.GOMAXPROCS(0)
 	more := 1 + n/8
-	spare.Store(int64(more))
+	spareProcessors.Store(int64(more))
 	runtime.GOMAXPROCS(n + more)
 })

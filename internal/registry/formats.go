@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// Formats are kinds of files, each found by the suffixes of its files or by the look of a folder.
-// The zero value is ready.
+// Formats are file formats, identified by the suffixes of files or by the content of a folder. The
+// zero value is ready to use.
 type Formats[T any] struct {
-	mu  sync.RWMutex
-	all []format[T]
+	mu      sync.RWMutex
+	formats []format[T]
 }
 
 type format[T any] struct {
@@ -21,32 +21,32 @@ type format[T any] struct {
 	folder   func(path string) bool
 }
 
-// Add adds a format. Suffixes are in small letters, with the dot; folder, where set, reports whether a
-// folder is of the format. Where a suffix is that of another format Add panics.
+// Add adds a format. Suffixes are in lower case, with the dot. folder, where set, reports whether a
+// folder has the format. Add panics if another format has one of the suffixes.
 func (f *Formats[T]) Add(v T, suffixes []string, folder func(path string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, other := range f.all {
+	for _, other := range f.formats {
 		for _, suffix := range suffixes {
 			if slices.Contains(other.suffixes, suffix) {
 				panic("registry: suffix " + suffix + " is read already")
 			}
 		}
 	}
-	f.all = append(f.all, format[T]{v, suffixes, folder})
+	f.formats = append(f.formats, format[T]{v, suffixes, folder})
 }
 
 // Of returns the format of a file or folder, if it is one of these.
 func (f *Formats[T]) Of(path string) (v T, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if len(f.all) == 0 {
+	if len(f.formats) == 0 {
 		return v, false
 	}
 	suffix := strings.ToLower(filepath.Ext(path))
 	info, err := os.Stat(path)
 	folder := err == nil && info.IsDir()
-	for _, x := range f.all {
+	for _, x := range f.formats {
 		if folder && x.folder != nil && x.folder(path) || !folder && slices.Contains(x.suffixes, suffix) {
 			return x.value, true
 		}
@@ -54,12 +54,12 @@ func (f *Formats[T]) Of(path string) (v T, ok bool) {
 	return v, false
 }
 
-// Suffixes returns those of all formats.
-func (f *Formats[T]) Suffixes() (all []string) {
+// Suffixes returns the suffixes of all formats.
+func (f *Formats[T]) Suffixes() (suffixes []string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for _, x := range f.all {
-		all = append(all, x.suffixes...)
+	for _, x := range f.formats {
+		suffixes = append(suffixes, x.suffixes...)
 	}
-	return all
+	return suffixes
 }

@@ -1,5 +1,5 @@
-// Package registry keeps what packages register by name when they are imported,
-// as database drivers do, and finds the best of it.
+// Package registry stores values that packages register by name when they are imported, as database
+// drivers do, and finds the best of them.
 package registry
 
 import (
@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// Registry has values by their names. The zero value is ready.
+// Registry has values by name. The zero value is ready to use.
 type Registry[T interface{ Name() string }] struct {
-	mu  sync.RWMutex
-	all map[string]ranked[T]
+	mu     sync.RWMutex
+	byName map[string]ranked[T]
 }
 
 type ranked[T any] struct {
@@ -22,60 +22,60 @@ type ranked[T any] struct {
 	rank  int
 }
 
-// Add adds a value under its name and reports whether that was free.
+// Add adds a value under its name and reports whether the name was free.
 func (r *Registry[T]) Add(v T, rank int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, dup := r.all[v.Name()]; dup {
+	if _, dup := r.byName[v.Name()]; dup {
 		return false
 	}
-	if r.all == nil {
-		r.all = map[string]ranked[T]{}
+	if r.byName == nil {
+		r.byName = map[string]ranked[T]{}
 	}
-	r.all[v.Name()] = ranked[T]{v, rank}
+	r.byName[v.Name()] = ranked[T]{v, rank}
 	return true
 }
 
-// Names lists the names, sorted.
+// Names returns the names, sorted.
 func (r *Registry[T]) Names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Sorted(maps.Keys(r.all))
+	return slices.Sorted(maps.Keys(r.byName))
 }
 
-// Select returns the value of that name. "" stands for the one that the environment
-// variable env names, or else for the one with the highest rank, of several the one
-// whose name comes first. A name that is not there, the variable's included, is an
-// error that wraps unavailable; home is the package whose import registers values.
+// Select returns the value with a name. "" means the name in the environment variable env or, if
+// that is not set, the value with the highest rank, by name among equals. An unknown name, also one
+// from env, is an error that wraps unavailable. home is the package whose import registers values.
 func (r *Registry[T]) Select(name, env, home string, unavailable error) (v T, err error) {
-	from := ""
+	origin := ""
 	if name == "" {
 		if name = os.Getenv(env); name != "" {
-			from = " from " + env
+			origin = " from " + env
 		}
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if len(r.all) == 0 {
+	if len(r.byName) == 0 {
 		return v, fmt.Errorf("%w: none is registered; import %s", unavailable, home)
 	}
 	if name == "" {
-		return r.best(), nil
+		return r.highestRanked(), nil
 	}
-	found, ok := r.all[name]
+	found, ok := r.byName[name]
 	if !ok {
-		return v, fmt.Errorf("%w: %q%s (there is: %s)", unavailable, name, from, strings.Join(slices.Sorted(maps.Keys(r.all)), ", "))
+		return v, fmt.Errorf("%w: %q%s (there is: %s)",
+			unavailable, name, origin, strings.Join(slices.Sorted(maps.Keys(r.byName)), ", "))
 	}
 	return found.value, nil
 }
 
-func (r *Registry[T]) best() T {
-	var top ranked[T]
+func (r *Registry[T]) highestRanked() T {
+	var best ranked[T]
 	first := true
-	for _, x := range r.all {
-		if first || x.rank > top.rank || x.rank == top.rank && x.value.Name() < top.value.Name() {
-			first, top = false, x
+	for _, x := range r.byName {
+		if first || x.rank > best.rank || x.rank == best.rank && x.value.Name() < best.value.Name() {
+			first, best = false, x
 		}
 	}
-	return top.value
+	return best.value
 }

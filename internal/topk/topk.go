@@ -9,12 +9,12 @@ type Scored struct {
 	Score float32
 }
 
-// Before is the order of results: score descending, then insertion order.
+// Before reports whether a comes before b in results: by descending score, then by insertion.
 func (a Scored) Before(b Scored) bool {
 	return a.Score > b.Score || a.Score == b.Score && a.Doc < b.Doc
 }
 
-// Order compares as [Scored.Before] does.
+// Order compares by [Scored.Before], for sorting.
 func Order(a, b Scored) int {
 	switch {
 	case a.Before(b):
@@ -25,13 +25,11 @@ func Order(a, b Scored) int {
 	return 0
 }
 
-// maxRounds is more than quickselect needs but for rare inputs, which are
-// sorted then.
+// maxRounds is more than quickselect needs except for rare inputs, which are sorted instead.
 const maxRounds = 64
 
-// Best moves the n best to the front, in no order, and returns them. It is
-// quickselect with the median of three; the order is total, so the set is
-// unique.
+// Best moves the n best to the front, in any order, and returns them. It is quickselect with the
+// median of three. The order is total, so the set is unique.
 func Best(s []Scored, n int) []Scored {
 	if n >= len(s) {
 		return s

@@ -1,7 +1,7 @@
-// Package fuse makes one ranking of two: what vectors found and what words found.
+// Package fuse merges two rankings: by vectors and by words.
 //
-// Scores of different kinds cannot be added as they are. [ReciprocalRank] forgets them
-// and goes by ranks, [RelativeScore] brings them to one scale first.
+// Scores of different kinds cannot be added directly. [ReciprocalRank] uses ranks instead,
+// [RelativeScore] scales the scores first.
 package fuse
 
 import (
@@ -14,29 +14,28 @@ import (
 
 // Errors; test with errors.Is.
 var (
-	// ErrMethod: a name that is no method.
+	// ErrMethod reports an unknown method.
 	ErrMethod = errors.New("unknown method of fusion")
-	// ErrWeight: an alpha that is not from 0 to 1.
+	// ErrWeight reports an alpha that is not from 0 to 1.
 	ErrWeight = errors.New("bad weight of a ranking")
-	// ErrRanking: a score that is not finite, or a document that a ranking has twice.
+	// ErrRanking reports a score that is not finite, or a document that a ranking has twice.
 	ErrRanking = errors.New("bad ranking to fuse")
 )
 
-// DefaultAlpha is what vectors count, and words the rest, for users who do not say it.
+// DefaultAlpha is the weight of vectors where a user sets none; words have the rest.
 const DefaultAlpha = .75
 
-// Method is a way to fuse rankings. Its texts, in flags and JSON, are "rrf" and
-// "relative_score".
+// Method is a way to merge rankings. Its texts, in flags and JSON, are "rrf" and "relative_score".
 type Method int
 
 const (
-	// RelativeScore scales the scores of each ranking to 0 … 1, from its lowest to its
-	// highest (all are 1 if all are equal), and adds weight times that. A document that
-	// a ranking lacks gets 0 from it.
+	// RelativeScore scales the scores of each ranking to 0 … 1, from its lowest to its highest (all
+	// are 1 if all are equal), and adds them up, times the weights. A ranking that lacks a document
+	// adds 0.
 	RelativeScore Method = iota
-	// ReciprocalRank adds weight / (60 + rank), rank 1 being the first: Cormack, Clarke
-	// and Büttcher, Reciprocal Rank Fusion outperforms Condorcet and individual Rank
-	// Learning Methods (SIGIR 2009). A document that a ranking lacks gets 0 from it.
+	// ReciprocalRank adds up weight / (60 + rank), where the first rank is 1: Cormack, Clarke and
+	// Büttcher, Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods
+	// (SIGIR 2009). A ranking that lacks a document adds 0.
 	ReciprocalRank
 )
 
@@ -63,7 +62,7 @@ func (m Method) String() string {
 	return fmt.Sprintf("method %d", int(m))
 }
 
-// MarshalText is the text of the method.
+// MarshalText returns the text of the method.
 func (m Method) MarshalText() ([]byte, error) {
 	if m != RelativeScore && m != ReciprocalRank {
 		return nil, fmt.Errorf("%w: %v", ErrMethod, m)
@@ -79,14 +78,14 @@ func (m *Method) UnmarshalText(text []byte) (err error) {
 
 // ScoredDocument is a document of a ranking.
 type ScoredDocument struct {
-	Ordinal uint32  `json:"ordinal"` // the document
-	Score   float64 `json:"score"`   // on the scale of its side
+	Ordinal uint32  `json:"ordinal"` // of the document
+	Score   float64 `json:"score"`   // on the scale of its ranking
 }
 
-// Fuse returns the k best documents of two rankings (all if there are fewer), of which the first
-// counts alpha and the second 1 − alpha: the highest sum first and equal ones in the order of
-// their ordinals. Each has the best first, and a document once. One that counts nothing takes
-// no part: it brings no documents in.
+// Fuse returns the k best documents of two rankings (all if there are fewer): the highest sum first
+// and equal ones in the order of their ordinals. The first ranking has weight alpha, the second 1 −
+// alpha. Each must have the best first, and each document once. A ranking of weight 0 contributes
+// no documents.
 //
 // Errors: [ErrMethod], [ErrWeight], [ErrRanking].
 func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]ScoredDocument, error) {
@@ -101,9 +100,9 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 		weight := []float64{alpha, 1 - alpha}[i]
 		lo, hi := math.Inf(1), math.Inf(-1)
 		seen := make(map[uint32]struct{}, len(hits))
-		for place, h := range hits {
+		for rank, h := range hits {
 			if math.IsNaN(h.Score) || math.IsInf(h.Score, 0) {
-				return nil, fmt.Errorf("%w: ranking %d, place %d: score %g", ErrRanking, i, place, h.Score)
+				return nil, fmt.Errorf("%w: ranking %d, place %d: score %g", ErrRanking, i, rank, h.Score)
 			}
 			if _, twice := seen[h.Ordinal]; twice {
 				return nil, fmt.Errorf("%w: ranking %d has document %d twice", ErrRanking, i, h.Ordinal)
@@ -117,7 +116,7 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 		for place, h := range hits {
 			gain := 1 / float64(rankOffset+place+1)
 			if m == RelativeScore {
-				gain = relative(h.Score, lo, hi)
+				gain = scaleScore(h.Score, lo, hi)
 			}
 			sums[h.Ordinal] += weight * gain
 		}
@@ -132,12 +131,12 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 	return fused[:max(min(k, len(fused)), 0)], nil
 }
 
-// relative is where a score lies between the lowest and the highest.
-func relative(score, lo, hi float64) float64 {
+// scaleScore maps a score to 0 … 1, from the lowest to the highest.
+func scaleScore(score, lo, hi float64) float64 {
 	if lo == hi {
 		return 1
 	}
-	if math.IsInf(hi-lo, 0) {
+	if math.IsInf(hi-lo, 0) { // halves avoid the overflow
 		score, lo, hi = score/2, lo/2, hi/2
 	}
 	return (score - lo) / (hi - lo)

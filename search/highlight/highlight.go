@@ -1,6 +1,6 @@
-// Package highlight tells which words of a document's text the words of a question have
-// found, from the matches of a search ([search.Options].Matches). The text is tokenized
-// again, for the places of its tokens; no vector is computed.
+// Package highlight finds the words of a document's text that match the words of a question, from
+// the matches of a search ([search.Options].Matches). It tokenizes the text again to locate its
+// tokens, but computes no vectors.
 package highlight
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Reasons why the words of a document are not known.
+// Reasons why the words of a document are unknown.
 var (
 	ErrNoText    = errors.New("the index has no text of the document")
 	ErrPooled    = errors.New("the index has pooled tokens, each of several pieces")
@@ -27,18 +27,19 @@ var (
 	ErrOtherText = errors.New("the text beside the document is not the one that was encoded")
 )
 
-// Unknown tells whether an error is one of these reasons.
+// Unknown reports whether an error is one of these reasons.
 func Unknown(err error) bool {
-	return errors.Is(err, ErrNoText) || errors.Is(err, ErrPooled) || errors.Is(err, ErrNoPieces) || errors.Is(err, ErrOtherText)
+	return errors.Is(err, ErrNoText) || errors.Is(err, ErrPooled) ||
+		errors.Is(err, ErrNoPieces) || errors.Is(err, ErrOtherText)
 }
 
-// Tokenizer is the part of an [encode.Encoder] that is needed.
+// Tokenizer is the method of [encode.Encoder] that this package needs.
 type Tokenizer interface {
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
-// Kept are the tokens of a text that have vectors. The error is [ErrNoPieces] if nobody knows
-// them.
+// Kept returns the tokens of a text that have vectors, or [ErrNoPieces] if the encoder cannot split
+// the text.
 func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err error) {
 	tokens, err := e.Tokenize(r, text)
 	if err == nil && tokens == nil && strings.TrimSpace(text) != "" {
@@ -52,30 +53,32 @@ func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err err
 	return kept, err
 }
 
-// usual are the fields that documents are encoded from, in the order of trial.
-var usual = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
+// defaultFields are the fields that documents are usually encoded from, in the order in which they
+// are tried.
+var defaultFields = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
 
-// SourceText is a text that a document was encoded from, made of fields of its payload, with
-// a blank between, and the tokens that have vectors.
+// SourceText is a text that a document was encoded from: fields of its payload joined by blanks,
+// and the tokens that have vectors.
 type SourceText struct {
 	Text   string
 	Tokens []encode.Token
 	fields []field
 }
 
+// field is a field of a payload that is part of a SourceText.
 type field struct {
 	name, text string
-	start      int // in the text
+	start      int // offset in SourceText.Text
 }
 
-// texts are the texts that a document may have been encoded from, without their tokens:
-// of the fields that are named, or of usual ones. None is empty.
-func texts(payload []byte, names []string) (all []*SourceText) {
+// sourceTexts returns the texts that a document may have been encoded from, without their tokens:
+// of the named fields, or of the default ones. No text is empty.
+func sourceTexts(payload []byte, names []string) (texts []*SourceText) {
 	var values map[string]any
 	if json.Unmarshal(payload, &values) != nil {
 		return nil
 	}
-	trials := usual
+	trials := defaultFields
 	if names != nil {
 		trials = [][]string{names}
 	}
@@ -92,16 +95,16 @@ func texts(payload []byte, names []string) (all []*SourceText) {
 			d.fields = append(d.fields, field{name, s, len(d.Text)})
 			d.Text += s
 		}
-		if d.Text != "" && !slices.ContainsFunc(all, func(o *SourceText) bool { return o.Text == d.Text }) {
-			all = append(all, d)
+		if d.Text != "" && !slices.ContainsFunc(texts, func(o *SourceText) bool { return o.Text == d.Text }) {
+			texts = append(texts, d)
 		}
 	}
-	return all
+	return texts
 }
 
-// Find is the text that has as many tokens as a document, of those that its payload may
-// tell: the first one. pool is how many tokens of a document the index keeps one vector for; 1 or
-// less: each has its own. The error is one of those above where the text is not known.
+// Find returns the first text of a payload that has as many tokens as the document. pool is how
+// many tokens of a document share one vector in the index. 1 or less means one vector a token. If
+// the text is unknown, the error is one of the reasons above.
 func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*SourceText, error) {
 	encoder, ok := e.(interface{ Config() encode.Config })
 	if ok {
@@ -111,12 +114,12 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Sourc
 	if ok || pool > 1 {
 		return nil, ErrPooled
 	}
-	all := texts(payload, names)
-	if len(all) == 0 {
+	texts := sourceTexts(payload, names)
+	if len(texts) == 0 {
 		return nil, ErrNoText
 	}
 	first := 0
-	for i, d := range all {
+	for i, d := range texts {
 		var err error
 		if d.Tokens, err = Kept(e, encode.Document, d.Text); err != nil {
 			return nil, err
@@ -131,8 +134,8 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Sourc
 	return nil, fmt.Errorf("%w: the text has %d tokens and the document %d", ErrOtherText, first, tokens)
 }
 
-// Place is where a token is: the field, its text, and bytes of that. The field is "" of
-// what a model puts around a text.
+// Place returns where a token is: the name and text of its field, and the bytes of that text. The
+// name is "" for tokens that a model adds around a text.
 func (d *SourceText) Place(t encode.Token) (name, text string, start, end int) {
 	if t.Start == t.End {
 		return "", "", 0, 0
@@ -145,52 +148,52 @@ func (d *SourceText) Place(t encode.Token) (name, text string, start, end int) {
 	return "", "", 0, 0
 }
 
-// Span is a word of a document that a word of a question has found. Start and End bound
-// bytes of the field, as it is in the payload; they are where characters begin.
+// Span is a word of a document that a word of a question matched. Start and End are byte offsets in
+// the field of the payload, at the beginning of characters.
 type Span struct {
 	Field string `json:"field"`
 	Start int    `json:"start"`
 	End   int    `json:"end"`
-	Text  string `json:"text"` // of these bytes
-	// Word is the word of the question, and its bytes there.
+	Text  string `json:"text"` // the bytes from Start to End
+	// Word is the word of the question, with its byte offsets there.
 	Word      string `json:"word"`
 	WordStart int    `json:"word_start"`
 	WordEnd   int    `json:"word_end"`
-	// Score is what the pair adds to the score of the document.
+	// Score is the contribution of the pair to the score of the document.
 	Score float64 `json:"score"`
 }
 
-// Spans are the words of a document that a question has found, in the order of the fields
-// and of the text. asked are the tokens of the question that have vectors ([Kept]).
-func (d *SourceText) Spans(question string, asked []encode.Token, matches []search.Match) []Span {
+// Spans returns the words of a document that a question matched, in the order of the fields and of
+// the text. queryTokens are the tokens of the question that have vectors ([Kept]).
+func (d *SourceText) Spans(question string, queryTokens []encode.Token, matches []search.Match) []Span {
 	var spans []Span
 	order := map[string]int{}
 	for i, f := range d.fields {
 		order[f.name] = i
 	}
-	at := map[[4]int]int{} // of words: the field, its beginning, that of the question's
+	spanIndex := map[[4]int]int{} // key: field, start and end of the word, start of the question's word
 	for _, m := range matches {
-		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(d.Tokens) {
+		if m.QueryToken >= len(queryTokens) || m.DocToken < 0 || m.DocToken >= len(d.Tokens) {
 			continue
 		}
-		q := asked[m.QueryToken]
+		q := queryTokens[m.QueryToken]
 		name, text, start, end := d.Place(d.Tokens[m.DocToken])
 		if name == "" || start >= end || q.Start >= q.End || q.End > len(question) {
 			continue
 		}
 		s := Span{Field: name, Score: m.Score * m.Weight}
-		s.Start, s.End = word(text, start, end)
-		s.WordStart, s.WordEnd = word(question, q.Start, q.End)
+		s.Start, s.End = widenToWords(text, start, end)
+		s.WordStart, s.WordEnd = widenToWords(question, q.Start, q.End)
 		s.Text, s.Word = text[s.Start:s.End], question[s.WordStart:s.WordEnd]
 		if !strings.ContainsFunc(s.Word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
-			continue // a question mark finds something, too
+			continue // question marks have matches, too
 		}
 		key := [4]int{order[name], s.Start, s.End, s.WordStart}
-		if i, ok := at[key]; ok {
+		if i, ok := spanIndex[key]; ok {
 			spans[i].Score += s.Score
 			continue
 		}
-		at[key] = len(spans)
+		spanIndex[key] = len(spans)
 		spans = append(spans, s)
 	}
 	slices.SortStableFunc(spans, func(a, b Span) int {
@@ -199,9 +202,9 @@ func (d *SourceText) Spans(question string, asked []encode.Token, matches []sear
 	return spans
 }
 
-// word widens bytes of a text to the words that they are in. Where a script has no blanks
-// between words they stay as they are, in whole characters.
-func word(text string, start, end int) (int, int) {
+// widenToWords widens a byte range to whole words, or to whole characters in scripts without blanks
+// between words.
+func widenToWords(text string, start, end int) (int, int) {
 	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
 		start--
 	}
@@ -210,16 +213,16 @@ func word(text string, start, end int) (int, int) {
 	}
 	first, _ := utf8.DecodeRuneInString(text[start:])
 	last, _ := utf8.DecodeLastRuneInString(text[:end])
-	for inWord(first) && start > 0 {
+	for isWordChar(first) && start > 0 {
 		r, n := utf8.DecodeLastRuneInString(text[:start])
-		if !inWord(r) {
+		if !isWordChar(r) {
 			break
 		}
 		start -= n
 	}
-	for inWord(last) && end < len(text) {
+	for isWordChar(last) && end < len(text) {
 		r, n := utf8.DecodeRuneInString(text[end:])
-		if !inWord(r) {
+		if !isWordChar(r) {
 			break
 		}
 		end += n
@@ -227,13 +230,13 @@ func word(text string, start, end int) (int, int) {
 	return start, end
 }
 
-// inWord tells whether a character is of a word that blanks part from others.
-func inWord(r rune) bool {
+// isWordChar reports whether a character belongs to a word of a script with blanks between words.
+func isWordChar(r rune) bool {
 	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) && !human.Blankless(r)
 }
 
-// Mark is the text of a field with what spans of it cover between two marks, each part of
-// it as escape writes it. Spans that touch are marked as one.
+// Mark returns the text of a field with its spans between the marks before and after. It passes all
+// other text through escape. Spans that touch are marked as one.
 func Mark(text, field string, spans []Span, before, after string, escape func(string) string) string {
 	var b strings.Builder
 	end := 0
@@ -259,41 +262,40 @@ func Mark(text, field string, spans []Span, before, after string, escape func(st
 	return b.String()
 }
 
-// HTML is the text of a field as HTML, with what spans of it cover in <mark>. Nothing in
-// the text is taken for HTML.
+// HTML returns the text of a field as HTML, with its spans in <mark>. The text itself is escaped.
 func HTML(text, field string, spans []Span) string {
 	return Mark(text, field, spans, "<mark>", "</mark>", html.EscapeString)
 }
 
-// Window are the spans of a part of a field, of some bytes at most, where words of the
-// question add up to the highest score, each counted once; and the bytes of that part.
+// Window returns the range of a field, of at most size bytes, in which the words of the question
+// have the highest total score. Each word of the question counts once, with its best span.
 func Window(text, field string, spans []Span, size int) (start, end int) {
 	best := -1.0
-	for i, from := range spans {
-		if from.Field != field {
+	for i, first := range spans {
+		if first.Field != field {
 			continue
 		}
 		words := map[int]float64{}
-		sum, to := 0.0, from.End
+		sum, lastEnd := 0.0, first.End
 		for _, s := range spans[i:] {
-			if s.Field != field || s.End-from.Start > size && s.End > from.End {
+			if s.Field != field || s.End-first.Start > size && s.End > first.End {
 				break
 			}
-			if more := s.Score - words[s.WordStart]; more > 0 {
-				words[s.WordStart] += more
-				sum += more
+			if gain := s.Score - words[s.WordStart]; gain > 0 {
+				words[s.WordStart] += gain
+				sum += gain
 			}
-			to = max(to, s.End)
+			lastEnd = max(lastEnd, s.End)
 		}
 		if sum > best {
-			best, start, end = sum, from.Start, to
+			best, start, end = sum, first.Start, lastEnd
 		}
 	}
 	if best < 0 {
 		end = 0
 	}
-	room := max(size-(end-start), 0) / 2
-	start, end = max(start-room, 0), min(end+room, len(text))
+	margin := max(size-(end-start), 0) / 2
+	start, end = max(start-margin, 0), min(end+margin, len(text))
 	for start > 0 && !utf8.RuneStart(text[start]) {
 		start--
 	}

@@ -18,108 +18,108 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// token is a term at its place in a document or query.
+// token is a term with its position in a document or query.
 type token struct {
 	term string
 	pos  uint32
 }
 
-// Limits of what is stored.
+// Limits of stored terms.
 const (
-	maxTermBytes = 128 // of a term; what is longer is cut, in documents and in queries alike
-	valueGap     = 16  // places between two values of a payload: no phrase goes from one to the other
+	maxTermBytes = 128 // longer terms are cut, in documents and in queries
+	valueGap     = 16  // positions between two values of a payload, so that no phrase spans both
 )
 
-// maxStems is how many stems are remembered.
-var maxStems = 1 << 16 // a variable, so that tests reach it
+// maxStems is how many stems are cached. It is a variable so that tests can lower it.
+var maxStems = 1 << 16
 
-// analyzer makes tokens from text. It is for one goroutine.
+// analyzer splits text into tokens. It is not safe for concurrent use.
 type analyzer struct {
 	Settings
-	asked bool // texts are questions: of characters in a row, their pairs are enough
-	whole bool // scripts are alike: characters in a row are a word
-	stem  *snowball.Env
-	stems map[string]string // known ones
-	runes []rune
-	buf   []byte
-	pairs int // tokens that are not counted in the length of a document
+	isQuery    bool // texts are queries: of consecutive characters the pairs are enough
+	wholeRuns  bool // scripts are not told apart: consecutive characters are a word
+	stemmer    *snowball.Env
+	stems      map[string]string // cache
+	runes      []rune
+	buf        []byte
+	pairTokens int // tokens that the length of a document does not count
 
-	ended func() bool // where set: whether to give up, which leaves texts half read
-	steps int         // bytes or characters until it is asked
+	stopRequested   func() bool // where set, reports whether to stop, which leaves texts half read
+	stepsUntilCheck int         // bytes or characters until it is called
 }
 
-// textStep is how many bytes of a text are read between two questions whether to give up:
+// bytesPerCheck is how many bytes of a text are read between two checks whether to stop:
 // some milliseconds at most.
-var textStep = 1 << 16 // a variable, so that tests reach it with shorter texts
+var bytesPerCheck = 1 << 16 // a variable, so that tests reach it with shorter texts
 
-// over counts bytes or characters that were read, and tells whether to give up.
-func (a *analyzer) over(n int) bool {
-	if a.steps -= n; a.steps > 0 || a.ended == nil {
+// shouldStop counts n bytes or characters, and reports whether to stop reading.
+func (a *analyzer) shouldStop(n int) bool {
+	if a.stepsUntilCheck -= n; a.stepsUntilCheck > 0 || a.stopRequested == nil {
 		return false
 	}
-	a.steps = textStep
-	return a.ended()
+	a.stepsUntilCheck = bytesPerCheck
+	return a.stopRequested()
 }
 
 func newAnalyzer(s Settings) *analyzer {
 	a := &analyzer{Settings: s}
 	if s.Stemmer == English {
-		a.stem, a.stems = snowball.NewEnv(""), map[string]string{}
+		a.stemmer, a.stems = snowball.NewEnv(""), map[string]string{}
 	}
 	return a
 }
 
-// document appends the tokens of all values of a document. Its length is their number less that of
-// a.pairs.
-func (a *analyzer) document(dst []token, values []string) []token {
+// documentTokens appends the tokens of all values of a document. The length of the document is
+// their number minus a.pairTokens.
+func (a *analyzer) documentTokens(dst []token, values []string) []token {
 	pos := uint32(0)
-	a.pairs = 0
+	a.pairTokens = 0
 	for _, v := range values {
-		if dst, pos = a.value(dst, v, pos); pos > 1<<31 {
-			break // a document of so many tokens is no text
+		if dst, pos = a.appendTokens(dst, v, pos); pos > 1<<31 {
+			break // this is not text
 		}
 		pos += valueGap
 	}
 	return dst
 }
 
-// value appends the tokens of a text and returns the place after the last one.
-func (a *analyzer) value(dst []token, text string, pos uint32) ([]token, uint32) {
+// appendTokens appends the tokens of a text and returns the position after the last one.
+func (a *analyzer) appendTokens(dst []token, text string, pos uint32) ([]token, uint32) {
 	if a.Tokenizer == Trigram {
-		return a.trigrams(dst, text, pos)
+		return a.appendTrigrams(dst, text, pos)
 	}
-	return a.words(dst, text, pos)
+	return a.appendWords(dst, text, pos)
 }
 
-// words appends the words of a text: runs of letters and digits, folded, without
-// accents. Stop words leave a gap. Of scripts that are [human.Paired] each character is a word, and
-// so are each two in a row, at the place of the first.
-func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32) {
-	text = a.decomposed(text)
+// appendWords appends the words of a text: runs of letters and digits, case-folded, without
+// accents. Stop words leave a gap. In scripts that are [human.Paired] each character is a word, and
+// so is each pair of consecutive characters, at the position of the first.
+func (a *analyzer) appendWords(dst []token, text string, pos uint32) ([]token, uint32) {
+	text = a.decompose(text)
 	a.buf, a.runes = a.buf[:0], a.runes[:0]
-	strip := false // the letter before loses its marks
-	end := func() {
+	stripMarks := false // the letter before drops its marks
+	endWord := func() {
 		if len(a.runes) > 0 {
-			dst, pos = a.characters(dst, pos)
+			dst, pos = a.appendCharacters(dst, pos)
 			a.runes = a.runes[:0]
 		}
 		if len(a.buf) == 0 {
 			return
 		}
-		if term, ok := a.term(); ok {
+		if term, ok := a.bufferedTerm(); ok {
 			dst = append(dst, token{term, pos})
 		}
 		pos++
 		a.buf = a.buf[:0]
 	}
 	for _, r := range text {
-		if a.over(1) {
+		if a.shouldStop(1) {
 			break
 		}
 		switch {
 		case r < utf8.RuneSelf:
 			if len(a.runes) > 0 {
-				end()
+				endWord()
 			}
 			switch {
 			case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
@@ -127,42 +127,42 @@ func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32)
 			case 'A' <= r && r <= 'Z':
 				a.buf = append(a.buf, byte(r)|0x20)
 			default:
-				end()
+				endWord()
 			}
-			strip = true
+			stripMarks = true
 		case isInvisible(r):
 		case unicode.Is(unicode.M, r):
 			if len(a.runes) > 0 {
 				a.runes = append(a.runes, r)
-			} else if !strip && len(a.buf) > 0 {
+			} else if !stripMarks && len(a.buf) > 0 {
 				a.buf = utf8.AppendRune(a.buf, r)
 			}
-		case !a.whole && human.Paired(r):
+		case !a.wholeRuns && human.Paired(r):
 			if len(a.buf) > 0 {
-				end()
+				endWord()
 			}
 			a.runes = append(a.runes, r)
 		case isWord(r):
 			if len(a.runes) > 0 {
-				end()
+				endWord()
 			}
-			a.buf = utf8.AppendRune(a.buf, fold(r))
-			strip = losesMarks(r)
+			a.buf = utf8.AppendRune(a.buf, foldCase(r))
+			stripMarks = losesMarks(r)
 		default:
-			end()
+			endWord()
 		}
 	}
-	end()
+	endWord()
 	return dst, pos
 }
 
-// characters appends the characters in a.runes, which begin with a letter, and each two in a row:
-// letters with their marks, and syllables of Korean, in one form (NFC). One character of a question
-// finds it anywhere; of more the pairs find the text.
-func (a *analyzer) characters(dst []token, pos uint32) ([]token, uint32) {
+// appendCharacters appends the characters in a.runes, which begin with a letter, and each
+// consecutive pair: letters with their marks, and Korean syllables, in one form (NFC). A query of
+// one character finds it anywhere; for longer queries the pairs are enough.
+func (a *analyzer) appendCharacters(dst []token, pos uint32) ([]token, uint32) {
 	run := norm.NFC.String(string(a.runes))
 	before, start := -1, 0
-	for start < len(run) && !a.over(1) {
+	for start < len(run) && !a.shouldStop(1) {
 		_, n := utf8.DecodeRuneInString(run[start:])
 		end := start + n
 		for end < len(run) {
@@ -174,9 +174,9 @@ func (a *analyzer) characters(dst []token, pos uint32) ([]token, uint32) {
 		}
 		if before >= 0 {
 			dst = append(dst, token{cutTerm(run[before:end]), pos - 1})
-			a.pairs++
+			a.pairTokens++
 		}
-		if !a.asked || before < 0 && end == len(run) {
+		if !a.isQuery || before < 0 && end == len(run) {
 			dst = append(dst, token{cutTerm(run[start:end]), pos})
 		}
 		before, start = start, end
@@ -185,7 +185,7 @@ func (a *analyzer) characters(dst []token, pos uint32) ([]token, uint32) {
 	return dst, pos
 }
 
-// cutTerm is a term of no more bytes than are stored.
+// cutTerm cuts a term to the stored length.
 func cutTerm(word string) string {
 	if len(word) > maxTermBytes {
 		return strings.ToValidUTF8(word[:maxTermBytes], "")
@@ -193,21 +193,22 @@ func cutTerm(word string) string {
 	return word
 }
 
-// term is what is stored for the word in the buffer.
-func (a *analyzer) term() (string, bool) {
+// bufferedTerm returns the stored term for the word in the buffer, stemmed. ok is false for stop
+// words.
+func (a *analyzer) bufferedTerm() (string, bool) {
 	word := cutTerm(string(a.buf))
 	if a.StopWords == English && englishStopWords[word] {
 		return "", false
 	}
-	if a.stem == nil {
+	if a.stemmer == nil {
 		return word, true
 	}
 	if s, ok := a.stems[word]; ok {
 		return s, true
 	}
-	a.stem.SetCurrent(word)
-	english.Stem(a.stem)
-	s := a.stem.Current()
+	a.stemmer.SetCurrent(word)
+	english.Stem(a.stemmer)
+	s := a.stemmer.Current()
 	if len(a.stems) >= maxStems {
 		clear(a.stems)
 	}
@@ -215,17 +216,17 @@ func (a *analyzer) term() (string, bool) {
 	return s, s != ""
 }
 
-// trigrams appends each three characters in a row, so that any part of the text can
-// be found. Blanks at the end let each character begin one.
-func (a *analyzer) trigrams(dst []token, text string, pos uint32) ([]token, uint32) {
-	a.literal(text)
+// appendTrigrams appends every three consecutive characters, so that queries find any part of the
+// text. Blanks at the end let the last two characters begin a trigram, too.
+func (a *analyzer) appendTrigrams(dst []token, text string, pos uint32) ([]token, uint32) {
+	a.readLiteral(text)
 	if len(a.runes) == 0 {
 		return dst, pos
 	}
 	n := len(a.runes)
 	a.runes = append(a.runes, ' ', ' ')
 	for i := range n {
-		if a.over(1) {
+		if a.shouldStop(1) {
 			break
 		}
 		dst = append(dst, token{string(a.runes[i : i+3]), pos + uint32(i)})
@@ -233,13 +234,13 @@ func (a *analyzer) trigrams(dst []token, text string, pos uint32) ([]token, uint
 	return dst, pos + uint32(n)
 }
 
-// literal puts the characters of a text into a.runes: folded, without accents, blanks
-// that follow each other as one, none at the ends.
-func (a *analyzer) literal(text string) {
+// readLiteral puts the characters of a text into a.runes: case-folded, without accents, with single
+// blanks and none at the ends.
+func (a *analyzer) readLiteral(text string) {
 	a.runes = a.runes[:0]
-	strip, blank := false, false
-	for _, r := range a.decomposed(text) {
-		if a.over(1) {
+	stripMarks, blank := false, false
+	for _, r := range a.decompose(text) {
+		if a.shouldStop(1) {
 			break
 		}
 		switch {
@@ -249,23 +250,23 @@ func (a *analyzer) literal(text string) {
 		case isInvisible(r):
 			continue
 		case unicode.Is(unicode.M, r):
-			if strip {
+			if stripMarks {
 				continue
 			}
 		default:
-			strip = losesMarks(r)
+			stripMarks = losesMarks(r)
 		}
 		if blank {
 			a.runes = append(a.runes, ' ')
 			blank = false
 		}
-		a.runes = append(a.runes, fold(r))
+		a.runes = append(a.runes, foldCase(r))
 	}
 }
 
-// decomposed is a text in the form NFKD: letters and their marks apart, one form of
-// what Unicode has in several.
-func (a *analyzer) decomposed(text string) string {
+// decompose returns a text in the form NFKD: letters apart from their marks, and one form for
+// characters that Unicode has in several.
+func (a *analyzer) decompose(text string) string {
 	ascii := 0
 	for ascii < len(text) && text[ascii] < utf8.RuneSelf {
 		ascii++
@@ -273,47 +274,48 @@ func (a *analyzer) decomposed(text string) string {
 	if ascii == len(text) {
 		return text
 	}
-	if len(text) <= textStep {
+	if len(text) <= bytesPerCheck {
 		return norm.NFKD.String(text)
 	}
-	var all strings.Builder
-	for text != "" && !a.over(textStep) {
-		n := min(textStep, len(text))
+	var out strings.Builder
+	for text != "" && !a.shouldStop(bytesPerCheck) {
+		n := min(bytesPerCheck, len(text))
 		for n < len(text) && !utf8.RuneStart(text[n]) {
 			n++
 		}
-		// What is on both sides of a boundary has no part in each other's form.
+		// Text on one side of a boundary does not affect the form on the other.
 		if next := norm.NFKD.FirstBoundaryInString(text[n:]); next >= 0 {
 			n += next
 		} else {
 			n = len(text)
 		}
-		all.WriteString(norm.NFKD.String(text[:n]))
+		out.WriteString(norm.NFKD.String(text[:n]))
 		text = text[n:]
 	}
-	return all.String()
+	return out.String()
 }
 
-// fold makes capital and small letters alike: σ and ς, too.
-func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
+// foldCase returns the same letter for both cases: also for σ and ς.
+func foldCase(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
 func isWord(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.Co) }
 
-// isInvisible reports whether a character is within words but no part of them: soft hyphens, joiners, and
-// characters that choose a form of another or stand for one that is not there.
+// isInvisible reports whether a character occurs within words but does not belong to them: soft
+// hyphens, joiners, variation selectors and fillers.
 func isInvisible(r rune) bool {
 	return r == 0xAD || r == 0x34F || r >= 0x200B && r <= 0x200D || r == 0x2060 || r == 0xFEFF ||
 		r == 0x115F || r == 0x1160 || unicode.Is(unicode.Variation_Selector, r)
 }
 
-// losesMarks tells whether the marks of a letter are accents or points that writers
-// may leave out. In other scripts they are vowels, or make another letter.
+// losesMarks reports whether the marks of a letter are accents or points that writers may omit. In
+// other scripts marks are vowels, or make another letter.
 func losesMarks(r rune) bool {
-	return r < utf8.RuneSelf || unicode.In(r, unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic)
+	return r < utf8.RuneSelf ||
+		unicode.In(r, unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic)
 }
 
-// englishStopWords are those of Lucene's English analyzer, and what is left of
-// "it's" and "don't" where words end at the apostrophe.
+// englishStopWords are those of Lucene's English analyzer, including the remains of "it's" and
+// "don't" when words end at the apostrophe.
 var englishStopWords = func() map[string]bool {
 	m := map[string]bool{}
 	for _, w := range strings.Fields(`a an and are as at be but by for if in into is it no not of on or s such t
@@ -323,17 +325,17 @@ var englishStopWords = func() map[string]bool {
 	return m
 }()
 
-// values appends the texts of a payload that are searched, in their order:
+// payloadTexts appends the texts of a payload that are searched, in their order:
 //
-//	JSON          every string, number, true and false, however deep; of an object with
-//	              fields given, those below the fields only, and else none of what says
-//	              that it is a passage
+//	JSON          every string, number, true and false at any depth; if fields are given,
+//	              those of an object below these fields only, otherwise all except the
+//	              description of a passage
 //	other text    the text
 //	other bytes   nothing
 //
-// A field is one of conditions: see [condition.Field]. A path leads through objects, keys with
-// dots and arrays of objects, whatever the case of ASCII letters.
-func values(dst []string, payload []byte, fields []string) []string {
+// Fields are those of conditions: see [condition.Field]. A path leads through objects, keys with
+// dots and arrays of objects, and ignores the case of ASCII letters.
+func payloadTexts(dst []string, payload []byte, fields []string) []string {
 	switch {
 	case !utf8.Valid(payload):
 		return dst
@@ -344,21 +346,21 @@ func values(dst []string, payload []byte, fields []string) []string {
 		fields = nil
 	}
 	w := walker{Decoder: json.NewDecoder(bytes.NewReader(payload)), fields: fields, texts: dst}
-	w.UseNumber() // as it is written
-	w.value(nil, len(fields) == 0)
+	w.UseNumber() // keeps numbers as they are written
+	w.walkValue(nil, len(fields) == 0)
 	return w.texts
 }
 
-// walker collects the texts of a JSON text, which is valid.
+// walker collects the texts of valid JSON.
 type walker struct {
 	*json.Decoder
 	fields []string
 	texts  []string
 }
 
-// value goes over a value, whose path has the names of the fields around it, "" for lists. It
-// reports whether there is one.
-func (w *walker) value(path []string, wanted bool) bool {
+// walkValue reads a value. path has the names of the fields around it, and "" for lists. It returns
+// false at the end of the text.
+func (w *walker) walkValue(path []string, wanted bool) bool {
 	token, err := w.Token()
 	if err != nil {
 		return false
@@ -376,9 +378,9 @@ func (w *walker) value(path []string, wanted bool) bool {
 					key = condition.Fold(key)
 				}
 				path[len(path)-1] = key
-				inside = w.wanted(path)
+				inside = w.isSearched(path)
 			}
-			if !w.value(path, inside) {
+			if !w.walkValue(path, inside) {
 				return false
 			}
 		}
@@ -396,10 +398,10 @@ func (w *walker) value(path []string, wanted bool) bool {
 	return err == nil
 }
 
-// wanted tells whether what is in a field is searched.
-func (w *walker) wanted(path []string) bool {
+// isSearched reports whether the value of a field is searched.
+func (w *walker) isSearched(path []string) bool {
 	if len(w.fields) == 0 {
-		return path[0] != vectors.PassageField // numbers, and an id
+		return path[0] != vectors.PassageField // it has numbers and an id
 	}
 	name := strings.Join(slices.DeleteFunc(slices.Clone(path), func(s string) bool { return s == "" }), ".")
 	return slices.ContainsFunc(w.fields, func(f string) bool { return name == f || strings.HasPrefix(name, f+".") })

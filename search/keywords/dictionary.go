@@ -8,38 +8,37 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// The terms of a segment are in blocks, so that a page of the file that lost some of
-// its keys is noticed and not taken for terms that are not there. Key "t" and the first
-// term of a block (nothing for the first block) has, with a checksum:
+// The terms of a segment are stored in blocks that name their successor. So a reader notices if a
+// page of the file lost some of its keys, instead of finding fewer terms. The key of a block is "t"
+// and its first term (nothing for the first block). Its value has, with a checksum:
 //
-//	the first term of the next block (length as uvarint; 0: this is the last one)
-//	for each term: its length and itself, the length of its value + 1 and the value;
+//	the first term of the next block (length as uvarint. 0 for the last block)
+//	for each term: its length and its bytes, the length of its value + 1 and the value;
 //	0 for a value that has a key of its own, "v" and the term
-//
-// So a block says which terms there are from its key up to the next.
 var (
 	keyDocs     = []byte("d")
 	blockPrefix = []byte("t")
 	valuePrefix = []byte("v")
 )
 
-// Variables, so that tests have many blocks; a file may have been written with others.
+// Sizes of blocks. They are variables so that tests can have many blocks. Readers must not depend on
+// them: a file may have been written with others.
 var (
-	blockBytes  = 1 << 11 // after which a block ends
-	inlineBytes = 256     // up to which a value is in its block
+	blockBytes  = 1 << 11 // size from which on a block ends
+	inlineBytes = 256     // size up to which a value is stored in its block
 )
 
-func keyOf(prefix, term []byte) []byte { return append(slices.Clone(prefix), term...) }
+func prefixedKey(prefix, term []byte) []byte { return append(slices.Clone(prefix), term...) }
 
-// dictWriter writes the terms of a segment in their order.
+// dictWriter writes the terms of a segment in ascending order.
 type dictWriter struct {
 	segment uint32
 	put     func(key, value []byte) error
-	first   []byte // of the current block
-	entries []byte
+	first   []byte // first term of the current block
+	entries []byte // of the current block
 }
 
-// add writes a term. The value is not kept.
+// add writes a term. It does not keep value.
 func (w *dictWriter) add(term, value []byte) error {
 	if len(w.entries) >= blockBytes {
 		if err := w.flush(term); err != nil {
@@ -55,37 +54,37 @@ func (w *dictWriter) add(term, value []byte) error {
 		return nil
 	}
 	w.entries = binary.AppendUvarint(w.entries, 0)
-	return w.put(keyOf(valuePrefix, term), slices.Clone(value))
+	return w.put(prefixedKey(valuePrefix, term), slices.Clone(value))
 }
 
-// flush ends the block, and without a term to come the dictionary.
+// flush ends the block before the next term. nil ends the dictionary.
 func (w *dictWriter) flush(next []byte) error {
 	b := binary.AppendUvarint(make([]byte, 0, len(w.entries)+len(next)+10), uint64(len(next)))
 	b = append(append(b, next...), w.entries...)
 	w.entries = w.entries[:0]
-	key := keyOf(blockPrefix, w.first)
-	return w.put(key, seal(keyIn(w.segment, key), b))
+	key := prefixedKey(blockPrefix, w.first)
+	return w.put(key, withChecksum(segmentKey(w.segment, key), b))
 }
 
-// dictReader reads the terms of a segment from some place on.
+// dictReader reads the terms of a segment in ascending order.
 type dictReader struct {
 	segment uint32
 	b       *bolt.Bucket
 	c       *bolt.Cursor
 	next    []byte // first term of the block after the current one
 	entries []byte // of the current block, after the current term
-	term    []byte // nil: the end
-	value   []byte // nil: it has a key of its own
+	term    []byte // nil at the end
+	value   []byte // nil if it has a key of its own
 }
 
-// readDict reads from the first term on that is not before a given one.
+// readDict returns a reader that is at the first term that is not before from.
 func readDict(b *bolt.Bucket, segment uint32, from []byte) (*dictReader, error) {
 	r := &dictReader{segment: segment, b: b, c: b.Cursor()}
-	key := keyOf(blockPrefix, from)
+	key := prefixedKey(blockPrefix, from)
 	k, v := r.c.Seek(key)
 	if !bytes.Equal(k, key) {
 		k, v = r.c.Prev()
-		if k == nil { // also where nothing is at or after the key
+		if k == nil { // Seek found no key at or after it
 			k, v = r.c.Last()
 		}
 	}
@@ -105,19 +104,19 @@ func readDict(b *bolt.Bucket, segment uint32, from []byte) (*dictReader, error) 
 	}
 }
 
-// openBlock begins a block.
+// openBlock verifies a block and starts to read it.
 func (r *dictReader) openBlock(k, sealed []byte) error {
-	b, ok := unseal(keyIn(r.segment, k), sealed)
+	b, ok := verifyChecksum(segmentKey(r.segment, k), sealed)
 	if !ok {
 		return ErrDamaged
 	}
-	if r.next, r.entries, ok = cutBytes(b, 0); !ok {
+	if r.next, r.entries, ok = cutPrefixed(b, 0); !ok {
 		return ErrDamaged
 	}
 	return nil
 }
 
-// advance goes to the next term.
+// advance moves to the next term.
 func (r *dictReader) advance() error {
 	for len(r.entries) == 0 {
 		if len(r.next) == 0 {
@@ -133,47 +132,47 @@ func (r *dictReader) advance() error {
 		}
 	}
 	var ok bool
-	if r.term, r.entries, ok = cutBytes(r.entries, 0); !ok || len(r.term) == 0 {
+	if r.term, r.entries, ok = cutPrefixed(r.entries, 0); !ok || len(r.term) == 0 {
 		return ErrDamaged
 	}
 	if len(r.entries) > 0 && r.entries[0] == 0 {
 		r.value, r.entries = nil, r.entries[1:]
 		return nil
 	}
-	if r.value, r.entries, ok = cutBytes(r.entries, 1); !ok {
+	if r.value, r.entries, ok = cutPrefixed(r.entries, 1); !ok {
 		return ErrDamaged
 	}
 	return nil
 }
 
-// list is that of the current term, and the key of its checksums.
-func (r *dictReader) list() (key []byte, l list, err error) {
-	k := keyOf(valuePrefix, r.term)
+// currentList returns the list of the current term, and the key that its checksums cover.
+func (r *dictReader) currentList() (key []byte, l storedList, err error) {
+	k := prefixedKey(valuePrefix, r.term)
 	value := r.value
 	if value == nil {
 		value = r.b.Get(k)
 	}
-	key = keyIn(r.segment, k)
+	key = segmentKey(r.segment, k)
 	l, err = openList(key, value)
 	return key, l, err
 }
 
-// cutBytes cuts bytes off that follow their length, which was written so much larger.
-func cutBytes(b []byte, more uint64) (cut, rest []byte, ok bool) {
+// cutPrefixed splits bytes from b that follow their length plus extra, as a uvarint.
+func cutPrefixed(b []byte, extra uint64) (cut, rest []byte, ok bool) {
 	n, w := binary.Uvarint(b)
-	if w <= 0 || n < more || n-more > uint64(len(b)-w) {
+	if w <= 0 || n < extra || n-extra > uint64(len(b)-w) {
 		return nil, nil, false
 	}
-	n -= more
+	n -= extra
 	return b[w : w+int(n) : w+int(n)], b[w+int(n):], true
 }
 
-// lookup finds the list of a term; key is that of its checksums.
-func lookup(b *bolt.Bucket, segment uint32, term string) (key []byte, l list, ok bool, err error) {
+// lookUpTerm returns the list of a term, and the key that its checksums cover.
+func lookUpTerm(b *bolt.Bucket, segment uint32, term string) (key []byte, l storedList, ok bool, err error) {
 	r, err := readDict(b, segment, []byte(term))
 	if err != nil || string(r.term) != term {
-		return nil, list{}, false, err
+		return nil, storedList{}, false, err
 	}
-	key, l, err = r.list()
+	key, l, err = r.currentList()
 	return key, l, err == nil, err
 }

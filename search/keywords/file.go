@@ -12,42 +12,44 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// pageSize of a file that is made; 0: that of the system.
-var pageSize = 0 // a variable, so that tests have many pages in small files
+// pageSize is the page size of new files. 0 means that of the system. It is a variable so that tests
+// can have many pages in small files.
+var pageSize = 0
 
-// openFirst opens the file next to the index as the options say. ErrDamaged and fs.ErrNotExist
-// leave none open.
-func (ix *Index) openFirst(ctx context.Context) (err error) {
+// openExisting opens the file next to the index as the options say. After ErrDamaged or
+// fs.ErrNotExist no file is open.
+func (ix *Index) openExisting(ctx context.Context) (err error) {
 	o := storage.DerivedOptions{LockTimeout: ix.options.LockTimeout}
-	if _, missing := os.Stat(ix.path); missing == nil { // one to write would be made
+	if _, missing := os.Stat(ix.path); missing == nil { // opening a missing file with Write would create it
 		o.Write = ix.options.Write
 	}
 	ix.file, err = storage.OpenDerived(ctx, ix.path, o)
-	return damage(err)
+	return damagedError(err)
 }
 
-// reopenFirst is openFirst for a Sync: a missing or damaged file is no error.
-func (ix *Index) reopenFirst(ctx context.Context) error {
+// reopenExisting is openExisting for a Sync: a missing or damaged file is not an error.
+func (ix *Index) reopenExisting(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.closed {
 		return fmt.Errorf("%s: %w", ix.path, storage.ErrClosed)
 	}
-	if err := ix.openFirst(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
+	if err := ix.openExisting(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// openToChange opens a file that Sync may write: the one next to the index, or without Write a
-// temporary one, which begins as a copy of that.
-func (ix *Index) openToChange(ctx context.Context) error {
-	asked, was := ix.options.Settings, ix.lastSettings()
-	isCopy := ix.file != nil && (asked == nil || was != nil && was.equal(*asked)) // otherwise nothing in it can be used
-	file, name, err := ix.openNew(ctx, isCopy)
+// openForWriting opens a file that Sync can write: with Write the one next to the index, otherwise
+// a temporary one that starts as a copy of it.
+func (ix *Index) openForWriting(ctx context.Context) error {
+	wanted, current := ix.options.Settings, ix.lastSettings()
+	// A file with other settings is not worth copying.
+	reusable := ix.file != nil && (wanted == nil || current != nil && current.equalTo(*wanted))
+	file, name, err := ix.openWritable(ctx, reusable)
 	if errors.Is(err, ErrDamaged) {
 		ix.log.Warn("keywords are damaged, and made again", "file", ix.path, "error", err)
-		return ix.openEmpty(ctx)
+		return ix.replaceWithEmpty(ctx)
 	}
 	if err != nil {
 		return err
@@ -59,16 +61,16 @@ func (ix *Index) openToChange(ctx context.Context) error {
 	return err
 }
 
-// openEmpty has a new file open for writing, in the place of the one that is there.
-func (ix *Index) openEmpty(ctx context.Context) error {
+// replaceWithEmpty replaces the file by a new one that is open for writing.
+func (ix *Index) replaceWithEmpty(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if err := ix.closeFile(); err != nil {
 		return err
 	}
 	if ix.options.Write {
-		// Two processes may do so at once. Both files are complete in the end, and the one
-		// that is there then stays.
+		// Two processes may do so at the same time. Both complete their files, and the later one
+		// keeps the name.
 		if err := files.Remove(ix.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -77,21 +79,21 @@ func (ix *Index) openEmpty(ctx context.Context) error {
 	ix.damaged = false
 	ix.cache.Unlock()
 	var err error
-	ix.file, ix.temporary, err = ix.openNew(ctx, false)
+	ix.file, ix.temporary, err = ix.openWritable(ctx, false)
 	return err
 }
 
-// openNew opens a file for writing, and makes it if it is not there: the one next to the index, or
-// without Write a temporary one, which may begin as a copy of that.
-func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
+// openWritable opens or creates a file for writing: with Write the one next to the index, otherwise
+// a temporary one, which can start as a copy of it.
+func (ix *Index) openWritable(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
 	o := storage.DerivedOptions{Write: true, LockTimeout: ix.options.LockTimeout, PageSize: pageSize}
 	if ix.options.Write {
 		file, err = storage.OpenDerived(ctx, ix.path, o)
-		return file, "", damage(err)
+		return file, "", damagedError(err)
 	}
 	f, err := os.CreateTemp("", "plaid-keywords-")
 	if err != nil {
-		return nil, "", ix.noRoom(err)
+		return nil, "", ix.temporaryFileError(err)
 	}
 	name = f.Name()
 	defer os.Remove(name) // if the system does not remove open files, closeFile does
@@ -102,13 +104,13 @@ func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.Derive
 		file, err = storage.OpenDerived(ctx, name, o)
 	}
 	if err != nil {
-		return nil, "", ix.noRoom(damage(err))
+		return nil, "", ix.temporaryFileError(damagedError(err))
 	}
 	return file, name, nil
 }
 
-// copyTo copies a file that this process has locked. If another has taken its place, the copy is
-// checked as any file is.
+// copyTo copies a file that this process has locked. If another process has replaced the file,
+// opening the copy verifies it like any file.
 func copyTo(ctx context.Context, dst io.Writer, path string) error {
 	src, err := files.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -119,21 +121,21 @@ func copyTo(ctx context.Context, dst io.Writer, path string) error {
 	return err
 }
 
-// noRoom adds to the error of a temporary file how to do without one.
-func (ix *Index) noRoom(err error) error {
+// temporaryFileError adds to an error of a temporary file how to do without one.
+func (ix *Index) temporaryFileError(err error) error {
 	if err == nil || ix.options.Write || errors.Is(err, ErrDamaged) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%s does not show the index as it is, and no temporary keywords could be made in %s: %w; "+
+	return fmt.Errorf("%s does not match the index, and no temporary keywords could be made in %s: %w; "+
 		"plaid keywords makes the file",
 		ix.path, os.TempDir(), err)
 }
 
-// closeFile is for who holds ix.mu.
+// closeFile closes the file and removes it if it is temporary. The caller has locked ix.mu.
 func (ix *Index) closeFile() error {
 	ix.cache.Lock()
-	ix.last = nil
+	ix.lastSnapshot = nil
 	ix.cache.Unlock()
 	if ix.file == nil {
 		return nil
@@ -147,8 +149,8 @@ func (ix *Index) closeFile() error {
 	return err
 }
 
-// damage is ErrDamaged where storage found the file corrupt: the index is not.
-func damage(err error) error {
+// damagedError turns storage.ErrCorrupt into ErrDamaged: these keywords are corrupt, not the index.
+func damagedError(err error) error {
 	if errors.Is(err, storage.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrDamaged, errors.New(err.Error()))
 	}

@@ -78,7 +78,7 @@ func TestOtherVersion(t *testing.T) {
 		st, err := readState(tx)
 		require.NoError(t, err)
 		st.Version--
-		return st.write(tx.Bucket(rootBucket))
+		return st.writeTo(tx.Bucket(rootBucket))
 	}))
 	require.NoError(t, kw.Close())
 	kw = open(t, kw.Path(), nil)
@@ -146,7 +146,7 @@ func TestLocks(t *testing.T) {
 
 	_, err = ix.Add(ctx, documents(t, 1, texts("grey fox")...), nil)
 	require.NoError(t, err)
-	s := snapshot(t, ix)
+	s := openSnapshot(t, ix)
 	defer s.Close()
 	require.ErrorIs(t, a.Sync(ended, s), context.Canceled)
 	require.Len(t, search1(t, a, Query{Text: "fox"}), 1, "as before")
@@ -195,11 +195,11 @@ func TestNoTemporaryFile(t *testing.T) {
 	path := filepath.Join(ramDir(t), "x.plaid")
 	ix := build(t, path, texts("red fox")...)
 	kw := open(t, Path(path), nil)
-	s := snapshot(t, ix)
+	s := openSnapshot(t, ix)
 	defer s.Close()
 	err := kw.Sync(t.Context(), s)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorContains(t, err, Path(path)+" does not show the index as it is")
+	require.ErrorContains(t, err, Path(path)+" does not match the index")
 	require.ErrorContains(t, err, "plaid keywords makes the file")
 	owner := open(t, Path(path), &Options{Write: true})
 	syncWith(t, owner, ix)
@@ -269,7 +269,7 @@ func TestDamagedList(t *testing.T) {
 			segments := tx.Bucket(bucketSegments)
 			return segments.ForEachBucket(func(k []byte) error {
 				b := segments.Bucket(k)
-				key := keyOf(valuePrefix, []byte("common"))
+				key := prefixedKey(valuePrefix, []byte("common"))
 				v := slices.Clone(b.Get(key))
 				if v == nil {
 					return nil
@@ -333,7 +333,7 @@ func TestSearchesBesideSyncs(t *testing.T) {
 }
 
 func snapLen(t *testing.T, ix *index.Index) int {
-	s := snapshot(t, ix)
+	s := openSnapshot(t, ix)
 	defer s.Close()
 	return int(s.State().Docs)
 }
@@ -353,7 +353,7 @@ func TestInterrupted(t *testing.T) {
 	_, err := ix.Add(context.Background(), documents(t, 1, texts(more...)...), nil)
 	require.NoError(t, err)
 	kw.options.Progress = func(done, total int64) { cancel() }
-	s := snapshot(t, ix)
+	s := openSnapshot(t, ix)
 	defer s.Close()
 	require.ErrorIs(t, kw.Sync(ctx, s), context.Canceled)
 	kw.options.Progress = nil
@@ -362,7 +362,7 @@ func TestInterrupted(t *testing.T) {
 	require.NoError(t, kw.Sync(context.Background(), s))
 	require.Len(t, search1(t, kw, Query{Text: "fox"}), 201)
 	named := map[uint32]bool{}
-	require.NoError(t, kw.view(func(tx *bolt.Tx, p *picture) error {
+	require.NoError(t, kw.withSnapshot(func(tx *bolt.Tx, p *snapshot) error {
 		for _, s := range p.segments {
 			named[s.ID] = true
 		}

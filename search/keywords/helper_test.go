@@ -53,14 +53,14 @@ func build(t testing.TB, path string, payloads ...[]byte) *index.Index {
 	return ix
 }
 
-func snapshot(t require.TestingT, ix *index.Index) *index.Snapshot {
+func openSnapshot(t require.TestingT, ix *index.Index) *index.Snapshot {
 	s, err := ix.Snapshot()
 	require.NoError(t, err)
 	return s
 }
 
 func syncWith(t require.TestingT, kw *Index, ix *index.Index) {
-	s := snapshot(t, ix)
+	s := openSnapshot(t, ix)
 	defer s.Close()
 	require.NoError(t, kw.Sync(context.Background(), s))
 }
@@ -99,7 +99,7 @@ func ordinals(hits []ScoredDocument) []uint32 {
 }
 
 // readAll reads every list of the file with its positions.
-func readAll(tx *bolt.Tx, p *picture) error {
+func readAll(tx *bolt.Tx, p *snapshot) error {
 	for _, g := range p.segments {
 		source, err := newSegmentSource(tx, g.ID, g.segment)
 		for err == nil && source.current() != nil {

@@ -1,33 +1,33 @@
 // Package keywords finds documents by the words of their payloads, with BM25.
 //
-//	[Open] → [Index]     opens what was derived from an index, or will be
-//	[Index.Sync]         brings it up to a snapshot of the index
-//	[Index.Search]       the best documents for a text
+//	[Open] → [Index]     opens the keywords of an index, which may not exist yet
+//	[Index.Sync]         updates them to a snapshot of the index
+//	[Index.Search]       returns the best documents for a text
 //
-// It is derived data: a file next to the index, made from the payloads and never the source of
-// anything. It is made by the first [Index.Sync], which also replaces it if it is damaged or has
-// other settings; it may be deleted at any time. A process that only reads the index leaves the
-// file as it is ([Options.Write]).
+// Keywords are derived data: a file next to the index, computed from the payloads. The first
+// [Index.Sync] creates the file. A later one replaces it if it is damaged or has other settings.
+// The file may be deleted at any time. A process that only reads the index leaves the file
+// unchanged ([Options.Write]).
 //
-// The file knows which state of which index it shows ([storage.Stamp]). A snapshot of
-// another state is compared with it document by document, by the checksums of the
-// payloads, and what differs is read; within one process, changes of an index that is
-// open are followed without that. So the file is right after a restored backup or a
-// rebuilt index, too.
+// The file records the index and the state that it was computed from ([storage.Stamp]). Sync
+// compares it with a snapshot of another state document by document, by the checksums of the
+// payloads, and reads the documents that differ. Within one process it follows the changes of an
+// open index without that comparison. So the file is also right after a backup was restored or an
+// index was rebuilt.
 //
-// A document is found by its ordinal, as in searches by vectors.
+// Documents are identified by their ordinals, as in searches by vectors.
 //
 // # Scores
 //
-// BM25 as of Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and
-// Beyond (2009), section 3, in the form of Lucene: a term that is tf times in a document
-// of dl tokens adds
+// BM25 is that of Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond
+// (2009), section 3, in the form of Lucene: a term that occurs tf times in a document of dl tokens
+// adds
 //
 //	weight · ln(1 + (N − df + ½)/(df + ½)) · tf / (tf + k1·(1 − b + b·dl/avgdl))
 //
-// with weight how often it is in the query, and N, df and avgdl counted over the live
-// documents that have text: exactly, so that scores depend on nothing but these
-// documents, however they came in.
+// where weight is how often the term is in the query. N, df and avgdl are counted over the live
+// documents that have text, exactly: scores depend on these documents alone, not on how they were
+// added.
 package keywords
 
 import (
@@ -46,43 +46,43 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Errors, beside [ErrSyntax], [storage.ErrLocked] and [storage.ErrClosed]; test with
+// Errors, in addition to [ErrSyntax], [storage.ErrLocked] and [storage.ErrClosed]; test with
 // errors.Is.
 var (
-	// ErrOption: an option out of range.
+	// ErrOption reports an option that is out of range.
 	ErrOption = errors.New("bad option of keywords")
-	// ErrNotSynced: a search before the first Sync of a file that is not there, is
-	// damaged or has other settings.
+	// ErrNotSynced reports a search before the first Sync of a file that is missing or has other
+	// settings.
 	ErrNotSynced = errors.New("keywords are not made yet: sync them with the index")
-	// ErrDamaged: the file is. The next Sync makes it anew.
+	// ErrDamaged reports a damaged file. The next Sync replaces it.
 	ErrDamaged = errors.New("keywords are damaged: sync them with the index again")
 )
 
 // Tokenizers, and languages of stemmers and stop words.
 const (
-	// Unicode61 finds words: runs of letters and digits, capital and small letters
-	// alike, without accents. The name is that of SQLite's tokenizer for the same.
+	// Unicode61 finds words: runs of letters and digits, ignoring case and accents. The name is
+	// that of SQLite's tokenizer that does the same.
 	Unicode61 = "unicode61"
-	// Trigram finds parts of words: each three characters in a row. For languages
-	// without blanks, and for code. Its files are several times larger.
+	// Trigram finds parts of words: each three consecutive characters. It is for languages without
+	// blanks, and for code. Its files are several times larger.
 	Trigram = "trigram"
-	// English is Porter's second stemmer, and the stop words of Lucene.
+	// English selects Porter's second stemmer, or the stop words of Lucene.
 	English = "english"
 )
 
-// Settings say how text becomes terms. A file has those that it was made with.
+// Settings select how text becomes terms. A file keeps the settings that it was created with.
 type Settings struct {
 	Tokenizer string `json:"tokenizer"`            // Unicode61 ("") or Trigram
-	Stemmer   string `json:"stemmer,omitempty"`    // "": none; or English
-	StopWords string `json:"stop_words,omitempty"` // "": none; or English
-	// Fields are the ones of JSON objects that are searched, named as in conditions
-	// ("author.name"; the quotes of "publication date" may be left out); none: all values.
+	Stemmer   string `json:"stemmer,omitempty"`    // "" means none; or English
+	StopWords string `json:"stop_words,omitempty"` // "" means none; or English
+	// Fields are the fields of JSON objects that are searched, named as in conditions
+	// ("author.name"; the quotes of "publication date" may be omitted). No fields means all values.
 	Fields []string `json:"fields,omitempty"`
-	// IDs has the ids of documents searched beside their payloads, whatever Fields are.
+	// IDs makes the ids of documents searchable, too, whatever Fields are.
 	IDs bool `json:"ids,omitempty"`
 }
 
-// Check completes the settings.
+// Check returns the settings with defaults and normalized fields, or an [ErrOption].
 func (s Settings) Check() (Settings, error) {
 	if s.Tokenizer == "" {
 		s.Tokenizer = Unicode61
@@ -102,7 +102,7 @@ func (s Settings) Check() (Settings, error) {
 	s.Fields = slices.Clone(s.Fields)
 	for i, name := range s.Fields {
 		f, err := condition.ParseField(name)
-		if err != nil { // a key that a condition has in quotes
+		if err != nil { // a key that needs quotes in a condition
 			f = condition.MakeField(name)
 		}
 		s.Fields[i] = strings.Join(f.Keys(), ".")
@@ -110,61 +110,62 @@ func (s Settings) Check() (Settings, error) {
 	return s, nil
 }
 
-func (s Settings) equal(o Settings) bool {
-	return s.Tokenizer == o.Tokenizer && s.Stemmer == o.Stemmer && s.StopWords == o.StopWords && s.IDs == o.IDs && slices.Equal(s.Fields, o.Fields)
+func (s Settings) equalTo(o Settings) bool {
+	return s.Tokenizer == o.Tokenizer && s.Stemmer == o.Stemmer && s.StopWords == o.StopWords &&
+		s.IDs == o.IDs && slices.Equal(s.Fields, o.Fields)
 }
 
-// defaultMemory is the budget of a Sync for documents that are not written yet.
+// defaultMemory is the memory of a Sync for documents that are not written yet.
 const defaultMemory = 64 << 20
 
-// Options for Open; nil is the zero value.
+// Options for Open. nil means the zero value.
 type Options struct {
-	// Settings of the file; nil: those that it has, or [Unicode61] over all values.
-	// Sync makes a file of other settings anew.
+	// Settings of the file. nil means the file's own, or [Unicode61] over all values for a new
+	// file. Sync replaces a file that has other settings.
 	Settings *Settings
-	// Write keeps the file locked for Sync, as for a program that owns the index. Without it
-	// nothing is written next to the index, and any number of processes may read: if the file is
-	// missing, or shows another state of the index, Sync works in a temporary file ([os.TempDir]),
+	// Write locks the file so that Sync can write it: for the program that owns the index. Without
+	// it nothing is written next to the index, and any number of processes may read the file. If it
+	// is missing, or has another state of the index, Sync writes a temporary file ([os.TempDir]),
 	// which Close removes.
 	Write bool
-	// LockTimeout is how long to wait for another process; 0: not at all.
+	// LockTimeout is how long to wait for another process. 0 means not at all.
 	LockTimeout time.Duration
-	// Memory in bytes that Sync uses for documents before it writes them;
-	// 0: [defaultMemory].
+	// Memory is how many bytes of documents Sync collects before it writes them. 0 means
+	// [defaultMemory].
 	Memory int64
-	// Logger hears of what is made anew; nil: nobody does.
+	// Logger receives a warning when a damaged file is replaced. nil means no log.
 	Logger *slog.Logger
-	// Progress, where set, is told how many documents Sync has read of how many.
+	// Progress, where set, is called with the number of documents that Sync has read, and has to read.
 	Progress func(done, total int64)
 }
 
-// Path is where the keywords of an index are.
+// Path returns the path of the keywords of an index.
 func Path(index string) string { return index + ".keywords" }
 
-// Index is an open file of keywords. It is safe for concurrent use: searches go on
-// while Sync works, and see its result when it returns.
+// Index is an open file of keywords. It is safe for concurrent use: searches continue while Sync
+// works, and use its result once it has returned.
 type Index struct {
 	path    string
 	options Options
 	log     *slog.Logger
 
-	syncing chan struct{} // holds one while Sync works
+	syncing chan struct{} // has an element while Sync or Close works
 
-	mu        sync.RWMutex         // held for reading while the file is used, for writing to replace it
-	file      *storage.DerivedFile // nil: there is none that can be used
-	temporary string               // its name if it is a temporary one
+	mu        sync.RWMutex         // read-locked to use the file, locked to replace it
+	file      *storage.DerivedFile // nil means that no usable file exists
+	temporary string               // name of file if it is a temporary one
 	closed    bool
 
-	cache    sync.Mutex
-	last     *picture
-	damaged  bool      // the file, as a search found
-	settings *Settings // that it had when they were last read; nil: they never were
+	cache        sync.Mutex // guards lastSnapshot, damaged and settings
+	lastSnapshot *snapshot
+	damaged      bool      // a search found the file damaged
+	settings     *Settings // settings of the file when they were last read. nil means never
 
-	base base // of the last Sync
+	lastSync syncPoint // the state that the last Sync reached
 }
 
-// Open opens the file at path, which need not be there: see [Path]. One that is
-// damaged, or of other settings than asked for, is left for Sync to replace, with Write.
+// Open opens the file at path, which need not exist: see [Path]. With Write, the next Sync replaces
+// a file that is damaged or has other settings than requested.
 func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	ix := &Index{path: path, syncing: make(chan struct{}, 1)}
 	if o != nil {
@@ -186,16 +187,16 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if ix.log = ix.options.Logger; ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)
 	}
-	if err := ix.reopenFirst(ctx); err != nil {
+	if err := ix.reopenExisting(ctx); err != nil {
 		return nil, err
 	}
 	return ix, nil
 }
 
-// Path is the file.
+// Path returns the path of the file.
 func (ix *Index) Path() string { return ix.path }
 
-// Close closes the file when the searches are done. It may be called more than once.
+// Close waits for searches and closes the file. It may be called more than once.
 func (ix *Index) Close() error {
 	ix.syncing <- struct{}{}
 	defer func() { <-ix.syncing }()
@@ -205,8 +206,8 @@ func (ix *Index) Close() error {
 	return ix.closeFile()
 }
 
-// Rest releases the file next to the index until the next Sync, so that others may write it. A
-// temporary file stays open.
+// Rest closes the file next to the index until the next Sync, so that other processes can write it.
+// It keeps a temporary file open.
 func (ix *Index) Rest() error {
 	ix.syncing <- struct{}{}
 	defer func() { <-ix.syncing }()
@@ -219,7 +220,7 @@ func (ix *Index) Rest() error {
 }
 
 // Temporary reports whether the keywords are in a temporary file, because the one next to the index
-// did not show the last snapshot and may not be written.
+// did not match the last snapshot and must not be written.
 func (ix *Index) Temporary() bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -229,16 +230,16 @@ func (ix *Index) Temporary() bool {
 // Info describes the file.
 type Info struct {
 	Settings Settings `json:"settings"`   // how text becomes words
-	Docs     int      `json:"docs"`       // ordinals that have text: each passage counts by itself
-	Tokens   uint64   `json:"tokens"`     // of these
-	Segments int      `json:"segments"`   // runs of postings that were written together
+	Docs     int      `json:"docs"`       // documents and passages that have text
+	Tokens   uint64   `json:"tokens"`     // of these documents
+	Segments int      `json:"segments"`   // number of segments
 	Bytes    int64    `json:"file_bytes"` // of the file
 }
 
-// Info returns what the last Sync made.
+// Info describes the result of the last Sync.
 func (ix *Index) Info() (Info, error) {
 	var info Info
-	err := ix.view(func(tx *bolt.Tx, p *picture) error {
+	err := ix.withSnapshot(func(tx *bolt.Tx, p *snapshot) error {
 		info = Info{Settings: p.state.Settings, Segments: len(p.state.Segments), Bytes: tx.Size()}
 		for _, s := range p.state.Segments {
 			info.Docs += s.Live
@@ -249,14 +250,16 @@ func (ix *Index) Info() (Info, error) {
 	return info, err
 }
 
+// lastSettings returns the settings that were read last. nil means that none were read.
 func (ix *Index) lastSettings() *Settings {
 	ix.cache.Lock()
 	defer ix.cache.Unlock()
 	return ix.settings
 }
 
-// view calls use with what the file holds, which stays as it is meanwhile.
-func (ix *Index) view(use func(*bolt.Tx, *picture) error) (err error) {
+// withSnapshot calls use with a read transaction and the snapshot of the file in it. It returns
+// ErrNotSynced without a usable file.
+func (ix *Index) withSnapshot(use func(*bolt.Tx, *snapshot) error) (err error) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	switch {
@@ -265,12 +268,12 @@ func (ix *Index) view(use func(*bolt.Tx, *picture) error) (err error) {
 	case ix.file == nil:
 		return fmt.Errorf("%s: %w", ix.path, ErrNotSynced)
 	}
-	err = damage(ix.file.View(func(tx *bolt.Tx) error {
-		p, err := ix.picture(tx)
+	err = damagedError(ix.file.View(func(tx *bolt.Tx) error {
+		p, err := ix.snapshotAt(tx)
 		if err != nil {
 			return err
 		}
-		if p == nil || ix.options.Settings != nil && !ix.options.Settings.equal(p.state.Settings) {
+		if p == nil || ix.options.Settings != nil && !ix.options.Settings.equalTo(p.state.Settings) {
 			return ErrNotSynced
 		}
 		return use(tx, p)

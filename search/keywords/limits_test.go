@@ -78,9 +78,9 @@ func TestLongPhrases(t *testing.T) {
 // and ends whenever that does.
 func TestSearchesEndWithTheirContext(t *testing.T) {
 	kw, docs := long(t)
-	before := stepsUnobserved
-	defer func() { stepsUnobserved = before }()
-	stepsUnobserved = 100
+	before := stepsPerCheck
+	defer func() { stepsPerCheck = before }()
+	stepsPerCheck = 100
 	for _, x := range []struct {
 		text  string
 		steps int // at least
@@ -101,7 +101,7 @@ func TestSearchesEndWithTheirContext(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled, x.text)
 			}
 		}
-		require.GreaterOrEqual(t, looks, x.steps/(stepsUnobserved+maxBlockDocs), x.text)
+		require.GreaterOrEqual(t, looks, x.steps/(stepsPerCheck+maxBlockDocs), x.text)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestSyncEndsWithItsContext(t *testing.T) {
 	}
 	ix := build(t, filepath.Join(t.TempDir(), "x.plaid"), payloads...)
 	kw := open(t, Path(ix.Path()), nil)
-	s := snapshot(t, ix)
+	s := openSnapshot(t, ix)
 	defer s.Close()
 	require.ErrorIs(t, kw.Sync(countdown.New(30), s), context.Canceled)
 	ctx := countdown.New(math.MaxInt)

@@ -7,37 +7,37 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// phraseWord is a distinct word of a phrase, and where in its list a search is.
+// phraseWord is a distinct word of a phrase, with the reader of its list.
 type phraseWord struct {
 	postingReader
-	length  int      // of the list
-	offsets []uint32 // places in the phrase; at least one
-	places  []uint32 // places in the current document
+	length          int      // of the list
+	phrasePositions []uint32 // positions of the word in the phrase; at least one
+	docPositions    []uint32 // positions of the word in the current document
 }
 
-// phrase finds the documents with all words at their places, and counts how often. The
-// lists of the distinct words are read side by side, each once, from the shortest on; a
-// block of each is in memory.
-func (s *search) phrase(b *bolt.Bucket, u *unit, g *shownSegment) (m matches, err error) {
-	words, err := s.phraseWords(b, u, g)
+// findPhrase finds the documents that have all words at their positions, and counts the
+// occurrences. It reads the lists of the distinct words in step, each once, led by the shortest;
+// one block of each is in memory.
+func (s *search) findPhrase(b *bolt.Bucket, u *unit, g *segmentSnapshot) (m matches, err error) {
+	words, err := s.openPhraseWords(b, u, g)
 	if err != nil || words == nil {
 		return m, err
 	}
 	rarest := words[0]
 	var starts []uint32
 	for {
-		more, err := rarest.advance(len(g.segment.docs))
+		hasNext, err := rarest.advance(len(g.segment.docs))
 		if err == nil {
-			err = s.observe(1)
+			err = s.countSteps(1)
 		}
-		if err != nil || !more {
+		if err != nil || !hasNext {
 			return m, err
 		}
-		there, more, err := s.seekAll(words[1:], rarest.doc, len(g.segment.docs))
-		if err != nil || !more {
+		found, hasNext, err := s.advanceTo(words[1:], rarest.doc, len(g.segment.docs))
+		if err != nil || !hasNext {
 			return m, err
 		}
-		if !there {
+		if !found {
 			continue
 		}
 		if starts, err = s.phraseStarts(starts[:0], words); err != nil {
@@ -49,42 +49,42 @@ func (s *search) phrase(b *bolt.Bucket, u *unit, g *shownSegment) (m matches, er
 	}
 }
 
-// phraseWords opens the lists of the distinct words of a phrase, the shortest first; nil if
-// a word is not there.
-func (s *search) phraseWords(b *bolt.Bucket, u *unit, g *shownSegment) ([]*phraseWord, error) {
+// openPhraseWords opens the lists of the distinct words of a phrase, the shortest first. It returns
+// nil if the segment lacks a word.
+func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *segmentSnapshot) ([]*phraseWord, error) {
 	var words []*phraseWord
-	known := map[string]*phraseWord{}
+	byTerm := map[string]*phraseWord{}
 	for i, term := range u.terms {
-		if w := known[term]; w != nil {
-			w.offsets = append(w.offsets, u.places[i])
+		if w := byTerm[term]; w != nil {
+			w.phrasePositions = append(w.phrasePositions, u.positions[i])
 			continue
 		}
 		if err := s.ctx.Err(); err != nil {
 			return nil, err
 		}
-		key, l, ok, err := lookup(b, g.ID, term)
+		key, l, ok, err := lookUpTerm(b, g.ID, term)
 		if err != nil || !ok {
 			return nil, err
 		}
-		w := &phraseWord{length: l.docs, offsets: []uint32{u.places[i]}}
+		w := &phraseWord{length: l.docs, phrasePositions: []uint32{u.positions[i]}}
 		if w.postingReader, err = l.postingReader(key); err != nil {
 			return nil, err
 		}
-		known[term] = w
+		byTerm[term] = w
 		words = append(words, w)
 	}
 	slices.SortStableFunc(words, func(v, w *phraseWord) int { return cmp.Compare(v.length, w.length) })
 	return words, nil
 }
 
-// seekAll goes on to a document with all words; there tells whether it has them, more
-// whether a later one may.
-func (s *search) seekAll(words []*phraseWord, doc uint32, docs int) (there, more bool, err error) {
+// advanceTo moves the readers of words to a document. found reports whether all of them have it,
+// more whether they may have a later one.
+func (s *search) advanceTo(words []*phraseWord, doc uint32, docs int) (found, mayHaveNext bool, err error) {
 	for _, w := range words {
 		for w.read == 0 || w.doc < doc {
 			more, err := w.advance(docs)
 			if err == nil {
-				err = s.observe(1)
+				err = s.countSteps(1)
 			}
 			if err != nil || !more {
 				return false, false, err
@@ -97,16 +97,16 @@ func (s *search) seekAll(words []*phraseWord, doc uint32, docs int) (there, more
 	return true, true, nil
 }
 
-// phraseStarts appends the places of a document, with all words, where the phrase begins.
+// phraseStarts appends the positions in the current document at which the phrase begins.
 func (s *search) phraseStarts(starts []uint32, words []*phraseWord) ([]uint32, error) {
 	for i, w := range words {
-		w.places = w.appendPlaces(w.places[:0])
-		if err := s.observe(len(w.places)); err != nil {
+		w.docPositions = w.appendPositions(w.docPositions[:0])
+		if err := s.countSteps(len(w.docPositions)); err != nil {
 			return nil, err
 		}
-		offsets := w.offsets
+		offsets := w.phrasePositions
 		if i == 0 {
-			for _, place := range w.places {
+			for _, place := range w.docPositions {
 				if place >= offsets[0] {
 					starts = append(starts, place-offsets[0])
 				}
@@ -114,13 +114,13 @@ func (s *search) phraseStarts(starts []uint32, words []*phraseWord) ([]uint32, e
 			offsets = offsets[1:]
 		}
 		for _, offset := range offsets {
-			rest := w.places
+			positions := w.docPositions
 			starts = slices.DeleteFunc(starts, func(start uint32) bool {
-				n, ok := slices.BinarySearch(rest, start+offset)
-				rest = rest[n:]
+				n, ok := slices.BinarySearch(positions, start+offset)
+				positions = positions[n:]
 				return !ok
 			})
-			if err := s.observe(1 + len(starts)); err != nil || len(starts) == 0 {
+			if err := s.countSteps(1 + len(starts)); err != nil || len(starts) == 0 {
 				return starts[:0], err
 			}
 		}

@@ -9,25 +9,27 @@ import (
 // The value of a term in a segment:
 //
 //	length of the list u32
-//	list        documents (uvarint), then blocks of up to 128 of them:
+//	list        number of documents (uvarint), then blocks of up to 128 of them:
 //	              last document − the one before the block (uvarint), bytes of the
 //	              entries (uvarint), entries
 //	CRC32C of key and list
-//	positions   of each document: as many differences (uvarint) as the term is there
+//	positions   for each document: tf differences (uvarint)
 //	CRC32C of key and positions
 //
-// An entry is the difference to the document before (uvarint), doubled, plus 1 if the
-// term is there more than once; then how often follows (uvarint). Documents are
-// numbered within the segment; the first difference is to −1.
+// An entry is the difference to the document before (uvarint), doubled. If the term occurs more
+// than once, 1 is added, and tf follows (uvarint). Documents are numbered within the segment; the
+// first difference is to −1.
 
 const maxBlockDocs = 128
 
-var blockDocs = maxBlockDocs // a variable, so that tests have many blocks; that of a file is always the same
+// blockDocs is the number of documents in a block. It is a variable so that tests can have many
+// blocks; a file must be read with the value that it was written with.
+var blockDocs = maxBlockDocs
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// seal appends the checksum of a key and a value to the value.
-func seal(key, value []byte) []byte {
+// withChecksum appends the checksum of a key and a value to the value.
+func withChecksum(key, value []byte) []byte {
 	return binary.LittleEndian.AppendUint32(value, checksum(key, value))
 }
 
@@ -35,7 +37,8 @@ func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, key), castagnoli, value)
 }
 
-func unseal(key, sealed []byte) ([]byte, bool) {
+// verifyChecksum returns the value without its checksum, and whether the checksum matches.
+func verifyChecksum(key, sealed []byte) ([]byte, bool) {
 	n := len(sealed) - 4
 	if n < 0 {
 		return nil, false
@@ -43,20 +46,19 @@ func unseal(key, sealed []byte) ([]byte, bool) {
 	return sealed[:n:n], binary.LittleEndian.Uint32(sealed[n:]) == checksum(key, sealed[:n])
 }
 
-// posting is a document of a term.
+// posting is a document that has a term.
 type posting struct {
-	doc uint32 // in the segment
-	tf  uint32 // how often the term is there; at least 1
-	pos []byte // tf differences
+	doc uint32 // its number in the segment
+	tf  uint32 // how often it has the term; at least 1
+	pos []byte // its positions: tf differences
 }
 
-// encoder makes the value of a term. It may be used again.
+// encoder encodes the values of terms. It reuses its memory.
 type encoder struct {
 	value, entries, positions []byte
 }
 
-// encode returns the value for a key; postings are in ascending order. It is valid
-// until the next call.
+// encode returns the value for a key. Postings must ascend. The value is valid until the next call.
 func (e *encoder) encode(key []byte, postings []posting) []byte {
 	v := append(e.value[:0], 0, 0, 0, 0)
 	v = binary.AppendUvarint(v, uint64(len(postings)))
@@ -89,81 +91,84 @@ func (e *encoder) encode(key []byte, postings []posting) []byte {
 	return e.value
 }
 
-// list is the documents of a term, as they are stored.
-type list struct {
+// storedList is the documents of a term, as stored.
+type storedList struct {
 	docs      int
 	blocks    []byte
-	positions []byte // sealed
+	positions []byte // with their checksum
 }
 
-// openList checks the list of a value, not the positions.
-func openList(key, value []byte) (list, error) {
+// openList verifies the list of a value, without its positions.
+func openList(key, value []byte) (storedList, error) {
 	if len(value) < 4 {
-		return list{}, ErrDamaged
+		return storedList{}, ErrDamaged
 	}
 	n := uint64(binary.LittleEndian.Uint32(value)) + 4 // with its checksum
 	if n > uint64(len(value)-4) {
-		return list{}, ErrDamaged
+		return storedList{}, ErrDamaged
 	}
-	b, ok := unseal(key, value[4:4+n])
+	b, ok := verifyChecksum(key, value[4:4+n])
 	if !ok {
-		return list{}, ErrDamaged
+		return storedList{}, ErrDamaged
 	}
 	docs, w := binary.Uvarint(b)
 	if w <= 0 || docs == 0 || docs > math.MaxInt32 {
-		return list{}, ErrDamaged
+		return storedList{}, ErrDamaged
 	}
-	return list{docs: int(docs), blocks: b[w:], positions: value[4+n:]}, nil
+	return storedList{docs: int(docs), blocks: b[w:], positions: value[4+n:]}, nil
 }
 
-// listReader reads a list, block by block.
+// listReader reads a list block by block.
 type listReader struct {
-	rest []byte
-	left int
-	last int64 // document before the block
-	n    int
-	docs [maxBlockDocs]uint32
-	tfs  [maxBlockDocs]uint32
+	remaining     []byte // bytes of later blocks
+	remainingDocs int    // documents of later blocks
+	lastDoc       int64  // the last document of the current block
+	blockLen      int    // documents in the current block
+	docs          [maxBlockDocs]uint32
+	tfs           [maxBlockDocs]uint32
 }
 
-func (l list) reader() listReader { return listReader{rest: l.blocks, left: l.docs, last: -1} }
+func (l storedList) reader() listReader {
+	return listReader{remaining: l.blocks, remainingDocs: l.docs, lastDoc: -1}
+}
 
-// nextBlock reads the next block that has documents of a set; nil is the set of all. It
-// returns false at the end. Documents are below docs.
+// nextBlock reads the next block that has documents of a set. nil means all documents. It returns
+// false at the end. docs is the number of documents of the segment.
 func (r *listReader) nextBlock(set []uint64, docs int) (bool, error) {
-	for r.left > 0 {
-		n := min(blockDocs, r.left)
-		span, w := binary.Uvarint(r.rest)
-		if w <= 0 || span == 0 || span > uint64(docs) || r.last+int64(span) >= int64(docs) {
+	for r.remainingDocs > 0 {
+		n := min(blockDocs, r.remainingDocs)
+		span, w := binary.Uvarint(r.remaining)
+		if w <= 0 || span == 0 || span > uint64(docs) || r.lastDoc+int64(span) >= int64(docs) {
 			return false, ErrDamaged
 		}
-		r.rest = r.rest[w:]
-		size, w := binary.Uvarint(r.rest)
-		if w <= 0 || size > uint64(len(r.rest)-w) {
+		r.remaining = r.remaining[w:]
+		size, w := binary.Uvarint(r.remaining)
+		if w <= 0 || size > uint64(len(r.remaining)-w) {
 			return false, ErrDamaged
 		}
-		entries := r.rest[w : w+int(size)]
-		r.rest, r.left, r.n = r.rest[w+int(size):], r.left-n, n
-		base := r.last
-		r.last += int64(span)
-		if set != nil && !anyInSet(set, uint32(base+1), uint32(r.last)) {
+		entries := r.remaining[w : w+int(size)]
+		r.remaining, r.remainingDocs, r.blockLen = r.remaining[w+int(size):], r.remainingDocs-n, n
+		base := r.lastDoc
+		r.lastDoc += int64(span)
+		if set != nil && !anyBitIn(set, uint32(base+1), uint32(r.lastDoc)) {
 			continue
 		}
 		return true, r.decodeBlock(entries, base)
 	}
-	r.n = 0
+	r.blockLen = 0
 	return false, nil
 }
 
+// decodeBlock decodes the entries of a block. before is the document before the block.
 func (r *listReader) decodeBlock(b []byte, before int64) error {
-	for i := range r.n {
+	for i := range r.blockLen {
 		d, w := binary.Uvarint(b)
 		if w <= 0 || d < 2 {
 			return ErrDamaged
 		}
 		b = b[w:]
 		before += int64(d >> 1)
-		if before > r.last {
+		if before > r.lastDoc {
 			return ErrDamaged
 		}
 		r.docs[i], r.tfs[i] = uint32(before), 1
@@ -176,7 +181,7 @@ func (r *listReader) decodeBlock(b []byte, before int64) error {
 			r.tfs[i] = uint32(tf)
 		}
 	}
-	if before != r.last || len(b) != 0 {
+	if before != r.lastDoc || len(b) != 0 {
 		return ErrDamaged
 	}
 	return nil
@@ -185,25 +190,25 @@ func (r *listReader) decodeBlock(b []byte, before int64) error {
 // postingReader reads a list with its positions, document by document.
 type postingReader struct {
 	listReader
-	posting          // the current one
-	positions []byte // of those after it
-	read      int    // documents
-	next      int    // place in the block
+	posting            // the current one
+	positions   []byte // of later documents
+	read        int    // documents read so far
+	nextInBlock int    // index in the current block
 }
 
-// postingReader checks the positions. They stay where they are.
-func (l list) postingReader(key []byte) (postingReader, error) {
-	positions, ok := unseal(key, l.positions)
+// postingReader verifies the positions, and returns a reader of the list that shares their memory.
+func (l storedList) postingReader(key []byte) (postingReader, error) {
+	positions, ok := verifyChecksum(key, l.positions)
 	if !ok {
 		return postingReader{}, ErrDamaged
 	}
 	return postingReader{listReader: l.reader(), positions: positions}, nil
 }
 
-// advance goes to the next document, and returns false at the end. Documents are below
-// docs.
+// advance moves to the next document, and returns false at the end. docs is the number of documents
+// of the segment.
 func (r *postingReader) advance(docs int) (bool, error) {
-	if r.next == r.n {
+	if r.nextInBlock == r.blockLen {
 		more, err := r.nextBlock(nil, docs)
 		if err == nil && !more && len(r.positions) != 0 {
 			err = ErrDamaged
@@ -211,10 +216,10 @@ func (r *postingReader) advance(docs int) (bool, error) {
 		if err != nil || !more {
 			return false, err
 		}
-		r.next = 0
+		r.nextInBlock = 0
 	}
 	end := 0
-	for range r.tfs[r.next] {
+	for range r.tfs[r.nextInBlock] {
 		for end < len(r.positions) && r.positions[end] >= 0x80 {
 			end++
 		}
@@ -223,15 +228,15 @@ func (r *postingReader) advance(docs int) (bool, error) {
 			return false, ErrDamaged
 		}
 	}
-	r.posting = posting{doc: r.docs[r.next], tf: r.tfs[r.next], pos: r.positions[:end:end]}
+	r.posting = posting{doc: r.docs[r.nextInBlock], tf: r.tfs[r.nextInBlock], pos: r.positions[:end:end]}
 	r.positions = r.positions[end:]
-	r.next++
+	r.nextInBlock++
 	r.read++
 	return true, nil
 }
 
 // appendPostings appends the whole list.
-func (l list) appendPostings(dst []posting, key []byte, docs int) ([]posting, error) {
+func (l storedList) appendPostings(dst []posting, key []byte, docs int) ([]posting, error) {
 	r, err := l.postingReader(key)
 	if err != nil {
 		return nil, err
@@ -245,29 +250,29 @@ func (l list) appendPostings(dst []posting, key []byte, docs int) ([]posting, er
 	}
 }
 
-// appendPlaces appends the places of a posting.
-func (p *posting) appendPlaces(dst []uint32) []uint32 {
-	place := uint64(0)
+// appendPositions appends the positions of a posting.
+func (p *posting) appendPositions(dst []uint32) []uint32 {
+	position := uint64(0)
 	for b := p.pos; len(b) > 0; {
 		d, w := binary.Uvarint(b)
 		if w <= 0 {
 			return dst
 		}
-		place += d
-		dst = append(dst, uint32(place))
+		position += d
+		dst = append(dst, uint32(position))
 		b = b[w:]
 	}
 	return dst
 }
 
-// Sets are one bit a document of a segment.
+// Sets have one bit for each document of a segment.
 
-func setSize(docs int) int { return (docs + 63) / 64 }
+func bitsetWords(docs int) int { return (docs + 63) / 64 }
 
-func inSet(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
+func hasBit(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
 
-// anyInSet tells whether a set has one of the documents from lo to hi.
-func anyInSet(set []uint64, lo, hi uint32) bool {
+// anyBitIn reports whether a set has one of the documents from lo to hi.
+func anyBitIn(set []uint64, lo, hi uint32) bool {
 	first, last := lo/64, hi/64
 	low, high := ^uint64(0)<<(lo%64), ^uint64(0)>>(63-hi%64)
 	if first == last {

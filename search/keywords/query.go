@@ -10,10 +10,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// ErrSyntax: a query in [Expression] mode that is none. The error is a [*SyntaxError].
+// ErrSyntax reports an invalid query in [Expression] mode. The error is a [*SyntaxError].
 var ErrSyntax = errors.New("syntax error in a keyword query")
 
-// SyntaxError says what is wrong with a query, and where. It wraps [ErrSyntax].
+// SyntaxError is a syntax error in a query, with its location. It wraps [ErrSyntax].
 type SyntaxError struct {
 	Query  string
 	Offset int // in bytes
@@ -24,22 +24,22 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%v: byte %d: %s", ErrSyntax, e.Offset, e.Reason)
 }
 
-// Unwrap makes errors.Is find ErrSyntax.
+// Unwrap returns ErrSyntax.
 func (e *SyntaxError) Unwrap() error { return ErrSyntax }
 
 // Limits of a query.
 const (
-	// MaxWords is how many words the text of a query may have, those of phrases and
-	// repeated ones included.
+	// MaxWords is how many words the text of a query may have, including those of phrases and
+	// repeated ones.
 	MaxWords = 4096
 	// MaxQueryBytes is how long the text of a query may be.
 	MaxQueryBytes = 256 << 10
 )
 
-// ErrTooLong: a query of more than [MaxWords] or [MaxQueryBytes].
+// ErrTooLong reports a query of more than [MaxWords] or [MaxQueryBytes].
 var ErrTooLong = errors.New("a keyword query is too long")
 
-// occur says what a part of a query demands of documents.
+// occur is the requirement of a part of a query.
 type occur int
 
 const (
@@ -48,34 +48,34 @@ const (
 	mustNot
 )
 
-// unit is a part of a query, counted in documents as one term is: a term, the terms
-// with a prefix, or terms in a row.
+// unit is a part of a query that is counted like one term: a term, the terms with a prefix, or a
+// phrase.
 type unit struct {
-	terms  []string
-	places []uint32 // of the terms, from 0, where there are several
-	prefix bool     // the one term is the beginning of terms
-	weight float64  // how often it is in the query
-	occur  occur
+	terms     []string
+	positions []uint32 // of the terms in the phrase, from 0. nil for a single term
+	prefix    bool     // the one term is a prefix of terms
+	weight    float64  // how often it is in the query
+	occur     occur
 }
 
-// key is equal for units that are the same but for their weight.
-func (u *unit) key() string {
-	return fmt.Sprintf("%d %t %v %q", u.occur, u.prefix, u.places, u.terms)
+// mergeKey is equal for units that differ in their weights only.
+func (u *unit) mergeKey() string {
+	return fmt.Sprintf("%d %t %v %q", u.occur, u.prefix, u.positions, u.terms)
 }
 
-// parse reads a query. Units that are the same become one, in the order of their first
-// places, so that documents that score the same do so to the bit.
+// parse reads a query. Equal units become one, in the order of their first positions, so that the
+// scores of documents with the same matches are equal to the last bit.
 func parse(q Query, s Settings) ([]unit, error) {
 	if len(q.Text) > MaxQueryBytes {
-		return nil, fmt.Errorf("%w: %d bytes are the most", ErrTooLong, MaxQueryBytes)
+		return nil, fmt.Errorf("%w: at most %d bytes are possible", ErrTooLong, MaxQueryBytes)
 	}
 	a := newAnalyzer(s)
-	a.asked = true
+	a.isQuery = true
 	var units []unit
 	var err error
 	switch q.Mode {
 	case Words:
-		units = a.sentence(q.Text)
+		units = a.wordUnits(q.Text)
 	case Expression:
 		units, err = a.expression(q.Text)
 	default:
@@ -84,54 +84,54 @@ func parse(q Query, s Settings) ([]unit, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := MaxWords
+	remainingWords := MaxWords
 	for i := range units {
-		if left -= len(units[i].terms); left < 0 {
-			return nil, fmt.Errorf("%w: %d words are the most", ErrTooLong, MaxWords)
+		if remainingWords -= len(units[i].terms); remainingWords < 0 {
+			return nil, fmt.Errorf("%w: at most %d words are possible", ErrTooLong, MaxWords)
 		}
 	}
-	known := map[string]int{}
+	indexByKey := map[string]int{}
 	merged := units[:0]
 	for _, u := range units {
-		k := u.key()
-		if i, ok := known[k]; ok {
+		k := u.mergeKey()
+		if i, ok := indexByKey[k]; ok {
 			merged[i].weight++
 			continue
 		}
-		known[k] = len(merged)
+		indexByKey[k] = len(merged)
 		merged = append(merged, u)
 	}
 	return merged, nil
 }
 
-// sentence is each word by itself. Nothing in it is a sign.
-func (a *analyzer) sentence(text string) []unit {
+// wordUnits returns each word of a text as a unit. No sign has a meaning.
+func (a *analyzer) wordUnits(text string) []unit {
 	var units []unit
 	if a.Tokenizer != Trigram {
-		tokens, _ := a.words(nil, text, 0)
+		tokens, _ := a.appendWords(nil, text, 0)
 		for _, t := range tokens {
 			units = append(units, unit{terms: []string{t.term}, weight: 1})
 		}
 		return units
 	}
-	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}, whole: true}
-	tokens, _ := plain.words(nil, text, 0)
+	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}, wholeRuns: true}
+	tokens, _ := plain.appendWords(nil, text, 0)
 	for _, t := range tokens {
-		if r := []rune(t.term); len(r) > 3 && human.Blankless(r[0]) { // words of it are not known
+		if r := []rune(t.term); len(r) > 3 && human.Blankless(r[0]) { // word boundaries are unknown
 			for i := range len(r) - 2 {
-				units = append(units, a.part(string(r[i:i+3]))...)
+				units = append(units, a.textUnits(string(r[i:i+3]))...)
 			}
 			continue
 		}
-		units = append(units, a.part(t.term)...)
+		units = append(units, a.textUnits(t.term)...)
 	}
 	return units
 }
 
-// part is a piece of text as it stands, in trigrams: any three characters that follow
-// each other may be one; so those that together are the text are enough.
-func (a *analyzer) part(text string) []unit {
-	a.literal(text)
+// textUnits returns a unit that matches a text literally, by trigrams. Every three consecutive
+// characters are a term, so trigrams that cover the text are enough.
+func (a *analyzer) textUnits(text string) []unit {
+	a.readLiteral(text)
 	n := len(a.runes)
 	switch {
 	case n == 0:
@@ -142,34 +142,34 @@ func (a *analyzer) part(text string) []unit {
 	u := unit{weight: 1}
 	for i := 0; i < n; i += 3 {
 		i := min(i, n-3)
-		u.terms, u.places = append(u.terms, string(a.runes[i:i+3])), append(u.places, uint32(i))
+		u.terms, u.positions = append(u.terms, string(a.runes[i:i+3])), append(u.positions, uint32(i))
 	}
 	if len(u.terms) == 1 {
-		u.places = nil
+		u.positions = nil
 	}
 	return []unit{u}
 }
 
-// phrase is words in a row.
-func (a *analyzer) phrase(text string) []unit {
+// phraseUnits returns a unit for consecutive words.
+func (a *analyzer) phraseUnits(text string) []unit {
 	if a.Tokenizer == Trigram {
-		return a.part(text)
+		return a.textUnits(text)
 	}
-	tokens, _ := a.words(nil, text, 0)
+	tokens, _ := a.appendWords(nil, text, 0)
 	if len(tokens) == 0 {
 		return nil
 	}
 	u := unit{weight: 1}
 	for _, t := range tokens {
-		u.terms, u.places = append(u.terms, t.term), append(u.places, t.pos-tokens[0].pos)
+		u.terms, u.positions = append(u.terms, t.term), append(u.positions, t.pos-tokens[0].pos)
 	}
 	if len(tokens) == 1 {
-		u.places = nil
+		u.positions = nil
 	}
 	return []unit{u}
 }
 
-// expression reads the language of [Expression]:
+// expression parses the language of [Expression]:
 //
 //	query = item { blanks item } ;
 //	item  = [ "+" | "-" ] ( word [ "*" ] | '"' text '"' ) ;
@@ -181,13 +181,13 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 		return syntaxError(0, "the text is not UTF-8")
 	}
 	var units []unit
-	positive, items := false, 0
+	anyWanted, items := false, 0
 	for offset := 0; ; {
 		offset += len(text[offset:]) - len(strings.TrimLeftFunc(text[offset:], unicode.IsSpace))
 		if offset == len(text) {
 			break
 		}
-		begin, demand := offset, may
+		itemStart, demand := offset, may
 		switch text[offset] {
 		case '+':
 			demand = must
@@ -196,7 +196,8 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 			demand = mustNot
 			offset++
 		}
-		var found []unit
+		// Parse a phrase in quotation marks, or a word.
+		var itemUnits []unit
 		if offset < len(text) && text[offset] == '"' {
 			n := strings.IndexByte(text[offset+1:], '"')
 			if n < 0 {
@@ -205,7 +206,7 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 			if strings.TrimSpace(text[offset+1:offset+1+n]) == "" {
 				return syntaxError(offset, "there is nothing between the quotation marks")
 			}
-			found = a.phrase(text[offset+1 : offset+1+n])
+			itemUnits = a.phraseUnits(text[offset+1 : offset+1+n])
 			offset += n + 2
 			if rest := text[offset:]; rest != "" {
 				if r, _ := utf8.DecodeRuneInString(rest); !unicode.IsSpace(r) {
@@ -223,42 +224,42 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 			stem, prefix := strings.CutSuffix(word, "*")
 			switch {
 			case word == "":
-				return syntaxError(begin, "%q stands alone", text[begin:offset])
+				return syntaxError(itemStart, "%q stands alone", text[itemStart:offset])
 			case stem == "":
 				return syntaxError(offset, `"*" stands alone`)
 			case strings.Contains(stem, "*"):
 				return syntaxError(offset+strings.IndexByte(stem, '*'), `"*" is for the end of a word`)
 			}
 			var err error
-			if found, err = a.word(stem, prefix); err != nil {
+			if itemUnits, err = a.wordOrPrefix(stem, prefix); err != nil {
 				return syntaxError(offset, "%v", err)
 			}
 			offset += len(word)
 		}
 		items++
-		positive = positive || demand != mustNot
-		for i := range found {
-			found[i].occur = demand
+		anyWanted = anyWanted || demand != mustNot
+		for i := range itemUnits {
+			itemUnits[i].occur = demand
 		}
-		units = append(units, found...)
+		units = append(units, itemUnits...)
 	}
-	if items > 0 && !positive {
-		return syntaxError(0, "it only says what is not to be found")
+	if items > 0 && !anyWanted {
+		return syntaxError(0, "it has excluded items only")
 	}
 	return units, nil
 }
 
 var errPrefix = errors.New("a prefix is one word of letters and digits")
 
-// word is a word of an expression. One with signs in it is a phrase.
-func (a *analyzer) word(text string, prefix bool) ([]unit, error) {
+// wordOrPrefix returns the units of a word of an expression. A word with signs in it is a phrase.
+func (a *analyzer) wordOrPrefix(text string, prefix bool) ([]unit, error) {
 	if !prefix || a.Tokenizer == Trigram {
-		return a.phrase(text), nil
+		return a.phraseUnits(text), nil
 	}
-	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, asked: true} // the beginning of a word has no stem
-	tokens, places := bare.words(nil, text, 0)
+	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, isQuery: true} // a prefix is not stemmed
+	tokens, places := bare.appendWords(nil, text, 0)
 	if places > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.Paired(r) }) {
-		return a.phrase(text), nil // what follows may be anything
+		return a.phraseUnits(text), nil // a phrase of single characters matches before any others
 	}
 	if len(tokens) != 1 {
 		return nil, errPrefix

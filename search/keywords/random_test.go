@@ -32,8 +32,8 @@ func smallLimits(t *testing.T) {
 	set(&blockBytes, 3)
 	set(&inlineBytes, 3)
 	set(&maxStems, 3)
-	set(&keptBytes, 3)
-	set(&stepsUnobserved, 3)
+	set(&maxKeptBytes, 3)
+	set(&stepsPerCheck, 3)
 	set(&pageSize, 1024) // the least that bbolt reads
 	before := segmentMerges
 	segmentMerges = storage.MergePolicy{Largest: 3000, Full: 3000} // a segment of a document has some 300
@@ -185,7 +185,7 @@ func (w *world) put(first, n int, replace bool) {
 
 // sync brings the keywords up to the index, or fails; then they show what they did before.
 func (w *world) sync(ctx context.Context) error {
-	s := snapshot(w.t, w.ix)
+	s := openSnapshot(w.t, w.ix)
 	defer s.Close()
 	err := w.kw.Sync(ctx, s)
 	if err == nil {
@@ -226,7 +226,7 @@ func (w *world) check(damaged bool) {
 	if damaged && errors.Is(err, ErrDamaged) {
 		return
 	}
-	if asked := w.kw.options.Settings; w.shown == nil || asked != nil && !asked.equal(w.settings) {
+	if asked := w.kw.options.Settings; w.shown == nil || asked != nil && !asked.equalTo(w.settings) {
 		require.ErrorIs(w.t, err, ErrNotSynced)
 		return
 	}
@@ -390,7 +390,7 @@ func (w *world) mend() {
 	w.syncNow()
 	info, err := w.kw.Info()
 	require.NoError(w.t, err)
-	if !info.Settings.equal(w.settings) {
+	if !info.Settings.equalTo(w.settings) {
 		require.Equal(w.t, Settings{Tokenizer: Unicode61}, info.Settings)
 		w.settings = info.Settings
 		w.shown = w.meant()
@@ -399,7 +399,7 @@ func (w *world) mend() {
 	w.check(true)
 	for i := 0; ; i++ {
 		require.Less(w.t, i, 3)
-		err := w.kw.view(readAll)
+		err := w.kw.withSnapshot(readAll)
 		if err == nil {
 			return
 		}

@@ -14,28 +14,27 @@ import (
 	"github.com/plaid-ir/plaid/internal/topk"
 )
 
-// Mode says how the text of a query is read.
+// Mode selects how the text of a query is read.
 type Mode int
 
 const (
-	// Words takes any text as the words that are in it, each by itself. No sign has a
-	// meaning.
+	// Words reads any text as a list of words. No sign has a meaning.
 	Words Mode = iota
-	// Expression knows phrases ("in quotation marks"), prefixes (begin*), and what
-	// must be there (+this) or not (-that). See docs/keywords.md.
+	// Expression supports phrases ("in quotation marks"), prefixes (begin*), and required (+this)
+	// and excluded (-that) items. See docs/keywords.md.
 	Expression
 )
 
 // BM25 are the parameters of the score.
 type BM25 struct {
-	K1 float64 `json:"k1"` // how soon more of a term counts no more; 0: at once
-	B  float64 `json:"b"`  // how far the length of documents counts, 0 to 1
+	K1 float64 `json:"k1"` // how slowly further occurrences of a term lose weight. 0 means that only the first counts
+	B  float64 `json:"b"`  // how much long documents are penalized, 0 to 1
 }
 
-// DefaultBM25 is what [Query] means by nil.
+// DefaultBM25 is the default of [Query].
 var DefaultBM25 = BM25{K1: 1.2, B: 0.75}
 
-// Query is a question to the keywords.
+// Query is a query by keywords.
 type Query struct {
 	Text string
 	Mode Mode
@@ -43,23 +42,23 @@ type Query struct {
 	K int
 	// Filter, where not nil, has the ordinals that may be returned.
 	Filter *roaring.Bitmap
-	// BM25 are the parameters; nil: [DefaultBM25].
+	// BM25 are the parameters. nil means [DefaultBM25].
 	BM25 *BM25
-	// Statistics, where set, are counted in place of those of this index: those of all
-	// indexes that are searched as one, added up.
+	// Statistics, where set, replaces the statistics of this index by the sum over all indexes that
+	// are searched as one.
 	Statistics *Statistics
 }
 
-// Statistics are what scores depend on beside the document: they may be added up over
-// several indexes of the same settings, which have no document in common.
+// Statistics are the numbers besides a document that scores depend on. They can be added up over
+// several indexes that have the same settings and no document in common.
 type Statistics struct {
 	Docs   int    `json:"docs"`   // that have text
-	Tokens uint64 `json:"tokens"` // of these
-	// Found is how many documents have each part of the query.
+	Tokens uint64 `json:"tokens"` // of these documents
+	// Found is how many documents match each part of the query.
 	Found []int `json:"found"`
 }
 
-// Add adds those of another index; they are of the same query.
+// Add adds the statistics of another index for the same query.
 func (s *Statistics) Add(o *Statistics) error {
 	if s.Found == nil && s.Docs == 0 {
 		s.Found = make([]int, len(o.Found))
@@ -75,7 +74,7 @@ func (s *Statistics) Add(o *Statistics) error {
 	return nil
 }
 
-// Check finds what is wrong with a query to an index of some settings, but for its K.
+// Check returns an error for a query that an index with these settings would refuse. It ignores K.
 func (q *Query) Check(s Settings) error {
 	s, err := s.Check()
 	if err == nil {
@@ -84,34 +83,33 @@ func (q *Query) Check(s Settings) error {
 	return err
 }
 
-// Statistics counts what a query finds in this index, as Search does; K, Filter and BM25 do
-// not count.
+// Statistics counts the matches of a query in this index, as Search does. It ignores K, Filter and
+// BM25.
 func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err error) {
-	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
+	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
 		units, err := parse(q, pic.state.Settings)
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, picture: pic, units: units}
+		s := search{ctx: ctx, tx: tx, snapshot: pic, units: units}
 		st = Statistics{Docs: pic.docs, Tokens: pic.tokens}
-		st.Found, err = s.count()
+		st.Found, err = s.countMatches()
 		return err
 	})
 	return st, err
 }
 
-// ScoredDocument is a document that was found.
+// ScoredDocument is a document of a result.
 type ScoredDocument struct {
-	Ordinal uint32  `json:"ordinal"` // the document
+	Ordinal uint32  `json:"ordinal"` // of the document
 	Score   float32 `json:"score"`   // above 0
 }
 
-// Search returns the best documents, the highest score first and equal ones in the
-// order of their ordinals. Fewer than K are returned where fewer have a term of the
-// query. A text without terms finds nothing.
+// Search returns the best documents, the highest score first and equal ones in the order of their
+// ordinals. It returns fewer than K if fewer documents match. A text without terms matches nothing.
 //
-// Errors: [ErrOption], [ErrSyntax], [ErrTooLong], [ErrNotSynced], [ErrDamaged], [storage.ErrClosed],
-// and that of the context.
+// Errors: [ErrOption], [ErrSyntax], [ErrTooLong], [ErrNotSynced], [ErrDamaged],
+// [storage.ErrClosed], and that of the context.
 func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, err error) {
 	if q.K < 1 {
 		return nil, fmt.Errorf("%w: %d documents", ErrOption, q.K)
@@ -123,92 +121,104 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, er
 	if !(p.K1 >= 0 && p.K1 <= math.MaxFloat32 && p.B >= 0 && p.B <= 1) {
 		return nil, fmt.Errorf("%w: k1 %g, b %g", ErrOption, p.K1, p.B)
 	}
-	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
+	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
 		units, err := parse(q, pic.state.Settings)
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, picture: pic, bm25: p, k: q.K, filter: q.Filter, units: units, statistics: q.Statistics}
-		hits, err = s.run()
+		s := search{
+			ctx:        ctx,
+			tx:         tx,
+			snapshot:   pic,
+			bm25:       p,
+			k:          q.K,
+			filter:     q.Filter,
+			units:      units,
+			statistics: q.Statistics,
+		}
+		hits, err = s.rank()
 		return err
 	})
 	return hits, err
 }
 
+// search is one query in one transaction.
 type search struct {
 	ctx    context.Context
-	steps  int // since the last look at it
+	steps  int // since the last check of ctx
 	tx     *bolt.Tx
 	bm25   BM25
 	k      int
 	filter *roaring.Bitmap
-	*picture
+	*snapshot
 
 	units      []unit
-	statistics *Statistics // nil: those of the picture
+	statistics *Statistics // nil means those of the snapshot
 	found      [][]matches // by unit and segment
-	kept       int         // bytes of these
-	idf        []float64   // of units, with their weights
-	slope      float64     // added to the denominator for each token of a document
+	keptBytes  int         // memory of found
+	idf        []float64   // inverse document frequencies of units, times their weights
+	slope      float64     // added to the denominator of BM25 for each token of a document
 
 	best []topk.Scored
 }
 
-// Limits of a search, beside [MaxWords].
+// Limits of a search, in addition to [MaxWords].
 var (
-	keptBytes       = 16 << 20 // of documents that were found by prefixes and phrases; what is more is found twice
-	stepsUnobserved = 1 << 14  // documents or places, between looks at the context
+	maxKeptBytes  = 16 << 20 // of matches of prefixes and phrases; further ones are dropped and found again
+	stepsPerCheck = 1 << 14  // documents or positions between two checks of the context
 )
 
-// Bytes is about the memory that a search takes at most, of so many documents: scores of
-// those of a segment and the best ones; what prefixes and phrases have found; and a block of
-// the list of each word of a phrase.
+// Bytes estimates the memory of a search in an index with this many documents: the scores of a
+// segment and the best documents, matches of prefixes and phrases, and a block of the list of each
+// word of a phrase.
 func (q *Query) Bytes(docs int) int64 {
 	const scored, found, block = 24, 8, 2 << 10
 	n := int64(docs)
 	total := scored * n
 	if q.Mode == Expression {
 		words := min(MaxWords, 1+len(q.Text)/2)
-		total += found*n + min(int64(keptBytes), found*n*int64(words)) + block*int64(words)
+		total += found*n + min(int64(maxKeptBytes), found*n*int64(words)) + block*int64(words)
 	}
 	return total
 }
 
-// observe counts steps, and looks at the context every so many.
-func (s *search) observe(steps int) error {
-	if s.steps += steps; s.steps < stepsUnobserved {
+// countSteps counts steps, and checks the context every stepsPerCheck of them.
+func (s *search) countSteps(steps int) error {
+	if s.steps += steps; s.steps < stepsPerCheck {
 		return nil
 	}
 	s.steps = 0
 	return s.ctx.Err()
 }
 
-// matches are the documents of a unit in a segment: a list as it is stored, documents that
-// were found, or none because these took too much memory to be kept.
+// matches are the documents of a unit in a segment: a stored list, or docs with tfs, or nothing
+// because docs did not fit in memory.
 type matches struct {
-	list
-	stored  bool
-	dropped bool
+	storedList
+	stored  bool // storedList has the documents
+	dropped bool // docs were too many to keep; find them again
 	docs    []uint32
 	tfs     []uint32
 }
 
-func (s *search) run() ([]ScoredDocument, error) {
+// rank returns the best documents.
+func (s *search) rank() ([]ScoredDocument, error) {
 	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
 		return nil, s.ctx.Err()
 	}
-	found, err := s.count()
+	localCounts, err := s.countMatches()
 	if err != nil {
 		return nil, err
 	}
 	if s.statistics == nil {
-		s.statistics = &Statistics{s.picture.docs, s.tokens, found}
+		s.statistics = &Statistics{s.snapshot.docs, s.tokens, localCounts}
 	}
 	if len(s.statistics.Found) != len(s.units) {
-		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d", ErrOption, len(s.statistics.Found), len(s.units))
+		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d",
+			ErrOption, len(s.statistics.Found), len(s.units))
 	}
-	// Statistics of an earlier moment must not count fewer documents than this index has now, nor
-	// more documents with a term than there are: a score could be below 0.
+	// Earlier statistics may count fewer documents than this index has now, or more documents with
+	// a term than documents. Correct them: otherwise a score could be negative.
 	docs, tokens := s.statistics.Docs, s.statistics.Tokens
 	if docs < s.docs {
 		docs, tokens = s.docs, s.tokens
@@ -216,7 +226,7 @@ func (s *search) run() ([]ScoredDocument, error) {
 	s.slope = s.bm25.K1 * s.bm25.B * float64(docs) / float64(max(tokens, 1))
 	s.idf = make([]float64, len(s.units))
 	for u, n := range s.statistics.Found {
-		df := max(n, found[u])
+		df := max(n, localCounts[u])
 		s.idf[u] = s.units[u].weight * math.Log1p((float64(max(docs, df)-df)+.5)/(float64(df)+.5))
 	}
 	for i := range s.segments {
@@ -224,64 +234,65 @@ func (s *search) run() ([]ScoredDocument, error) {
 			return nil, err
 		}
 	}
-	best := topk.Best(s.best, s.k)
-	slices.SortFunc(best, topk.Order)
-	hits := make([]ScoredDocument, len(best))
-	for i, b := range best {
+	top := topk.Best(s.best, s.k)
+	slices.SortFunc(top, topk.Order)
+	hits := make([]ScoredDocument, len(top))
+	for i, b := range top {
 		hits[i] = ScoredDocument{Ordinal: b.Doc, Score: b.Score}
 	}
 	return hits, nil
 }
 
-// count finds each unit in all segments, and returns how many documents have it.
-func (s *search) count() ([]int, error) {
+// countMatches finds each unit in all segments, and returns how many live documents match it. It
+// keeps the matches in s.found, up to maxKeptBytes.
+func (s *search) countMatches() ([]int, error) {
 	s.found = make([][]matches, len(s.units))
-	found := make([]int, len(s.units))
+	counts := make([]int, len(s.units))
 	for u := range s.units {
 		s.found[u] = make([]matches, len(s.segments))
 		for i := range s.segments {
 			if err := s.ctx.Err(); err != nil {
 				return nil, err
 			}
-			m, err := s.find(&s.units[u], &s.segments[i])
+			m, err := s.findInSegment(&s.units[u], &s.segments[i])
 			if err != nil {
 				return nil, err
 			}
-			n, err := s.live(&m, &s.segments[i])
+			n, err := s.countLive(&m, &s.segments[i])
 			if err != nil {
 				return nil, err
 			}
-			found[u] += n
-			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.kept+size <= keptBytes {
-				s.kept += size
+			counts[u] += n
+			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.keptBytes+size <= maxKeptBytes {
+				s.keptBytes += size
 			} else {
 				m = matches{dropped: true}
 			}
 			s.found[u][i] = m
 		}
 	}
-	return found, nil
+	return counts, nil
 }
 
-// find looks a unit up in a segment.
-func (s *search) find(u *unit, g *shownSegment) (m matches, err error) {
+// findInSegment finds a unit in a segment.
+func (s *search) findInSegment(u *unit, g *segmentSnapshot) (m matches, err error) {
 	b := segmentBucket(s.tx, g.ID)
 	switch {
 	case b == nil:
 		return m, ErrDamaged
 	case u.prefix:
-		return s.prefix(b, u.terms[0], g)
+		return s.findPrefix(b, u.terms[0], g)
 	case len(u.terms) > 1:
-		return s.phrase(b, u, g)
+		return s.findPhrase(b, u, g)
 	}
-	_, l, ok, err := lookup(b, g.ID, u.terms[0])
-	return matches{list: l, stored: ok}, err
+	_, l, ok, err := lookUpTerm(b, g.ID, u.terms[0])
+	return matches{storedList: l, stored: ok}, err
 }
 
-// live counts the documents that are current.
-func (s *search) live(m *matches, g *shownSegment) (n int, err error) {
+// countLive counts the matches that are not dead.
+func (s *search) countLive(m *matches, g *segmentSnapshot) (n int, err error) {
 	if m.stored && g.dead == nil {
-		return m.list.docs, nil
+		return m.storedList.docs, nil
 	}
 	err = s.visitMatches(m, nil, g, func(doc, _ uint32) {
 		if g.dead == nil || !g.dead.Contains(doc) {
@@ -291,19 +302,19 @@ func (s *search) live(m *matches, g *shownSegment) (n int, err error) {
 	return n, err
 }
 
-// prefix counts all terms that begin with a text as one.
-func (s *search) prefix(b *bolt.Bucket, text string, g *shownSegment) (m matches, err error) {
+// findPrefix counts all terms that begin with a text as one term.
+func (s *search) findPrefix(b *bolt.Bucket, text string, g *segmentSnapshot) (m matches, err error) {
 	tfs := make([]uint32, len(g.segment.docs))
 	r, err := readDict(b, g.ID, []byte(text))
 	if err != nil {
 		return m, err
 	}
 	for r.term != nil && bytes.HasPrefix(r.term, []byte(text)) {
-		_, l, err := r.list()
+		_, l, err := r.currentList()
 		if err != nil {
 			return m, err
 		}
-		term := matches{list: l, stored: true}
+		term := matches{storedList: l, stored: true}
 		if err := s.visitMatches(&term, nil, g, func(doc, tf uint32) { tfs[doc] += tf }); err != nil {
 			return m, err
 		}
@@ -319,25 +330,26 @@ func (s *search) prefix(b *bolt.Bucket, text string, g *shownSegment) (m matches
 	return m, nil
 }
 
-// visit calls fn for the documents of a unit in a segment, at least for those of a set; nil
-// is all.
-func (s *search) visit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
+// visitUnit calls fn for the documents of a unit in a segment, at least for those in a set; nil
+// means all.
+func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
 	m, g := s.found[u][i], &s.segments[i]
 	if m.dropped {
 		var err error
-		if m, err = s.find(&s.units[u], g); err != nil {
+		if m, err = s.findInSegment(&s.units[u], g); err != nil {
 			return err
 		}
 	}
 	return s.visitMatches(&m, set, g, fn)
 }
 
-func (s *search) visitMatches(m *matches, set []uint64, g *shownSegment, fn func(doc, tf uint32)) error {
+// visitMatches calls fn for matches, at least for those in a set. nil means all.
+func (s *search) visitMatches(m *matches, set []uint64, g *segmentSnapshot, fn func(doc, tf uint32)) error {
 	if !m.stored {
 		for i, d := range m.docs {
 			fn(d, m.tfs[i])
 		}
-		return s.observe(len(m.docs))
+		return s.countSteps(len(m.docs))
 	}
 	r := m.reader()
 	for {
@@ -345,33 +357,33 @@ func (s *search) visitMatches(m *matches, set []uint64, g *shownSegment, fn func
 		if err != nil || !more {
 			return err
 		}
-		for i := range r.n {
+		for i := range r.blockLen {
 			fn(r.docs[i], r.tfs[i])
 		}
-		if err := s.observe(r.n); err != nil {
+		if err := s.countSteps(r.blockLen); err != nil {
 			return err
 		}
 	}
 }
 
-// sums are scores of the documents of a segment, kept between searches.
-var sums = sync.Pool{New: func() any { return new([]float64) }}
+// scorePool keeps memory for the scores of a segment between searches.
+var scorePool = sync.Pool{New: func() any { return new([]float64) }}
 
 // scoreSegment scores the documents of a segment.
 func (s *search) scoreSegment(i int) error {
 	g := &s.segments[i]
-	allowed, any, err := s.allowed(i)
+	allowed, any, err := s.allowedInSegment(i)
 	if err != nil || !any {
 		return err
 	}
 	docs := g.segment.docs
-	pooled := sums.Get().(*[]float64)
-	defer sums.Put(pooled)
+	pooled := scorePool.Get().(*[]float64)
+	defer scorePool.Put(pooled)
 	*pooled = slices.Grow((*pooled)[:0], len(docs))[:len(docs)]
-	acc := *pooled
-	clear(acc)
+	scores := *pooled
+	clear(scores)
 	var touched []uint32
-	k1, flat, slope := s.bm25.K1, s.bm25.K1*(1-s.bm25.B), s.slope
+	k1, constant, slope := s.bm25.K1, s.bm25.K1*(1-s.bm25.B), s.slope
 	for u := range s.units {
 		if s.units[u].occur == mustNot {
 			continue
@@ -379,27 +391,27 @@ func (s *search) scoreSegment(i int) error {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
-		w := s.idf[u]
-		err := s.visit(u, i, allowed, func(doc, tf uint32) {
-			if allowed != nil && !inSet(allowed, doc) {
+		idf := s.idf[u]
+		err := s.visitUnit(u, i, allowed, func(doc, tf uint32) {
+			if allowed != nil && !hasBit(allowed, doc) {
 				return
 			}
-			if acc[doc] == 0 {
+			if scores[doc] == 0 {
 				touched = append(touched, doc)
 			}
-			gain := w
+			gain := idf
 			if k1 > 0 {
-				// One rounding an operation, so that all processors have the same bits.
-				gain = w * float64(tf) / (float64(tf) + flat + float64(slope*float64(docs[doc].length)))
+				// Each operation is rounded, not fused, so that all processors compute the same bits.
+				gain = idf * float64(tf) / (float64(tf) + constant + float64(slope*float64(docs[doc].length)))
 			}
-			acc[doc] += gain
+			scores[doc] += gain
 		})
 		if err != nil {
 			return err
 		}
 	}
 	for _, d := range touched {
-		s.best = append(s.best, topk.Scored{Doc: docs[d].ordinal, Score: float32(acc[d])})
+		s.best = append(s.best, topk.Scored{Doc: docs[d].ordinal, Score: float32(scores[d])})
 	}
 	if len(s.best) > s.k {
 		s.best = topk.Best(s.best, s.k)
@@ -407,15 +419,16 @@ func (s *search) scoreSegment(i int) error {
 	return nil
 }
 
-// allowed is the set of documents that may be returned: nil for all of the segment.
-func (s *search) allowed(i int) (set []uint64, any bool, err error) {
+// allowedInSegment returns the documents that may be returned; a nil set means all of the segment.
+// anyAllowed is false if no document is allowed.
+func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err error) {
 	g := &s.segments[i]
 	docs := g.segment.docs
 	if len(docs) == 0 {
 		return nil, false, nil
 	}
 	if s.filter != nil {
-		set = make([]uint64, setSize(len(docs)))
+		set = make([]uint64, bitsetWords(len(docs)))
 		it := s.filter.Iterator()
 		it.AdvanceIfNeeded(docs[0].ordinal)
 		for last := docs[len(docs)-1].ordinal; it.HasNext(); {
@@ -423,18 +436,18 @@ func (s *search) allowed(i int) (set []uint64, any bool, err error) {
 			if o > last {
 				break
 			}
-			if d, ok := g.local(o); ok {
+			if d, ok := g.localNumber(o); ok {
 				set[d/64] |= 1 << (d % 64)
-				any = true
+				anyAllowed = true
 			}
 		}
-		if !any {
+		if !anyAllowed {
 			return nil, false, nil
 		}
 	}
-	begin := func() { // with all
+	startWithAll := func() { // makes set hold all documents, unless it exists
 		if set == nil {
-			set = make([]uint64, setSize(len(docs)))
+			set = make([]uint64, bitsetWords(len(docs)))
 			for d := range set {
 				set[d] = ^uint64(0)
 			}
@@ -444,29 +457,30 @@ func (s *search) allowed(i int) (set []uint64, any bool, err error) {
 		}
 	}
 	if g.dead != nil {
-		begin()
+		startWithAll()
 		for it := g.dead.Iterator(); it.HasNext(); {
 			d := it.Next()
 			set[d/64] &^= 1 << (d % 64)
 		}
 	}
-	var found []uint64
+	// Keep documents with all required units and without excluded ones.
+	var matched []uint64
 	for u := range s.units {
 		if s.units[u].occur == may {
 			continue
 		}
-		begin()
-		found = slices.Grow(found[:0], len(set))[:len(set)]
-		clear(found)
-		err := s.visit(u, i, set, func(doc, _ uint32) { found[doc/64] |= 1 << (doc % 64) })
+		startWithAll()
+		matched = slices.Grow(matched[:0], len(set))[:len(set)]
+		clear(matched)
+		err := s.visitUnit(u, i, set, func(doc, _ uint32) { matched[doc/64] |= 1 << (doc % 64) })
 		if err != nil {
 			return nil, false, err
 		}
 		for w := range set {
 			if s.units[u].occur == must {
-				set[w] &= found[w]
+				set[w] &= matched[w]
 			} else {
-				set[w] &^= found[w]
+				set[w] &^= matched[w]
 			}
 		}
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// segmentState is what the state of the file says of a segment.
+// segmentState is the record of a segment in the state of the file.
 type segmentState struct {
 	ID    uint32 `json:"id"`
-	Docs  int    `json:"docs"`  // in its table, dead ones included
-	Live  int    `json:"live"`  // documents that are current and have text
-	Count uint64 `json:"count"` // tokens of these
+	Docs  int    `json:"docs"`  // in its table, including dead ones
+	Live  int    `json:"live"`  // documents that are not dead and have text
+	Count uint64 `json:"count"` // tokens of these documents
 	Bytes int64  `json:"bytes"`
-	Dead  int    `json:"dead"` // documents that are not current
+	Dead  int    `json:"dead"` // documents that were replaced or deleted
 }
 
-// segment is the document table of a segment, in memory. It is not changed.
+// segment is the document table of a segment in memory. It never changes.
 type segment struct {
 	docs []docInfo
-	// dense: the ordinals are docs[0].ordinal and those after it.
+	// dense means that the ordinals are consecutive, from docs[0].ordinal on.
 	dense bool
 }
 
@@ -36,28 +36,31 @@ func newSegment(docs []docInfo) *segment {
 	return &segment{docs, n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)}
 }
 
-// A segment is a bucket: "d" is its document table, and a dictionary has its terms.
+// A segment is stored as a bucket: key "d" has its document table, and a dictionary its terms
+// (dictionary.go).
 
-func key32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+func bigEndianKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// keyIn is the key of a value in a segment, for its checksum.
-func keyIn(segment uint32, key []byte) []byte { return append(key32(segment), key...) }
+// segmentKey returns the key of a value with its segment; the checksum of the value covers it.
+func segmentKey(segment uint32, key []byte) []byte { return append(bigEndianKey(segment), key...) }
 
-// local finds the number of an ordinal in the segment.
-func (s *segment) local(ordinal uint32) (uint32, bool) {
+// localNumber returns the number of an ordinal in the segment.
+func (s *segment) localNumber(ordinal uint32) (uint32, bool) {
 	if len(s.docs) == 0 || ordinal < s.docs[0].ordinal || ordinal > s.docs[len(s.docs)-1].ordinal {
 		return 0, false
 	}
 	if s.dense {
 		return ordinal - s.docs[0].ordinal, true
 	}
-	i, ok := slices.BinarySearchFunc(s.docs, ordinal, func(d docInfo, o uint32) int { return cmp.Compare(d.ordinal, o) })
+	compare := func(d docInfo, ordinal uint32) int { return cmp.Compare(d.ordinal, ordinal) }
+	i, ok := slices.BinarySearchFunc(s.docs, ordinal, compare)
 	return uint32(i), ok
 }
 
 const docInfoBytes = 16
 
-// encodeDocs: ordinal u32, length u32, sum u64 for each document; little-endian.
+// encodeDocs encodes a document table. Each document has ordinal u32, length u32, sum u64;
+// little-endian.
 func encodeDocs(docs []docInfo) []byte {
 	b := make([]byte, 0, len(docs)*docInfoBytes+4)
 	for _, d := range docs {
@@ -84,17 +87,17 @@ func decodeDocs(b []byte) (*segment, error) {
 	return newSegment(docs), nil
 }
 
-// source is what a segment is made from: a batch, or a segment.
-type source interface {
-	info() []docInfo
-	// current is the current term, nil after the last one; they ascend.
+// termSource has the terms of documents in order: a batch, or a stored segment.
+type termSource interface {
+	documents() []docInfo
+	// current returns the current term, or nil after the last one. Terms ascend.
 	current() []byte
 	advance() error
-	// postings of the current term, by the place of documents in info.
+	// postings appends the postings of the current term. Their documents are indexes in documents().
 	postings([]posting) ([]posting, error)
 }
 
-// segmentSource reads a segment that is stored.
+// segmentSource reads a stored segment.
 type segmentSource struct {
 	*dictReader
 	seg *segment
@@ -109,226 +112,228 @@ func newSegmentSource(tx *bolt.Tx, id uint32, seg *segment) (*segmentSource, err
 	return &segmentSource{r, seg}, err
 }
 
-func (s *segmentSource) info() []docInfo { return s.seg.docs }
+func (s *segmentSource) documents() []docInfo { return s.seg.docs }
 
 func (s *segmentSource) current() []byte { return s.term }
 
 func (s *segmentSource) postings(dst []posting) ([]posting, error) {
-	key, l, err := s.list()
+	key, l, err := s.currentList()
 	if err != nil {
 		return nil, err
 	}
 	return l.appendPostings(dst, key, len(s.seg.docs))
 }
 
-// merging is a source and what becomes of its documents.
-type merging struct {
-	source
-	dead       *roaring.Bitmap // places in info; nil: none
-	renumbered []int64         // the new number of each document; −1: it is left out
+// mergeSource is a source with the fate of its documents in a merge.
+type mergeSource struct {
+	termSource
+	dead       *roaring.Bitmap // indexes of documents that are left out. nil means none
+	newNumbers []int64         // the new number of each document; −1 means that it is left out
 }
 
-// writeSegment makes a segment of all that is current in the sources.
-func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*merging) (segmentState, *segment, error) {
-	st := segmentState{ID: id}
+// writeSegment writes a segment with all documents of the sources that are not dead.
+func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergeSource) (segmentState, *segment, error) {
+	state := segmentState{ID: id}
 	docs := numberDocuments(sources)
-	b, err := tx.Bucket(bucketSegments).CreateBucket(key32(id))
+	bucket, err := tx.Bucket(bucketSegments).CreateBucket(bigEndianKey(id))
 	if err != nil {
-		return st, nil, err
+		return state, nil, err
 	}
-	b.FillPercent = 0.95 // keys come nearly in order, and no more follow
+	bucket.FillPercent = 0.95 // keys are added nearly in order, and none later
 	put := func(key, value []byte) error {
-		st.Bytes += int64(len(key) + len(value))
-		return b.Put(key, value)
+		state.Bytes += int64(len(key) + len(value))
+		return bucket.Put(key, value)
 	}
-	if err := put(keyDocs, seal(keyIn(id, keyDocs), encodeDocs(docs))); err != nil {
-		return st, nil, err
+	if err := put(keyDocs, withChecksum(segmentKey(id, keyDocs), encodeDocs(docs))); err != nil {
+		return state, nil, err
 	}
-	st.Docs = len(docs)
+	state.Docs = len(docs)
 	for _, d := range docs {
 		if d.length > 0 {
-			st.Live++
-			st.Count += uint64(d.length)
+			state.Live++
+			state.Count += uint64(d.length)
 		}
 	}
-	var e encoder
+	// Merge the postings of each term, in the order of terms.
+	var enc encoder
 	dict := dictWriter{segment: id, put: put}
-	var found, some []posting
+	var merged, sourcePostings []posting
 	for n := 0; ; n++ {
 		if n%256 == 0 {
 			if err := ctx.Err(); err != nil {
-				return st, nil, err
+				return state, nil, err
 			}
 		}
-		term := slices.Clone(lowestTerm(sources))
+		term := slices.Clone(lowestCurrentTerm(sources))
 		if term == nil {
 			break
 		}
-		found = found[:0]
+		merged = merged[:0]
 		sorted := true
 		for _, s := range sources {
 			if !bytes.Equal(s.current(), term) {
 				continue
 			}
-			if some, err = s.postings(some[:0]); err != nil {
-				return st, nil, err
+			if sourcePostings, err = s.postings(sourcePostings[:0]); err != nil {
+				return state, nil, err
 			}
-			for _, p := range some {
-				if to := s.renumbered[p.doc]; to >= 0 {
-					p.doc = uint32(to)
-					sorted = sorted && (len(found) == 0 || found[len(found)-1].doc < p.doc)
-					found = append(found, p)
+			for _, p := range sourcePostings {
+				if number := s.newNumbers[p.doc]; number >= 0 {
+					p.doc = uint32(number)
+					sorted = sorted && (len(merged) == 0 || merged[len(merged)-1].doc < p.doc)
+					merged = append(merged, p)
 				}
 			}
 			if err := s.advance(); err != nil {
-				return st, nil, err
+				return state, nil, err
 			}
 		}
-		if len(found) == 0 {
+		if len(merged) == 0 {
 			continue
 		}
 		if !sorted {
-			slices.SortFunc(found, func(x, y posting) int { return cmp.Compare(x.doc, y.doc) })
+			slices.SortFunc(merged, func(x, y posting) int { return cmp.Compare(x.doc, y.doc) })
 		}
-		if err := dict.add(term, e.encode(keyIn(id, keyOf(valuePrefix, term)), found)); err != nil {
-			return st, nil, err
+		if err := dict.add(term, enc.encode(segmentKey(id, prefixedKey(valuePrefix, term)), merged)); err != nil {
+			return state, nil, err
 		}
 	}
 	if err := dict.flush(nil); err != nil {
-		return st, nil, err
+		return state, nil, err
 	}
-	return st, newSegment(docs), nil
+	return state, newSegment(docs), nil
 }
 
-// lowestTerm is the first term of all sources.
-func lowestTerm(sources []*merging) []byte {
-	var low []byte
+// lowestCurrentTerm returns the lowest current term of all sources, or nil after the last.
+func lowestCurrentTerm(sources []*mergeSource) []byte {
+	var lowest []byte
 	for _, s := range sources {
-		if t := s.current(); t != nil && (low == nil || bytes.Compare(t, low) < 0) {
-			low = t
+		if t := s.current(); t != nil && (lowest == nil || bytes.Compare(t, lowest) < 0) {
+			lowest = t
 		}
 	}
-	return low
+	return lowest
 }
 
-// numberDocuments gives the documents that stay their numbers, in the order of ordinals.
-func numberDocuments(sources []*merging) []docInfo {
+// numberDocuments numbers the documents that are not dead, in the order of ordinals, and returns
+// them.
+func numberDocuments(sources []*mergeSource) []docInfo {
 	type place struct {
 		docInfo
 		source, doc int
 	}
-	var all []place
+	var current []place
 	for i, s := range sources {
-		info := s.info()
-		s.renumbered = make([]int64, len(info))
+		info := s.documents()
+		s.newNumbers = make([]int64, len(info))
 		for d, x := range info {
-			s.renumbered[d] = -1
+			s.newNumbers[d] = -1
 			if s.dead == nil || !s.dead.Contains(uint32(d)) {
-				all = append(all, place{x, i, d})
+				current = append(current, place{x, i, d})
 			}
 		}
 	}
 	byOrdinal := func(x, y place) int { return cmp.Compare(x.ordinal, y.ordinal) }
-	if !slices.IsSortedFunc(all, byOrdinal) {
-		slices.SortFunc(all, byOrdinal)
+	if !slices.IsSortedFunc(current, byOrdinal) {
+		slices.SortFunc(current, byOrdinal)
 	}
-	docs := make([]docInfo, len(all))
-	for n, p := range all {
-		sources[p.source].renumbered[p.doc] = int64(n)
+	docs := make([]docInfo, len(current))
+	for n, p := range current {
+		sources[p.source].newNumbers[p.doc] = int64(n)
 		docs[n] = p.docInfo
 	}
 	return docs
 }
 
-// docInfo is what a segment knows of a document.
+// docInfo is the record of a document in a segment.
 type docInfo struct {
 	ordinal uint32
-	length  uint32 // tokens
+	length  uint32 // in tokens
 	sum     storage.PayloadSum
 }
 
-// batch is documents in memory, in ascending order.
+// batch has documents in memory, in ascending order of ordinals.
 type batch struct {
-	docs   []docInfo
-	number map[string]int
-	terms  []batchTerm
-	bytes  int64 // about as much as is used
+	docs      []docInfo
+	termIndex map[string]int
+	terms     []batchTerm
+	bytes     int64 // estimate of the memory in use
 
-	tokens  []token
-	numbers []numbered
+	tokens      []token
+	occurrences []occurrence
 }
 
 type batchTerm struct {
 	term    string
 	docs    int
-	last    int64  // document
-	entries []byte // difference of documents, tf, positions: uvarints
+	last    int64  // last document with the term
+	entries []byte // for each document: difference to the one before, tf, differences of positions; uvarints
 }
 
-type numbered struct {
-	term int
-	pos  uint32
+type occurrence struct {
+	termIndex int
+	pos       uint32
 }
 
-func newBatch() *batch { return &batch{number: map[string]int{}} }
+func newBatch() *batch { return &batch{termIndex: map[string]int{}} }
 
-// termBytes is about what a term costs beside its entries.
+// termBytes is about the memory of a term in addition to its entries.
 const termBytes = 160
 
-// add takes a document in. Its ordinal is above those before.
+// add adds a document. Its ordinal must be above all earlier ones.
 func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts []string) {
-	b.tokens = a.document(b.tokens[:0], texts)
+	b.tokens = a.documentTokens(b.tokens[:0], texts)
 	doc := int64(len(b.docs))
-	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens) - a.pairs), sum: sum})
+	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens) - a.pairTokens), sum: sum})
 	b.bytes += 16
-	b.numbers = b.numbers[:0]
+	b.occurrences = b.occurrences[:0]
 	for _, t := range b.tokens {
-		n, ok := b.number[t.term]
+		count, ok := b.termIndex[t.term]
 		if !ok {
-			n = len(b.terms)
-			term := strings.Clone(t.term) // which may be part of a long one
-			b.number[term] = n
+			count = len(b.terms)
+			term := strings.Clone(t.term) // t.term may share the memory of a long text
+			b.termIndex[term] = count
 			b.terms = append(b.terms, batchTerm{term: term, last: -1})
 			b.bytes += termBytes + int64(len(t.term))
 		}
-		b.numbers = append(b.numbers, numbered{n, t.pos})
+		b.occurrences = append(b.occurrences, occurrence{count, t.pos})
 	}
-	slices.SortFunc(b.numbers, func(x, y numbered) int {
-		return cmp.Or(cmp.Compare(x.term, y.term), cmp.Compare(x.pos, y.pos))
+	slices.SortFunc(b.occurrences, func(x, y occurrence) int {
+		return cmp.Or(cmp.Compare(x.termIndex, y.termIndex), cmp.Compare(x.pos, y.pos))
 	})
-	for rest := b.numbers; len(rest) > 0; {
+	for remaining := b.occurrences; len(remaining) > 0; {
 		n := 1
-		for n < len(rest) && rest[n].term == rest[0].term {
+		for n < len(remaining) && remaining[n].termIndex == remaining[0].termIndex {
 			n++
 		}
-		t := &b.terms[rest[0].term]
-		had := cap(t.entries)
+		t := &b.terms[remaining[0].termIndex]
+		capBefore := cap(t.entries)
 		t.entries = binary.AppendUvarint(t.entries, uint64(doc-t.last))
 		t.entries = binary.AppendUvarint(t.entries, uint64(n))
-		before := uint32(0)
-		for _, x := range rest[:n] {
-			t.entries = binary.AppendUvarint(t.entries, uint64(x.pos-before))
-			before = x.pos
+		lastPosition := uint32(0)
+		for _, x := range remaining[:n] {
+			t.entries = binary.AppendUvarint(t.entries, uint64(x.pos-lastPosition))
+			lastPosition = x.pos
 		}
-		b.bytes += int64(cap(t.entries) - had)
+		b.bytes += int64(cap(t.entries) - capBefore)
 		t.last = doc
 		t.docs++
-		rest = rest[n:]
+		remaining = remaining[n:]
 	}
 }
 
-// batchSource hands the terms of a batch out in order.
+// batchSource returns the terms of a batch in order.
 type batchSource struct {
 	*batch
 	next int
 }
 
-func (b *batch) source() *batchSource {
+func (b *batch) sortedSource() *batchSource {
 	slices.SortFunc(b.terms, func(x, y batchTerm) int { return cmp.Compare(x.term, y.term) })
 	return &batchSource{batch: b}
 }
 
-func (s *batchSource) info() []docInfo { return s.batch.docs }
+func (s *batchSource) documents() []docInfo { return s.batch.docs }
 
 func (s *batchSource) current() []byte {
 	if s.next == len(s.terms) {
@@ -346,10 +351,10 @@ func (s *batchSource) postings(dst []posting) ([]posting, error) {
 	t := &s.terms[s.next]
 	doc := int64(-1)
 	for b := t.entries; len(b) > 0; {
-		d, w := binary.Uvarint(b)
-		b = b[w:]
-		tf, w := binary.Uvarint(b)
-		b = b[w:]
+		d, width := binary.Uvarint(b)
+		b = b[width:]
+		tf, width := binary.Uvarint(b)
+		b = b[width:]
 		doc += int64(d)
 		end := 0
 		for range tf {

@@ -16,27 +16,26 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// segmentMerges is when a new segment takes in those before it, by their bytes. One
-// transaction, and so the memory of one, is about twice as large as a segment at most,
-// unless much is dead.
-var segmentMerges = storage.MergePolicy{Largest: 32 << 20, Full: 32 << 20} // a variable, so that tests see large segments
+// segmentMerges decides, by bytes, which segments a new one absorbs. It limits a transaction, and its
+// memory, to about twice a segment, unless many documents are dead. It is a variable so that tests
+// can have large segments.
+var segmentMerges = storage.MergePolicy{Largest: 32 << 20, Full: 32 << 20}
 
-// base is what the last Sync of this process was with.
-type base struct {
+// syncPoint is the state of the index that the last Sync of this process reached.
+type syncPoint struct {
 	lineage uint64
 	stamp   storage.Stamp
 }
 
-// Sync brings the keywords up to a snapshot: in the file, or without [Options.Write] in a temporary
-// one, unless the file shows the snapshot already. It reads the changes since the last time, or
-// everything, and does nothing if there are none. All becomes visible at once; after an error, or a
-// kill at any moment, the file shows what it did before, and the next Sync goes on from there.
+// Sync updates the keywords to a snapshot: with [Options.Write] in the file, otherwise in a
+// temporary one, unless the file has this state already. It reads the changes since the last Sync,
+// or all documents, and does nothing if there are no changes. All changes become visible at once.
+// After an error, or a kill at any moment, the file has its earlier state, and the next Sync
+// continues from there.
 //
-// Segments are merged as [storage.MergePolicy] has it, and where more than a quarter of one
-// is dead.
+// Segments are merged by [storage.MergePolicy], and also if more than a quarter of one is dead.
 //
-// Errors: [storage.ErrLocked], those of reading the snapshot, and what writing fails
-// with.
+// Errors: [storage.ErrLocked], and the errors of reading the snapshot and of writing.
 func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 	select {
 	case ix.syncing <- struct{}{}:
@@ -51,42 +50,42 @@ func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	if ix.file == nil && !ix.options.Write { // it may be there by now
-		if err := ix.reopenFirst(ctx); err != nil {
+	if ix.file == nil && !ix.options.Write { // another process may have made it by now
+		if err := ix.reopenExisting(ctx); err != nil {
 			return err
 		}
 	}
-	if current, err := ix.shows(stamp); err != nil || current {
+	if current, err := ix.showsState(stamp); err != nil || current {
 		if current {
-			ix.base = base{snap.Lineage(), stamp}
+			ix.lastSync = syncPoint{snap.Lineage(), stamp}
 		}
 		return err
 	}
 	if ix.file == nil || !ix.file.Writes() {
-		if err = ix.openToChange(ctx); err != nil {
+		if err = ix.openForWriting(ctx); err != nil {
 			return err
 		}
 	}
-	for again := false; ; again = true {
-		err = ix.update(ctx, snap, stamp)
-		if !errors.Is(err, ErrDamaged) || again {
+	for retried := false; ; retried = true {
+		err = ix.updateFile(ctx, snap, stamp)
+		if !errors.Is(err, ErrDamaged) || retried {
 			break
 		}
 		ix.log.Warn("keywords are damaged, and made anew", "file", ix.path, "error", err)
-		if err := ix.openEmpty(ctx); err != nil {
+		if err := ix.replaceWithEmpty(ctx); err != nil {
 			return err
 		}
 	}
 	if err != nil {
 		return err
 	}
-	ix.base = base{snap.Lineage(), stamp}
+	ix.lastSync = syncPoint{snap.Lineage(), stamp}
 	return nil
 }
 
-// shows tells whether the file shows a state of the index.
-func (ix *Index) shows(stamp storage.Stamp) (current bool, err error) {
-	err = ix.view(func(_ *bolt.Tx, p *picture) error {
+// showsState reports whether the file has a state of the index.
+func (ix *Index) showsState(stamp storage.Stamp) (current bool, err error) {
+	err = ix.withSnapshot(func(_ *bolt.Tx, p *snapshot) error {
 		current = p.state.Stamp == stamp
 		return nil
 	})
@@ -96,138 +95,146 @@ func (ix *Index) shows(stamp storage.Stamp) (current bool, err error) {
 	return current, err
 }
 
-// update does the work of Sync with a file that is open for writing.
-func (ix *Index) update(ctx context.Context, snap *index.Snapshot, stamp storage.Stamp) error {
-	var p *picture
+// updateFile does the work of Sync in a file that is open for writing.
+func (ix *Index) updateFile(ctx context.Context, snap *index.Snapshot, stamp storage.Stamp) error {
+	var snapshotBefore *snapshot
 	err := ix.file.View(func(tx *bolt.Tx) (err error) {
-		p, err = ix.picture(tx)
+		snapshotBefore, err = ix.snapshotAt(tx)
 		return err
 	})
 	if err != nil {
-		return damage(err)
+		return damagedError(err)
 	}
-	if p != nil && p.state.Stamp == stamp && (ix.options.Settings == nil || ix.options.Settings.equal(p.state.Settings)) {
-		return nil // another process was here
+	settingsFit := func(s Settings) bool { return ix.options.Settings == nil || ix.options.Settings.equalTo(s) }
+	if b := snapshotBefore; b != nil && b.state.Stamp == stamp && settingsFit(b.state.Settings) {
+		return nil // another process has updated it meanwhile
 	}
-	c, err := ix.changes(ctx, snap, p)
+	changes, err := ix.findChanges(ctx, snap, snapshotBefore)
 	if err != nil {
 		return err
 	}
-	w := &writer{ix: ix, ctx: ctx, from: p, changes: c}
-	w.state = state{Version: version, Settings: c.settings, Stamp: stamp, Docs: snap.State().Docs, PayloadUpdates: snap.State().PayloadUpdates}
-	if p != nil {
-		w.state.NextSegment = p.state.NextSegment
+	w := &writer{ix: ix, ctx: ctx, before: snapshotBefore, changes: changes}
+	w.state = state{
+		Version:        version,
+		Settings:       changes.settings,
+		Stamp:          stamp,
+		Docs:           snap.State().Docs,
+		PayloadUpdates: snap.State().PayloadUpdates,
+	}
+	if snapshotBefore != nil {
+		w.state.NextSegment = snapshotBefore.state.NextSegment
 	}
 	return w.write(snap)
 }
 
-// changes are what tells the file from a snapshot.
+// changes are the differences between the file and a snapshot.
 type changes struct {
-	settings Settings
-	fresh    bool              // nothing that is there is of use
-	dead     []*roaring.Bitmap // of each segment, those that are not current any more; nil: none
-	read     *roaring.Bitmap   // ordinals to read
-	gone     *roaring.Bitmap   // the tombstones of the snapshot
+	settings   Settings
+	rebuild    bool              // nothing in the file is reused
+	newlyDead  []*roaring.Bitmap // for each segment, its documents that are no longer current. nil means none
+	read       *roaring.Bitmap   // ordinals to read
+	tombstones *roaring.Bitmap   // of the snapshot
 }
 
-func (ix *Index) changes(ctx context.Context, snap *index.Snapshot, p *picture) (*changes, error) {
-	c := &changes{read: roaring.New(), gone: snap.Tombstones()}
+// findChanges returns the differences between the file, whose snapshot is p or nil, and the index.
+func (ix *Index) findChanges(ctx context.Context, snap *index.Snapshot, p *snapshot) (*changes, error) {
+	c := &changes{read: roaring.New(), tombstones: snap.Tombstones()}
 	if ix.options.Settings != nil {
 		c.settings = *ix.options.Settings
 	} else if p != nil {
 		c.settings = p.state.Settings
-	} else if lost := ix.lastSettings(); lost != nil {
-		c.settings = *lost // the file was damaged
+	} else if last := ix.lastSettings(); last != nil {
+		c.settings = *last // the file was damaged
 	} else {
 		c.settings = Settings{Tokenizer: Unicode61}
 	}
-	docs := snap.State().Docs
-	if p == nil || !p.state.Settings.equal(c.settings) {
-		c.readEverything(docs)
+	docCount := snap.State().Docs
+	if p == nil || !p.state.Settings.equalTo(c.settings) {
+		c.rebuildAll(docCount)
 		return c, nil
 	}
-	c.dead = make([]*roaring.Bitmap, len(p.segments))
-	follows := ix.base == (base{snap.Lineage(), p.state.Stamp}) && docs >= p.state.Docs &&
-		p.gone.AndCardinality(c.gone) == p.gone.GetCardinality()
+	c.newlyDead = make([]*roaring.Bitmap, len(p.segments))
+	follows := ix.lastSync == (syncPoint{snap.Lineage(), p.state.Stamp}) && docCount >= p.state.Docs &&
+		p.tombstones.AndCardinality(c.tombstones) == p.tombstones.GetCardinality()
 	changed, known := snap.PayloadsChanged(p.state.PayloadUpdates)
 	if !follows || !known {
-		return c, c.compare(ctx, snap, p)
+		return c, c.compareSums(ctx, snap, p)
 	}
 	for it := changed.Iterator(); it.HasNext(); {
-		if ordinal := it.Next(); ordinal < p.state.Docs && !p.gone.Contains(ordinal) {
+		if ordinal := it.Next(); ordinal < p.state.Docs && !p.tombstones.Contains(ordinal) {
 			c.markDead(p, ordinal)
 			c.read.Add(ordinal)
 		}
 	}
-	c.read.AddRange(uint64(p.state.Docs), uint64(docs))
-	c.read.AndNot(c.gone)
-	for it := roaring.AndNot(c.gone, p.gone).Iterator(); it.HasNext(); {
+	c.read.AddRange(uint64(p.state.Docs), uint64(docCount))
+	c.read.AndNot(c.tombstones)
+	for it := roaring.AndNot(c.tombstones, p.tombstones).Iterator(); it.HasNext(); {
 		c.markDead(p, it.Next())
 	}
 	return c, nil
 }
 
-// readEverything is for when nothing that is there is of use.
-func (c *changes) readEverything(docs uint32) {
-	c.fresh, c.dead = true, nil
+// rebuildAll makes Sync read all documents, because nothing in the file can be reused.
+func (c *changes) rebuildAll(docs uint32) {
+	c.rebuild, c.newlyDead = true, nil
 	c.read.Clear()
 	c.read.AddRange(0, uint64(docs))
-	c.read.AndNot(c.gone)
+	c.read.AndNot(c.tombstones)
 }
 
-// markDead marks the current document of an ordinal dead.
-func (c *changes) markDead(p *picture, ordinal uint32) {
+// markDead marks the current record of an ordinal dead.
+func (c *changes) markDead(p *snapshot, ordinal uint32) {
 	for i := range p.segments {
 		s := &p.segments[i]
-		if d, ok := s.local(ordinal); ok && (s.dead == nil || !s.dead.Contains(d)) {
-			if c.dead[i] == nil {
-				c.dead[i] = roaring.New()
+		if d, ok := s.localNumber(ordinal); ok && (s.dead == nil || !s.dead.Contains(d)) {
+			if c.newlyDead[i] == nil {
+				c.newlyDead[i] = roaring.New()
 			}
-			c.dead[i].Add(d)
+			c.newlyDead[i].Add(d)
 		}
 	}
 }
 
-// compare finds what differs by the sums of payloads.
-func (c *changes) compare(ctx context.Context, snap *index.Snapshot, p *picture) error {
+// compareSums finds the documents that differ by the checksums of their payloads.
+func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snapshot) error {
 	const absent = storage.PayloadSum(math.MaxUint64)
 	docs := snap.State().Docs
-	have := make([]storage.PayloadSum, max(docs, p.state.Docs))
-	for i := range have {
-		have[i] = absent
+	stored := make([]storage.PayloadSum, max(docs, p.state.Docs))
+	for i := range stored {
+		stored[i] = absent
 	}
 	for _, s := range p.segments {
 		for d, x := range s.docs {
 			if s.dead != nil && s.dead.Contains(uint32(d)) {
 				continue
 			}
-			if int64(x.ordinal) >= int64(len(have)) {
+			if int64(x.ordinal) >= int64(len(stored)) {
 				return ErrDamaged
 			}
-			have[x.ordinal] = x.sum
+			stored[x.ordinal] = x.sum
 		}
 	}
 	next := uint32(0)
-	stale, kept := roaring.New(), 0
-	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents between have no payload
+	stale, equal := roaring.New(), 0
+	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents in between have no payload
 		for ; next <= upTo && next < docs; next++ {
-			want := storage.PayloadSum(0)
+			current := storage.PayloadSum(0)
 			if next == upTo {
-				want = sum
+				current = sum
 			}
 			if !snap.Live(next) {
-				want = absent
+				current = absent
 			} else if c.settings.IDs {
-				want = withID(want, snap.ID(next))
+				current = withID(current, snap.ID(next))
 			}
 			switch {
-			case have[next] == want:
-				kept++
-			case want != absent:
+			case stored[next] == current:
+				equal++
+			case current != absent:
 				c.read.Add(next)
 				fallthrough
 			default:
-				if have[next] != absent {
+				if stored[next] != absent {
 					stale.Add(next)
 				}
 			}
@@ -243,13 +250,13 @@ func (c *changes) compare(ctx context.Context, snap *index.Snapshot, p *picture)
 	if docs > 0 {
 		compareUpTo(docs-1, 0)
 	}
-	for o := docs; o < uint32(len(have)); o++ {
-		if have[o] != absent {
+	for o := docs; o < uint32(len(stored)); o++ {
+		if stored[o] != absent {
 			stale.Add(o)
 		}
 	}
-	if kept == 0 {
-		c.readEverything(docs)
+	if equal == 0 {
+		c.rebuildAll(docs)
 		return nil
 	}
 	for it := stale.Iterator(); it.HasNext(); {
@@ -258,30 +265,31 @@ func (c *changes) compare(ctx context.Context, snap *index.Snapshot, p *picture)
 	return nil
 }
 
-// withID is the sum of a document that is found by its id, too: where an index was built
-// anew, another document may have the same payload.
+// withID returns the checksum of a document that is searched by its id, too. In a rebuilt index
+// another document may have the same payload.
 func withID(sum storage.PayloadSum, id string) storage.PayloadSum {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, id)
 	return sum ^ storage.PayloadSum(h.Sum64())
 }
 
-// writer makes the file show a snapshot.
+// writer writes the changes of one Sync.
 type writer struct {
 	ix  *Index
 	ctx context.Context
 	*changes
-	from   *picture // nil: nothing is there
+	before *snapshot // nil if the file is empty
 	state  state
-	staged []shownSegment // written, but not shown yet
+	staged []segmentSnapshot // written, but not named by the state yet
 }
 
+// write reads the changed documents in batches, writes all but the last as segments, and commits.
 func (w *writer) write(snap *index.Snapshot) error {
-	if err := w.dropUnnamed(); err != nil {
+	if err := w.removeUnnamedSegments(); err != nil {
 		return err
 	}
 	b, a := newBatch(), newAnalyzer(w.settings)
-	a.ended = func() bool { return w.ctx.Err() != nil }
+	a.stopRequested = func() bool { return w.ctx.Err() != nil }
 	var texts []string
 	total, done := int64(w.read.GetCardinality()), int64(0)
 	for it := w.read.Iterator(); it.HasNext(); done++ {
@@ -299,7 +307,7 @@ func (w *writer) write(snap *index.Snapshot) error {
 		sum := storage.PayloadSum(0)
 		if payload != nil {
 			sum = storage.SumPayload(ordinal, payload)
-			texts = values(texts[:0], payload, w.settings.Fields)
+			texts = payloadTexts(texts[:0], payload, w.settings.Fields)
 		} else {
 			texts = texts[:0]
 		}
@@ -308,11 +316,11 @@ func (w *writer) write(snap *index.Snapshot) error {
 			sum, texts = withID(sum, id), append(texts, id)
 		}
 		b.add(ordinal, sum, a, texts)
-		if err := w.ctx.Err(); err != nil { // the document may be half read
+		if err := w.ctx.Err(); err != nil { // the analyzer may have stopped within the document
 			return err
 		}
 		if b.bytes >= w.ix.options.Memory {
-			if err := w.stage(b); err != nil {
+			if err := w.stageBatch(b); err != nil {
 				return err
 			}
 			b = newBatch()
@@ -321,14 +329,15 @@ func (w *writer) write(snap *index.Snapshot) error {
 	if w.ix.options.Progress != nil && total > 0 {
 		w.ix.options.Progress(total, total)
 	}
-	return w.update(func(tx *bolt.Tx) error { return w.commit(tx, b) })
+	return w.updateChecked(func(tx *bolt.Tx) error { return w.commit(tx, b) })
 }
 
-// beforeCommit, where a test sets it, may let a transaction fail.
+// beforeCommit, where a test sets it, can fail a transaction.
 var beforeCommit func() error
 
-func (w *writer) update(fn func(*bolt.Tx) error) error {
-	return w.ix.noRoom(damage(w.ix.file.Update(func(tx *bolt.Tx) error {
+// updateChecked runs a write transaction, and explains its errors.
+func (w *writer) updateChecked(fn func(*bolt.Tx) error) error {
+	return w.ix.temporaryFileError(damagedError(w.ix.file.Update(func(tx *bolt.Tx) error {
 		if err := fn(tx); err != nil || beforeCommit == nil {
 			return err
 		}
@@ -336,9 +345,10 @@ func (w *writer) update(fn func(*bolt.Tx) error) error {
 	})))
 }
 
-// dropUnnamed removes the segments that the state does not name.
-func (w *writer) dropUnnamed() error {
-	return w.update(func(tx *bolt.Tx) error {
+// removeUnnamedSegments removes the segments that the state does not name: an interrupted Sync left
+// them.
+func (w *writer) removeUnnamedSegments() error {
+	return w.updateChecked(func(tx *bolt.Tx) error {
 		if _, err := tx.CreateBucketIfNotExists(rootBucket); err != nil {
 			return err
 		}
@@ -347,19 +357,19 @@ func (w *writer) dropUnnamed() error {
 			return err
 		}
 		named := map[uint32]bool{}
-		if w.from != nil {
-			for _, s := range w.from.segments {
+		if w.before != nil {
+			for _, s := range w.before.segments {
 				named[s.ID] = true
 			}
 		}
-		var left [][]byte
+		var unnamed [][]byte
 		c := segments.Cursor()
 		for k, _ := c.First(); k != nil; k, _ = c.Next() {
 			if len(k) != 4 || !named[binary.BigEndian.Uint32(k)] {
-				left = append(left, slices.Clone(k))
+				unnamed = append(unnamed, slices.Clone(k))
 			}
 		}
-		for _, k := range left {
+		for _, k := range unnamed {
 			if err := segments.DeleteBucket(k); err != nil {
 				return err
 			}
@@ -368,11 +378,11 @@ func (w *writer) dropUnnamed() error {
 	})
 }
 
-// stage writes a batch as a segment that is not shown yet.
-func (w *writer) stage(b *batch) error {
-	return w.update(func(tx *bolt.Tx) error {
-		st, seg, err := writeSegment(w.ctx, tx, w.newSegmentID(), []*merging{{source: b.source()}})
-		w.staged = append(w.staged, shownSegment{segmentState: st, segment: seg})
+// stageBatch writes a batch as a segment that the state does not name yet.
+func (w *writer) stageBatch(b *batch) error {
+	return w.updateChecked(func(tx *bolt.Tx) error {
+		st, seg, err := writeSegment(w.ctx, tx, w.newSegmentID(), []*mergeSource{{termSource: b.sortedSource()}})
+		w.staged = append(w.staged, segmentSnapshot{segmentState: st, segment: seg})
 		return err
 	})
 }
@@ -382,85 +392,89 @@ func (w *writer) newSegmentID() uint32 {
 	return w.state.NextSegment - 1
 }
 
-// commit merges what is to be merged and makes all visible.
+// commit merges segments and makes all changes visible.
 func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 	root := tx.Bucket(rootBucket)
-	keep := w.currentSegments()
-	if w.fresh && w.from != nil {
-		for _, s := range w.from.segments {
-			if err := w.dropSegment(tx, s); err != nil {
+	keep := w.segmentsWithDead()
+	if w.rebuild && w.before != nil {
+		for _, s := range w.before.segments {
+			if err := w.removeSegment(tx, s); err != nil {
 				return err
 			}
 		}
 	}
-	n := storage.KeepParts(segmentMerges, keep, func(s shownSegment) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
-	merge := slices.Clone(keep[n:])
-	keep = slices.DeleteFunc(keep[:n], func(s shownSegment) bool { // much of it is dead
-		much := 4*s.Dead > s.Docs
-		if much {
+	// Choose the segments to merge: by the policy, and those with many dead documents.
+	segmentBytes := func(s segmentSnapshot) uint64 { return uint64(s.Bytes) }
+	keepCount := storage.KeepParts(segmentMerges, keep, segmentBytes, uint64(b.bytes))
+	merge := slices.Clone(keep[keepCount:])
+	keep = slices.DeleteFunc(keep[:keepCount], func(s segmentSnapshot) bool {
+		mostlyDead := 4*s.Dead > s.Docs
+		if mostlyDead {
 			merge = append(merge, s)
 		}
-		return much
+		return mostlyDead
 	})
 	if len(b.docs) == 0 && len(merge) == 1 && merge[0].Dead == 0 {
-		keep, merge = append(keep, merge[0]), nil // as it is
+		keep, merge = append(keep, merge[0]), nil // merging would only copy it
 	}
 	if len(b.docs) > 0 || len(merge) > 0 {
-		var sources []*merging
-		slices.SortFunc(merge, func(x, y shownSegment) int { return int(x.ID) - int(y.ID) })
+		var sources []*mergeSource
+		slices.SortFunc(merge, func(x, y segmentSnapshot) int { return int(x.ID) - int(y.ID) })
 		for _, s := range merge {
 			src, err := newSegmentSource(tx, s.ID, s.segment)
 			if err != nil {
 				return err
 			}
-			sources = append(sources, &merging{source: src, dead: s.dead})
+			sources = append(sources, &mergeSource{termSource: src, dead: s.dead})
 		}
 		if len(b.docs) > 0 {
-			sources = append(sources, &merging{source: b.source()})
+			sources = append(sources, &mergeSource{termSource: b.sortedSource()})
 		}
-		st, _, err := writeSegment(w.ctx, tx, w.newSegmentID(), sources)
+		written, _, err := writeSegment(w.ctx, tx, w.newSegmentID(), sources)
 		if err != nil {
 			return err
 		}
 		for _, s := range merge {
-			if err := w.dropSegment(tx, s); err != nil {
+			if err := w.removeSegment(tx, s); err != nil {
 				return err
 			}
 		}
-		if st.Docs > 0 {
-			keep = append(keep, shownSegment{segmentState: st})
-		} else if err := tx.Bucket(bucketSegments).DeleteBucket(key32(st.ID)); err != nil {
+		if written.Docs > 0 {
+			keep = append(keep, segmentSnapshot{segmentState: written})
+		} else if err := tx.Bucket(bucketSegments).DeleteBucket(bigEndianKey(written.ID)); err != nil {
 			return err
 		}
 	}
+	// Write the new state.
 	for _, s := range keep {
 		w.state.Segments = append(w.state.Segments, s.segmentState)
 		if s.dead != nil {
-			if err := writeSet(root, keyDead(s.ID), s.dead); err != nil {
+			if err := writeBitmap(root, keyDead(s.ID), s.dead); err != nil {
 				return err
 			}
 		}
 	}
-	if err := writeSet(root, keyGone, w.gone); err != nil {
+	if err := writeBitmap(root, keyTombstones, w.tombstones); err != nil {
 		return err
 	}
-	return w.state.write(root)
+	return w.state.writeTo(root)
 }
 
-// dropSegment removes a segment.
-func (w *writer) dropSegment(tx *bolt.Tx, s shownSegment) error {
+// removeSegment removes a segment.
+func (w *writer) removeSegment(tx *bolt.Tx, s segmentSnapshot) error {
 	if err := tx.Bucket(rootBucket).Delete(keyDead(s.ID)); err != nil {
 		return err
 	}
-	return tx.Bucket(bucketSegments).DeleteBucket(key32(s.ID))
+	return tx.Bucket(bucketSegments).DeleteBucket(bigEndianKey(s.ID))
 }
 
-// currentSegments are the segments with what is dead of them now.
-func (w *writer) currentSegments() []shownSegment {
-	var keep []shownSegment
-	if w.from != nil && !w.fresh {
-		for i, s := range w.from.segments {
-			if newlyDead := w.dead[i]; newlyDead != nil {
+// segmentsWithDead returns the segments of the file with all their dead documents, and the staged
+// ones.
+func (w *writer) segmentsWithDead() []segmentSnapshot {
+	var keep []segmentSnapshot
+	if w.before != nil && !w.rebuild {
+		for i, s := range w.before.segments {
+			if newlyDead := w.newlyDead[i]; newlyDead != nil {
 				for it := newlyDead.Iterator(); it.HasNext(); {
 					if n := s.docs[it.Next()].length; n > 0 {
 						s.Live--

@@ -37,13 +37,13 @@ func TestValues(t *testing.T) {
 		{`{"text": "x", "_passage": {"of": "y", "n": 1}, "z": {"_passage": 2}, "l": ["_passage", 3]}`, nil, []string{"x", "2", "_passage", "3"}},
 		{`{"text": "x", "_passage": {"of": "y", "n": 1}}`, []string{"_passage.of"}, []string{"y"}},
 	} {
-		require.Equal(t, x.want, values(nil, []byte(x.payload), x.fields), x.payload)
+		require.Equal(t, x.want, payloadTexts(nil, []byte(x.payload), x.fields), x.payload)
 	}
 }
 
 func terms(s Settings, text string) string {
 	var out []string
-	for _, t := range newAnalyzer(s).document(nil, []string{text}) {
+	for _, t := range newAnalyzer(s).documentTokens(nil, []string{text}) {
 		out = append(out, fmt.Sprintf("%s@%d", t.term, t.pos))
 	}
 	return strings.Join(out, " ")
@@ -59,7 +59,7 @@ func TestFieldsAreThoseOfConditions(t *testing.T) {
 	} {
 		s, err := Settings{Fields: []string{field}}.Check()
 		require.NoError(t, err)
-		require.Equal(t, want, values(nil, payload, s.Fields), field)
+		require.Equal(t, want, payloadTexts(nil, payload, s.Fields), field)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestWordsOfTexts(t *testing.T) {
 	} {
 		require.Equal(t, x.want, terms(x.s, x.text), x.text)
 	}
-	for _, token := range newAnalyzer(words).document(nil, []string{"字" + strings.Repeat("\u3099", 200) + "字"}) {
+	for _, token := range newAnalyzer(words).documentTokens(nil, []string{"字" + strings.Repeat("\u3099", 200) + "字"}) {
 		require.LessOrEqual(t, len(token.term), maxTermBytes)
 	}
 }
@@ -177,7 +177,7 @@ func TestSyntaxErrors(t *testing.T) {
 		{`*`, `"*" stands alone`, 0},
 		{`r*d`, `"*" is for the end of a word`, 1},
 		{`red a.b*`, "a prefix is one word of letters and digits", 4},
-		{`-red`, "it only says what is not to be found", 0},
+		{`-red`, "it has excluded items only", 0},
 		{"red \xff", "the text is not UTF-8", 0},
 	} {
 		_, err := kw.Search(context.Background(), Query{Text: x.text, Mode: Expression, K: 1})
@@ -238,11 +238,11 @@ func FuzzParse(f *testing.F) {
 			for _, u := range append(units, more...) {
 				require.NotEmpty(t, u.terms)
 				require.GreaterOrEqual(t, u.weight, 1.)
-				require.True(t, len(u.places) == len(u.terms) || len(u.places) == 0 && len(u.terms) == 1)
+				require.True(t, len(u.positions) == len(u.terms) || len(u.positions) == 0 && len(u.terms) == 1)
 				for i, term := range u.terms {
 					require.NotEmpty(t, term)
 					if i > 0 {
-						require.Greater(t, u.places[i], u.places[i-1])
+						require.Greater(t, u.positions[i], u.positions[i-1])
 					}
 				}
 			}
@@ -261,11 +261,11 @@ func FuzzTexts(f *testing.F) {
 		}
 		for _, s := range []Settings{{Tokenizer: Unicode61, Fields: fields}, {Tokenizer: Trigram}} {
 			a := newAnalyzer(s)
-			tokens := a.document(nil, values(nil, payload, s.Fields))
+			tokens := a.documentTokens(nil, payloadTexts(nil, payload, s.Fields))
 			b := newBatch()
-			b.add(0, 0, a, values(nil, payload, s.Fields))
+			b.add(0, 0, a, payloadTexts(nil, payload, s.Fields))
 			require.Equal(t, uint32(len(tokens)), b.docs[0].length)
-			src := b.source()
+			src := b.sortedSource()
 			n := 0
 			for src.current() != nil {
 				ps, err := src.postings(nil)
@@ -293,7 +293,7 @@ func FuzzList(f *testing.F) {
 		if err == nil {
 			_, _ = l.appendPostings(nil, []byte("k"), 300)
 		}
-		raw := list{docs: 300, blocks: value, positions: seal([]byte("k"), nil)}
+		raw := storedList{docs: 300, blocks: value, positions: withChecksum([]byte("k"), nil)}
 		_, _ = raw.appendPostings(nil, []byte("k"), 300)
 		if s, err := decodeDocs(value); err == nil {
 			require.Equal(t, value, encodeDocs(s.docs)[:len(value)])
@@ -303,27 +303,27 @@ func FuzzList(f *testing.F) {
 
 // A long text is decomposed in pieces, which changes nothing, and is given up in the middle.
 func TestLongTexts(t *testing.T) {
-	defer func(n int) { textStep = n }(textStep)
-	textStep = effort.Cases(1<<9, textStep)
+	defer func(n int) { bytesPerCheck = n }(bytesPerCheck)
+	bytesPerCheck = effort.Cases(1<<9, bytesPerCheck)
 	for name, unit := range map[string]string{
 		"words": "Größe cafe\u0301 ", "no blanks": "漢字ｶﾞ", "marks": "e\u0301\u0323", "Hangul": "각\u1100\u1161\u11a8", "bad bytes": "a\xc3\xe2\x82", "letters": "é",
 	} {
 		for shift := range 4 {
-			text := strings.Repeat("x", shift) + strings.Repeat(unit, 3*textStep/len(unit))
+			text := strings.Repeat("x", shift) + strings.Repeat(unit, 3*bytesPerCheck/len(unit))
 			a := newAnalyzer(Settings{Tokenizer: Unicode61})
-			require.Equal(t, norm.NFKD.String(text), a.decomposed(text), name)
+			require.Equal(t, norm.NFKD.String(text), a.decompose(text), name)
 		}
 		for _, s := range []Settings{{Tokenizer: Unicode61}, {Tokenizer: Trigram}} {
-			text := strings.Repeat(unit, 4*textStep/len(unit))
+			text := strings.Repeat(unit, 4*bytesPerCheck/len(unit))
 			a, asked := newAnalyzer(s), 0
-			a.ended = func() bool { asked++; return false }
-			whole := a.document(nil, []string{text, "end"})
+			a.stopRequested = func() bool { asked++; return false }
+			whole := a.documentTokens(nil, []string{text, "end"})
 			require.GreaterOrEqual(t, asked, 4, name)
 			all := asked
 			for last := 1; last < all; last += 1 + all/4 {
 				a, asked = newAnalyzer(s), 0
-				a.ended = func() bool { asked++; return asked >= last }
-				require.LessOrEqual(t, len(a.document(nil, []string{text})), len(whole))
+				a.stopRequested = func() bool { asked++; return asked >= last }
+				require.LessOrEqual(t, len(a.documentTokens(nil, []string{text})), len(whole))
 				require.LessOrEqual(t, asked, last+3)
 			}
 		}

@@ -15,24 +15,22 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// ErrOriginals: vectors that are not those that an index was made from.
+// ErrOriginals reports vectors that are not those that the index was built from.
 var ErrOriginals = errors.New("not the vectors that the index was made from")
 
-// Compression is what the codec loses: exhaustive search over the stored
-// vectors against exact MaxSim over the original ones. Pruning has no part in
-// it, see [Recall].
+// Compression is the loss by the codec: exhaustive search over the stored vectors against exact
+// MaxSim over the original ones. It does not depend on pruning, see [Recall].
 type Compression struct {
-	K       int                `json:"k"`       // documents that were compared
-	Queries []QueryCompression `json:"queries"` // one by one
-	// Scores is how many pairs of a query and a document RMSE and Bias are over:
-	// the exact K best of each query. RMSE is the root mean square of the stored
-	// score less the exact one, Bias its mean.
+	K       int                `json:"k"`       // documents compared for each query
+	Queries []QueryCompression `json:"queries"` // in the order of the queries
+	// Scores is the number of pairs of a query and a document that RMSE and Bias cover: the exact K
+	// best of each query. RMSE is the root mean square of stored score minus exact score, Bias the
+	// mean.
 	Scores int     `json:"scores"`
 	RMSE   float64 `json:"score_rmse"`
 	Bias   float64 `json:"score_bias"`
-	// Docs is how many documents were compared, Passed over those of the
-	// originals that the index lacks, Reshaped those that have another number of
-	// tokens in the index.
+	// Docs is how many documents were compared. Passed counts originals that the index lacks,
+	// Reshaped documents that have another number of tokens in the index.
 	Docs     int `json:"docs"`
 	Passed   int `json:"passed_over"`
 	Reshaped int `json:"reshaped"`
@@ -44,8 +42,8 @@ type QueryCompression struct {
 	Stored []search.Hit // over the stored ones
 }
 
-// Overlap is the mean share of the exact k best that are among the stored k
-// best, k at most c.K; 1 without queries.
+// Overlap returns the mean share of the exact k best that are among the stored k best, or 1 if
+// there are no queries. k is at most c.K.
 func (c *Compression) Overlap(k int) float64 {
 	if len(c.Queries) == 0 {
 		return 1
@@ -57,29 +55,31 @@ func (c *Compression) Overlap(k int) float64 {
 	return sum / float64(len(c.Queries))
 }
 
-// Overlap is that of one query.
+// Overlap returns the share for one query.
 func (q *QueryCompression) Overlap(k int) float64 {
-	return found(q.Stored[:min(k, len(q.Stored))], q.Exact[:min(k, len(q.Exact))])
+	return shareFound(q.Stored[:min(k, len(q.Stored))], q.Exact[:min(k, len(q.Exact))])
 }
 
-// MeasureCompression compares exhaustive search over the stored vectors, to depth k,
-// with exact MaxSim over originals, which are read once, in order, and matched
-// by id. Products are float32, sums over query tokens float64; the memory is
-// that of the queries twice, and some 32 MiB. reference is as in [MeasureRecall].
+// MeasureCompression compares exhaustive search over the stored vectors, to depth k, with exact
+// MaxSim over originals. It reads the originals once, in order, and matches them by id. Products
+// are float32, sums over query tokens float64. It uses twice the memory of the queries, and about
+// 32 MiB. reference is as in [MeasureRecall].
 //
-// Errors: [ErrReference] if reference is not of as many queries, [ErrOriginals] if a
-// document of the index is not among them, or their dimension is another; those of the
+// Errors: [ErrReference] if the reference has another number of queries, [ErrOriginals] if a
+// document of the index is not among the originals or their dimension differs, and errors of the
 // source.
-func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, originals vectors.Source, k int,
-	reference [][]search.Hit, progress Progress) (c *Compression, err error) {
+func MeasureCompression(
+	ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, originals vectors.Source, k int,
+	reference [][]search.Hit, progress Progress,
+) (c *Compression, err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	at := e.At(snap)
-	threads, err := threadsOf(ctx, at)
+	engine := e.At(snap)
+	threads, err := threadCount(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
 	if reference == nil {
-		if reference, err = Reference(ctx, at, qs, k, progress); err != nil {
+		if reference, err = Reference(ctx, engine, qs, k, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -87,7 +87,7 @@ func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snaps
 		return nil, err
 	}
 	c = &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
-	x, err := newExactSearch(snap, threads, qs, k, usualSizes)
+	x, err := newExactSearch(snap, threads, qs, k, defaultSizes)
 	if err != nil {
 		return nil, err
 	}
@@ -98,24 +98,24 @@ func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snaps
 	for i := range qs {
 		c.Queries[i] = QueryCompression{Exact: exact[i], Stored: reference[i][:min(k, len(reference[i]))]}
 	}
-	return c, c.compareScores(ctx, at, threads, qs)
+	return c, c.compareScores(ctx, engine, threads, qs)
 }
 
-// compareScores compares the scores of the exact best documents.
-func (c *Compression) compareScores(ctx context.Context, at *search.Engine, threads int, qs []search.Query) error {
+// compareScores computes RMSE and Bias over the exact best documents.
+func (c *Compression) compareScores(ctx context.Context, engine *search.Engine, threads int, qs []search.Query) error {
 	sums := make([][2]float64, len(qs))
 	err := parallel.Do(ctx, len(qs), threads, func(i int) error {
-		want := c.Queries[i].Exact
-		if len(want) == 0 {
+		exactHits := c.Queries[i].Exact
+		if len(exactHits) == 0 {
 			return nil
 		}
-		o := search.Options{K: len(want), Mode: search.Candidates, Candidates: make([]string, len(want))}
-		scores := make(map[string]float64, len(want))
-		for j, h := range want {
+		o := search.Options{K: len(exactHits), Mode: search.Candidates, Candidates: make([]string, len(exactHits))}
+		scores := make(map[string]float64, len(exactHits))
+		for j, h := range exactHits {
 			o.Candidates[j] = h.ID
 			scores[h.ID] = float64(h.Score)
 		}
-		r, err := at.Search(ctx, qs[i], o)
+		r, err := engine.Search(ctx, qs[i], o)
 		if err != nil {
 			return &search.QueryError{Index: i, Err: err}
 		}
@@ -142,7 +142,7 @@ func (c *Compression) compareScores(ctx context.Context, at *search.Engine, thre
 	return nil
 }
 
-// toHits turns a list of documents into hits, best first.
+// toHits converts a list of documents to hits, best first.
 func toHits(snap *index.Snapshot, list []topk.Scored, k int) []search.Hit {
 	list = topk.Best(list, k)
 	slices.SortFunc(list, topk.Order)
@@ -153,8 +153,8 @@ func toHits(snap *index.Snapshot, list []topk.Scored, k int) []search.Hit {
 	return hits
 }
 
-// checkSeen finds a live document with tokens that the originals lack.
-func checkSeen(snap *index.Snapshot, seen []uint64) error {
+// checkAllSeen returns an error if the originals lack a live document with tokens.
+func checkAllSeen(snap *index.Snapshot, seen []uint64) error {
 	live, _ := snap.LiveSet()
 	missing, first := 0, uint32(0)
 	for i, w := range live {
@@ -169,5 +169,6 @@ func checkSeen(snap *index.Snapshot, seen []uint64) error {
 	if missing == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: documents of %s that they lack: %d, %q the first", ErrOriginals, snap.Path(), missing, snap.ID(first))
+	return fmt.Errorf("%w: they lack %d documents of %s, the first is %q",
+		ErrOriginals, missing, snap.Path(), snap.ID(first))
 }

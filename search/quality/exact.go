@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// exactSearch computes MaxSim over float vectors of documents that stream by.
+// exactSearch computes exact MaxSim over a stream of float documents.
 type exactSearch struct {
 	snap    *index.Snapshot
 	backend maxsim.Backend
@@ -23,26 +23,36 @@ type exactSearch struct {
 	k       int
 	sizes   exactSizes
 	queries *maxsim.Batch
-	weights []float32       // of their tokens; nil: all 1
-	top     [][]topk.Scored // of each query
+	weights []float32       // of their tokens. nil means that all are 1
+	best    [][]topk.Scored // for each query
 	scores  []float32
 }
 
-// exactSizes bound what is in memory.
+// exactSizes limits the memory in use.
 type exactSizes struct {
-	block  int // floats of the documents read at a time
-	scores int // pairs of a query and a document scored at a time
+	blockFloats int // values of the documents that are read at a time
+	scorePairs  int // pairs of a query and a document that are scored at a time
 }
 
-// usualSizes make 16 MiB of documents, 16 of scores.
-var usualSizes = exactSizes{block: 1 << 22, scores: 1 << 22}
+// defaultSizes give 16 MiB to documents, and 16 MiB to scores.
+var defaultSizes = exactSizes{blockFloats: 1 << 22, scorePairs: 1 << 22}
 
-func newExactSearch(snap *index.Snapshot, threads int, qs []search.Query, k int, sizes exactSizes) (*exactSearch, error) {
+// newExactSearch prepares the queries. Weights are set if any query has weights.
+func newExactSearch(
+	snap *index.Snapshot, threads int, qs []search.Query, k int, sizes exactSizes,
+) (*exactSearch, error) {
 	be, err := maxsim.Select(snap.Backend())
 	if err != nil {
 		return nil, err
 	}
-	x := &exactSearch{snap: snap, backend: be, threads: threads, k: k, sizes: sizes, top: make([][]topk.Scored, len(qs))}
+	x := &exactSearch{
+		snap:    snap,
+		backend: be,
+		threads: threads,
+		k:       k,
+		sizes:   sizes,
+		best:    make([][]topk.Scored, len(qs)),
+	}
 	dim := snap.Dim()
 	ones := func(values int) []float32 { return slices.Repeat([]float32{1}, values/dim) }
 	offsets := []int{0}
@@ -75,16 +85,20 @@ type exactDocs struct {
 	ordinals []uint32
 }
 
-func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compression, progress Progress) ([][]search.Hit, error) {
+// run reads the originals, scores those that the index has, and returns the best for each query.
+func (x *exactSearch) run(
+	ctx context.Context, src vectors.Source, c *Compression, progress Progress,
+) ([][]search.Hit, error) {
 	snap := x.snap
 	if src.Dim() != 0 && src.Dim() != snap.Dim() {
-		return nil, fmt.Errorf("%w: they have dimension %d, %s has %d", ErrOriginals, src.Dim(), snap.Path(), snap.Dim())
+		return nil, fmt.Errorf("%w: they have dimension %d, %s has %d",
+			ErrOriginals, src.Dim(), snap.Path(), snap.Dim())
 	}
 	live, _ := snap.LiveSet()
 	seen := make([]uint64, len(live))
 	docs := &exactDocs{dim: snap.Dim()}
-	docs.clear()
-	most := max(x.sizes.scores/max(len(x.top), 1), 1)
+	docs.reset()
+	maxDocs := max(x.sizes.scorePairs/max(len(x.best), 1), 1)
 	n := 0
 	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err != nil {
@@ -108,49 +122,49 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 			c.Reshaped++
 		}
 		c.Docs++
-		docs.keep(ordinal, d.Tokens)
-		if len(docs.values) < x.sizes.block && len(docs.ordinals) < most {
+		docs.add(ordinal, d.Tokens)
+		if len(docs.values) < x.sizes.blockFloats && len(docs.ordinals) < maxDocs {
 			continue
 		}
-		if err := x.block(ctx, docs); err != nil {
+		if err := x.scoreBlock(ctx, docs); err != nil {
 			return nil, err
 		}
 		report(progress, "exact scores", n, src.Len(), "documents")
 	}
-	if err := x.block(ctx, docs); err != nil {
+	if err := x.scoreBlock(ctx, docs); err != nil {
 		return nil, err
 	}
-	if err := checkSeen(snap, seen); err != nil {
+	if err := checkAllSeen(snap, seen); err != nil {
 		return nil, err
 	}
-	hits := make([][]search.Hit, len(x.top))
-	for i, list := range x.top {
+	hits := make([][]search.Hit, len(x.best))
+	for i, list := range x.best {
 		hits[i] = toHits(snap, list, x.k)
 	}
 	return hits, nil
 }
 
-func (d *exactDocs) clear() {
+func (d *exactDocs) reset() {
 	d.values, d.ordinals = d.values[:0], d.ordinals[:0]
 	d.offsets = append(d.offsets[:0], 0)
 }
 
-func (d *exactDocs) keep(ordinal uint32, tokens []float32) {
+func (d *exactDocs) add(ordinal uint32, tokens []float32) {
 	d.values = append(d.values, tokens...)
 	d.offsets = append(d.offsets, len(d.values)/d.dim)
 	d.ordinals = append(d.ordinals, ordinal)
 }
 
-// block scores a block of documents for all queries, and empties it.
-func (x *exactSearch) block(ctx context.Context, docs *exactDocs) error {
+// scoreBlock scores a block of documents for all queries, and empties it.
+func (x *exactSearch) scoreBlock(ctx context.Context, docs *exactDocs) error {
 	if x.snap.Header().Normalize {
 		codec.Normalize(docs.values, docs.dim)
 	}
-	n := len(docs.ordinals)
-	if need := len(x.top) * n; cap(x.scores) < need {
+	docCount := len(docs.ordinals)
+	if need := len(x.best) * docCount; cap(x.scores) < need {
 		x.scores = make([]float32, need)
 	}
-	scores := x.scores[:len(x.top)*n]
+	scores := x.scores[:len(x.best)*docCount]
 	err := x.backend.Score(ctx, &maxsim.Call{
 		Q: x.queries, D: maxsim.Packed(maxsim.Float32(docs.values, docs.dim), docs.offsets),
 		Terms: maxsim.Terms{Weights: x.weights, Threads: x.threads}, Scores: scores,
@@ -158,14 +172,14 @@ func (x *exactSearch) block(ctx context.Context, docs *exactDocs) error {
 	if err != nil {
 		return err
 	}
-	err = parallel.Do(ctx, len(x.top), x.threads, func(q int) error {
-		list := x.top[q]
-		for i, s := range scores[q*n : (q+1)*n] {
+	err = parallel.Do(ctx, len(x.best), x.threads, func(q int) error {
+		list := x.best[q]
+		for i, s := range scores[q*docCount : (q+1)*docCount] {
 			list = append(list, topk.Scored{Doc: docs.ordinals[i], Score: s})
 		}
-		x.top[q] = append(list[:0], topk.Best(list, x.k)...)
+		x.best[q] = append(list[:0], topk.Best(list, x.k)...)
 		return nil
 	})
-	docs.clear()
+	docs.reset()
 	return err
 }

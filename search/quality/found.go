@@ -8,19 +8,21 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Found is how much of the exhaustive results of some questions searches for K documents return.
+// Found is the recall of searches for K documents: how much of the exhaustive results of some
+// questions they return.
 type Found struct {
 	K         int `json:"k"`
 	Questions int `json:"questions"`
-	// Recall is the mean share that was found, Worst that of the worst question; 1 without any.
+	// Recall is the mean share that was found, Worst the share of the worst question. Both are 1 if
+	// there are no questions.
 	Recall float64 `json:"recall"`
 	Worst  float64 `json:"worst"`
-	// Error is the standard error of Recall, and at least that of one document more or less.
+	// Error is the standard error of Recall, at least the effect of a single document.
 	Error float64 `json:"standard_error"`
 }
 
-// foundOf sums up shares of questions.
-func foundOf(k int, shares []float64) Found {
+// summarizeShares summarizes the shares of questions.
+func summarizeShares(k int, shares []float64) Found {
 	f := Found{K: k, Questions: len(shares), Recall: 1, Worst: 1}
 	if len(shares) == 0 {
 		return f
@@ -42,17 +44,18 @@ func foundOf(k int, shares []float64) Found {
 	return f
 }
 
-// sharesOf is what results have of the first k of each reference, query by query.
-func sharesOf(results []search.Result, reference [][]search.Hit, k int) []float64 {
+// sharesFound returns, for each query, the share of the first k documents of its reference that the
+// result has.
+func sharesFound(results []search.Result, reference [][]search.Hit, k int) []float64 {
 	shares := make([]float64, len(results))
 	for i := range results {
-		shares[i] = found(results[i].Hits, reference[i][:min(k, len(reference[i]))])
+		shares[i] = shareFound(results[i].Hits, reference[i][:min(k, len(reference[i]))])
 	}
 	return shares
 }
 
-// InWords says what searches of a class were seen to find; passages is that of its
-// [storage.Defaults].
+// InWords describes the measured recall of a class of [storage.Defaults]. passages means that
+// test questions were made from passages.
 func InWords(c storage.DefaultClass, passages bool) string {
 	questions := "held-out queries"
 	if passages {

@@ -11,82 +11,83 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// What questions are like, as real ones are: docs/lab/search-quality.md has the measurements.
+// Parameters of questions, chosen to resemble real ones (docs/lab/search-quality.md).
 const (
 	questionTokens = 32
-	// leastWords and mostWords are how many tokens of a question are of words; the others repeat
-	// these, as those that encoders append.
-	leastWords, mostWords = 4, 12
-	// mostSpan is how many words are neighbours in a document; the span that documents share most
-	// is taken of so many.
-	mostSpan, spansCompared = 3, 3
-	// neighbours give words too, drawn from the best documents for one of them.
+	// minWords and maxWords are how many tokens of a question are words. The others repeat words,
+	// like the tokens that encoders append.
+	minWords, maxWords = 4, 12
+	// maxSpan is how many consecutive words of a document may be drawn together. Of spansCompared
+	// random spans, the one that documents share most is drawn.
+	maxSpan, spansCompared = 3, 3
+	// neighbours documents give words, too. They are drawn from the neighbourhood best ones.
 	neighbours, neighbourhood = 2, 16
-	// wordTopic bounds how much of a word's token is the mean of the question; wordNoise times the
-	// square of a number from 0 to 1 is its noise: many words are as documents have them.
+	// wordTopic limits the share of the question's mean in a word. The noise of a word is wordNoise
+	// times the square of a random number from 0 to 1, so that many words have little.
 	wordTopic, wordNoise = 0.1, 2.0
-	// leastTopic to mostTopic and leastNoise to mostNoise are the same of a token that repeats.
-	leastTopic, mostTopic = 0.2, 0.8
-	leastNoise, mostNoise = 0.1, 0.8
-	// alone is the share of words that no document has, and aloneNoise their noise.
-	alone, aloneNoise = 0.15, 3.0
-	// anyNoise is the share of the square of noise that has any direction; the others are those in
+	// minTopic to maxTopic and minNoise to maxNoise are these ranges for tokens that repeat words.
+	minTopic, maxTopic = 0.2, 0.8
+	minNoise, maxNoise = 0.1, 0.8
+	// unmatchedShare is the share of words that no document has, unmatchedNoise their noise.
+	unmatchedShare, unmatchedNoise = 0.15, 3.0
+	// freeNoise is the share of squared noise in random directions. The rest is in directions in
 	// which documents differ.
-	anyNoise = 0.8
-	// repeatSkew makes questions repeat few of their words most.
+	freeNoise = 0.8
+	// repeatSkew makes questions repeat a few of their words most often.
 	repeatSkew = 2
-	// leastTokens is how many tokens a document has that questions are made of.
-	leastTokens = 8
+	// minTokens is how many tokens a document needs for a question.
+	minTokens = 8
 )
 
-// asker makes questions from the documents of an index. Question i depends on seed and i alone.
+// questionMaker makes questions from the documents of an index. Question i depends on seed and i
+// alone.
 //
-// A question of a real user shares words with several documents, and is none of them. Encoders
-// give it a few tokens of words, some of which no document has, and others that repeat these in
-// the direction of the whole. So errors of its tokens do not level out, and many documents are
-// about as good: that is what makes it hard.
-type asker struct {
-	at   *search.Engine
-	snap *index.Snapshot
-	dim  int
-	seed uint64
-	// threads make questions at a time.
+// The question of a real user shares words with several documents, and equals none of them.
+// Encoders give it a few tokens of words, including words that no document has, and further tokens that
+// repeat the words in the direction of the whole question. So errors of its tokens do not cancel
+// out, and many documents are about equally good. That makes it hard to answer.
+type questionMaker struct {
+	engine *search.Engine
+	snap   *index.Snapshot
+	dim    int
+	seed   uint64
+	// threads limits the goroutines that make questions.
 	threads int
 }
 
-// draft is a question in the making.
+// draft is a question that is being made.
 type draft struct {
-	rng  *rand.Rand
-	docs [][]float32 // the document, then its neighbours; nil: none was found
-	dim  int
-	ord  uint32
+	random  *rand.Rand
+	docs    [][]float32 // the document, then its neighbours
+	dim     int
+	ordinal uint32
 }
 
-// make makes the questions lo to hi. They are fewer where documents have too few tokens.
-func (a *asker) make(ctx context.Context, lo, hi int) (qs []search.Query, err error) {
+// makeQuestions makes the questions lo to hi. It makes fewer if documents have too few tokens.
+func (a *questionMaker) makeQuestions(ctx context.Context, lo, hi int) (qs []search.Query, err error) {
 	var drafts []*draft
-	var own []search.Query
+	var documentQueries []search.Query
 	for i := lo; i < hi; i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		d, err := a.draw(i)
+		d, err := a.startDraft(i)
 		if err != nil {
 			return nil, err
 		}
 		if d != nil {
 			drafts = append(drafts, d)
-			own = append(own, d.whole())
+			documentQueries = append(documentQueries, d.documentQuery())
 		}
 	}
-	results, err := a.at.SearchBatch(ctx, own, search.Options{K: neighbourhood, Derive: true})
+	results, err := a.engine.SearchBatch(ctx, documentQueries, search.Options{K: neighbourhood, Derive: true})
 	if err != nil {
 		return nil, err
 	}
 	qs = make([]search.Query, len(drafts))
 	err = parallel.Do(ctx, len(drafts), a.threads, func(i int) error {
 		d := drafts[i]
-		if err := a.meet(d, results[i].Hits); err != nil {
+		if err := a.addNeighbours(d, results[i].Hits); err != nil {
 			return err
 		}
 		qs[i] = d.question()
@@ -95,23 +96,24 @@ func (a *asker) make(ctx context.Context, lo, hi int) (qs []search.Query, err er
 	return qs, err
 }
 
-// draw finds a document for question i; nil if none of some has tokens enough.
-func (a *asker) draw(i int) (*draft, error) {
-	d := &draft{rng: rand.New(rand.NewPCG(a.seed, 0x73656c66+uint64(i))), dim: a.dim}
+// startDraft finds a document for question i. It returns nil if none of 16 random documents has
+// enough tokens.
+func (a *questionMaker) startDraft(i int) (*draft, error) {
+	d := &draft{random: rand.New(rand.NewPCG(a.seed, 0x73656c66+uint64(i))), dim: a.dim}
 	docs := a.snap.State().Docs
 	for range 16 {
 		if docs == 0 {
 			break
 		}
-		d.ord = d.rng.Uint32N(docs)
-		v, err := a.snap.Vectors(d.ord)
+		d.ordinal = d.random.Uint32N(docs)
+		v, err := a.snap.Vectors(d.ordinal)
 		if errors.Is(err, index.ErrNotFound) {
 			continue // deleted
 		}
 		if err != nil {
 			return nil, err
 		}
-		if len(v) >= leastTokens*a.dim {
+		if len(v) >= minTokens*a.dim {
 			d.docs = append(d.docs, v)
 			return d, nil
 		}
@@ -119,32 +121,32 @@ func (a *asker) draw(i int) (*draft, error) {
 	return nil, nil
 }
 
-// whole is a question for the document itself.
-func (d *draft) whole() search.Query {
+// documentQuery returns a query of random tokens of the document, which finds its neighbours.
+func (d *draft) documentQuery() search.Query {
 	v := d.docs[0]
 	rows := len(v) / d.dim
 	q := search.Query{Vectors: make([]float32, 0, questionTokens*d.dim), Dim: d.dim}
 	for range min(questionTokens, rows) {
-		q.Vectors = append(q.Vectors, d.token(0)...)
+		q.Vectors = append(q.Vectors, d.randomToken(0)...)
 	}
 	return q
 }
 
-// token draws one of a document.
-func (d *draft) token(doc int) []float32 {
+// randomToken draws a token of a document.
+func (d *draft) randomToken(doc int) []float32 {
 	v := d.docs[doc]
-	return v[d.rng.IntN(len(v)/d.dim)*d.dim:][:d.dim]
+	return v[d.random.IntN(len(v)/d.dim)*d.dim:][:d.dim]
 }
 
-// meet draws neighbours from the best documents for the document itself.
-func (a *asker) meet(d *draft, hits []search.Hit) error {
+// addNeighbours draws neighbours from the best documents for the document's own query.
+func (a *questionMaker) addNeighbours(d *draft, hits []search.Hit) error {
 	var others []uint32
 	for _, h := range hits {
-		if h.Ordinal != d.ord {
+		if h.Ordinal != d.ordinal {
 			others = append(others, h.Ordinal)
 		}
 	}
-	d.rng.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	d.random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	for _, o := range others[:min(neighbours, len(others))] {
 		v, err := a.snap.Vectors(o)
 		if err != nil {
@@ -157,7 +159,7 @@ func (a *asker) meet(d *draft, hits []search.Hit) error {
 	return nil
 }
 
-// question makes the vectors.
+// question returns the finished question.
 func (d *draft) question() search.Query {
 	q := search.Query{Vectors: make([]float32, 0, questionTokens*d.dim), Dim: d.dim}
 	keep := func(v []float64) []float64 {
@@ -166,48 +168,50 @@ func (d *draft) question() search.Query {
 		}
 		return v
 	}
-	words := d.words(leastWords + d.rng.IntN(mostWords-leastWords+1))
-	topic := meanOf(words)
+	words := d.drawWords(minWords + d.random.IntN(maxWords-minWords+1))
+	// Move each word towards the mean, and add noise.
+	topic := meanDirection(words)
 	for i, w := range words {
-		u := d.rng.Float64()
+		u := d.random.Float64()
 		noise := wordNoise * u * u
-		if d.rng.Float64() < alone {
-			noise = aloneNoise
+		if d.random.Float64() < unmatchedShare {
+			noise = unmatchedNoise
 		}
-		words[i] = keep(d.turn(w, topic, wordTopic*d.rng.Float64(), noise))
+		words[i] = keep(d.turnTowards(w, topic, wordTopic*d.random.Float64(), noise))
 	}
-	topic = meanOf(words)
-	d.rng.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
-	between := func(lo, hi float64) float64 { return lo + float64((hi-lo)*d.rng.Float64()) }
+	// Fill up with tokens that repeat words, in the direction of the whole.
+	topic = meanDirection(words)
+	d.random.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
+	between := func(lo, hi float64) float64 { return lo + float64((hi-lo)*d.random.Float64()) }
 	for range questionTokens - len(words) {
-		w := words[min(int(float64(len(words))*math.Pow(d.rng.Float64(), repeatSkew)), len(words)-1)]
-		keep(d.turn(w, topic, between(leastTopic, mostTopic), between(leastNoise, mostNoise)))
+		w := words[min(int(float64(len(words))*math.Pow(d.random.Float64(), repeatSkew)), len(words)-1)]
+		keep(d.turnTowards(w, topic, between(minTopic, maxTopic), between(minNoise, maxNoise)))
 	}
 	return q
 }
 
-// words draws n words: the first half from the document, the others from its neighbours.
-func (d *draft) words(n int) (words [][]float64) {
+// drawWords draws n words: the first half from the document, the others from its neighbours.
+func (d *draft) drawWords(n int) (words [][]float64) {
 	for len(words) < n {
 		doc := 0
 		if others := len(d.docs) - 1; others > 0 && len(words) >= (n+1)/2 {
-			doc = 1 + d.rng.IntN(others)
+			doc = 1 + d.random.IntN(others)
 		}
 		v := d.docs[doc]
 		rows := len(v) / d.dim
-		span := min(1+d.rng.IntN(mostSpan), rows, n-len(words))
+		span := min(1+d.random.IntN(maxSpan), rows, n-len(words))
 		var best [][]float64
-		most := math.Inf(-1)
+		bestShared := math.Inf(-1)
 		for range spansCompared {
-			first := d.rng.IntN(rows - span + 1)
+			first := d.random.IntN(rows - span + 1)
 			var these [][]float64
 			sum := 0.0
 			for row := first; row < first+span; row++ {
-				w, shared := d.word(doc, v[row*d.dim:][:d.dim])
+				w, shared := d.mixWord(doc, v[row*d.dim:][:d.dim])
 				these, sum = append(these, w), sum+shared
 			}
-			if sum > most {
-				best, most = these, sum
+			if sum > bestShared {
+				best, bestShared = these, sum
 			}
 		}
 		words = append(words, best...)
@@ -215,68 +219,68 @@ func (d *draft) words(n int) (words [][]float64) {
 	return words
 }
 
-// word is a token of a document, mixed with what the other documents have like it, and how like
-// that is.
-func (d *draft) word(doc int, token []float32) (w []float64, shared float64) {
-	w = make([]float64, d.dim)
+// mixWord mixes a token of a document with the most similar token of each other document. shared is
+// the sum of these similarities.
+func (d *draft) mixWord(doc int, token []float32) (word []float64, shared float64) {
+	word = make([]float64, d.dim)
 	for j, x := range token {
-		w[j] = float64(x)
+		word[j] = float64(x)
 	}
 	for other, v := range d.docs {
 		if other == doc {
 			continue
 		}
-		like, cosine := v[:d.dim], math.Inf(-1)
+		nearest, cosine := v[:d.dim], math.Inf(-1)
 		for row := 0; row < len(v); row += d.dim {
-			if c := product(token, v[row:][:d.dim]); c > cosine {
-				like, cosine = v[row:][:d.dim], c
+			if c := dot(token, v[row:][:d.dim]); c > cosine {
+				nearest, cosine = v[row:][:d.dim], c
 			}
 		}
 		shared += cosine
-		share := d.rng.Float64()
-		for j, x := range like {
-			w[j] += float64(share * float64(x))
+		share := d.random.Float64()
+		for j, x := range nearest {
+			word[j] += float64(share * float64(x))
 		}
 	}
-	return unit(w), shared
+	return normalize(word), shared
 }
 
-// turn is a unit vector between w and topic, with noise of a length.
-func (d *draft) turn(w, topic []float64, share, length float64) []float64 {
+// turnTowards returns a unit vector between w and topic, plus noise of a length.
+func (d *draft) turnTowards(w, topic []float64, share, noiseLength float64) []float64 {
 	v, noise := make([]float64, d.dim), make([]float64, d.dim)
 	for j := range v {
 		v[j] = float64((1-share)*w[j]) + float64(share*topic[j])
 	}
-	unit(v)
-	a, b := d.token(d.rng.IntN(len(d.docs))), d.token(d.rng.IntN(len(d.docs)))
+	normalize(v)
+	a, b := d.randomToken(d.random.IntN(len(d.docs))), d.randomToken(d.random.IntN(len(d.docs)))
 	for j := range noise {
 		noise[j] = float64(a[j]) - float64(b[j])
 	}
-	unit(noise)
-	along, free := math.Sqrt(1-anyNoise), math.Sqrt(anyNoise/float64(d.dim))
+	normalize(noise)
+	along, free := math.Sqrt(1-freeNoise), math.Sqrt(freeNoise/float64(d.dim))
 	for j := range noise {
-		noise[j] = float64(along*noise[j]) + float64(free*d.rng.NormFloat64())
+		noise[j] = float64(along*noise[j]) + float64(free*d.random.NormFloat64())
 	}
-	unit(noise)
+	normalize(noise)
 	for j := range v {
-		v[j] += float64(length * noise[j])
+		v[j] += float64(noiseLength * noise[j])
 	}
-	return unit(v)
+	return normalize(v)
 }
 
-// meanOf is the direction of the sum.
-func meanOf(vs [][]float64) []float64 {
+// meanDirection returns the direction of the sum.
+func meanDirection(vs [][]float64) []float64 {
 	mean := make([]float64, len(vs[0]))
 	for _, v := range vs {
 		for j, x := range v {
 			mean[j] += x
 		}
 	}
-	return unit(mean)
+	return normalize(mean)
 }
 
-// unit scales v to length 1, in place; one without length stays.
-func unit(v []float64) []float64 {
+// normalize scales v to length 1, in place. A zero vector stays.
+func normalize(v []float64) []float64 {
 	square := 0.0
 	for _, x := range v {
 		square += float64(x * x)
@@ -290,8 +294,8 @@ func unit(v []float64) []float64 {
 	return v
 }
 
-// product is the inner product.
-func product(a, b []float32) float64 {
+// dot returns the inner product, with rounded products.
+func dot(a, b []float32) float64 {
 	sum := 0.0
 	for j, x := range a {
 		sum += float64(float64(x) * float64(b[j]))

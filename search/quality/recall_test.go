@@ -119,7 +119,8 @@ func TestRecallErrors(t *testing.T) {
 	require.ErrorIs(t, err, ErrOriginals)
 	_, err = MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 32, docs[:len(docs)-3]), 5, nil, nil)
 	require.ErrorIs(t, err, ErrOriginals)
-	require.ErrorContains(t, err, `that they lack: 3, "d397" the first`)
+	require.ErrorContains(t, err, "they lack 3 documents of ")
+	require.ErrorContains(t, err, `the first is "d397"`)
 }
 
 // Exhaustive results of other queries are refused, as a negative depth is.
@@ -203,7 +204,7 @@ func TestCompressionAgainstDefinition(t *testing.T) {
 
 	var all []*Compression
 	for _, threads := range []int{1, 3} {
-		for _, sizes := range []exactSizes{usualSizes, {block: 64 * dim, scores: 60}, {block: 1, scores: 1}} {
+		for _, sizes := range []exactSizes{defaultSizes, {blockFloats: 64 * dim, scorePairs: 60}, {blockFloats: 1, scorePairs: 1}} {
 			x, err := newExactSearch(searchtest.Snapshot(t, ix), threads, qs, k, sizes)
 			require.NoError(t, err)
 			c := &Compression{K: k, Queries: make([]QueryCompression, len(qs))}

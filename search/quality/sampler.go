@@ -14,48 +14,49 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Pinned is one state of what is searched.
+// Pinned is a snapshot that a [Sampler] measures.
 type Pinned struct {
-	// Searcher answers as it answers users.
+	// Searcher answers queries as users get them answered.
 	Searcher search.Searcher
-	// Exhaustive scores all documents; nil: Searcher does.
+	// Exhaustive scores all documents. nil means that Searcher does.
 	Exhaustive search.Searcher
-	// Release ends the use of the state; nil: nothing is to be done.
+	// Release releases the snapshot. It may be nil.
 	Release func() error
 }
 
 // SamplerOptions of [NewSampler].
 type SamplerOptions struct {
-	// K are the classes of k, each of which is measured with every question; none: 10 and 100.
+	// K are the values of k that are measured with every question. An empty list means 10 and 100.
 	K []int
-	// Rate is the share of the offered questions that is measured, at most 1; 0: 0.01.
+	// Rate is the share of the offered questions that is measured, at most 1. 0 means 0.01.
 	Rate float64
-	// Seed decides which ones.
+	// Seed selects these questions.
 	Seed uint64
-	// Busy is the share of the time that measuring may take, at most 1, which is without a pause;
-	// 0: 0.1.
+	// Busy is the share of the time that measuring may take, at most 1, which means no pauses. 0
+	// means 0.1.
 	Busy float64
-	// Memory bounds the bytes of questions that wait; 0: 4 MiB.
+	// Memory limits the bytes of waiting questions. 0 means 4 MiB.
 	Memory int
-	// Together, where set, counts these bytes for several samplers, whose bound Memory is then.
+	// Together, where set, counts these bytes for several samplers, which share the limit Memory.
 	Together *atomic.Int64
-	// Keep is how many questions, the last ones, the figures are about; 0: 1,000.
+	// Keep is how many of the last questions the figures cover. 0 means 1,000.
 	Keep int
-	// Logger hears of questions that could not be measured; nil: silence.
+	// Logger receives the errors of questions that could not be measured. nil means no log.
 	Logger *slog.Logger
 }
 
 const (
-	sampledRate   = 0.01
-	samplerBusy   = 0.1
-	samplerMemory = 4 << 20
-	samplerKeep   = 1000
-	mostKept      = 1 << 20
+	defaultSampleRate    = 0.01
+	defaultBusyShare     = 0.1
+	defaultSamplerMemory = 4 << 20
+	defaultSamplerKeep   = 1000
+	maxKept              = 1 << 20
 )
 
-func (o *SamplerOptions) complete() error {
+// setDefaults checks the options, and sets defaults.
+func (o *SamplerOptions) setDefaults() error {
 	if len(o.K) == 0 {
-		o.K = usualK
+		o.K = defaultKs
 	}
 	o.K = slices.Compact(slices.Sorted(slices.Values(o.K)))
 	if k := o.K[0]; k < 1 {
@@ -65,23 +66,27 @@ func (o *SamplerOptions) complete() error {
 		name  string
 		value *float64
 		usual float64
-	}{{"rate", &o.Rate, sampledRate}, {"share of the time", &o.Busy, samplerBusy}} {
+	}{
+		{"rate", &o.Rate, defaultSampleRate},
+		{"share of the time", &o.Busy, defaultBusyShare},
+	} {
 		if *share.value == 0 {
 			*share.value = share.usual
 		}
 		if !(*share.value > 0 && *share.value <= 1) {
-			return fmt.Errorf("%w: a %s of %g; above 0 and at most 1 is possible", search.ErrOption, share.name, *share.value)
+			return fmt.Errorf("%w: a %s of %g; above 0 and at most 1 is possible",
+				search.ErrOption, share.name, *share.value)
 		}
 	}
 	if o.Memory == 0 {
-		o.Memory = samplerMemory
+		o.Memory = defaultSamplerMemory
 	}
 	if o.Keep == 0 {
-		o.Keep = samplerKeep
+		o.Keep = defaultSamplerKeep
 	}
-	if o.Memory < 0 || o.Keep < 0 || o.Keep > mostKept {
+	if o.Memory < 0 || o.Keep < 0 || o.Keep > maxKept {
 		return fmt.Errorf("%w: memory of %d bytes, %d questions kept; 1 to %d can be kept", search.ErrOption,
-			o.Memory, o.Keep, mostKept)
+			o.Memory, o.Keep, maxKept)
 	}
 	if o.Together == nil {
 		o.Together = new(atomic.Int64)
@@ -92,12 +97,12 @@ func (o *SamplerOptions) complete() error {
 	return nil
 }
 
-// Sampled is what a [Sampler] has found.
+// Sampled is the result of a [Sampler].
 type Sampled struct {
-	// Classes are by ascending K, about the last questions since the codec of the index was trained.
+	// Classes are in the order of K. They cover the last questions since the codec was trained.
 	Classes []Found `json:"classes"`
-	// Offered counts the questions that were offered. Of those that the rate has chosen, Measured,
-	// Dropped (there was no room), Failed and Waiting are the parts.
+	// Offered counts the questions that were offered. Those that the rate selected are Measured,
+	// Dropped (for lack of memory), Failed or Waiting.
 	Offered  int64 `json:"offered"`
 	Measured int64 `json:"measured"`
 	Dropped  int64 `json:"dropped"`
@@ -107,48 +112,48 @@ type Sampled struct {
 	Time time.Duration `json:"time_ns"`
 }
 
-// Sampler measures what real questions find: in the background it searches some of those that are
-// offered as users do and exhaustively, over one state of the index, and keeps figures of the last
-// ones. It holds vectors of questions only until they are measured. The same questions, none
-// of which is dropped, give the same figures. It is safe for concurrent use.
+// Sampler measures the recall of real questions. In the background it searches some of the offered
+// questions twice, as for users and exhaustively, on one snapshot of the index, and keeps figures
+// of the last ones. It keeps vectors of questions only until they are measured. The same questions
+// give the same figures if none is dropped. It is safe for concurrent use.
 type Sampler struct {
-	o    SamplerOptions
-	pin  func(context.Context) (*Pinned, error)
-	stop context.CancelFunc
-	done chan struct{} // closed when the worker has ended
+	options SamplerOptions
+	pin     func(context.Context) (*Pinned, error)
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the worker has ended
 
-	mu      sync.Mutex
-	draw    *rand.Rand
-	queue   []search.Query
-	work    chan struct{} // has room for one word that queue is not empty
-	busy    bool          // the worker has a question
-	idle    []chan struct{}
-	closed  bool
-	sampled Sampled     // without its classes
-	shares  [][]float64 // of each class, a ring
-	next    int         // in the rings
-	// generation is that of the index to which shares belong.
+	mu        sync.Mutex
+	random    *rand.Rand
+	queue     []search.Query
+	wake      chan struct{} // has an element if the queue may have new questions
+	measuring bool          // the worker measures a question
+	waiters   []chan struct{}
+	closed    bool
+	sampled   Sampled     // without Classes
+	shares    [][]float64 // for each class, a ring buffer
+	nextIndex int         // in the ring buffers
+	// generation is the generation of the index that shares were measured on.
 	generation uint64
 }
 
-// NewSampler starts one. pin is called for each question that is measured. End it with Close.
+// NewSampler starts a sampler. It calls pin for each question that it measures. End it with Close.
 //
 // Errors: [search.ErrOption].
 func NewSampler(pin func(context.Context) (*Pinned, error), o SamplerOptions) (*Sampler, error) {
-	if err := o.complete(); err != nil {
+	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sampler{
-		o: o, pin: pin, stop: stop, done: make(chan struct{}), work: make(chan struct{}, 1),
-		draw: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), shares: make([][]float64, len(o.K)),
+		options: o, pin: pin, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1),
+		random: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), shares: make([][]float64, len(o.K)),
 	}
 	go s.run(ctx)
 	return s, nil
 }
 
-// Offer reports whether a question will be measured. It copies the vectors and never waits. A
-// question with a filter is not taken: figures are about searches of the whole index.
+// Offer reports whether a question will be measured. It copies the vectors and never waits. It
+// refuses questions with a filter: the figures are about searches of the whole index.
 func (s *Sampler) Offer(q search.Query) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,58 +161,58 @@ func (s *Sampler) Offer(q search.Query) bool {
 		return false
 	}
 	s.sampled.Offered++
-	if s.o.Rate < 1 && s.draw.Float64() >= s.o.Rate {
+	if s.options.Rate < 1 && s.random.Float64() >= s.options.Rate {
 		return false
 	}
 	size := questionBytes(&q)
-	if s.o.Together.Add(int64(size)) > int64(s.o.Memory) {
-		s.o.Together.Add(-int64(size))
+	if s.options.Together.Add(int64(size)) > int64(s.options.Memory) {
+		s.options.Together.Add(-int64(size))
 		s.sampled.Dropped++
 		return false
 	}
 	q.Vectors, q.Mask, q.Weights = slices.Clone(q.Vectors), slices.Clone(q.Mask), slices.Clone(q.Weights)
 	s.queue = append(s.queue, q)
 	select {
-	case s.work <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 	return true
 }
 
-// questionBytes is what a question that waits takes, about.
+// questionBytes estimates the memory of a waiting question.
 func questionBytes(q *search.Query) int {
 	return 4*len(q.Vectors) + len(q.Mask) + 4*len(q.Weights) + 256
 }
 
-// Sampled returns the figures as they are now.
+// Sampled returns the current figures.
 func (s *Sampler) Sampled() Sampled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.sampled
 	r.Waiting = len(s.queue)
-	if s.busy {
+	if s.measuring {
 		r.Waiting++
 	}
-	for i, k := range s.o.K {
-		r.Classes = append(r.Classes, foundOf(k, s.shares[i]))
+	for i, k := range s.options.K {
+		r.Classes = append(r.Classes, summarizeShares(k, s.shares[i]))
 	}
 	return r
 }
 
-// Wait returns when every question that was taken is measured, or with the error of the context,
-// or with [search.ErrClosed].
+// Wait returns when every accepted question is measured. It returns the error of the context, or
+// [search.ErrClosed].
 func (s *Sampler) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return search.ErrClosed
 	}
-	if len(s.queue) == 0 && !s.busy {
+	if len(s.queue) == 0 && !s.measuring {
 		s.mu.Unlock()
 		return nil
 	}
 	idle := make(chan struct{})
-	s.idle = append(s.idle, idle)
+	s.waiters = append(s.waiters, idle)
 	s.mu.Unlock()
 	select {
 	case <-idle:
@@ -219,15 +224,15 @@ func (s *Sampler) Wait(ctx context.Context) error {
 	}
 }
 
-// Close ends the search that runs, and waits for it. Questions that wait are dropped; the figures
-// stay. It may be called more than once.
+// Close cancels the running search, and waits for it. It drops waiting questions and keeps the
+// figures. It may be called more than once.
 func (s *Sampler) Close() error {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
 		s.sampled.Dropped += int64(len(s.queue))
 		for i := range s.queue {
-			s.o.Together.Add(-int64(questionBytes(&s.queue[i])))
+			s.options.Together.Add(-int64(questionBytes(&s.queue[i])))
 		}
 		s.queue = nil
 		s.stop()
@@ -237,25 +242,25 @@ func (s *Sampler) Close() error {
 	return nil
 }
 
-// run measures questions one after another.
+// run measures questions one after the other, with pauses.
 func (s *Sampler) run(ctx context.Context) {
 	defer close(s.done)
 	for {
-		q, ok := s.take()
+		q, ok := s.nextQuestion()
 		if !ok {
 			select {
-			case <-s.work:
+			case <-s.wake:
 				continue
 			case <-ctx.Done():
 				return
 			}
 		}
 		shares, generation, took, err := s.measure(ctx, q)
-		s.settle(shares, generation, took, err)
+		s.recordQuestion(shares, generation, took, err)
 		if err != nil && ctx.Err() == nil {
-			s.o.Logger.Warn("the recall of a sampled question was not measured", "error", err)
+			s.options.Logger.Warn("the recall of a sampled question was not measured", "error", err)
 		}
-		if pause := time.Duration(float64(took) * (1/s.o.Busy - 1)); pause > 0 {
+		if pause := time.Duration(float64(took) * (1/s.options.Busy - 1)); pause > 0 {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -265,21 +270,22 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-// take is the question that waits longest.
-func (s *Sampler) take() (q search.Query, ok bool) {
+// nextQuestion removes the question that has waited longest from the queue.
+func (s *Sampler) nextQuestion() (q search.Query, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.queue) == 0 {
 		return q, false
 	}
 	q = s.queue[0]
-	s.queue = slices.Delete(s.queue, 0, 1) // clears the vectors that it leaves
-	s.o.Together.Add(-int64(questionBytes(&q)))
-	s.busy = true
+	s.queue = slices.Delete(s.queue, 0, 1) // also clears the slot behind the last
+	s.options.Together.Add(-int64(questionBytes(&q)))
+	s.measuring = true
 	return q, true
 }
 
-// measure is the share that each class finds of the exhaustive result of a question.
+// measure returns, for each class, the share of the exhaustive result of a question that searches
+// find.
 func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	shares []float64, generation uint64, took time.Duration, err error) {
 	p, err := s.pin(ctx)
@@ -295,29 +301,30 @@ func (s *Sampler) measure(ctx context.Context, q search.Query) (
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	all := p.Exhaustive
-	if all == nil {
-		all = p.Searcher
+	exhaustive := p.Exhaustive
+	if exhaustive == nil {
+		exhaustive = p.Searcher
 	}
-	want, err := all.Search(ctx, q, search.Options{K: s.o.K[len(s.o.K)-1], Mode: search.Exhaustive})
+	maxK := s.options.K[len(s.options.K)-1]
+	exhaustiveHits, err := exhaustive.Search(ctx, q, search.Options{K: maxK, Mode: search.Exhaustive})
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	for _, k := range s.o.K {
+	for _, k := range s.options.K {
 		got, err := p.Searcher.Search(ctx, q, search.Options{K: k})
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		shares = append(shares, found(got.Hits, want.Hits[:min(k, len(want.Hits))]))
+		shares = append(shares, shareFound(got.Hits, exhaustiveHits.Hits[:min(k, len(exhaustiveHits.Hits))]))
 	}
 	return shares, d.Generation, 0, nil
 }
 
-// settle keeps the shares of a question, or counts it as failed.
-func (s *Sampler) settle(shares []float64, generation uint64, took time.Duration, err error) {
+// recordQuestion records the shares of a question, or counts it as failed.
+func (s *Sampler) recordQuestion(shares []float64, generation uint64, took time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.busy = false
+	s.measuring = false
 	s.sampled.Time += took
 	switch {
 	case err != nil && s.closed:
@@ -326,32 +333,32 @@ func (s *Sampler) settle(shares []float64, generation uint64, took time.Duration
 		s.sampled.Failed++
 	default:
 		s.sampled.Measured++
-		s.keep(shares, generation)
+		s.addShares(shares, generation)
 	}
 	if len(s.queue) == 0 {
-		for _, idle := range s.idle {
+		for _, idle := range s.waiters {
 			close(idle)
 		}
-		s.idle = nil
+		s.waiters = nil
 	}
 }
 
-// keep puts shares into the rings, which begin again where another codec was trained.
-func (s *Sampler) keep(shares []float64, generation uint64) {
+// addShares adds shares to the ring buffers, which start empty after another codec was trained.
+func (s *Sampler) addShares(shares []float64, generation uint64) {
 	if generation != s.generation {
-		s.generation, s.next = generation, 0
+		s.generation, s.nextIndex = generation, 0
 		for i := range s.shares {
 			s.shares[i] = s.shares[i][:0]
 		}
 	}
 	for i, share := range shares {
-		if len(s.shares[i]) < s.o.Keep {
+		if len(s.shares[i]) < s.options.Keep {
 			s.shares[i] = append(s.shares[i], share)
 		} else {
-			s.shares[i][s.next] = share
+			s.shares[i][s.nextIndex] = share
 		}
 	}
-	if s.next++; s.next == s.o.Keep {
-		s.next = 0
+	if s.nextIndex++; s.nextIndex == s.options.Keep {
+		s.nextIndex = 0
 	}
 }

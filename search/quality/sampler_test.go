@@ -197,7 +197,7 @@ func TestSamplerFailures(t *testing.T) {
 	require.NoError(t, unpinned.Close())
 
 	for _, o := range []SamplerOptions{
-		{K: []int{0}}, {Rate: 1.5}, {Rate: math.NaN()}, {Busy: -1}, {Memory: -1}, {Keep: -1}, {Keep: mostKept + 1},
+		{K: []int{0}}, {Rate: 1.5}, {Rate: math.NaN()}, {Busy: -1}, {Memory: -1}, {Keep: -1}, {Keep: maxKept + 1},
 	} {
 		_, err := NewSampler(p.pin, o)
 		require.ErrorIs(t, err, search.ErrOption, "%+v", o)

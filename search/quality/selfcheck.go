@@ -14,90 +14,97 @@ import (
 
 // SelfCheckOptions of [SelfCheck].
 type SelfCheckOptions struct {
-	// Questions is how many are made; 0: as many as tell the recall to 0.001, up to 512, or fewer
-	// where these would take more than a tenth of what a build takes one processor.
+	// Questions is how many are made. 0 means as many as determine the recall to 0.001, up to 512, or
+	// fewer if they would take more than a tenth of the time of a build on one processor.
 	Questions int
-	// OnDevice says that a device has built the index, in so little time that a quarter of the
-	// questions are made, 64 or more.
+	// OnDevice means that a device built the index. That takes so little time that only a quarter of
+	// the questions, but at least 64, are made.
 	OnDevice bool
-	// Seed decides of which documents they are.
+	// Seed selects the documents that questions are made from.
 	Seed uint64
-	// Progress, where set, hears how far the check is.
+	// Progress, where set, is called with the progress of the check.
 	Progress Progress
 }
 
 const (
-	// wantedError is the standard error of a recall from which on no more questions are made.
+	// wantedError is the standard error of a recall at which the check stops making questions.
 	wantedError = 0.001
-	// questionBlock is how many questions are made before it is decided whether they are enough.
+	// questionBlock is how many questions are made between two decisions whether they are enough.
 	questionBlock = 64
-	// mostQuestions and leastQuestions bound how many there are; leastOnDevice is for a check after
-	// a build by a device.
-	mostQuestions, leastQuestions, leastOnDevice = 512, 20, 64
-	// referenceDocs is how many documents, best by centroids, the reference scores.
+	// maxQuestions and minQuestions limit how many are made. minOnDevice is the minimum after a
+	// build by a device.
+	maxQuestions, minQuestions, minOnDevice = 512, 20, 64
+	// referenceDocs is how many documents, the best by centroids, the reference scores.
 	referenceDocs = 8192
-	// checkShare is the part of the time of a build that its check may take.
-	checkShare = 0.1
+	// maxBuildShare is the share of the time of a build that its check may take.
+	maxBuildShare = 0.1
 )
 
-// effortLadder is tried from the first on.
+// effortLadder has the efforts in the order in which they are tried.
 var effortLadder = []float64{1, math.Sqrt2, 2, 2 * math.Sqrt2, 4}
 
-// SelfCheck measures what searches with derived budgets find, by questions made from the
-// documents of the index itself: each of a few words that a document shares with others that are
-// like it, with noise, and of tokens that repeat these. Where searches find too little of
-// the exhaustive result (0.995 of it less a standard error, or 0.7 for one question) it multiplies
-// the budgets ([search.Options.Effort]) until it is enough. The result is for
-// [index.Index.SetDefaults], with [storage.Defaults.Passages] set; it is nil for an index
-// so small that the check would not pay.
+// SelfCheck estimates the recall of searches with derived budgets. It makes questions from the
+// documents of the index itself: each has a few words, with noise, that a document shares with
+// similar ones, and tokens that repeat these words. If searches find too little of the exhaustive
+// result (0.995 of it minus a standard error, or 0.7 for one question), it multiplies the budgets
+// ([search.Options.Effort]) until they find enough. The result is for [index.Index.SetDefaults],
+// with [storage.Defaults.Passages] set. It is nil if the index is so small that the check would not
+// pay.
 //
-// Real questions were found to lose as much, within 0.002 (docs/lab/search-quality.md). It is an
-// estimate nevertheless, and says nothing of judgements; [Tune] with real queries tells more, and
-// also finds what is cheaper. The reference is exhaustive up to 8,192 documents; of more, it is a
-// scan whose best 8,192 are scored exactly.
+// Real questions lost as much, within 0.002 (docs/lab/search-quality.md). Still it is an estimate,
+// and it does not measure relevance. [Tune] with real queries is more precise, and finds cheaper
+// settings, too. The reference is exhaustive up to 8,192 documents; of more documents, the best
+// 8,192 of a scan are scored exactly.
 //
-// Errors: [search.ErrOption], those of Search.
-func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions) (*storage.Defaults, error) {
+// Errors: [search.ErrOption], and errors of searches.
+func SelfCheck(
+	ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions,
+) (*storage.Defaults, error) {
 	if o.Questions < 0 {
 		return nil, fmt.Errorf("%w: %d questions", search.ErrOption, o.Questions)
 	}
-	most := o.Questions
-	if most == 0 {
-		if most = affordable(snap); most < leastQuestions {
+	limit := o.Questions
+	if limit == 0 {
+		if limit = affordableQuestions(snap); limit < minQuestions {
 			return nil, nil
 		}
 		if o.OnDevice {
-			most = min(most, max(most/4, leastOnDevice))
+			limit = min(limit, max(limit/4, minOnDevice))
 		}
 	}
-	at := e.At(snap)
-	c := &selfCheck{at: at, o: &o, shares: make([][]float64, len(usualK))}
-	threads, err := threadsOf(ctx, e)
+	pinned := e.At(snap)
+	check := &selfCheck{searcher: pinned, options: &o, shares: make([][]float64, len(defaultKs))}
+	threads, err := threadCount(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	a := &asker{at: at, snap: snap, dim: snap.Dim(), seed: o.Seed, threads: threads}
-	for made := 0; made < most; made += questionBlock {
-		qs, err := a.make(ctx, made, min(made+questionBlock, most))
+	maker := &questionMaker{engine: pinned, snap: snap, dim: snap.Dim(), seed: o.Seed, threads: threads}
+	for made := 0; made < limit; made += questionBlock {
+		qs, err := maker.makeQuestions(ctx, made, min(made+questionBlock, limit))
 		if err != nil {
 			return nil, err
 		}
-		if err := c.ask(ctx, qs); err != nil {
+		if err := check.addQuestions(ctx, qs); err != nil {
 			return nil, err
 		}
-		report(o.Progress, "self-check", len(c.qs), most, "questions")
-		if o.Questions == 0 && c.sure() {
+		report(o.Progress, "self-check", len(check.queries), limit, "questions")
+		if o.Questions == 0 && check.errorsSmall() {
 			break
 		}
 	}
-	if len(c.qs) < min(most, leastQuestions) {
+	if len(check.queries) < min(limit, minQuestions) {
 		return nil, nil
 	}
 	state := snap.State()
-	d := &storage.Defaults{Docs: state.Documents(), Tokens: state.LiveTokens,
-		Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(), Passages: true}
-	for i := range usualK {
-		class, err := c.class(ctx, i)
+	d := &storage.Defaults{
+		Docs:     state.Documents(),
+		Tokens:   state.LiveTokens,
+		Time:     time.Now().UTC().Truncate(time.Second),
+		Version:  index.Version(),
+		Passages: true,
+	}
+	for i := range defaultKs {
+		class, err := check.findEffort(ctx, i)
 		if err != nil {
 			return nil, err
 		}
@@ -106,75 +113,81 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 	return d, nil
 }
 
-// selfCheck has the questions that were asked, and what was found.
+// selfCheck has the questions so far, and what searches found.
 type selfCheck struct {
-	at        search.Searcher
-	o         *SelfCheckOptions
-	qs        []search.Query
+	searcher  search.Searcher
+	options   *SelfCheckOptions
+	queries   []search.Query
 	reference [][]search.Hit
-	shares    [][]float64 // of each class, with the first effort
+	shares    [][]float64 // for each class, the shares found with the first effort
 }
 
-// ask adds questions.
-func (c *selfCheck) ask(ctx context.Context, qs []search.Query) error {
-	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(usualK))
-	reference, err := exhaustive(ctx, c.at, qs, wide, nil)
+// addQuestions computes the reference of questions, and searches for them with the first effort.
+func (c *selfCheck) addQuestions(ctx context.Context, qs []search.Query) error {
+	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(defaultKs))
+	reference, err := searchExhaustively(ctx, c.searcher, qs, wide, nil)
 	if err != nil {
 		return err
 	}
-	for i, k := range usualK {
+	for i, k := range defaultKs {
 		shares, err := c.search(ctx, qs, reference, k, effortLadder[0])
 		if err != nil {
 			return err
 		}
 		c.shares[i] = append(c.shares[i], shares...)
 	}
-	c.qs, c.reference = append(c.qs, qs...), append(c.reference, reference...)
+	c.queries, c.reference = append(c.queries, qs...), append(c.reference, reference...)
 	return nil
 }
 
-// search is the share of each question that searches of an effort find.
+// search returns the share of each reference that searches with an effort find.
 func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][]search.Hit, k int, effort float64) (
 	[]float64, error,
 ) {
-	results, err := c.at.SearchBatch(ctx, qs, Setting{Effort: effort}.Options(k))
+	results, err := c.searcher.SearchBatch(ctx, qs, Setting{Effort: effort}.Options(k))
 	if err != nil {
 		return nil, err
 	}
-	return sharesOf(results, reference, k), nil
+	return sharesFound(results, reference, k), nil
 }
 
-// sure reports whether the recall of every class is known as well as is wanted.
-func (c *selfCheck) sure() bool {
-	for i, k := range usualK {
-		if foundOf(k, c.shares[i]).Error > wantedError {
+// errorsSmall reports whether the recall of every class is known to wantedError.
+func (c *selfCheck) errorsSmall() bool {
+	for i, k := range defaultKs {
+		if summarizeShares(k, c.shares[i]).Error > wantedError {
 			return false
 		}
 	}
 	return true
 }
 
-// mostLeft is the share of the missing documents that may be missing after a step of effort that
-// is worth its time.
-const mostLeft = 0.8
+// maxRemaining is the share of the missing documents that a further step of effort may still miss
+// to be worth its time.
+const maxRemaining = 0.8
 
-// class finds the effort of one class.
-func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, error) {
-	k, shares := usualK[i], c.shares[i]
-	class := storage.DefaultClass{K: k, Target: usualRecall, WorstTarget: worstFor(usualRecall), Queries: len(c.qs)}
+// findEffort finds the effort of one class.
+func (c *selfCheck) findEffort(ctx context.Context, i int) (storage.DefaultClass, error) {
+	k, shares := defaultKs[i], c.shares[i]
+	class := storage.DefaultClass{
+		K:           k,
+		Target:      defaultRecall,
+		WorstTarget: worstTargetFor(defaultRecall),
+		Queries:     len(c.queries),
+	}
 	for step, effort := range effortLadder {
 		if step > 0 {
 			var err error
-			if shares, err = c.search(ctx, c.qs, c.reference, k, effort); err != nil {
+			if shares, err = c.search(ctx, c.queries, c.reference, k, effort); err != nil {
 				return class, err
 			}
 		}
-		f := foundOf(k, shares)
-		if step > 0 && 1-f.Recall > mostLeft*(1-class.Recall) && f.Worst <= class.Worst {
-			break // what is missing is not found by looking at more
+		f := summarizeShares(k, shares)
+		if step > 0 && 1-f.Recall > maxRemaining*(1-class.Recall) && f.Worst <= class.Worst {
+			break // larger budgets do not find the missing documents
 		}
-		class.Effort, class.Recall, class.HeldOut, class.Worst, class.Error = effort, f.Recall, f.Recall, f.Worst, f.Error
-		report(c.o.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
+		class.Effort, class.Recall, class.HeldOut = effort, f.Recall, f.Recall
+		class.Worst, class.Error = f.Worst, f.Error
+		report(c.options.Progress, fmt.Sprintf("self-check, k = %d", k), step+1, 0, "efforts")
 		if f.Recall-f.Error >= class.Target && f.Worst >= class.WorstTarget {
 			break
 		}
@@ -182,12 +195,12 @@ func (c *selfCheck) class(ctx context.Context, i int) (storage.DefaultClass, err
 	return class, nil
 }
 
-// affordable is how many questions take no more than their share of the build, on one
-// processor: a build compares each of its tokens, and five times those of the sample, with
-// all centroids, at 0.5·10¹² operations a second; a question scores tokens by centroids in
-// 0.5 ns, exactly in 16, and costs about 2.5 times as much again for the searches that make it and
-// those that are measured.
-func affordable(snap *index.Snapshot) int {
+// affordableQuestions returns how many questions take at most maxBuildShare of the time of a build,
+// on one processor. A build compares each of its tokens, and five times those of the sample, with
+// all centroids, at 0.5·10¹² operations a second. A question scores a token by centroids in 0.5 ns
+// and exactly in 16 ns. The searches that make it and that are measured take about 2.5 times as
+// much again.
+func affordableQuestions(snap *index.Snapshot) int {
 	h, state := snap.Header(), snap.State()
 	if state.Live == 0 {
 		return 0
@@ -196,5 +209,5 @@ func affordable(snap *index.Snapshot) int {
 	exact := tokens * min(referenceDocs/float64(state.Live), 1)
 	build := 2 * float64(h.Centroids) * float64(h.Dim) * (tokens + 5*float64(h.Build.SampleRows)) / 0.5e12
 	question := 3.5 * (0.5e-9*tokens + 16e-9*exact)
-	return int(min(checkShare*build/max(question, 1e-9), mostQuestions))
+	return int(min(maxBuildShare*build/max(question, 1e-9), maxQuestions))
 }

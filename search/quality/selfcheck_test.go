@@ -68,19 +68,19 @@ func TestSelfCheckFindsWhatIsMissing(t *testing.T) {
 		{0.2, true, []float64{4, 4}},   // to 0.0125, which is not enough
 		{0.02, false, []float64{1, 1}}, // more effort finds no more, and is not spent
 	} {
-		check := &selfCheck{at: &planted{miss: c.miss, helps: c.helps}, o: &SelfCheckOptions{}, shares: make([][]float64, 2)}
+		check := &selfCheck{searcher: &planted{miss: c.miss, helps: c.helps}, options: &SelfCheckOptions{}, shares: make([][]float64, 2)}
 		for block := range 8 {
 			var qs []search.Query
 			for i := range questionBlock {
 				qs = append(qs, search.Query{Vectors: []float32{float32(block), float32(i)}})
 			}
-			require.NoError(t, check.ask(t.Context(), qs))
+			require.NoError(t, check.addQuestions(t.Context(), qs))
 		}
-		require.Equal(t, c.miss == 0, check.sure(), "10 documents a question tell little")
-		for i, k := range usualK {
-			f := foundOf(k, check.shares[i])
+		require.Equal(t, c.miss == 0, check.errorsSmall(), "10 documents a question tell little")
+		for i, k := range defaultKs {
+			f := summarizeShares(k, check.shares[i])
 			require.InDelta(t, 1-c.miss, f.Recall, 4*f.Error)
-			got, err := check.class(t.Context(), i)
+			got, err := check.findEffort(t.Context(), i)
 			require.NoError(t, err)
 			miss := c.miss
 			if c.helps {
@@ -99,27 +99,27 @@ func TestSelfCheckFindsWhatIsMissing(t *testing.T) {
 // inside than documents are.
 func TestQuestions(t *testing.T) {
 	e, snap, _, _ := recallIndex(t)
-	a := &asker{at: e.At(snap), snap: snap, dim: snap.Dim(), seed: 3, threads: 2}
-	qs, err := a.make(t.Context(), 0, 20)
+	a := &questionMaker{engine: e.At(snap), snap: snap, dim: snap.Dim(), seed: 3, threads: 2}
+	qs, err := a.makeQuestions(t.Context(), 0, 20)
 	require.NoError(t, err)
 	require.Len(t, qs, 20)
 	for _, threads := range []int{1, 3} {
-		again := &asker{at: e.At(snap), snap: snap, dim: snap.Dim(), seed: 3, threads: threads}
-		first, err := again.make(t.Context(), 0, 7)
+		again := &questionMaker{engine: e.At(snap), snap: snap, dim: snap.Dim(), seed: 3, threads: threads}
+		first, err := again.makeQuestions(t.Context(), 0, 7)
 		require.NoError(t, err)
-		rest, err := again.make(t.Context(), 7, 20)
+		rest, err := again.makeQuestions(t.Context(), 7, 20)
 		require.NoError(t, err)
 		require.Equal(t, qs, append(first, rest...))
 	}
-	other := &asker{at: e.At(snap), snap: snap, dim: snap.Dim(), seed: 4, threads: 1}
-	different, err := other.make(t.Context(), 0, 1)
+	other := &questionMaker{engine: e.At(snap), snap: snap, dim: snap.Dim(), seed: 4, threads: 1}
+	different, err := other.makeQuestions(t.Context(), 0, 1)
 	require.NoError(t, err)
 	require.NotEqual(t, qs[0], different[0])
 	for _, q := range qs {
 		require.Len(t, q.Vectors, questionTokens*snap.Dim())
 		for i := range questionTokens {
 			v := q.Vectors[i*snap.Dim():][:snap.Dim()]
-			require.InDelta(t, 1, product(v, v), 1e-5)
+			require.InDelta(t, 1, dot(v, v), 1e-5)
 		}
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Setting is a choice of what decides how much a search looks at. The zero
-// value is what is derived for each query.
+// Setting is the parameters that decide how many documents a search looks at. The zero value means
+// derived parameters.
 type Setting struct {
 	// Probes, Approx and Exact are those of [search.Options].
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
-	// Effort multiplies what is derived, as that of [search.Options]; 0: 1.
+	// Effort multiplies derived parameters, as in [search.Options]. 0 means 1.
 	Effort float64 `json:"effort,omitempty"`
-	// Scan gives every document an approximate score, and probes none; Probes is 0 then.
+	// Scan computes an approximate score of every document, without probing. Probes is 0 then.
 	Scan bool `json:"scan,omitempty"`
-	// Exhaustive scores every document; the others are 0 then.
+	// Exhaustive scores every document. The other fields are 0 then.
 	Exhaustive bool `json:"exhaustive,omitempty"`
 }
 
-// Options of a search with this setting. Stored defaults take no part.
+// Options returns the options of a search with this setting. They ignore stored defaults.
 func (s Setting) Options(k int) search.Options {
 	o := search.Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Effort: s.Effort, Derive: true}
 	if s.Scan {
@@ -37,46 +37,50 @@ func (s Setting) Options(k int) search.Options {
 	return o
 }
 
-// String reads like "probes 8, exact 200"; what is derived is left out.
+// String returns text like "probes 8, exact 200", without derived parameters.
 func (s Setting) String() string {
-	var parts []string
+	var settings []string
 	if s.Scan {
-		parts = append(parts, "scan")
+		settings = append(settings, "scan")
 	}
 	for _, x := range []struct {
 		name  string
 		value int
-	}{{"probes", s.Probes}, {"approx", s.Approx}, {"exact", s.Exact}} {
+	}{
+		{"probes", s.Probes},
+		{"approx", s.Approx},
+		{"exact", s.Exact},
+	} {
 		if x.value > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", x.name, x.value))
+			settings = append(settings, fmt.Sprintf("%s %d", x.name, x.value))
 		}
 	}
 	if s.Effort > 0 && s.Effort != 1 {
-		parts = append(parts, fmt.Sprintf("effort %.4g", s.Effort))
+		settings = append(settings, fmt.Sprintf("effort %.4g", s.Effort))
 	}
 	switch {
 	case s.Exhaustive:
 		return "exhaustive"
-	case len(parts) == 0:
+	case len(settings) == 0:
 		return "derived"
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(settings, ", ")
 }
 
-// Grid is every combination of the lists, an empty one standing for 0, without
-// those that say the same for searches of k documents on this many centroids.
+// Grid returns every combination of the lists; an empty list stands for 0. It leaves out
+// combinations that are equal for searches of k documents with this many centroids.
 func Grid(k, centroids int, probes, approx, exact []int) []Setting {
 	var grid []Setting
 	seen := map[Setting]bool{}
-	or := func(list []int) []int {
+	orZero := func(list []int) []int {
 		if len(list) == 0 {
 			return []int{0}
 		}
 		return list
 	}
-	for _, p := range or(probes) {
-		for _, a := range or(approx) {
-			for _, x := range or(exact) {
+	for _, p := range orZero(probes) {
+		for _, a := range orZero(approx) {
+			for _, x := range orZero(exact) {
 				s := Setting{Probes: min(p, centroids), Approx: a, Exact: x}
 				if x > 0 {
 					s.Exact = max(x, k)
@@ -93,38 +97,38 @@ func Grid(k, centroids int, probes, approx, exact []int) []Setting {
 
 // SweepOptions of [Sweep].
 type SweepOptions struct {
-	K        int // 0: 10
+	K        int // 0 means 10
 	Settings []Setting
-	// Repeat is how many times all queries are searched; 0: once.
+	// Repeat is how often all queries are searched. 0 means once.
 	Repeat int
-	// Judge, where set, gives the results of a setting a value, such as nDCG@10.
+	// Judge, where set, rates the results of a setting, for example by nDCG@10.
 	Judge func(results []search.Result) (float64, error)
-	// Progress, where set, hears how many settings are done.
+	// Progress, where set, is called with the number of settings that are done.
 	Progress Progress
 }
 
-// warmup is how many queries are searched before the clock runs, for each setting.
+// warmup is how many queries are searched with each setting before times are measured.
 const warmup = 10
 
-// Point is a setting with what it was measured to cost and to find.
+// Point is a setting with its measured cost and recall.
 type Point struct {
 	Setting
 	// Recall is the mean share of the exhaustive result that was found.
 	Recall float64 `json:"recall"`
-	// Value is Judge's; nil without one.
+	// Value is the result of Judge. nil means that there was none.
 	Value *float64 `json:"value,omitempty"`
-	// Latency is of queries searched one at a time, on the threads of the engine.
+	// Latency is that of queries searched one at a time, on all threads of the engine.
 	Latency Latency `json:"latency"`
-	// QPS is queries a second where all are handed in at once.
+	// QPS is queries a second in one batch of all.
 	QPS float64 `json:"queries_per_second"`
-	// Pareto: no other setting is faster by the median and finds as much, or is
-	// as fast and finds more.
+	// Pareto means that no other setting is faster, by the median, with at least this recall, or has
+	// more recall and is at least as fast.
 	Pareto bool `json:"pareto"`
 	// Stats is the sum over one pass.
 	Stats search.Stats `json:"stats"`
 }
 
-// Latency is how long queries took, by nearest rank.
+// Latency summarizes the times of queries, with percentiles by nearest rank.
 type Latency struct {
 	Mean time.Duration `json:"mean_ns"` // of all queries
 	P50  time.Duration `json:"p50_ns"`  // half of the queries took no longer
@@ -133,7 +137,7 @@ type Latency struct {
 	Max  time.Duration `json:"max_ns"`  // the slowest query
 }
 
-// NewLatency summarises times, which it sorts.
+// NewLatency summarizes times, and sorts them.
 func NewLatency(times []time.Duration) Latency {
 	if len(times) == 0 {
 		return Latency{}
@@ -143,27 +147,33 @@ func NewLatency(times []time.Duration) Latency {
 	for _, t := range times {
 		sum += t
 	}
-	at := func(percent int) time.Duration { return times[max((len(times)*percent+99)/100-1, 0)] }
+	percentile := func(percent int) time.Duration { return times[max((len(times)*percent+99)/100-1, 0)] }
 	return Latency{
-		Mean: sum / time.Duration(len(times)), P50: at(50), P95: at(95), P99: at(99), Max: times[len(times)-1],
+		Mean: sum / time.Duration(len(times)),
+		P50:  percentile(50),
+		P95:  percentile(95),
+		P99:  percentile(99),
+		Max:  times[len(times)-1],
 	}
 }
 
-// Sweep measures settings on the same queries, one after another. What is searched should
-// stay as it is meanwhile. reference is as in [MeasureRecall].
-func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
+// Sweep measures settings with the same queries, one setting after the other. The index should not
+// change meanwhile. reference is as in [MeasureRecall].
+func Sweep(
+	ctx context.Context, searcher search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit,
+) ([]Point, error) {
 	if len(qs) == 0 {
 		return nil, fmt.Errorf("%w: no queries", search.ErrQuery)
 	}
 	if o.K == 0 {
 		o.K = defaultK
 	}
-	threads, err := threadsOf(ctx, at)
+	threads, err := threadCount(ctx, searcher)
 	if err != nil {
 		return nil, err
 	}
 	if reference == nil {
-		if reference, err = Reference(ctx, at, qs, o.K, o.Progress); err != nil {
+		if reference, err = Reference(ctx, searcher, qs, o.K, o.Progress); err != nil {
 			return nil, err
 		}
 	}
@@ -172,7 +182,7 @@ func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOp
 	}
 	points := make([]Point, len(o.Settings))
 	for i, s := range o.Settings {
-		if points[i], err = point(ctx, at, threads, qs, s, &o, reference); err != nil {
+		if points[i], err = measureSetting(ctx, searcher, threads, qs, s, &o, reference); err != nil {
 			return nil, fmt.Errorf("%v: %w", s, err)
 		}
 		report(o.Progress, "sweep", i+1, len(points), "settings")
@@ -181,7 +191,11 @@ func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOp
 	return points, nil
 }
 
-func point(ctx context.Context, s search.Searcher, threads int, qs []search.Query, set Setting, o *SweepOptions, reference [][]search.Hit) (Point, error) {
+// measureSetting measures one setting: latency and recall query by query, and then the rate of a batch.
+func measureSetting(
+	ctx context.Context, s search.Searcher, threads int, qs []search.Query,
+	set Setting, o *SweepOptions, reference [][]search.Hit,
+) (Point, error) {
 	p := Point{Setting: set}
 	options := set.Options(o.K)
 	for i := range warmup {
@@ -205,7 +219,7 @@ func point(ctx context.Context, s search.Searcher, threads int, qs []search.Quer
 			if pass == 0 {
 				results[i] = *r
 				p.Stats.Add(r.Stats)
-				p.Recall += found(r.Hits, reference[i][:min(o.K, len(reference[i]))])
+				p.Recall += shareFound(r.Hits, reference[i][:min(o.K, len(reference[i]))])
 			}
 		}
 	}

@@ -15,30 +15,30 @@ import (
 
 // TuneOptions of [Tune].
 type TuneOptions struct {
-	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.995.
+	// Recall is the target for the mean recall, above 0 and at most 1. 0 means 0.995.
 	Recall float64
-	// Worst is the recall that is wanted for each query, at most 1; 0: what goes with Recall, 0.7
-	// with 0.995.
+	// Worst is the target for the recall of each query, at most 1. 0 means a value that fits Recall:
+	// 0.7 for 0.995.
 	Worst float64
-	// K are the classes of k to tune for; none: 10 and 100.
+	// K are the classes of k to tune for. An empty list means 10 and 100.
 	K []int
-	// Progress, where set, hears how many settings were tried.
+	// Progress, where set, is called with the number of settings tried.
 	Progress Progress
 }
 
-// usualRecall and usualK are what options mean that say nothing.
-const usualRecall = 0.995
+// defaultRecall and defaultKs are the defaults of options.
+const defaultRecall = 0.995
 
-var usualK = []int{10, 100}
+var defaultKs = []int{10, 100}
 
-// worstFor is the recall of the worst query that goes with a mean.
-func worstFor(recall float64) float64 { return max(1-float64(60*(1-recall)), 0) }
+// worstTargetFor returns the recall of the worst query that fits a mean recall.
+func worstTargetFor(recall float64) float64 { return max(1-float64(60*(1-recall)), 0) }
 
-// Tuning is the outcome of [Tune].
+// Tuning is the result of [Tune].
 type Tuning struct {
-	Target      float64 `json:"target"`       // the recall that was wanted
-	WorstTarget float64 `json:"worst_target"` // and that of the worst query
-	// TunedOn and HeldOut are the numbers of the queries of either half.
+	Target      float64 `json:"target"`       // the target for the mean recall
+	WorstTarget float64 `json:"worst_target"` // the target for the recall of each query
+	// TunedOn and HeldOut are the indexes of the queries in each half.
 	TunedOn []int   `json:"-"`
 	HeldOut []int   `json:"-"`
 	Classes []Tuned `json:"classes"` // by ascending K
@@ -46,97 +46,110 @@ type Tuning struct {
 
 // Tuned is the setting that was found for one k.
 type Tuned struct {
-	K int `json:"k"` // it is for searches of up to so many documents
+	K int `json:"k"` // for searches of up to K documents
 	Setting
-	// Tuned and HeldOut is what it does on the two halves, Derived what untuned
-	// parameters do on the half held out.
+	// Tuned and HeldOut measure the setting on the two halves, Derived measures derived parameters on
+	// the half held out.
 	Tuned   Trial `json:"tuned"`
 	HeldOut Trial `json:"held_out"`
 	Derived Trial `json:"derived_held_out"`
-	// Margin is by how much Tuned.Recall had to exceed the target: the standard
-	// error of the difference of the halves.
+	// Margin is by how much Tuned.Recall had to exceed the target: the standard error of the
+	// difference between the halves.
 	Margin float64 `json:"margin"`
-	// Confirmed: the queries held out reach the target, and the worst of them its own.
+	// Confirmed means that the queries held out reach the target, and the worst of them its target.
 	Confirmed bool `json:"confirmed"`
-	// Trials are all that were tried, in order.
+	// Trials are all settings that were tried, in order.
 	Trials []Trial `json:"trials"`
 }
 
-// Trial is one setting on some queries.
+// Trial is the measurement of one setting with some queries.
 type Trial struct {
 	Setting
 	Recall float64 `json:"recall"` // the mean share of the exhaustive result that was found
-	// Worst is the share of the worst query, Error the standard error of Recall; both as in [Found].
+	// Worst is the share for the worst query, Error the standard error of Recall, both as in [Found].
 	Worst float64 `json:"worst"`
 	Error float64 `json:"standard_error"`
-	// Work is what a query takes on average, by which settings are compared: counted,
-	// in tokens scored by centroids, a token scored exactly being twenty of them. On a
+	// Work is the average work of a query, by which settings are compared. It is computed from
+	// counts, in tokens scored by centroids; a token scored exactly counts as twenty of them. On a
 	// device it is the time in nanoseconds.
 	Work float64 `json:"work"`
-	// Cost is the mean time of a query, of each its fastest. It decides nothing.
+	// Cost is the mean over the queries of their fastest times. It is for information only.
 	Cost time.Duration `json:"cost_ns"`
 }
 
-// Confirmed says whether every class was confirmed.
+// Confirmed reports whether every class was confirmed.
 func (t *Tuning) Confirmed() bool {
 	return !slices.ContainsFunc(t.Classes, func(c Tuned) bool { return !c.Confirmed })
 }
 
-// Defaults is the record to store with an index of this state by
-// [index.Index.SetDefaults].
+// Defaults returns the record to store with an index of this state by [index.Index.SetDefaults].
 func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
-	d := &storage.Defaults{Docs: s.Documents(), Tokens: s.LiveTokens, Time: now.UTC().Truncate(time.Second),
-		Version: index.Version()}
+	d := &storage.Defaults{
+		Docs:    s.Documents(),
+		Tokens:  s.LiveTokens,
+		Time:    now.UTC().Truncate(time.Second),
+		Version: index.Version(),
+	}
 	for _, c := range t.Classes {
 		d.Classes = append(d.Classes, storage.DefaultClass{
-			K: c.K, Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan,
-			Target: t.Target, WorstTarget: t.WorstTarget, Recall: c.Tuned.Recall, HeldOut: c.HeldOut.Recall,
-			Worst: c.HeldOut.Worst, Error: c.HeldOut.Error, Queries: len(t.HeldOut),
+			K:           c.K,
+			Probes:      c.Probes,
+			Approx:      c.Approx,
+			Exact:       c.Exact,
+			Scan:        c.Scan,
+			Target:      t.Target,
+			WorstTarget: t.WorstTarget,
+			Recall:      c.Tuned.Recall,
+			HeldOut:     c.HeldOut.Recall,
+			Worst:       c.HeldOut.Worst,
+			Error:       c.HeldOut.Error,
+			Queries:     len(t.HeldOut),
 		})
 	}
 	return d
 }
 
-// Tune looks for the cheapest setting that reaches a recall of exhaustive
-// search, in the mean and for the worst query, on one half of the queries, drawn by the seed, and measures it on the
-// other half. What a setting costs is counted, so that a busy machine changes nothing.
-// Among settings that cost about the same the one that finds most is taken, and what
-// is derived for each query stays unless something is clearly cheaper.
+// Tune looks for the cheapest setting that reaches a recall, in the mean and for the worst query.
+// It tunes on one random half of the queries, and measures the setting on the other half. The work
+// of a setting is computed from counts, so a busy machine does not change the result. Among
+// settings of similar work the one with the best recall wins. Derived parameters stay unless a
+// setting is clearly cheaper.
 //
-// The best of many settings looks better on the queries that it was chosen by
-// than it is. A setting therefore has to exceed the target by one standard error
-// of the difference between the halves, √2·s/√n; one that misses nothing has none.
+// The best of many settings looks better on the queries that selected it than it is. So a setting
+// has to exceed the target by one standard error of the difference between the halves, √2·s/√n. A
+// setting that misses nothing needs no margin.
 //
-// An engine on a device tunes the searches of that device, where of the three
-// parameters only Probes has a meaning; what [Tuning.Defaults] stores is read by
-// searches on the processor alone.
+// On a device Tune tunes the searches of that device, where only Probes has an effect; but only
+// searches on the processor use stored [Tuning.Defaults].
 //
-// Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], those of Search.
-func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions) (*Tuning, error) {
+// Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], and errors of searches.
+func Tune(
+	ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions,
+) (*Tuning, error) {
 	if o.Recall == 0 {
-		o.Recall = usualRecall
+		o.Recall = defaultRecall
 	}
 	if !(o.Recall > 0 && o.Recall <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", search.ErrOption, o.Recall)
 	}
 	if o.Worst == 0 {
-		o.Worst = worstFor(o.Recall)
+		o.Worst = worstTargetFor(o.Recall)
 	}
 	if !(o.Worst >= 0 && o.Worst <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g for the worst query; 0 to 1 is possible", search.ErrOption, o.Worst)
 	}
 	if len(o.K) == 0 {
-		o.K = usualK
+		o.K = defaultKs
 	}
 	ks := slices.Compact(slices.Sorted(slices.Values(o.K)))
 	if ks[0] < 1 {
 		return nil, fmt.Errorf("%w: k = %d; at least 1 is needed", search.ErrOption, ks[0])
 	}
 	if len(qs) < 4 {
-		return nil, fmt.Errorf("%w: %d queries; tuning needs two halves of 2 at least", search.ErrQuery, len(qs))
+		return nil, fmt.Errorf("%w: %d queries; tuning needs at least 4", search.ErrQuery, len(qs))
 	}
-	at := e.At(snap)
-	reference, err := Reference(ctx, at, qs, ks[len(ks)-1], o.Progress)
+	engine := e.At(snap)
+	reference, err := Reference(ctx, engine, qs, ks[len(ks)-1], o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -146,9 +159,9 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	slices.Sort(t.TunedOn)
 	slices.Sort(t.HeldOut)
 	for _, k := range ks {
-		u := newTuner(at, snap, k, o.Recall, o.Worst, o.Progress)
+		u := newTuner(engine, snap, k, o.Recall, o.Worst, o.Progress)
 		u.useQueries(qs, reference, t.TunedOn)
-		c, err := u.tune(ctx)
+		c, err := u.tuneClass(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -167,42 +180,50 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 
 // tuner looks for the setting of one k.
 type tuner struct {
-	at       *search.Engine
+	engine   *search.Engine
 	snap     *index.Snapshot
 	k        int
 	target   float64
 	worst    float64
 	progress Progress
 
-	qs        []search.Query
-	reference [][]search.Hit
-	tried     map[Setting]Trial
-	trials    []Trial
-	stats     search.Stats // of the last measurement
-	before    float64      // work before exact scores in the last number of probes
+	queries         []search.Query
+	reference       [][]search.Hit
+	tried           map[Setting]Trial
+	trials          []Trial
+	stats           search.Stats // of the last measurement
+	workBeforeExact float64      // of a query, with the last number of probes that was tried
 }
 
 func newTuner(at *search.Engine, snap *index.Snapshot, k int, target, worst float64, progress Progress) *tuner {
-	return &tuner{at: at, snap: snap, k: k, target: target, worst: worst, progress: progress, tried: map[Setting]Trial{}}
+	return &tuner{
+		engine:   at,
+		snap:     snap,
+		k:        k,
+		target:   target,
+		worst:    worst,
+		progress: progress,
+		tried:    map[Setting]Trial{},
+	}
 }
 
-// useQueries measures with the queries of some numbers from now on; nil: with all.
+// useQueries selects the queries to measure with. nil selects all.
 func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []int) {
-	u.qs, u.reference = nil, nil
+	u.queries, u.reference = nil, nil
 	for i, q := range qs {
 		if which == nil || slices.Contains(which, i) {
-			u.qs = append(u.qs, q)
+			u.queries = append(u.queries, q)
 			u.reference = append(u.reference, reference[i][:min(u.k, len(reference[i]))])
 		}
 	}
 }
 
-// measure searches all queries, several times for a better figure of the cost.
+// measure searches all queries, several times for a better estimate of the time.
 func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, error) {
 	t := Trial{Setting: s}
-	fastest := make([]time.Duration, len(u.qs))
+	fastest := make([]time.Duration, len(u.queries))
 	for pass := range repeats {
-		results, err := u.at.SearchBatch(ctx, u.qs, s.Options(u.k))
+		results, err := u.engine.SearchBatch(ctx, u.queries, s.Options(u.k))
 		if err != nil {
 			return t, err
 		}
@@ -218,19 +239,19 @@ func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, err
 			}
 		}
 		if pass == 0 {
-			f := foundOf(u.k, sharesOf(results, u.reference, u.k))
+			f := summarizeShares(u.k, sharesFound(results, u.reference, u.k))
 			t.Recall, t.Worst, t.Error = f.Recall, f.Worst, f.Error
 		}
 	}
 	for _, d := range fastest {
 		t.Cost += d / time.Duration(len(fastest))
 	}
-	t.Work = work(&u.stats, u.snap.Header().Centroids)
+	t.Work = countedWork(&u.stats, u.snap.Header().Centroids)
 	return t, nil
 }
 
-// try measures a setting once; the second time it remembers.
-func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
+// measureOnce measures a setting, or returns its earlier trial.
+func (u *tuner) measureOnce(ctx context.Context, s Setting) (Trial, error) {
 	if t, ok := u.tried[s]; ok {
 		return t, nil
 	}
@@ -244,7 +265,7 @@ func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
 	return t, nil
 }
 
-// margin of a trial is none where nothing is missing.
+// margin returns by how much the recall of a trial must exceed the target.
 func (u *tuner) margin(t Trial) float64 {
 	if t.Recall == 1 {
 		return 0
@@ -252,13 +273,14 @@ func (u *tuner) margin(t Trial) float64 {
 	return math.Sqrt2 * t.Error
 }
 
+// reaches reports whether a trial reaches both targets.
 func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target && t.Worst >= u.worst }
 
 const (
-	finalRepeats = 3    // passes for the times that are told
-	near         = 1.05 // work over that of the best, among which recall decides
-	worthwhile   = 0.95 // of the work of what is derived, for a setting that finds as much
-	worthLess    = 0.8  // and for one that finds less
+	finalRepeats    = 3    // passes for the reported times
+	nearBest        = 1.05 // times the least work: up to this, recall decides
+	worthwhileEqual = 0.95 // of the work of derived parameters: up to this, a setting with equal recall replaces them
+	worthwhileWorse = 0.8  // the same for a setting with lower recall
 )
 
 var (
@@ -267,72 +289,72 @@ var (
 	tuneExact = []float64{1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64}
 )
 
-// tune tries settings and returns the best.
-func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
-	docs, lists := u.snap.Len(), u.snap.Header().Centroids
-	if _, err := u.try(ctx, Setting{}); err != nil {
+// tuneClass tries settings and returns the best.
+func (u *tuner) tuneClass(ctx context.Context) (*Tuned, error) {
+	docs, centroids := u.snap.Len(), u.snap.Header().Centroids
+	if _, err := u.measureOnce(ctx, Setting{}); err != nil {
 		return nil, err
 	}
-	if docs <= max(1<<16, 64*u.k) { // all lists are a scan, which costs too much beyond
-		if err := u.budgets(ctx, Setting{Scan: true}, docs); err != nil {
+	if docs <= max(1<<16, 64*u.k) { // for more documents a scan costs too much
+		if err := u.tryExactBudgets(ctx, Setting{Scan: true}, docs); err != nil {
 			return nil, err
 		}
 	}
 	for _, p := range tuneProbes {
-		if p >= lists {
+		if p >= centroids {
 			break
 		}
-		if err := u.budgets(ctx, Setting{Probes: p}, docs); err != nil {
+		if err := u.tryExactBudgets(ctx, Setting{Probes: p}, docs); err != nil {
 			return nil, err
 		}
-		// What comes before exact scores only gets dearer with more probes.
-		if best, ok := u.best(); ok && u.before > best.Work {
+		// The work before exact scores only grows with more probes.
+		if best, ok := u.cheapest(); ok && u.workBeforeExact > best.Work {
 			break
 		}
 	}
-	if best, ok := u.best(); ok {
-		if err := u.cutting(ctx, best); err != nil {
+	if best, ok := u.cheapest(); ok {
+		if err := u.tryApproxBudgets(ctx, best); err != nil {
 			return nil, err
 		}
-	} else if _, err := u.try(ctx, Setting{Exact: max(docs, u.k)}); err != nil { // which finds everything
+	} else if _, err := u.measureOnce(ctx, Setting{Exact: max(docs, u.k)}); err != nil { // this finds everything
 		return nil, err
 	}
-	return u.final(ctx)
+	return u.selectBest(ctx)
 }
 
-// budgets tries exact budgets with a number of probes: the derived one, and by
-// bisection the least that reaches the target. Where none does because candidates
-// are cut, none is cut.
-func (u *tuner) budgets(ctx context.Context, s Setting, docs int) error {
-	var ladder []int
+// tryExactBudgets tries exact budgets with a number of probes: the derived one, and by bisection
+// the smallest that reaches the target. If none does because candidates are cut, it tries again
+// without cutting.
+func (u *tuner) tryExactBudgets(ctx context.Context, s Setting, docs int) error {
+	var budgets []int
 	for _, f := range tuneExact {
 		if n := int(math.Ceil(f * float64(u.k))); n < docs {
-			ladder = append(ladder, n)
+			budgets = append(budgets, n)
 		}
 	}
-	if len(ladder) == 0 {
+	if len(budgets) == 0 {
 		return nil
 	}
-	if _, err := u.try(ctx, s); err != nil {
+	if _, err := u.measureOnce(ctx, s); err != nil {
 		return err
 	}
-	before := u.stats
-	before.ExactTokens, before.RefinedDocs = 0, 0
-	u.before = work(&before, u.snap.Header().Centroids)
-	s.Exact = ladder[len(ladder)-1]
-	t, err := u.try(ctx, s)
-	if err == nil && !u.reaches(t) && u.wasCut() {
+	withoutExact := u.stats
+	withoutExact.ExactTokens, withoutExact.RefinedDocs = 0, 0
+	u.workBeforeExact = countedWork(&withoutExact, u.snap.Header().Centroids)
+	s.Exact = budgets[len(budgets)-1]
+	t, err := u.measureOnce(ctx, s)
+	if err == nil && !u.reaches(t) && u.candidatesWereCut() {
 		s.Approx = docs
-		t, err = u.try(ctx, s)
+		t, err = u.measureOnce(ctx, s)
 	}
 	if err != nil || !u.reaches(t) {
 		return err
 	}
-	lo, hi := 0, len(ladder)-1 // hi reaches
+	lo, hi := 0, len(budgets)-1 // the budget at hi reaches the target
 	for lo < hi {
 		mid := (lo + hi) / 2
-		s.Exact = ladder[mid]
-		if t, err = u.try(ctx, s); err != nil {
+		s.Exact = budgets[mid]
+		if t, err = u.measureOnce(ctx, s); err != nil {
 			return err
 		}
 		if u.reaches(t) {
@@ -344,26 +366,26 @@ func (u *tuner) budgets(ctx context.Context, s Setting, docs int) error {
 	return nil
 }
 
-// wasCut says whether some candidates had no approximate score in what was
-// measured last.
-func (u *tuner) wasCut() bool {
+// candidatesWereCut reports whether some candidates had no approximate score in the last
+// measurement.
+func (u *tuner) candidatesWereCut() bool {
 	return u.stats.Plans[search.PlanProbe.String()] > 0 && u.stats.ApproxDocs < u.stats.Candidates
 }
 
-// cutting tries smaller approximate budgets with the best setting, as long as
-// they pay.
-func (u *tuner) cutting(ctx context.Context, t Trial) error {
+// tryApproxBudgets tries smaller approximate budgets with the best setting, as long as they save
+// work.
+func (u *tuner) tryApproxBudgets(ctx context.Context, t Trial) error {
 	if _, err := u.measure(ctx, t.Setting, 1); err != nil {
 		return err
 	}
 	if u.stats.Plans[search.PlanProbe.String()] == 0 {
 		return nil
 	}
-	a := int(u.stats.ApproxDocs) / max(u.stats.Queries, 1) / 2
-	for least := max(t.Exact, 2*u.k); a > least; a /= 2 {
+	budget := int(u.stats.ApproxDocs) / max(u.stats.Queries, 1) / 2
+	for minBudget := max(t.Exact, 2*u.k); budget > minBudget; budget /= 2 {
 		s := t.Setting
-		s.Approx = a
-		next, err := u.try(ctx, s)
+		s.Approx = budget
+		next, err := u.measureOnce(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -375,8 +397,8 @@ func (u *tuner) cutting(ctx context.Context, t Trial) error {
 	return nil
 }
 
-// best is the cheapest trial that reaches the target.
-func (u *tuner) best() (best Trial, ok bool) {
+// cheapest returns the cheapest trial that reaches the target.
+func (u *tuner) cheapest() (best Trial, ok bool) {
 	for _, t := range u.trials {
 		if u.reaches(t) && (!ok || t.Work < best.Work) {
 			best, ok = t, true
@@ -385,21 +407,22 @@ func (u *tuner) best() (best Trial, ok bool) {
 	return best, ok
 }
 
-// final chooses among the trials that reach the target.
-func (u *tuner) final(ctx context.Context) (*Tuned, error) {
-	best, _ := u.best()
-	least := best.Work
+// selectBest selects among the trials that reach the target.
+func (u *tuner) selectBest(ctx context.Context) (*Tuned, error) {
+	best, _ := u.cheapest()
+	leastWork := best.Work
 	for _, t := range u.trials {
-		if u.reaches(t) && t.Work <= near*least && (t.Recall > best.Recall || t.Recall == best.Recall && t.Work < best.Work) {
+		isBetter := t.Recall > best.Recall || t.Recall == best.Recall && t.Work < best.Work
+		if u.reaches(t) && t.Work <= nearBest*leastWork && isBetter {
 			best = t
 		}
 	}
 	if t := u.tried[Setting{}]; u.reaches(t) && best.Setting != t.Setting {
-		enough := worthwhile
+		maxWorkShare := worthwhileEqual
 		if best.Recall < t.Recall {
-			enough = worthLess
+			maxWorkShare = worthwhileWorse
 		}
-		if best.Work > enough*t.Work {
+		if best.Work > maxWorkShare*t.Work {
 			best = t
 		}
 	}

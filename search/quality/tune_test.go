@@ -22,7 +22,7 @@ func recallOf(t *testing.T, e *search.Engine, qs []search.Query, which []int, o 
 	sum := 0.0
 	for _, i := range which {
 		want := find(t, e, qs[i], search.Options{K: o.K, Mode: search.Exhaustive}).Hits
-		sum += found(find(t, e, qs[i], o).Hits, want) / float64(len(which))
+		sum += shareFound(find(t, e, qs[i], o).Hits, want) / float64(len(which))
 	}
 	return sum
 }
@@ -73,7 +73,7 @@ func TestTuneIsCounted(t *testing.T) {
 			derived := c.Trials[0]
 			require.Equal(t, Setting{}, derived.Setting)
 			if c.Setting != derived.Setting && c.Tuned.Recall < derived.Recall && derived.Recall-c.Margin >= 0.95 {
-				require.LessOrEqual(t, c.Tuned.Work, worthLess*derived.Work)
+				require.LessOrEqual(t, c.Tuned.Work, worthwhileWorse*derived.Work)
 			}
 		}
 		return all

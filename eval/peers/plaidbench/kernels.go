@@ -21,12 +21,12 @@ const (
 	queryTokens = 32
 )
 
-// record is the time, or rate, of one piece of work.
+// record is the time, or rate, of one kind of work.
 type record struct {
 	Work    string    `json:"work"`
 	Engine  string    `json:"engine"`
 	How     string    `json:"how"`
-	Samples []float64 `json:"samples"`
+	Samples []float64 `json:"samples"` // nanoseconds, or operations a second
 }
 
 // bench times the kernels of one tier.
@@ -36,8 +36,8 @@ type bench struct {
 	out     []record
 }
 
-// timeKernels times every tier of the processor that has loops of its own, on
-// the shapes that ../README.md describes.
+// timeKernels times every tier of the processor that has its own loops, on the shapes that
+// ../README.md describes.
 func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 	var out []record
 	for _, tier := range kernels.Backends() {
@@ -50,15 +50,18 @@ func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 		}
 		b := &bench{tier: tier, backend: be}
 		for _, nbits := range []int{2, 4} {
-			if err := errors.Join(b.rerank("hot", nbits, 4096, 100), b.rerank("random", nbits, 65536, 10_000)); err != nil {
+			err := errors.Join(
+				b.measureRerank("hot", nbits, 4096, 100),
+				b.measureRerank("random", nbits, 65536, 10_000))
+			if err != nil {
 				return nil, err
 			}
 		}
-		if err := errors.Join(b.centroidScores(65536), b.plain(ctx)); err != nil {
+		if err := errors.Join(b.measureCentroidScores(65536), b.measurePlain(ctx)); err != nil {
 			return nil, err
 		}
 		for _, c := range collections {
-			if err := b.nearest(ctx, c); err != nil {
+			if err := b.measureNearest(ctx, c); err != nil {
 				return nil, err
 			}
 		}
@@ -67,9 +70,8 @@ func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 	return out, nil
 }
 
-// measure takes fifteen samples of at least 30 ms each, in nanoseconds a call
-// divided by per.
-func (b *bench) measure(work, how string, per float64, f func()) *record {
+// measure takes fifteen samples of at least 30 ms each: nanoseconds a call divided by per.
+func (b *bench) measure(work, method string, per float64, f func()) *record {
 	f()
 	samples := make([]float64, 15)
 	for i := range samples {
@@ -80,13 +82,13 @@ func (b *bench) measure(work, how string, per float64, f func()) *record {
 		}
 		samples[i] = float64(time.Since(start).Nanoseconds()) / float64(calls) / per
 	}
-	b.out = append(b.out, record{work, "plaid, " + b.tier, how, samples})
+	b.out = append(b.out, record{work, "plaid, " + b.tier, method, samples})
 	return &b.out[len(b.out)-1]
 }
 
-// rerank times MaxSim, and the approximate score, of documents of 40 to 160
-// tokens in random order, with random codes and residuals.
-func (b *bench) rerank(name string, nbits, k, docs int) error {
+// measureRerank times MaxSim, and the approximate score, of documents of 40 to 160 tokens in random
+// order, with random codes and residuals.
+func (b *bench) measureRerank(name string, nbits, k, docs int) error {
 	c := kerneltest.New(kerneltest.Config{Nbits: nbits, K: k, CodeBytes: 2, Lengths: []int{100}})
 	query := c.Query(queryTokens)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -129,6 +131,7 @@ func (b *bench) rerank(name string, nbits, k, docs int) error {
 	return nil
 }
 
+// prepare computes S for a query.
 func prepare(q kernels.Query, query []float32, k int) error {
 	if err := q.Reset(query, nil); err != nil {
 		return err
@@ -138,9 +141,9 @@ func prepare(q kernels.Query, query []float32, k int) error {
 	return nil
 }
 
-// centroidScores times what a query costs before its first document: S, alone
-// and with the rows that the approximate stage reads.
-func (b *bench) centroidScores(k int) error {
+// measureCentroidScores times the work for a query before its first document: S, alone and with the
+// rows that the approximate stage reads.
+func (b *bench) measureCentroidScores(k int) error {
 	c := kerneltest.New(kerneltest.Config{Nbits: 2, K: k, Lengths: []int{100}})
 	query := c.Query(queryTokens)
 	s, err := b.backend.Scorer(c.Codec)
@@ -148,22 +151,22 @@ func (b *bench) centroidScores(k int) error {
 		return err
 	}
 	q := s.NewQuery()
-	var failed error
+	var errs error
 	work := fmt.Sprintf("centroid scores K=%d", k)
 	b.measure(work, "CentroidScores; bf16 centroids, S and the range of each query token", 1e6, func() {
-		failed = errors.Join(failed, prepare(q, query, k))
+		errs = errors.Join(errs, prepare(q, query, k))
 	})
 	dst, one := make([]float32, 1), []uint32{0}
 	b.measure(work, "the same, and the uint8 rows of the approximate stage", 1e6, func() {
-		failed = errors.Join(failed, prepare(q, query, k))
+		errs = errors.Join(errs, prepare(q, query, k))
 		q.Approx(dst, c.Chunk, one)
 	})
-	return failed
+	return errs
 }
 
-// nearest gives the rate of the assignment of 4,096 tokens of a collection,
-// evenly spaced, to K of its tokens.
-func (b *bench) nearest(ctx context.Context, collection string) (err error) {
+// measureNearest measures the rate at which 4,096 tokens of a collection, evenly spaced, are
+// assigned to K of its tokens.
+func (b *bench) measureNearest(ctx context.Context, collection string) (err error) {
 	name, rest, _ := strings.Cut(collection, "=")
 	data, number, _ := strings.Cut(rest, "=")
 	k, err := strconv.Atoi(number)
@@ -177,17 +180,17 @@ func (b *bench) nearest(ctx context.Context, collection string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	var all []float32
+	var tokens []float32
 	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err != nil {
 			return err
 		}
-		all = append(all, d.Tokens...)
+		tokens = append(tokens, d.Tokens...)
 	}
-	if n := len(all) / dim; src.Dim() != dim || n < max(k, 4096) {
+	if n := len(tokens) / dim; src.Dim() != dim || n < max(k, 4096) {
 		return fmt.Errorf("%s: %d tokens of dimension %d are too few, or not of %d", data, n, src.Dim(), dim)
 	}
-	centroids, x := spaced(all, k), spaced(all, 4096)
+	centroids, x := spaced(tokens, k), spaced(tokens, 4096)
 	codes := make([]uint32, len(x)/dim)
 	r := b.measure(fmt.Sprintf("nearest %s K=%d", name, k), "Nearest", 1, func() {
 		_ = b.backend.Nearest(context.Background(), codes, nil, centroids, x, dim)
@@ -198,12 +201,12 @@ func (b *bench) nearest(ctx context.Context, collection string) (err error) {
 	return nil
 }
 
-// spaced picks n rows, evenly spaced.
-func spaced(all []float32, n int) []float32 {
-	step := len(all) / dim / n
+// spaced returns n rows, evenly spaced.
+func spaced(rows []float32, n int) []float32 {
+	step := len(rows) / dim / n
 	out := make([]float32, 0, n*dim)
 	for i := range n {
-		out = append(out, all[i*step*dim:(i*step+1)*dim]...)
+		out = append(out, rows[i*step*dim:(i*step+1)*dim]...)
 	}
 	return out
 }

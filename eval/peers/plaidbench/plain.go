@@ -9,14 +9,15 @@ import (
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // every tier
 )
 
-// plainShapes are the tokens of a query, and of documents from lo to hi; libraries.py has
-// the same.
+// plainShapes are the tokens of a query, and the number and the range of tokens of documents.
+// libraries.py has the same.
 var plainShapes = []struct{ query, docs, lo, hi int }{
 	{32, 1000, 40, 160}, {32, 64, 256, 256}, {32, 16, 1024, 1024}, {128, 8, 1024, 1024}, {1024, 4, 1024, 1024},
 }
 
-// plain times MaxSim over plain vectors of length 1, of documents that are held and that are not.
-func (b *bench) plain(ctx context.Context) error {
+// measurePlain times MaxSim over plain vectors of length 1, with documents prepared by Hold and
+// without.
+func (b *bench) measurePlain(ctx context.Context) error {
 	be, err := maxsim.Select(b.tier)
 	if err != nil {
 		return err
@@ -24,7 +25,7 @@ func (b *bench) plain(ctx context.Context) error {
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
 		for _, hold := range []bool{true, false} {
 			for _, s := range plainShapes {
-				if err := b.plainShape(ctx, be, kind, hold, s.query, s.docs, s.lo, s.hi); err != nil {
+				if err := b.measurePlainShape(ctx, be, kind, hold, s.query, s.docs, s.lo, s.hi); err != nil {
 					return err
 				}
 			}
@@ -33,7 +34,8 @@ func (b *bench) plain(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) plainShape(
+// measurePlainShape times one shape.
+func (b *bench) measurePlainShape(
 	ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int,
 ) (err error) {
 	rng := maxsimtest.Rand(7)
@@ -45,18 +47,18 @@ func (b *bench) plainShape(
 	}
 	d := side.Batch(rng, dim)
 	var o maxsim.Operand = d
-	how := "Score"
+	method := "Score"
 	if hold {
-		held, err := be.Hold(ctx, d)
+		prepared, err := be.Hold(ctx, d)
 		if err != nil {
 			return err
 		}
-		defer held.Close()
-		o, how = held, "Score, documents held"
+		defer prepared.Close()
+		o, method = prepared, "Score, documents held"
 	}
 	c := &maxsim.Call{Q: q, D: o, Terms: maxsim.Terms{Threads: 1}, Scores: make([]float32, docs)}
 	work := fmt.Sprintf("plain %s %d %dx%d-%d", kind, query, docs, lo, hi)
-	b.measure(work, how, float64(d.Tokens.Rows()), func() {
+	b.measure(work, method, float64(d.Tokens.Rows()), func() {
 		if e := be.Score(ctx, c); e != nil {
 			err = e
 		}

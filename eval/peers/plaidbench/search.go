@@ -12,14 +12,17 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// searchTimes is what every engine reports of its searches.
+// searchTimes is the report that every engine gives of its searches.
 type searchTimes struct {
 	Hits    [][]uint32  `json:"hits"`       // documents of each query by row, best first
-	Latency [][]float64 `json:"latency_ms"` // of each query, a list a pass
+	Latency [][]float64 `json:"latency_ms"` // of each query, one list for each pass
 }
 
-// withQueries hands an engine of some threads (0: one a processor) for an index to use, and queries.
-func withQueries(ctx context.Context, data, path string, threads int, use func(*search.Engine, []search.Query) error) error {
+// withQueries calls use with an engine for an index and with queries. threads is the engine's
+// limit. 0 means one a processor.
+func withQueries(
+	ctx context.Context, data, path string, threads int, use func(*search.Engine, []search.Query) error,
+) error {
 	queries, err := readQueries(ctx, data)
 	if err != nil {
 		return err
@@ -35,6 +38,7 @@ func withQueries(ctx context.Context, data, path string, threads int, use func(*
 	return errors.Join(use(engine, queries), engine.Close(), ix.Close())
 }
 
+// readQueries reads the queries of a collection.
 func readQueries(ctx context.Context, data string) (queries []search.Query, err error) {
 	files := vectors.Files{Vectors: filepath.Join(data, "queries.npy")}
 	lengths := filepath.Join(data, "querylens.npy")
@@ -63,8 +67,8 @@ func ordinals(found *search.Result) []uint32 {
 	return hits
 }
 
-// timeSearch answers queries one at a time on one goroutine: a pass to warm up
-// and learn the hits, then up to three timed ones while time lasts.
+// timeSearch answers queries one at a time on one goroutine: first a pass to warm up and record the
+// hits, then up to three timed passes within the given seconds.
 func timeSearch(ctx context.Context, data, path string, k int, seconds float64) (*searchTimes, error) {
 	options, r := search.Options{K: k}, &searchTimes{}
 	return r, withQueries(ctx, data, path, 1, func(engine *search.Engine, queries []search.Query) error {
@@ -91,13 +95,14 @@ func timeSearch(ctx context.Context, data, path string, k int, seconds float64) 
 	})
 }
 
+// throughput is the report of timeAll.
 type throughput struct {
 	Hits  [][]uint32 `json:"hits"`
 	Rates []float64  `json:"queries_per_second"` // of each pass
 }
 
-// timeAll hands in all queries at once, on all processors: a pass to warm up, then
-// passes while time lasts.
+// timeAll answers all queries in one batch on all processors: first a pass to warm up, then timed
+// passes for the given seconds.
 func timeAll(ctx context.Context, data, path string, k int, seconds float64) (*throughput, error) {
 	options, r := search.Options{K: k}, &throughput{}
 	return r, withQueries(ctx, data, path, 0, func(engine *search.Engine, queries []search.Query) error {
