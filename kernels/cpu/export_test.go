@@ -11,7 +11,7 @@ import (
 // integers are others than those of tables.
 func OwnFast(s kernels.Scorer) bool {
 	sc := s.(*scorer)
-	return sc.tiles != nil || sc.loops.MaxLevels != nil && sc.codec.Codebook.Uniform() && !sc.negative
+	return sc.tiles != nil || sc.loops.MaxLevels != nil && sc.codec.Codebook.Uniform() && !sc.hasNegativeScale
 }
 
 // TilesInGo is the portable backend, or avx512 where there is it, with level

@@ -19,28 +19,28 @@ import (
 // below the largest is not the nearest. For the few others the exact products
 // are computed.
 type filter struct {
-	loops     *tier.Filter
-	dim, k    int
-	centroids []float32
-	stride    int // dim rounded up to a multiple of 16
-	lo, hi    []float32
-	step      []float32
-	inverse   []float32
-	levels    []byte  // [k, stride]
-	rounding  float64 // the largest ‖e_c‖
-	length    float64 // the largest ‖l‖
-	norm      float64 // the largest ‖c‖
+	loops           *tier.Filter
+	dim, k          int
+	centroids       []float32
+	stride          int // dim rounded up to a multiple of 16
+	lo, hi          []float32
+	step            []float32
+	inverse         []float32
+	levels          []byte  // [k, stride]
+	maxRoundingNorm float64 // the largest ‖e_c‖
+	maxLevelNorm    float64 // the largest ‖l‖
+	maxNorm         float64 // the largest ‖c‖
 
-	most    [4]float32 // scratch
-	packed  []byte     // [stride/4, filterRows, 4]: n
-	hits    [][18]int32
-	best    [filterRows]int32 // largest integer product so far
-	margin  [filterRows]int32
-	pending [filterRows]filterPending
+	maxima   [4]float32 // scratch
+	packed   []byte     // [stride/4, filterRows, 4]: n
+	hits     [][18]int32
+	bestSums [filterRows]int32 // largest integer product so far
+	margins  [filterRows]int32
+	pending  [filterRows]pendingCentroids
 }
 
-// filterPending holds centroids of which one may be the nearest of a row.
-type filterPending struct {
+// pendingCentroids holds centroids of which one may be the nearest of a row.
+type pendingCentroids struct {
 	n      int
 	codes  [32]uint32
 	sums   [32]int32
@@ -57,13 +57,13 @@ const (
 	filterRows      = 64
 	filterCentroids = 252 // of one call: a multiple of 6
 
-	leastUnit = 1e-18
+	minUnit = 1e-18
 )
 
 var filterPool = sync.Pool{New: func() any { return new(filter) }}
 
-// prepare rounds the centroids. It reports false if they cannot be used so.
-func (f *filter) prepare(centroids []float32, dim int) bool {
+// roundCentroids rounds the centroids. It reports false if they cannot be used so.
+func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 	f.dim, f.k, f.centroids = dim, len(centroids)/dim, centroids
 	f.stride = (dim + 15) &^ 15
 	f.lo, f.hi = resize(f.lo, dim), resize(f.hi, dim)
@@ -71,7 +71,7 @@ func (f *filter) prepare(centroids []float32, dim int) bool {
 	f.levels = resize(f.levels, f.k*f.stride)
 	f.packed = resize(f.packed, f.stride*filterRows)
 	f.hits = resize(f.hits, 4*(filterCentroids+6))
-	resetRange(f.lo, f.hi)
+	resetRanges(f.lo, f.hi)
 	rows := max(1, 1<<17/dim) // of one call
 	for c := 0; c < f.k; c += rows {
 		f.loops.Range(f.lo, f.hi, centroids[c*dim:min(c+rows, f.k)*dim])
@@ -83,17 +83,17 @@ func (f *filter) prepare(centroids []float32, dim int) bool {
 			f.inverse[j] = 1 / f.step[j]
 		}
 	}
-	most := &f.most
-	*most = [4]float32{}
+	maxima := &f.maxima
+	*maxima = [4]float32{}
 	for c := 0; c < f.k; c += rows {
 		c1 := min(c+rows, f.k)
-		f.loops.Levels(f.levels[c*f.stride:c1*f.stride], f.stride, centroids[c*dim:c1*dim], f.lo, f.step, f.inverse, most)
+		f.loops.Levels(f.levels[c*f.stride:c1*f.stride], f.stride, centroids[c*dim:c1*dim], f.lo, f.step, f.inverse, maxima)
 	}
 	// Computed in float32 from values of any offset.
-	f.norm = math.Sqrt(float64(most[1])) * (1 + 1e-3)
-	f.rounding = math.Sqrt(float64(most[0]))*(1+1e-3) + f.norm*4e-6
-	f.length = math.Sqrt(float64(most[2])) * (1 + 1e-3)
-	return f.norm >= leastLength && f.norm < 1e15 && finite(most[3])
+	f.maxNorm = math.Sqrt(float64(maxima[1])) * (1 + 1e-3)
+	f.maxRoundingNorm = math.Sqrt(float64(maxima[0]))*(1+1e-3) + f.maxNorm*4e-6
+	f.maxLevelNorm = math.Sqrt(float64(maxima[2])) * (1 + 1e-3)
+	return f.maxNorm >= minLength && f.maxNorm < 1e15 && isFinite(maxima[3])
 }
 
 // nearest writes the nearest centroid of every row of x.
@@ -102,17 +102,17 @@ func (f *filter) nearest(codes []uint32, scores []float32, x []float32) {
 	for r0 := 0; r0 < rows; r0 += filterRows {
 		n := min(filterRows, rows-r0)
 		block := x[r0*f.dim : (r0+n)*f.dim]
-		f.load(block)
+		f.roundRows(block)
 		for c0 := 0; c0 < f.k; c0 += filterCentroids {
 			// The last centroids are taken with some before them.
 			c1 := min(c0+filterCentroids, f.k)
 			c := min(c0, c1-6)
-			size := f.loops.Filter(f.hits, f.levels[c*f.stride:], f.stride, &f.packed[0], c, &f.best, &f.margin, c1-c)
-			f.collect(f.hits[:size/len(f.hits[0])/4], block)
+			size := f.loops.Filter(f.hits, f.levels[c*f.stride:], f.stride, &f.packed[0], c, &f.bestSums, &f.margins, c1-c)
+			f.collectHits(f.hits[:size/len(f.hits[0])/4], block)
 		}
 		for i := range n {
 			p := &f.pending[i]
-			f.settle(i, block)
+			f.scorePending(i, block)
 			code, score := p.code, p.score
 			if !p.scored {
 				var c [1]uint32
@@ -128,30 +128,30 @@ func (f *filter) nearest(codes []uint32, scores []float32, x []float32) {
 	}
 }
 
-// load rounds up to 64 rows. Those that cannot be rounded get no hits, nor do those
+// roundRows rounds up to 64 rows. Those that cannot be rounded get no hits, nor do those
 // whose errors may be lost: the square of an error of up to half a unit is computed
 // in float32, and with what is lost of it the error stays within the 1e-6·127·unit
 // that is added, for units of leastUnit.
-func (f *filter) load(x []float32) {
+func (f *filter) roundRows(x []float32) {
 	for i := range f.pending {
 		f.pending[i].n, f.pending[i].scored = 0, false
 		f.pending[i].score = float32(math.Inf(-1))
-		f.best[i], f.margin[i] = math.MaxInt32, 0
+		f.bestSums[i], f.margins[i] = math.MaxInt32, 0
 		if (i+1)*f.dim > len(x) {
 			continue
 		}
 		unit, err, norm := f.loops.Pack(&f.packed[4*i], x[i*f.dim:(i+1)*f.dim], f.step)
 		u, length := float64(unit), math.Sqrt(float64(norm))*(1+1e-3)
 		e := math.Sqrt(float64(err))*(1+1e-3) + 1e-6*127*u*math.Sqrt(float64(f.dim))
-		d := e*f.length + length*f.rounding + length*f.norm*float64(f.dim+2)*0x1p-23
-		if margin := 2*d/u + 2; u >= leastUnit && length >= leastLength && margin < 1<<30 { // false for NaN
-			f.best[i], f.margin[i] = math.MinInt32/2, int32(margin)
+		d := e*f.maxLevelNorm + length*f.maxRoundingNorm + length*f.maxNorm*float64(f.dim+2)*0x1p-23
+		if margin := 2*d/u + 2; u >= minUnit && length >= minLength && margin < 1<<30 { // false for NaN
+			f.bestSums[i], f.margins[i] = math.MinInt32/2, int32(margin)
 		}
 	}
 }
 
-// collect notes the centroids of the hits.
-func (f *filter) collect(hits [][18]int32, x []float32) {
+// collectHits notes the centroids of the hits.
+func (f *filter) collectHits(hits [][18]int32, x []float32) {
 	for h := range hits {
 		hit := &hits[h]
 		first := int(hit[17]>>16) * 16
@@ -160,14 +160,14 @@ func (f *filter) collect(hits [][18]int32, x []float32) {
 				continue
 			}
 			row, sum := first+i, hit[i&15]
-			if sum < f.best[row]-f.margin[row] {
+			if sum < f.bestSums[row]-f.margins[row] {
 				continue // best has been raised since
 			}
 			p := &f.pending[row]
 			if p.n == len(p.codes) {
-				f.sift(row)
+				f.dropRuledOut(row)
 				if p.n > len(p.codes)/2 {
-					f.settle(row, x)
+					f.scorePending(row, x)
 				}
 			}
 			p.codes[p.n], p.sums[p.n] = uint32(hit[16]), sum
@@ -176,12 +176,12 @@ func (f *filter) collect(hits [][18]int32, x []float32) {
 	}
 }
 
-// sift drops the pending centroids of a row that the best product rules out.
-func (f *filter) sift(row int) {
+// dropRuledOut drops the pending centroids of a row that the best product rules out.
+func (f *filter) dropRuledOut(row int) {
 	p := &f.pending[row]
-	least, n := f.best[row]-f.margin[row], 0
+	minSum, n := f.bestSums[row]-f.margins[row], 0
 	for j, sum := range p.sums[:p.n] {
-		if sum >= least {
+		if sum >= minSum {
 			p.codes[n], p.sums[n] = p.codes[j], sum
 			n++
 		}
@@ -189,20 +189,20 @@ func (f *filter) sift(row int) {
 	p.n = n
 }
 
-// settle computes the products of the pending centroids of a row.
-func (f *filter) settle(row int, x []float32) {
+// scorePending computes the products of the pending centroids of a row.
+func (f *filter) scorePending(row int, x []float32) {
 	p := &f.pending[row]
 	if p.n == 0 {
 		return
 	}
-	f.sift(row)
-	at := func(j int) []float32 {
+	f.dropRuledOut(row)
+	centroid := func(j int) []float32 {
 		c := int(p.codes[min(j, p.n-1)])
 		return f.centroids[c*f.dim : (c+1)*f.dim]
 	}
 	for j := 0; j < p.n; j += 4 {
 		var s [4]float32
-		s[0], s[1], s[2], s[3] = portable.Dot1x4(x[row*f.dim:(row+1)*f.dim], at(j), at(j+1), at(j+2), at(j+3))
+		s[0], s[1], s[2], s[3] = portable.Dot1x4(x[row*f.dim:(row+1)*f.dim], centroid(j), centroid(j+1), centroid(j+2), centroid(j+3))
 		for i, v := range s[:min(4, p.n-j)] {
 			code := p.codes[j+i]
 			if v > p.score || v == p.score && code < p.code || !p.scored {
@@ -213,5 +213,5 @@ func (f *filter) settle(row int, x []float32) {
 	p.n = 0
 }
 
-// release drops the references to the slices of the caller.
-func (f *filter) release() { f.centroids = nil }
+// dropReferences drops the references to the slices of the caller.
+func (f *filter) dropReferences() { f.centroids = nil }

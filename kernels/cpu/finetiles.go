@@ -14,9 +14,9 @@ type fineTiles struct {
 	unit, mid [][levelGroup]float32
 }
 
-// byFineTiles reports whether level Fine is done by tier.Tokens.FineTiles.
-func (q *query) byFineTiles() bool {
-	return q.s.fineLayout != nil && q.byLevels(kernels.Fine)
+// usesFineTiles reports whether level Fine is done by tier.Tokens.FineTiles.
+func (q *query) usesFineTiles() bool {
+	return q.scorer.fineLayout != nil && q.usesLevels(kernels.Fine)
 }
 
 // newFineLayout returns nil where level Fine does without tiles.
@@ -29,7 +29,7 @@ func newFineLayout(s *scorer) *tiles.Layout {
 }
 
 func (q *query) buildFineTiles() {
-	s, f := q.s, &q.fineTile
+	s, f := q.scorer, &q.fineTiles
 	groups, size := (q.N+levelGroup-1)/levelGroup, s.fineLayout.Blocks()*tiles.Bytes
 	f.tiles = resize(f.tiles, groups*size)
 	clear(f.tiles)
@@ -37,21 +37,21 @@ func (q *query) buildFineTiles() {
 	clear(f.unit)
 	clear(f.mid)
 	for i := range q.N {
-		if q.over(i) {
+		if q.endedAt(i) {
 			return
 		}
 		g, lane := i/levelGroup, i%levelGroup
 		f.unit[g][lane], f.mid[g][lane] = q.levelUnits(i, kernels.Fine)
-		group, u := f.tiles[g*size:(g+1)*size], q.ranges[i].unit[kernels.Fine]
+		group, u := f.tiles[g*size:(g+1)*size], q.ranges[i].levelUnits[kernels.Fine]
 		for b := range s.fineLayout.Blocks() {
 			for m := range 64 {
 				j := s.fineLayout.Field(b, m)
 				if j < 0 {
 					continue
 				}
-				v := integer(q.scaled(i, j), u)
-				at := tiles.At(b, lane/16, lane%16, m)
-				group[at], group[at+tiles.Low] = byte((v+128)>>8), byte(v)
+				v := roundToUnits(q.scaledComponent(i, j), u)
+				offset := tiles.At(b, lane/16, lane%16, m)
+				group[offset], group[offset+tiles.Low] = byte((v+128)>>8), byte(v)
 			}
 		}
 	}
@@ -61,26 +61,26 @@ func (q *query) buildFineTiles() {
 // level Fine.
 type fineTilesPath struct {
 	floatUnits
-	sc *scratch
-	g  int
+	sc    *scratch
+	group int
 }
 
-func (p *fineTilesPath) sizes() (group, call int) {
-	return levelGroup, tileTokens / max(p.q.s.fineLayout.Blocks(), 2)
+func (p *fineTilesPath) groupAndCallSize() (group, call int) {
+	return levelGroup, maxCallTileTokens / max(p.q.scorer.fineLayout.Blocks(), 2)
 }
 
-func (p *fineTilesPath) begin(docs, group int) {
-	if p.sc.fineTiles == nil {
-		p.sc.fineTiles = tiles.NewFine(*p.q.s.fineLayout, callDocs)
+func (p *fineTilesPath) startGroup(docs, group int) {
+	if p.sc.fineTilesCall == nil {
+		p.sc.fineTilesCall = tiles.NewFine(*p.q.scorer.fineLayout, callDocs)
 	}
-	p.g = group
+	p.group = group
 	for j := range docs {
-		p.sc.fineTiles.Maxima[j] = noLevels
+		p.sc.fineTilesCall.Maxima[j] = lowestFloats
 	}
 }
 
-func (p *fineTilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
-	q, s, f, g, c := p.q, p.q.s, &p.q.fineTile, p.g, p.sc.fineTiles
+func (p *fineTilesPath) raiseMaxima(ranges [][2]uint32, ch *kernels.Chunk) {
+	q, s, f, g, c := p.q, p.q.scorer, &p.q.fineTiles, p.group, p.sc.fineTilesCall
 	size := s.fineLayout.Blocks() * tiles.Bytes
 	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
 	c.Tiles, c.Mid, c.Unit = f.tiles[g*size:(g+1)*size], &f.mid[g], &f.unit[g]
@@ -94,11 +94,13 @@ func (p *fineTilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
 	}
 }
 
-func (p *fineTilesPath) largest(dst []float64, doc int) { widen(dst, p.sc.fineTiles.Maxima[doc][:]) }
+func (p *fineTilesPath) copyMaxima(dst []float64, doc int) {
+	toFloat64(dst, p.sc.fineTilesCall.Maxima[doc][:])
+}
 
-func (p *fineTilesPath) end() {
-	if p.sc.fineTiles != nil {
-		p.sc.fineTiles.Release()
+func (p *fineTilesPath) dropReferences() {
+	if p.sc.fineTilesCall != nil {
+		p.sc.fineTilesCall.Release()
 	}
 	*p = fineTilesPath{}
 }

@@ -16,11 +16,11 @@ const (
 	pruneMinCentroids = 512
 	pruneMaxDim       = 1024 // its tables take 8 KiB a dimension
 
-	// leastLength is that of centroids and rows whose products are bounded from
+	// minLength is that of centroids and rows whose products are bounded from
 	// squares in float32: what those lose of shorter ones, below 1e-45, is not
 	// within the roundings allowed for, nor is what the products themselves lose.
 	// For shorter rows, and where no centroid is as long, every product is computed.
-	leastLength = 1e-10
+	minLength = 1e-10
 
 	nearestRows      = 128     // rows of x that pass over a block of centroids
 	nearestBlockSize = 4 << 10 // values of a block of centroids: half of L1
@@ -37,11 +37,11 @@ func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float3
 	if loops.Filter != nil && rows >= filterMinRows && k >= filterMinCentroids {
 		f := filterPool.Get().(*filter)
 		f.loops = loops.Filter
-		ok := f.prepare(centroids, dim)
+		ok := f.roundCentroids(centroids, dim)
 		if ok {
 			f.nearest(codes, scores, x)
 		}
-		f.release()
+		f.dropReferences()
 		filterPool.Put(f)
 		if ok {
 			return
@@ -50,11 +50,11 @@ func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float3
 	if loops.Filter == nil && rows >= pruneMinRows && k >= pruneMinCentroids && dim <= pruneMaxDim {
 		p := prunePool.Get().(*pruner)
 		p.loops = loops
-		ok := p.prepare(centroids, dim)
+		ok := p.roundCentroids(centroids, dim)
 		if ok {
 			p.nearest(codes, scores, x)
 		}
-		p.release()
+		p.dropReferences()
 		prunePool.Put(p)
 		if ok {
 			return

@@ -13,14 +13,14 @@ const probeRows = 256
 // n best so far for some query token are few after the first ones, and are
 // found many columns at a time.
 func (q *query) Top(dst []kernels.CentroidScore, n int) {
-	if q.screen.on {
+	if q.screen.enabled {
 		q.topScreened(dst, n)
 		return
 	}
-	k := q.s.codec.Centroids.K
+	k := q.scorer.codec.Centroids.K
 	var found [probeRows]uint32
 	for g := 0; g < q.N; g += 32 {
-		if q.over(g + 31) {
+		if q.endedAt(g + 31) {
 			clear(dst[g*n:]) // what is there may be numbers of no centroids
 			return
 		}
@@ -38,7 +38,7 @@ func (q *query) Top(dst []kernels.CentroidScore, n int) {
 		for c := 0; c < k; {
 			rows := min(probeRows, k-c)
 			scores := q.scores[c*q.Stride+g:]
-			for _, r := range found[:q.s.loops.Above(found[:rows], scores, q.Stride, lanes, limits)] {
+			for _, r := range found[:q.scorer.loops.Above(found[:rows], scores, q.Stride, lanes, limits)] {
 				for i, v := range scores[int(r)*q.Stride:][:lanes] {
 					if v > limits[i] {
 						limits[i] = insertScore(dst[(g+i)*n:(g+i+1)*n], kernels.CentroidScore{Centroid: uint32(c) + r, Score: v})
@@ -65,14 +65,14 @@ func insertScore(top []kernels.CentroidScore, s kernels.CentroidScore) float32 {
 // at equal scores, a lower centroid. 0 stands for no centroid.
 type ranked uint64
 
-func rankedOf(centroid uint32, score float32) ranked {
+func newRanked(centroid uint32, score float32) ranked {
 	b := math.Float32bits(score + 0) // not −0
 	return ranked(b^(uint32(int32(b)>>31)|1<<31))<<32 | ranked(^centroid)
 }
 
 func (r ranked) centroid() uint32 { return ^uint32(r) }
 
-func (r ranked) score() float32 {
+func (r ranked) scoreValue() float32 {
 	b := uint32(r >> 32)
 	return math.Float32frombits(b ^ (uint32(int32(^b)>>31) | 1<<31))
 }
@@ -89,24 +89,24 @@ func insertRanked(top []ranked, r ranked) {
 	top[i] = r
 }
 
-// takeBest returns the best centroids that an earlier range has found and nobody adds to,
+// acquireBestList returns the best centroids that an earlier range has found and nobody adds to,
 // or none: as many lists are made as ranges are screened at a time.
-func (q *query) takeBest() []ranked {
+func (q *query) acquireBestList() []ranked {
 	x := &q.screen
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := len(x.free); n > 0 {
-		best := x.free[n-1]
-		x.free = x.free[:n-1]
+	if n := len(x.freeLists); n > 0 {
+		best := x.freeLists[n-1]
+		x.freeLists = x.freeLists[:n-1]
 		return best
 	}
-	if x.filled == len(x.best) {
-		x.best = append(x.best, nil)
+	if x.listsUsed == len(x.bestLists) {
+		x.bestLists = append(x.bestLists, nil)
 	}
-	best := resize(x.best[x.filled], q.N*x.keep)
+	best := resize(x.bestLists[x.listsUsed], q.N*x.listLen)
 	clear(best)
-	x.best[x.filled] = best
-	x.filled++
+	x.bestLists[x.listsUsed] = best
+	x.listsUsed++
 	return best
 }
 
@@ -114,27 +114,27 @@ func (q *query) takeBest() []ranked {
 // are by S.
 func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
 	x := &q.screen
-	if x.filled == 0 {
-		q.takeBest()
+	if x.listsUsed == 0 {
+		q.acquireBestList()
 	}
-	best := x.best[0]
-	for _, other := range x.best[1:x.filled] {
+	best := x.bestLists[0]
+	for _, other := range x.bestLists[1:x.listsUsed] {
 		for i, c := range other {
-			t := i / x.keep
-			insertRanked(best[t*x.keep:(t+1)*x.keep], c)
+			t := i / x.listLen
+			insertRanked(best[t*x.listLen:(t+1)*x.listLen], c)
 		}
 	}
 	for _, c := range best {
 		if c != 0 {
-			q.require(c.centroid())
+			q.requireRow(c.centroid())
 		}
 	}
-	q.Fill(0, q.s.codec.Centroids.K)
+	q.Fill(0, q.scorer.codec.Centroids.K)
 	for t := range q.N {
-		top := best[t*x.keep : (t+1)*x.keep]
+		top := best[t*x.listLen : (t+1)*x.listLen]
 		for i, c := range top {
 			if c != 0 {
-				c = rankedOf(c.centroid(), q.scores[int(c.centroid())*q.Stride+t])
+				c = newRanked(c.centroid(), q.scores[int(c.centroid())*q.Stride+t])
 				top[i] = 0
 				insertRanked(top[:i+1], c)
 			}
@@ -142,9 +142,9 @@ func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
 		for i, c := range top[:n] {
 			dst[t*n+i] = kernels.CentroidScore{Centroid: c.centroid(), Score: float32(math.Inf(-1))}
 			if c != 0 {
-				dst[t*n+i].Score = c.score()
+				dst[t*n+i].Score = c.scoreValue()
 			}
 		}
 	}
-	x.filled, x.free = 1, append(x.free[:0], best)
+	x.listsUsed, x.freeLists = 1, append(x.freeLists[:0], best)
 }

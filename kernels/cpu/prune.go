@@ -24,20 +24,20 @@ import (
 // nearest; for the others the product is computed. On real token vectors that
 // is done for about one in a thousand.
 type pruner struct {
-	loops     *tier.Tokens
-	dim, k    int
-	centroids []float32
-	lo, step  []float32 // level l of dimension j is lo[j] + step[j]·l
-	levels    []byte    // [k, stride]: two dimensions a byte, then the error
-	stride    int
-	errors    []float32 // scratch: ‖c − ĉ‖²
-	errUnit   float64   // ‖c − ĉ‖ is at most errUnit · the error byte
-	norm      float64   // the largest ‖c‖
-	tables    []byteTable
-	nibbles   [2][16]row // scratch
-	acc       [pruneBlock]row
-	lanes     [pruneLanes]pruneLane
-	threshold row // smallest sum of each row that is worth a product
+	loops         *tier.Tokens
+	dim, k        int
+	centroids     []float32
+	lo, step      []float32 // level l of dimension j is lo[j] + step[j]·l
+	levels        []byte    // [k, stride]: two dimensions a byte, then the error
+	stride        int
+	squaredErrors []float32 // scratch: ‖c − ĉ‖²
+	errorUnit     float64   // ‖c − ĉ‖ is at most errUnit · the error byte
+	maxNorm       float64   // the largest ‖c‖
+	tables        []byteTable
+	nibbles       [2][16]row // scratch
+	sums          [pruneBlock]row
+	lanes         [pruneLanes]pruneLane
+	thresholds    row // smallest sum of each row that is worth a product
 }
 
 // pruneLane is the state of one row of x.
@@ -53,14 +53,14 @@ type pruneLane struct {
 }
 
 const (
-	pruneLanes  = 32
-	pruneBlock  = 512   // centroids whose sums are computed together: 32 KiB
-	pruneTables = 16    // that pass over a block: 256 KiB
-	pruneSumMax = 32767 // sums keep the top bit of their lane free
+	pruneLanes         = 32
+	pruneBlock         = 512   // centroids whose sums are computed together: 32 KiB
+	pruneTablesPerPass = 16    // that pass over a block: 256 KiB
+	pruneSumMax        = 32767 // sums keep the top bit of their lane free
 )
 
-// prepare rounds the centroids. It reports false if they cannot be used so.
-func (p *pruner) prepare(centroids []float32, dim int) bool {
+// roundCentroids rounds the centroids. It reports false if they cannot be used so.
+func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 	p.dim, p.k, p.centroids = dim, len(centroids)/dim, centroids
 	p.stride = (dim+1)/2 + 1
 	p.lo, p.step = resize(p.lo, dim), resize(p.step, dim)
@@ -92,30 +92,30 @@ func (p *pruner) prepare(centroids []float32, dim int) bool {
 			inverse = append(inverse, 0)
 		}
 	}
-	p.errors = resize(p.errors, p.k)
+	p.squaredErrors = resize(p.squaredErrors, p.k)
 	var errMax, normMax float64
 	for c := range p.k {
-		err, norm := p.round(p.levels[c*p.stride:(c+1)*p.stride], centroids[c*dim:(c+1)*dim], inverse)
-		p.errors[c] = err
+		err, norm := p.roundCentroid(p.levels[c*p.stride:(c+1)*p.stride], centroids[c*dim:(c+1)*dim], inverse)
+		p.squaredErrors[c] = err
 		errMax, normMax = max(errMax, float64(err)), max(normMax, float64(norm))
 	}
-	p.norm = math.Sqrt(normMax) * (1 + 1e-3)
-	p.errUnit = math.Sqrt(errMax) / 254
+	p.maxNorm = math.Sqrt(normMax) * (1 + 1e-3)
+	p.errorUnit = math.Sqrt(errMax) / 254
 	toByte := float32(0)
-	if p.errUnit > 0 {
-		toByte = float32(1 / p.errUnit)
+	if p.errorUnit > 0 {
+		toByte = float32(1 / p.errorUnit)
 	}
-	for c, e := range p.errors {
+	for c, e := range p.squaredErrors {
 		p.levels[(c+1)*p.stride-1] = byte(float32(math.Sqrt(float64(e)))*toByte) + 1
 	}
 	// The errors were computed in float32.
-	p.errUnit = p.errUnit*(1+1e-3) + p.norm*4e-6
-	return p.norm >= leastLength && p.norm+p.errUnit < 1e15 // also false for NaN
+	p.errorUnit = p.errorUnit*(1+1e-3) + p.maxNorm*4e-6
+	return p.maxNorm >= minLength && p.maxNorm+p.errorUnit < 1e15 // also false for NaN
 }
 
-// round writes the levels of a centroid and returns the squares of the norms
+// roundCentroid writes the levels of a centroid and returns the squares of the norms
 // of the rounding error and of the centroid.
-func (p *pruner) round(out []byte, centroid, inverse []float32) (err, norm float32) {
+func (p *pruner) roundCentroid(out []byte, centroid, inverse []float32) (err, norm float32) {
 	n := len(centroid)
 	lo, step, inverse := p.lo[:n], p.step[:n], inverse[:n]
 	clear(out)
@@ -134,9 +134,9 @@ func (p *pruner) nearest(codes []uint32, scores []float32, x []float32) {
 	rows := len(x) / p.dim
 	for r0 := 0; r0 < rows; r0 += pruneLanes {
 		n := min(pruneLanes, rows-r0)
-		p.load(x[r0*p.dim : (r0+n)*p.dim])
+		p.buildTables(x[r0*p.dim : (r0+n)*p.dim])
 		for c0 := 0; c0 < p.k; c0 += pruneBlock {
-			p.scan(c0, min(c0+pruneBlock, p.k), n)
+			p.scanBlock(c0, min(c0+pruneBlock, p.k), n)
 		}
 		for i := range n {
 			codes[r0+i] = p.lanes[i].code
@@ -147,8 +147,8 @@ func (p *pruner) nearest(codes []uint32, scores []float32, x []float32) {
 	}
 }
 
-// load builds the tables of up to 32 rows.
-func (p *pruner) load(x []float32) {
+// buildTables builds the tables of up to 32 rows.
+func (p *pruner) buildTables(x []float32) {
 	n := len(x) / p.dim
 	for i := range p.lanes {
 		l := &p.lanes[i]
@@ -164,15 +164,15 @@ func (p *pruner) load(x []float32) {
 			l.base += float64(v)*float64(p.lo[j]) + min(s, 0)
 			normSum += float64(v) * float64(v)
 		}
-		if l.norm = math.Sqrt(normSum); l.norm < leastLength {
+		if l.norm = math.Sqrt(normSum); l.norm < minLength {
 			continue // with unit 0 every product is computed
 		}
 		// Each dimension may round up by half a unit, the error by one.
-		l.unit = (span + 255*l.norm*p.errUnit) / float64(pruneSumMax-p.dim-1)
+		l.unit = (span + 255*l.norm*p.errorUnit) / float64(pruneSumMax-p.dim-1)
 		// Table entries (fixed-point slopes included), the float32 product, and
 		// something for the float64 sums above.
 		l.slack = l.unit*(0.501*float64(p.dim)+1) +
-			l.norm*p.norm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
+			l.norm*p.maxNorm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
 	}
 
 	last := len(p.tables) - 1
@@ -232,66 +232,66 @@ func (p *pruner) fillErrors(t *byteTable, n int) {
 		if l.unit == 0 {
 			continue
 		}
-		s := l.norm * p.errUnit / l.unit
+		s := l.norm * p.errorUnit / l.unit
 		for b := 1; b < len(t); b++ {
 			t[b][i/4] |= uint64(s*float64(b)+1) << (i & 3 * 16)
 		}
 	}
 }
 
-// scan updates the best of every lane with the centroids c0 to c1.
-func (p *pruner) scan(c0, c1, n int) {
-	acc := p.acc[:c1-c0]
+// scanBlock updates the best of every lane with the centroids c0 to c1.
+func (p *pruner) scanBlock(c0, c1, n int) {
+	acc := p.sums[:c1-c0]
 	clear(acc)
-	for t := 0; t < len(p.tables); t += pruneTables {
-		p.loops.Accumulate(acc, p.tables[t:min(t+pruneTables, len(p.tables))], p.levels[c0*p.stride+t:c1*p.stride], p.stride)
+	for t := 0; t < len(p.tables); t += pruneTablesPerPass {
+		p.loops.Accumulate(acc, p.tables[t:min(t+pruneTablesPerPass, len(p.tables))], p.levels[c0*p.stride+t:c1*p.stride], p.stride)
 	}
 	if c0 == 0 {
-		p.start(acc, n)
+		p.findFirstBest(acc, n)
 	}
-	p.try(acc, c0, n)
+	p.scoreReachingThreshold(acc, c0, n)
 }
 
-// start finds a first best product for every lane, so that a threshold can be
+// findFirstBest finds a first best product for every lane, so that a threshold can be
 // derived: that of the centroids of the first block with the largest sum.
-func (p *pruner) start(acc []row, n int) {
+func (p *pruner) findFirstBest(acc []row, n int) {
 	var m row
 	for i := range acc {
 		for w := range m {
-			m[w] = max16(m[w], acc[i][w])
+			m[w] = maxLanes16(m[w], acc[i][w])
 		}
 	}
 	for i := n; i < pruneLanes; i++ {
 		m[i/4] |= pruneSumMax << (i & 3 * 16) // no sum of an unused lane, all 0, reaches it
 	}
-	p.threshold = m
-	p.try(acc, 0, n)
+	p.thresholds = m
+	p.scoreReachingThreshold(acc, 0, n)
 	for i := range n {
-		p.setThreshold(i, p.lanes[i].needed())
+		p.setThreshold(i, p.lanes[i].minPromisingSum())
 	}
 }
 
-// try computes the products of the centroids, the first of which has number
+// scoreReachingThreshold computes the products of the centroids, the first of which has number
 // c0, whose sums reach the threshold of a lane.
-func (p *pruner) try(acc []row, c0, n int) {
-	t := &p.threshold
+func (p *pruner) scoreReachingThreshold(acc []row, c0, n int) {
+	t := &p.thresholds
 	for i := range acc {
 		a := &acc[i]
 		hit := (a[0] | top16 - t[0]) | (a[1] | top16 - t[1]) | (a[2] | top16 - t[2]) | (a[3] | top16 - t[3]) |
 			(a[4] | top16 - t[4]) | (a[5] | top16 - t[5]) | (a[6] | top16 - t[6]) | (a[7] | top16 - t[7])
 		if hit&top16 != 0 {
-			p.collect(a, uint32(c0+i))
+			p.notePending(a, uint32(c0+i))
 		}
 	}
 	for i := range n {
 		if p.lanes[i].pendingSize > 0 {
-			p.flush(i)
+			p.scorePending(i)
 		}
 	}
 }
 
-// needed is a sum below which the product is certainly less than the best.
-func (l *pruneLane) needed() float64 {
+// minPromisingSum is a sum below which the product is certainly less than the best.
+func (l *pruneLane) minPromisingSum() float64 {
 	if l.unit == 0 {
 		return 0
 	}
@@ -301,21 +301,21 @@ func (l *pruneLane) needed() float64 {
 func (p *pruner) setThreshold(i int, sum float64) {
 	shift := i & 3 * 16
 	t := uint64(min(max(sum, 0), pruneSumMax))
-	w := &p.threshold[i/4]
+	w := &p.thresholds[i/4]
 	*w = *w&^(0xffff<<shift) | t<<shift
 }
 
-// collect notes a centroid for every lane whose sum reaches its threshold.
-func (p *pruner) collect(sums *row, code uint32) {
+// notePending notes a centroid for every lane whose sum reaches its threshold.
+func (p *pruner) notePending(sums *row, code uint32) {
 	for w := range sums {
-		hit := ((sums[w] | top16) - p.threshold[w]) & top16
+		hit := ((sums[w] | top16) - p.thresholds[w]) & top16
 		for i := 4 * w; hit != 0; i++ {
 			if hit&0x8000 != 0 {
 				l := &p.lanes[i]
 				l.pending[l.pendingSize] = code
 				l.pendingSize++
 				if l.pendingSize == len(l.pending) {
-					p.flush(i)
+					p.scorePending(i)
 				}
 			}
 			hit >>= 16
@@ -323,8 +323,8 @@ func (p *pruner) collect(sums *row, code uint32) {
 	}
 }
 
-// flush computes the products of the centroids noted for a lane.
-func (p *pruner) flush(i int) {
+// scorePending computes the products of the centroids noted for a lane.
+func (p *pruner) scorePending(i int) {
 	l := &p.lanes[i]
 	n := l.pendingSize
 	for j := n; j < len(l.pending); j++ {
@@ -345,12 +345,12 @@ func (p *pruner) flush(i int) {
 		}
 	}
 	if l.best > before {
-		p.setThreshold(i, max(l.needed(), float64(p.threshold[i/4]>>(i&3*16)&0xffff)))
+		p.setThreshold(i, max(l.minPromisingSum(), float64(p.thresholds[i/4]>>(i&3*16)&0xffff)))
 	}
 }
 
-// release drops the references to the slices of the caller.
-func (p *pruner) release() {
+// dropReferences drops the references to the slices of the caller.
+func (p *pruner) dropReferences() {
 	p.centroids = nil
 	clear(p.lanes[:])
 }

@@ -13,27 +13,27 @@ import (
 // query implements [kernels.Query]. What only some searches need (the byte rows of
 // Approx, the tables of each level) is built at first use, once.
 type query struct {
-	s *scorer
+	scorer *scorer
 	tier.QueryVectors
 	weights []float32 // n, never nil
 	// negative says that some weight is below 0.
-	negative bool
+	hasNegativeWeight bool
 
 	scores []float32 // [K, stride]
 	mu     sync.Mutex
 	lo, hi []float32 // range of each column of scores; guarded by mu until Seal
 
-	approx   approxRows
-	ranges   []residualRange // of each query token
-	fast     fastTables
-	fine     fineTables
-	tile     tileQuery            // in place of fast
-	fineTile fineTiles            // in place of fine
-	words    rowWords             // S, for fast and tile, and where it is screened for others
-	levels   [2]levelQuery        // by level
-	short    [2]kernels.Shortfall // by bound
-	alike    likeness             // scratch of short
-	screen   screenQuery          // in place of most of scores
+	approx     approxRows
+	ranges     []residualRange // of each query token
+	fast       fastTables
+	fine       fineTables
+	tiles      tileQuery            // in place of fast
+	fineTiles  fineTiles            // in place of fine
+	words      rowWords             // S, for fast and tile, and where it is screened for others
+	levels     [2]levelQuery        // by level
+	shortfalls [2]kernels.Shortfall // by bound
+	alike      likeness             // scratch of short
+	screen     screenQuery          // in place of most of scores
 
 	nibbles [2][16]row // scratch of fillTables
 
@@ -44,13 +44,13 @@ type query struct {
 // EndWith implements [kernels.Ender].
 func (q *query) EndWith(ended func() bool) { q.ended = ended }
 
-// over tells, every so many query tokens, whether the query is given up: some take ten
+// endedAt tells, every so many query tokens, whether the query is given up: some take ten
 // microseconds.
-func (q *query) over(token int) bool {
-	return token%endStep == endStep-1 && q.ended != nil && q.ended()
+func (q *query) endedAt(token int) bool {
+	return token%endedInterval == endedInterval-1 && q.ended != nil && q.ended()
 }
 
-const endStep = 64
+const endedInterval = 64
 
 // parts of a query that are built at first use.
 const (
@@ -64,7 +64,7 @@ const (
 )
 
 // NewQuery implements [kernels.Scorer].
-func (s *scorer) NewQuery() kernels.Query { return &query{s: s} }
+func (s *scorer) NewQuery() kernels.Query { return &query{scorer: s} }
 
 // Len implements [kernels.Query].
 func (q *query) Len() int { return q.N }
@@ -74,7 +74,7 @@ func (q *query) Scores() ([]float32, int) { return q.scores, q.Stride }
 
 // Reset implements [kernels.Query].
 func (q *query) Reset(vectors, weights []float32) error {
-	dim := q.s.dim
+	dim := q.scorer.dim
 	n := len(vectors) / dim
 	if n == 0 || len(vectors) != n*dim {
 		return fmt.Errorf("%w: query of %d values for dimension %d", kernels.ErrShape, len(vectors), dim)
@@ -83,12 +83,12 @@ func (q *query) Reset(vectors, weights []float32) error {
 		return fmt.Errorf("%w: %d weights for %d query tokens", kernels.ErrShape, len(weights), n)
 	}
 	for i, v := range vectors {
-		if !finite(v) {
+		if !isFinite(v) {
 			return fmt.Errorf("%w: query token %d has %v in dimension %d", kernels.ErrShape, i/dim, v, i%dim)
 		}
 	}
 	for i, w := range weights {
-		if !finite(w) {
+		if !isFinite(w) {
 			return fmt.Errorf("%w: query token %d has weight %v", kernels.ErrShape, i, w)
 		}
 	}
@@ -97,23 +97,23 @@ func (q *query) Reset(vectors, weights []float32) error {
 	for len(q.weights) < n {
 		q.weights = append(q.weights, 1)
 	}
-	q.negative = false
+	q.hasNegativeWeight = false
 	for _, w := range q.weights {
-		q.negative = q.negative || w < 0
+		q.hasNegativeWeight = q.hasNegativeWeight || w < 0
 	}
-	q.scores = resize(q.scores, q.s.codec.Centroids.K*q.Stride)
+	q.scores = resize(q.scores, q.scorer.codec.Centroids.K*q.Stride)
 	q.lo, q.hi = resize(q.lo, n), resize(q.hi, n)
-	resetRange(q.lo, q.hi)
-	q.screen.on = false
+	resetRanges(q.lo, q.hi)
+	q.screen.enabled = false
 	for i := range q.built {
 		q.built[i].Store(false)
 	}
 	return nil
 }
 
-func finite(v float32) bool { return v-v == 0 }
+func isFinite(v float32) bool { return v-v == 0 }
 
-func resetRange(lo, hi []float32) {
+func resetRanges(lo, hi []float32) {
 	for i := range lo {
 		lo[i], hi[i] = float32(math.Inf(1)), float32(math.Inf(-1))
 	}
@@ -124,39 +124,39 @@ const centroidBlock = 4 << 10
 
 // CentroidScores implements [kernels.Query].
 func (q *query) CentroidScores(lo, hi int) {
-	if q.screen.on {
+	if q.screen.enabled {
 		q.screenScores(lo, hi)
 		return
 	}
-	dim := q.s.dim
-	sc := q.s.scratch.Get().(*scratch)
+	dim := q.scorer.dim
+	sc := q.scorer.scratchPool.Get().(*scratch)
 	block := max((centroidBlock/dim+11)/12*12, 12)
 	sc.floats = resize(sc.floats, block*dim)
 	lanes := (q.N + 31) &^ 31
 	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
-	resetRange(sc.lo, sc.hi)
+	resetRanges(sc.lo, sc.hi)
 	for c0 := lo; c0 < hi; c0 += block {
 		c1 := min(c0+block, hi)
-		q.s.rows(sc.floats, c0, c1)
-		q.s.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, q.s.stored(c1, min(c1+block, hi)))
+		q.scorer.readCentroids(sc.floats, c0, c1)
+		q.scorer.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, q.scorer.storedCentroids(c1, min(c1+block, hi)))
 	}
 	q.mu.Lock()
 	for i := range q.lo {
 		q.lo[i], q.hi[i] = min(q.lo[i], sc.lo[i]), max(q.hi[i], sc.hi[i])
 	}
 	q.mu.Unlock()
-	q.s.scratch.Put(sc)
+	q.scorer.scratchPool.Put(sc)
 }
 
-// stored is the centroids lo to hi as they are stored.
-func (s *scorer) stored(lo, hi int) []byte {
+// storedCentroids is the centroids lo to hi as they are stored.
+func (s *scorer) storedCentroids(lo, hi int) []byte {
 	c := &s.codec.Centroids
 	width := len(c.Data) / c.K
 	return c.Data[lo*width : hi*width]
 }
 
-// rows writes the centroids lo to hi as float32 into dst.
-func (s *scorer) rows(dst []float32, lo, hi int) {
+// readCentroids writes the centroids lo to hi as float32 into dst.
+func (s *scorer) readCentroids(dst []float32, lo, hi int) {
 	c := &s.codec.Centroids
 	dst = dst[:(hi-lo)*c.Dim]
 	switch l := s.loops; {
@@ -171,23 +171,23 @@ func (s *scorer) rows(dst []float32, lo, hi int) {
 
 // Seal implements [kernels.Query].
 func (q *query) Seal() {
-	if !q.coarse() { // which has needed the ranges before
-		q.sealRanges()
+	if !q.usesByteProducts() { // which has needed the ranges before
+		q.computeResidualRanges()
 	}
 }
 
-func (q *query) sealRanges() {
+func (q *query) computeResidualRanges() {
 	q.ranges = resize(q.ranges, q.N)
 	for i := range q.ranges {
-		if q.over(i) {
+		if q.endedAt(i) {
 			return
 		}
-		q.ranges[i] = q.residualRange(i)
+		q.ranges[i] = q.computeResidualRange(i)
 	}
 }
 
-// ensure builds a part of the query unless that has happened.
-func (q *query) ensure(part int, build func(*query)) {
+// buildOnce builds a part of the query unless that has happened.
+func (q *query) buildOnce(part int, build func(*query)) {
 	if q.built[part].Load() {
 		return
 	}
@@ -213,12 +213,12 @@ func callSize(n int) int { return max(min(callTokens, callLookups/n), 1) }
 // callDocs is the largest number of documents of one call.
 const callDocs = 256
 
-// batch lists the token ranges of the documents from the i-th on, as many as
+// nextBatch lists the token ranges of the documents from the i-th on, as many as
 // go into one call of size tokens, one at least.
-func (sc *scratch) batch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]uint32 {
+func (sc *scratch) nextBatch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]uint32 {
 	r := sc.ranges[:0]
 	for total := 0; i < n && len(r) < callDocs; i++ {
-		lo, hi := tokens(c, docs, i)
+		lo, hi := tokenRange(c, docs, i)
 		if total += hi - lo; total > size && len(r) > 0 {
 			break
 		}
@@ -227,9 +227,9 @@ func (sc *scratch) batch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]u
 	return r
 }
 
-// part returns what the j-th call of a batch is to do, nil after the last. A
+// rangesOfCall returns what the j-th call of a batch is to do, nil after the last. A
 // document too long for one call, always alone, is cut.
-func (sc *scratch) part(batch [][2]uint32, j, size int) [][2]uint32 {
+func (sc *scratch) rangesOfCall(batch [][2]uint32, j, size int) [][2]uint32 {
 	lo, hi := int(batch[0][0]), int(batch[0][1])
 	if len(batch) > 1 || hi-lo <= size {
 		if j > 0 {
@@ -240,8 +240,8 @@ func (sc *scratch) part(batch [][2]uint32, j, size int) [][2]uint32 {
 	if lo += j * size; lo >= hi {
 		return nil
 	}
-	sc.cut[0] = [2]uint32{uint32(lo), uint32(min(lo+size, hi))}
-	return sc.cut[:]
+	sc.cutRange[0] = [2]uint32{uint32(lo), uint32(min(lo+size, hi))}
+	return sc.cutRange[:]
 }
 
 // Several small integers in the lanes of a uint64, as in package portable.
@@ -254,14 +254,14 @@ const (
 	evenBytes = 0x00ff_00ff_00ff_00ff
 )
 
-// max16 is the maximum of 16-bit lanes whose top bits are 0.
-func max16(a, b uint64) uint64 {
+// maxLanes16 is the maximum of 16-bit lanes whose top bits are 0.
+func maxLanes16(a, b uint64) uint64 {
 	m := ((a | top16) - b) & top16
 	return b ^ (a^b)&(m-m>>15)
 }
 
-// sum8 adds the eight bytes of a word.
-func sum8(v uint64) uint64 {
+// sumBytes adds the eight bytes of a word.
+func sumBytes(v uint64) uint64 {
 	v = v&evenBytes + v>>8&evenBytes
 	return v * lanes16 >> 48
 }

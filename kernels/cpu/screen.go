@@ -23,8 +23,8 @@ import (
 // bytes fit 16 bits then, in which AVX2 adds them.) The rest is the error of S.
 
 const (
-	// screenCentroids is the number of centroids from which on screening pays.
-	screenCentroids = 1 << 12
+	// minScreenCentroids is the number of centroids from which on screening pays.
+	minScreenCentroids = 1 << 12
 	// maxScreenSum bounds sums, of which products take up to 63·128 a dimension, and
 	// leave some for z.
 	maxScreenSum = 1 << 24
@@ -35,36 +35,36 @@ const (
 	screenRows = 192
 )
 
-// screening is the centroids rounded to bytes.
-type screening struct {
+// byteCentroids is the centroids rounded to bytes.
+type byteCentroids struct {
 	stride int       // of the levels of a centroid: a multiple of 4
 	levels []byte    // [K, stride], 128 added; nil where bytes are not multiplied
 	halves []byte    // or as bfloat16, [K, dim]
 	step   []float32 // [dim]: s
 	middle []float32 // [dim]: m
-	ok     bool      // the range of centroids is finite
+	usable bool      // the range of centroids is finite
 
-	norm, off float64   // the largest of a centroid: ‖l‖, ‖ε‖
-	most      []float64 // [dim]: the largest |ε|
-	mean      []float32 // [dim]: of the centroids
+	maxLevelNorm, maxErrorNorm float64   // the largest of a centroid: ‖l‖, ‖ε‖
+	maxErrors                  []float64 // [dim]: the largest |ε|
+	mean                       []float32 // [dim]: of the centroids
 }
 
-// newScreening rounds the centroids: some 30 ms for 65,536, once.
-func (s *scorer) newScreening() *screening {
+// newByteCentroids rounds the centroids: some 30 ms for 65,536, once.
+func (s *scorer) newByteCentroids() *byteCentroids {
 	k, dim := s.codec.Centroids.K, s.dim
-	c := &screening{
-		stride: (dim + 3) &^ 3,
-		step:   make([]float32, dim),
-		middle: make([]float32, dim),
-		most:   make([]float64, dim),
-		mean:   make([]float32, dim),
+	c := &byteCentroids{
+		stride:    (dim + 3) &^ 3,
+		step:      make([]float32, dim),
+		middle:    make([]float32, dim),
+		maxErrors: make([]float64, dim),
+		mean:      make([]float32, dim),
 	}
 	lo, hi := make([]float32, dim), make([]float32, dim)
-	resetRange(lo, hi)
+	resetRanges(lo, hi)
 	block, sums := make([]float32, screenRows*dim), make([]float64, dim)
 	for c0 := 0; c0 < k; c0 += screenRows {
 		n := min(screenRows, k-c0)
-		s.rows(block, c0, c0+n)
+		s.readCentroids(block, c0, c0+n)
 		for r := range n {
 			for j, v := range block[r*dim : (r+1)*dim] {
 				lo[j], hi[j] = min(lo[j], v), max(hi[j], v)
@@ -79,11 +79,11 @@ func (s *scorer) newScreening() *screening {
 		}
 		c.middle[j] = lo[j] + float32(128*c.step[j])
 		c.mean[j] = float32(sums[j] / float64(k))
-		if !finite(inverse[j]) || !finite(c.middle[j]) {
+		if !isFinite(inverse[j]) || !isFinite(c.middle[j]) {
 			return c
 		}
 	}
-	c.ok = true
+	c.usable = true
 	if s.loops.Screen != nil {
 		c.levels = make([]byte, k*c.stride)
 	} else {
@@ -96,32 +96,32 @@ func (s *scorer) newScreening() *screening {
 	}
 	for c0 := 0; c0 < k; c0 += screenRows {
 		n := min(screenRows, k-c0)
-		s.rows(block, c0, c0+n)
+		s.readCentroids(block, c0, c0+n)
 		for r := range n {
-			var norm, off float64
+			var levelSquares, errorSquares float64
 			for j, v := range block[r*dim : (r+1)*dim] {
 				level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 255)
 				l := float64(level - 128)
 				e := float64(v) - float64(c.middle[j]) - float64(l*float64(c.step[j]))
-				norm, off, c.most[j] = norm+l*l, off+float64(e*e), max(c.most[j], e, -e)
+				levelSquares, errorSquares, c.maxErrors[j] = levelSquares+l*l, errorSquares+float64(e*e), max(c.maxErrors[j], e, -e)
 				if c.levels != nil {
 					c.levels[(c0+r)*c.stride+j] = byte(level)
 				} else {
 					copy(c.halves[2*((c0+r)*dim+j):], half[level][:])
 				}
 			}
-			c.norm, c.off = max(c.norm, norm), max(c.off, off)
+			c.maxLevelNorm, c.maxErrorNorm = max(c.maxLevelNorm, levelSquares), max(c.maxErrorNorm, errorSquares)
 		}
 	}
-	c.norm, c.off = math.Sqrt(c.norm), math.Sqrt(c.off)
+	c.maxLevelNorm, c.maxErrorNorm = math.Sqrt(c.maxLevelNorm), math.Sqrt(c.maxErrorNorm)
 	return c
 }
 
 // screenQuery is what a query has where S is screened.
 type screenQuery struct {
-	on   bool
-	keep int // best centroids of a query token by products of bytes
-	c    *screening
+	enabled   bool
+	listLen   int // best centroids of a query token by products of bytes
+	centroids *byteCentroids
 
 	integers []float32         // n
 	panel    []byte            // [groups, stride/4, 32, 4]: n
@@ -130,20 +130,20 @@ type screenQuery struct {
 	tokens   []screenToken
 	units    []tier.CoarseUnits // [groups]
 
-	best   [][]ranked // lists [query tokens, keep] of the best by bytes; by mu
-	filled int        // of the lists
-	free   [][]ranked // those that nobody adds to
-	need   []uint64   // rows of S that were asked for
-	have   []uint64   // those that are there
+	bestLists    [][]ranked // lists [query tokens, keep] of the best by bytes; by mu
+	listsUsed    int        // of the lists
+	freeLists    [][]ranked // those that nobody adds to
+	neededRows   []uint64   // rows of S that were asked for
+	computedRows []uint64   // those that are there
 }
 
 // screenToken has the unit of a rounded query token, and bounds of its errors.
 type screenToken struct {
-	unit   float64 // S ≈ unit·sum
-	z      float32 // added to the sum
-	error  float64 // bounds the error of unit·sum
-	spread float64 // √Σh² of the roundings ±h of the query that are part of it
-	rest   float64 // bounds the errors that are roundings of neither query nor centroids
+	unit       float64 // S ≈ unit·sum
+	z          float32 // added to the sum
+	maxError   float64 // bounds the error of unit·sum
+	spread     float64 // √Σh² of the roundings ±h of the query that are part of it
+	systematic float64 // bounds the errors that are roundings of neither query nor centroids
 }
 
 // screenScratch is the work space of one call.
@@ -156,15 +156,15 @@ type screenScratch struct {
 
 // Screen implements [kernels.Query].
 func (q *query) Screen(n int) bool {
-	s, x := q.s, &q.screen
+	s, x := q.scorer, &q.screen
 	k := s.codec.Centroids.K
-	if n > 0 && (k < screenCentroids || n > maxScreenBest || s.dim > maxScreenDim || q.negative) {
+	if n > 0 && (k < minScreenCentroids || n > maxScreenBest || s.dim > maxScreenDim || q.hasNegativeWeight) {
 		return false
 	}
 	// Bounds of S take the place of its range.
-	norm := s.normMax()
+	norm := s.maxCentroidNorm()
 	if n > 0 {
-		if x.c = s.screening(); !x.c.ok {
+		if x.centroids = s.byteCentroids(); !x.centroids.usable {
 			return false
 		}
 	}
@@ -175,49 +175,49 @@ func (q *query) Screen(n int) bool {
 		}
 		bound := math.Sqrt(square) * norm * (1 + 1e-5)
 		if !(bound < math.MaxFloat32/4) {
-			resetRange(q.lo, q.hi)
+			resetRanges(q.lo, q.hi)
 			return false
 		}
 		q.lo[i], q.hi[i] = float32(-bound), float32(bound)
 	}
-	x.on, x.keep, x.filled, x.free = true, 0, 0, x.free[:0]
-	x.need, x.have = resize(x.need, (k+63)/64), resize(x.have, (k+63)/64)
-	clear(x.need)
-	clear(x.have)
+	x.enabled, x.listLen, x.listsUsed, x.freeLists = true, 0, 0, x.freeLists[:0]
+	x.neededRows, x.computedRows = resize(x.neededRows, (k+63)/64), resize(x.computedRows, (k+63)/64)
+	clear(x.neededRows)
+	clear(x.computedRows)
 	if n > 0 {
-		x.keep = min(n+n/4+6, k)
+		x.listLen = min(n+n/4+6, k)
 		q.roundVectors()
 		for i, t := range x.tokens { // words hold what sums are
-			q.lo[i] -= float32(t.error)
-			q.hi[i] += float32(t.error)
+			q.lo[i] -= float32(t.maxError)
+			q.hi[i] += float32(t.maxError)
 		}
-		q.screenMeans()
-		q.sealRanges()
-		q.coarseUnits()
+		q.setApproxUnits()
+		q.computeResidualRanges()
+		q.setCoarseUnits()
 		q.built[builtApprox].Store(true) // by CentroidScores
 	}
 	return true
 }
 
-// unit returns the unit of the sums of a query token; 0 means that S is not made of sums.
-func (x *screenQuery) unit(i int) float64 {
-	if !x.on || x.keep == 0 {
+// sumUnit returns the unit of the sums of a query token; 0 means that S is not made of sums.
+func (x *screenQuery) sumUnit(i int) float64 {
+	if !x.enabled || x.listLen == 0 {
 		return 0
 	}
 	return x.tokens[i].unit
 }
 
-// coarse reports whether level Fast takes S from products of bytes.
-func (q *query) coarse() bool { return q.screen.on && q.screen.keep > 0 }
+// usesByteProducts reports whether level Fast takes S from products of bytes.
+func (q *query) usesByteProducts() bool { return q.screen.enabled && q.screen.listLen > 0 }
 
 // roundVectors rounds the query.
 func (q *query) roundVectors() {
-	s, x := q.s, &q.screen
-	groups, size := (q.N+31)/32, x.c.stride*32
+	s, x := q.scorer, &q.screen
+	groups, size := (q.N+31)/32, x.centroids.stride*32
 	x.tokens, x.start = resize(x.tokens, q.N), resize(x.start, groups)
 	clear(x.start)
-	bytes := x.c.levels != nil
-	if bytes {
+	multipliesBytes := x.centroids.levels != nil
+	if multipliesBytes {
 		x.panel = resize(x.panel, groups*size)
 		clear(x.panel)
 	}
@@ -225,69 +225,69 @@ func (q *query) roundVectors() {
 	clear(x.integers)
 	for i := range q.N {
 		v := q.Vectors[i*s.dim : (i+1)*s.dim]
-		var largest, mid, norm float64
-		for j, m := range x.c.middle {
-			largest = max(largest, math.Abs(float64(v[j])*float64(x.c.step[j])))
+		var largest, mid, normSquare float64
+		for j, m := range x.centroids.middle {
+			largest = max(largest, math.Abs(float64(v[j])*float64(x.centroids.step[j])))
 			mid += float64(v[j]) * float64(m)
-			norm += float64(v[j]) * float64(v[j])
+			normSquare += float64(v[j]) * float64(v[j])
 		}
 		unit := max(largest/63, math.Abs(mid)/float64(maxScreenSum-63*128*s.dim-1))
-		if !(unit > leastUnit) {
+		if !(unit > minUnit) {
 			unit = 0
 		}
 		var sum, z int32
-		var most, square, all float64 // of |δ|
+		var maxRoundError, squareSum, errorSum float64 // of |δ|
 		for j := range v {
-			x, n := float64(v[j])*float64(x.c.step[j]), int32(0)
+			x, n := float64(v[j])*float64(x.centroids.step[j]), int32(0)
 			if unit > 0 {
-				n = integer(x, unit)
+				n = roundToUnits(x, unit)
 			}
-			off := math.Abs(x - float64(float64(n)*unit))
-			most, square, all = max(most, off), square+float64(off*off), all+off
+			roundError := math.Abs(x - float64(float64(n)*unit))
+			maxRoundError, squareSum, errorSum = max(maxRoundError, roundError), squareSum+float64(roundError*roundError), errorSum+roundError
 			q.screen.integers[i*s.dim+j] = float32(n)
 			sum += n
-			if bytes {
+			if multipliesBytes {
 				q.screen.panel[i/32*size+j/4*128+i%32*4+j%4] = byte(n)
 			}
 		}
 		if unit > 0 {
-			z = integer(mid, unit)
+			z = roundToUnits(mid, unit)
 		}
 		x.start[i/32][i%32] = z - 128*sum
-		rest := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*math.Sqrt(norm)*s.normMax()
+		systematic := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*math.Sqrt(normSquare)*s.maxCentroidNorm()
 		x.tokens[i] = screenToken{
-			unit: unit, z: float32(z), rest: rest, spread: most * x.c.norm,
-			error: (rest + min(math.Sqrt(square)*x.c.norm, 128*all) + math.Sqrt(norm)*x.c.off) * (1 + 1e-6),
+			unit: unit, z: float32(z), systematic: systematic, spread: maxRoundError * x.centroids.maxLevelNorm,
+			maxError: (systematic + min(math.Sqrt(squareSum)*x.centroids.maxLevelNorm, 128*errorSum) + math.Sqrt(normSquare)*x.centroids.maxErrorNorm) * (1 + 1e-6),
 		}
 	}
-	if !bytes {
+	if !multipliesBytes {
 		x.vectors.Reset(x.integers, s.dim)
 	}
 }
 
-// screenMeans computes the units of the bytes of Approx. The mean of a column of S is the product
+// setApproxUnits computes the units of the bytes of Approx. The mean of a column of S is the product
 // with the mean of the centroids.
-func (q *query) screenMeans() {
-	s, a := q.s, &q.approx
+func (q *query) setApproxUnits() {
+	s, a := q.scorer, &q.approx
 	a.means = resize(a.means, q.N)
 	for i := range a.means {
 		var sum float64
 		for j, v := range q.Vectors[i*s.dim : (i+1)*s.dim] {
-			sum += float64(v) * float64(q.screen.c.mean[j]) // exact
+			sum += float64(v) * float64(q.screen.centroids.mean[j]) // exact
 		}
 		a.means[i] = sum
 	}
 	a.rows = resize(a.rows, (q.N+31)/32*s.codec.Centroids.K)
-	q.approxUnits()
+	q.computeApproxUnits()
 }
 
-// coarseUnits computes the factors that turn sums into bytes of Approx and words of level Fast.
-func (q *query) coarseUnits() {
+// setCoarseUnits computes the factors that turn sums into bytes of Approx and words of level Fast.
+func (q *query) setCoarseUnits() {
 	x, a := &q.screen, &q.approx
-	if q.way(kernels.Fast) == byTiles {
-		q.ensure(builtTiles, (*query).buildTiles)
+	if q.algorithmFor(kernels.Fast) == byTiles {
+		q.buildOnce(builtTiles, (*query).buildTiles)
 	}
-	q.startWords()
+	q.setWordFactors()
 	q.built[builtWords].Store(true) // by CentroidScores
 	w := &q.words
 	x.units = resize(x.units, len(w.mul))
@@ -304,11 +304,11 @@ func (q *query) coarseUnits() {
 	}
 }
 
-// products returns the sums of a group of query tokens with the centroids lo to hi, at
+// byteProducts returns the sums of a group of query tokens with the centroids lo to hi, at
 // most screenRows.
-func (q *query) products(sc *screenScratch, g, lo, hi int) [][32]float32 {
-	s, x := q.s, &q.screen
-	c, n := x.c, hi-lo
+func (q *query) byteProducts(sc *screenScratch, g, lo, hi int) [][32]float32 {
+	s, x := q.scorer, &q.screen
+	c, n := x.centroids, hi-lo
 	if c.levels != nil {
 		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
 		n := max(n, tier.ScreenRows) // at the end of all, some before lo
@@ -343,16 +343,16 @@ func (q *query) products(sc *screenScratch, g, lo, hi int) [][32]float32 {
 // screenScores is CentroidScores where S is screened: the bytes of Approx, the words of
 // level Fast, and the best centroids.
 func (q *query) screenScores(lo, hi int) {
-	s, x := q.s, &q.screen
-	if x.keep == 0 {
+	s, x := q.scorer, &q.screen
+	if x.listLen == 0 {
 		return
 	}
-	sc := s.screens.Get().(*screenScratch)
+	sc := s.screenPool.Get().(*screenScratch)
 	groups, k := (q.N+31)/32, s.codec.Centroids.K
-	best := q.takeBest()
+	best := q.acquireBestList()
 	sc.units = append(sc.units[:0], x.units...)
 	for t := range q.N {
-		sc.units[t/32].Limits[t%32] = limitOf(best[(t+1)*x.keep-1])
+		sc.units[t/32].Limits[t%32] = listLimit(best[(t+1)*x.listLen-1])
 	}
 	for c0 := lo; c0 < hi; c0 += screenRows {
 		c1 := min(c0+screenRows, hi)
@@ -361,39 +361,39 @@ func (q *query) screenScores(lo, hi int) {
 			scales = q.words.scales[c0:c1]
 		}
 		for g := range groups {
-			sums, units := q.products(sc, g, c0, c1), &sc.units[g]
+			sums, units := q.byteProducts(sc, g, c0, c1), &sc.units[g]
 			n := s.loops.Coarse(q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1], sc.found[:c1-c0], sums, units, scales)
 			for _, f := range sc.found[:n] {
 				row, r := &sums[f>>32], uint32(c0)+uint32(f>>32)
 				for columns := uint32(f); columns != 0; columns &= columns - 1 {
 					i := bits.TrailingZeros32(columns)
 					if v := row[i]; v > units.Limits[i] { // an earlier row may have raised it
-						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
-						insertRanked(top, rankedOf(r, v))
-						units.Limits[i] = limitOf(top[len(top)-1])
+						top := best[(32*g+i)*x.listLen : (32*g+i+1)*x.listLen]
+						insertRanked(top, newRanked(r, v))
+						units.Limits[i] = listLimit(top[len(top)-1])
 					}
 				}
 			}
 		}
 	}
-	s.screens.Put(sc)
+	s.screenPool.Put(sc)
 	q.mu.Lock()
-	x.free = append(x.free, best)
+	x.freeLists = append(x.freeLists, best)
 	q.mu.Unlock()
 }
 
-// limitOf returns the limit that a sum exceeds if it belongs before the last of a list or ties with it.
-func limitOf(last ranked) float32 {
+// listLimit returns the limit that a sum exceeds if it belongs before the last of a list or ties with it.
+func listLimit(last ranked) float32 {
 	if last == 0 {
 		return float32(math.Inf(-1))
 	}
-	return last.score() - 1 // sums are integers
+	return last.scoreValue() - 1 // sums are integers
 }
 
 // Require implements [kernels.Query].
 func (q *query) Require(c *kernels.Chunk, docs []uint32) {
-	for i := range count(c, docs) {
-		lo, hi := tokens(c, docs, i)
+	for i := range countDocs(c, docs) {
+		lo, hi := tokenRange(c, docs, i)
 		q.RequireTokens(c, lo, hi)
 	}
 }
@@ -401,72 +401,72 @@ func (q *query) Require(c *kernels.Chunk, docs []uint32) {
 // RequireTokens implements [kernels.Query].
 func (q *query) RequireTokens(c *kernels.Chunk, lo, hi int) {
 	switch {
-	case !q.screen.on:
+	case !q.screen.enabled:
 	case c.CodeBytes == 2:
 		for codes := c.Codes[2*lo : 2*hi]; len(codes) >= 2; codes = codes[2:] {
-			q.require(uint32(codes[0]) | uint32(codes[1])<<8)
+			q.requireRow(uint32(codes[0]) | uint32(codes[1])<<8)
 		}
 	default:
 		for t := lo; t < hi; t++ {
-			q.require(c.Code(t))
+			q.requireRow(c.Code(t))
 		}
 	}
 }
 
-// require notes that a row of S is needed.
-func (q *query) require(code uint32) {
-	w, bit := &q.screen.need[code/64], uint64(1)<<(code%64)
+// requireRow notes that a row of S is needed.
+func (q *query) requireRow(code uint32) {
+	w, bit := &q.screen.neededRows[code/64], uint64(1)<<(code%64)
 	if atomic.LoadUint64(w)&bit == 0 {
 		atomic.OrUint64(w, bit)
 	}
 }
 
-// fillRows is how many rows of S are computed at once.
-const fillRows = 36
+// rowsPerFill is how many rows of S are computed at once.
+const rowsPerFill = 36
 
 // Fill implements [kernels.Query]. Rows are computed in ascending order, with the bits
 // of CentroidScores.
 func (q *query) Fill(lo, hi int) {
 	x := &q.screen
-	if !x.on {
+	if !x.enabled {
 		return
 	}
-	sc := q.s.scratch.Get().(*scratch)
+	sc := q.scorer.scratchPool.Get().(*scratch)
 	sc.codes = sc.codes[:0]
 	for w := lo / 64; 64*w < hi; w++ {
-		missing := x.need[w] &^ x.have[w]
+		missing := x.neededRows[w] &^ x.computedRows[w]
 		if 64*w < lo {
 			missing &= math.MaxUint64 << (lo % 64)
 		}
 		if 64*w+64 > hi {
 			missing &= 1<<(hi%64) - 1
 		}
-		x.have[w] |= missing
+		x.computedRows[w] |= missing
 		for ; missing != 0; missing &= missing - 1 {
 			sc.codes = append(sc.codes, uint32(64*w+bits.TrailingZeros64(missing)))
-			if len(sc.codes) == fillRows {
-				q.computeRows(sc)
+			if len(sc.codes) == rowsPerFill {
+				q.computeListedRows(sc)
 			}
 		}
 	}
-	q.computeRows(sc)
-	q.s.scratch.Put(sc)
+	q.computeListedRows(sc)
+	q.scorer.scratchPool.Put(sc)
 }
 
-// computeRows computes the rows of S that are listed.
-func (q *query) computeRows(sc *scratch) {
-	s, m := q.s, len(sc.codes)
+// computeListedRows computes the rows of S that are listed.
+func (q *query) computeListedRows(sc *scratch) {
+	s, m := q.scorer, len(sc.codes)
 	if m == 0 {
 		return
 	}
 	lanes := (q.N + 31) &^ 31
 	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
-	sc.floats = resize(sc.floats, fillRows*s.dim)
-	sc.rows = resize(sc.rows, fillRows*q.Stride)
+	sc.floats = resize(sc.floats, rowsPerFill*s.dim)
+	sc.rows = resize(sc.rows, rowsPerFill*q.Stride)
 	// Rows lie far apart: loads that wait for none of the others fetch all of them at once.
 	var sum byte
 	for _, c := range sc.codes {
-		for row := s.stored(int(c), int(c)+1); ; row = row[64:] {
+		for row := s.storedCentroids(int(c), int(c)+1); ; row = row[64:] {
 			sum += row[0]
 			if len(row) <= 64 {
 				break
@@ -475,7 +475,7 @@ func (q *query) computeRows(sc *scratch) {
 	}
 	sc.fetched = sum
 	for i, c := range sc.codes {
-		s.rows(sc.floats[i*s.dim:(i+1)*s.dim], int(c), int(c)+1)
+		s.readCentroids(sc.floats[i*s.dim:(i+1)*s.dim], int(c), int(c)+1)
 	}
 	s.loops.CentroidScores(sc.rows[:m*q.Stride], sc.floats[:m*s.dim], m, &q.QueryVectors, sc.lo, sc.hi, nil)
 	for i, c := range sc.codes {
