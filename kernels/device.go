@@ -376,12 +376,12 @@ func OpenDevice(ctx context.Context, name string) (d Device, note string, err er
 	case "", "cpu":
 		return nil, "", nil
 	case AutoDevice:
-		return openAny(ctx)
+		return openFirst(ctx)
 	}
 	if strings.ContainsAny(name, ",") || strings.HasSuffix(name, ":all") {
 		d, err = openSeveral(ctx, name, from)
 	} else {
-		d, err = openOne(ctx, name, from)
+		d, err = openNamed(ctx, name, from)
 	}
 	if err != nil {
 		return nil, "", err
@@ -389,8 +389,8 @@ func OpenDevice(ctx context.Context, name string) (d Device, note string, err er
 	return d, "", nil
 }
 
-// openOne opens the device of a name such as cuda:0; from says where that is from.
-func openOne(ctx context.Context, name, from string) (Device, error) {
+// openNamed opens the device of a name such as cuda:0; from says where that is from.
+func openNamed(ctx context.Context, name, from string) (Device, error) {
 	kind, number, _ := strings.Cut(name, ":")
 	ordinal, err := strconv.Atoi(number)
 	if err != nil || ordinal < 0 || strconv.Itoa(ordinal) != number {
@@ -410,8 +410,8 @@ func openOne(ctx context.Context, name, from string) (Device, error) {
 	return nil, fmt.Errorf("%w: device %q%s; this build has: %s", ErrUnavailable, name, from, strings.Join(append(known, "cpu"), ", "))
 }
 
-// openAny opens the first device that can be opened.
-func openAny(ctx context.Context) (Device, string, error) {
+// openFirst opens the first device that can be opened.
+func openFirst(ctx context.Context) (Device, string, error) {
 	var why []string
 	for _, k := range deviceKinds() {
 		found, err := k.Devices()

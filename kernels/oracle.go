@@ -45,7 +45,7 @@ func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score flo
 	for t := lo; t < hi; t++ {
 		decoded = append(decoded, OracleDecode(c, ch, t))
 	}
-	return oracleSum(q, weights, decoded, dim)
+	return oracleScore(q, weights, decoded, dim)
 }
 
 // OracleNearest returns, for each row of x [n, dim], the number of the
@@ -80,13 +80,13 @@ func MaxSimFloat(q, weights, d []float32, dim int) float64 {
 			rows[t][j] = float64(d[t*dim+j])
 		}
 	}
-	score, _ := oracleSum(q, weights, rows, dim)
+	score, _ := oracleScore(q, weights, rows, dim)
 	return score
 }
 
-// oracleSum adds up the largest products of the vectors of q with a row, each times its
+// oracleScore adds up the largest products of the vectors of q with a row, each times its
 // weight, and returns the rows that have them.
-func oracleSum(q, weights []float32, rows [][]float64, dim int) (sum float64, argmax []int) {
+func oracleScore(q, weights []float32, rows [][]float64, dim int) (sum float64, argmax []int) {
 	argmax = make([]int, len(q)/dim)
 	for s := range argmax {
 		w := 1.0

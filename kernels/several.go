@@ -65,8 +65,8 @@ func (s *several) Close() error {
 	return all
 }
 
-// onEach calls fn for every number below n, at once, and joins the errors.
-func onEach(n int, fn func(i int) error) error {
+// runOnEach calls fn for every number below n, at once, and joins the errors.
+func runOnEach(n int, fn func(i int) error) error {
 	failed := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -82,7 +82,7 @@ func (s *several) Attach(ctx context.Context, c Corpus, o AttachOptions) (Attach
 	progress := o.Progress
 	var mu sync.Mutex
 	done, total := make([]int64, len(a.parts)), make([]int64, len(a.parts))
-	err := onEach(len(a.parts), func(i int) (err error) {
+	err := runOnEach(len(a.parts), func(i int) (err error) {
 		o := o
 		if progress != nil {
 			o.Progress = func(n, of int64) {
@@ -153,7 +153,7 @@ func (a *attachments) Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([
 	answers := make([]DeviceAnswer, len(qs))
 	n := min(len(a.parts), len(qs))
 	first := int(a.next.Add(int64(n)) - int64(n))
-	err := onEach(n, func(i int) error {
+	err := runOnEach(n, func(i int) error {
 		lo, hi := len(qs)*i/n, len(qs)*(i+1)/n
 		part, err := a.parts[(first+i)%len(a.parts)].Search(ctx, c, qs[lo:hi])
 		copy(answers[lo:hi], part)
@@ -174,7 +174,7 @@ func openSeveral(ctx context.Context, list, from string) (Device, error) {
 	var names []string
 	for _, name := range strings.Split(list, ",") {
 		if kind, ok := strings.CutSuffix(name, ":all"); ok {
-			all, err := ofKind(kind, from)
+			all, err := namesOfKind(kind, from)
 			if err != nil {
 				return nil, err
 			}
@@ -192,7 +192,7 @@ func openSeveral(ctx context.Context, list, from string) (Device, error) {
 		} else if slices.Contains(names[:i], name) {
 			err = fmt.Errorf("%w: device %q%s is named twice", ErrUnavailable, name, from)
 		} else {
-			d, err = openOne(ctx, name, from)
+			d, err = openNamed(ctx, name, from)
 		}
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -205,8 +205,8 @@ func openSeveral(ctx context.Context, list, from string) (Device, error) {
 	return s, nil
 }
 
-// ofKind names the devices of a kind.
-func ofKind(kind, from string) (names []string, err error) {
+// namesOfKind names the devices of a kind.
+func namesOfKind(kind, from string) (names []string, err error) {
 	for _, k := range deviceKinds() {
 		if k.Kind() != kind {
 			continue

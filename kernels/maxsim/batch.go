@@ -55,21 +55,21 @@ func (l *Layout) MaxRows() int {
 	if l.Offsets == nil {
 		return l.Stride
 	}
-	most := 0
+	longest := 0
 	for i := 1; i < len(l.Offsets); i++ {
-		most = max(most, l.Offsets[i]-l.Offsets[i-1])
+		longest = max(longest, l.Offsets[i]-l.Offsets[i-1])
 	}
-	return most
+	return longest
 }
 
 // validate checks the layout against a number of rows.
 func (l *Layout) validate(rows int) error {
 	if l.Mask != nil && len(l.Mask) != rows {
-		return faultf("a mask of %d entries for %d rows", len(l.Mask), rows)
+		return shapeErrorf("a mask of %d entries for %d rows", len(l.Mask), rows)
 	}
 	if l.Offsets != nil {
 		if l.Count != 0 || l.Stride != 0 || l.Lengths != nil {
-			return faultf("both offsets and padding")
+			return shapeErrorf("both offsets and padding")
 		}
 		if err := validateOffsets(l.Offsets, rows); err != nil {
 			return err
@@ -83,11 +83,11 @@ func (l *Layout) validate(rows int) error {
 		return nil
 	}
 	if len(l.Lengths) != l.Count {
-		return faultf("%d lengths for %d items", len(l.Lengths), l.Count)
+		return shapeErrorf("%d lengths for %d items", len(l.Lengths), l.Count)
 	}
 	for i, n := range l.Lengths {
 		if n < 0 || n > l.MaxRows() {
-			return faultf("length %d of item %d is not in 0..%d", n, i, l.MaxRows())
+			return shapeErrorf("length %d of item %d is not in 0..%d", n, i, l.MaxRows())
 		}
 	}
 	return nil
@@ -98,12 +98,12 @@ func (l *Layout) validatePadding(rows int) error {
 	if l.Longest != 0 {
 		if l.Count < 0 || l.Longest < 0 || l.Stride < l.Longest ||
 			l.Count > 0 && (rows < l.Longest || l.Count-1 > (rows-l.Longest)/l.Stride) {
-			return faultf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.Longest, l.Stride, rows)
+			return shapeErrorf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.Longest, l.Stride, rows)
 		}
 		return nil
 	}
 	if l.Count < 0 || l.Stride < 0 || l.Stride > 0 && l.Count > rows/l.Stride || l.Count*l.Stride != rows {
-		return faultf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
+		return shapeErrorf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (l *Layout) validatePadding(rows int) error {
 func (l *Layout) validateLongest() error {
 	for i := 1; i < len(l.Offsets) && l.Longest != 0; i++ {
 		if n := l.Offsets[i] - l.Offsets[i-1]; n > l.Longest {
-			return faultf("item %d has %d rows, of at most %d", i-1, n, l.Longest)
+			return shapeErrorf("item %d has %d rows, of at most %d", i-1, n, l.Longest)
 		}
 	}
 	return nil
@@ -120,17 +120,17 @@ func (l *Layout) validateLongest() error {
 
 func validateOffsets(offsets []int, rows int) error {
 	if len(offsets) == 0 {
-		return faultf("no offsets: n items have n+1")
+		return shapeErrorf("no offsets: n items have n+1")
 	}
 	last := 0
 	for i, o := range offsets {
 		if o < last {
-			return faultf("offset %d is %d, after %d", i, o, last)
+			return shapeErrorf("offset %d is %d, after %d", i, o, last)
 		}
 		last = o
 	}
 	if last > rows {
-		return faultf("offsets end at %d of %d rows", last, rows)
+		return shapeErrorf("offsets end at %d of %d rows", last, rows)
 	}
 	return nil
 }
@@ -179,16 +179,16 @@ func (b *Batch) Validate() error {
 		return err
 	}
 	if n := max(b.Len(), b.MaxRows()); n > math.MaxInt32 {
-		return faultf("%d items, or rows of one", n)
+		return shapeErrorf("%d items, or rows of one", n)
 	}
 	return nil
 }
 
-// fromChunk makes a matrix of the tokens of a chunk of an index, which are decoded as
+// chunkMatrix makes a matrix of the tokens of a chunk of an index, which are decoded as
 // they are read: what [kernels.OracleDecode] gives, rounded to float32. They are
 // constants, so that there is no gradient by them, and there is one by what is
 // multiplied with them: queries that are trained on the documents of an index.
-func fromChunk(c *kernels.Codec, ch *kernels.Chunk) Matrix {
+func chunkMatrix(c *kernels.Codec, ch *kernels.Chunk) Matrix {
 	return Matrix{Type: Compressed, Dim: c.Dim(), Codec: c, Chunk: ch}
 }
 
@@ -198,21 +198,21 @@ func ChunkBatch(c *kernels.Codec, ch *kernels.Chunk) *Batch {
 	for i, o := range ch.Offsets {
 		offsets[i] = int(o)
 	}
-	return Packed(fromChunk(c, ch), offsets)
+	return Packed(chunkMatrix(c, ch), offsets)
 }
 
 func (m *Matrix) validateCompressed() error {
 	if m.Codec == nil || m.Chunk == nil {
-		return faultf("compressed tokens without a codec and a chunk")
+		return shapeErrorf("compressed tokens without a codec and a chunk")
 	}
 	if err := m.Codec.Validate(); err != nil {
 		return err
 	}
 	if m.Dim != m.Codec.Dim() {
-		return faultf("dimension %d of tokens that a codec of dimension %d made", m.Dim, m.Codec.Dim())
+		return shapeErrorf("dimension %d of tokens that a codec of dimension %d made", m.Dim, m.Codec.Dim())
 	}
 	if len(m.F32)+len(m.U16)+len(m.I8)+len(m.U8)+len(m.Scales)+len(m.Zeros) > 0 {
-		return faultf("elements or scales beside compressed tokens")
+		return shapeErrorf("elements or scales beside compressed tokens")
 	}
 	return m.Chunk.Validate(m.Codec)
 }

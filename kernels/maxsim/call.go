@@ -48,80 +48,80 @@ type Work struct {
 
 // Check checks the call.
 func (c *Call) Check() (Work, error) {
-	w, err := check(c.Q, c.D, &c.Pairs, &c.Terms)
+	w, err := checkOperands(c.Q, c.D, &c.Pairs, &c.Terms)
 	if err != nil {
 		return w, err
 	}
 	if len(c.Scores) != w.Pairs {
-		return w, faultf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
+		return w, shapeErrorf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
 	}
 	if c.Argmax != nil {
 		err = w.checkArgmax(c.Argmax)
 	}
-	warn(c.Q, &c.Terms)
+	warnIfNotUnit(c.Q, &c.Terms)
 	return w, err
 }
 
 func (w *Work) checkArgmax(argmax []int32) error {
-	n, err := product(w.Pairs, w.Stride)
+	n, err := checkedProduct(w.Pairs, w.Stride)
 	if err == nil && len(argmax) != n {
-		err = faultf("%d argmaxima for %d pairs of %d query rows", len(argmax), w.Pairs, w.Stride)
+		err = shapeErrorf("%d argmaxima for %d pairs of %d query rows", len(argmax), w.Pairs, w.Stride)
 	}
 	return err
 }
 
-func check(q, d Operand, p *Pairs, t *Terms) (Work, error) {
+func checkOperands(q, d Operand, p *Pairs, t *Terms) (Work, error) {
 	w, err := checkSides(q, d, p, t)
 	if err == nil && w.Q.Dim != w.D.Dim {
-		err = faultf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
+		err = shapeErrorf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
 	}
 	return w, err
 }
 
 // checkSides is check but for the dimensions.
 func checkSides(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
-	if w.Q, err = shape("query", q); err != nil {
+	if w.Q, err = checkedShape("query", q); err != nil {
 		return w, err
 	}
-	if w.D, err = shape("document", d); err != nil {
+	if w.D, err = checkedShape("document", d); err != nil {
 		return w, err
 	}
 	if t.Weights != nil && len(t.Weights) != w.Q.Rows {
-		return w, faultf("%d weights for %d query rows", len(t.Weights), w.Q.Rows)
+		return w, shapeErrorf("%d weights for %d query rows", len(t.Weights), w.Q.Rows)
 	}
 	w.Stride = w.Q.MaxRows()
-	w.Pairs, err = p.count(w.Q.Len(), w.D.Len())
+	w.Pairs, err = p.countPairs(w.Q.Len(), w.D.Len())
 	return w, err
 }
 
-func shape(name string, o Operand) (Shape, error) {
+func checkedShape(name string, o Operand) (Shape, error) {
 	if o == nil {
-		return Shape{}, faultf("no %s operand", name)
+		return Shape{}, shapeErrorf("no %s operand", name)
 	}
 	if b, ok := o.(*Batch); ok {
 		if err := b.Validate(); err != nil {
-			return Shape{}, faultf("%s operand: %w", name, err)
+			return Shape{}, shapeErrorf("%s operand: %w", name, err)
 		}
 	}
 	return o.Shape(), nil
 }
 
-// warned is set when somebody was told of odd lengths.
-var warned atomic.Bool
+// lengthsWarned is set when somebody was told of odd lengths.
+var lengthsWarned atomic.Bool
 
-// warn looks at the first rows of the queries. Those of a mapped file that was cut short
+// warnIfNotUnit looks at the first rows of the queries. Those of a mapped file that was cut short
 // are for the scores to stumble over.
-func warn(q Operand, t *Terms) {
-	if t.Logger == nil || t.Normalize || warned.Load() {
+func warnIfNotUnit(q Operand, t *Terms) {
+	if t.Logger == nil || t.Normalize || lengthsWarned.Load() {
 		return
 	}
 	b, ok := q.(*Batch)
 	if !ok {
 		return
 	}
-	var gone error
-	defer files.RecoverFault(&gone, debug.SetPanicOnFault(true), func(err error) error { return err })
-	const rows, most = 64, 0.1
+	var fault error
+	defer files.RecoverFault(&fault, debug.SetPanicOnFault(true), func(err error) error { return err })
+	const rows, tolerance = 64, 0.1
 	row := make([]float32, b.Tokens.Dim)
 	odd, seen := 0, 0
 	for i := 0; i < b.Tokens.Rows() && seen < rows; i++ {
@@ -137,11 +137,11 @@ func warn(q Operand, t *Terms) {
 		if length == 0 {
 			continue // padding
 		}
-		if seen++; math.Abs(length-1) > most {
+		if seen++; math.Abs(length-1) > tolerance {
 			odd++
 		}
 	}
-	if 2*odd > seen && !warned.Swap(true) {
+	if 2*odd > seen && !lengthsWarned.Swap(true) {
 		t.Logger.LogAttrs(context.Background(), slog.LevelWarn, "query vectors are not of length 1, and normalisation is off",
 			slog.Int("odd", odd), slog.Int("looked_at", seen))
 	}
@@ -181,17 +181,17 @@ type Gradient struct {
 
 // Check checks the call. Argmaxima that no call of Score writes are errors.
 func (g *GradCall) Check() (Work, error) {
-	w, err := check(g.Q, g.D, &g.Pairs, &g.Terms)
+	w, err := checkOperands(g.Q, g.D, &g.Pairs, &g.Terms)
 	if err != nil {
 		return w, err
 	}
 	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
-		return w, faultf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
+		return w, shapeErrorf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
 	}
-	if err := g.DQ.check("query", &w.Q); err != nil {
+	if err := g.DQ.checkRoom("query", &w.Q); err != nil {
 		return w, err
 	}
-	if err := g.DD.check("document", &w.D); err != nil {
+	if err := g.DD.checkRoom("document", &w.D); err != nil {
 		return w, err
 	}
 	if err := w.checkArgmax(g.Argmax); err != nil {
@@ -202,35 +202,35 @@ func (g *GradCall) Check() (Work, error) {
 
 // checkWinners checks that every argmax is a row of the other side: of documents for
 // rows of queries, or, back, of queries for rows of documents.
-func (w *Work) checkWinners(p *Pairs, argmax []int32, stride int, back bool) error {
+func (w *Work) checkWinners(p *Pairs, argmax []int32, stride int, reversed bool) error {
 	for i := range w.Pairs {
 		from, to := p.At(i, w.D.Len())
 		lo, hi := w.Q.Span(from)
-		tolo, tohi := w.D.Span(to)
-		if back {
-			lo, hi, tolo, tohi = tolo, tohi, lo, hi
+		otherLo, otherHi := w.D.Span(to)
+		if reversed {
+			lo, hi, otherLo, otherHi = otherLo, otherHi, lo, hi
 		}
 		for s, a := range argmax[i*stride : (i+1)*stride] {
-			if a < -1 || int(a) >= tohi-tolo || a >= 0 && s >= hi-lo {
-				return faultf("row %d wins in pair %d for row %d of %d; the other side has %d rows", a, i, s, hi-lo, tohi-tolo)
+			if a < -1 || int(a) >= otherHi-otherLo || a >= 0 && s >= hi-lo {
+				return shapeErrorf("row %d wins in pair %d for row %d of %d; the other side has %d rows", a, i, s, hi-lo, otherHi-otherLo)
 			}
 		}
 	}
 	return nil
 }
 
-func (g *Gradient) check(name string, s *Shape) error {
+func (g *Gradient) checkRoom(name string, s *Shape) error {
 	if g == nil {
 		return nil
 	}
 	if err := g.Validate(); err != nil {
-		return faultf("%s gradient: %w", name, err)
+		return shapeErrorf("%s gradient: %w", name, err)
 	}
 	if s.Type == Compressed {
-		return faultf("%s gradient by compressed tokens, which are constants", name)
+		return shapeErrorf("%s gradient by compressed tokens, which are constants", name)
 	}
 	if g.Type > BF16 || g.Dim != s.Dim || g.Rows() != s.Rows {
-		return faultf("%s gradient of %d rows of %d of type %s; want %d of %d, of float32, float16 or bfloat16", name, g.Rows(), g.Dim, g.Type, s.Rows, s.Dim)
+		return shapeErrorf("%s gradient of %d rows of %d of type %s; want %d of %d, of float32, float16 or bfloat16", name, g.Rows(), g.Dim, g.Type, s.Rows, s.Dim)
 	}
 	return nil
 }
@@ -249,13 +249,13 @@ func (g *Gradient) Put(row int, x []float32) {
 			dst[i] += v
 		}
 	case F16:
-		g.put16(lo, x, kernels.F16ToF32, kernels.F16FromF32)
+		g.putHalves(lo, x, kernels.F16ToF32, kernels.F16FromF32)
 	default:
-		g.put16(lo, x, func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) }, kernels.BF16FromF32)
+		g.putHalves(lo, x, func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) }, kernels.BF16FromF32)
 	}
 }
 
-func (g *Gradient) put16(lo int, x []float32, widen func(uint16) float32, round func(float32) uint16) {
+func (g *Gradient) putHalves(lo int, x []float32, widen func(uint16) float32, round func(float32) uint16) {
 	dst := g.U16[lo : lo+g.Dim]
 	for i, v := range x {
 		if g.Add {

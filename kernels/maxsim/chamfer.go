@@ -80,7 +80,7 @@ type ChamferWork struct {
 func (c *ChamferCall) Check() (ChamferWork, error) {
 	w, err := checkChamfer(c.X, c.Y, &c.Pairs, c.Metric, c.NearestX, c.NearestY, false)
 	if err == nil && len(c.Distances) != w.Pairs {
-		err = faultf("room for %d distances of %d pairs", len(c.Distances), w.Pairs)
+		err = shapeErrorf("room for %d distances of %d pairs", len(c.Distances), w.Pairs)
 	}
 	return w, err
 }
@@ -92,12 +92,12 @@ func (g *ChamferGradCall) Check() (ChamferWork, error) {
 		return w, err
 	}
 	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
-		return w, faultf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
+		return w, shapeErrorf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
 	}
-	if err := g.DX.check("X", &w.X); err != nil {
+	if err := g.DX.checkRoom("X", &w.X); err != nil {
 		return w, err
 	}
-	if err := g.DY.check("Y", &w.Y); err != nil {
+	if err := g.DY.checkRoom("Y", &w.Y); err != nil {
 		return w, err
 	}
 	work := Work{Q: w.X, D: w.Y, Pairs: w.Pairs}
@@ -107,11 +107,11 @@ func (g *ChamferGradCall) Check() (ChamferWork, error) {
 	return w, work.checkWinners(&g.Pairs, g.NearestY, w.StrideY, true)
 }
 
-func checkChamfer(x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, wanted bool) (w ChamferWork, err error) {
+func checkChamfer(x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, required bool) (w ChamferWork, err error) {
 	if m > L1 {
-		return w, faultf("metric %d", m)
+		return w, shapeErrorf("metric %d", m)
 	}
-	work, err := check(x, y, p, &Terms{})
+	work, err := checkOperands(x, y, p, &Terms{})
 	if err != nil {
 		return w, err
 	}
@@ -120,7 +120,7 @@ func checkChamfer(x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, 
 		list   []int32
 		stride int
 	}{{nearestX, w.StrideX}, {nearestY, w.StrideY}} {
-		if side.list == nil && !wanted {
+		if side.list == nil && !required {
 			continue
 		}
 		work.Stride = side.stride

@@ -202,7 +202,7 @@ func FuzzCheck(f *testing.F) {
 		if kind%3 == 2 {
 			c.Queries = indices
 		}
-		w, err := check(c.Q, c.D, &c.Pairs, &c.Terms)
+		w, err := checkOperands(c.Q, c.D, &c.Pairs, &c.Terms)
 		if err != nil {
 			require.ErrorIs(t, err, kernels.ErrShape)
 			return
@@ -247,7 +247,7 @@ func FuzzCheckCompressed(f *testing.F) {
 			Codebook:  kernels.Codebook{Nbits: int(nbits), Step: 1}, FactorMax: 1,
 		}
 		ch := &kernels.Chunk{Offsets: offsets, CodeBytes: 2, Codes: make([]byte, codes), Residuals: make([]byte, residuals), Factors: make([]byte, factors)}
-		m := fromChunk(c, ch)
+		m := chunkMatrix(c, ch)
 		if err := m.Validate(); err != nil {
 			require.ErrorIs(t, err, kernels.ErrShape)
 			return

@@ -54,7 +54,7 @@ func QuantizeInt8(x []float32, dim int) Matrix {
 	m := Int8(make([]int8, len(x)), make([]float32, len(x)/dim), nil, dim)
 	for r := range m.Scales {
 		row := x[r*dim : (r+1)*dim]
-		inverse := scaleTo(&m.Scales[r], row, 127)
+		inverse := setScale(&m.Scales[r], row, 127)
 		for j, v := range row {
 			m.I8[r*dim+j] = int8(math.RoundToEven(float64(v) * inverse))
 		}
@@ -92,7 +92,7 @@ func QuantizeFP8(x []float32, dim int) Matrix {
 	m := FP8(make([]uint8, len(x)), make([]float32, len(x)/dim), dim)
 	for r := range m.Scales {
 		row := x[r*dim : (r+1)*dim]
-		inverse := scaleTo(&m.Scales[r], row, maxE4M3)
+		inverse := setScale(&m.Scales[r], row, maxE4M3)
 		for j, v := range row {
 			m.U8[r*dim+j] = e4m3FromF32(float32(float64(v) * inverse))
 		}
@@ -100,28 +100,28 @@ func QuantizeFP8(x []float32, dim int) Matrix {
 	return m
 }
 
-// scaleTo sets the scale that makes the largest value of row top, and returns its
+// setScale sets the scale that makes the largest value of row top, and returns its
 // inverse.
-func scaleTo(scale *float32, row []float32, top float64) (inverse float64) {
-	var most float64
+func setScale(scale *float32, row []float32, top float64) (inverse float64) {
+	var largest float64
 	for _, v := range row {
-		most = max(most, math.Abs(float64(v)))
+		largest = max(largest, math.Abs(float64(v)))
 	}
-	if *scale = float32(most / top); *scale == 0 {
+	if *scale = float32(largest / top); *scale == 0 {
 		return 0
 	}
-	return min(1/float64(*scale), top/most)
+	return min(1/float64(*scale), top/largest)
 }
 
 // ToFloat16 rounds to binary16.
-func ToFloat16(x []float32, dim int) Matrix { return Float16(convertAll(x, kernels.F16FromF32), dim) }
+func ToFloat16(x []float32, dim int) Matrix { return Float16(convertEach(x, kernels.F16FromF32), dim) }
 
 // ToBFloat16 rounds to bfloat16.
 func ToBFloat16(x []float32, dim int) Matrix {
-	return BFloat16(convertAll(x, kernels.BF16FromF32), dim)
+	return BFloat16(convertEach(x, kernels.BF16FromF32), dim)
 }
 
-func convertAll(x []float32, f func(float32) uint16) []uint16 {
+func convertEach(x []float32, f func(float32) uint16) []uint16 {
 	out := make([]uint16, len(x))
 	for i, v := range x {
 		out[i] = f(v)

@@ -51,27 +51,27 @@ func (c *HeadCall) Check() (Work, error) {
 	if err != nil {
 		return w, err
 	}
-	if err := c.Head.check(w.Q.Dim, w.D.Dim); err != nil {
+	if err := c.Head.checkSizes(w.Q.Dim, w.D.Dim); err != nil {
 		return w, err
 	}
 	if len(c.Scores) != w.Pairs {
-		return w, faultf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
+		return w, shapeErrorf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
 	}
 	queries := c.Terms
 	queries.Normalize = false
-	warn(c.Q, &queries)
+	warnIfNotUnit(c.Q, &queries)
 	return w, nil
 }
 
-func (h *Head) check(d, hidden int) error {
+func (h *Head) checkSizes(d, hidden int) error {
 	if err := h.Weights.Validate(); err != nil {
-		return faultf("head: %w", err)
+		return shapeErrorf("head: %w", err)
 	}
 	if rows := h.Weights.Rows(); rows != d || h.Weights.Dim != hidden {
-		return faultf("a head of %d × %d for queries of dimension %d and hidden states of %d", rows, h.Weights.Dim, d, hidden)
+		return shapeErrorf("a head of %d × %d for queries of dimension %d and hidden states of %d", rows, h.Weights.Dim, d, hidden)
 	}
 	if h.Bias != nil && len(h.Bias) != d {
-		return faultf("%d biases for %d dimensions", len(h.Bias), d)
+		return shapeErrorf("%d biases for %d dimensions", len(h.Bias), d)
 	}
 	return nil
 }
@@ -87,11 +87,11 @@ func (h *Head) OracleTokens(b *Batch, normalize bool) [][]float64 {
 		}
 		x, y := OracleRow(b, i, false), make([]float64, len(weights))
 		for j, w := range weights {
-			if y[j] = dot64(w, x); h.Bias != nil {
+			if y[j] = dotFloat64(w, x); h.Bias != nil {
 				y[j] += float64(h.Bias[j])
 			}
 		}
-		if length := math.Sqrt(dot64(y, y)); normalize && length > 0 {
+		if length := math.Sqrt(dotFloat64(y, y)); normalize && length > 0 {
 			for j := range y {
 				y[j] /= length
 			}
@@ -104,7 +104,7 @@ func (h *Head) OracleTokens(b *Batch, normalize bool) [][]float64 {
 // Oracle computes the scores of a call.
 func (c *HeadCall) Oracle() []float64 {
 	q, d := c.Q.(*Batch), c.D.(*Batch)
-	n, _ := c.count(q.Len(), d.Len())
+	n, _ := c.countPairs(q.Len(), d.Len())
 	scores := make([]float64, n)
 	tokens := c.Head.OracleTokens(d, c.Normalize)
 	for p := range n {
@@ -115,7 +115,7 @@ func (c *HeadCall) Oracle() []float64 {
 			best := math.Inf(-1)
 			for _, y := range tokens[lo:hi] {
 				if x != nil && y != nil {
-					best = max(best, dot64(x, y))
+					best = max(best, dotFloat64(x, y))
 				}
 			}
 			if !math.IsInf(best, -1) {

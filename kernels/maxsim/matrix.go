@@ -16,7 +16,7 @@ const (
 	BF16      // the upper half of a float32
 	I8        // scale·(x − zero)
 	E4M3      // scale·x; 8-bit floats without infinities (OCP FP8), largest 448
-	// Compressed is tokens as an index keeps them; see [fromChunk].
+	// Compressed is tokens as an index keeps them; see [chunkMatrix].
 	Compressed
 )
 
@@ -101,30 +101,30 @@ func (m *Matrix) Rows() int { return m.elements() / max(m.Dim, 1) }
 // Validate checks that the slices fit each other.
 func (m *Matrix) Validate() error {
 	if m.Type < F32 || m.Type > Compressed {
-		return faultf("elements of type %d", m.Type)
+		return shapeErrorf("elements of type %d", m.Type)
 	}
 	if m.Dim < 1 || m.Dim > kernels.MaxDim {
-		return faultf("dimension %d is not in 1..%d", m.Dim, kernels.MaxDim)
+		return shapeErrorf("dimension %d is not in 1..%d", m.Dim, kernels.MaxDim)
 	}
 	if m.Type == Compressed {
 		return m.validateCompressed()
 	}
 	if m.Codec != nil || m.Chunk != nil {
-		return faultf("a codec or a chunk beside elements of type %s", m.Type)
+		return shapeErrorf("a codec or a chunk beside elements of type %s", m.Type)
 	}
 	n := m.elements()
 	if n%m.Dim != 0 {
-		return faultf("%d elements of type %s are no whole rows of %d", n, m.Type, m.Dim)
+		return shapeErrorf("%d elements of type %s are no whole rows of %d", n, m.Type, m.Dim)
 	}
 	if len(m.F32)+len(m.U16)+len(m.I8)+len(m.U8) != n {
-		return faultf("elements of other types than %s", m.Type)
+		return shapeErrorf("elements of other types than %s", m.Type)
 	}
 	rows := n / m.Dim
 	if m.Scales != nil && (m.Type < I8 || len(m.Scales) != rows) {
-		return faultf("%d scales for %d rows of type %s", len(m.Scales), rows, m.Type)
+		return shapeErrorf("%d scales for %d rows of type %s", len(m.Scales), rows, m.Type)
 	}
 	if m.Zeros != nil && (m.Type != I8 || len(m.Zeros) != rows) {
-		return faultf("%d zero points for %d rows of type %s", len(m.Zeros), rows, m.Type)
+		return shapeErrorf("%d zero points for %d rows of type %s", len(m.Zeros), rows, m.Type)
 	}
 	return nil
 }

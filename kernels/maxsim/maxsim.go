@@ -108,7 +108,7 @@ func On(d kernels.Device) (Backend, error) {
 	return nil, fmt.Errorf("%w: %s does not score plain vectors", kernels.ErrUnavailable, d.Info().Name)
 }
 
-// faultf is a [kernels.ErrShape] with a reason.
-func faultf(format string, args ...any) error {
+// shapeErrorf is a [kernels.ErrShape] with a reason.
+func shapeErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", kernels.ErrShape, fmt.Errorf(format, args...))
 }

@@ -46,7 +46,7 @@ func oracleItem(o Operand, i int, normalize bool) [][]float64 {
 	return rows
 }
 
-func dot64(x, y []float64) (sum float64) {
+func dotFloat64(x, y []float64) (sum float64) {
 	for i, v := range x {
 		sum += v * y[i]
 	}
@@ -65,13 +65,13 @@ func (c *Call) OracleProduct(q, s, d, t int) float64 {
 	qb, db := c.Q.(*Batch), c.D.(*Batch)
 	qlo, _ := qb.Span(q)
 	dlo, _ := db.Span(d)
-	return dot64(OracleRow(qb, qlo+s, c.Normalize), OracleRow(db, dlo+t, c.Normalize))
+	return dotFloat64(OracleRow(qb, qlo+s, c.Normalize), OracleRow(db, dlo+t, c.Normalize))
 }
 
 // Oracle computes the scores and argmaxima of a call.
 func (c *Call) Oracle() (scores []float64, argmax []int32) {
 	q, d := c.Q.Shape(), c.D.Shape()
-	n, _ := c.count(q.Len(), d.Len())
+	n, _ := c.countPairs(q.Len(), d.Len())
 	stride := q.MaxRows()
 	scores, argmax = make([]float64, n), make([]int32, n*stride)
 	docs := make([][][]float64, d.Len())
@@ -95,7 +95,7 @@ func (c *Call) Oracle() (scores []float64, argmax []int32) {
 				if x == nil || y == nil {
 					continue
 				}
-				if v := dot64(x, y); v > best {
+				if v := dotFloat64(x, y); v > best {
 					best, row[s] = v, int32(t)
 				}
 			}
@@ -113,7 +113,7 @@ func (g *GradCall) Oracle() (dq, dd []float64) {
 	qb, db := g.Q.(*Batch), g.D.(*Batch)
 	dim, stride := qb.Tokens.Dim, qb.MaxRows()
 	dq, dd = make([]float64, qb.Tokens.Rows()*dim), make([]float64, db.Tokens.Rows()*dim)
-	n, _ := g.count(qb.Len(), db.Len())
+	n, _ := g.countPairs(qb.Len(), db.Len())
 	qs, ds := oracleRows(qb, g.Normalize), oracleRows(db, g.Normalize)
 	for p := range n {
 		up := upstream64(g.Upstream, p)
@@ -152,8 +152,8 @@ func oracleThroughNorm(grad []float64, b *Batch) {
 	dim := b.Tokens.Dim
 	for r := range b.Tokens.Rows() {
 		g, x, unit := grad[r*dim:(r+1)*dim], OracleRow(b, r, false), OracleRow(b, r, true)
-		length := math.Sqrt(dot64(x, x))
-		along := dot64(g, unit)
+		length := math.Sqrt(dotFloat64(x, x))
+		along := dotFloat64(g, unit)
 		for j := range g {
 			if length == 0 {
 				g[j] = 0
@@ -180,7 +180,7 @@ func Distance[T float32 | float64](m Metric, x, y []T) (sum float64) {
 // Oracle computes distances and the nearest rows.
 func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32) {
 	x, y := c.X.Shape(), c.Y.Shape()
-	n, _ := c.count(x.Len(), y.Len())
+	n, _ := c.countPairs(x.Len(), y.Len())
 	sx, sy := x.MaxRows(), y.MaxRows()
 	distances, nearestX, nearestY = make([]float64, n), make([]int32, n*sx), make([]int32, n*sy)
 	for p := range n {
@@ -222,7 +222,7 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 	xb, yb := g.X.(*Batch), g.Y.(*Batch)
 	dim, sx, sy := xb.Tokens.Dim, xb.MaxRows(), yb.MaxRows()
 	dx, dy = make([]float64, xb.Tokens.Rows()*dim), make([]float64, yb.Tokens.Rows()*dim)
-	n, _ := g.count(xb.Len(), yb.Len())
+	n, _ := g.countPairs(xb.Len(), yb.Len())
 	for p := range n {
 		xi, yi := g.At(p, yb.Len())
 		xlo, _ := xb.Span(xi)

@@ -58,67 +58,67 @@ func (p *Pairs) At(i, nd int) (query, doc int) {
 	case ListedPairs:
 		return int(p.Queries[i]), int(p.Docs[i])
 	}
-	n := p.docs(nd)
+	n := p.docsPerQuery(nd)
 	return i / n, p.First + i%n
 }
 
-// docs is the number of documents of AllPairs.
-func (p *Pairs) docs(nd int) int {
+// docsPerQuery is the number of documents of AllPairs.
+func (p *Pairs) docsPerQuery(nd int) int {
 	if p.Count == 0 && p.First == 0 {
 		return nd
 	}
 	return p.Count
 }
 
-// count checks the pairs against nq queries and nd documents and counts them.
-func (p *Pairs) count(nq, nd int) (int, error) {
+// countPairs checks the pairs against nq queries and nd documents and counts them.
+func (p *Pairs) countPairs(nq, nd int) (int, error) {
 	switch p.Kind {
 	case AllPairs:
-		n := p.docs(nd)
+		n := p.docsPerQuery(nd)
 		if p.First < 0 || n < 0 || p.First > nd || n > nd-p.First {
-			return 0, faultf("documents %d to %d of %d", p.First, p.First+n, nd)
+			return 0, shapeErrorf("documents %d to %d of %d", p.First, p.First+n, nd)
 		}
-		return product(nq, n)
+		return checkedProduct(nq, n)
 	case CandidatePairs:
-		n, err := product(nq, p.K)
+		n, err := checkedProduct(nq, p.K)
 		switch {
 		case err != nil:
 			return 0, err
 		case p.Queries != nil:
-			return 0, faultf("queries are listed beside candidates")
+			return 0, shapeErrorf("queries are listed beside candidates")
 		case p.Docs == nil && n != nd:
-			return 0, faultf("%d documents for %d queries with %d of their own", nd, nq, p.K)
+			return 0, shapeErrorf("%d documents for %d queries with %d of their own", nd, nq, p.K)
 		case p.Docs != nil && n != len(p.Docs):
-			return 0, faultf("%d candidates for %d queries with %d each", len(p.Docs), nq, p.K)
+			return 0, shapeErrorf("%d candidates for %d queries with %d each", len(p.Docs), nq, p.K)
 		}
-		return n, inRange("document", p.Docs, nd)
+		return n, checkNumbers("document", p.Docs, nd)
 	case ListedPairs:
 		if len(p.Queries) != len(p.Docs) {
-			return 0, faultf("pairs of %d queries and %d documents", len(p.Queries), len(p.Docs))
+			return 0, shapeErrorf("pairs of %d queries and %d documents", len(p.Queries), len(p.Docs))
 		}
-		if err := inRange("query", p.Queries, nq); err != nil {
+		if err := checkNumbers("query", p.Queries, nq); err != nil {
 			return 0, err
 		}
-		return len(p.Docs), inRange("document", p.Docs, nd)
+		return len(p.Docs), checkNumbers("document", p.Docs, nd)
 	}
-	return 0, faultf("pairs of kind %d", p.Kind)
+	return 0, shapeErrorf("pairs of kind %d", p.Kind)
 }
 
-func product(a, b int) (int, error) {
+func checkedProduct(a, b int) (int, error) {
 	if a < 0 || b < 0 {
-		return 0, faultf("%d × %d pairs", a, b)
+		return 0, shapeErrorf("%d × %d pairs", a, b)
 	}
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi != 0 || lo > 1<<62 {
-		return 0, faultf("%d × %d pairs", a, b)
+		return 0, shapeErrorf("%d × %d pairs", a, b)
 	}
 	return int(lo), nil
 }
 
-func inRange(what string, list []int32, n int) error {
+func checkNumbers(what string, list []int32, n int) error {
 	for i, v := range list {
 		if v < 0 || int(v) >= n {
-			return faultf("%s %d of pair %d is not in 0..%d", what, v, i, n-1)
+			return shapeErrorf("%s %d of pair %d is not in 0..%d", what, v, i, n-1)
 		}
 	}
 	return nil

@@ -25,19 +25,19 @@ func (s *several) About() About {
 }
 
 func (s *several) Encode(ctx context.Context, dst []float32, b Batch) error {
-	i := s.take(len(b.IDs))
-	defer s.give(i, len(b.IDs))
+	i := s.reserveDevice(len(b.IDs))
+	defer s.releaseDevice(i, len(b.IDs))
 	return s.models[i].Encode(ctx, dst, b)
 }
 
 func (s *several) EncodeHalves(ctx context.Context, dst []byte, b Batch, kept []int32) error {
-	i := s.take(len(b.IDs))
-	defer s.give(i, len(b.IDs))
+	i := s.reserveDevice(len(b.IDs))
+	defer s.releaseDevice(i, len(b.IDs))
 	return s.models[i].EncodeHalves(ctx, dst, b, kept)
 }
 
-// take picks the device for so many ids.
-func (s *several) take(ids int) int {
+// reserveDevice picks the device for so many ids.
+func (s *several) reserveDevice(ids int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	best := 0
@@ -50,7 +50,7 @@ func (s *several) take(ids int) int {
 	return best
 }
 
-func (s *several) give(i, ids int) {
+func (s *several) releaseDevice(i, ids int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loads[i] -= ids

@@ -82,21 +82,21 @@ func On(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) 
 	}
 	parts := kernels.MemberDevices(d)
 	if len(parts) == 1 {
-		return on(ctx, d, c, w, o)
+		return onDevice(ctx, d, c, w, o)
 	}
-	var all several
+	var model several
 	for _, part := range parts {
-		m, err := on(ctx, part, c, w, o)
+		m, err := onDevice(ctx, part, c, w, o)
 		if err != nil {
-			return nil, errors.Join(err, all.Close())
+			return nil, errors.Join(err, model.Close())
 		}
-		all.models = append(all.models, m)
+		model.models = append(model.models, m)
 	}
-	all.loads, all.info = make([]int, len(parts)), d.Info()
-	return &all, nil
+	model.loads, model.info = make([]int, len(parts)), d.Info()
+	return &model, nil
 }
 
-func on(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
+func onDevice(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
 	if t, ok := d.(device); ok {
 		return t.Transformer(ctx, c, w, o)
 	}

@@ -32,15 +32,15 @@ func testSubsets(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70, 33, 0, 16, 2}, K: 100})
 	s := newScorer(t, b, c)
 	vectors := c.Query(32)
-	check(t, c, s, vectors, nil, []uint32{6, 1, 1, 9, 0})
+	checkScores(t, c, s, vectors, nil, []uint32{6, 1, 1, 9, 0})
 	q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
-	all := scoresOf(q, c.Chunk, nil)
+	scores := scoresOf(q, c.Chunk, nil)
 	for _, docs := range [][]uint32{{}, {3}, {9, 8, 7}, {5, 5, 5, 0, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}} {
-		some := scoresOf(q, c.Chunk, docs)
-		for stage := range some {
-			require.Len(t, some[stage], len(docs))
+		subset := scoresOf(q, c.Chunk, docs)
+		for stage := range subset {
+			require.Len(t, subset[stage], len(docs))
 			for i, doc := range docs {
-				require.Equal(t, all[stage][doc], some[stage][i], "stage %d, document %d", stage, doc)
+				require.Equal(t, scores[stage][doc], subset[stage][i], "stage %d, document %d", stage, doc)
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func testRanges(t *testing.T, b kernels.Backend) {
 		c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 777, Dim: 96, Type: kernels.F16})
 		s := newScorer(t, b, c)
 		vectors := c.Query(lq)
-		whole := Prepare(t, s.NewQuery(), c.K, vectors, nil)
+		atOnce := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 		parts := s.NewQuery()
 		require.NoError(t, parts.Reset(vectors, nil))
 		var wg sync.WaitGroup
@@ -106,10 +106,10 @@ func testRanges(t *testing.T, b kernels.Backend) {
 		}
 		wg.Wait()
 		parts.Seal()
-		x, stride := whole.Scores()
+		x, stride := atOnce.Scores()
 		y, _ := parts.Scores()
 		require.Equal(t, x[:c.K*stride], y[:c.K*stride])
-		require.Equal(t, scoresOf(whole, c.Chunk, nil), scoresOf(parts, c.Chunk, nil))
+		require.Equal(t, scoresOf(atOnce, c.Chunk, nil), scoresOf(parts, c.Chunk, nil))
 	}
 }
 
@@ -147,7 +147,7 @@ func testBadInput(t *testing.T, b kernels.Backend) {
 	} {
 		require.Error(t, q.Reset(in[0], in[1]), name)
 	}
-	check(t, c, s, c.Query(2), nil, nil)
+	checkScores(t, c, s, c.Query(2), nil, nil)
 
 	codec := *c.Codec
 	codec.FactorMax = 0
@@ -208,15 +208,15 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 			require.InDelta(t, best[i], p[0], 1e-6, "row %d: %d is not nearest", i, c)
 		}
 	}
-	again := make([]uint32, n)
-	require.NoError(t, b.Nearest(context.Background(), again, nil, centroids, x, dim))
-	require.Equal(t, codes, again)
+	repeated := make([]uint32, n)
+	require.NoError(t, b.Nearest(context.Background(), repeated, nil, centroids, x, dim))
+	require.Equal(t, codes, repeated)
 	part := make([]float32, n)
 	for lo := 0; lo < n; {
 		hi := min(lo+1+lo%19, n)
-		require.NoError(t, b.Nearest(context.Background(), again[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim))
+		require.NoError(t, b.Nearest(context.Background(), repeated[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim))
 		lo = hi
 	}
-	require.Equal(t, codes, again, "the result depends on the split")
+	require.Equal(t, codes, repeated, "the result depends on the split")
 	require.Equal(t, scores, part, "the result depends on the split")
 }

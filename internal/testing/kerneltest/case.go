@@ -53,8 +53,8 @@ func New(cfg Config) *Case {
 		cfg.CodeBytes = 4
 	}
 	c := &Case{Config: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
-	c.Codec = c.codec()
-	c.Chunk = c.chunk()
+	c.Codec = c.randomCodec()
+	c.Chunk = c.randomChunk()
 	return c
 }
 
@@ -126,10 +126,10 @@ func EncodeCentroids(x []float32, t kernels.FloatType) []byte {
 	return b
 }
 
-func (c *Case) codec() *kernels.Codec {
+func (c *Case) randomCodec() *kernels.Codec {
 	k := &kernels.Codec{
 		Centroids: kernels.Centroids{K: c.K, Dim: c.Dim, Type: c.Type,
-			Data: c.place(EncodeCentroids(c.Vectors(c.K), c.Type))},
+			Data: c.atOddAddress(EncodeCentroids(c.Vectors(c.K), c.Type))},
 		Codebook:  kernels.Codebook{Nbits: c.Nbits},
 		FactorMax: 1.4,
 	}
@@ -154,7 +154,7 @@ func (c *Case) codec() *kernels.Codec {
 	return k
 }
 
-func (c *Case) chunk() *kernels.Chunk {
+func (c *Case) randomChunk() *kernels.Chunk {
 	ch := &kernels.Chunk{Offsets: []uint32{0}, CodeBytes: c.CodeBytes}
 	n := 0
 	for _, l := range c.Lengths {
@@ -162,9 +162,9 @@ func (c *Case) chunk() *kernels.Chunk {
 		ch.Offsets = append(ch.Offsets, uint32(n))
 	}
 	rowBytes := c.Codec.RowBytes()
-	ch.Codes = c.place(make([]byte, n*c.CodeBytes))
-	ch.Residuals = c.place(make([]byte, n*rowBytes))
-	ch.Factors = c.place(make([]byte, 2*n))
+	ch.Codes = c.atOddAddress(make([]byte, n*c.CodeBytes))
+	ch.Residuals = c.atOddAddress(make([]byte, n*rowBytes))
+	ch.Factors = c.atOddAddress(make([]byte, 2*n))
 	for t := range n {
 		c.SetCode(ch, t, c.rng.IntN(c.K))
 		r := ch.Residuals[t*rowBytes : (t+1)*rowBytes]
@@ -203,9 +203,9 @@ func SetFactor(ch *kernels.Chunk, token int, factor int16) {
 	binary.LittleEndian.PutUint16(ch.Factors[2*token:], uint16(factor))
 }
 
-// place returns b, with no spare capacity, at an odd address unless the case
+// atOddAddress returns b, with no spare capacity, at an odd address unless the case
 // is to be aligned.
-func (c *Case) place(b []byte) []byte {
+func (c *Case) atOddAddress(b []byte) []byte {
 	if c.Aligned {
 		return b
 	}

@@ -29,7 +29,7 @@ func (d *Device) Info() kernels.DeviceInfo {
 
 // Attach keeps nothing.
 func (d *Device) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	return attached{d}, d.fault()
+	return attached{d}, d.failure()
 }
 
 // Builder finds nearest centroids with cpu.
@@ -38,7 +38,7 @@ func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return deviceBui
 // Close does nothing.
 func (d *Device) Close() error { return nil }
 
-func (d *Device) fault() error {
+func (d *Device) failure() error {
 	if d.Fail == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ type deviceBuilder struct {
 }
 
 func (b deviceBuilder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
-	if err := b.d.fault(); err != nil {
+	if err := b.d.failure(); err != nil {
 		return err
 	}
 	return b.Backend.Nearest(ctx, codes, scores, centroids, x, dim)
@@ -72,7 +72,7 @@ func (a attached) Search(ctx context.Context, c kernels.Corpus, qs []kernels.Dev
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := a.d.fault(); err != nil {
+		if err := a.d.failure(); err != nil {
 			return nil, err
 		}
 		if err := a.search(c, &qs[i], &answers[i]); err != nil {
@@ -94,7 +94,7 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 		score float64
 		found bool // by a probe
 	}
-	var all []scored
+	var documents []scored
 	found := 0
 	st := &to.Stats
 	st.Device, st.Searches, st.Launches = deviceName, 1, 1
@@ -118,19 +118,19 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 			if s.found {
 				found++
 			}
-			all = append(all, s)
+			documents = append(documents, s)
 		}
 	}
 	if q.Probes > 0 {
 		if st.Candidates = int64(found); found < q.K {
 			st.Widened++
 		} else {
-			all = slices.DeleteFunc(all, func(s scored) bool { return !s.found })
+			documents = slices.DeleteFunc(documents, func(s scored) bool { return !s.found })
 		}
 	}
 	// What is equal as it is returned is a tie: the first document wins, as with any device.
-	sort.SliceStable(all, func(i, j int) bool { return float32(all[i].score) > float32(all[j].score) })
-	for _, s := range all[:min(q.K, len(all))] {
+	sort.SliceStable(documents, func(i, j int) bool { return float32(documents[i].score) > float32(documents[j].score) })
+	for _, s := range documents[:min(q.K, len(documents))] {
 		to.Docs, to.Scores = append(to.Docs, s.doc), append(to.Scores, float32(s.score))
 	}
 	return nil
@@ -168,12 +168,12 @@ func EncodeHalves(ctx context.Context, encode func(context.Context, []float32, t
 	if err := b.CheckKept(kept, len(dst), dim); err != nil {
 		return err
 	}
-	all := make([]float32, len(b.IDs)*dim)
-	if err := encode(ctx, all, b); err != nil {
+	vectors := make([]float32, len(b.IDs)*dim)
+	if err := encode(ctx, vectors, b); err != nil {
 		return err
 	}
 	for i, id := range kept {
-		floats.EncodeFloat16(dst[2*dim*i:], all[int(id)*dim:int(id+1)*dim])
+		floats.EncodeFloat16(dst[2*dim*i:], vectors[int(id)*dim:int(id+1)*dim])
 	}
 	return nil
 }

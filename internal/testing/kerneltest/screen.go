@@ -75,15 +75,15 @@ func testScreenOdd(t *testing.T, b kernels.Backend) {
 			if j != i {
 				continue
 			}
-			for at := 0; at < k*c.Dim; at += 3 {
-				data := c.Codec.Centroids.Data[4*at:]
+			for value := 0; value < k*c.Dim; value += 3 {
+				data := c.Codec.Centroids.Data[4*value:]
 				v := math.Float32frombits(binary.LittleEndian.Uint32(data))
 				binary.LittleEndian.PutUint32(data, math.Float32bits(v+far))
 			}
 		}
 		if i == 4 {
-			for at := 4 * c.Dim; at < len(c.Codec.Centroids.Data); at += 4 * c.Dim {
-				copy(c.Codec.Centroids.Data[at:], c.Codec.Centroids.Data[:4*c.Dim])
+			for offset := 4 * c.Dim; offset < len(c.Codec.Centroids.Data); offset += 4 * c.Dim {
+				copy(c.Codec.Centroids.Data[offset:], c.Codec.Centroids.Data[:4*c.Dim])
 			}
 		}
 		vectors := c.Query(40)
@@ -111,11 +111,11 @@ func testScreenOdd(t *testing.T, b kernels.Backend) {
 // this needs.
 func checkFast(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) {
 	t.Helper()
-	var asked []uint32
+	var listed []uint32
 	for doc := range c.Chunk.Docs() {
-		asked = append(asked, uint32(doc))
+		listed = append(listed, uint32(doc))
 	}
-	got := make([]float32, len(asked))
+	got := make([]float32, len(listed))
 	q.MaxSim(got, c.Chunk, nil, kernels.Fast)
 	bound := float64(q.ErrorBound(kernels.Fast))
 	for doc, v := range got {
@@ -127,7 +127,7 @@ func checkFast(t *testing.T, c *Case, q kernels.Query, vectors, weights []float3
 	}
 	q.Require(c.Chunk, nil)
 	q.Fill(0, c.K)
-	checkShortfall(t, c, q, nil, asked)
+	checkShortfall(t, c, q, nil, listed)
 }
 
 // screened prepares a query in parts, of which the last is short, and returns the best

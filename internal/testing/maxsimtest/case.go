@@ -61,29 +61,29 @@ type Side struct {
 }
 
 // Batch makes a batch of random values.
-func (s Side) Batch(rng *rand.Rand, dim int) *maxsim.Batch { return s.of(rng, dim, Normal) }
+func (s Side) Batch(rng *rand.Rand, dim int) *maxsim.Batch { return s.fromValues(rng, dim, Normal) }
 
 // SmallBatch makes a batch of small integers.
-func (s Side) SmallBatch(rng *rand.Rand, dim int) *maxsim.Batch { return s.of(rng, dim, Small) }
+func (s Side) SmallBatch(rng *rand.Rand, dim int) *maxsim.Batch { return s.fromValues(rng, dim, Small) }
 
-func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32) *maxsim.Batch {
-	most, offsets := 0, []int{0}
+func (s Side) fromValues(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32) *maxsim.Batch {
+	longest, offsets := 0, []int{0}
 	for _, n := range s.Lengths {
-		most = max(most, n)
+		longest = max(longest, n)
 		offsets = append(offsets, offsets[len(offsets)-1]+n)
 	}
 	rows := offsets[len(s.Lengths)]
 	layout := maxsim.Layout{Offsets: offsets}
 	if s.Padded {
-		most++ // nobody has the last row
-		rows = len(s.Lengths) * most
-		layout = maxsim.Layout{Count: len(s.Lengths), Stride: most, Lengths: s.Lengths}
+		longest++ // nobody has the last row
+		rows = len(s.Lengths) * longest
+		layout = maxsim.Layout{Count: len(s.Lengths), Stride: longest, Lengths: s.Lengths}
 		if s.Apart > 0 { // none of them after the last item
-			layout.Longest, layout.Stride = most, most+s.Apart
+			layout.Longest, layout.Stride = longest, longest+s.Apart
 			rows += max(len(s.Lengths)-1, 0) * s.Apart
 		}
 	} else if s.Apart > 0 {
-		layout.Longest = most + 3
+		layout.Longest = longest + 3
 		rows += s.Apart
 	}
 	if s.Masked > 0 {

@@ -21,32 +21,32 @@ func Check(t *testing.T, b maxsim.Backend, c *maxsim.Call, o Options) {
 func CheckAgainst(t *testing.T, b maxsim.Backend, c, of *maxsim.Call, o Options) {
 	t.Helper()
 	s := suite{b, o}
-	s.check(t, c, expect(of))
+	s.checkScores(t, c, expect(of))
 }
 
 // expectation is what the oracle says of a call of batches.
 type expectation struct {
-	of     *maxsim.Call
-	scores []float64
-	argmax []int32
-	sizes  []float64
+	batches *maxsim.Call
+	scores  []float64
+	argmax  []int32
+	sizes   []float64
 }
 
 func expect(of *maxsim.Call) *expectation {
-	e := &expectation{of: of, sizes: magnitudes(of)}
+	e := &expectation{batches: of, sizes: magnitudes(of)}
 	e.scores, e.argmax = of.Oracle()
 	return e
 }
 
-// check does c and compares with what is expected.
-func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
+// checkScores does c and compares with what is expected.
+func (s *suite) checkScores(t *testing.T, c *maxsim.Call, x *expectation) {
 	t.Helper()
-	of, want, argmax := x.of, x.scores, x.argmax
+	batches, want, argmax := x.batches, x.scores, x.argmax
 	for i := range c.Scores {
 		c.Scores[i] = float32(math.NaN())
 	}
-	require.NoError(t, s.b.Score(ctx(), c))
-	q, d := of.Q.(*maxsim.Batch), of.D.(*maxsim.Batch)
+	require.NoError(t, s.b.Score(background(), c))
+	q, d := batches.Q.(*maxsim.Batch), batches.D.(*maxsim.Batch)
 	e := s.o.epsilon(d.Tokens.Type, d.Tokens.Dim)
 	if q.Tokens.Type != d.Tokens.Type {
 		e = max(e, s.o.epsilon(q.Tokens.Type, d.Tokens.Dim))
@@ -67,14 +67,14 @@ func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
 				continue
 			}
 			slack := e * sizes[p*stride+r]
-			allowed += slack * math.Abs(weight(&of.Terms, lo+r))
+			allowed += slack * math.Abs(weight(&batches.Terms, lo+r))
 			if x == a {
 				continue
 			}
 			first, last := d.Span(di)
 			require.Less(t, int(x), last-first, "argmax of pair %d, row %d", p, r)
 			require.True(t, d.IsToken(first+int(x)), "a masked token wins")
-			best, other := of.OracleProduct(qi, r, di, int(a)), of.OracleProduct(qi, r, di, int(x))
+			best, other := batches.OracleProduct(qi, r, di, int(a)), batches.OracleProduct(qi, r, di, int(x))
 			require.GreaterOrEqual(t, other, best-2*slack, "argmax of pair %d, row %d is %d, not %d", p, r, x, a)
 		}
 		allowed += math.Abs(want[p])/(1<<23) + 1e-30
@@ -111,13 +111,13 @@ func magnitudes(c *maxsim.Call) []float64 {
 	for p := range c.Scores {
 		qi, di := c.At(p, d.Len())
 		lo, hi := d.Span(di)
-		var most float64
+		var longest float64
 		for _, l := range dl[lo:hi] {
-			most = max(most, l)
+			longest = max(longest, l)
 		}
 		qlo, qhi := q.Span(qi)
 		for r := qlo; r < qhi; r++ {
-			sizes[p*stride+r-qlo] = ql[r] * most
+			sizes[p*stride+r-qlo] = ql[r] * longest
 		}
 	}
 	return sizes

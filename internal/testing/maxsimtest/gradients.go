@@ -23,7 +23,7 @@ func NewGradient(b *maxsim.Batch, t maxsim.Type) *maxsim.Gradient {
 	return g
 }
 
-func values(m *maxsim.Matrix) []float32 {
+func matrixValues(m *maxsim.Matrix) []float32 {
 	x := make([]float32, m.Rows()*m.Dim)
 	m.Widen(x, 0, m.Rows())
 	return x
@@ -33,7 +33,7 @@ func values(m *maxsim.Matrix) []float32 {
 func (s *suite) gradients(t *testing.T) {
 	rng := Rand(20)
 	i := 0
-	for _, kind := range s.o.types() {
+	for _, kind := range s.o.typesOrAll() {
 		for _, q := range []Side{
 			{Lengths: []int{33, 0, 5}},
 			{Lengths: []int{12, 0, 5}, Padded: true, Masked: 0.2, Apart: 4},
@@ -48,7 +48,7 @@ func (s *suite) gradients(t *testing.T) {
 					i++
 					qb, db := q.Batch(rng, dim), d.Batch(rng, dim)
 					for name, p := range pairsOf(rng, qb.Len(), db.Len()) {
-						if s.short() && (i+len(name))%3 > 0 {
+						if s.isBrief() && (i+len(name))%3 > 0 {
 							continue
 						}
 						weights := Normal(rng, qb.Tokens.Rows())
@@ -63,10 +63,10 @@ func (s *suite) gradients(t *testing.T) {
 func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs, terms maxsim.Terms) {
 	t.Helper()
 	c := NewCall(q, d, p, terms)
-	require.NoError(t, s.b.Score(ctx(), c))
+	require.NoError(t, s.b.Score(background(), c))
 	g := &maxsim.GradCall{Q: q, D: d, Pairs: p, Terms: terms, Argmax: c.Argmax, Upstream: Normal(Rand(21), len(c.Scores)),
 		DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
-	require.NoError(t, s.b.Gradients(ctx(), g))
+	require.NoError(t, s.b.Gradients(background(), g))
 	dq, dd := g.Oracle()
 	RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
 	RequireGradient(t, "D", dd, &g.DD.Matrix, d, terms.Normalize)
@@ -80,17 +80,17 @@ func RequireGradient(t *testing.T, name string, want []float64, got *maxsim.Matr
 	for r := range lengths {
 		lengths[r] = length(b, r)
 	}
-	var most float64
+	var largest float64
 	for i, v := range want {
 		scale := 1.0
 		if normalize {
 			scale = lengths[i/got.Dim]
 		}
-		most = max(most, math.Abs(v)*scale)
+		largest = max(largest, math.Abs(v)*scale)
 	}
 	rounding := map[maxsim.Type]float64{maxsim.F32: 0, maxsim.F16: 1.0 / 2048, maxsim.BF16: 1.0 / 256}[got.Type]
-	for i, v := range values(got) {
-		allowed := 1e-5*(most+1) + rounding*math.Abs(want[i]) + rounding/1024
+	for i, v := range matrixValues(got) {
+		allowed := 1e-5*(largest+1) + rounding*math.Abs(want[i]) + rounding/1024
 		if normalize {
 			if l := lengths[i/got.Dim]; l > 0 {
 				allowed /= min(l, 1)
@@ -116,7 +116,7 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	rng := Rand(22)
 	q, d := Side{Lengths: []int{20, 3}}.Batch(rng, 16), Side{Lengths: []int{9, 0, 30}, Masked: 0.3}.Batch(rng, 16)
 	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
-	require.NoError(t, s.b.Score(ctx(), c))
+	require.NoError(t, s.b.Score(background(), c))
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16} {
 		for _, add := range []bool{false, true} {
 			g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, kind), DD: NewGradient(d, kind)}
@@ -130,14 +130,14 @@ func (s *suite) gradientBuffers(t *testing.T) {
 			g.DQ.Add, g.DD.Add = add, add
 			dq, dd := g.Oracle()
 			if add {
-				for i, v := range values(&g.DQ.Matrix) {
+				for i, v := range matrixValues(&g.DQ.Matrix) {
 					dq[i] += float64(v)
 				}
-				for i, v := range values(&before) {
+				for i, v := range matrixValues(&before) {
 					dd[i] += float64(v)
 				}
 			}
-			require.NoError(t, s.b.Gradients(ctx(), g))
+			require.NoError(t, s.b.Gradients(background(), g))
 			RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, false)
 			RequireGradient(t, "D", dd, &g.DD.Matrix, d, false)
 		}
@@ -145,7 +145,7 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	var want [2]*maxsim.Gradient
 	for threads := 1; threads <= 4; threads++ {
 		g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, Terms: maxsim.Terms{Threads: threads}, DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
-		require.NoError(t, s.b.Gradients(ctx(), g))
+		require.NoError(t, s.b.Gradients(background(), g))
 		if threads == 1 {
 			want = [2]*maxsim.Gradient{g.DQ, g.DD}
 		}
@@ -153,14 +153,14 @@ func (s *suite) gradientBuffers(t *testing.T) {
 		require.Equal(t, want[1].F32, g.DD.F32)
 	}
 	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DD: NewGradient(d, maxsim.F32)}
-	require.NoError(t, s.b.Gradients(ctx(), g))
+	require.NoError(t, s.b.Gradients(background(), g))
 	require.Equal(t, want[1].F32, g.DD.F32)
 	g.DD = nil
-	require.NoError(t, s.b.Gradients(ctx(), g))
+	require.NoError(t, s.b.Gradients(background(), g))
 	g.D = foreign{d}
-	require.ErrorIs(t, s.b.Gradients(ctx(), g), maxsim.ErrForeign)
+	require.ErrorIs(t, s.b.Gradients(background(), g), maxsim.ErrForeign)
 	g.D, g.Upstream = d, make([]float32, 1)
-	require.ErrorIs(t, s.b.Gradients(ctx(), g), kernels.ErrShape)
+	require.ErrorIs(t, s.b.Gradients(background(), g), kernels.ErrShape)
 }
 
 // differences: gradients of a backend against central differences of the oracle's
@@ -170,10 +170,10 @@ func (s *suite) differences(t *testing.T) {
 	for _, normalize := range []bool{false, true} {
 		q, d := Side{Lengths: []int{3, 2}}.Batch(rng, 6), Side{Lengths: []int{4, 1, 0, 6}}.Batch(rng, 6)
 		c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
-		require.NoError(t, s.b.Score(ctx(), c))
+		require.NoError(t, s.b.Score(background(), c))
 		up := Normal(rng, len(c.Scores))
 		g := &maxsim.GradCall{Q: q, D: d, Terms: c.Terms, Argmax: c.Argmax, Upstream: up, DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
-		require.NoError(t, s.b.Gradients(ctx(), g))
+		require.NoError(t, s.b.Gradients(background(), g))
 		loss := func() (sum float64, argmax []int32) {
 			scores, argmax := c.Oracle()
 			for i, v := range scores {
@@ -189,7 +189,7 @@ func (s *suite) differences(t *testing.T) {
 // requireDifferences leaves out the few values where another token wins on the way.
 func requireDifferences(t *testing.T, loss func() (float64, []int32), x, gradient []float32) {
 	t.Helper()
-	left := 0
+	skipped := 0
 	for i, v := range x {
 		const step = 1.0 / 2048
 		x[i] = v + step
@@ -200,12 +200,12 @@ func requireDifferences(t *testing.T, loss func() (float64, []int32), x, gradien
 		below := float64(x[i])
 		x[i] = v
 		if !slices.Equal(argHi, argLo) {
-			left++
+			skipped++
 			continue
 		}
 		require.InDelta(t, (hi-lo)/(above-below), gradient[i], 1e-4, "value %d", i)
 	}
-	require.Less(t, left, len(x)/4)
+	require.Less(t, skipped, len(x)/4)
 }
 
 // chamfer: distances, nearest rows and gradients against the oracle.
@@ -217,14 +217,14 @@ func (s *suite) chamfer(t *testing.T) {
 			x := Side{Lengths: []int{9, 0, 33}, Masked: 0.2 * float64(i/2), Padded: i == 3}.Batch(rng, dim)
 			y := Side{Lengths: []int{50, 4, 0, 1, 17, 20}, Masked: 0.2 * float64(i/2)}.Batch(rng, dim)
 			for name, p := range pairsOf(rng, x.Len(), y.Len()) {
-				if s.short() && (len(name)+dim)%3 > 0 {
+				if s.isBrief() && (len(name)+dim)%3 > 0 {
 					continue
 				}
-				c := newChamfer(x, y, p, metric, i%2 == 0)
+				c := newChamferCall(x, y, p, metric, i%2 == 0)
 				c.Threads = 1 + i%3
 				s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
 				c.NearestX, c.NearestY = nil, nil
-				require.NoError(t, chamfers.Chamfer(ctx(), c))
+				require.NoError(t, chamfers.Chamfer(background(), c))
 			}
 		}
 	}

@@ -4,8 +4,8 @@ package roofline
 
 import "golang.org/x/sys/cpu"
 
-// lanes is how many float32 the widest multiply-add takes, 0 if there is none.
-func lanes() int {
+// widestFMA is how many float32 the widest multiply-add takes, 0 if there is none.
+func widestFMA() int {
 	switch x := &cpu.X86; {
 	case x.HasAVX512F:
 		return 16

@@ -13,7 +13,7 @@ import (
 // size, a multiple of 512, at best.
 func Read(size int) float64 {
 	x := bytes.Repeat([]byte{1}, size)
-	return float64(size) / best(func() {
+	return float64(size) / shortestTime(func() {
 		if supported() {
 			load(x)
 		} else if bytes.IndexByte(x, 2) >= 0 { // assembly of the standard library: loads and comparisons
@@ -29,25 +29,25 @@ func Products() float64 {
 		return 0
 	}
 	const rounds = 1 << 14
-	return rounds * roundProducts / best(func() { dots(rounds) })
+	return rounds * roundProducts / shortestTime(func() { dots(rounds) })
 }
 
 // FMAs is how many float32 operations a second one core does in fused
 // multiply-adds, at best, with registers of at most so many lanes; an addition
 // and a multiplication are two. It is 0 where it is not known.
-func FMAs(most int) float64 {
+func FMAs(maxLanes int) float64 {
 	const rounds = 1 << 14
 	switch {
-	case min(most, lanes()) >= 16:
-		return rounds * 16 * 16 * 2 / best(func() { fmas512(rounds) })
-	case min(most, lanes()) >= 8:
-		return rounds * 12 * 8 * 2 / best(func() { fmas256(rounds) })
+	case min(maxLanes, widestFMA()) >= 16:
+		return rounds * 16 * 16 * 2 / shortestTime(func() { fmas512(rounds) })
+	case min(maxLanes, widestFMA()) >= 8:
+		return rounds * 12 * 8 * 2 / shortestTime(func() { fmas256(rounds) })
 	}
 	return 0
 }
 
-// best is the shortest of many times, in seconds.
-func best(f func()) float64 {
+// shortestTime is the shortest of many times, in seconds.
+func shortestTime(f func()) float64 {
 	var times []time.Duration
 	for range 100 {
 		start := time.Now()

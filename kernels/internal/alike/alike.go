@@ -63,44 +63,44 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 		return
 	}
 	// A few components of each first: most tokens have no like.
-	few := min(dim, samples)
-	fewWords, stride := (few+lanes-1)/lanes, dim/few
-	c.sample = resize(c.sample, n*fewWords)
+	sampled := min(dim, samples)
+	sampleWords, stride := (sampled+lanes-1)/lanes, dim/sampled
+	c.sample = resize(c.sample, n*sampleWords)
 	c.codes = resize(c.codes, n*words)
 	c.ready = resize(c.ready, n)
 	clear(c.sample)
 	clear(c.ready)
 	for i := range n {
-		if c.over(i) {
+		if c.endedAt(i) {
 			return
 		}
-		for j := range few {
-			c.sample[i*fewWords+j/lanes] |= uint64(code(i, j*stride)) << (j % lanes * 16)
+		for j := range sampled {
+			c.sample[i*sampleWords+j/lanes] |= uint64(code(i, j*stride)) << (j % lanes * 16)
 		}
 	}
-	least := few / 4
+	minAgreeing := sampled / 4
 	scale := 1 / (1 - chance)
-	left := maxWords
+	remainingWords := maxWords
 	for i := 1; i < n; i++ {
-		if c.over(i) {
+		if c.endedAt(i) {
 			return
 		}
-		x := c.sample[i*fewWords : (i+1)*fewWords]
+		x := c.sample[i*sampleWords : (i+1)*sampleWords]
 		for k := range i {
-			y := c.sample[k*fewWords : (k+1)*fewWords]
-			if fewWords == 4 { // as nearly always
-				not := different(x[0], y[0]) + different(x[1], y[1]) + different(x[2], y[2]) + different(x[3], y[3])
-				if few-int(not*ones>>48) < least {
+			y := c.sample[k*sampleWords : (k+1)*sampleWords]
+			if sampleWords == 4 { // as nearly always
+				differing := differingLanes(x[0], y[0]) + differingLanes(x[1], y[1]) + differingLanes(x[2], y[2]) + differingLanes(x[3], y[3])
+				if sampled-int(differing*ones>>48) < minAgreeing {
 					continue
 				}
 			}
-			if left -= words; left < 0 {
+			if remainingWords -= words; remainingWords < 0 {
 				c.countColumns(dst, dim, code)
 				return
 			}
-			a := c.whole(i, dim, words, code)
-			b := c.whole(k, dim, words, code)
-			if share := float64(agreeing(a, b, dim))/float64(dim) - chance; share > 0 {
+			a := c.codesOfToken(i, dim, words, code)
+			b := c.codesOfToken(k, dim, words, code)
+			if share := float64(countAgreeing(a, b, dim))/float64(dim) - chance; share > 0 {
 				dst[i] += float32(share * scale)
 				dst[k] += float32(share * scale)
 			}
@@ -116,16 +116,16 @@ func (c *Counter) countColumns(dst []float32, dim int, code func(i, j int) Code)
 	c.column = resize(c.column, len(dst))
 	clear(dst)
 	for j := range dim {
-		most := Code(0)
+		largest := Code(0)
 		for i := range c.column {
-			if c.over(i) {
+			if c.endedAt(i) {
 				return
 			}
 			c.column[i] = code(i, j)
-			most = max(most, c.column[i])
+			largest = max(largest, c.column[i])
 		}
 		// Entry x+3 is how many codes are x or less, once all are counted and added up.
-		c.upTo = resize(c.upTo, int(most)+6)
+		c.upTo = resize(c.upTo, int(largest)+6)
 		clear(c.upTo)
 		for _, x := range c.column {
 			c.upTo[x+3]++
@@ -142,16 +142,16 @@ func (c *Counter) countColumns(dst []float32, dim int, code func(i, j int) Code)
 	}
 }
 
-// over tells, every so many tokens, whether to give up.
-func (c *Counter) over(token int) bool {
-	return token&(endStep-1) == endStep-1 && c.Ended != nil && c.Ended()
+// endedAt tells, every so many tokens, whether to give up.
+func (c *Counter) endedAt(token int) bool {
+	return token&(endedInterval-1) == endedInterval-1 && c.Ended != nil && c.Ended()
 }
 
-// endStep is how many tokens are counted, a microsecond or some each, between two questions.
-const endStep = 64
+// endedInterval is how many tokens are counted, a microsecond or some each, between two questions.
+const endedInterval = 64
 
-// whole returns the codes of token i.
-func (c *Counter) whole(i, dim, words int, code func(i, j int) Code) []uint64 {
+// codesOfToken returns the codes of token i.
+func (c *Counter) codesOfToken(i, dim, words int, code func(i, j int) Code) []uint64 {
 	x := c.codes[i*words : (i+1)*words]
 	if !c.ready[i] {
 		c.ready[i] = true
@@ -163,19 +163,19 @@ func (c *Counter) whole(i, dim, words int, code func(i, j int) Code) []uint64 {
 	return x
 }
 
-// agreeing counts the n codes of x and y of which x's is at most two below y's, or one
+// countAgreeing counts the n codes of x and y of which x's is at most two below y's, or one
 // above, four at a time.
-func agreeing(x, y []uint64, n int) int {
-	var not uint64
+func countAgreeing(x, y []uint64, n int) int {
+	var differing uint64
 	y = y[:len(x)]
 	for i, a := range x {
-		not += different(a, y[i])
+		differing += differingLanes(a, y[i])
 	}
-	return n - int(not*ones>>48) // what fills the last word agrees
+	return n - int(differing*ones>>48) // what fills the last word agrees
 }
 
-// different has 1 in each lane that does not agree.
-func different(a, b uint64) uint64 {
+// differingLanes has 1 in each lane that does not agree.
+func differingLanes(a, b uint64) uint64 {
 	off := (((a | tops) - b + 2*ones) ^ tops) &^ (3 * ones)
 	return (((off &^ tops) + (tops - ones)) | off) >> 15 & ones
 }

@@ -30,14 +30,14 @@ type (
 	row4      = [4]uint64 // 32 bytes
 )
 
-// max8 is the maximum of 8-bit lanes whose top bits are 0.
-func max8(a, b uint64) uint64 {
+// maxLanes8 is the maximum of 8-bit lanes whose top bits are 0.
+func maxLanes8(a, b uint64) uint64 {
 	m := ((a | top8) - b) & top8
 	return b ^ (a^b)&(m-m>>7)
 }
 
-// max32 is the maximum of 32-bit lanes whose top bits are 0.
-func max32(a, b uint64) uint64 {
+// maxLanes32 is the maximum of 32-bit lanes whose top bits are 0.
+func maxLanes32(a, b uint64) uint64 {
 	m := ((a | top32) - b) & top32
 	return b ^ (a^b)&(m-m>>31)
 }
@@ -231,8 +231,8 @@ func maxRows16(best *row4, rows []row4, codes []byte) {
 	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 2; codes = codes[2:] {
 		r := &rows[binary.LittleEndian.Uint16(codes)]
-		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
-		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
+		m0, m1 = maxLanes8(m0, r[0]), maxLanes8(m1, r[1])
+		m2, m3 = maxLanes8(m2, r[2]), maxLanes8(m3, r[3])
 	}
 	*best = row4{m0, m1, m2, m3}
 }
@@ -241,8 +241,8 @@ func maxRows32(best *row4, rows []row4, codes []byte) {
 	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 4; codes = codes[4:] {
 		r := &rows[binary.LittleEndian.Uint32(codes)]
-		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
-		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
+		m0, m1 = maxLanes8(m0, r[0]), maxLanes8(m1, r[1])
+		m2, m3 = maxLanes8(m2, r[2]), maxLanes8(m3, r[3])
 	}
 	*best = row4{m0, m1, m2, m3}
 }
@@ -310,8 +310,8 @@ func maxProducts(best *[16]uint64, sums *row, factor int) {
 	f := uint64(factor)
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
-		best[w] = max32(best[w], (v&even16)*f+add)
-		best[8+w] = max32(best[8+w], (v>>16&even16)*f+add)
+		best[w] = maxLanes32(best[w], (v&even16)*f+add)
+		best[8+w] = maxLanes32(best[8+w], (v>>16&even16)*f+add)
 	}
 }
 
@@ -319,8 +319,8 @@ func maxProducts(best *[16]uint64, sums *row, factor int) {
 func maxNegative(best *[16]uint64, sums *row, f uint64) {
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
-		best[w] = max32(best[w], (lanes32<<16-v&even16)*f+add)
-		best[8+w] = max32(best[8+w], (lanes32<<16-v>>16&even16)*f+add)
+		best[w] = maxLanes32(best[w], (lanes32<<16-v&even16)*f+add)
+		best[8+w] = maxLanes32(best[8+w], (lanes32<<16-v>>16&even16)*f+add)
 	}
 }
 

@@ -67,7 +67,7 @@ func BenchmarkScreen(b *testing.B) {
 func BenchmarkCoarse(b *testing.B) {
 	for _, tier := range All {
 		l := tier.Tokens
-		parts := inParts(l.Bytes, l.Words, l.Above)
+		parts := coarseFromLoops(l.Bytes, l.Words, l.Above)
 		for _, loop := range []struct {
 			name   string
 			coarse func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int

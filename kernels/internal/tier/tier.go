@@ -172,13 +172,13 @@ var StageNames = [Stages]string{"centroid scores", "approximate score", "maxsim 
 
 // portableTokens are the loops in plain Go.
 var portableTokens = Tokens{
-	Uses:       everywhere("generic"),
+	Uses:       inAllStages("generic"),
 	Accumulate: portable.Accumulate,
 	Compose:    portable.Compose,
 	MaxFast:    portable.MaxFast,
 	MaxFine:    portable.MaxFine,
 	MaxBytes:   portable.MaxBytes,
-	CentroidScores: inTurn(func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+	CentroidScores: withoutPrefetch(func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 32 {
 			portable.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.N-g), lo[g:], hi[g:])
 		}
@@ -186,11 +186,11 @@ var portableTokens = Tokens{
 	Above:  portable.Above,
 	Bytes:  portable.Bytes,
 	Words:  portable.Words,
-	Coarse: inParts(portable.Bytes, portable.Words, portable.Above),
+	Coarse: coarseFromLoops(portable.Bytes, portable.Words, portable.Above),
 }
 
-// inParts makes a Coarse of three loops, which run one after the other.
-func inParts(
+// coarseFromLoops makes a Coarse of three loops, which run one after the other.
+func coarseFromLoops(
 	bytes func([]Row4, []float32, int, int, *[32]float32, *[32]float32),
 	words func([]Row, []float32, int, int, *[32]float32, *[32]float32, float32, []float32),
 	above func([]uint32, []float32, int, int, *[32]float32) int,
@@ -217,15 +217,15 @@ func inParts(
 	}
 }
 
-// inTurn makes centroid scores of a loop that does not look ahead.
-func inTurn(scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
+// withoutPrefetch makes centroid scores of a loop that does not look ahead.
+func withoutPrefetch(scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, _ []byte) {
 		scores(dst, rows, m, q, lo, hi)
 	}
 }
 
-// lanes32 calls a loop that computes on 32 lanes of query tokens.
-func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+// groupsOf32 calls a loop that computes on 32 lanes of query tokens.
+func groupsOf32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 32 {
 			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
@@ -234,8 +234,8 @@ func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, qu
 	}
 }
 
-// everywhere is the use of one tier in all stages.
-func everywhere(tier string) (uses [Stages]string) {
+// inAllStages is the use of one tier in all stages.
+func inAllStages(tier string) (uses [Stages]string) {
 	for i := range uses {
 		uses[i] = tier
 	}
@@ -341,10 +341,10 @@ func (s *Screen) Stride(dim int) int {
 var portableVectors = Vectors{
 	Uses: "generic", Rows: portable.MaxDotRows,
 	MaxDot: portable.MaxDot, Squares: portable.Squares, Products: portable.SumProducts,
-	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled), Zero: zero,
+	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled), Zero: clearFloats,
 }
 
-func zero(dst []float32) { clear(dst) }
+func clearFloats(dst []float32) { clear(dst) }
 
 // addRows is AddRows of tiers that have no loop of their own for it.
 func addRows(add func(dst, x []float32, c float32)) func(dst, rows []float32, list []uint32, factors []float32) {

@@ -51,17 +51,17 @@ func Features() (names []string) {
 
 func avx2Tokens() Tokens {
 	t := portableTokens
-	t.Uses = everywhere("avx2")
+	t.Uses = inAllStages("avx2")
 	t.Compose = avx2.Compose
 	t.MaxFast = avx2.MaxFast
 	t.MaxFine = avx2.MaxFine
 	t.MaxBytes = avx2MaxBytes
-	t.CentroidScores, t.Rounded = inTurn(lanes16(avx2.DotsFused)), lanes16(avx2.Dots)
+	t.CentroidScores, t.Rounded = withoutPrefetch(groupsOf16(avx2.DotsFused)), groupsOf16(avx2.Dots)
 	t.WidenBF16 = avx2.WidenBF16
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
 	t.Above = avx2.Above
-	t.Coarse = oneByOne(avx2.Coarse)
+	t.Coarse = coarseWithArrays(avx2.Coarse)
 	t.Screen = avx2.Screen
 	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
 	return t
@@ -79,7 +79,7 @@ func avx2MaxBytes(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, co
 // of imported weights, and rows of 32 bytes are looked up as there.
 func avx512Tokens() Tokens {
 	t := avx2Tokens()
-	t.Uses = everywhere("avx512 (VNNI)")
+	t.Uses = inAllStages("avx512 (VNNI)")
 	t.Uses[StageScores], t.Uses[StageApprox] = "avx512", "avx2"
 	t.MaxLevels = avx512.MaxLevels
 	t.CentroidScores = func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte) {
@@ -93,19 +93,19 @@ func avx512Tokens() Tokens {
 			step = 0
 		}
 	}
-	t.Rounded = lanes32(avx512.Dots)
+	t.Rounded = groupsOf32(avx512.Dots)
 	t.WidenBF16 = avx512.WidenBF16
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
-	t.Coarse = oneByOne(avx512.Coarse)
+	t.Coarse = coarseWithArrays(avx512.Coarse)
 	t.Screen = avx512Screen
 	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	return t
 }
 
-// oneByOne calls a loop that takes units one by one.
-func oneByOne(
+// coarseWithArrays calls a loop that takes units one by one.
+func coarseWithArrays(
 	coarse func([]Row, []Row4, []uint64, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
 		float32, []float32) int,
 ) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
@@ -144,8 +144,8 @@ func amxTokens() Tokens {
 	return t
 }
 
-// lanes16 calls a loop that computes on 16 lanes of query tokens.
-func lanes16(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[16]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+// groupsOf16 calls a loop that computes on 16 lanes of query tokens.
+func groupsOf16(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[16]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 16 {
 			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g/32*32*q.Dim+g%32:], min(16, q.Stride-g),
@@ -156,7 +156,7 @@ func lanes16(dots func(dst []float32, stride int, rows []float32, m, dim int, qu
 
 func avx2Vectors() Vectors {
 	return Vectors{Uses: "avx2", Rows: avx2.MaxDotRows, MaxDot: avx2.MaxDot, Squares: avx2.Squares,
-		Products: avx2.SumProducts, AddScaled: avx2.AddScaled, AddRows: addRows(avx2.AddScaled), Zero: zero, WidenI8: avx2.WidenI8}
+		Products: avx2.SumProducts, AddScaled: avx2.AddScaled, AddRows: addRows(avx2.AddScaled), Zero: clearFloats, WidenI8: avx2.WidenI8}
 }
 
 func avx512Vectors() Vectors {

@@ -28,7 +28,7 @@ func Features() []string {
 
 func neonTokens() Tokens {
 	t := portableTokens
-	t.Uses = everywhere("neon")
+	t.Uses = inAllStages("neon")
 	t.Accumulate = neon.Accumulate
 	t.Compose = neon.Compose
 	t.MaxFast = neon.MaxFast
@@ -40,13 +40,13 @@ func neonTokens() Tokens {
 			neon.MaxBytes4(best, ranges, rows, codes)
 		}
 	}
-	t.CentroidScores, t.Rounded = inTurn(lanes32(neon.DotsFused)), lanes32(neon.Dots)
+	t.CentroidScores, t.Rounded = withoutPrefetch(groupsOf32(neon.DotsFused)), groupsOf32(neon.Dots)
 	t.WidenBF16 = neon.WidenBF16
 	t.WidenF16 = neon.WidenF16
 	t.Bytes = neon.Bytes
 	t.Above = neon.Above
 	t.Words = neon.Words
-	t.Coarse = inParts(t.Bytes, t.Words, t.Above)
+	t.Coarse = coarseFromLoops(t.Bytes, t.Words, t.Above)
 	if neon.SupportedBytes() {
 		t.Uses[StageNearest] = "neon (dot product)"
 		t.Filter = &Filter{Top: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}
@@ -57,5 +57,5 @@ func neonTokens() Tokens {
 
 func neonVectors() Vectors {
 	return Vectors{Uses: "neon", Rows: neon.MaxDotRows, MaxDot: neon.MaxDot, Squares: neon.Squares,
-		Products: portable.SumProducts, AddScaled: neon.AddScaled, AddRows: addRows(neon.AddScaled), Zero: zero}
+		Products: portable.SumProducts, AddScaled: neon.AddScaled, AddRows: addRows(neon.AddScaled), Zero: clearFloats}
 }

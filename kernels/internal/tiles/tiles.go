@@ -66,8 +66,8 @@ const (
 	// by an offset of 32 bits.
 	MaxCentroids = 1 << 25
 
-	lead  = 4  // entries of Blocks before the first
-	trail = 10 // and after the last: two pairs to finish, three to fetch ahead
+	leadBlocks  = 4  // entries of Blocks before the first
+	trailBlocks = 10 // and after the last: two pairs to finish, three to fetch ahead
 	// Of the scratch: products of two pairs of blocks, tokens of four, operands
 	// of two, for each 64 fields.
 	productBytes = 2 * 4096
@@ -93,7 +93,7 @@ func ScratchSize(blocks int) int { return productBytes + tokenBytes + blocks*ope
 
 // StartPlan empties Blocks and the short arrays.
 func (c *Call) StartPlan() {
-	c.Blocks = append(c.Blocks[:0], make([]Block, lead)...)
+	c.Blocks = append(c.Blocks[:0], make([]Block, leadBlocks)...)
 	c.ShortCodes, c.ShortResiduals, c.ShortFactors = c.ShortCodes[:0], c.ShortResiduals[:0], c.ShortFactors[:0]
 }
 
@@ -111,13 +111,13 @@ func (c *Call) Plan(doc int, lo, hi int) {
 		return
 	}
 	c.Blocks = append(c.Blocks, Block{uint32(len(c.ShortFactors)/2) | InShort, d})
-	c.ShortCodes = fill(c.ShortCodes, c.Codes, lo, hi, c.CodeBytes)
-	c.ShortResiduals = fill(c.ShortResiduals, c.Residuals, lo, hi, c.RowBytes)
-	c.ShortFactors = fill(c.ShortFactors, c.Factors, lo, hi, 2)
+	c.ShortCodes = appendFilledUp(c.ShortCodes, c.Codes, lo, hi, c.CodeBytes)
+	c.ShortResiduals = appendFilledUp(c.ShortResiduals, c.Residuals, lo, hi, c.RowBytes)
+	c.ShortFactors = appendFilledUp(c.ShortFactors, c.Factors, lo, hi, 2)
 }
 
-// fill appends tokens lo to hi, the last again until there are 16.
-func fill(dst, src []byte, lo, hi, size int) []byte {
+// appendFilledUp appends tokens lo to hi, the last again until there are 16.
+func appendFilledUp(dst, src []byte, lo, hi, size int) []byte {
 	dst = append(dst, src[lo*size:hi*size]...)
 	for range BlockTokens - (hi - lo) {
 		dst = append(dst, src[(hi-1)*size:hi*size]...)
@@ -128,14 +128,14 @@ func fill(dst, src []byte, lo, hi, size int) []byte {
 // EndPlan completes Blocks for the given number of documents. It reports false
 // if there is nothing to do.
 func (c *Call) EndPlan(docs int) bool {
-	if len(c.Blocks) == lead {
+	if len(c.Blocks) == leadBlocks {
 		return false
 	}
-	for i := range lead {
-		c.Blocks[i] = Block{c.Blocks[lead].First, uint32(docs)}
+	for i := range leadBlocks {
+		c.Blocks[i] = Block{c.Blocks[leadBlocks].First, uint32(docs)}
 	}
 	last := c.Blocks[len(c.Blocks)-1]
-	for range trail + len(c.Blocks)%2 {
+	for range trailBlocks + len(c.Blocks)%2 {
 		c.Blocks = append(c.Blocks, last)
 	}
 	return true
@@ -151,7 +151,7 @@ func (c *Call) Release() {
 }
 
 // Planned are the blocks without those that only keep the pipeline going.
-func (c *Call) Planned() []Block { return c.Blocks[lead : len(c.Blocks)-trail] }
+func (c *Call) Planned() []Block { return c.Blocks[leadBlocks : len(c.Blocks)-trailBlocks] }
 
 // Layout says how the fields of a residual get into operands.
 type Layout struct {

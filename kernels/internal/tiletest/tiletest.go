@@ -59,7 +59,7 @@ func Rerank(c *tiles.Call, dim int) {
 func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2][16]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			high, low := Parts(c.Nbits, field(c, layout, residual, block, m))
+			high, low := Parts(c.Nbits, fieldValue(c, layout, residual, block, m))
 			for half := range products {
 				at := tiles.At(block, half, 0, m)
 				for column := range products[half] {
@@ -72,8 +72,8 @@ func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2]
 	return products
 }
 
-// field is the field of a residual that is at byte m of a block's operand.
-func field(c *tiles.Call, layout tiles.Layout, residual []byte, block, m int) byte {
+// fieldValue is the field of a residual that is at byte m of a block's operand.
+func fieldValue(c *tiles.Call, layout tiles.Layout, residual []byte, block, m int) byte {
 	bit := layout.Decoded(block, m) * c.Nbits
 	return residual[bit/8] >> (bit % 8) & byte(1<<c.Nbits-1)
 }
@@ -91,7 +91,7 @@ func Fine(c *tiles.Fine, dim int) {
 		if c.RowScales != nil {
 			scale = c.RowScales[t.code]
 		}
-		sums := sums(c, layout, t.residual)
+		sums := fieldSums(c, layout, t.residual)
 		best := &c.Maxima[t.doc]
 		for i := range c.N {
 			part := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
@@ -103,13 +103,13 @@ func Fine(c *tiles.Fine, dim int) {
 	})
 }
 
-// sums returns those of the fields of a residual times the query.
+// fieldSums returns those of the fields of a residual times the query.
 //
 //go:norace
-func sums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
+func fieldSums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			f := int32(field(&c.Call, layout, residual, block, m))
+			f := int32(fieldValue(&c.Call, layout, residual, block, m))
 			for half := range 2 {
 				at := tiles.At(block, half, 0, m)
 				part := sums[16*half:][:16]

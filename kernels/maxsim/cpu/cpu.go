@@ -38,7 +38,7 @@ func (b *backend) Name() string { return b.tier.Name }
 
 // held is a batch that was checked.
 type held struct {
-	by     *backend
+	owner  *backend
 	batch  *maxsim.Batch
 	levels *rounded // nil: it is not screened, or rounded in each call
 	closed atomic.Bool
@@ -55,15 +55,15 @@ func (h *held) Close() error {
 
 // Hold implements [maxsim.Backend].
 func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Held, err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
-	levels, err := b.round(ctx, batch)
+	levels, err := b.roundBatch(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	return &held{by: b, batch: batch, levels: levels}, nil
+	return &held{owner: b, batch: batch, levels: levels}, nil
 }
 
 // operand is the batch of an operand.
@@ -72,7 +72,7 @@ func (b *backend) operand(o maxsim.Operand) (*maxsim.Batch, error) {
 	case *maxsim.Batch:
 		return o, nil
 	case *held:
-		if o.by == b && !o.closed.Load() {
+		if o.owner == b && !o.closed.Load() {
 			return o.batch, nil
 		}
 	}
@@ -95,7 +95,7 @@ func resize[T any](x []T, n int) []T {
 	return x[:n]
 }
 
-// asFault is the error of a call whose operands cannot be read any more. Operands may be
+// faultError is the error of a call whose operands cannot be read any more. Operands may be
 // mapped files, which another program may cut short: goroutines that read them make such
 // faults panics.
-func asFault(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) }
+func faultError(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) }

@@ -15,18 +15,18 @@ import (
 // one writer, who pulls what it gets: a piece is some rows of a query for DQ, and some of
 // a document for DD. How rows are cut into pieces changes no bit.
 type gradients struct {
-	backend *backend
-	call    *maxsim.GradCall
-	work    maxsim.Work
-	q, d    *maxsim.Batch
-	grouped grouped
-	rows    int          // of a query, in a piece
-	n       int          // pieces of a query
-	pieces  []piece      // of documents
-	inverse [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
-	lengths lengths
-	workers []puller
-	pool    parallel.Pool
+	backend        *backend
+	call           *maxsim.GradCall
+	work           maxsim.Work
+	q, d           *maxsim.Batch
+	grouped        pairGroups
+	queryPieceRows int          // of a query, in a piece
+	piecesPerQuery int          // pieces of a query
+	pieces         []piece      // of documents
+	inverses       [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
+	lengths        lengths
+	workers        []puller
+	pool           parallel.Pool
 }
 
 // piece is rows of an item, counted from its first.
@@ -42,7 +42,7 @@ const (
 
 // Gradients implements [maxsim.Backend].
 func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := g.Check()
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (x *gradients) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	x.inverse = [2][]float64{x.inverse[0][:0], x.inverse[1][:0]}
+	x.inverses = [2][]float64{x.inverses[0][:0], x.inverses[1][:0]}
 	if x.call.Normalize {
 		for i, b := range []*maxsim.Batch{x.q, x.d} {
 			if err := x.inverseNorms(ctx, i, b); err != nil {
@@ -77,27 +77,27 @@ func (x *gradients) run(ctx context.Context) error {
 	threads := parallel.Threads(x.call.Threads, math.MaxInt)
 	if g := x.call.DQ; g != nil {
 		x.grouped.reset(&x.call.Pairs, x.work, false)
-		x.rows = queryRows
+		x.queryPieceRows = queryRows
 		if threads > 1 {
-			x.rows = min(max(x.q.Tokens.Rows()/(4*threads), 1), queryRows)
+			x.queryPieceRows = min(max(x.q.Tokens.Rows()/(4*threads), 1), queryRows)
 		}
-		x.n = max(parallel.Blocks(x.work.Stride, x.rows), 1)
+		x.piecesPerQuery = max(parallel.Blocks(x.work.Stride, x.queryPieceRows), 1)
 		clearOutside(g, x.q)
-		if err := x.pull(ctx, x.q.Len()*x.n); err != nil {
+		if err := x.pullPieces(ctx, x.q.Len()*x.piecesPerQuery); err != nil {
 			return err
 		}
 	}
 	if g := x.call.DD; g != nil {
 		x.grouped.reset(&x.call.Pairs, x.work, true)
 		clearOutside(g, x.d)
-		x.cut(threads)
-		return x.pull(ctx, len(x.pieces))
+		x.cutDocuments(threads)
+		return x.pullPieces(ctx, len(x.pieces))
 	}
 	return nil
 }
 
-// cut makes pieces of the documents.
-func (x *gradients) cut(threads int) {
+// cutDocuments makes pieces of the documents.
+func (x *gradients) cutDocuments(threads int) {
 	x.pieces = x.pieces[:0]
 	for d := range x.d.Len() {
 		lo, hi := x.d.Span(d)
@@ -118,9 +118,9 @@ func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch)
 	if n > x.work.Pairs*x.work.Stride {
 		return nil
 	}
-	x.inverse[side] = resize(x.inverse[side], n)
+	x.inverses[side] = resize(x.inverses[side], n)
 	l := &x.lengths
-	l.t, l.m, l.dst = x.backend.tier, &b.Tokens, x.inverse[side]
+	l.t, l.m, l.dst = x.backend.tier, &b.Tokens, x.inverses[side]
 	pieces := parallel.Blocks(n, lengthRows)
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(l.workers) < threads {
@@ -157,12 +157,12 @@ func (l *lengths) Run(worker, i int) error {
 		rows = l.m.F32[lo*dim : hi*dim]
 	} else {
 		w.wide = resize(w.wide, (hi-lo)*dim)
-		widen(l.t, l.m, w.wide, lo, hi)
+		widenRows(l.t, l.m, w.wide, lo, hi)
 		rows = w.wide
 	}
 	l.t.Vectors.Squares(w.squares[:hi-lo], rows, dim)
 	for r := range hi - lo {
-		l.dst[lo+r] = inverseRoot(squared(&w.squares[r], rows[r*dim:(r+1)*dim]))
+		l.dst[lo+r] = inverseRoot(sumSquares(&w.squares[r], rows[r*dim:(r+1)*dim]))
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func clearRows(g *maxsim.Gradient, lo, hi int) {
 	}
 }
 
-func (x *gradients) pull(ctx context.Context, pieces int) error {
+func (x *gradients) pullPieces(ctx context.Context, pieces int) error {
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(x.workers) < threads {
 		x.workers = append(x.workers, puller{})
@@ -209,9 +209,9 @@ func (x *gradients) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.workers[worker]
 	if x.grouped.byDoc {
-		x.document(w, x.pieces[i])
+		x.pullTokenRows(w, x.pieces[i])
 	} else {
-		x.query(w, i/x.n, i%x.n*x.rows)
+		x.pullQueryRows(w, i/x.piecesPerQuery, i%x.piecesPerQuery*x.queryPieceRows)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 type head struct {
 	columns tier.QueryVectors
 	bias    []float32 // empty: none
-	wide    []float32
+	weights []float32
 }
 
 // headValues is how many hidden values a block has, about.
@@ -23,7 +23,7 @@ const headValues = 1 << 16
 
 // ScoreHead implements [maxsim.Heads].
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := c.Check()
 	if err != nil {
 		return err
@@ -32,31 +32,31 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error)
 	if err != nil {
 		return err
 	}
-	return b.score(ctx, &maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w, q, d, &c.Head)
+	return b.scoreChecked(ctx, &maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w, q, d, &c.Head)
 }
 
-func (h *head) reset(t *tier.Tier, given *maxsim.Head) {
-	m := &given.Weights
+func (h *head) reset(t *tier.Tier, layer *maxsim.Head) {
+	m := &layer.Weights
 	n := m.Rows()
-	h.wide = resize(h.wide, n*m.Dim)
-	widen(t, m, h.wide, 0, n)
+	h.weights = resize(h.weights, n*m.Dim)
+	widenRows(t, m, h.weights, 0, n)
 	if m.Scales != nil {
-		for i := range h.wide {
-			h.wide[i] *= m.Scales[i/m.Dim]
+		for i := range h.weights {
+			h.weights[i] *= m.Scales[i/m.Dim]
 		}
 	}
-	h.columns.Reset(h.wide, m.Dim)
-	h.bias = append(h.bias[:0], given.Bias...)
+	h.columns.Reset(h.weights, m.Dim)
+	h.bias = append(h.bias[:0], layer.Bias...)
 }
 
-// dim is that of token vectors.
-func (h *head) dim() int { return h.columns.N }
+// outputDim is that of token vectors.
+func (h *head) outputDim() int { return h.columns.N }
 
-// projected is block for the token vectors that the head makes.
-func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
+// projectBlock is block for the token vectors that the head makes.
+func (r *rowReader) projectBlock(lo, from, to, m int) (x []float32, factors []float32) {
 	t, h := &r.batch.Tokens, r.head
-	states := r.values(lo, from, to, m)
-	stride, dim := h.columns.Stride, h.dim()
+	states := r.floatValues(lo, from, to, m)
+	stride, dim := h.columns.Stride, h.outputDim()
 	r.products = resize(r.products, m*stride)
 	r.lows, r.highs = resize(r.lows, (dim+31)&^31), resize(r.highs, (dim+31)&^31)
 	r.tier.Tokens.CentroidScores(r.products, states, m, &h.columns, r.lows, r.highs, nil)
@@ -65,7 +65,7 @@ func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
 		row := x[i*dim : (i+1)*dim]
 		copy(row, r.products[i*stride:]) // which may overlap, to the left
 		if t.Scales != nil {
-			scale := t.Scales[lo+int(r.row(int32(min(from+i, to-1))))]
+			scale := t.Scales[lo+int(r.rowOfToken(int32(min(from+i, to-1))))]
 			for j := range row {
 				row[j] *= scale
 			}
@@ -78,7 +78,7 @@ func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
 		return x, nil
 	}
 	if r.inverseNorms(x, dim, m) {
-		r.units(x, dim)
+		r.normalizeListed(x, dim)
 	}
 	return x, r.factors
 }

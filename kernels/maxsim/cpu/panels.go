@@ -47,7 +47,7 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 	}
 	p.data = resize(p.data, (len(p.rows)+width-1)/width*width*p.dim)
 	clear(p.data)
-	p.screen.reset(loops, p.count(), p.dim)
+	p.screen.reset(loops, p.panelCount(), p.dim)
 	p.weights = p.weights[:0]
 	if terms.Weights != nil {
 		p.weights = resize(p.weights, len(p.rows))
@@ -57,10 +57,10 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 		first, _ := b.Span(q)
 		for c := s.lo; c < s.hi; c++ {
 			r := first + int(p.rows[c])
-			widen(t, m, p.row, r, r+1)
+			widenRows(t, m, p.row, r, r+1)
 			switch scale := m.Scale(r); {
 			case terms.Normalize:
-				unit(p.row, p.row, sign(scale))
+				normalizeInto(p.row, p.row, sign(scale))
 			case m.Scales != nil:
 				for j, v := range p.row {
 					p.row[j] = v * scale
@@ -71,7 +71,7 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 				column[width*j] = v
 			}
 			if loops != nil {
-				p.screen.put(c, p.row)
+				p.screen.setColumn(c, p.row)
 			}
 			if terms.Weights != nil {
 				p.weights[c] = terms.Weights[r]
@@ -80,10 +80,10 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 	}
 }
 
-// count is the number of panels.
-func (p *panels) count() int { return (len(p.rows) + width - 1) / width }
+// panelCount is the number of panels.
+func (p *panels) panelCount() int { return (len(p.rows) + width - 1) / width }
 
-// panel is panel i, and how many columns it has.
-func (p *panels) panel(i int) (data []float32, n int) {
+// panelData is panel i, and how many columns it has.
+func (p *panels) panelData(i int) (data []float32, n int) {
 	return p.data[i*width*p.dim : (i+1)*width*p.dim], min(width, len(p.rows)-i*width)
 }

@@ -36,23 +36,23 @@ type screenPanels struct {
 	levels []byte       // [panels, stride/4, 32, 4]
 	starts [][width]int32
 	terms  [][width]columnTerms
-	fit    bool    // all columns
+	usable bool    // all columns
 	row    rounded // of a column, to be entered
 }
 
 // columnTerms say how far products of a column may be off, in units of the column.
 type columnTerms struct {
-	perErr, per float32 // the terms of |x − x̃| and |x̃| in the bound; 0 for zeros
-	inverse     float32 // 1/unit
+	perErr, perNorm float32 // the terms of |x − x̃| and |x̃| in the bound; 0 for zeros
+	inverse         float32 // 1/unit
 }
 
-// screenDims is the least dimension that is screened.
-const screenDims = 48
+// minScreenDim is the least dimension that is screened.
+const minScreenDim = 48
 
-// screenColumns is how many query tokens pay for screening documents. Those of one panel
+// minScreenColumns is how many query tokens pay for screening documents. Those of one panel
 // do not if documents of float32 have to be rounded for them alone: they are read from
 // memory no faster than they are multiplied.
-func screenColumns(t maxsim.Type, held *rounded) int {
+func minScreenColumns(t maxsim.Type, held *rounded) int {
 	if held == nil && t == maxsim.F32 {
 		return width + width/2
 	}
@@ -61,7 +61,7 @@ func screenColumns(t maxsim.Type, held *rounded) int {
 
 // reset makes room for n panels of columns of dim values.
 func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
-	if s.loops, s.fit = loops, true; loops == nil {
+	if s.loops, s.usable = loops, true; loops == nil {
 		return
 	}
 	s.stride = loops.Stride(dim)
@@ -72,11 +72,11 @@ func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
 	clear(s.terms)
 }
 
-// put enters a vector as column c.
-func (s *screenPanels) put(c int, x []float32) {
-	s.row.round(s.loops, x, len(x))
+// setColumn enters a vector as column c.
+func (s *screenPanels) setColumn(c int, x []float32) {
+	s.row.roundRows(s.loops, x, len(x))
 	unit, err, length := float64(s.row.units[0]), float64(s.row.sums[0][0]), float64(s.row.sums[0][1])
-	if s.fit = s.fit && fits(length); !s.fit || length == 0 {
+	if s.usable = s.usable && inSafeRange(length); !s.usable || length == 0 {
 		return
 	}
 	panel, lane := s.levels[c/width*width*s.stride:], c%width
@@ -96,28 +96,28 @@ func (s *screenPanels) put(c int, x []float32) {
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
 	rounding := float64(len(x)+8) / (1 << 22) * length // of sums of float32 products, four times
 	s.terms[c/width][lane] = columnTerms{
-		perErr:  up((length + rounding) / unit),
-		per:     up((err + rounding) / unit),
+		perErr:  roundUp((length + rounding) / unit),
+		perNorm: roundUp((err + rounding) / unit),
 		inverse: float32(1 / unit),
 	}
 }
 
-// up is v as float32, or a little more.
-func up(v float64) float32 { return float32(v * (1 + 1e-6)) }
+// roundUp is v as float32, or a little more.
+func roundUp(v float64) float32 { return float32(v * (1 + 1e-6)) }
 
-// fits says that the length of a token, whose square is given, with or without its factor,
+// inSafeRange says that the length of a token, whose square is given, with or without its factor,
 // is so far from the ends of float32 that products of two are rounded by no more than
 // shares of them: the bound knows of no others, of no infinities, and of no products so
 // small that they count as zero. Zeros fit, as all their products are 0.
-func fits(square float64) bool { return square == 0 || square > 1e-24 && square < 1e24 }
+func inSafeRange(square float64) bool { return square == 0 || square > 1e-24 && square < 1e24 }
 
 const (
-	screenRows = 256 // tokens that are screened at a time, at most
-	pairs      = 32  // products that are computed at a time
+	screenRows   = 256 // tokens that are screened at a time, at most
+	pairsPerCall = 32  // products that are computed at a time
 	// A product of a pair takes as long as some ten of a whole panel.
-	mostDoubts = 4 // for each token
-	// mostSkips is how many blocks are multiplied at once after some were in doubt.
-	mostSkips = 31
+	maxDoubtsPerToken = 4 // for each token
+	// maxSkips is how many blocks are multiplied at once after some were in doubt.
+	maxSkips = 31
 	// fewPanels do not pay for all rows of a block as float32.
 	fewPanels = 2
 )
@@ -133,14 +133,14 @@ func (r *rounded) resize(n, stride int) {
 	r.levels, r.units, r.sums = resize(r.levels, n*stride), resize(r.units, n), resize(r.sums, n)
 }
 
-// slice returns the rows lo to hi.
-func (r *rounded) slice(lo, hi, stride int) rounded {
+// sliceRows returns the rows lo to hi.
+func (r *rounded) sliceRows(lo, hi, stride int) rounded {
 	return rounded{r.levels[lo*stride : hi*stride], r.units[lo:hi], r.sums[lo:hi]}
 }
 
-// round takes rows. A sum of squares of 0 is of zeros, after it; others that come out as 0
+// roundRows takes rows. A sum of squares of 0 is of zeros, after it; others that come out as 0
 // are no numbers.
-func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
+func (r *rounded) roundRows(loops *tier.Screen, rows []float32, dim int) {
 	loops.Round(r.levels, loops.Stride(dim), rows, dim, r.units, r.sums)
 	for i := range r.sums {
 		if r.sums[i][1] == 0 && slices.ContainsFunc(rows[i*dim:(i+1)*dim], func(v float32) bool { return v != 0 }) {
@@ -149,60 +149,60 @@ func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
 	}
 }
 
-// round rounds a batch, padding included. It returns nil for one that will not be screened.
-func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
+// roundBatch rounds a batch, padding included. It returns nil for one that will not be screened.
+func (b *backend) roundBatch(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
 	loops, dim, n := b.tier.Vectors.Screen, batch.Tokens.Dim, batch.Tokens.Rows()
-	if loops == nil || dim < screenDims {
+	if loops == nil || dim < minScreenDim {
 		return nil, ctx.Err()
 	}
 	stride := loops.Stride(dim)
-	all := new(rounded)
+	levels := new(rounded)
 	// Whole strides of bfloat16 are their own levels.
-	same := loops.Halves && batch.Tokens.Type == maxsim.BF16 && stride == 2*dim && n > 0
-	if same {
-		all.resize(n, 0)
-		all.levels = unsafe.Slice((*byte)(unsafe.Pointer(&batch.Tokens.U16[0])), n*stride)
+	sharesTokens := loops.Halves && batch.Tokens.Type == maxsim.BF16 && stride == 2*dim && n > 0
+	if sharesTokens {
+		levels.resize(n, 0)
+		levels.levels = unsafe.Slice((*byte)(unsafe.Pointer(&batch.Tokens.U16[0])), n*stride)
 	} else {
-		all.resize(n, stride)
+		levels.resize(n, stride)
 	}
 	workers := make([]struct {
-		rows
+		rowReader
 		levels []byte
 	}, parallel.Threads(0, parallel.Blocks(n, screenRows)))
 	var pool parallel.Pool
-	return all, pool.Run(ctx, parallel.Blocks(n, screenRows), len(workers), parallel.Func(func(worker, i int) error {
+	return levels, pool.Run(ctx, parallel.Blocks(n, screenRows), len(workers), parallel.Func(func(worker, i int) error {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		lo, hi := parallel.Block(i, n, screenRows)
 		w := &workers[worker]
 		w.reset(b.tier, batch, false, nil)
-		part := all.slice(lo, hi, stride)
-		if same {
+		part := levels.sliceRows(lo, hi, stride)
+		if sharesTokens {
 			w.levels = resize(w.levels, len(part.levels))
 			part.levels = w.levels
 		}
-		part.round(loops, w.values(lo, 0, hi-lo, hi-lo), dim)
+		part.roundRows(loops, w.floatValues(lo, 0, hi-lo, hi-lo), dim)
 		return nil
 	}))
 }
 
 // screener holds the rounded block of tokens that a goroutine screens.
 type screener struct {
-	rounded      // own, or part of those that are held
-	own          rounded
-	scales       []float32 // of the rows: their units, times their factors
-	scaled       [screenRows]float32
-	err, norm    float32 // the largest of the block
-	products     [screenRows][width]float32
-	list         [screenRows*width + pairs]uint64
-	limits, most [width]float32
-	rows         []float32 // those that are in doubt
-	factors      []float32
+	rounded         // own, or part of those that are held
+	ownRounded      rounded
+	scales          []float32 // of the rows: their units, times their factors
+	scaled          [screenRows]float32
+	maxErr, maxNorm float32 // the largest of the block
+	products        [screenRows][width]float32
+	doubts          [screenRows*width + pairsPerCall]uint64
+	limits, maxima  [width]float32
+	rows            []float32 // those that are in doubt
+	factors         []float32
 
-	skips, skip int // blocks that are not screened after those that were in vain
+	skipLength, skipsLeft int // blocks that are not screened after those that were in vain
 }
 
 // blockRows is how many rows a block that is screened has at most.
-func (s *screenPanels) blockRows(r *rows) int {
+func (s *screenPanels) blockRows(r *rowReader) int {
 	n := screenRows
 	if r.head != nil {
 		n = min(n, r.blockRows())
@@ -212,50 +212,50 @@ func (s *screenPanels) blockRows(r *rows) int {
 	return max(n/s.loops.Rows, 1) * s.loops.Rows
 }
 
-// begin forgets the results of the call before.
-func (x *screener) begin() {
+// startCall forgets the results of the call before.
+func (x *screener) startCall() {
 	if x != nil {
-		x.skip, x.skips, x.rounded = 0, 0, rounded{}
+		x.skipsLeft, x.skipLength, x.rounded = 0, 0, rounded{}
 		x.scales = nil
 	}
 }
 
-// round takes a block of n rows, which are at row lo of held where that is not nil, and
+// roundBlock takes a block of n rows, which are at row lo of held where that is not nil, and
 // reports whether it can be screened.
-func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32, n, dim int, factors []float32) bool {
+func (x *screener) roundBlock(s *screenPanels, heldLevels *rounded, lo int, rows []float32, n, dim int, factors []float32) bool {
 	if n < s.loops.Rows {
 		return false
 	}
-	if x.skip > 0 {
-		x.skip--
+	if x.skipsLeft > 0 {
+		x.skipsLeft--
 		return false
 	}
-	if held != nil {
-		x.rounded = held.slice(lo, lo+n, s.stride)
+	if heldLevels != nil {
+		x.rounded = heldLevels.sliceRows(lo, lo+n, s.stride)
 	} else {
-		x.own.resize(n, s.stride)
-		x.own.round(s.loops, rows[:n*dim], dim)
-		x.rounded = x.own
+		x.ownRounded.resize(n, s.stride)
+		x.ownRounded.roundRows(s.loops, rows[:n*dim], dim)
+		x.rounded = x.ownRounded
 	}
 	x.scales = x.units
-	var least, most, err32 float32 = 1, 0, 0 // squares
+	var minSquare, maxSquare, maxErrSquare float32 = 1, 0, 0 // squares
 	for _, sums := range x.sums {
-		err32, most = max(err32, sums[0]), max(most, sums[1])
+		maxErrSquare, maxSquare = max(maxErrSquare, sums[0]), max(maxSquare, sums[1])
 		if sums[1] > 0 {
-			least = min(least, sums[1])
+			minSquare = min(minSquare, sums[1])
 		}
 	}
-	if !fits(float64(least)) || !fits(float64(most)) {
+	if !inSafeRange(float64(minSquare)) || !inSafeRange(float64(maxSquare)) {
 		return false
 	}
-	err, length := float64(err32), float64(most)
+	err, length := float64(maxErrSquare), float64(maxSquare)
 	if factors != nil {
 		x.scales, err, length = x.scaled[:n], 0, 0
 		for i, f := range factors[:n] {
 			x.scaled[i] = x.units[i] * f
 			f := float64(f)
 			l := float64(x.sums[i][1]) * f * f
-			if !fits(l) {
+			if !inSafeRange(l) {
 				return false
 			}
 			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, l)
@@ -263,17 +263,17 @@ func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32,
 	}
 	more := 1 + float64(dim)/(1<<23) // the squares are sums of float32
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
-	x.err, x.norm = up(err), up(length+err)
+	x.maxErr, x.maxNorm = roundUp(err), roundUp(length+err)
 	return true
 }
 
-// maxima raises the maxima of panel i by the tokens of the block that was rounded, n from
+// raiseMaxima raises the maxima of panel i by the tokens of the block that was rounded, n from
 // first on of a document that begins at row lo, and reports whether few were in doubt:
 // else it does nothing. rows are all of them; nil means that those in doubt are to be made.
-func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
+func (x *screener) raiseMaxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
 	s := &p.screen
-	for j := range x.most {
-		x.most[j] = float32(math.Inf(-1))
+	for j := range x.maxima {
+		x.maxima[j] = float32(math.Inf(-1))
 	}
 	scales := x.scales
 	if s.loops.Halves && factors == nil {
@@ -281,35 +281,35 @@ func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32
 	}
 	products := x.products[:n]
 	size := width * s.stride
-	s.loops.Products(products, &x.most, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
-	panel, columns := p.panel(i)
-	x.limit(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
-	doubts := s.loops.Doubts(x.list[:], products, &x.limits, first)
-	if doubts > mostDoubts*n {
+	s.loops.Products(products, &x.maxima, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
+	panel, columns := p.panelData(i)
+	x.setLimits(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
+	doubts := s.loops.Doubts(x.doubts[:], products, &x.limits, first)
+	if doubts > maxDoubtsPerToken*n {
 		return false
 	}
-	list := x.list[:(doubts+pairs-1)/pairs*pairs]
+	list := x.doubts[:(doubts+pairsPerCall-1)/pairsPerCall*pairsPerCall]
 	for j := doubts; j < len(list); j++ {
 		list[j] = list[doubts-1]
 	}
 	if rows == nil {
-		rows, factors = x.doubted(&w.rows, list, lo, factors)
+		rows, factors = x.readDoubtfulRows(&w.rows, list, lo, factors)
 	}
 	s.loops.Pairs(&w.best[i], &w.arg[i], list, rows, p.dim, panel, factors)
 	return true
 }
 
-// doubted returns the rows of a list as float32, one after another, with their factors, and
+// readDoubtfulRows returns the rows of a list as float32, one after another, with their factors, and
 // makes the list point to them.
-func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
+func (x *screener) readDoubtfulRows(r *rowReader, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
 	dim := r.batch.Tokens.Dim
 	x.rows, x.factors = x.rows[:0], x.factors[:0]
-	last, n := -1, -1
+	lastToken, n := -1, -1
 	for i, entry := range list {
-		if token := int(entry >> 32); token != last {
-			last, n = token, n+1
+		if token := int(entry >> 32); token != lastToken {
+			lastToken, n = token, n+1
 			x.rows = slices.Grow(x.rows, dim)[:(n+1)*dim]
-			widen(r.tier, &r.batch.Tokens, x.rows[n*dim:], lo+token, lo+token+1)
+			widenRows(r.tier, &r.batch.Tokens, x.rows[n*dim:], lo+token, lo+token+1)
 			if factors != nil {
 				x.factors = append(x.factors, factors[entry&(1<<32-1)/width])
 			}
@@ -322,9 +322,9 @@ func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (r
 	return x.rows, x.factors
 }
 
-// limit sets the limits that products of rounded values have to reach, of the first n columns of a
+// setLimits sets the limits that products of rounded values have to reach, of the first n columns of a
 // panel.
-func (x *screener) limit(terms *[width]columnTerms, best *[width]float32, arg *[width]int32, first, n int) {
+func (x *screener) setLimits(terms *[width]columnTerms, best *[width]float32, arg *[width]int32, first, n int) {
 	const roundings = 1.0 / (1 << 20) // of the products, and of units
 	inf := float32(math.Inf(1))
 	for j := range x.limits {
@@ -337,20 +337,20 @@ func (x *screener) limit(terms *[width]columnTerms, best *[width]float32, arg *[
 				best[j], arg[j] = 0, int32(first)
 			}
 		default:
-			most := x.most[j]
-			bound := (t.perErr*x.err + t.per*x.norm) * (1 + 1e-5)
-			least := max(best[j]*t.inverse, most-bound)
-			x.limits[j] = least - bound - (abs(least)+abs(most))*roundings
+			largest := x.maxima[j]
+			bound := (t.perErr*x.maxErr + t.perNorm*x.maxNorm) * (1 + 1e-5)
+			reference := max(best[j]*t.inverse, largest-bound)
+			x.limits[j] = reference - bound - (abs(reference)+abs(largest))*roundings
 		}
 	}
 }
 
-// done notes how many of the panels of a block were screened in vain.
-func (x *screener) done(vain, panels int) {
-	if 2*vain <= panels {
-		x.skips = 0
+// noteOutcome notes how many of the panels of a block were screened in vain.
+func (x *screener) noteOutcome(inVain, panels int) {
+	if 2*inVain <= panels {
+		x.skipLength = 0
 		return
 	}
-	x.skips = min(2*x.skips+1, mostSkips)
-	x.skip = x.skips
+	x.skipLength = min(2*x.skipLength+1, maxSkips)
+	x.skipsLeft = x.skipLength
 }
