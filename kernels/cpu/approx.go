@@ -12,7 +12,7 @@ import (
 // that matches a query token no better than an average centroid does is
 // seldom the best of its document, and the resolution is wanted above.
 type approxRows struct {
-	rows      []row4 // [groups of 32 query tokens, K]
+	rows      []byteRow // [groups of 32 query tokens, K]
 	step      float64
 	offsetSum float64       // sum of the offsets
 	mul       [][32]float32 // entry = mul·S + add

@@ -21,7 +21,7 @@ import (
 )
 
 func init() {
-	for rank, t := range tier.All {
+	for rank, t := range tier.Available {
 		kernels.Register(backend{t}, rank)
 	}
 }
@@ -33,9 +33,9 @@ type backend struct{ tier *tier.Tier }
 func (b backend) Name() string { return b.tier.Name }
 
 type (
-	row       = tier.Row
+	tableRow  = tier.Row
 	byteTable = tier.ByteTable
-	row4      = tier.Row4 // the bytes of 32 query tokens
+	byteRow   = tier.ByteRow // the bytes of 32 query tokens
 )
 
 // Report says what the processor offers and what is used of it.
@@ -57,7 +57,7 @@ type Stage struct {
 // used by itself. The error is that of [kernels.Select].
 func Describe(name string) (Report, error) {
 	r := Report{Arch: runtime.GOARCH, Features: tier.Features()}
-	for _, t := range tier.All {
+	for _, t := range tier.Available {
 		r.Tiers = append(r.Tiers, t.Name)
 	}
 	b, err := kernels.Select(name)

@@ -17,8 +17,8 @@ func OwnFast(s kernels.Scorer) bool {
 // TilesInGo is the portable backend, or avx512 where there is it, with level
 // Fast by matrix products of bytes in plain Go, for one dimension.
 func TilesInGo(dim int) kernels.Backend {
-	own := *tier.All[0]
-	for _, t := range tier.All {
+	own := *tier.Available[0]
+	for _, t := range tier.Available {
 		if t.Name == "avx512" {
 			own = *t
 		}

@@ -77,7 +77,7 @@ func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 		f.loops.Range(f.lo, f.hi, centroids[c*dim:min(c+rows, f.k)*dim])
 	}
 	for j := range f.lo {
-		f.step[j] = (f.hi[j] - f.lo[j]) / f.loops.Top
+		f.step[j] = (f.hi[j] - f.lo[j]) / f.loops.MaxLevel
 		f.inverse[j] = 0
 		if f.step[j] > 0 {
 			f.inverse[j] = 1 / f.step[j]

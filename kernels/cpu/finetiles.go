@@ -30,7 +30,7 @@ func newFineLayout(s *scorer) *tiles.Layout {
 
 func (q *query) buildFineTiles() {
 	s, f := q.scorer, &q.fineTiles
-	groups, size := (q.N+levelGroup-1)/levelGroup, s.fineLayout.Blocks()*tiles.Bytes
+	groups, size := (q.N+levelGroup-1)/levelGroup, s.fineLayout.Blocks()*tiles.BlockBytes
 	f.tiles = resize(f.tiles, groups*size)
 	clear(f.tiles)
 	f.unit, f.mid = resize(f.unit, groups), resize(f.mid, groups)
@@ -45,13 +45,13 @@ func (q *query) buildFineTiles() {
 		group, u := f.tiles[g*size:(g+1)*size], q.ranges[i].levelUnits[kernels.Fine]
 		for b := range s.fineLayout.Blocks() {
 			for m := range 64 {
-				j := s.fineLayout.Field(b, m)
+				j := s.fineLayout.Dimension(b, m)
 				if j < 0 {
 					continue
 				}
 				v := roundToUnits(q.scaledComponent(i, j), u)
-				offset := tiles.At(b, lane/16, lane%16, m)
-				group[offset], group[offset+tiles.Low] = byte((v+128)>>8), byte(v)
+				offset := tiles.ByteOffset(b, lane/16, lane%16, m)
+				group[offset], group[offset+tiles.LowDistance] = byte((v+128)>>8), byte(v)
 			}
 		}
 	}
@@ -81,13 +81,13 @@ func (p *fineTilesPath) startGroup(docs, group int) {
 
 func (p *fineTilesPath) raiseMaxima(ranges [][2]uint32, ch *kernels.Chunk) {
 	q, s, f, g, c := p.q, p.q.scorer, &p.q.fineTiles, p.group, p.sc.fineTilesCall
-	size := s.fineLayout.Blocks() * tiles.Bytes
+	size := s.fineLayout.Blocks() * tiles.BlockBytes
 	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
 	c.Tiles, c.Mid, c.Unit = f.tiles[g*size:(g+1)*size], &f.mid[g], &f.unit[g]
 	c.Rows, c.Stride, c.N, c.RowScales = q.scores[g*levelGroup:], q.Stride, min(levelGroup, q.N-g*levelGroup), s.codec.CentroidScale
 	c.StartPlan()
 	for doc, t := range ranges {
-		c.Plan(doc, int(t[0]), int(t[1]))
+		c.PlanTokens(doc, int(t[0]), int(t[1]))
 	}
 	if c.EndPlan(len(ranges)) {
 		s.loops.FineTiles(c)

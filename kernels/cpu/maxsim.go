@@ -285,7 +285,7 @@ func (p *levelsPath) raiseMaxima(ranges [][2]uint32, c *kernels.Chunk) {
 	q, s, l, g := p.q, p.q.scorer, &p.q.levels[p.level], p.group
 	nbits, size := s.codec.Codebook.Nbits, len(l.bytes)/len(l.unit)
 	p.sc.levels = resize(p.sc.levels, 8/nbits*(4*s.rowBytes+64))
-	var words []row
+	var words []tableRow
 	if p.level == kernels.Fast && q.usesByteProducts() {
 		k := s.codec.Centroids.K
 		words = q.words.rows[g*k : (g+1)*k]

@@ -34,10 +34,10 @@ type pruner struct {
 	errorUnit     float64   // ‖c − ĉ‖ is at most errUnit · the error byte
 	maxNorm       float64   // the largest ‖c‖
 	tables        []byteTable
-	nibbles       [2][16]row // scratch
-	sums          [pruneBlock]row
+	nibbles       [2][16]tableRow // scratch
+	sums          [pruneBlock]tableRow
 	lanes         [pruneLanes]pruneLane
-	thresholds    row // smallest sum of each row that is worth a product
+	thresholds    tableRow // smallest sum of each row that is worth a product
 }
 
 // pruneLane is the state of one row of x.
@@ -182,7 +182,7 @@ func (p *pruner) buildTables(x []float32) {
 		for h := range nibbles {
 			j := 2*t + h
 			if j == p.dim {
-				nibbles[h] = [16]row{}
+				nibbles[h] = [16]tableRow{}
 				continue
 			}
 			p.fillNibble(&nibbles[h], j, n)
@@ -194,7 +194,7 @@ func (p *pruner) buildTables(x []float32) {
 // fillNibble sets entry l of dimension j to the rounded x_j·step_j·l / unit of
 // each row, less the smallest entry. It works in fixed point with 16 bits
 // after the point, for two rows a word.
-func (p *pruner) fillNibble(out *[16]row, j, n int) {
+func (p *pruner) fillNibble(out *[16]tableRow, j, n int) {
 	for w := range out[0] {
 		var slope [2]uint64 // of rows 0 and 2, and of rows 1 and 3
 		var falling uint64  // lanes whose entries fall with l
@@ -254,8 +254,8 @@ func (p *pruner) scanBlock(c0, c1, n int) {
 
 // findFirstBest finds a first best product for every lane, so that a threshold can be
 // derived: that of the centroids of the first block with the largest sum.
-func (p *pruner) findFirstBest(acc []row, n int) {
-	var m row
+func (p *pruner) findFirstBest(acc []tableRow, n int) {
+	var m tableRow
 	for i := range acc {
 		for w := range m {
 			m[w] = maxLanes16(m[w], acc[i][w])
@@ -273,7 +273,7 @@ func (p *pruner) findFirstBest(acc []row, n int) {
 
 // scoreReachingThreshold computes the products of the centroids, the first of which has number
 // c0, whose sums reach the threshold of a lane.
-func (p *pruner) scoreReachingThreshold(acc []row, c0, n int) {
+func (p *pruner) scoreReachingThreshold(acc []tableRow, c0, n int) {
 	t := &p.thresholds
 	for i := range acc {
 		a := &acc[i]
@@ -306,7 +306,7 @@ func (p *pruner) setThreshold(i int, sum float64) {
 }
 
 // notePending notes a centroid for every lane whose sum reaches its threshold.
-func (p *pruner) notePending(sums *row, code uint32) {
+func (p *pruner) notePending(sums *tableRow, code uint32) {
 	for w := range sums {
 		hit := ((sums[w] | top16) - p.thresholds[w]) & top16
 		for i := 4 * w; hit != 0; i++ {

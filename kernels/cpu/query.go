@@ -35,7 +35,7 @@ type query struct {
 	alike      likeness             // scratch of short
 	screen     screenQuery          // in place of most of scores
 
-	nibbles [2][16]row // scratch of fillTables
+	nibbles [2][16]tableRow // scratch of fillTables
 
 	built [9]atomic.Bool
 	ended func() bool // nil: never

@@ -82,7 +82,7 @@ type scratch struct {
 	fineMaxima    [callDocs][fineGroup]float32
 	levelMaxima   [callDocs][levelGroup]float32
 	levels        []byte
-	byteMaxima    [callDocs]row4
+	byteMaxima    [callDocs]byteRow
 	tilesCall     *tiles.Call
 	fineTilesCall *tiles.Fine
 	maxima        []float64 // largest products of a group of query tokens

@@ -176,7 +176,7 @@ func (q *query) buildFast() {
 
 // rowWords has S in words of 16 bits, which level Fast reads, and the factors that make them.
 type rowWords struct {
-	rows     []row // [groups, K]: (mul·S + a·low) + bias, rounded down
+	rows     []tableRow // [groups, K]: (mul·S + a·low) + bias, rounded down
 	mul, low [][fastGroup]float32
 	bias     float32
 	scales   []float32 // a of each centroid; nil means that all are 1

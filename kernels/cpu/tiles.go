@@ -75,7 +75,7 @@ func (q *query) buildTiles() {
 	s, f := q.scorer, &q.tiles
 	blocks, groups := s.tiles.blocks, (q.N+fastGroup-1)/fastGroup
 	f.tokens, f.values = resize(f.tokens, q.N), resize(f.values, s.dim)
-	f.tiles = resize(f.tiles, groups*blocks*tiles.Bytes)
+	f.tiles = resize(f.tiles, groups*blocks*tiles.BlockBytes)
 	f.shift = resize(f.shift, groups)
 	clear(f.tiles)
 	clear(f.shift)
@@ -86,7 +86,7 @@ func (q *query) buildTiles() {
 		t := &f.tokens[i]
 		*t = q.roundToken(i, f.values)
 		g, lane := i/fastGroup, i%fastGroup
-		q.fillTiles(f.tiles[g*blocks*tiles.Bytes:(g+1)*blocks*tiles.Bytes], lane, f.values)
+		q.fillTiles(f.tiles[g*blocks*tiles.BlockBytes:(g+1)*blocks*tiles.BlockBytes], lane, f.values)
 		half, column := tileColumn(lane)
 		f.shift[g][half][column] = int32(t.shift)
 	}
@@ -102,13 +102,13 @@ func (q *query) fillTiles(dst []byte, lane int, values []int32) {
 	half, column := tileColumn(lane)
 	for b := range s.tiles.blocks {
 		for m := range 64 {
-			j := s.tiles.layout.Field(b, m)
+			j := s.tiles.layout.Dimension(b, m)
 			if j < 0 {
 				continue
 			}
-			offset := tiles.At(b, half, column, m)
+			offset := tiles.ByteOffset(b, half, column, m)
 			high, low := splitValue(values[j], split)
-			dst[offset], dst[offset+tiles.Low] = byte(high), byte(low)
+			dst[offset], dst[offset+tiles.LowDistance] = byte(high), byte(low)
 		}
 	}
 }
@@ -252,12 +252,12 @@ func (p *tilesPath) startGroup(docs, group int) {
 
 func (p *tilesPath) raiseMaxima(ranges [][2]uint32, ch *kernels.Chunk) {
 	s, f, g, c := p.q.scorer, &p.q.tiles, p.group, p.sc.tilesCall
-	k, size := s.codec.Centroids.K, s.tiles.blocks*tiles.Bytes
+	k, size := s.codec.Centroids.K, s.tiles.blocks*tiles.BlockBytes
 	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
 	c.Tiles, c.Shift, c.Scores = f.tiles[g*size:(g+1)*size], &f.shift[g], p.q.words.rows[g*k:(g+1)*k]
 	c.StartPlan()
 	for doc, t := range ranges {
-		c.Plan(doc, int(t[0]), int(t[1]))
+		c.PlanTokens(doc, int(t[0]), int(t[1]))
 	}
 	if c.EndPlan(len(ranges)) {
 		s.loops.Tiles(c)

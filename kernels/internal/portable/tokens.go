@@ -25,9 +25,9 @@ const (
 // A row is eight words, one cache line: 32 lanes of 16 bits or 16 of 32. A
 // byteTable has a row for each value of a byte.
 type (
-	row       = [8]uint64
-	byteTable = [256]row
-	row4      = [4]uint64 // 32 bytes
+	tableRow  = [8]uint64
+	byteTable = [256]tableRow
+	byteRow   = [4]uint64 // 32 bytes
 )
 
 // maxLanes8 is the maximum of 8-bit lanes whose top bits are 0.
@@ -136,9 +136,9 @@ func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) 
 }
 
 // Bytes is that of package tier.
-func Bytes(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
+func Bytes(dst []byteRow, scores []float32, stride, n int, mul, add *[32]float32) {
 	for c := range dst {
-		var r row4
+		var r byteRow
 		for i, v := range scores[c*stride : c*stride+n] {
 			b := int32(float32(v*mul[i&31]) + add[i&31])
 			r[i>>3&3] |= uint64(min(max(b, 0), 127)) << (i & 7 * 8)
@@ -148,13 +148,13 @@ func Bytes(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
 }
 
 // Words is that of package tier.
-func Words(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32) {
+func Words(dst []tableRow, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32) {
 	for c := range dst {
 		a := float32(1)
 		if scales != nil {
 			a = scales[c]
 		}
-		var r row
+		var r tableRow
 		for i, v := range scores[c*stride : c*stride+n] {
 			r[i>>2&7] |= uint64(uint16(int32(float32(v*mul[i&31])+float32(a*low[i&31])+bias))) << (i & 3 * 16)
 		}
@@ -167,7 +167,7 @@ func Words(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bi
 // Tables are taken eight at a time (128 KiB, which stays in L2) over the whole
 // block of vectors, so that large sets of tables do not stream through the
 // cache once for each vector.
-func Accumulate(acc []row, tables []byteTable, vectors []byte, stride int) {
+func Accumulate(acc []tableRow, tables []byteTable, vectors []byte, stride int) {
 	if len(acc) == 0 {
 		return
 	}
@@ -180,7 +180,7 @@ func Accumulate(acc []row, tables []byteTable, vectors []byte, stride int) {
 	}
 }
 
-func accumulate8(acc []row, t *[8]byteTable, vectors []byte, stride int) {
+func accumulate8(acc []tableRow, t *[8]byteTable, vectors []byte, stride int) {
 	for i := range acc {
 		a := &acc[i]
 		b := (*[8]byte)(vectors[i*stride:])
@@ -197,7 +197,7 @@ func accumulate8(acc []row, t *[8]byteTable, vectors []byte, stride int) {
 	}
 }
 
-func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
+func accumulate1(acc []tableRow, t *byteTable, vectors []byte, stride int) {
 	for i := range acc {
 		a, r := &acc[i], &t[vectors[i*stride]]
 		for w := range a {
@@ -207,7 +207,7 @@ func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
 }
 
 // Compose is that of package tier.
-func Compose(t *byteTable, lo, hi *[16]row) {
+func Compose(t *byteTable, lo, hi *[16]tableRow) {
 	for b := range t {
 		x, y, z := &lo[b&15], &hi[b>>4&15], &t[b]
 		z[0], z[1], z[2], z[3] = x[0]+y[0], x[1]+y[1], x[2]+y[2], x[3]+y[3]
@@ -216,7 +216,7 @@ func Compose(t *byteTable, lo, hi *[16]row) {
 }
 
 // MaxBytes is that of package tier.
-func MaxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
+func MaxBytes(best []byteRow, ranges [][2]uint32, rows []byteRow, codes []byte, codeBytes int) {
 	for i, r := range ranges {
 		lo, hi := int(r[0])*codeBytes, int(r[1])*codeBytes
 		if codeBytes == 2 {
@@ -227,24 +227,24 @@ func MaxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBy
 	}
 }
 
-func maxRows16(best *row4, rows []row4, codes []byte) {
+func maxRows16(best *byteRow, rows []byteRow, codes []byte) {
 	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 2; codes = codes[2:] {
 		r := &rows[binary.LittleEndian.Uint16(codes)]
 		m0, m1 = maxLanes8(m0, r[0]), maxLanes8(m1, r[1])
 		m2, m3 = maxLanes8(m2, r[2]), maxLanes8(m3, r[3])
 	}
-	*best = row4{m0, m1, m2, m3}
+	*best = byteRow{m0, m1, m2, m3}
 }
 
-func maxRows32(best *row4, rows []row4, codes []byte) {
+func maxRows32(best *byteRow, rows []byteRow, codes []byte) {
 	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 4; codes = codes[4:] {
 		r := &rows[binary.LittleEndian.Uint32(codes)]
 		m0, m1 = maxLanes8(m0, r[0]), maxLanes8(m1, r[1])
 		m2, m3 = maxLanes8(m2, r[2]), maxLanes8(m3, r[3])
 	}
-	*best = row4{m0, m1, m2, m3}
+	*best = byteRow{m0, m1, m2, m3}
 }
 
 // tokenBlock is the number of tokens whose sums are computed together.
@@ -254,12 +254,12 @@ const tokenBlock = 64
 const zeroProduct = 1 << 30
 
 // MaxFast is that of package tier.
-func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []row,
+func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []tableRow,
 	codes []byte, codeBytes int, residuals, factors []byte, scales []uint32) {
-	var acc [tokenBlock]row
+	var acc [tokenBlock]tableRow
 	c := kernels.Chunk{Codes: codes, CodeBytes: codeBytes, Residuals: residuals, Factors: factors}
 	for i, r := range ranges {
-		var m [2 * len(row{})]uint64 // pairs of products + zeroProduct
+		var m [2 * len(tableRow{})]uint64 // pairs of products + zeroProduct
 		for j, v := range best[i] {
 			m[j>>1] |= uint64(uint32(v+zeroProduct)) << (j & 1 * 32)
 		}
@@ -277,7 +277,7 @@ func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []
 }
 
 // fastSums writes 32768 + (S + a·⟨g ⊙ q, w⟩)/unit of consecutive tokens.
-func fastSums(acc []row, tables []byteTable, scores []row, c *kernels.Chunk, t0 int, scales []uint32) {
+func fastSums(acc []tableRow, tables []byteTable, scores []tableRow, c *kernels.Chunk, t0 int, scales []uint32) {
 	rowBytes := len(tables)
 	residuals := c.Residuals[t0*rowBytes : (t0+len(acc))*rowBytes]
 	if scales == nil {
@@ -302,7 +302,7 @@ func fastSums(acc []row, tables []byteTable, scores []row, c *kernels.Chunk, t0 
 
 // maxProducts raises best to factor·(lane − 32768) + zeroProduct, which is
 // positive and below 2³¹, of each lane.
-func maxProducts(best *[16]uint64, sums *row, factor int) {
+func maxProducts(best *[16]uint64, sums *tableRow, factor int) {
 	if factor < 0 {
 		maxNegative(best, sums, uint64(-factor))
 		return
@@ -316,7 +316,7 @@ func maxProducts(best *[16]uint64, sums *row, factor int) {
 }
 
 // maxNegative is maxProducts for the factor −f: −f·x = f·(−x).
-func maxNegative(best *[16]uint64, sums *row, f uint64) {
+func maxNegative(best *[16]uint64, sums *tableRow, f uint64) {
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
 		best[w] = maxLanes32(best[w], (lanes32<<16-v&even16)*f+add)
@@ -328,7 +328,7 @@ func maxNegative(best *[16]uint64, sums *row, f uint64) {
 func MaxFine(best [][16]float32, ranges [][2]uint32, tables []byteTable, scores []float32,
 	codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
 	stride, n int, mid, unit *[16]float32) {
-	var acc [tokenBlock]row
+	var acc [tokenBlock]tableRow
 	c := kernels.Chunk{Codes: codes, CodeBytes: codeBytes, Residuals: residuals, Factors: factors}
 	rowBytes := len(tables)
 	for i, r := range ranges {
@@ -350,7 +350,7 @@ func MaxFine(best [][16]float32, ranges [][2]uint32, tables []byteTable, scores 
 }
 
 // maxScores raises best to factor·(score + a·(mid + unit·(sum − 2³¹))).
-func maxScores(best []float32, sums *row, scores, mid, unit []float32, a, factor float32) {
+func maxScores(best []float32, sums *tableRow, scores, mid, unit []float32, a, factor float32) {
 	n := len(best)
 	scores, mid, unit = scores[:n], mid[:n], unit[:n]
 	for i := range best {

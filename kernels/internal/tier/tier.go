@@ -21,15 +21,15 @@ type Tier struct {
 	Vectors Vectors // plain vectors
 }
 
-// All are the tiers that this processor can run, slowest first.
-var All = append([]*Tier{{Name: "generic", Tokens: portableTokens, Vectors: portableVectors}}, detect()...)
+// Available are the tiers that this processor can run, slowest first.
+var Available = append([]*Tier{{Name: "generic", Tokens: portableTokens, Vectors: portableVectors}}, detect()...)
 
 // A Row is the unit of tables: eight words, one cache line, that is 32 lanes of
 // 16 bits or 16 lanes of 32. A ByteTable has a row for each value of a byte.
 type (
 	Row       = [8]uint64
 	ByteTable = [256]Row
-	Row4      = [4]uint64 // the bytes of 32 query tokens
+	ByteRow   = [4]uint64 // the bytes of 32 query tokens
 )
 
 // Tokens are the inner loops over compressed tokens: everything else is the same
@@ -78,7 +78,7 @@ type Tokens struct {
 		stride, n int, mid, unit *[32]float32, words []Row, step *[32]float32)
 	// MaxBytes raises the bytes of best[i] to those of rows[code] over the
 	// tokens of ranges[i].
-	MaxBytes func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int)
+	MaxBytes func(best []ByteRow, ranges [][2]uint32, rows []ByteRow, codes []byte, codeBytes int)
 
 	// CentroidScores writes the products of m centroids with all query tokens,
 	// the padding of a row set to 0, and widens the ranges lo to hi of the columns.
@@ -101,7 +101,7 @@ type Tokens struct {
 	// Bytes writes mul·S + add of n ≤ 32 columns of S, each operation rounded, then
 	// rounded down and limited to 0..127, the rest 0. Columns up to the next multiple
 	// of 8 are there and 0, as mul and add are.
-	Bytes func(dst []Row4, scores []float32, stride, n int, mul, add *[32]float32)
+	Bytes func(dst []ByteRow, scores []float32, stride, n int, mul, add *[32]float32)
 	// Words writes (mul·S + a·low) + bias of n ≤ 32 columns of S, each operation
 	// rounded, then rounded down, in 16-bit lanes, the rest 0; a is the entry of scales
 	// for the row, or 1. Columns up to the next multiple of 8 are there. Where there are
@@ -112,7 +112,7 @@ type Tokens struct {
 	// found has the number of the row in its upper 32 bits, and in the lower ones a bit for each
 	// column that exceeds its limit. All slices have the length of products, which have all 32
 	// columns; scales may be nil. Words exceed 16 bits where those of Words may.
-	Coarse func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int
+	Coarse func(words []Row, bytes []ByteRow, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int
 
 	// Filter has the loops of the nearest centroid by products of bytes, nil
 	// where there are none.
@@ -133,7 +133,7 @@ type CoarseUnits struct {
 type Filter struct {
 	// Top is the largest level: 255, or 127 where products of two bytes are
 	// added in 16 bits.
-	Top float32
+	MaxLevel float32
 	// Range widens lo to hi by the columns of rows.
 	Range func(lo, hi, rows []float32)
 	// Levels writes (row − lo)·inverse + ½, rounded down and limited to 0..Top, as bytes,
@@ -191,11 +191,11 @@ var portableTokens = Tokens{
 
 // coarseFromLoops makes a Coarse of three loops, which run one after the other.
 func coarseFromLoops(
-	bytes func([]Row4, []float32, int, int, *[32]float32, *[32]float32),
+	bytes func([]ByteRow, []float32, int, int, *[32]float32, *[32]float32),
 	words func([]Row, []float32, int, int, *[32]float32, *[32]float32, float32, []float32),
 	above func([]uint32, []float32, int, int, *[32]float32) int,
-) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
-	return func(w []Row, b []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
+) func([]Row, []ByteRow, []uint64, [][32]float32, *CoarseUnits, []float32) int {
+	return func(w []Row, b []ByteRow, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
 		if len(products) == 0 {
 			return 0
 		}

@@ -63,11 +63,11 @@ func avx2Tokens() Tokens {
 	t.Above = avx2.Above
 	t.Coarse = coarseWithArrays(avx2.Coarse)
 	t.Screen = avx2.Screen
-	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
+	t.Filter = &Filter{MaxLevel: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
 	return t
 }
 
-func avx2MaxBytes(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int) {
+func avx2MaxBytes(best []ByteRow, ranges [][2]uint32, rows []ByteRow, codes []byte, codeBytes int) {
 	if codeBytes == 2 {
 		avx2.MaxBytes2(best, ranges, rows, codes)
 	} else {
@@ -100,16 +100,16 @@ func avx512Tokens() Tokens {
 	t.Words = avx512.Words
 	t.Coarse = coarseWithArrays(avx512.Coarse)
 	t.Screen = avx512Screen
-	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
+	t.Filter = &Filter{MaxLevel: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	return t
 }
 
 // coarseWithArrays calls a loop that takes units one by one.
 func coarseWithArrays(
-	coarse func([]Row, []Row4, []uint64, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
+	coarse func([]Row, []ByteRow, []uint64, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
 		float32, []float32) int,
-) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
-	return func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
+) func([]Row, []ByteRow, []uint64, [][32]float32, *CoarseUnits, []float32) int {
+	return func(words []Row, bytes []ByteRow, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
 		return coarse(words, bytes, found, products,
 			&c.MulBytes, &c.AddBytes, &c.MulWords, &c.LowWords, &c.Limits, c.Bias, scales)
 	}

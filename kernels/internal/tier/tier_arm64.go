@@ -33,7 +33,7 @@ func neonTokens() Tokens {
 	t.Compose = neon.Compose
 	t.MaxFast = neon.MaxFast
 	t.MaxFine = neon.MaxFine
-	t.MaxBytes = func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int) {
+	t.MaxBytes = func(best []ByteRow, ranges [][2]uint32, rows []ByteRow, codes []byte, codeBytes int) {
 		if codeBytes == 2 {
 			neon.MaxBytes2(best, ranges, rows, codes)
 		} else {
@@ -49,7 +49,7 @@ func neonTokens() Tokens {
 	t.Coarse = coarseFromLoops(t.Bytes, t.Words, t.Above)
 	if neon.SupportedBytes() {
 		t.Uses[StageNearest] = "neon (dot product)"
-		t.Filter = &Filter{Top: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}
+		t.Filter = &Filter{MaxLevel: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}
 		t.Screen = neon.Screen
 	}
 	return t

@@ -17,9 +17,9 @@ type Call struct {
 	RowBytes int
 	// Offsets has the first byte in a residual of every 64 fields, [Layout.Blocks].
 	Offsets []int
-	// Tiles are the query: byte [At](block, half, n, m) belongs to field
-	// [Layout.Field](block, m) and query token [Lane](half, n), for the high part,
-	// and the one [Low] bytes later for the low part.
+	// Tiles are the query: byte [ByteOffset](block, half, n, m) belongs to field
+	// [Layout.Dimension](block, m) and query token [Lane](half, n), for the high part,
+	// and the one [LowDistance] bytes later for the low part.
 	Tiles []byte
 	// Shift is the number of bits dropped of the products, rounded down, for
 	// each half and column.
@@ -39,7 +39,7 @@ type Call struct {
 	// copies, in the same form.
 	ShortCodes, ShortResiduals, ShortFactors []byte
 
-	// Blocks are the blocks of 16 tokens, made by [Call.Plan]; its first and last
+	// Blocks are the blocks of 16 tokens, made by [Call.PlanTokens]; its first and last
 	// entries keep the pipeline going.
 	Blocks []Block
 	// Best is raised, for each document, to the 16-bit products with the factor
@@ -97,9 +97,9 @@ func (c *Call) StartPlan() {
 	c.ShortCodes, c.ShortResiduals, c.ShortFactors = c.ShortCodes[:0], c.ShortResiduals[:0], c.ShortFactors[:0]
 }
 
-// Plan adds the tokens lo to hi to a document. The last block of a document
+// PlanTokens adds the tokens lo to hi to a document. The last block of a document
 // may begin before the previous one ends: a maximum does not mind.
-func (c *Call) Plan(doc int, lo, hi int) {
+func (c *Call) PlanTokens(doc int, lo, hi int) {
 	d := uint32(doc)
 	if hi-lo >= BlockTokens {
 		for t := lo; t < hi; t += BlockTokens {
@@ -173,31 +173,31 @@ func (l Layout) Blocks() int { return (l.dim + 63) / 64 }
 // that the block before it has.
 func (l Layout) Offset(block int) int { return min(8*l.nbits*block, l.rowBytes-8*l.nbits) }
 
-// Decoded is the field of a residual that is at byte m of a block's operand.
-func (l Layout) Decoded(block, m int) int {
+// OperandField is the field of a residual that is at byte m of a block's operand.
+func (l Layout) OperandField(block, m int) int {
 	w := m / 8
 	return l.Offset(block)*8/l.nbits + 64/l.nbits*(w%l.nbits) + 8*(w/l.nbits) + m%8
 }
 
-// Field is the dimension that byte m of a block's operand is there for, or −1.
-func (l Layout) Field(block, m int) int {
-	j := l.Decoded(block, m)
+// Dimension is the dimension that byte m of a block's operand is there for, or −1.
+func (l Layout) Dimension(block, m int) int {
+	j := l.OperandField(block, m)
 	if j < 64*block || j >= l.dim {
 		return -1
 	}
 	return j
 }
 
-// At is the place in [Call.Tiles] of byte m of the operand, 0 to 63, and a column.
-func At(block, half, column, m int) int {
-	return Bytes*block + 1024*half + 64*(m/4) + 4*column + m%4
+// ByteOffset is the place in [Call.Tiles] of byte m of the operand, 0 to 63, and a column.
+func ByteOffset(block, half, column, m int) int {
+	return BlockBytes*block + 1024*half + 64*(m/4) + 4*column + m%4
 }
 
 const (
-	// Bytes is the size of the tiles of a query for a block of 64 fields.
-	Bytes = 4096
-	// Low is the distance of the low part of a byte from its high one.
-	Low = Bytes / 2
+	// BlockBytes is the size of the tiles of a query for a block of 64 fields.
+	BlockBytes = 4096
+	// LowDistance is the distance of the low part of a byte from its high one.
+	LowDistance = BlockBytes / 2
 )
 
 // Split is the weight of the high part of the query where that of the low part is 1.
@@ -210,8 +210,8 @@ func Split(nbits int) int {
 
 // Fine is one call of MaxSim at level Fine. Of [Call] it uses the plan and the
 // arrays of documents; the fields are there once, as they are, and multiplied with
-// the two signed bytes of a query of 16 bits. Byte [At](block, half, n, m) of Tiles
-// is the high one of query token 16·half + n, and the one [Low] bytes later the
+// the two signed bytes of a query of 16 bits. Byte [ByteOffset](block, half, n, m) of Tiles
+// is the high one of query token 16·half + n, and the one [LowDistance] bytes later the
 // low one. The sum of a field over both is exact, 256·high + low.
 type Fine struct {
 	Call

@@ -61,9 +61,9 @@ func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2]
 		for m := range 64 {
 			high, low := Parts(c.Nbits, fieldValue(c, layout, residual, block, m))
 			for half := range products {
-				at := tiles.At(block, half, 0, m)
+				at := tiles.ByteOffset(block, half, 0, m)
 				for column := range products[half] {
-					products[half][column] += int32(high)*int32(int8(c.Tiles[at])) + int32(low)*int32(int8(c.Tiles[at+tiles.Low]))
+					products[half][column] += int32(high)*int32(int8(c.Tiles[at])) + int32(low)*int32(int8(c.Tiles[at+tiles.LowDistance]))
 					at += 4
 				}
 			}
@@ -74,7 +74,7 @@ func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2]
 
 // fieldValue is the field of a residual that is at byte m of a block's operand.
 func fieldValue(c *tiles.Call, layout tiles.Layout, residual []byte, block, m int) byte {
-	bit := layout.Decoded(block, m) * c.Nbits
+	bit := layout.OperandField(block, m) * c.Nbits
 	return residual[bit/8] >> (bit % 8) & byte(1<<c.Nbits-1)
 }
 
@@ -111,10 +111,10 @@ func fieldSums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]in
 		for m := range 64 {
 			f := int32(fieldValue(&c.Call, layout, residual, block, m))
 			for half := range 2 {
-				at := tiles.At(block, half, 0, m)
+				at := tiles.ByteOffset(block, half, 0, m)
 				part := sums[16*half:][:16]
 				for i := range part {
-					part[i] += f * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.Low])))
+					part[i] += f * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.LowDistance])))
 					at += 4
 				}
 			}

@@ -22,7 +22,7 @@ import (
 )
 
 func init() {
-	for rank, t := range tier.All {
+	for rank, t := range tier.Available {
 		maxsim.Register(&backend{tier: t}, rank)
 	}
 }
