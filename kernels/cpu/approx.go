@@ -6,24 +6,25 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// approxRows is S with a byte an entry: 7 bits of w_s·S[multiple][scorer] above an offset
-// of each query token, all in the same unit, so that sums over tokens compare.
-// Entries below the offset, which is the mean of the column, are 0: a token
-// that matches a query token no better than an average centroid does is
-// seldom the best of its document, and the resolution is wanted above.
+// approxRows is S with a byte an entry: the 7 bits of w_s·S(c, s) above an offset
+// of each query token. The unit of all entries is the same, so that they can be summed
+// over query tokens. The offset is the mean of the column, and entries below it are 0: a
+// token that matches a query token no better than an average centroid is seldom the best
+// of its document, so all of the resolution is spent above.
 type approxRows struct {
-	rows      []byteRow // [groups of 32 query tokens, K]
-	step      float64
-	offsetSum float64       // sum of the offsets
+	rows      []byteRow     // [groups of 32 query tokens, K]
+	step      float64       // the unit of entries
+	offsetSum float64       // of all query tokens
 	mul       [][32]float32 // entry = mul·S + add
 	add       [][32]float32
 
 	means []float64 // of the columns of S
 }
 
-// approxSampleSize is the number of centroids that the means are taken over.
+// approxSampleSize is the number of centroids that buildApprox computes the means from.
 const approxSampleSize = 1024
 
+// buildApprox computes the byte rows from S.
 func (q *query) buildApprox() {
 	a, k := &q.approx, q.scorer.codec.Centroids.K
 	groups := (q.N + 31) / 32
@@ -47,12 +48,13 @@ func (q *query) buildApprox() {
 		}
 		for c := 0; c < k; c += maxCallRows {
 			c1 := min(c+maxCallRows, k)
-			q.scorer.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
+			rows, scores := a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:]
+			q.scorer.loops.Bytes(rows, scores, q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
 		}
 	}
 }
 
-// computeApproxUnits settles step and offsets, given the means.
+// computeApproxUnits computes step, offsets and factors from the means.
 func (q *query) computeApproxUnits() {
 	a, groups := &q.approx, (q.N+31)/32
 	a.mul, a.add = resize(a.mul, groups), resize(a.add, groups)
@@ -66,11 +68,11 @@ func (q *query) computeApproxUnits() {
 			return
 		}
 		mean := float64(w) * a.means[s]
-		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
+		largest := float64(float64(w) * float64(q.hi[s])) // the conversion prevents fusing
 		// The last term keeps entries far below the mean within int32.
 		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
 		a.offsetSum += mean
-		a.add[s/32][s%32] = float32(mean) // made the addend below, once the step is known
+		a.add[s/32][s%32] = float32(mean) // replaced below, once the step is known
 	}
 	a.step = span / 127
 	if a.step == 0 {
@@ -82,13 +84,13 @@ func (q *query) computeApproxUnits() {
 	}
 }
 
-// maxCallRows is the number of rows of S that one call converts.
+// maxCallRows is the largest number of rows of S that one call converts.
 const maxCallRows = 16384
 
-// Approx implements [kernels.Query]. Each query token's part is rounded to 1/127 of
-// the widest range between mean and maximum of a column of S; a part below
-// about the mean of its column counts as that mean. With a negative weight in
-// the query the scores are exact.
+// Approx implements [kernels.Query]. The maximum of each query token is rounded to 1/127
+// of the widest range between mean and maximum of a column of S; one below about the mean
+// of its column counts as that mean. If some weight of the query is negative, S is not
+// rounded.
 func (q *query) Approx(dst []float32, c *kernels.Chunk, docs []uint32) {
 	if q.hasNegativeWeight {
 		q.approxUnrounded(dst, c, docs)
@@ -127,7 +129,7 @@ func (q *query) Approx(dst []float32, c *kernels.Chunk, docs []uint32) {
 	s.scratchPool.Put(sc)
 }
 
-// approxUnrounded computes the scores without rounding S.
+// approxUnrounded computes the scores from S itself.
 func (q *query) approxUnrounded(dst []float32, c *kernels.Chunk, docs []uint32) {
 	s := q.scorer
 	sc := s.scratchPool.Get().(*scratch)

@@ -8,15 +8,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
-// filter finds nearest centroids as [pruner] does, with the same result to the
-// bit, for processors that multiply bytes: centroids and rows of x are rounded
-// to 7 or 8 bits and all their products are computed as integers. With
+// filter finds nearest centroids on processors that multiply bytes, with the same
+// result, to the bit, as computing every product: centroids and rows of x are rounded
+// to 7 or 8 bits, and all their products are computed as integers. With
 //
 //	c = m + s ⊙ l + e_c    and    s ⊙ x = u·n + e_x
 //
 // for levels l and integers n, |⟨x, c − m⟩ − u·⟨n, l⟩| ≤ D = ‖e_x‖·‖l‖ + ‖x‖·‖e_c‖
 // by Cauchy–Schwarz. So a centroid whose integer product is more than 2D/u
-// below the largest is not the nearest. For the few others the exact products
+// below the largest is not the nearest. The float32 products of the few others
 // are computed.
 type filter struct {
 	loops           *tier.Filter
@@ -31,22 +31,23 @@ type filter struct {
 	maxLevelNorm    float64 // the largest ‖l‖
 	maxNorm         float64 // the largest ‖c‖
 
-	maxima   [4]float32 // scratch
-	packed   []byte     // [stride/4, filterRows, 4]: n
-	hits     [][18]int32
-	bestSums [filterRows]int32 // largest integer product so far
-	margins  [filterRows]int32
-	pending  [filterRows]pendingCentroids
+	maxima   [4]float32                   // scratch, see tier.Filter.Levels
+	packed   []byte                       // n, [stride/4, filterRows, 4]
+	hits     [][18]int32                  // see tier.Filter.Filter
+	bestSums [filterRows]int32            // largest integer product of each row so far
+	margins  [filterRows]int32            // 2D/u of each row, rounded up
+	pending  [filterRows]pendingCentroids // of each row
 }
 
-// pendingCentroids holds centroids of which one may be the nearest of a row.
+// pendingCentroids has the centroids that may be the nearest of a row and whose float32
+// products are not computed yet, and the best of those whose products are.
 type pendingCentroids struct {
-	n      int
+	n      int // number of pending centroids
 	codes  [32]uint32
-	sums   [32]int32
-	score  float32 // the largest exact product so far
-	code   uint32
-	scored bool
+	sums   [32]int32 // their integer products
+	score  float32   // the largest float32 product so far
+	code   uint32    // its centroid
+	scored bool      // score and code are set
 }
 
 const (
@@ -54,15 +55,18 @@ const (
 	filterMinRows      = 16
 	filterMinCentroids = 64
 
-	filterRows      = 64
-	filterCentroids = 252 // of one call: a multiple of 6
+	filterRows      = 64  // rows of x of one call
+	filterCentroids = 252 // centroids of one call: a multiple of 6
 
+	// minUnit is the smallest unit of rounded rows. The squares of their errors would
+	// otherwise be lost in float32, see roundRows.
 	minUnit = 1e-18
 )
 
 var filterPool = sync.Pool{New: func() any { return new(filter) }}
 
-// roundCentroids rounds the centroids. It reports false if they cannot be used so.
+// roundCentroids rounds the centroids. It reports false if they are too small or too large
+// for the bounds.
 func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 	f.dim, f.k, f.centroids = dim, len(centroids)/dim, centroids
 	f.stride = (dim + 15) &^ 15
@@ -72,7 +76,7 @@ func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 	f.packed = resize(f.packed, f.stride*filterRows)
 	f.hits = resize(f.hits, 4*(filterCentroids+6))
 	resetRanges(f.lo, f.hi)
-	rows := max(1, 1<<17/dim) // of one call
+	rows := max(1, 1<<17/dim) // of one call, which the garbage collector cannot interrupt
 	for c := 0; c < f.k; c += rows {
 		f.loops.Range(f.lo, f.hi, centroids[c*dim:min(c+rows, f.k)*dim])
 	}
@@ -87,9 +91,10 @@ func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 	*maxima = [4]float32{}
 	for c := 0; c < f.k; c += rows {
 		c1 := min(c+rows, f.k)
-		f.loops.Levels(f.levels[c*f.stride:c1*f.stride], f.stride, centroids[c*dim:c1*dim], f.lo, f.step, f.inverse, maxima)
+		levels, rows := f.levels[c*f.stride:c1*f.stride], centroids[c*dim:c1*dim]
+		f.loops.Levels(levels, f.stride, rows, f.lo, f.step, f.inverse, maxima)
 	}
-	// Computed in float32 from values of any offset.
+	// The factors and 4e-6 cover float32 roundings of the squares and of v − lo.
 	f.maxNorm = math.Sqrt(float64(maxima[1])) * (1 + 1e-3)
 	f.maxRoundingNorm = math.Sqrt(float64(maxima[0]))*(1+1e-3) + f.maxNorm*4e-6
 	f.maxLevelNorm = math.Sqrt(float64(maxima[2])) * (1 + 1e-3)
@@ -104,17 +109,18 @@ func (f *filter) nearest(codes []uint32, scores []float32, x []float32) {
 		block := x[r0*f.dim : (r0+n)*f.dim]
 		f.roundRows(block)
 		for c0 := 0; c0 < f.k; c0 += filterCentroids {
-			// The last centroids are taken with some before them.
+			// The loop takes at least 6 centroids: for the last ones, also some before c0.
 			c1 := min(c0+filterCentroids, f.k)
 			c := min(c0, c1-6)
-			size := f.loops.Filter(f.hits, f.levels[c*f.stride:], f.stride, &f.packed[0], c, &f.bestSums, &f.margins, c1-c)
-			f.collectHits(f.hits[:size/len(f.hits[0])/4], block)
+			levels := f.levels[c*f.stride:]
+			size := f.loops.Filter(f.hits, levels, f.stride, &f.packed[0], c, &f.bestSums, &f.margins, c1-c)
+			f.collectHits(f.hits[:size/len(f.hits[0])/4], block) // a hit is 18 values of 4 bytes
 		}
 		for i := range n {
 			p := &f.pending[i]
 			f.scorePending(i, block)
 			code, score := p.code, p.score
-			if !p.scored {
+			if !p.scored { // the row could not be rounded
 				var c [1]uint32
 				var s [1]float32
 				nearestAll(c[:], s[:], f.centroids, block[i*f.dim:(i+1)*f.dim], f.dim)
@@ -128,10 +134,10 @@ func (f *filter) nearest(codes []uint32, scores []float32, x []float32) {
 	}
 }
 
-// roundRows rounds up to 64 rows. Those that cannot be rounded get no hits, nor do those
-// whose errors may be lost: the square of an error of up to half a unit is computed
-// in float32, and with what is lost of it the error stays within the 1e-6·127·unit
-// that is added, for units of leastUnit.
+// roundRows rounds up to 64 rows and computes their margins. Rows that are too small or too
+// large get no hits. Units are at least minUnit because the square of an error, of up to
+// half a unit, is computed in float32: the digits that it loses below 1e-45 change the
+// error by less than the 1e-6·127·unit that is added.
 func (f *filter) roundRows(x []float32) {
 	for i := range f.pending {
 		f.pending[i].n, f.pending[i].scored = 0, false
@@ -143,6 +149,7 @@ func (f *filter) roundRows(x []float32) {
 		unit, err, norm := f.loops.Pack(&f.packed[4*i], x[i*f.dim:(i+1)*f.dim], f.step)
 		u, length := float64(unit), math.Sqrt(float64(norm))*(1+1e-3)
 		e := math.Sqrt(float64(err))*(1+1e-3) + 1e-6*127*u*math.Sqrt(float64(f.dim))
+		// D, and the error of the float32 product. The margin has 2 for rounding it to int32.
 		d := e*f.maxLevelNorm + length*f.maxRoundingNorm + length*f.maxNorm*float64(f.dim+2)*0x1p-23
 		if margin := 2*d/u + 2; u >= minUnit && length >= minLength && margin < 1<<30 { // false for NaN
 			f.bestSums[i], f.margins[i] = math.MinInt32/2, int32(margin)
@@ -150,7 +157,8 @@ func (f *filter) roundRows(x []float32) {
 	}
 }
 
-// collectHits notes the centroids of the hits.
+// collectHits adds the centroids of the hits to the pending ones of their rows. A list that
+// is full is cleared by the best sum so far, and by computing products if that is not enough.
 func (f *filter) collectHits(hits [][18]int32, x []float32) {
 	for h := range hits {
 		hit := &hits[h]
@@ -161,7 +169,7 @@ func (f *filter) collectHits(hits [][18]int32, x []float32) {
 			}
 			row, sum := first+i, hit[i&15]
 			if sum < f.bestSums[row]-f.margins[row] {
-				continue // best has been raised since
+				continue // a later centroid has raised the best sum
 			}
 			p := &f.pending[row]
 			if p.n == len(p.codes) {
@@ -176,7 +184,8 @@ func (f *filter) collectHits(hits [][18]int32, x []float32) {
 	}
 }
 
-// dropRuledOut drops the pending centroids of a row that the best product rules out.
+// dropRuledOut removes the pending centroids of a row that the best integer product so far
+// rules out.
 func (f *filter) dropRuledOut(row int) {
 	p := &f.pending[row]
 	minSum, n := f.bestSums[row]-f.margins[row], 0
@@ -189,7 +198,7 @@ func (f *filter) dropRuledOut(row int) {
 	p.n = n
 }
 
-// scorePending computes the products of the pending centroids of a row.
+// scorePending computes the float32 products of the pending centroids of a row.
 func (f *filter) scorePending(row int, x []float32) {
 	p := &f.pending[row]
 	if p.n == 0 {
@@ -213,5 +222,5 @@ func (f *filter) scorePending(row int, x []float32) {
 	p.n = 0
 }
 
-// dropReferences drops the references to the slices of the caller.
+// dropReferences drops the references to the caller's slices.
 func (f *filter) dropReferences() { f.centroids = nil }

@@ -5,21 +5,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// Level Fine by matrix products of bytes: the sums of levelsPath, and with them
-// the same bits, 16 tokens and 32 query tokens at a time.
+// Level Fine by matrix products of bytes: 16 tokens and 32 query tokens at a time. The sums
+// are those of levelsPath, and so are the bits of the scores.
 
-// fineTiles is what level Fine needs of a query on a tier with tiles.
+// fineTiles is the query in the form of level Fine by tiles.
 type fineTiles struct {
-	tiles     []byte // [groups of 32, blocks of 64 fields, 4096]
-	unit, mid [][levelGroup]float32
+	tiles     []byte                // [groups of 32, blocks of 64 fields, 4096]
+	unit, mid [][levelGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·sum
 }
 
-// usesFineTiles reports whether level Fine is done by tier.Tokens.FineTiles.
+// usesFineTiles reports whether MaxSim at level Fine uses tier.Tokens.FineTiles.
 func (q *query) usesFineTiles() bool {
 	return q.scorer.fineLayout != nil && q.usesLevels(kernels.Fine)
 }
 
-// newFineLayout returns nil where level Fine does without tiles.
+// newFineLayout returns nil if level Fine does not use tiles: if the tier has none, or a
+// residual has fewer than 64 fields.
 func newFineLayout(s *scorer) *tiles.Layout {
 	layout, ok := tiles.NewLayout(s.dim, s.codec.Codebook.Nbits)
 	if s.loops.FineTiles == nil || !ok {
@@ -28,6 +29,7 @@ func newFineLayout(s *scorer) *tiles.Layout {
 	return &layout
 }
 
+// buildFineTiles writes the integers of level Fine into tiles.
 func (q *query) buildFineTiles() {
 	s, f := q.scorer, &q.fineTiles
 	groups, size := (q.N+levelGroup-1)/levelGroup, s.fineLayout.Blocks()*tiles.BlockBytes
@@ -57,8 +59,7 @@ func (q *query) buildFineTiles() {
 	}
 }
 
-// fineTilesPath does by matrix products what levelsPath does by dot products, at
-// level Fine.
+// fineTilesPath computes the sums of levelsPath at level Fine by matrix products.
 type fineTilesPath struct {
 	floatUnits
 	sc    *scratch
@@ -84,7 +85,8 @@ func (p *fineTilesPath) raiseMaxima(ranges [][2]uint32, ch *kernels.Chunk) {
 	size := s.fineLayout.Blocks() * tiles.BlockBytes
 	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
 	c.Tiles, c.Mid, c.Unit = f.tiles[g*size:(g+1)*size], &f.mid[g], &f.unit[g]
-	c.Rows, c.Stride, c.N, c.RowScales = q.scores[g*levelGroup:], q.Stride, min(levelGroup, q.N-g*levelGroup), s.codec.CentroidScale
+	c.Rows, c.Stride, c.RowScales = q.scores[g*levelGroup:], q.Stride, s.codec.CentroidScale
+	c.N = min(levelGroup, q.N-g*levelGroup)
 	c.StartPlan()
 	for doc, t := range ranges {
 		c.PlanTokens(doc, int(t[0]), int(t[1]))

@@ -6,34 +6,36 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// With uniform levels the residual part of a product is linear in the bucket
+// With a uniform codebook the residual part of a product is linear in the bucket
 // numbers,
 //
 //	⟨g ⊙ q, w[b]⟩ = step · (Σ g_j·q_j·b_j − (2ⁿ−1)/2 · Σ g_j·q_j),
 //
 // so with g ⊙ q rounded to integers the sum is one of integers: exact, in any
 // order, by tables or by dot products. Level Fine rounds to 16 bits, on every
-// processor. Processors that multiply bytes (VNNI) do so, with an integer of 16
-// bits in two parts; at level Fast they use one part of 8 bits, where others
-// use tables of 16-bit sums.
+// processor. Processors that multiply bytes (VNNI) compute dot products, for which an
+// integer of 16 bits is two bytes; at level Fast they round to one byte of 8 bits, where
+// other processors use tables of 16-bit sums.
 
 const (
 	levelGroup = 32 // query tokens of one call of tier.Tokens.MaxLevels
 
 	maxInteger8  = 127
-	maxInteger16 = 127 << 8      // high and low part both fit a signed byte
-	maxSum32     = 1<<31 - 1<<21 // of the products, roundings left out
+	maxInteger16 = 127 << 8 // so that high and low byte both are signed
+	// maxSum32 bounds the sum of the products of unrounded integers with buckets, so that
+	// sums fit 32 bits: rounding 4096 integers by ½ adds at most 4096·½·255 < 2²¹.
+	maxSum32 = 1<<31 - 1<<21
 )
 
-// levelQuery is what tier.Tokens.MaxLevels needs of a query.
+// levelQuery has the query in the form of tier.Tokens.MaxLevels.
 type levelQuery struct {
 	bytes     []byte                // [groups, fields of a byte, quads, parts, 32, 4]
 	unit, mid [][levelGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·sum
 	words     [][levelGroup]float32 // units of words of S
 }
 
-// usesLevels reports whether MaxSim at a level is done by tier.Tokens.MaxLevels. Where
-// others have no tables for level Fine, it agrees with what they do.
+// usesLevels reports whether MaxSim at a level uses tier.Tokens.MaxLevels. At level Fine it
+// does only where other processors would use tables, whose sums are the same.
 func (q *query) usesLevels(level kernels.Level) bool {
 	if q.scorer.loops.MaxLevels == nil || !q.scorer.codec.Codebook.Uniform() || q.scorer.hasNegativeScale {
 		return false
@@ -44,11 +46,11 @@ func (q *query) usesLevels(level kernels.Level) bool {
 	if q.scorer.tiles != nil {
 		return false
 	}
-	// At 1 bit there are so few bytes that looking them up is faster.
+	// Residuals of 1 bit have so few bytes that tables are faster.
 	return q.scorer.codec.Codebook.Nbits > 1 || !q.usesTables(fastGroup)
 }
 
-// integerBytes is the number of bytes of a query integer.
+// integerBytes returns the number of bytes of a query integer at a level.
 func integerBytes(l kernels.Level) int {
 	if l == kernels.Fine {
 		return 2
@@ -56,8 +58,8 @@ func integerBytes(l kernels.Level) int {
 	return 1
 }
 
-// setLevelUnits settles the units of the integers of query token i, and says what
-// rounding to 8 bits changes.
+// setLevelUnits sets the units of the integers of query token i at both levels, and the
+// bounds of the errors by rounding to them.
 func (q *query) setLevelUnits(i int, r *residualRange) {
 	s := q.scorer
 	maxBucket := float64(int(1)<<s.codec.Codebook.Nbits - 1)
@@ -84,10 +86,11 @@ func (q *query) setLevelUnits(i int, r *residualRange) {
 	}
 }
 
-// roundToUnits rounds v to units.
+// roundToUnits returns v/unit, rounded to the nearest integer, halves up.
 func roundToUnits(v, unit float64) int32 { return int32(math.Floor(v/unit + 0.5)) }
 
-// levelUnits returns what makes a product of the sum of query token i.
+// levelUnits returns unit and mid of query token i: ⟨g ⊙ q, w⟩ is mid + unit·sum, in which
+// the sum is that of the products of integers and buckets.
 func (q *query) levelUnits(i int, level kernels.Level) (unit, mid float32) {
 	s, u := q.scorer, q.ranges[i].levelUnits[level]
 	var sum int64
@@ -99,13 +102,14 @@ func (q *query) levelUnits(i int, level kernels.Level) (unit, mid float32) {
 	return float32(step), float32(-step * half * float64(sum))
 }
 
-// fillLevelTables builds the tables of level Fine for uniform levels, for the query
-// tokens first to first+n: Σ q·b in lanes of 32 bits, 2³¹ added to those of the
-// first byte and what the entries of others were raised by, so as not to be
-// negative, taken off.
+// fillLevelTables builds the tables of level Fine for a uniform codebook and the query
+// tokens first to first+n. The entries of a token add up to 2³¹ + Σ q·b in a lane of 32
+// bits. Entries must not be negative, so the smallest sum of each nibble is subtracted from
+// its entries; the entries of the first nibble make up for all of these, and have the 2³¹.
 func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 	nbits := q.scorer.codec.Codebook.Nbits
 	maxBucket := int64(1)<<nbits - 1
+	// The offset of the first nibble: 2³¹ and the smallest sums of all fields.
 	var offsets [fineGroup]int64
 	for i := range n {
 		offsets[i] = 1 << 31
@@ -113,11 +117,12 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 			offsets[i] += min(0, maxBucket*int64(roundToUnits(q.scaledComponent(first+i, j), q.ranges[first+i].levelUnits[kernels.Fine])))
 		}
 	}
+	// Entries of the 16 values of each nibble, which Compose adds up to those of a byte.
 	nibbles := &q.nibbles
 	for p := range tables {
 		clear(nibbles[:])
 		for i := range n {
-			var ints [8]int64 // of the fields of the byte
+			var ints [8]int64 // query integers of the byte's fields
 			for f := range 8 / nbits {
 				if j := p*8/nbits + f; j < q.scorer.dim {
 					ints[f] = int64(roundToUnits(q.scaledComponent(first+i, j), q.ranges[first+i].levelUnits[kernels.Fine]))
@@ -126,7 +131,7 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 			word, shift := i/2, i%2*32
 			for h := range nibbles {
 				fields := ints[h*4/nbits:]
-				if nbits == 8 { // 16 times the high nibble and the low one
+				if nbits == 8 { // a byte is 16 times its high nibble plus the low one
 					fields = []int64{ints[0] << (4 * h)}
 				}
 				var low int64
@@ -150,7 +155,7 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 	}
 }
 
-// buildLevels lays the integers of a query out for tier.Tokens.MaxLevels.
+// buildLevels writes the integers of the query in the layout of tier.Tokens.MaxLevels.
 func (q *query) buildLevels(level kernels.Level) {
 	s, l := q.scorer, &q.levels[level]
 	nbits, parts := s.codec.Codebook.Nbits, integerBytes(level)
@@ -174,7 +179,7 @@ func (q *query) buildLevels(level kernels.Level) {
 			v := roundToUnits(q.scaledComponent(i, j), u)
 			p, f := j/planes, j%planes
 			offset := (f*quads+p/4)*parts*4*levelGroup + 4*lane + p%4
-			if parts == 2 {
+			if parts == 2 { // v = 256·high + low, with a signed low byte
 				group[offset+4*levelGroup] = byte(v)
 				v = (v + 128) >> 8
 			}
@@ -183,7 +188,7 @@ func (q *query) buildLevels(level kernels.Level) {
 	}
 }
 
-// lowestFloats is no larger than any products.
+// lowestFloats has the initial value of maxima of float32: −∞.
 var lowestFloats = func() (p [levelGroup]float32) {
 	for i := range p {
 		p[i] = float32(math.Inf(-1))

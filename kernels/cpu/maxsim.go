@@ -5,29 +5,30 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/portable"
 )
 
-// A path is one way to find the largest products of query tokens with the
-// decoded tokens of documents.
+// maximaPath finds the largest products of query tokens with the decoded tokens of
+// documents, by one algorithm. Calls come in this order: for each group of query tokens
+// startGroup, raiseMaxima any number of times, and copyMaxima for each document; at the end
+// dropReferences.
 type maximaPath interface {
-	// sizes returns how many query tokens one group has and how many tokens of
-	// documents one call takes.
+	// groupAndCallSize returns the number of query tokens of a group and the largest
+	// number of document tokens of one call of raiseMaxima.
 	groupAndCallSize() (group, call int)
-	// begin forgets the products of so many documents with a group of query
-	// tokens; raise then looks at more tokens, a range for each document.
+	// startGroup resets the maxima of docs documents for a group of query tokens.
 	startGroup(docs, group int)
+	// raiseMaxima raises the maxima of each document by the products of a range of tokens.
 	raiseMaxima(ranges [][2]uint32, c *kernels.Chunk)
-	// largest writes the largest products of a document with the group, in units
-	// of the path.
+	// copyMaxima writes the maxima of a document for the group, in units of the path.
 	copyMaxima(dst []float64, doc int)
-	// add adds them to a sum, those of the group from query token first on. It goes one
-	// by one, so that the sum does not depend on the sizes of groups.
+	// addMaxima adds maxima, of the query tokens from first on, to a sum, times weights
+	// and units. It adds one after another, so that the sum does not depend on group sizes.
 	addMaxima(sum float64, values []float64, first int) float64
-	// unit is what makes a score of the sum over all query tokens.
+	// scoreUnit returns the factor that turns the sum over all query tokens into a score.
 	scoreUnit() float64
-	// end drops the references to query and chunk.
+	// dropReferences drops the references to query and chunk.
 	dropReferences()
 }
 
-// paths has the state of each path.
+// paths has a reusable value for each implementation of maximaPath.
 type paths struct {
 	fast      fastPath
 	fine      finePath
@@ -37,20 +38,20 @@ type paths struct {
 	float     floatPath
 }
 
-// algorithm is how a level is computed.
+// algorithm is one way to compute MaxSim at a level.
 type algorithm int
 
 const (
-	byFloat algorithm = iota
-	byLevels
-	byLevelTables // of level Fine where levels are uniform: the sums of byLevels
-	byFineTables
-	byTiles
-	byFastTables
+	byFloat       algorithm = iota // decodes tokens, see floatPath
+	byLevels                       // dot products of integers, see levels.go
+	byLevelTables                  // the sums of byLevels from tables, at level Fine
+	byFineTables                   // tables of 32 bits, see tables.go
+	byTiles                        // matrix products, see tiles.go
+	byFastTables                   // tables of 16 bits, see tables.go
 )
 
-// algorithmFor chooses how a level is computed. For level Fine it chooses among ways that
-// give the same bits.
+// algorithmFor returns the algorithm for a level. At level Fine the choice depends on the
+// tier only among algorithms that give the same bits.
 func (q *query) algorithmFor(level kernels.Level) algorithm {
 	switch {
 	case q.usesLevels(level):
@@ -68,10 +69,11 @@ func (q *query) algorithmFor(level kernels.Level) algorithm {
 	return byFloat
 }
 
-// preparePath prepares the way of a level.
+// preparePath returns the path for a level, in scratch memory, and builds its tables if
+// this is their first use.
 func (q *query) preparePath(sc *scratch, level kernels.Level) maximaPath {
 	if q.screen.enabled && !q.usesByteProducts() {
-		level = kernels.Fine // has all that there is of S
+		level = kernels.Fine // level Fast needs words of all of S, which Screen(0) has not
 	}
 	switch q.algorithmFor(level) {
 	case byLevels:
@@ -98,7 +100,8 @@ func (q *query) preparePath(sc *scratch, level kernels.Level) maximaPath {
 		sc.paths.fast = fastPath{q: q, sc: sc}
 		return &sc.paths.fast
 	}
-	sc.paths.float = floatPath{floatUnits: floatUnits{q}, sc: sc, fromWords: level == kernels.Fast && q.usesByteProducts()}
+	fromWords := level == kernels.Fast && q.usesByteProducts()
+	sc.paths.float = floatPath{floatUnits: floatUnits{q}, sc: sc, fromWords: fromWords}
 	return &sc.paths.float
 }
 
@@ -111,7 +114,8 @@ func (q *query) MaxSim(dst []float32, c *kernels.Chunk, docs []uint32, level ker
 	q.scorer.scratchPool.Put(sc)
 }
 
-// scoreDocuments writes the scores of documents for a query of n tokens.
+// scoreDocuments writes the scores of documents for a query of n tokens, a batch of
+// documents after the other.
 func (sc *scratch) scoreDocuments(dst []float32, p maximaPath, n int, c *kernels.Chunk, docs []uint32) {
 	group, call := p.groupAndCallSize()
 	sc.maxima = resize(sc.maxima, group)
@@ -138,7 +142,7 @@ func (sc *scratch) scoreDocuments(dst []float32, p maximaPath, n int, c *kernels
 	}
 }
 
-// findMaxima finds the largest products of a batch with a group of query tokens.
+// findMaxima finds the largest products of a batch's documents with a group of query tokens.
 func (sc *scratch) findMaxima(p maximaPath, group int, ranges [][2]uint32, call int, c *kernels.Chunk) {
 	p.startGroup(len(ranges), group)
 	for j := 0; ; j++ {
@@ -179,8 +183,8 @@ func (q *query) Total(maxima []float64, level kernels.Level) float32 {
 	return float32(sum)
 }
 
-// fastPath computes with integers throughout: sums of 16 bits, products with
-// the factor of 31 bits, whose maxima are exact.
+// fastPath looks up tables of level Fast. It computes with integers throughout: sums of 16
+// bits, and products with the factor of 31 bits, whose maxima are not rounded.
 type fastPath struct {
 	q     *query
 	sc    *scratch
@@ -201,14 +205,15 @@ func (p *fastPath) startGroup(docs, group int) {
 func (p *fastPath) raiseMaxima(ranges [][2]uint32, c *kernels.Chunk) {
 	s, f, g := p.q.scorer, &p.q.fast, p.group
 	k := s.codec.Centroids.K
-	s.loops.MaxFast(p.sc.fastMaxima[:len(ranges)], ranges, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], p.q.words.rows[g*k:(g+1)*k],
+	s.loops.MaxFast(p.sc.fastMaxima[:len(ranges)], ranges,
+		f.tables[g*s.rowBytes:(g+1)*s.rowBytes], p.q.words.rows[g*k:(g+1)*k],
 		c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.scales16)
 }
 
 func (p *fastPath) copyMaxima(dst []float64, doc int) {
 	best := &p.sc.fastMaxima[doc]
 	for i := range dst {
-		dst[i] = float64(best[i&1*16+i>>1&15])
+		dst[i] = float64(best[i&1*16+i>>1&15]) // even query tokens come first, see tier.Tokens.MaxFast
 	}
 }
 
@@ -224,7 +229,8 @@ func (p *fastPath) scoreUnit() float64 { return p.q.scorer.factorUnit() }
 
 func (p *fastPath) dropReferences() { *p = fastPath{} }
 
-// lowestProducts is what tier.Tokens.MaxFast starts with: no larger than any products.
+// lowestProducts has the initial value of maxima of tier.Tokens.MaxFast. Products are at
+// least −2³⁰: a factor of 15 bits times 15 bits and a sign.
 var lowestProducts = func() (p [fastGroup]int32) {
 	for i := range p {
 		p[i] = -1 << 30
@@ -232,7 +238,8 @@ var lowestProducts = func() (p [fastGroup]int32) {
 	return p
 }()
 
-// finePath sums the residual part in 32 bits and does the rest in float32.
+// finePath looks up tables of level Fine, whose sums are integers of 32 bits, and continues
+// in float32.
 type finePath struct {
 	floatUnits
 	sc              *scratch
@@ -261,8 +268,8 @@ func (p *finePath) copyMaxima(dst []float64, doc int) { toFloat64(dst, p.sc.fine
 
 func (p *finePath) dropReferences() { *p = finePath{} }
 
-// levelsPath does by dot products what finePath does by tables; at level Fast
-// with shorter integers.
+// levelsPath computes the sums of finePath by dot products; at level Fast with integers of
+// one byte.
 type levelsPath struct {
 	floatUnits
 	sc              *scratch
@@ -290,7 +297,8 @@ func (p *levelsPath) raiseMaxima(ranges [][2]uint32, c *kernels.Chunk) {
 		k := s.codec.Centroids.K
 		words = q.words.rows[g*k : (g+1)*k]
 	}
-	s.loops.MaxLevels(p.sc.levelMaxima[:len(ranges)], ranges, l.bytes[g*size:(g+1)*size], p.sc.levels, nbits, integerBytes(p.level), q.scores[g*levelGroup:],
+	s.loops.MaxLevels(p.sc.levelMaxima[:len(ranges)], ranges,
+		l.bytes[g*size:(g+1)*size], p.sc.levels, nbits, integerBytes(p.level), q.scores[g*levelGroup:],
 		c.Codes, c.CodeBytes, s.rowBytes, c.Residuals, c.Factors, s.codec.CentroidScale,
 		q.Stride, p.groupLen, &l.mid[g], &l.unit[g], words, &l.words[g])
 }
@@ -299,14 +307,15 @@ func (p *levelsPath) copyMaxima(dst []float64, doc int) { toFloat64(dst, p.sc.le
 
 func (p *levelsPath) dropReferences() { *p = levelsPath{} }
 
+// toFloat64 converts the first len(dst) values of src.
 func toFloat64(dst []float64, src []float32) {
 	for i := range dst {
 		dst[i] = float64(src[i])
 	}
 }
 
-// floatUnits is what paths have in common whose products are such, but for the factors,
-// which are still in stored units.
+// floatUnits has the methods of paths whose maxima are products of vectors in float32. Only
+// the factors of tokens are still in stored units.
 type floatUnits struct{ q *query }
 
 func (p *floatUnits) addMaxima(sum float64, values []float64, first int) float64 {
@@ -318,7 +327,7 @@ func (p *floatUnits) addMaxima(sum float64, values []float64, first int) float64
 
 func (p *floatUnits) scoreUnit() float64 { return p.q.scorer.factorUnit() }
 
-// factorUnit is the unit of the factors that are stored.
+// factorUnit returns the unit of stored factors.
 func (s *scorer) factorUnit() float64 { return float64(s.codec.FactorMax) / 32767 }
 
 // floatPath decodes each token and multiplies: for codecs and queries whose
@@ -326,10 +335,10 @@ func (s *scorer) factorUnit() float64 { return float64(s.codec.FactorMax) / 3276
 type floatPath struct {
 	floatUnits
 	sc        *scratch
-	fromWords bool // in place of S
+	fromWords bool // S is read from words, because only these have all rows
 }
 
-// The products of all documents of a call are kept.
+// groupAndCallSize limits a call to 2¹⁷ products.
 func (p *floatPath) groupAndCallSize() (group, call int) { return p.q.N, max(1<<17/p.q.N, 1) }
 
 func (p *floatPath) startGroup(docs, _ int) {
@@ -366,7 +375,7 @@ func (p *floatPath) raiseMaxima(ranges [][2]uint32, c *kernels.Chunk) {
 	}
 }
 
-// scoresFromWords computes a row of S from its words.
+// scoresFromWords computes the row of S for a centroid from its words.
 func (p *floatPath) scoresFromWords(code int) []float32 {
 	q, sc := p.q, p.sc
 	w, k := &q.words, q.scorer.codec.Centroids.K
@@ -384,7 +393,7 @@ func (p *floatPath) copyMaxima(dst []float64, doc int) {
 
 func (p *floatPath) dropReferences() { *p = floatPath{} }
 
-// decodeResidual writes g ⊙ w[b] of a packed residual.
+// decodeResidual writes g ⊙ w[b] for a packed residual.
 func (s *scorer) decodeResidual(dst []float32, residual []byte) {
 	nbits := s.codec.Codebook.Nbits
 	mask := byte(1<<nbits - 1)

@@ -10,19 +10,18 @@ import (
 // pruner finds nearest centroids without computing every product, with the
 // same result to the bit.
 //
-// The centroids are rounded to 16 levels a dimension. The products of 32 rows
-// with a rounded centroid ĉ are sums of table entries, as in product
-// quantisation (Jégou et al., "Product quantization for nearest neighbor
-// search", 2011), one entry for every two dimensions, with the rows side by
-// side in 16-bit lanes: 16 additions a product of 128 dimensions. By
-// Cauchy–Schwarz
+// The centroids are rounded to 16 levels a dimension. The product of a row x with
+// a rounded centroid ĉ is a sum of table entries, one for every two dimensions, as in
+// product quantization (Jégou et al., "Product quantization for nearest neighbor
+// search", 2011). Tables have 32 rows in adjacent lanes of 16 bits, so that a product
+// of 128 dimensions takes 16 additions of words. By Cauchy–Schwarz
 //
 //	⟨x, c⟩ ≤ ⟨x, ĉ⟩ + ‖x‖·‖c − ĉ‖,
 //
-// where the last term comes from one more table. A centroid whose right side,
-// with all roundings added, is below the best product known is not the
-// nearest; for the others the product is computed. On real token vectors that
-// is done for about one in a thousand.
+// where the last term comes from one more table. If the right side of a centroid,
+// with all roundings added, is below the best product so far, the centroid is not the
+// nearest. The products of all others are computed: about one in a thousand for real
+// token vectors.
 type pruner struct {
 	loops         *tier.Tokens
 	dim, k        int
@@ -31,35 +30,36 @@ type pruner struct {
 	levels        []byte    // [k, stride]: two dimensions a byte, then the error
 	stride        int
 	squaredErrors []float32 // scratch: ‖c − ĉ‖²
-	errorUnit     float64   // ‖c − ĉ‖ is at most errUnit · the error byte
+	errorUnit     float64   // ‖c − ĉ‖ is at most errorUnit · the error byte
 	maxNorm       float64   // the largest ‖c‖
 	tables        []byteTable
 	nibbles       [2][16]tableRow // scratch
 	sums          [pruneBlock]tableRow
 	lanes         [pruneLanes]pruneLane
-	thresholds    tableRow // smallest sum of each row that is worth a product
+	thresholds    tableRow // for each lane the smallest sum whose product is computed
 }
 
 // pruneLane is the state of one row of x.
 type pruneLane struct {
 	x           []float32
-	best        float32
-	code        uint32
-	unit, base  float64 // base + unit·sum bounds ⟨x, c⟩ but for slack
-	slack       float64 // roundings, those of the computed product included
-	norm        float64
+	best        float32 // the best product so far
+	code        uint32  // and its centroid
+	unit, base  float64 // ⟨x, c⟩ ≤ base + unit·sum + slack
+	slack       float64 // all roundings, those of the computed product included
+	norm        float64 // ‖x‖
 	pending     [4]uint32
-	pendingSize int
+	pendingSize int // number of centroids in pending, whose products are to be computed
 }
 
 const (
 	pruneLanes         = 32
 	pruneBlock         = 512   // centroids whose sums are computed together: 32 KiB
-	pruneTablesPerPass = 16    // that pass over a block: 256 KiB
-	pruneSumMax        = 32767 // sums keep the top bit of their lane free
+	pruneTablesPerPass = 16    // tables that are added to a block at a time: 256 KiB
+	pruneSumMax        = 32767 // sums leave the top bit of their lane free, for comparisons
 )
 
-// roundCentroids rounds the centroids. It reports false if they cannot be used so.
+// roundCentroids rounds the centroids. It reports false if they are too small or too large
+// for the bounds.
 func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 	p.dim, p.k, p.centroids = dim, len(centroids)/dim, centroids
 	p.stride = (dim+1)/2 + 1
@@ -67,7 +67,7 @@ func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 	p.levels = resize(p.levels, p.k*p.stride)
 	p.tables = resize(p.tables, p.stride)
 
-	// Levels 0.335 standard deviations apart are the best 16 equal steps for
+	// 1. Levels. 16 levels 0.335 standard deviations apart have the smallest error for
 	// normally distributed values (Max, "Quantizing for minimum distortion", 1960).
 	clear(p.lo)
 	clear(p.step)
@@ -84,6 +84,7 @@ func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 		p.lo[j] = mean - float32(7.5*p.step[j])
 	}
 
+	// 2. Rounding. An error is stored as a byte of 1 to 255, rounded up.
 	inverse := make([]float32, 0, pruneMaxDim) // stays on the stack
 	for _, s := range p.step {
 		if s > 0 {
@@ -108,7 +109,7 @@ func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 	for c, e := range p.squaredErrors {
 		p.levels[(c+1)*p.stride-1] = byte(float32(math.Sqrt(float64(e)))*toByte) + 1
 	}
-	// The errors were computed in float32.
+	// 3. Room for the float32 roundings of the errors themselves.
 	p.errorUnit = p.errorUnit*(1+1e-3) + p.maxNorm*4e-6
 	return p.maxNorm >= minLength && p.maxNorm+p.errorUnit < 1e15 // also false for NaN
 }
@@ -135,6 +136,7 @@ func (p *pruner) nearest(codes []uint32, scores []float32, x []float32) {
 	for r0 := 0; r0 < rows; r0 += pruneLanes {
 		n := min(pruneLanes, rows-r0)
 		p.buildTables(x[r0*p.dim : (r0+n)*p.dim])
+		// Lanes keep the best of the blocks so far.
 		for c0 := 0; c0 < p.k; c0 += pruneBlock {
 			p.scanBlock(c0, min(c0+pruneBlock, p.k), n)
 		}
@@ -147,8 +149,9 @@ func (p *pruner) nearest(codes []uint32, scores []float32, x []float32) {
 	}
 }
 
-// buildTables builds the tables of up to 32 rows.
+// buildTables resets the lanes and builds the tables of up to 32 rows.
 func (p *pruner) buildTables(x []float32) {
+	// 1. Units and slack of each row.
 	n := len(x) / p.dim
 	for i := range p.lanes {
 		l := &p.lanes[i]
@@ -165,16 +168,18 @@ func (p *pruner) buildTables(x []float32) {
 			normSum += float64(v) * float64(v)
 		}
 		if l.norm = math.Sqrt(normSum); l.norm < minLength {
-			continue // with unit 0 every product is computed
+			continue // unit 0 means that every product is computed
 		}
-		// Each dimension may round up by half a unit, the error by one.
+		// The largest sum is pruneSumMax. Each dimension may round up by half a unit, and
+		// the error by one: p.dim + 1 covers that.
 		l.unit = (span + 255*l.norm*p.errorUnit) / float64(pruneSumMax-p.dim-1)
-		// Table entries (fixed-point slopes included), the float32 product, and
-		// something for the float64 sums above.
+		// Roundings of the table entries and their slopes, of the float32 product, and of
+		// the float64 sums above.
 		l.slack = l.unit*(0.501*float64(p.dim)+1) +
 			l.norm*p.maxNorm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
 	}
 
+	// 2. The table of errors, and those of two dimensions each.
 	last := len(p.tables) - 1
 	p.fillErrors(&p.tables[last], n)
 	nibbles := &p.nibbles
@@ -192,8 +197,8 @@ func (p *pruner) buildTables(x []float32) {
 }
 
 // fillNibble sets entry l of dimension j to the rounded x_j·step_j·l / unit of
-// each row, less the smallest entry. It works in fixed point with 16 bits
-// after the point, for two rows a word.
+// each row, less the smallest entry. It computes in fixed point with 16 bits
+// after the point, two rows in a word of 64 bits.
 func (p *pruner) fillNibble(out *[16]tableRow, j, n int) {
 	for w := range out[0] {
 		var slope [2]uint64 // of rows 0 and 2, and of rows 1 and 3
@@ -244,7 +249,8 @@ func (p *pruner) scanBlock(c0, c1, n int) {
 	acc := p.sums[:c1-c0]
 	clear(acc)
 	for t := 0; t < len(p.tables); t += pruneTablesPerPass {
-		p.loops.Accumulate(acc, p.tables[t:min(t+pruneTablesPerPass, len(p.tables))], p.levels[c0*p.stride+t:c1*p.stride], p.stride)
+		tables := p.tables[t:min(t+pruneTablesPerPass, len(p.tables))]
+		p.loops.Accumulate(acc, tables, p.levels[c0*p.stride+t:c1*p.stride], p.stride)
 	}
 	if c0 == 0 {
 		p.findFirstBest(acc, n)
@@ -252,17 +258,18 @@ func (p *pruner) scanBlock(c0, c1, n int) {
 	p.scoreReachingThreshold(acc, c0, n)
 }
 
-// findFirstBest finds a first best product for every lane, so that a threshold can be
-// derived: that of the centroids of the first block with the largest sum.
+// findFirstBest computes, for every lane, the product of the centroids of the first block
+// with the largest sum. It is a lower bound of the best product, from which the first
+// thresholds follow.
 func (p *pruner) findFirstBest(acc []tableRow, n int) {
-	var m tableRow
+	var m tableRow // largest sum of each lane
 	for i := range acc {
 		for w := range m {
 			m[w] = maxLanes16(m[w], acc[i][w])
 		}
 	}
 	for i := n; i < pruneLanes; i++ {
-		m[i/4] |= pruneSumMax << (i & 3 * 16) // no sum of an unused lane, all 0, reaches it
+		m[i/4] |= pruneSumMax << (i & 3 * 16) // sums of unused lanes are 0 and do not reach it
 	}
 	p.thresholds = m
 	p.scoreReachingThreshold(acc, 0, n)
@@ -271,9 +278,11 @@ func (p *pruner) findFirstBest(acc []tableRow, n int) {
 	}
 }
 
-// scoreReachingThreshold computes the products of the centroids, the first of which has number
-// c0, whose sums reach the threshold of a lane.
+// scoreReachingThreshold computes the products of the centroids whose sums reach the
+// threshold of a lane. acc has the sums of consecutive centroids, the first of which has
+// number c0.
 func (p *pruner) scoreReachingThreshold(acc []tableRow, c0, n int) {
+	// A lane with its top bit set, less the threshold, keeps that bit if the sum reaches it.
 	t := &p.thresholds
 	for i := range acc {
 		a := &acc[i]
@@ -290,7 +299,7 @@ func (p *pruner) scoreReachingThreshold(acc []tableRow, c0, n int) {
 	}
 }
 
-// minPromisingSum is a sum below which the product is certainly less than the best.
+// minPromisingSum returns a sum below which the product is certainly less than the best.
 func (l *pruneLane) minPromisingSum() float64 {
 	if l.unit == 0 {
 		return 0
@@ -298,6 +307,7 @@ func (l *pruneLane) minPromisingSum() float64 {
 	return (float64(l.best)-l.base-l.slack)/l.unit - 1
 }
 
+// setThreshold sets the threshold of lane i, limited to the range of sums.
 func (p *pruner) setThreshold(i int, sum float64) {
 	shift := i & 3 * 16
 	t := uint64(min(max(sum, 0), pruneSumMax))
@@ -305,7 +315,8 @@ func (p *pruner) setThreshold(i int, sum float64) {
 	*w = *w&^(0xffff<<shift) | t<<shift
 }
 
-// notePending notes a centroid for every lane whose sum reaches its threshold.
+// notePending adds a centroid to the pending ones of every lane whose sum reaches its
+// threshold.
 func (p *pruner) notePending(sums *tableRow, code uint32) {
 	for w := range sums {
 		hit := ((sums[w] | top16) - p.thresholds[w]) & top16
@@ -323,12 +334,13 @@ func (p *pruner) notePending(sums *tableRow, code uint32) {
 	}
 }
 
-// scorePending computes the products of the centroids noted for a lane.
+// scorePending computes the products of the pending centroids of lane i, and raises its
+// threshold if one of them is the best so far.
 func (p *pruner) scorePending(i int) {
 	l := &p.lanes[i]
 	n := l.pendingSize
 	for j := n; j < len(l.pending); j++ {
-		l.pending[j] = l.pending[n-1] // again, which changes nothing
+		l.pending[j] = l.pending[n-1] // the loop takes four: repeat the last, whose result is ignored
 	}
 	row := func(j int) []float32 {
 		c := int(l.pending[j])
@@ -339,7 +351,7 @@ func (p *pruner) scorePending(i int) {
 	l.pendingSize = 0
 	before := l.best
 	for j, v := range s[:n] {
-		// Not only ascending numbers: the first best may be any of a block.
+		// Numbers do not always ascend, because findFirstBest comes first.
 		if v > l.best || v == l.best && l.pending[j] < l.code {
 			l.best, l.code = v, l.pending[j]
 		}
@@ -349,7 +361,7 @@ func (p *pruner) scorePending(i int) {
 	}
 }
 
-// dropReferences drops the references to the slices of the caller.
+// dropReferences drops the references to the caller's slices.
 func (p *pruner) dropReferences() {
 	p.centroids = nil
 	clear(p.lanes[:])

@@ -10,57 +10,58 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
-// query implements [kernels.Query]. What only some searches need (the byte rows of
-// Approx, the tables of each level) is built at first use, once.
+// query implements [kernels.Query]. The structures that only some searches need (the byte
+// rows of Approx, the tables of each level) are built once, at first use.
 type query struct {
 	scorer *scorer
 	tier.QueryVectors
-	weights []float32 // n, never nil
-	// negative says that some weight is below 0.
+	weights           []float32 // of each query token, never nil
 	hasNegativeWeight bool
 
-	scores []float32 // [K, stride]
+	scores []float32 // S, [K, Stride]
 	mu     sync.Mutex
-	lo, hi []float32 // range of each column of scores; guarded by mu until Seal
+	lo, hi []float32 // range of each column of S; guarded by mu until Seal
 
 	approx     approxRows
 	ranges     []residualRange // of each query token
 	fast       fastTables
 	fine       fineTables
-	tiles      tileQuery            // in place of fast
-	fineTiles  fineTiles            // in place of fine
-	words      rowWords             // S, for fast and tile, and where it is screened for others
-	levels     [2]levelQuery        // by level
-	shortfalls [2]kernels.Shortfall // by bound
-	alike      likeness             // scratch of short
-	screen     screenQuery          // in place of most of scores
+	tiles      tileQuery            // replaces fast on tiers with tiles
+	fineTiles  fineTiles            // replaces fine on tiers with tiles
+	words      rowWords             // S in 16 bits, for fast and tiles, and for all algorithms where S is screened
+	levels     [2]levelQuery        // by kernels.Level
+	shortfalls [2]kernels.Shortfall // by kernels.Bound
+	alike      likeness             // scratch of computeShortfall
+	screen     screenQuery          // replaces most of scores
 
 	nibbles [2][16]tableRow // scratch of fillTables
 
-	built [9]atomic.Bool
-	ended func() bool // nil: never
+	built [9]atomic.Bool // by builtApprox and so on
+	ended func() bool    // see kernels.Ender; nil means that the query never ends early
 }
 
 // EndWith implements [kernels.Ender].
 func (q *query) EndWith(ended func() bool) { q.ended = ended }
 
-// endedAt tells, every so many query tokens, whether the query is given up: some take ten
-// microseconds.
+// endedAt reports whether the query has been ended early. Loops over query tokens call it
+// for each token; it looks only once every endedInterval tokens.
 func (q *query) endedAt(token int) bool {
 	return token%endedInterval == endedInterval-1 && q.ended != nil && q.ended()
 }
 
+// endedInterval is the number of query tokens, of up to ten microseconds of work each,
+// between two calls of ended.
 const endedInterval = 64
 
-// parts of a query that are built at first use.
+// Indices of query.built: structures that are built at first use.
 const (
 	builtApprox = iota
 	builtWords
 	builtTiles
 	builtFast
 	builtFine
-	builtLevels                   // and the next, by level
-	builtShort  = builtLevels + 2 // and the next, by bound
+	builtLevels                   // for level Fast; the next one is for level Fine
+	builtShort  = builtLevels + 2 // for bound Probable; the next one is for bound Worst
 )
 
 // NewQuery implements [kernels.Scorer].
@@ -111,15 +112,18 @@ func (q *query) Reset(vectors, weights []float32) error {
 	return nil
 }
 
+// isFinite reports whether v is neither infinite nor NaN, for which v−v is NaN.
 func isFinite(v float32) bool { return v-v == 0 }
 
+// resetRanges makes all ranges empty.
 func resetRanges(lo, hi []float32) {
 	for i := range lo {
 		lo[i], hi[i] = float32(math.Inf(1)), float32(math.Inf(-1))
 	}
 }
 
-// centroidBlock is the number of values of a block of converted centroids.
+// centroidBlock is the number of values of a block of converted centroids: 16 KiB, half
+// of a usual L1 cache.
 const centroidBlock = 4 << 10
 
 // CentroidScores implements [kernels.Query].
@@ -130,7 +134,7 @@ func (q *query) CentroidScores(lo, hi int) {
 	}
 	dim := q.scorer.dim
 	sc := q.scorer.scratchPool.Get().(*scratch)
-	block := max((centroidBlock/dim+11)/12*12, 12)
+	block := max((centroidBlock/dim+11)/12*12, 12) // centroids; loops take 12 at a time
 	sc.floats = resize(sc.floats, block*dim)
 	lanes := (q.N + 31) &^ 31
 	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
@@ -138,7 +142,8 @@ func (q *query) CentroidScores(lo, hi int) {
 	for c0 := lo; c0 < hi; c0 += block {
 		c1 := min(c0+block, hi)
 		q.scorer.readCentroids(sc.floats, c0, c1)
-		q.scorer.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, q.scorer.storedCentroids(c1, min(c1+block, hi)))
+		rows, next := q.scores[c0*q.Stride:c1*q.Stride], q.scorer.storedCentroids(c1, min(c1+block, hi))
+		q.scorer.loops.CentroidScores(rows, sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, next)
 	}
 	q.mu.Lock()
 	for i := range q.lo {
@@ -148,7 +153,7 @@ func (q *query) CentroidScores(lo, hi int) {
 	q.scorer.scratchPool.Put(sc)
 }
 
-// storedCentroids is the centroids lo to hi as they are stored.
+// storedCentroids returns the bytes of the centroids lo to hi, not converted.
 func (s *scorer) storedCentroids(lo, hi int) []byte {
 	c := &s.codec.Centroids
 	width := len(c.Data) / c.K
@@ -171,11 +176,13 @@ func (s *scorer) readCentroids(dst []float32, lo, hi int) {
 
 // Seal implements [kernels.Query].
 func (q *query) Seal() {
-	if !q.usesByteProducts() { // which has needed the ranges before
+	if !q.usesByteProducts() { // else Screen has computed them
 		q.computeResidualRanges()
 	}
 }
 
+// computeResidualRanges computes the residual range of each query token. It needs the
+// ranges of the columns of S.
 func (q *query) computeResidualRanges() {
 	q.ranges = resize(q.ranges, q.N)
 	for i := range q.ranges {
@@ -186,7 +193,8 @@ func (q *query) computeResidualRanges() {
 	}
 }
 
-// buildOnce builds a part of the query unless that has happened.
+// buildOnce builds a structure of the query, given by its index in built, unless it
+// exists. Goroutines that need it at the same time wait for one to build it.
 func (q *query) buildOnce(part int, build func(*query)) {
 	if q.built[part].Load() {
 		return
@@ -199,22 +207,19 @@ func (q *query) buildOnce(part int, build func(*query)) {
 	}
 }
 
-// One call of a loop is to take less than some 200 µs, because the garbage
-// collector cannot interrupt assembly: it looks up at most callLookups rows of
-// tables, for at most callTokens tokens.
+// Limits of one call of a loop. The garbage collector cannot interrupt assembly, so a call
+// should take less than some 200 µs.
 const (
-	callTokens  = 4096
-	callLookups = 1 << 18
+	callTokens  = 4096    // tokens
+	callLookups = 1 << 18 // rows of tables that are read
+	callDocs    = 256     // documents
 )
 
-// callSize is the number of tokens of one call that looks n rows up for each.
+// callSize returns the number of tokens of one call that reads n table rows for each.
 func callSize(n int) int { return max(min(callTokens, callLookups/n), 1) }
 
-// callDocs is the largest number of documents of one call.
-const callDocs = 256
-
-// nextBatch lists the token ranges of the documents from the i-th on, as many as
-// go into one call of size tokens, one at least.
+// nextBatch returns the token ranges of the documents for the next call, from the i-th of n
+// on: as many as have at most size tokens together, or one longer document.
 func (sc *scratch) nextBatch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]uint32 {
 	r := sc.ranges[:0]
 	for total := 0; i < n && len(r) < callDocs; i++ {
@@ -227,8 +232,9 @@ func (sc *scratch) nextBatch(c *kernels.Chunk, docs []uint32, i, n, size int) []
 	return r
 }
 
-// rangesOfCall returns what the j-th call of a batch is to do, nil after the last. A
-// document too long for one call, always alone, is cut.
+// rangesOfCall returns the token ranges of the j-th call for a batch; nil after the last. A
+// batch is one call, except for a document of more than size tokens, which is alone in its
+// batch and cut into calls of size tokens.
 func (sc *scratch) rangesOfCall(batch [][2]uint32, j, size int) [][2]uint32 {
 	lo, hi := int(batch[0][0]), int(batch[0][1])
 	if len(batch) > 1 || hi-lo <= size {
@@ -244,8 +250,7 @@ func (sc *scratch) rangesOfCall(batch [][2]uint32, j, size int) [][2]uint32 {
 	return sc.cutRange[:]
 }
 
-// Several small integers in the lanes of a uint64, as in package portable.
-
+// Masks for several small integers in the lanes of a uint64, as in package portable.
 const (
 	lanes16   = 0x0001_0001_0001_0001 // 1 in each 16-bit lane
 	even16    = 0x0000_ffff_0000_ffff // lanes 0 and 2
@@ -254,20 +259,20 @@ const (
 	evenBytes = 0x00ff_00ff_00ff_00ff
 )
 
-// maxLanes16 is the maximum of 16-bit lanes whose top bits are 0.
+// maxLanes16 returns the maxima of 16-bit lanes whose top bits are 0.
 func maxLanes16(a, b uint64) uint64 {
 	m := ((a | top16) - b) & top16
 	return b ^ (a^b)&(m-m>>15)
 }
 
-// sumBytes adds the eight bytes of a word.
+// sumBytes returns the sum of the eight bytes of a word.
 func sumBytes(v uint64) uint64 {
 	v = v&evenBytes + v>>8&evenBytes
 	return v * lanes16 >> 48
 }
 
-// resize returns a slice of length n, in s where that is large enough. Its
-// contents are undefined.
+// resize returns a slice of length n with undefined contents: s itself, resliced, if its
+// capacity allows.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -29,7 +29,7 @@ func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 		s.weightMin, s.weightMax = min(s.weightMin, float64(w)), max(s.weightMax, float64(w))
 	}
 	if c.Codebook.Nbits == 8 {
-		s.step8 = float64(c.Codebook.Step)
+		s.step8 = float64(c.Codebook.Step) // 0 for a table
 	}
 	if c.CentroidScale != nil {
 		s.scaleCentroids(c.CentroidScale)
@@ -41,7 +41,7 @@ func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 	return s, nil
 }
 
-// scorer implements [kernels.Scorer].
+// scorer implements [kernels.Scorer]. It is read-only once it is made.
 type scorer struct {
 	loops    *tier.Tokens
 	codec    kernels.Codec
@@ -50,30 +50,31 @@ type scorer struct {
 
 	weights              []float32
 	weightMin, weightMax float64 // bounds of the weights
-	// With uniform levels of 8 bits weight b is −127.5·delta + delta·b, so that
-	// the nibbles of b contribute separately. 0 for a table of 8 bits.
+	// step8 is the step of a uniform codebook of 8 bits, in which weight b is
+	// step8·(b − 127.5), so that the nibbles of b contribute separately. It is 0 for
+	// a table of 8 bits.
 	step8 float64
 
 	scaleMin, scaleMax float64  // bounds of the scales of the centroids
-	scales16           []uint32 // scales in units of aMax/2¹⁶; nil: all 1
-	hasNegativeScale   bool     // some scale is negative, for which there are no tables
+	scales16           []uint32 // scales in units of scaleMax/2¹⁶; nil means that all are 1
+	hasNegativeScale   bool     // tables and integers do not support negative scales
 
-	tiles      *tileSet      // nil: level Fast does without tiles
-	fineLayout *tiles.Layout // nil: level Fine does without
+	tiles      *tileSet      // nil means that level Fast does not use tiles
+	fineLayout *tiles.Layout // nil means that level Fine does not use tiles
 
-	maxCentroidNorm func() float64 // the largest norm of a centroid
-	byteCentroids   func() *byteCentroids
-	scratchPool     sync.Pool
-	screenPool      sync.Pool // of *screenScratch
+	maxCentroidNorm func() float64        // computes the largest norm of a centroid once
+	byteCentroids   func() *byteCentroids // rounds the centroids once
+	scratchPool     sync.Pool             // of *scratch
+	screenPool      sync.Pool             // of *screenScratch
 }
 
 // scratch is the work space of one call.
 type scratch struct {
 	floats  []float32
 	lo, hi  []float32
-	codes   []uint32  // of rows of S to be computed
-	rows    []float32 // what they are
-	fetched byte
+	codes   []uint32  // numbers of rows of S to compute
+	rows    []float32 // these rows
+	fetched byte      // a sum that keeps the compiler from removing prefetches
 	sums    [callDocs]float64
 
 	ranges        [callDocs][2]uint32
@@ -89,12 +90,14 @@ type scratch struct {
 	paths         paths
 }
 
+// scaleCentroids computes the range of the scales, and the scales as fractions of 16 bits
+// unless one of them is negative.
 func (s *scorer) scaleCentroids(scales []float32) {
 	s.scaleMin, s.scaleMax = math.Inf(1), 0
 	for _, a := range scales {
 		s.scaleMin, s.scaleMax = min(s.scaleMin, float64(a)), max(s.scaleMax, float64(a))
 	}
-	if !(s.scaleMin >= 0) {
+	if !(s.scaleMin >= 0) { // also true for NaN
 		s.hasNegativeScale = true
 		return
 	}
@@ -107,6 +110,7 @@ func (s *scorer) scaleCentroids(scales []float32) {
 	}
 }
 
+// computeMaxCentroidNorm returns the largest Euclidean norm of a centroid.
 func (s *scorer) computeMaxCentroidNorm() float64 {
 	row := make([]float32, s.dim)
 	var largest float64
@@ -121,7 +125,8 @@ func (s *scorer) computeMaxCentroidNorm() float64 {
 	return math.Sqrt(largest)
 }
 
-// tokenRange returns the range of tokens of the i-th document asked for.
+// tokenRange returns the tokens lo to hi of the i-th listed document, or of document i if
+// docs is nil.
 func tokenRange(c *kernels.Chunk, docs []uint32, i int) (lo, hi int) {
 	if docs != nil {
 		i = int(docs[i])
@@ -129,7 +134,7 @@ func tokenRange(c *kernels.Chunk, docs []uint32, i int) (lo, hi int) {
 	return int(c.Offsets[i]), int(c.Offsets[i+1])
 }
 
-// countDocs is the number of documents asked for.
+// countDocs returns the number of listed documents, or of all documents if docs is nil.
 func countDocs(c *kernels.Chunk, docs []uint32) int {
 	if docs != nil {
 		return len(docs)

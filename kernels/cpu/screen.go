@@ -9,48 +9,51 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
-// Most rows of S only have to be known roughly: to find the best centroids of a query
-// token, in the bytes of Approx and in the words of level Fast. So centroids and query are
-// rounded to bytes, as filter.go does, and S to products of these; float32 rows are
-// computed of the best centroids, and of those that documents have which get a score of
-// level Fine. With
+// Screening: where there are many centroids, most rows of S need little precision. They
+// serve to find the best centroids of a query token, for the bytes of Approx and for the
+// words of level Fast. So centroids and query are rounded to bytes, as in filter.go, and S
+// is approximated by their products. Rows of S in float32 are computed only for the best
+// centroids, and for the centroids of documents that are scored at level Fine. With
 //
 //	c = m + s ⊙ l + ε,    s ⊙ q = u·n + δ    and    ⟨q, m⟩ = u·z + ζ,
 //
 // for levels l of −128 to 127, integers n of ±63 and an integer z, ⟨q, c⟩ is
-// u·(z + ⟨n, l⟩) + ζ + ⟨δ, l⟩ + ⟨q, ε⟩. The sum is one of integers, exact in float32, so that
-// processors that multiply bytes and those that do not agree to the bit. (Two products of
-// bytes fit 16 bits then, in which AVX2 adds them.) The rest is the error of S.
+// u·(z + ⟨n, l⟩) + ζ + ⟨δ, l⟩ + ⟨q, ε⟩. The terms in parentheses are a sum of integers that
+// float32 represents exactly, so that tiers with and without products of bytes agree to the
+// bit. (Integers of ±63 let two products of bytes fit 16 bits, in which AVX2 adds them.) The
+// other terms are the error of S.
 
 const (
-	// minScreenCentroids is the number of centroids from which on screening pays.
+	// minScreenCentroids is the smallest number of centroids for which screening pays.
 	minScreenCentroids = 1 << 12
-	// maxScreenSum bounds sums, of which products take up to 63·128 a dimension, and
-	// leave some for z.
+	// maxScreenSum bounds the magnitude of sums: float32 represents integers up to 2²⁴.
 	maxScreenSum = 1 << 24
+	// maxScreenDim is the largest dimension whose products, of at most 63·128 each, leave
+	// 2²⁰ of maxScreenSum to z.
 	maxScreenDim = (maxScreenSum - 1<<20) / (63 * 128) &^ 15
-	// maxScreenBest bounds the best centroids of a query token that are looked for.
+	// maxScreenBest is the largest number of best centroids of a query token.
 	maxScreenBest = 48
 	// screenRows is the number of rows of a block: its products stay in L1.
 	screenRows = 192
 )
 
-// byteCentroids is the centroids rounded to bytes.
+// byteCentroids has the centroids rounded to bytes.
 type byteCentroids struct {
-	stride int       // of the levels of a centroid: a multiple of 4
-	levels []byte    // [K, stride], 128 added; nil where bytes are not multiplied
-	halves []byte    // or as bfloat16, [K, dim]
-	step   []float32 // [dim]: s
-	middle []float32 // [dim]: m
-	usable bool      // the range of centroids is finite
+	stride int       // bytes of a row of levels: a multiple of 4
+	levels []byte    // l + 128, [K, stride]; nil for tiers that do not multiply bytes
+	halves []byte    // for these, l as bfloat16, [K, dim]
+	step   []float32 // s, [dim]
+	middle []float32 // m, [dim]
+	usable bool      // false if some values leave the range of float32
 
-	maxLevelNorm, maxErrorNorm float64   // the largest of a centroid: ‖l‖, ‖ε‖
-	maxErrors                  []float64 // [dim]: the largest |ε|
-	mean                       []float32 // [dim]: of the centroids
+	maxLevelNorm, maxErrorNorm float64   // the largest ‖l‖ and ‖ε‖ of a centroid
+	maxErrors                  []float64 // the largest |ε| of each dimension
+	mean                       []float32 // of all centroids, [dim]
 }
 
-// newByteCentroids rounds the centroids: some 30 ms for 65,536, once.
+// newByteCentroids rounds the centroids. It takes some 30 ms for 65,536 centroids.
 func (s *scorer) newByteCentroids() *byteCentroids {
+	// 1. The range and the mean of each dimension.
 	k, dim := s.codec.Centroids.K, s.dim
 	c := &byteCentroids{
 		stride:    (dim + 3) &^ 3,
@@ -72,6 +75,7 @@ func (s *scorer) newByteCentroids() *byteCentroids {
 			}
 		}
 	}
+	// 2. Steps and middles: levels −128 to 127 span the range.
 	inverse := make([]float32, dim)
 	for j := range lo {
 		if c.step[j] = (hi[j] - lo[j]) / 255; c.step[j] > 0 {
@@ -84,6 +88,7 @@ func (s *scorer) newByteCentroids() *byteCentroids {
 		}
 	}
 	c.usable = true
+	// 3. The levels, in the form that the tier multiplies, and the norms of the errors.
 	if s.loops.Screen != nil {
 		c.levels = make([]byte, k*c.stride)
 	} else {
@@ -117,41 +122,41 @@ func (s *scorer) newByteCentroids() *byteCentroids {
 	return c
 }
 
-// screenQuery is what a query has where S is screened.
+// screenQuery has the rounded query, and the state of its screening.
 type screenQuery struct {
 	enabled   bool
-	listLen   int // best centroids of a query token by products of bytes
+	listLen   int // length of the lists of best centroids; 0 if S is not by products of bytes
 	centroids *byteCentroids
 
-	integers []float32         // n
-	panel    []byte            // [groups, stride/4, 32, 4]: n
-	start    [][32]int32       // [groups]: z − 128·Σn; the 128 is that of unsigned levels
-	vectors  tier.QueryVectors // n, where bytes are not multiplied
-	tokens   []screenToken
+	integers []float32          // n, [query tokens, dim]
+	panel    []byte             // n, [groups, stride/4, 32, 4]
+	start    [][32]int32        // z − 128·Σn, [groups]: levels in bytes have 128 added
+	vectors  tier.QueryVectors  // n, for tiers that do not multiply bytes
+	tokens   []screenToken      // by query token
 	units    []tier.CoarseUnits // [groups]
 
-	bestLists    [][]ranked // lists [query tokens, keep] of the best by bytes; by mu
-	listsUsed    int        // of the lists
-	freeLists    [][]ranked // those that nobody adds to
-	neededRows   []uint64   // rows of S that were asked for
-	computedRows []uint64   // those that are there
+	bestLists    [][]ranked // lists of the best centroids by bytes, [query tokens, listLen]; guarded by mu
+	listsUsed    int        // number of bestLists of this query
+	freeLists    [][]ranked // lists that no range adds to at present; guarded by mu
+	neededRows   []uint64   // a bit for each row of S: Require has noted it
+	computedRows []uint64   // a bit for each row of S: Fill has computed it
 }
 
 // screenToken has the unit of a rounded query token, and bounds of its errors.
 type screenToken struct {
-	unit       float64 // S ≈ unit·sum
+	unit       float64 // u: S ≈ unit·sum
 	z          float32 // added to the sum
 	maxError   float64 // bounds the error of unit·sum
-	spread     float64 // √Σh² of the roundings ±h of the query that are part of it
-	systematic float64 // bounds the errors that are roundings of neither query nor centroids
+	spread     float64 // √Σh² of the roundings ±h of the query, a part of maxError
+	systematic float64 // bounds the part of maxError that is by rounding neither query nor centroids
 }
 
 // screenScratch is the work space of one call.
 type screenScratch struct {
 	products [screenRows][32]float32
-	plain    []float32 // where bytes are not multiplied
-	units    []tier.CoarseUnits
-	found    [screenRows]uint64
+	plain    []float32          // products of all groups, rows and ranges, if the tier does not multiply bytes
+	units    []tier.CoarseUnits // with the limits of the range
+	found    [screenRows]uint64 // rows that exceed a limit, see tier.Tokens.Coarse
 }
 
 // Screen implements [kernels.Query].
@@ -161,7 +166,7 @@ func (q *query) Screen(n int) bool {
 	if n > 0 && (k < minScreenCentroids || n > maxScreenBest || s.dim > maxScreenDim || q.hasNegativeWeight) {
 		return false
 	}
-	// Bounds of S take the place of its range.
+	// 1. Bounds of S, ‖q‖·max‖c‖, replace its range, which is not known.
 	norm := s.maxCentroidNorm()
 	if n > 0 {
 		if x.centroids = s.byteCentroids(); !x.centroids.usable {
@@ -180,26 +185,30 @@ func (q *query) Screen(n int) bool {
 		}
 		q.lo[i], q.hi[i] = float32(-bound), float32(bound)
 	}
+	// 2. No row of S is computed.
 	x.enabled, x.listLen, x.listsUsed, x.freeLists = true, 0, 0, x.freeLists[:0]
 	x.neededRows, x.computedRows = resize(x.neededRows, (k+63)/64), resize(x.computedRows, (k+63)/64)
 	clear(x.neededRows)
 	clear(x.computedRows)
+	// 3. The rounded query and the units of bytes and words. A quarter and six more best
+	// centroids than n are listed, because products of bytes do not order near ties.
 	if n > 0 {
 		x.listLen = min(n+n/4+6, k)
 		q.roundVectors()
-		for i, t := range x.tokens { // words hold what sums are
+		for i, t := range x.tokens { // words are made of sums, which may exceed S by their error
 			q.lo[i] -= float32(t.maxError)
 			q.hi[i] += float32(t.maxError)
 		}
 		q.setApproxUnits()
 		q.computeResidualRanges()
 		q.setCoarseUnits()
-		q.built[builtApprox].Store(true) // by CentroidScores
+		q.built[builtApprox].Store(true) // CentroidScores builds them
 	}
 	return true
 }
 
-// sumUnit returns the unit of the sums of a query token; 0 means that S is not made of sums.
+// sumUnit returns the unit of the sums of query token i; 0 means that S is not by products
+// of bytes.
 func (x *screenQuery) sumUnit(i int) float64 {
 	if !x.enabled || x.listLen == 0 {
 		return 0
@@ -207,10 +216,11 @@ func (x *screenQuery) sumUnit(i int) float64 {
 	return x.tokens[i].unit
 }
 
-// usesByteProducts reports whether level Fast takes S from products of bytes.
+// usesByteProducts reports whether S of level Fast is by products of bytes.
 func (q *query) usesByteProducts() bool { return q.screen.enabled && q.screen.listLen > 0 }
 
-// roundVectors rounds the query.
+// roundVectors rounds the query tokens to integers, in the form that the tier multiplies,
+// and bounds the errors.
 func (q *query) roundVectors() {
 	s, x := q.scorer, &q.screen
 	groups, size := (q.N+31)/32, x.centroids.stride*32
@@ -224,6 +234,9 @@ func (q *query) roundVectors() {
 	x.integers = resize(x.integers, q.N*s.dim)
 	clear(x.integers)
 	for i := range q.N {
+		// The unit: the largest |s_j·q_j| becomes 63, and z leaves room in maxScreenSum for
+		// products of 63·128 a dimension and for its own rounding, 1. A token that is too
+		// small for a unit becomes 0.
 		v := q.Vectors[i*s.dim : (i+1)*s.dim]
 		var largest, mid, normSquare float64
 		for j, m := range x.centroids.middle {
@@ -235,15 +248,18 @@ func (q *query) roundVectors() {
 		if !(unit > minUnit) {
 			unit = 0
 		}
+		// The integers n, and the largest |δ|, Σδ² and Σ|δ|.
 		var sum, z int32
-		var maxRoundError, squareSum, errorSum float64 // of |δ|
+		var maxRoundError, squareSum, errorSum float64
 		for j := range v {
-			x, n := float64(v[j])*float64(x.centroids.step[j]), int32(0)
+			component, n := float64(v[j])*float64(x.centroids.step[j]), int32(0)
 			if unit > 0 {
-				n = roundToUnits(x, unit)
+				n = roundToUnits(component, unit)
 			}
-			roundError := math.Abs(x - float64(float64(n)*unit))
-			maxRoundError, squareSum, errorSum = max(maxRoundError, roundError), squareSum+float64(roundError*roundError), errorSum+roundError
+			roundError := math.Abs(component - float64(float64(n)*unit))
+			maxRoundError = max(maxRoundError, roundError)
+			squareSum += float64(roundError * roundError)
+			errorSum += roundError
 			q.screen.integers[i*s.dim+j] = float32(n)
 			sum += n
 			if multipliesBytes {
@@ -254,10 +270,17 @@ func (q *query) roundVectors() {
 			z = roundToUnits(mid, unit)
 		}
 		x.start[i/32][i%32] = z - 128*sum
-		systematic := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*math.Sqrt(normSquare)*s.maxCentroidNorm()
+		// The errors: ζ and that of S in float32; ⟨δ, l⟩, by Cauchy and Schwarz or with
+		// |l| ≤ 128; ⟨q, ε⟩, by Cauchy and Schwarz.
+		norm := math.Sqrt(normSquare)
+		systematic := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*norm*s.maxCentroidNorm()
+		queryError := min(math.Sqrt(squareSum)*x.centroids.maxLevelNorm, 128*errorSum)
 		x.tokens[i] = screenToken{
-			unit: unit, z: float32(z), systematic: systematic, spread: maxRoundError * x.centroids.maxLevelNorm,
-			maxError: (systematic + min(math.Sqrt(squareSum)*x.centroids.maxLevelNorm, 128*errorSum) + math.Sqrt(normSquare)*x.centroids.maxErrorNorm) * (1 + 1e-6),
+			unit:       unit,
+			z:          float32(z),
+			systematic: systematic,
+			spread:     maxRoundError * x.centroids.maxLevelNorm,
+			maxError:   (systematic + queryError + norm*x.centroids.maxErrorNorm) * (1 + 1e-6),
 		}
 	}
 	if !multipliesBytes {
@@ -265,15 +288,15 @@ func (q *query) roundVectors() {
 	}
 }
 
-// setApproxUnits computes the units of the bytes of Approx. The mean of a column of S is the product
-// with the mean of the centroids.
+// setApproxUnits computes the units of the bytes of Approx. The mean of a column of S is
+// the product of the query token with the mean of the centroids.
 func (q *query) setApproxUnits() {
 	s, a := q.scorer, &q.approx
 	a.means = resize(a.means, q.N)
 	for i := range a.means {
 		var sum float64
 		for j, v := range q.Vectors[i*s.dim : (i+1)*s.dim] {
-			sum += float64(v) * float64(q.screen.centroids.mean[j]) // exact
+			sum += float64(v) * float64(q.screen.centroids.mean[j]) // float64 represents the product exactly
 		}
 		a.means[i] = sum
 	}
@@ -281,14 +304,15 @@ func (q *query) setApproxUnits() {
 	q.computeApproxUnits()
 }
 
-// setCoarseUnits computes the factors that turn sums into bytes of Approx and words of level Fast.
+// setCoarseUnits computes the factors that turn sums into bytes of Approx and words of
+// level Fast. Limits are infinite until screenScores sets them.
 func (q *query) setCoarseUnits() {
 	x, a := &q.screen, &q.approx
 	if q.algorithmFor(kernels.Fast) == byTiles {
 		q.buildOnce(builtTiles, (*query).buildTiles)
 	}
 	q.setWordFactors()
-	q.built[builtWords].Store(true) // by CentroidScores
+	q.built[builtWords].Store(true) // CentroidScores builds them
 	w := &q.words
 	x.units = resize(x.units, len(w.mul))
 	for g := range x.units {
@@ -304,24 +328,28 @@ func (q *query) setCoarseUnits() {
 	}
 }
 
-// byteProducts returns the sums of a group of query tokens with the centroids lo to hi, at
-// most screenRows.
+// byteProducts returns the sums of group g of query tokens with the centroids lo to hi, at
+// most screenRows. For the same centroids, groups must be asked in order, from 0 on.
 func (q *query) byteProducts(sc *screenScratch, g, lo, hi int) [][32]float32 {
 	s, x := q.scorer, &q.screen
 	c, n := x.centroids, hi-lo
 	if c.levels != nil {
+		// The loop takes at least tier.ScreenRows rows: for the last ones, also some before lo.
 		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
-		n := max(n, tier.ScreenRows) // at the end of all, some before lo
+		n := max(n, tier.ScreenRows)
 		levels, panel := c.levels[first*c.stride:(first+n)*c.stride], x.panel[g*size:(g+1)*size]
 		s.loops.Screen(sc.products[:n], levels, c.stride, panel, &x.start[g])
 		return sc.products[lo-first : hi-first]
 	}
+	// Without products of bytes, the loop for S multiplies the integers as float32, for all
+	// groups at once.
 	stride := x.vectors.Stride
-	if g == 0 { // all groups at once
+	if g == 0 {
 		lanes := (q.N + 31) &^ 31
 		sc.plain = resize(sc.plain, n*(stride+s.dim)+2*lanes)
 		rows := sc.plain[n*stride:][:n*s.dim]
-		halves := kernels.Centroids{K: n, Dim: s.dim, Type: kernels.BF16, Data: c.halves[2*lo*s.dim : 2*hi*s.dim]}
+		data := c.halves[2*lo*s.dim : 2*hi*s.dim]
+		halves := kernels.Centroids{K: n, Dim: s.dim, Type: kernels.BF16, Data: data}
 		if s.loops.WidenBF16 != nil {
 			s.loops.WidenBF16(rows, halves.Data)
 		} else {
@@ -340,8 +368,8 @@ func (q *query) byteProducts(sc *screenScratch, g, lo, hi int) [][32]float32 {
 	return sc.products[:n]
 }
 
-// screenScores is CentroidScores where S is screened: the bytes of Approx, the words of
-// level Fast, and the best centroids.
+// screenScores is CentroidScores where S is screened: it computes the bytes of Approx, the
+// words of level Fast, and the best centroids of each query token.
 func (q *query) screenScores(lo, hi int) {
 	s, x := q.scorer, &q.screen
 	if x.listLen == 0 {
@@ -349,6 +377,7 @@ func (q *query) screenScores(lo, hi int) {
 	}
 	sc := s.screenPool.Get().(*screenScratch)
 	groups, k := (q.N+31)/32, s.codec.Centroids.K
+	// Sums that exceed the last of the best centroids so far are inserted into the lists.
 	best := q.acquireBestList()
 	sc.units = append(sc.units[:0], x.units...)
 	for t := range q.N {
@@ -362,8 +391,9 @@ func (q *query) screenScores(lo, hi int) {
 		}
 		for g := range groups {
 			sums, units := q.byteProducts(sc, g, c0, c1), &sc.units[g]
-			n := s.loops.Coarse(q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1], sc.found[:c1-c0], sums, units, scales)
-			for _, f := range sc.found[:n] {
+			words, bytes := q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1]
+			n := s.loops.Coarse(words, bytes, sc.found[:c1-c0], sums, units, scales)
+			for _, f := range sc.found[:n] { // a row, and a bit for each column above its limit
 				row, r := &sums[f>>32], uint32(c0)+uint32(f>>32)
 				for columns := uint32(f); columns != 0; columns &= columns - 1 {
 					i := bits.TrailingZeros32(columns)
@@ -382,7 +412,8 @@ func (q *query) screenScores(lo, hi int) {
 	q.mu.Unlock()
 }
 
-// listLimit returns the limit that a sum exceeds if it belongs before the last of a list or ties with it.
+// listLimit returns the number that a sum must exceed to be inserted before the last entry
+// of a list or to tie with it.
 func listLimit(last ranked) float32 {
 	if last == 0 {
 		return float32(math.Inf(-1))
@@ -413,7 +444,7 @@ func (q *query) RequireTokens(c *kernels.Chunk, lo, hi int) {
 	}
 }
 
-// requireRow notes that a row of S is needed.
+// requireRow notes that the row of S of a centroid is needed.
 func (q *query) requireRow(code uint32) {
 	w, bit := &q.screen.neededRows[code/64], uint64(1)<<(code%64)
 	if atomic.LoadUint64(w)&bit == 0 {
@@ -421,11 +452,11 @@ func (q *query) requireRow(code uint32) {
 	}
 }
 
-// rowsPerFill is how many rows of S are computed at once.
+// rowsPerFill is the number of rows of S that one call of the loop computes.
 const rowsPerFill = 36
 
-// Fill implements [kernels.Query]. Rows are computed in ascending order, with the bits
-// of CentroidScores.
+// Fill implements [kernels.Query]. It computes rows in ascending order, with the bits of
+// CentroidScores.
 func (q *query) Fill(lo, hi int) {
 	x := &q.screen
 	if !x.enabled {
@@ -453,7 +484,7 @@ func (q *query) Fill(lo, hi int) {
 	q.scorer.scratchPool.Put(sc)
 }
 
-// computeListedRows computes the rows of S that are listed.
+// computeListedRows computes the rows of S that sc.codes lists, and empties the list.
 func (q *query) computeListedRows(sc *scratch) {
 	s, m := q.scorer, len(sc.codes)
 	if m == 0 {
@@ -463,7 +494,8 @@ func (q *query) computeListedRows(sc *scratch) {
 	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
 	sc.floats = resize(sc.floats, rowsPerFill*s.dim)
 	sc.rows = resize(sc.rows, rowsPerFill*q.Stride)
-	// Rows lie far apart: loads that wait for none of the others fetch all of them at once.
+	// Centroids are far apart in memory. Loads that do not depend on one another fetch all
+	// of them into the cache at once.
 	var sum byte
 	for _, c := range sc.codes {
 		for row := s.storedCentroids(int(c), int(c)+1); ; row = row[64:] {

@@ -7,18 +7,18 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// Level Fast by matrix products: the fields of a residual are multiplied as
-// bytes with the query, as package tiles lays both out. With uniform levels the
+// Level Fast by matrix products: the fields of a residual are multiplied, as bytes, with
+// the query. Package tiles defines the layout of both. With a uniform codebook the
 // residual part of a product is
 //
 //	⟨y, w[b]⟩ = step·(Σ y_j·b_j − m·Σ y_j),    y = g ⊙ q, m = (2ⁿ−1)/2.
 //
-// y_j is rounded to a multiple v_j of a grain, v = split·high + low with both in
-// 8 bits, so the sum over integers C is exact; it is shifted to units of the
-// query token, in which S, less the second sum, is added, and the factor
-// multiplied, all with 16 bits.
+// y_j is rounded to v_j grains, an integer that is split·high + low with both parts in 8
+// bits, so that C = Σ v_j·b_j is a sum of integers, without roundings. C is then shifted
+// to units of the query token. In these units S, less the second sum, is added, and the
+// sum multiplied by the factor, all in 16 bits.
 
-// tileQuery is what level Fast needs of a query on a tier with tiles.
+// tileQuery is the query in the form of level Fast by tiles.
 type tileQuery struct {
 	tokens []tileToken
 	tiles  []byte         // [groups of 32, blocks of 64 fields, 4096]
@@ -26,31 +26,31 @@ type tileQuery struct {
 	values []int32        // scratch: v of one query token
 }
 
-// tileToken is how a query token is rounded.
+// tileToken has the rounding of a query token.
 type tileToken struct {
 	unit  float64 // of the 16-bit results
-	grain float64 // y ≈ grain·v
-	shift int     // of C, to units
-	low   float64 // −step·m·Σy, as rounded, to be added to S
+	grain float64 // y ≈ grain·v; 0 where nothing is multiplied
+	shift int     // number of bits from C to units
+	low   float64 // −step·m·Σy, for the rounded y: added to S
 	error float64 // bounds the error of the residual part, without roundings to units
-	// square is Σh² of the errors ±h of the fields that add up to error; 0 where
+	// square is Σh² of the errors ±h of the fields, whose sum is error. It is 0 where
 	// nothing is multiplied.
 	square float64
 }
 
-// maxTileResult is the largest 16-bit result, with room for the roundings.
+// maxTileResult is the largest 16-bit result less 4 units for roundings.
 const maxTileResult = 32767 - 4
 
-// tileSet is what level Fast needs of a codec on a tier with tiles.
+// tileSet has the parts of a codec that level Fast by tiles uses.
 type tileSet struct {
 	layout   tiles.Layout
 	blocks   int      // of 64 fields
-	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, twice; nil: all 1
+	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, in both halves; nil means that all are 1
 	scaleMax float64
 }
 
-// newTileSet returns nil where level Fast does without tiles: where the tier has
-// none, weights are not uniform or a residual has fewer than 64 fields.
+// newTileSet returns nil if level Fast does not use tiles: if the tier has none, the
+// codebook is not uniform, or a residual has fewer than 64 fields.
 func newTileSet(s *scorer) *tileSet {
 	c := &s.codec
 	layout, ok := tiles.NewLayout(s.dim, c.Codebook.Nbits)
@@ -71,6 +71,7 @@ func newTileSet(s *scorer) *tileSet {
 	return set
 }
 
+// buildTiles rounds the query tokens and writes them into tiles.
 func (q *query) buildTiles() {
 	s, f := q.scorer, &q.tiles
 	blocks, groups := s.tiles.blocks, (q.N+fastGroup-1)/fastGroup
@@ -92,7 +93,8 @@ func (q *query) buildTiles() {
 	}
 }
 
-// tileColumn is the half and the column of a lane: tiletest.Lane backwards.
+// tileColumn returns the half and the column of a lane. It is the inverse of tiletest.Lane,
+// which says why lanes are in that order.
 func tileColumn(lane int) (half, column int) { return lane / 4 % 2, lane/8*4 + lane%4 }
 
 // fillTiles writes the values of a query token to its column.
@@ -119,6 +121,7 @@ func splitValue(v, split int32) (high, low int32) {
 	return high, v - high*split
 }
 
+// log2 returns the logarithm of a power of two.
 func log2(split int32) int {
 	n := 0
 	for split > 1 {
@@ -128,9 +131,10 @@ func log2(split int32) int {
 	return n
 }
 
-// roundToken chooses grain, shift and unit of query token i and rounds it. The
-// unit is the smallest with which nothing overflows: not C, not S with what is
-// added to it, not the sum of all.
+// roundToken rounds query token i to values, and returns its grain, shift and unit. It
+// finds the smallest unit with which no sum overflows 16 bits: C after the shift, S with
+// the low term, and their sum. It starts with an estimate and increases the unit until the
+// rounded values fit.
 func (q *query) roundToken(i int, values []int32) (t tileToken) {
 	s := q.scorer
 	nbits := s.codec.Codebook.Nbits
@@ -140,20 +144,21 @@ func (q *query) roundToken(i int, values []int32) (t tileToken) {
 	for j := range s.dim {
 		largest = max(largest, math.Abs(q.scaledComponent(i, j)))
 	}
-	grainMin := largest / float64(127*split+split/2-1)
-	multiple := 1.0 // C counts in multiples of c·grain
+	grainMin := largest / float64(127*split+split/2-1) // the largest value is 127·split + split/2 − 1
+	multiple := 1.0                                    // C is in units of multiple·grain
 	if nbits == 8 {
 		multiple = float64(split)
 	}
 	r := &q.ranges[i]
 	span := float64(q.hi[i]) - float64(q.lo[i])
-	unit := (max(float64(q.hi[i])+a*r.hi, -float64(q.lo[i])-a*r.lo, (a*r.hi-a*r.lo)/2) + 1e-4*span) / maxTileResult
+	largestSum := max(float64(q.hi[i])+a*r.hi, -float64(q.lo[i])-a*r.lo, (a*r.hi-a*r.lo)/2)
+	unit := (largestSum + 1e-4*span) / maxTileResult
 	if !(unit > 1e-30) || !(unit < 1e30) {
 		unit = 1
 	}
 	for {
 		base := a * step * multiple * grainMin
-		if !(base > 1e-35) { // nothing to multiply, or as good as nothing
+		if !(base > 1e-35) { // the residual part is 0 or negligible: only its size is an error
 			t = tileToken{unit: unit}
 			clear(values)
 			for j := range s.dim {
@@ -162,13 +167,14 @@ func (q *query) roundToken(i int, values []int32) (t tileToken) {
 			return t
 		}
 		t = tileToken{grain: grainMin}
-		if _, exp := math.Frexp(unit / base); exp > 0 { // unit/base is at least 2^(exp−1)
+		// The largest shift with a grain of at least grainMin: unit/base ≥ 2^(exp−1).
+		if _, exp := math.Frexp(unit / base); exp > 0 {
 			t.shift = min(exp-1, 30)
 			t.grain = unit / (a * step * multiple * math.Ldexp(1, t.shift))
 		}
 		t.unit = a * step * multiple * t.grain * math.Ldexp(1, t.shift)
 		neededUnit := q.roundToGrain(&t, i, values)
-		if !(neededUnit <= math.MaxFloat64) { // S overflows: no unit will do, and no score is finite
+		if !(neededUnit <= math.MaxFloat64) { // S overflows, so that no unit fits and no score is finite
 			t.unit = math.Inf(1)
 			return t
 		}
@@ -179,8 +185,8 @@ func (q *query) roundToken(i int, values []int32) (t tileToken) {
 	}
 }
 
-// roundToGrain rounds query token i to multiples of the grain, and returns the
-// smallest unit that will do.
+// roundToGrain rounds query token i to multiples of the grain, sets the low term and the
+// errors, and returns the smallest unit with which no sum overflows.
 func (q *query) roundToGrain(t *tileToken, i int, values []int32) (neededUnit float64) {
 	s := q.scorer
 	nbits := s.codec.Codebook.Nbits
@@ -193,11 +199,11 @@ func (q *query) roundToGrain(t *tileToken, i int, values []int32) (neededUnit fl
 		fieldError := float64(maxBucket) / 2 * math.Abs(y-float64(float64(v)*t.grain))
 		high, low := splitValue(v, split)
 		sum += int64(v)
-		extreme := maxBucket * int64(v) // of what the field adds to C; the other end is 0
+		extreme := maxBucket * int64(v) // the field adds between 0 and this to C
 		if nbits == 8 {
 			lows += int64(low)
-			// The lower half of a field is not multiplied with the low part: it
-			// is taken for 7.5.
+			// The low part is multiplied with the upper half of a field only: the lower
+			// half, 0 to 15, counts as 7.5.
 			fieldError += 7.5 * t.grain * float64(max(low, -low))
 			extreme = maxBucket*int64(high) + 15*int64(low)
 		}
@@ -220,6 +226,7 @@ func (q *query) roundToGrain(t *tileToken, i int, values []int32) (neededUnit fl
 	grain := step * multiple * t.grain
 	aMin, aMax := s.scaleMin, s.scaleMax
 	smallest, biggest := grain*float64(minSum)+t.low, grain*float64(maxSum)+t.low // of the residual part
+	// S with the residual part, S with the low term alone, and the shifted C.
 	neededUnit = max(
 		hi+max(aMin*biggest, aMax*biggest), -lo-min(aMin*smallest, aMax*smallest),
 		hi+max(aMin*t.low, aMax*t.low), -lo-min(aMin*t.low, aMax*t.low),
@@ -228,7 +235,7 @@ func (q *query) roundToGrain(t *tileToken, i int, values []int32) (neededUnit fl
 	return neededUnit / maxTileResult
 }
 
-// tilesPath multiplies with tiles, at level Fast.
+// tilesPath computes level Fast by matrix products.
 type tilesPath struct {
 	q     *query
 	sc    *scratch
@@ -288,10 +295,11 @@ func (p *tilesPath) dropReferences() {
 	*p = tilesPath{}
 }
 
-// maxCallTileTokens is the number of tokens of one call times the blocks of 64 fields.
+// maxCallTileTokens is the largest number of tokens of one call times the blocks of 64
+// fields of each.
 const maxCallTileTokens = 1 << 15
 
-// lowestTileResults is no larger than any results.
+// lowestTileResults has the initial value of maxima of 16 bits.
 var lowestTileResults = func() (p [32]int16) {
 	for i := range p {
 		p[i] = math.MinInt16

@@ -9,16 +9,16 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// head makes token vectors of hidden states, a block at a time: the weights are the
-// columns of the loop over centroids, so that a product is one chain of fused additions
-// in the order of the hidden dimensions, on all tiers.
+// head computes token vectors from hidden states, a block at a time. It uses the loop for
+// centroid scores with the weights as query tokens, so that a product is one chain of fused
+// additions in the order of the hidden dimensions, on all tiers.
 type head struct {
 	columns tier.QueryVectors
-	bias    []float32 // empty: none
+	bias    []float32 // empty if there is none
 	weights []float32
 }
 
-// headValues is how many hidden values a block has, about.
+// headValues is about the number of hidden values of a block.
 const headValues = 1 << 16
 
 // ScoreHead implements [maxsim.Heads].
@@ -32,7 +32,14 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error)
 	if err != nil {
 		return err
 	}
-	return b.scoreChecked(ctx, &maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w, q, d, &c.Head)
+	call := &maxsim.Call{
+		Q:      c.Q,
+		D:      c.D,
+		Pairs:  c.Pairs,
+		Terms:  c.Terms,
+		Scores: c.Scores,
+	}
+	return b.scoreChecked(ctx, call, w, q, d, &c.Head)
 }
 
 func (h *head) reset(t *tier.Tier, layer *maxsim.Head) {
@@ -49,10 +56,10 @@ func (h *head) reset(t *tier.Tier, layer *maxsim.Head) {
 	h.bias = append(h.bias[:0], layer.Bias...)
 }
 
-// outputDim is that of token vectors.
+// outputDim returns the dimension of the token vectors.
 func (h *head) outputDim() int { return h.columns.N }
 
-// projectBlock is block for the token vectors that the head makes.
+// projectBlock is readBlock with a head: it returns the token vectors of m hidden states.
 func (r *rowReader) projectBlock(lo, from, to, m int) (x []float32, factors []float32) {
 	t, h := &r.batch.Tokens, r.head
 	states := r.floatValues(lo, from, to, m)
@@ -63,7 +70,7 @@ func (r *rowReader) projectBlock(lo, from, to, m int) (x []float32, factors []fl
 	x = r.products[:m*dim]
 	for i := range m {
 		row := x[i*dim : (i+1)*dim]
-		copy(row, r.products[i*stride:]) // which may overlap, to the left
+		copy(row, r.products[i*stride:]) // closes the gaps between rows; source and row may overlap
 		if t.Scales != nil {
 			scale := t.Scales[lo+int(r.rowOfToken(int32(min(from+i, to-1))))]
 			for j := range row {

@@ -10,24 +10,26 @@ import (
 // width is the number of columns of a panel.
 const width = 32
 
-// panels are the tokens of queries as columns: [panels, dim, 32].
+// panels has the tokens of queries as columns, [panels, dim, 32]. A panel is 32 columns.
 type panels struct {
 	dim   int
 	data  []float32
 	spans []span  // of each query
-	rows  []int32 // of each column, counted from the first row of its query
-	// weights of the columns; nil means that all are 1.
+	rows  []int32 // of each column the row of its token, counted from the first row of its query; −1 for none
+	// weights has the weight of each column; empty means that all are 1.
 	weights []float32
-	row     []float32
+	row     []float32 // scratch: the vector of a column
 	screen  screenPanels
 }
 
-// span is columns of a query.
+// span is a range of columns or of panels.
 type span struct{ lo, hi int }
 
-// reset lays queries out. Queries that meet all documents together share panels;
-// apart, each begins one of its own. Documents are screened for them if loops is not nil.
+// reset lays out the queries of a batch. With together all queries are scored with the same
+// documents and share panels; otherwise each query begins a new panel. If loops is not nil,
+// columns are also rounded for screening.
 func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, together bool, loops *tier.Screen) {
+	// 1. The rows of the columns.
 	m := &b.Tokens
 	p.dim = m.Dim
 	p.spans, p.rows = p.spans[:0], slices.Grow(p.rows[:0], m.Rows())
@@ -45,6 +47,7 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 		s.hi = len(p.rows)
 		p.spans = append(p.spans, s)
 	}
+	// 2. Their values, normalized or scaled, and their weights.
 	p.data = resize(p.data, (len(p.rows)+width-1)/width*width*p.dim)
 	clear(p.data)
 	p.screen.reset(loops, p.panelCount(), p.dim)
@@ -80,10 +83,10 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 	}
 }
 
-// panelCount is the number of panels.
+// panelCount returns the number of panels.
 func (p *panels) panelCount() int { return (len(p.rows) + width - 1) / width }
 
-// panelData is panel i, and how many columns it has.
+// panelData returns panel i, [dim, 32], and the number of columns that it uses.
 func (p *panels) panelData(i int) (data []float32, n int) {
 	return p.data[i*width*p.dim : (i+1)*width*p.dim], min(width, len(p.rows)-i*width)
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// scorer does a call of Score, one after another. Its work is units, each a document
-// with some of the queries: with all, that of one pair, or those of all its pairs.
+// scorer executes calls of Score, one after another. It divides a call into units, a
+// document with some of the queries, and groups units into pieces, which goroutines take.
 type scorer struct {
 	backend    *backend
 	ctx        context.Context
 	call       *maxsim.Call
 	work       maxsim.Work
 	docs       *maxsim.Batch
-	heldLevels *rounded // of the documents, where they are held
-	unitKind   int      // what a unit is
-	units      int
-	first      int // document of the first unit, and documents, of AllPairs
-	count      int
-	pieceUnits int // units of a piece
+	heldLevels *rounded // of held documents; nil means that each call rounds them
+	unitKind   int      // unitPair, unitAllQueries or unitDocument
+	units      int      // their number
+	first      int      // for AllPairs, the first document
+	count      int      // for AllPairs, the number of documents
+	pieceUnits int      // units of a piece
 	panels     panels
 	head       head
 	grouped    pairGroups
@@ -33,17 +33,17 @@ type scorer struct {
 	pool       parallel.Pool
 }
 
-// What a unit is.
+// Kinds of units.
 const (
-	unitPair       = iota
-	unitAllQueries // all queries
-	unitDocument
+	unitPair       = iota // one pair
+	unitAllQueries        // a document with all queries
+	unitDocument          // a document with the queries of all its pairs
 )
 
-// worker is what one goroutine works with.
+// worker is the work space of one goroutine.
 type worker struct {
 	rows  rowReader
-	spans []span           // of panels: those of the queries of a unit
+	spans []span           // the panels of the queries of a unit
 	best  [][width]float32 // of each panel
 	arg   [][width]int32
 
@@ -64,7 +64,7 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) (err error) {
 	return b.scoreChecked(ctx, c, w, q, d, nil)
 }
 
-// scoreChecked does a checked call. With a head d has hidden states.
+// scoreChecked executes a checked call. If h is not nil, d has hidden states.
 func (b *backend) scoreChecked(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -82,15 +82,17 @@ func (b *backend) scoreChecked(ctx context.Context, c *maxsim.Call, w maxsim.Wor
 	return err
 }
 
-// pieceProducts is how many products of rows a piece has, at least, where there is
-// enough to do.
+// pieceProducts is the least number of products of a piece in a large call, so that a
+// goroutine does not take pieces too often.
 const pieceProducts = 1 << 17
 
+// run executes a call with pairs of q and d.
 func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
 	s.ctx, s.call, s.work, s.docs = ctx, c, w, d
 	if w.Pairs == 0 {
 		return nil
 	}
+	// 1. Divide the work, and lay out the queries.
 	maxThreads := parallel.Threads(c.Threads, math.MaxInt)
 	s.chooseUnits(q, d, h != nil, min(maxThreads, w.Pairs))
 	loops := s.backend.tier.Vectors.Screen
@@ -105,6 +107,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 		headLayer.reset(s.backend.tier, h)
 	}
 	s.panels.reset(s.backend.tier, q, &queries, s.unitKind == unitAllQueries, loops)
+	// 2. As many workers as there are pieces, or segments of a long unit.
 	pieces := parallel.Blocks(s.units, s.pieceUnits)
 	s.findLongUnits(maxThreads)
 	useful := pieces
@@ -122,6 +125,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 		x.best, x.arg = resize(x.best, n), resize(x.arg, n)
 		x.screener.startCall()
 	}
+	// 3. Score the pieces, and then the long units, each by all workers.
 	if err := s.pool.Run(ctx, pieces, threads, s); err != nil {
 		return err
 	}
@@ -133,7 +137,8 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	return nil
 }
 
-// chooseUnits decides what units are, and how many of them a piece has.
+// chooseUnits sets the kind and number of units, and the size of pieces. A unit with all
+// queries reads each document once, but there must be enough documents for all threads.
 func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
 	s.first, s.count = 0, d.Len()
 	if s.call.First > 0 || s.call.Count > 0 {
@@ -141,10 +146,11 @@ func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
 	}
 	rows := d.Tokens.Rows()/max(d.Len(), 1) + 1 // of a document, on average
 	perDoc := max(pieceProducts/(rows*(q.Tokens.Rows()+1)), 1)
+	oneThread := q.Len() == 1 || threads == 1
 	switch {
-	case s.call.Kind == maxsim.AllPairs && (head || q.Len() == 1 || threads == 1 || parallel.Blocks(s.count, perDoc) >= 2*threads):
+	case s.call.Kind == maxsim.AllPairs && (head || oneThread || parallel.Blocks(s.count, perDoc) >= 2*threads):
 		s.unitKind, s.units, s.pieceUnits = unitAllQueries, s.count, perDoc
-	case head: // a token vector is made once for all who want it
+	case head: // computes the token vectors of a document once for all of its pairs
 		s.unitKind, s.units, s.pieceUnits = unitDocument, d.Len(), 1
 		s.grouped.reset(&s.call.Pairs, s.work, true)
 	default:
@@ -153,7 +159,7 @@ func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
 	}
 }
 
-// document is that of a unit.
+// document returns the document of a unit.
 func (s *scorer) document(unit int) int {
 	switch s.unitKind {
 	case unitAllQueries:
@@ -165,7 +171,7 @@ func (s *scorer) document(unit int) int {
 	return d
 }
 
-// pairCount is how many pairs a unit has.
+// pairCount returns the number of pairs of a unit.
 func (s *scorer) pairCount(unit int) int {
 	switch s.unitKind {
 	case unitAllQueries:
@@ -176,7 +182,7 @@ func (s *scorer) pairCount(unit int) int {
 	return 1
 }
 
-// pairAndQuery is pair j of a unit, and its query.
+// pairAndQuery returns the number of pair j of a unit, and its query.
 func (s *scorer) pairAndQuery(unit, j int) (pair, query int) {
 	switch s.unitKind {
 	case unitAllQueries:
@@ -188,7 +194,7 @@ func (s *scorer) pairAndQuery(unit, j int) (pair, query int) {
 	return unit, query
 }
 
-// listSpans lists the panels of a unit.
+// listSpans lists the panels of the queries of a unit in w.spans.
 func (s *scorer) listSpans(w *worker, unit int) {
 	w.spans = w.spans[:0]
 	if s.unitKind == unitAllQueries {
@@ -202,7 +208,7 @@ func (s *scorer) listSpans(w *worker, unit int) {
 	}
 }
 
-// Run does a piece: some units, without those that are cut into segments.
+// Run scores the units of piece i, except those that are cut into segments.
 func (s *scorer) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &s.workers[worker]
@@ -221,7 +227,7 @@ func (s *scorer) Run(worker, i int) error {
 	return nil
 }
 
-// writeResults writes the results of a unit, whose document has n tokens.
+// writeResults writes the scores and argmaxima of a unit, whose document has n tokens.
 func (s *scorer) writeResults(w *worker, unit, n int) {
 	for j := range s.pairCount(unit) {
 		pair, q := s.pairAndQuery(unit, j)
@@ -239,11 +245,11 @@ func (s *scorer) writeResults(w *worker, unit, n int) {
 	}
 }
 
-// findMaxima finds the best of the tokens from to to of a document that begins at row lo, for
-// the panels of the worker's spans. held are the levels of all documents; nil means that they are not
-// rounded.
+// findMaxima finds, for the panels of w.spans, the best of the tokens from to to of a
+// document that begins at row lo. heldLevels are those of all held documents; nil means that
+// blocks are rounded here, if they are screened.
 func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded, lo, from, to int) error {
-	// 1. Nothing is best before the first token.
+	// 1. Maxima begin at −∞.
 	columns, panels := 0, 0
 	for _, s := range w.spans {
 		columns += min(s.hi*width, len(p.rows)) - s.lo*width
@@ -258,9 +264,9 @@ func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded,
 	if columns == 0 {
 		return nil
 	}
-	// 2. Screening, and the size of blocks.
+	// 2. Decide whether to screen, and the size of blocks.
 	if len(w.rows.tokenRows) > 0 {
-		heldLevels = nil // which has masked rows, too
+		heldLevels = nil // these include the masked rows
 	}
 	n, maxRows := to-from, w.rows.blockRows()
 	screen := p.screen.loops != nil && p.screen.usable && columns >= minScreenColumns(w.rows.batch.Tokens.Type, heldLevels)
@@ -270,7 +276,7 @@ func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded,
 		}
 		maxRows = p.screen.blockRows(&w.rows)
 	}
-	// 3. The tokens, block by block.
+	// 3. Raise the maxima, block by block.
 	blocks := parallel.Blocks(n, maxRows)
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
@@ -281,18 +287,20 @@ func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded,
 	return nil
 }
 
-// raiseMaxima raises the maxima of n panels by the tokens a to b of a document that begins at row lo. With
-// screen it excludes tokens that cannot win.
+// raiseMaxima raises the maxima of the worker's panels by the tokens a to b of a document
+// that begins at row lo. With screen it computes products only of tokens that may win.
 func (w *worker) raiseMaxima(p *panels, heldLevels *rounded, screen bool, panels, lo, a, b int) {
 	var x, factors []float32
 	var m int
-	// Where only the few rows in doubt are needed as float32, x stays nil.
+	// For held documents and few panels, x stays nil: only the few rows in doubt are converted.
 	if screen && heldLevels != nil && panels <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
 		factors = w.rows.blockScales(lo, a, b, b-a)
 	} else {
 		x, m, factors = w.rows.readBlock(lo, a, b)
 	}
-	screened, inVain := screen && w.screener.roundBlock(&p.screen, heldLevels, lo+a, x, b-a, p.dim, factors), 0
+	// Panels for which too many tokens are in doubt are multiplied in full.
+	screened := screen && w.screener.roundBlock(&p.screen, heldLevels, lo+a, x, b-a, p.dim, factors)
+	inVain := 0
 	for _, s := range w.spans {
 		for i := s.lo; i < s.hi; i++ {
 			if screened {
@@ -313,7 +321,8 @@ func (w *worker) raiseMaxima(p *panels, heldLevels *rounded, screen bool, panels
 	}
 }
 
-// weightedSum adds up the maxima of a query, and notes their rows.
+// weightedSum returns the score of the query with these columns: the sum of its maxima times
+// their weights. It writes their rows to argmax if that is not nil.
 func (s *scorer) weightedSum(w *worker, columns span, argmax []int32) float32 {
 	var sum float64
 	for c := columns.lo; c < columns.hi; c++ {
@@ -329,16 +338,16 @@ func (s *scorer) weightedSum(w *worker, columns span, argmax []int32) float32 {
 	return float32(sum)
 }
 
-// pairGroups are the pairs of a call by query or by document.
+// pairGroups lists the pairs of a call by query or by document, here called item.
 type pairGroups struct {
 	pairs  *maxsim.Pairs
 	work   maxsim.Work
 	byDoc  bool
-	order  []int32 // the pairs of item i, in their order: order[starts[i]] and on
+	order  []int32 // numbers of pairs: item i has order[starts[i]:starts[i+1]]
 	starts []int32
 }
 
-// reset groups pairs. Where all meet all there is nothing to do.
+// reset groups pairs by a counting sort. Numbers of AllPairs are computed instead.
 func (g *pairGroups) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
 	g.pairs, g.work, g.byDoc = pairs, w, byDoc
 	if pairs.Kind == maxsim.AllPairs {
@@ -351,7 +360,7 @@ func (g *pairGroups) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
 	g.order = resize(g.order, w.Pairs)
 	g.starts = resize(g.starts, items+2)
 	clear(g.starts)
-	starts := g.starts[1:] // one ahead, until all have been put down
+	starts := g.starts[1:] // starts[i] is the next free entry of item i, in the end its end
 	for p := range w.Pairs {
 		starts[g.itemOfPair(p)+1]++
 	}
@@ -365,6 +374,7 @@ func (g *pairGroups) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
 	}
 }
 
+// itemOfPair returns the query or the document of a pair.
 func (g *pairGroups) itemOfPair(pair int) int {
 	q, d := g.pairs.At(pair, g.work.D.Len())
 	if g.byDoc {
@@ -373,7 +383,7 @@ func (g *pairGroups) itemOfPair(pair int) int {
 	return q
 }
 
-// pairCount is how many pairs an item has; pair is one of them.
+// pairCount returns the number of pairs of an item.
 func (g *pairGroups) pairCount(item int) int {
 	if g.pairs.Kind != maxsim.AllPairs {
 		return int(g.starts[item+1] - g.starts[item])
@@ -388,6 +398,7 @@ func (g *pairGroups) pairCount(item int) int {
 	return g.work.Q.Len()
 }
 
+// pairOfItem returns the number of the i-th pair of an item.
 func (g *pairGroups) pairOfItem(item, i int) int {
 	if g.pairs.Kind != maxsim.AllPairs {
 		return int(g.order[int(g.starts[item])+i])

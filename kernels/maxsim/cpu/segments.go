@@ -8,32 +8,32 @@ import (
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
-// A document that is much of the work is cut into segments, which several goroutines
-// take. Products do not depend on the tile that they are computed in, and the first of
-// the largest maxima of the segments is the first of all, so that results are the same
-// bits.
+// A document that is a large share of the work is cut into segments, which several
+// goroutines score. Results have the same bits: products do not depend on the tile that they
+// are computed in, and of equal maxima that of the first segment is kept.
 
-// longUnit is a unit whose document is cut.
+// longUnit is a unit whose document is cut into segments.
 type longUnit struct {
 	unit, segments int
 }
 
-// segments does one long unit.
+// segments scores one long unit.
 type segments struct {
 	scorer           *scorer
 	unit             int
-	firstRow, tokens int
-	count            int
-	panels           int
-	best             [][width]float32 // of each segment and panel
-	arg              [][width]int32
+	firstRow, tokens int              // of the document
+	count            int              // of segments
+	panels           int              // of all queries
+	best             [][width]float32 // maxima, [count, panels]
+	arg              [][width]int32   // their tokens, [count, panels]
 	pool             parallel.Pool
 }
 
 // segmentRows is the least number of tokens of a segment.
 const segmentRows = 512
 
-// findLongUnits lists the units that are too large a share of the work for one goroutine.
+// findLongUnits lists the units that are too large for one goroutine: those with at least
+// two segments of tokens and more than half of a thread's share of the products.
 func (s *scorer) findLongUnits(threads int) {
 	s.longUnits = s.longUnits[:0]
 	if threads == 1 {
@@ -59,7 +59,8 @@ func (s *scorer) findLongUnits(threads int) {
 	}
 }
 
-// countProducts counts the rows of a unit's document, and its products with query tokens.
+// countProducts returns the number of rows of a unit's document, and of its products with
+// query tokens.
 func (s *scorer) countProducts(unit int) (rows int, products float64) {
 	if s.pairCount(unit) == 0 {
 		return 0, 0
@@ -76,18 +77,19 @@ func (s *scorer) countProducts(unit int) (rows int, products float64) {
 	return hi - lo, float64(hi-lo) * float64(n)
 }
 
+// isLong reports whether a unit is cut into segments.
 func (s *scorer) isLong(unit int) bool {
 	i := sort.Search(len(s.longUnits), func(i int) bool { return s.longUnits[i].unit >= unit })
 	return i < len(s.longUnits) && s.longUnits[i].unit == unit
 }
 
-// scoreInSegments does a long unit.
+// scoreInSegments scores a long unit by all threads, and merges the maxima of its segments.
 func (s *scorer) scoreInSegments(ctx context.Context, l *longUnit, threads int) error {
 	x, w := &s.segments, &s.workers[0]
 	x.scorer, x.unit, x.panels = s, l.unit, s.panels.panelCount()
 	x.firstRow, x.tokens = w.rows.startItem(s.document(l.unit))
 	s.listSpans(w, l.unit)
-	x.count = min(l.segments, x.tokens) // tokens, of which masks may leave few
+	x.count = min(l.segments, x.tokens) // masks may leave few tokens
 	x.best, x.arg = resize(x.best, x.count*x.panels), resize(x.arg, x.count*x.panels)
 	if err := x.pool.Run(ctx, x.count, threads, x); err != nil {
 		return err
@@ -112,7 +114,7 @@ func (s *scorer) scoreInSegments(ctx context.Context, l *longUnit, threads int) 
 	return nil
 }
 
-// Run does a segment.
+// Run finds the maxima of segment i.
 func (x *segments) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.scorer.workers[worker]
