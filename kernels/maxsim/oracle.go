@@ -3,9 +3,9 @@ package maxsim
 import "math"
 
 // The oracle computes calls in float64 from their definitions, with no regard for
-// speed. Operands have to be batches; calls are taken to be checked.
+// speed. Operands must be batches, and calls must have been checked.
 
-// OracleRow is row i of a batch, divided by its length where normalize says so.
+// OracleRow returns row i of a batch, with normalize divided by its length.
 func OracleRow(b *Batch, i int, normalize bool) []float64 {
 	m := &b.Tokens
 	wide := make([]float32, m.Dim)
@@ -25,6 +25,7 @@ func OracleRow(b *Batch, i int, normalize bool) []float64 {
 	return x
 }
 
+// oracleRows returns all rows of a batch.
 func oracleRows(b *Batch, normalize bool) [][]float64 {
 	rows := make([][]float64, b.Tokens.Rows())
 	for i := range rows {
@@ -33,7 +34,7 @@ func oracleRows(b *Batch, normalize bool) [][]float64 {
 	return rows
 }
 
-// oracleItem is the tokens of item i; those that are masked are nil.
+// oracleItem returns the rows of item i; masked ones are nil.
 func oracleItem(o Operand, i int, normalize bool) [][]float64 {
 	b := o.(*Batch)
 	lo, hi := b.Span(i)
@@ -46,6 +47,7 @@ func oracleItem(o Operand, i int, normalize bool) [][]float64 {
 	return rows
 }
 
+// dotFloat64 returns ⟨x, y⟩.
 func dotFloat64(x, y []float64) (sum float64) {
 	for i, v := range x {
 		sum += v * y[i]
@@ -53,6 +55,7 @@ func dotFloat64(x, y []float64) (sum float64) {
 	return sum
 }
 
+// weight returns the weight of a row of the queries.
 func (t *Terms) weight(row int) float64 {
 	if t.Weights == nil {
 		return 1
@@ -60,7 +63,7 @@ func (t *Terms) weight(row int) float64 {
 	return float64(t.Weights[row])
 }
 
-// OracleProduct is the product of row s of query q with row t of document d.
+// OracleProduct returns the product of row s of query q with row t of document d.
 func (c *Call) OracleProduct(q, s, d, t int) float64 {
 	qb, db := c.Q.(*Batch), c.D.(*Batch)
 	qlo, _ := qb.Span(q)
@@ -107,8 +110,8 @@ func (c *Call) Oracle() (scores []float64, argmax []int32) {
 	return scores, argmax
 }
 
-// Oracle computes the gradients of a call with its argmaxima, [rows, dim] of Q and of
-// D, whether DQ and DD ask for them or not.
+// Oracle computes the gradients of a call from its argmaxima, [rows, dim] of Q and of D. It
+// computes both, even if DQ or DD is nil.
 func (g *GradCall) Oracle() (dq, dd []float64) {
 	qb, db := g.Q.(*Batch), g.D.(*Batch)
 	dim, stride := qb.Tokens.Dim, qb.MaxRows()
@@ -139,6 +142,7 @@ func (g *GradCall) Oracle() (dq, dd []float64) {
 	return dq, dd
 }
 
+// upstream64 returns the upstream value of a pair; 1 without values.
 func upstream64(upstream []float32, pair int) float64 {
 	if upstream == nil {
 		return 1
@@ -164,7 +168,7 @@ func oracleThroughNorm(grad []float64, b *Batch) {
 	}
 }
 
-// Distance is that of two vectors by a metric.
+// Distance returns the distance of two vectors.
 func Distance[T float32 | float64](m Metric, x, y []T) (sum float64) {
 	for i, v := range x {
 		d := float64(v) - float64(y[i])
@@ -191,6 +195,8 @@ func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32)
 	return distances, nearestX, nearestY
 }
 
+// oracleSide returns the sum, or mean, of the distances of xs to the nearest of ys, whose
+// rows it writes to nearest.
 func (c *ChamferCall) oracleSide(xs, ys [][]float64, nearest []int32) (sum float64) {
 	for s := range nearest {
 		nearest[s] = -1
@@ -234,6 +240,8 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 	return dx, dy
 }
 
+// oracleSide adds the derivatives of the distances of one side of a pair, from the rows of
+// xb at xlo to those of yb at ylo, to both gradients.
 func (g *ChamferGradCall) oracleSide(up float64, xb, yb *Batch, xlo, ylo int, nearest []int32, dx, dy []float64) {
 	n := 0
 	for _, a := range nearest {
@@ -261,6 +269,7 @@ func (g *ChamferGradCall) oracleSide(up float64, xb, yb *Batch, xlo, ylo int, ne
 	}
 }
 
+// sign returns −1, 0 or 1.
 func sign(v float64) int {
 	switch {
 	case v > 0:

@@ -14,9 +14,9 @@ type ScoredDocument struct {
 	Score float32 // MaxSim
 }
 
-// Top keeps the best documents of each query, of any number of batches one after
-// another, without the scores of all: a collection larger than memory is scored
-// block by block. Documents without tokens are not among them.
+// Top finds the best documents of each query among any number of batches, added one after
+// another, without keeping all scores: documents that do not fit into memory are scored
+// batch by batch. Documents without tokens are left out.
 type Top struct {
 	k           int
 	docs        int // so far
@@ -25,15 +25,15 @@ type Top struct {
 	docBuffer   []int32 // documents that a Ranker found, with their scores
 }
 
-// maxBufferedScores is how many scores are in memory at a time, about. A variable, for tests.
+// maxBufferedScores is about the largest number of scores in memory at a time. Tests change it.
 var maxBufferedScores = 1 << 20
 
-// NewTop keeps the k best.
+// NewTop returns a Top of the k best documents of each query.
 func NewTop(k int) *Top { return &Top{k: max(k, 0)} }
 
-// Add scores every query of q, the same in all calls, with every document of d on a
-// backend. Documents are numbered on from those of the calls before. After an error none
-// of d is among them, and the call can be made again.
+// Add scores every query of q with every document of d on a backend. All calls must have
+// the same queries. Numbers of documents continue those of earlier calls. After an error no
+// document of d has been added, and the call can be repeated.
 func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) error {
 	w, err := checkOperands(q, d, &Pairs{}, &terms)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) err
 	return nil
 }
 
-// addByScores adds the best documents of d, of all of which a backend tells the scores.
+// addByScores adds the best documents of d to the lists, from the scores of all of them.
 func (t *Top) addByScores(ctx context.Context, lists [][]topk.Scored, b Backend, q, d Operand, docs *Shape, terms Terms) error {
 	nq, nd := len(lists), docs.Len()
 	size := max(maxBufferedScores/max(nq, 1), 1)
@@ -83,13 +83,22 @@ func (t *Top) addByScores(ctx context.Context, lists [][]topk.Scored, b Backend,
 	return nil
 }
 
-// addByRank adds the best documents of d, which a backend finds by itself.
-func (t *Top) addByRank(ctx context.Context, lists [][]topk.Scored, r Ranker, q, d Operand, terms Terms, nd int) error {
+// addByRank adds the best of the nd documents of d to the lists, which a backend ranks.
+func (t *Top) addByRank(
+	ctx context.Context, lists [][]topk.Scored, r Ranker, q, d Operand, terms Terms, nd int,
+) error {
 	nq, k := len(lists), min(t.k, nd)
 	if n := nq * k; cap(t.scoreBuffer) < n || cap(t.docBuffer) < n {
 		t.scoreBuffer, t.docBuffer = make([]float32, n), make([]int32, n)
 	}
-	c := RankCall{Q: q, D: d, Terms: terms, K: k, Docs: t.docBuffer[:nq*k], Scores: t.scoreBuffer[:nq*k]}
+	c := RankCall{
+		Q:      q,
+		D:      d,
+		Terms:  terms,
+		K:      k,
+		Docs:   t.docBuffer[:nq*k],
+		Scores: t.scoreBuffer[:nq*k],
+	}
 	if err := r.Rank(ctx, &c); err != nil {
 		return err
 	}
@@ -102,7 +111,8 @@ func (t *Top) addByRank(ctx context.Context, lists [][]topk.Scored, r Ranker, q,
 	return nil
 }
 
-// keepBest adds the scores of documents from lo on to the list of a query.
+// keepBest returns the k best of a query's list and of the documents from lo on, which have
+// these scores.
 func (t *Top) keepBest(list []topk.Scored, d *Shape, lo int, scores []float32) []topk.Scored {
 	for i, s := range scores {
 		if d.hasNoTokens(lo + i) {
@@ -115,8 +125,8 @@ func (t *Top) keepBest(list []topk.Scored, d *Shape, lo int, scores []float32) [
 	return topk.Best(list, t.k)
 }
 
-// Hits lists the best documents of each query, the highest score first, of several
-// with the same score the first.
+// Hits returns the best documents of each query, by descending score; ties are in order of
+// their numbers.
 func (t *Top) Hits() [][]ScoredDocument {
 	results := make([][]ScoredDocument, len(t.lists))
 	for i, list := range t.lists {
@@ -130,7 +140,7 @@ func (t *Top) Hits() [][]ScoredDocument {
 	return results
 }
 
-// hasNoTokens reports whether an item has no token.
+// hasNoTokens reports whether all rows of item i are masked, or it has none.
 func (l *Layout) hasNoTokens(i int) bool {
 	lo, hi := l.Span(i)
 	for ; lo < hi; lo++ {
@@ -141,7 +151,7 @@ func (l *Layout) hasNoTokens(i int) bool {
 	return true
 }
 
-// TopK finds the k best documents of each query.
+// TopK returns the k best documents of each query.
 func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][]ScoredDocument, error) {
 	t := NewTop(k)
 	if err := t.Add(ctx, b, q, d, terms); err != nil {
@@ -150,28 +160,26 @@ func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][
 	return t.Hits(), nil
 }
 
-// RankCall is what [Ranker.Rank] is to do: find the K best documents of each query,
-// among all of D.
+// RankCall has the arguments and results of [Ranker.Rank]: the K best documents of each
+// query among all of D.
 type RankCall struct {
 	Q, D Operand
 	Terms
 	K int
-	// Docs and Scores get the best documents of each query and their scores, [Nq, K],
-	// the highest score first and of several with the same score the first document.
-	// Documents without tokens are not among them. Where there are fewer than K, the
-	// rest is −1 and 0.
+	// Docs and Scores receive the best documents of each query and their scores, [Nq, K],
+	// by descending score; ties are in order of the documents. Documents without tokens
+	// are left out. If there are fewer than K, the remaining entries are −1 and 0.
 	Docs   []int32
 	Scores []float32
 }
 
-// Ranker is a [Backend] that ranks without giving the scores of all documents. The
-// documents of a device may be many times its memory: they cross it piece by piece.
-// [Top] asks one where it can.
+// Ranker is a [Backend] that ranks documents without returning all scores. On a device the
+// documents may take many times its memory: they are streamed. [Top] uses it.
 type Ranker interface {
 	Rank(ctx context.Context, c *RankCall) error
 }
 
-// Check checks the call.
+// Check checks the call as [Call.Check] does.
 func (c *RankCall) Check() (Work, error) {
 	w, err := checkOperands(c.Q, c.D, &Pairs{}, &c.Terms)
 	if err != nil {
@@ -182,7 +190,8 @@ func (c *RankCall) Check() (Work, error) {
 		return w, err
 	}
 	if len(c.Docs) != n || len(c.Scores) != n {
-		return w, shapeErrorf("room for %d documents and %d scores of %d queries with %d each", len(c.Docs), len(c.Scores), w.Q.Len(), c.K)
+		return w, shapeErrorf("%d documents and %d scores for %d queries with %d each",
+			len(c.Docs), len(c.Scores), w.Q.Len(), c.K)
 	}
 	warnIfNotUnit(c.Q, &c.Terms)
 	return w, nil

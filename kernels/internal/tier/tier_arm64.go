@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/portable"
 )
 
-// detect lists the tiers beyond plain Go that this processor can run.
+// detect returns the tiers other than plain Go that this processor can run.
 func detect() (tiers []*Tier) {
 	if neon.Supported() {
 		tiers = append(tiers, &Tier{"neon", neonTokens(), neonVectors()})
@@ -17,9 +17,9 @@ func detect() (tiers []*Tier) {
 	return tiers
 }
 
-// Features lists the instruction sets found that a tier asks for.
+// Features lists the instruction sets of this processor that a tier uses.
 func Features() []string {
-	names := []string{"asimd"} // of every arm64 processor
+	names := []string{"asimd"} // every arm64 processor has it
 	if cpu.ARM64.HasASIMDDP {
 		names = append(names, "asimddp")
 	}
@@ -56,6 +56,14 @@ func neonTokens() Tokens {
 }
 
 func neonVectors() Vectors {
-	return Vectors{Uses: "neon", Rows: neon.MaxDotRows, MaxDot: neon.MaxDot, Squares: neon.Squares,
-		Products: portable.SumProducts, AddScaled: neon.AddScaled, AddRows: addRows(neon.AddScaled), Zero: clearFloats}
+	return Vectors{
+		Uses:      "neon",
+		Rows:      neon.MaxDotRows,
+		MaxDot:    neon.MaxDot,
+		Squares:   neon.Squares,
+		Products:  portable.SumProducts,
+		AddScaled: neon.AddScaled,
+		AddRows:   addRows(neon.AddScaled),
+		Zero:      clearFloats,
+	}
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// chamfer does a call of Chamfer, one after another.
+// chamfer executes calls of Chamfer, one after another.
 //
-// The nearest row by squared L2 is the one with the largest 2⟨x, y⟩ − |y|², a product
-// of one dimension more: it comes from the maxima of scores. Distances are then
-// computed from the rows themselves, so that near ones lose no digits.
+// By squared L2, the row y nearest to x has the largest 2⟨x, y⟩ − |y|² = ⟨(x, 1), (2y,
+// −|y|²)⟩. So the maxima of scores of vectors with one more dimension find it. The
+// distances are then computed from the rows themselves, so that small ones lose no digits.
 type chamfer struct {
 	backend     *backend
 	call        *maxsim.ChamferCall
 	work        maxsim.ChamferWork
 	x, y        *maxsim.Batch
-	values      [2][]float32 // the values of x and of y
-	buffers     [2][]float32 // room for those that are not float32
-	centres     [][]float32  // of the pairs, or of all; nil means 0
-	extendedX   []float32    // (x, 1), from the centre
-	extendedY   []float32    // (2y, −|y|²), from the centre
+	values      [2][]float32 // of x and of y, as float32
+	buffers     [2][]float32 // memory of values that are converted
+	centres     [][]float32  // of each pair, or one for all; nil means 0
+	extendedX   []float32    // (x, 1), relative to the centre
+	extendedY   []float32    // (2y, −|y|²), relative to the centre
 	scores      []float32
-	nearestRows [2][]int32
-	pairItems   [2][]int32 // x and y of the pairs
+	nearestRows [2][]int32 // as ChamferCall.NearestX and NearestY
+	pairItems   [2][]int32 // items x and y of each pair
 	pool        parallel.Pool
 }
 
@@ -49,12 +49,14 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 	c.call, c.work, c.x, c.y = call, w, x, y
 	err = c.run(ctx)
 	c.call, c.x, c.y, c.work = nil, nil, nil, maxsim.ChamferWork{}
-	c.values, c.nearestRows = [2][]float32{}, [2][]int32{} // which may be the caller's
+	c.values, c.nearestRows = [2][]float32{}, [2][]int32{} // these may be the caller's memory
 	clear(c.centres)
 	b.chamfers.Put(c)
 	return err
 }
 
+// run finds the nearest rows, by squared L2 for all pairs at once, and adds up the distances
+// of each pair.
 func (c *chamfer) run(ctx context.Context) error {
 	n := c.work.Pairs
 	for i, b := range []*maxsim.Batch{c.x, c.y} {
@@ -86,8 +88,8 @@ func (c *chamfer) run(ctx context.Context) error {
 	return c.pool.Run(ctx, n, c.call.Threads, c)
 }
 
-// floatValues are the values of a batch as float32, their scales applied: in room, unless they
-// are that already.
+// floatValues returns the values of a batch as float32, times their scales: its own memory
+// if it is float32, or else the buffer, which it resizes.
 func floatValues(b *backend, buffer *[]float32, batch *maxsim.Batch) []float32 {
 	m := &batch.Tokens
 	if m.Type == maxsim.F32 {
@@ -104,8 +106,10 @@ func floatValues(b *backend, buffer *[]float32, batch *maxsim.Batch) []float32 {
 	return dst
 }
 
-// findNearestL2 finds the nearest rows by squared L2 for one side.
+// findNearestL2 finds, for each row of x, the nearest row of y by squared L2. side is 0 if x
+// is the X of the call, and 1 if it is the Y.
 func (c *chamfer) findNearestL2(ctx context.Context, side int, x, y *maxsim.Batch) error {
+	// 1. The vectors with one more dimension, relative to the centre.
 	dim := x.Tokens.Dim
 	xs, ys := c.values[side], c.values[1-side]
 	c.extendedX, c.extendedY = resize(c.extendedX, x.Tokens.Rows()*(dim+1)), resize(c.extendedY, y.Tokens.Rows()*(dim+1))
@@ -130,6 +134,7 @@ func (c *chamfer) findNearestL2(ctx context.Context, side int, x, y *maxsim.Batc
 			row[dim] = float32(-square)
 		}
 	}
+	// 2. The argmaxima of their scores.
 	c.scores = resize(c.scores, c.work.Pairs)
 	q := &maxsim.Batch{Tokens: maxsim.Float32(c.extendedX, dim+1), Layout: x.Layout}
 	d := &maxsim.Batch{Tokens: maxsim.Float32(c.extendedY, dim+1), Layout: y.Layout}
@@ -147,10 +152,12 @@ func (c *chamfer) Run(_, p int) error {
 	return nil
 }
 
-// chooseCentres finds what points are counted from where all of them are far from 0, so that
-// cancellation takes few digits: the first point of Y, of each pair if no item has two. It
-// is no centre where that leaves the largest value what it is, but for half.
+// chooseCentres chooses the points that are subtracted from all others, so that 2⟨x, y⟩ −
+// |y|² loses few digits where all points are far from 0. A centre is the first point of Y:
+// of each pair if every item has one pair, or else of the first item for all. It is used
+// only if it halves the largest value.
 func (c *chamfer) chooseCentres() {
+	// The number of centres: one for each pair only if pair p is item p with item p.
 	n := max(c.work.Pairs, 1)
 	if c.x.Len() != n || c.y.Len() != n {
 		n = 1
@@ -178,8 +185,8 @@ func (c *chamfer) chooseCentres() {
 	}
 }
 
-// firstAndLargest is the first token of some items, and the largest value of all of them, counted
-// from a centre.
+// firstAndLargest returns the first token of the items [lo, hi), and the largest magnitude of
+// their values relative to a centre; nil means 0.
 func (c *chamfer) firstAndLargest(side int, b *maxsim.Batch, items [2]int, centre []float32) (first []float32, largest float32) {
 	for i := items[0]; i < items[1]; i++ {
 		for r, hi := b.Span(i); r < hi; r++ {
@@ -204,7 +211,7 @@ func (c *chamfer) firstAndLargest(side int, b *maxsim.Batch, items [2]int, centr
 	return first, largest
 }
 
-// fromCentre writes a point as it is seen from a centre.
+// fromCentre writes point − centre; a nil centre means 0.
 func fromCentre(dst, point, centre []float32) {
 	copy(dst, point)
 	for j, v := range centre {
@@ -212,6 +219,8 @@ func fromCentre(dst, point, centre []float32) {
 	}
 }
 
+// sideDistance returns the sum, or the mean, of the distances from the rows of item x to the
+// nearest rows of item y, for pair p. By L1 it finds these first.
 func (c *chamfer) sideDistance(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
 	stride := c.work.StrideX
 	if side == 1 {
@@ -243,12 +252,14 @@ func (c *chamfer) sideDistance(p, side int, xb, yb *maxsim.Batch, x, y int) floa
 	return sum
 }
 
+// rowValues returns row i of a side.
 func (c *chamfer) rowValues(side, i int) []float32 {
 	dim := c.x.Tokens.Dim
 	return c.values[side][i*dim : (i+1)*dim]
 }
 
-// nearestL1 is the token of the rows lo to hi that is nearest to a row of a side.
+// nearestL1 returns the token of the rows lo to hi of b, counted from lo, that is nearest to
+// a row of a side; −1 if none of them is a token.
 func (c *chamfer) nearestL1(side, row int, b *maxsim.Batch, lo, hi int) int32 {
 	x, best, nearest := c.rowValues(side, row), float32(math.Inf(1)), int32(-1)
 	for t := lo; t < hi; t++ {
@@ -267,17 +278,18 @@ func (c *chamfer) nearestL1(side, row int, b *maxsim.Batch, lo, hi int) int32 {
 	return nearest
 }
 
+// abs returns |v|.
 func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
-// chamferGradients does a call of ChamferGradients: each row of a gradient pulls what it
-// gets, in the order of the pairs, for the rows that it is nearest to after those that
-// are nearest to it.
+// chamferGradients executes a call of ChamferGradients. Each row of a gradient is summed by
+// one goroutine, pair by pair: first the derivative of its own distance, then those of the
+// rows that it is nearest to.
 type chamferGradients struct {
-	c       chamfer // for the values
+	c       chamfer // has the values
 	call    *maxsim.ChamferGradCall
 	work    maxsim.ChamferWork
 	grouped pairGroups
-	side    int
+	side    int         // of the gradient: 0 for DX, 1 for DY
 	sums    [][]float32 // of each goroutine
 	pool    parallel.Pool
 }
@@ -315,9 +327,11 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	return ctx.Err()
 }
 
-// Run pulls the gradient of an item.
+// Run computes the gradient of all rows of an item.
 func (g *chamferGradients) Run(worker, item int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	// Of the two lists of nearest rows, mine belongs to the rows of this side, theirs to the
+	// rows of the other one.
 	out, batch, other := g.call.DX, g.c.x, g.c.y
 	mine, mineStride, theirs, theirStride := g.call.NearestX, g.work.StrideX, g.call.NearestY, g.work.StrideY
 	if g.side == 1 {
@@ -361,7 +375,8 @@ func (g *chamferGradients) Run(worker, item int) error {
 	return nil
 }
 
-// distanceWeight is what a distance of a list counts.
+// distanceWeight returns the factor of each distance of a list: upstream, divided by the
+// number of distances for a mean.
 func (g *chamferGradients) distanceWeight(up float64, list []int32) float64 {
 	if !g.call.Mean {
 		return up
@@ -375,7 +390,7 @@ func (g *chamferGradients) distanceWeight(up float64, list []int32) float64 {
 	return up / float64(max(n, 1))
 }
 
-// addDerivative adds c times the derivative of the distance of two rows by the first.
+// addDerivative adds c times the derivative of the distance of two rows by the first one.
 func (g *chamferGradients) addDerivative(dst []float32, c float64, row, other int) {
 	x, y := g.c.rowValues(g.side, row), g.c.rowValues(1-g.side, other)
 	for j, v := range x {

@@ -11,32 +11,32 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// gradients does a call of Gradients, one after another. Every row of a gradient has
-// one writer, who pulls what it gets: a piece is some rows of a query for DQ, and some of
-// a document for DD. How rows are cut into pieces changes no bit.
+// gradients executes calls of Gradients, one after another. Every row of a gradient is
+// summed up by one goroutine: a piece of work is some rows of a query for DQ, or some rows of
+// a document for DD. The bits do not depend on how rows are divided into pieces.
 type gradients struct {
 	backend        *backend
 	call           *maxsim.GradCall
 	work           maxsim.Work
 	q, d           *maxsim.Batch
 	grouped        pairGroups
-	queryPieceRows int          // of a query, in a piece
+	queryPieceRows int          // rows of a piece of a query
 	piecesPerQuery int          // pieces of a query
 	pieces         []piece      // of documents
-	inverses       [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
+	inverses       [2][]float64 // 1/length of the rows of q and of d; empty if computed when needed
 	lengths        lengths
 	workers        []puller
 	pool           parallel.Pool
 }
 
-// piece is rows of an item, counted from its first.
+// piece is a range of the rows of an item, counted from its first one.
 type piece struct{ item, from, to int32 }
 
 const (
-	// queryRows is how many rows of a query are a piece, at most.
+	// queryRows is the largest number of rows of a piece of a query.
 	queryRows = 16
-	// documentRows is the least number of rows of a document that are a piece beside
-	// others, each of which looks through all argmaxima of the document.
+	// documentRows is the least number of rows of a piece of a document that is cut. Each
+	// piece reads all argmaxima of the document, so that small pieces do not pay.
 	documentRows = 4096
 )
 
@@ -62,6 +62,7 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error)
 	return err
 }
 
+// run computes the inverse lengths, with Normalize, and then the gradients.
 func (x *gradients) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (x *gradients) run(ctx context.Context) error {
 	return nil
 }
 
-// cutDocuments makes pieces of the documents.
+// cutDocuments lists the pieces of the documents.
 func (x *gradients) cutDocuments(threads int) {
 	x.pieces = x.pieces[:0]
 	for d := range x.d.Len() {
@@ -111,8 +112,8 @@ func (x *gradients) cutDocuments(threads int) {
 	}
 }
 
-// inverseNorms computes the inverse lengths of all rows of a side, without their scales,
-// unless few of them are needed.
+// inverseNorms computes the inverse lengths of all rows of a side, without their scales. If
+// there are more rows than argmaxima, each is computed when it is needed.
 func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch) error {
 	n := b.Tokens.Rows()
 	if n > x.work.Pairs*x.work.Stride {
@@ -131,7 +132,7 @@ func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch)
 	return err
 }
 
-// lengths measures rows.
+// lengths computes the inverse lengths of the rows of a matrix on several goroutines.
 type lengths struct {
 	t       *tier.Tier
 	m       *maxsim.Matrix
@@ -139,15 +140,16 @@ type lengths struct {
 	workers []measurer
 }
 
+// measurer is the work space of one goroutine.
 type measurer struct {
 	wide    []float32
 	squares [lengthRows][8]float64
 }
 
-// lengthRows is how many rows are measured at a time.
+// lengthRows is the number of rows of a block of lengths.
 const lengthRows = 64
 
-// Run measures a block.
+// Run computes the inverse lengths of block i.
 func (l *lengths) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w, dim := &l.workers[worker], l.m.Dim
@@ -167,6 +169,7 @@ func (l *lengths) Run(worker, i int) error {
 	return nil
 }
 
+// inverseRoot returns 1/√square, or 0 for 0.
 func inverseRoot(square float64) float64 {
 	if square > 0 {
 		return 1 / math.Sqrt(square)
@@ -188,6 +191,7 @@ func clearOutside(g *maxsim.Gradient, b *maxsim.Batch) {
 	clearRows(g, last, g.Rows())
 }
 
+// clearRows sets the rows lo to hi of a gradient to 0.
 func clearRows(g *maxsim.Gradient, lo, hi int) {
 	if g.Type == maxsim.F32 {
 		clear(g.F32[lo*g.Dim : hi*g.Dim])
@@ -196,6 +200,7 @@ func clearRows(g *maxsim.Gradient, lo, hi int) {
 	}
 }
 
+// pullPieces computes the given number of pieces on the goroutines of the call.
 func (x *gradients) pullPieces(ctx context.Context, pieces int) error {
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(x.workers) < threads {
@@ -204,7 +209,7 @@ func (x *gradients) pullPieces(ctx context.Context, pieces int) error {
 	return x.pool.Run(ctx, pieces, threads, x)
 }
 
-// Run does a piece.
+// Run computes the gradients of piece i.
 func (x *gradients) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.workers[worker]

@@ -6,22 +6,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// puller is what one goroutine works with.
+// puller is the work space of one goroutine.
 type puller struct {
 	sums       []float32 // of the rows of a piece
-	row, other []float32
+	row, other []float32 // scratch: rows as float32
 	squares    [1][8]float64
-	counts     []int32   // what each row gets, and then where the list of it ends
-	inverse    []float64 // lengths of the rows
-	sources    []uint32  // rows of the other side that add to one row, and then the next
-	factors    []float32 // what they count times
+	counts     []int32   // number of sources of each row; while documents are sorted, the end of its list
+	inverse    []float64 // earlyFactor of the inverse length of each row
+	sources    []uint32  // rows of the other side that are added to a row
+	factors    []float32 // that multiply them
 }
 
-// queryPairs is how many pairs are added at a time, so that their documents stay in the
-// cache while all rows of a piece look at them.
+// queryPairs is the number of pairs that are added at a time, so that their documents stay
+// in the cache while they are added to all rows of a piece.
 const queryPairs = 8
 
-// pullQueryRows pulls the gradients of some rows of a query from the tokens that won.
+// pullQueryRows computes the gradients of the rows of a piece of query q, from row first on,
+// from the tokens that won.
 func (x *gradients) pullQueryRows(w *puller, q, first int) {
 	lo, hi := x.q.Span(q)
 	from := lo + first
@@ -56,8 +57,8 @@ func (x *gradients) pullQueryRows(w *puller, q, first int) {
 	x.finishSums(w, x.call.DQ, x.q, 0, sums, from, to)
 }
 
-// pullTokenRows pulls the gradients of some tokens of a document from the query rows that they
-// won, which are sorted by token first.
+// pullTokenRows computes the gradients of the tokens of a piece of a document, from the query
+// rows that they won. These are sorted by token first, by a counting sort.
 func (x *gradients) pullTokenRows(w *puller, p piece) {
 	lo, _ := x.d.Span(int(p.item))
 	from, to := lo+int(p.from), lo+int(p.to)
@@ -90,8 +91,8 @@ func (x *gradients) pullTokenRows(w *puller, p piece) {
 	x.finishSums(w, x.call.DD, x.d, 1, sums, from, to)
 }
 
-// visitWinners calls f with what won each of the tokens of a piece, counted from its first:
-// the pair and the row of the query, in their order.
+// visitWinners calls visit for every query row that a token of a piece won, ordered by pair
+// and row. Tokens are counted from the first of the piece.
 func (x *gradients) visitWinners(p piece, visit func(pair, row int, token int32)) {
 	d := int(p.item)
 	for i := range x.grouped.pairCount(d) {
@@ -106,10 +107,11 @@ func (x *gradients) visitWinners(p piece, visit func(pair, row int, token int32)
 	}
 }
 
-// clearSums clears sums. Of the gradient itself it clears what gets nothing past the cache:
-// that is most of it where a query meets many documents.
+// clearSums clears sums. If these are the gradient itself, it clears long runs of rows that
+// nothing is added to without caching them: where a query has many documents, these are most
+// rows.
 func (x *gradients) clearSums(w *puller, g *maxsim.Gradient, sums []float32) {
-	const minLongGap = 8 // rows that are not worth while
+	const minLongGap = 8 // rows; shorter runs are cleared as usual
 	if !x.sumsInPlace(g) {
 		clear(sums)
 		return
@@ -131,8 +133,8 @@ func (x *gradients) clearSums(w *puller, g *maxsim.Gradient, sums []float32) {
 	}
 }
 
-// startSums returns sums for the rows from to to: those of the gradient itself, where nothing
-// is left to do with them.
+// startSums returns the memory of the sums for the rows from to to: the gradient itself if
+// sumsInPlace says so, or else scratch memory. It resets the counts.
 func (x *gradients) startSums(w *puller, g *maxsim.Gradient, from, to int) []float32 {
 	w.counts, w.inverse = resize(w.counts, to-from), resize(w.inverse, to-from)
 	clear(w.counts)
@@ -146,11 +148,12 @@ func (x *gradients) startSums(w *puller, g *maxsim.Gradient, from, to int) []flo
 	return sums
 }
 
-// sumsInPlace says that sums are the gradient.
+// sumsInPlace reports whether sums can be computed in the gradient itself.
 func (x *gradients) sumsInPlace(g *maxsim.Gradient) bool { return g.Type == maxsim.F32 && !g.Add }
 
-// sourceFactor is what row src of a side counts times where it adds to a row with an inverse
-// length for pair p. weighed is the query row whose weight counts.
+// sourceFactor returns the factor of row src of a side where it is added, for pair p, to a
+// row whose earlyFactor is inverse: upstream times the weight of query row weighed, and the
+// scale of src, or with Normalize its inverse length.
 func (x *gradients) sourceFactor(w *puller, p, weighed, side, src int, inverse float64) float32 {
 	c := 1.0
 	if x.call.Upstream != nil {
@@ -169,6 +172,7 @@ func (x *gradients) sourceFactor(w *puller, p, weighed, side, src int, inverse f
 	return float32(c)
 }
 
+// matrixOf returns the matrix of a side: 0 for the queries, 1 for the documents.
 func (x *gradients) matrixOf(i int) *maxsim.Matrix {
 	if i == 0 {
 		return &x.q.Tokens
@@ -176,7 +180,7 @@ func (x *gradients) matrixOf(i int) *maxsim.Matrix {
 	return &x.d.Tokens
 }
 
-// addRows adds rows of a matrix, in their order, to sum.
+// addRows adds rows of a matrix times their factors to sum, in their order.
 func (x *gradients) addRows(w *puller, sum []float32, m *maxsim.Matrix, rows []uint32, factors []float32) {
 	if m.Type == maxsim.F32 {
 		x.backend.tier.Vectors.AddRows(sum, m.F32, rows, factors)
@@ -187,7 +191,7 @@ func (x *gradients) addRows(w *puller, sum []float32, m *maxsim.Matrix, rows []u
 	}
 }
 
-// floatRow is a row as float32, without its scale.
+// floatRow returns a row as float32, without its scale. It may use buf.
 func (x *gradients) floatRow(buf *[]float32, m *maxsim.Matrix, i int) []float32 {
 	if m.Type == maxsim.F32 {
 		return m.F32[i*m.Dim : (i+1)*m.Dim]
@@ -197,7 +201,7 @@ func (x *gradients) floatRow(buf *[]float32, m *maxsim.Matrix, i int) []float32 
 	return *buf
 }
 
-// inverseOf is the inverse of the length of a row, without its scale.
+// inverseOf returns the inverse of the length of a row, without its scale.
 func (x *gradients) inverseOf(w *puller, side, i int) float64 {
 	if list := x.inverses[side]; len(list) > 0 {
 		return list[i]
@@ -207,13 +211,13 @@ func (x *gradients) inverseOf(w *puller, side, i int) float64 {
 	return inverseRoot(sumSquares(&w.squares[0], row))
 }
 
-// inverseLength is the inverse of the length of a row, its scale included; that of 0
-// is 0.
+// inverseLength returns the inverse of the length of a row, its scale included; 0 for a row
+// of zeros.
 func (x *gradients) inverseLength(w *puller, side, i int) float64 {
 	return x.overScale(side, i, x.inverseOf(w, side, i))
 }
 
-// overScale brings the scale of a row into its inverse length.
+// overScale divides an inverse length by the scale of the row; 0 if that is 0.
 func (x *gradients) overScale(side, i int, inverse float64) float64 {
 	scale := math.Abs(float64(x.matrixOf(side).Scale(i)))
 	if scale == 0 {
@@ -222,9 +226,10 @@ func (x *gradients) overScale(side, i int, inverse float64) float64 {
 	return inverse / scale
 }
 
-// earlyFactor is what factors are multiplied with of the inverse length of the row that they add
-// to: all of it, unless it is so far from 1 that float32 may be no good for its product with
-// the inverse of another length, of 1e-32 to 1e32. [gradients.finishSums] multiplies with it then.
+// earlyFactor returns the part of a row's inverse length that sourceFactor applies. That is
+// all of it, unless it is so far from 1 that its product with the inverse of another length,
+// of 1e-32 to 1e32, may leave the range of float32. Then it is 1, and finishSums multiplies
+// the sum by the inverse length.
 func earlyFactor(inverse float64) float64 {
 	if inverse == 0 || inverse > 1e-6 && inverse < 1e6 {
 		return inverse
@@ -232,7 +237,8 @@ func earlyFactor(inverse float64) float64 {
 	return 1
 }
 
-// finishSums brings sums through the division by the norm, and puts them where they belong.
+// finishSums turns the sums of the rows from to to into gradients and writes them to g. With
+// Normalize the sums are derivatives by x/|x|, which it turns into those by x.
 func (x *gradients) finishSums(w *puller, g *maxsim.Gradient, b *maxsim.Batch, side int, sums []float32, from, to int) {
 	if x.sumsInPlace(g) && !x.call.Normalize {
 		return
@@ -263,7 +269,7 @@ func (x *gradients) finishSums(w *puller, g *maxsim.Gradient, b *maxsim.Batch, s
 	}
 }
 
-// dot is a product in float64.
+// dot returns the product of two rows in float64.
 func (x *gradients) dot(w *puller, a, b []float32) float64 {
 	s := &w.squares[0]
 	x.backend.tier.Vectors.Products(s, a, b)

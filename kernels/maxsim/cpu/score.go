@@ -77,6 +77,7 @@ func (b *backend) scoreChecked(ctx context.Context, c *maxsim.Call, w maxsim.Wor
 		s.heldLevels = held.levels
 	}
 	err := s.run(ctx, c, w, q, d, h)
+	// The pool keeps no reference to the caller's memory.
 	s.ctx, s.call, s.docs, s.heldLevels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
 	b.scorers.Put(s)
 	return err

@@ -252,6 +252,7 @@ func (x *screener) roundBlock(s *screenPanels, heldLevels *rounded, lo int, rows
 		x.ownRounded.roundRows(s.loops, rows[:n*dim], dim)
 		x.rounded = x.ownRounded
 	}
+	// The scales, and the largest error and length, with the factors of the rows.
 	x.scales = x.units
 	var minSquare, maxSquare, maxErrSquare float32 = 1, 0, 0 // squares
 	for _, sums := range x.sums {
@@ -276,7 +277,7 @@ func (x *screener) roundBlock(s *screenPanels, heldLevels *rounded, lo int, rows
 			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, square)
 		}
 	}
-	more := 1 + float64(dim)/(1<<23) // the squares are sums of float32
+	more := 1 + float64(dim)/(1<<23) // makes up for the roundings of squares, which are sums of float32
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
 	x.maxErr, x.maxNorm = roundUp(err), roundUp(length+err)
 	return true
@@ -299,6 +300,8 @@ func (x *screener) raiseMaxima(w *worker, p *panels, i, lo, first int, rows []fl
 	products := x.products[:n]
 	size := width * s.stride
 	s.loops.Products(products, &x.maxima, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
+	// 2. The products that reach the limits of their columns are in doubt. The list is filled
+	// up with copies of the last one.
 	panel, columns := p.panelData(i)
 	x.setLimits(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
 	doubts := s.loops.Doubts(x.doubts[:], products, &x.limits, first)
