@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// maxTaps bounds convolutions.
+// maxTaps is the largest number of taps of a convolution.
 const maxTaps = 64
 
-// Check checks sizes and forms. Errors: [ErrConfig].
+// Check checks sizes and forms. Errors wrap [ErrConfig].
 func (c *Config) Check() error {
 	switch {
 	case c.Hidden < 1 || c.Hidden%16 != 0 || c.EmbeddingSize() < 1 || c.EmbeddingSize()%16 != 0:
@@ -46,13 +46,13 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// checker collects the first fault of many tensors.
+// checker checks tensors, and keeps the first error.
 type checker struct {
 	kind NormKind
 	err  error
 }
 
-// checkSize checks a tensor that must be there.
+// checkSize checks the size and the values of a required tensor.
 func (k *checker) checkSize(name string, x []float32, shape ...int) {
 	n := 1
 	for _, s := range shape {
@@ -64,6 +64,7 @@ func (k *checker) checkSize(name string, x []float32, shape ...int) {
 	}
 }
 
+// checkFinite checks that a tensor has no infinite value and no NaN.
 func (k *checker) checkFinite(name string, x []float32) {
 	if k.err != nil {
 		return
@@ -76,6 +77,7 @@ func (k *checker) checkFinite(name string, x []float32) {
 	}
 }
 
+// checkLinear checks a weight, and a bias if there is one.
 func (k *checker) checkLinear(name string, l Linear, out, in int) {
 	k.checkSize(name+" weight", l.Weight, out, in)
 	if l.Bias != nil {
@@ -83,6 +85,7 @@ func (k *checker) checkLinear(name string, l Linear, out, in int) {
 	}
 }
 
+// checkNorm checks a required norm of the model's kind.
 func (k *checker) checkNorm(name string, n Norm, size int) {
 	k.checkSize(name+" gamma", n.Gamma, size)
 	switch {
@@ -93,7 +96,7 @@ func (k *checker) checkNorm(name string, n Norm, size int) {
 	}
 }
 
-// checkOptionalNorm checks a norm that may be absent.
+// checkOptionalNorm checks a norm, which may be absent.
 func (k *checker) checkOptionalNorm(name string, n Norm, size int) {
 	if n.Gamma != nil || n.Beta != nil {
 		k.checkNorm(name, n, size)
@@ -171,8 +174,8 @@ func (k *checker) checkLayer(l *Layer, c *Config, i int) {
 	}
 }
 
-// Check checks that the tensors are those of a config that was checked, and finite.
-// Errors: [ErrConfig], [ErrWeights].
+// Check checks that the tensors match a checked config and have no infinite value or NaN.
+// Errors wrap [ErrConfig] or [ErrWeights].
 func (w *Weights) Check(c *Config) error {
 	k := checker{kind: c.Norm}
 	h, e := c.Hidden, c.EmbeddingSize()
