@@ -18,7 +18,7 @@ import (
 // maxElements is more elements than memory has room for, so that products of sizes stay in range.
 const maxElements = 1 << 44
 
-// maxItems is how many items, rows of an item and listed pairs there may be: they are counted
+// maxItems is the largest number of items, rows of an item and listed pairs: they are counted
 // with int32.
 const maxItems = 1<<31 - 1
 
@@ -64,7 +64,7 @@ func (s *side) checkRange(field string, v C.int64_t, hi int64) error {
 }
 
 // checkProduct checks the product of two counts of a batch.
-func (s *side) checkedProduct(field string, a, b C.int64_t) error {
+func (s *side) checkProduct(field string, a, b C.int64_t) error {
 	if _, err := checkedProduct(field, int64(a), int64(b)); err != nil {
 		_, err = checkedProduct(s.fieldName(field), int64(a), int64(b))
 		return err
@@ -162,7 +162,7 @@ func (s *side) checkNumbers() error {
 	case s.lengths != nil && s.mask != nil:
 		return argumentErrorf("both %s and %s are given", s.fieldName("lengths"), s.fieldName("mask"))
 	case s.offsets != nil && (s.lengths != nil || s.mask != nil):
-		return argumentErrorf("both %s and %s are given", s.fieldName("offsets"), s.fieldName("lengths or mask"))
+		return argumentErrorf("%s is given together with %s", s.fieldName("offsets"), s.fieldName("lengths or mask"))
 	case s.offsets == nil && s.items > 0:
 		return s.checkPadding()
 	}
@@ -292,7 +292,7 @@ func (w *work) countPairs() (int, error) {
 	return 0, argumentErrorf("pairs.kind is %d, which is no kind", p.kind)
 }
 
-// gradient checks the type of the gradient of a batch, where it is workspaceBytes.
+// checkGradientType checks the type of the gradient of a batch, unless that is NULL.
 func checkGradientType(field string, p unsafe.Pointer, kind C.int64_t) error {
 	if p != nil && (kind < C.PLAID_F32 || kind > C.PLAID_BF16) {
 		return argumentErrorf("%s_type is %d; gradients are float32, float16 or bfloat16", field, kind)

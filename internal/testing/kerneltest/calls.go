@@ -27,7 +27,7 @@ func scoresOf(q kernels.Query, ch *kernels.Chunk, docs []uint32) [][]float32 {
 	return out
 }
 
-// testSubsets: a document's score does not depend on the others asked for.
+// testSubsets checks that a document's score does not depend on the other documents of a call.
 func testSubsets(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70, 33, 0, 16, 2}, K: 100})
 	s := newScorer(t, b, c)
@@ -51,8 +51,8 @@ func testSubsets(t *testing.T, b kernels.Backend) {
 	scoresOf(q, empty, nil)
 }
 
-// testSeveral: queries of several lengths, all prepared and then scored in turns,
-// give the bits of one that has a scorer for itself.
+// testSeveral checks that queries of several lengths, all prepared and then scored in turn,
+// have the bits of a query with a scorer of its own.
 func testSeveral(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 100})
 	s := newScorer(t, b, c)
@@ -71,8 +71,8 @@ func testSeveral(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testReuse: a query that was another before gives the bits of a new one, and
-// keeps no reference to what it was given.
+// testReuse checks that a query that was reset has the bits of a new one, and keeps no
+// reference to its arguments.
 func testReuse(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 100, CentroidScale: true})
 	s := newScorer(t, b, c)
@@ -90,7 +90,7 @@ func testReuse(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testRanges: S may be filled in parts, in any order, at the same time.
+// testRanges checks that S may be computed by ranges, in any order, at the same time.
 func testRanges(t *testing.T, b kernels.Backend) {
 	for _, lq := range []int{1, 9, 32} {
 		c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 777, Dim: 96, Type: kernels.F16})
@@ -113,7 +113,7 @@ func testRanges(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testConcurrent: goroutines share a sealed query.
+// testConcurrent checks that goroutines may share a sealed query.
 func testConcurrent(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: repeat(30, 20), K: 100, CodeBytes: 2})
 	s := newScorer(t, b, c)
@@ -131,6 +131,7 @@ func testConcurrent(t *testing.T, b kernels.Backend) {
 	}
 }
 
+// testBadInput checks that invalid queries and codecs are refused.
 func testBadInput(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{3}})
 	s := newScorer(t, b, c)
@@ -155,7 +156,7 @@ func testBadInput(t *testing.T, b kernels.Backend) {
 	require.ErrorIs(t, err, kernels.ErrShape)
 }
 
-// testNearest compares with the oracle, has exact ties, and splits calls.
+// testNearest compares nearest centroids with the oracle, also with exact ties and split calls.
 func testNearest(t *testing.T, b kernels.Backend) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, shape := range []struct{ rows, k, dim int }{
@@ -185,8 +186,8 @@ func testNearest(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// CheckNearest compares the nearest centroids of the rows of x with the oracle,
-// and calls with one another.
+// CheckNearest compares the nearest centroids of the rows of x with the oracle, and with
+// the results of repeated and split calls.
 func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim int) {
 	t.Helper()
 	n := len(x) / dim

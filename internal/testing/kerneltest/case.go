@@ -1,5 +1,5 @@
 // Package kerneltest makes codecs, chunks and queries for tests of kernels,
-// and holds the tests that every backend must pass.
+// and has the tests that every backend must pass.
 package kerneltest
 
 import (
@@ -8,11 +8,10 @@ import (
 	"math/rand/v2"
 
 	"github.com/plaid-ir/plaid/kernels"
-	_ "github.com/plaid-ir/plaid/kernels/cpu" // what else is compared with
+	_ "github.com/plaid-ir/plaid/kernels/cpu" // registers the backend "generic" for comparisons
 )
 
-// Config says what a [Case] is like. The zero value of a field means the
-// first of the values named.
+// Config configures a [Case]. The zero value of a field means the default in its comment.
 type Config struct {
 	Dim, Nbits, K int               // 128, 2, 64
 	Type          kernels.FloatType // BF16
@@ -35,7 +34,7 @@ type Case struct {
 	rng   *rand.Rand
 }
 
-// New makes a case. The same configuration gives the same case.
+// New returns a case. The same configuration gives the same case.
 func New(cfg Config) *Case {
 	if cfg.Dim == 0 {
 		cfg.Dim = 128
@@ -100,6 +99,7 @@ func UnitVectors(rng *rand.Rand, n, dim int) []float32 {
 	return x
 }
 
+// normalise divides x by its length.
 func normalise(x []float32) {
 	var sum float64
 	for _, v := range x {
@@ -110,7 +110,7 @@ func normalise(x []float32) {
 	}
 }
 
-// EncodeCentroids stores values in the given type.
+// EncodeCentroids returns values as bytes of the given type.
 func EncodeCentroids(x []float32, t kernels.FloatType) []byte {
 	var b []byte
 	for _, v := range x {
@@ -126,6 +126,7 @@ func EncodeCentroids(x []float32, t kernels.FloatType) []byte {
 	return b
 }
 
+// randomCodec returns a codec of random centroids, with the options of the case.
 func (c *Case) randomCodec() *kernels.Codec {
 	k := &kernels.Codec{
 		Centroids: kernels.Centroids{K: c.K, Dim: c.Dim, Type: c.Type,
@@ -134,7 +135,7 @@ func (c *Case) randomCodec() *kernels.Codec {
 		FactorMax: 1.4,
 	}
 	levels := 1 << c.Nbits
-	spread := 0.6 / float32(math.Sqrt(float64(c.Dim))) // norm of the residuals
+	spread := 0.6 / float32(math.Sqrt(float64(c.Dim))) // of a component, for residuals of norm 0.6
 	if c.Table {
 		k.Codebook.Grid = make([]int16, levels)
 		for b := range k.Codebook.Grid {
@@ -154,6 +155,8 @@ func (c *Case) randomCodec() *kernels.Codec {
 	return k
 }
 
+// randomChunk returns a chunk of random tokens, whose factors make decoded vectors unit
+// vectors.
 func (c *Case) randomChunk() *kernels.Chunk {
 	ch := &kernels.Chunk{Offsets: []uint32{0}, CodeBytes: c.CodeBytes}
 	n := 0
@@ -203,8 +206,8 @@ func SetFactor(ch *kernels.Chunk, token int, factor int16) {
 	binary.LittleEndian.PutUint16(ch.Factors[2*token:], uint16(factor))
 }
 
-// atOddAddress returns b, with no spare capacity, at an odd address unless the case
-// is to be aligned.
+// atOddAddress returns a copy of b, with no spare capacity, at an odd address; or b itself if
+// the case is aligned.
 func (c *Case) atOddAddress(b []byte) []byte {
 	if c.Aligned {
 		return b
@@ -214,13 +217,13 @@ func (c *Case) atOddAddress(b []byte) []byte {
 	return odd[1:len(odd):len(odd)]
 }
 
-// Filler is the part of a test that [Prepare] reports to.
+// Filler is the part of [testing.TB] that [Prepare] uses.
 type Filler interface {
 	Helper()
 	Fatal(args ...any)
 }
 
-// Prepare resets a query, fills it for all k centroids and seals it.
+// Prepare resets a query, computes its scores of all k centroids and seals it.
 func Prepare(t Filler, q kernels.Query, k int, vectors, weights []float32) kernels.Query {
 	t.Helper()
 	if err := q.Reset(vectors, weights); err != nil {

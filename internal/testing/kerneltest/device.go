@@ -11,10 +11,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Device is a device in the process: it scores with the oracle. The zero value
+// Device is a fake device in the process, which scores with the oracle. The zero value
 // is ready to use.
 type Device struct {
-	// Fail, where set, is asked before each search and each call of Nearest.
+	// Fail is called before each search and each call of Nearest, which return its error. nil
+	// means that none fails.
 	Fail func() error
 	// Searched counts the queries that were answered.
 	Searched atomic.Int64
@@ -38,6 +39,7 @@ func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return deviceBui
 // Close does nothing.
 func (d *Device) Close() error { return nil }
 
+// failure returns the error of Fail.
 func (d *Device) failure() error {
 	if d.Fail == nil {
 		return nil
@@ -50,7 +52,9 @@ type deviceBuilder struct {
 	d *Device
 }
 
-func (b deviceBuilder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+func (b deviceBuilder) Nearest(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
+) error {
 	if err := b.d.failure(); err != nil {
 		return err
 	}
@@ -66,7 +70,9 @@ type attached struct{ d *Device }
 func (a attached) Plan() kernels.MemoryPlan { return kernels.MemoryPlan{Resident: true, Pieces: 1} }
 func (a attached) Close() error             { return nil }
 
-func (a attached) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+func (a attached) Search(
+	ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery,
+) ([]kernels.DeviceAnswer, error) {
 	answers := make([]kernels.DeviceAnswer, len(qs))
 	for i := range qs {
 		if err := ctx.Err(); err != nil {
@@ -83,7 +89,10 @@ func (a attached) Search(ctx context.Context, c kernels.Corpus, qs []kernels.Dev
 	return answers, nil
 }
 
+// search scores all allowed documents with the oracle, and returns the best, of probed
+// documents if these are enough.
 func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.DeviceAnswer) error {
+	// 1. Score the documents.
 	allowed, _ := c.LiveSet()
 	if q.Allowed != nil {
 		allowed = q.Allowed
@@ -128,7 +137,8 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 			documents = slices.DeleteFunc(documents, func(s scored) bool { return !s.found })
 		}
 	}
-	// What is equal as it is returned is a tie: the first document wins, as with any device.
+	// 3. Sort by the float32 scores that are returned: on ties the first document wins, as with
+	// any device.
 	sort.SliceStable(documents, func(i, j int) bool { return float32(documents[i].score) > float32(documents[j].score) })
 	for _, s := range documents[:min(q.K, len(documents))] {
 		to.Docs, to.Scores = append(to.Docs, s.doc), append(to.Scores, float32(s.score))
@@ -136,7 +146,7 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 	return nil
 }
 
-// probedCentroids are the best ones of each query token.
+// probedCentroids returns the q.Probes best centroids of each query token.
 func probedCentroids(c *kernels.Codec, q *kernels.DeviceQuery) map[uint32]bool {
 	probed := map[uint32]bool{}
 	dim := c.Dim()
@@ -162,9 +172,12 @@ func probedCentroids(c *kernels.Codec, q *kernels.DeviceQuery) map[uint32]bool {
 	return probed
 }
 
-// EncodeHalves is that of [transformer.Model] for one that only has Encode, which gives
-// vectors of so many dimensions.
-func EncodeHalves(ctx context.Context, encode func(context.Context, []float32, transformer.Batch) error, dim int, dst []byte, b transformer.Batch, kept []int32) error {
+// EncodeHalves implements that method of [transformer.Model] for a model that has only Encode,
+// with vectors of dim dimensions.
+func EncodeHalves(
+	ctx context.Context, encode func(context.Context, []float32, transformer.Batch) error, dim int,
+	dst []byte, b transformer.Batch, kept []int32,
+) error {
 	if err := b.CheckKept(kept, len(dst), dim); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 var queryLengths = []int{1, 2, 7, 16, 31, 32, 33, 64, 128, 300}
 
 // testShapes covers every dimension with every codebook; the other parameters
-// take turns. A short test leaves most of the combinations out.
+// change from case to case. A short test leaves most combinations out.
 func testShapes(t *testing.T, b kernels.Backend) {
 	i := 0
 	for _, dim := range []int{1, 7, 16, 64, 96, 100, 128, 130, 256, 768} {
@@ -88,8 +88,8 @@ func testLengths(t *testing.T, b kernels.Backend) {
 	})
 }
 
-// testPrecision bounds the errors that occur, which are far below the
-// guaranteed ones, at the usual shape.
+// testPrecision bounds the observed errors at the usual shape, which are far below the
+// guaranteed bounds.
 func testPrecision(t *testing.T, b kernels.Backend) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		c := New(Config{Nbits: nbits, K: 256, Lengths: repeat(40, 30)})
@@ -137,8 +137,7 @@ func testAllNegative(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testFactors has factors of 0, and negative ones, which no index of plaid has
-// but a damaged one may.
+// testFactors has factors of 0 and negative ones, which only a damaged index may have.
 func testFactors(t *testing.T, b kernels.Backend) {
 	c := New(Config{ZeroFactors: true, Lengths: []int{1, 4, 5, 6, 40, 0, 9}})
 	s := newScorer(t, b, c)
@@ -155,6 +154,7 @@ func testFactors(t *testing.T, b kernels.Backend) {
 	checkScores(t, c, s, c.Vectors(10), nil, nil)
 }
 
+// testWeights has weights of 0 and below 0.
 func testWeights(t *testing.T, b kernels.Backend) {
 	cfg, queryLengths := Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500}, []int{1, 7, 32, 40}
 	if effort.Brief() {
@@ -169,7 +169,7 @@ func testWeights(t *testing.T, b kernels.Backend) {
 		checkScores(t, c, s, vectors, c.Weights(lq, -2, -1), nil)
 		checkScores(t, c, s, vectors, make([]float32, lq), nil)
 	}
-	// A token of weight 0 is as good as absent.
+	// A token of weight 0 counts as absent.
 	vectors := c.Query(9)
 	w := []float32{1, 1, 1, 1, 1, 1, 1, 1, 0}
 	q := Prepare(t, s.NewQuery(), c.K, vectors, w)
@@ -242,9 +242,9 @@ func testExtremes(t *testing.T, b kernels.Backend) {
 	checkScores(t, c, newScorer(t, b, c), c.Query(9), nil, nil)
 }
 
-// testOutlier has a dimension of 0.99 in queries, centroids or both, so that
-// what is left for the other dimensions is small beside the largest, and
-// residuals that are at the ends of their range there.
+// testOutlier has a dimension of 0.99 in queries, centroids or both, so that all other
+// components are small compared to the largest, and residuals at the ends of their range in
+// that dimension.
 func testOutlier(t *testing.T, b kernels.Backend) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		c := New(Config{Nbits: nbits, Lengths: []int{0, 1, 17, 60}, K: 20, CodeBytes: 2})
@@ -315,6 +315,7 @@ func testTies(t *testing.T, b kernels.Backend) {
 	require.Equal(t, []float32{got[0], got[0], got[0]}, got)
 }
 
+// repeat returns a list of n, times long.
 func repeat(n, times int) []int {
 	var l []int
 	for range times {

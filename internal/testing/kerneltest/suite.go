@@ -15,7 +15,7 @@ func Run(t *testing.T, b kernels.Backend) {
 	for _, x := range []struct {
 		name    string
 		test    func(*testing.T, kernels.Backend)
-		several bool // goroutines work at once
+		several bool // the test uses several goroutines
 	}{
 		{"Shapes", testShapes, false},
 		{"Lengths", testLengths, false},
@@ -36,7 +36,7 @@ func Run(t *testing.T, b kernels.Backend) {
 		{"BadInput", testBadInput, false},
 		{"Nearest", testNearest, false},
 	} {
-		if x.several || !effort.Brief() { // there is no race where one works
+		if x.several || !effort.Brief() { // brief runs look for races, which one goroutine cannot have
 			t.Run(x.name, func(t *testing.T) { x.test(t, b) })
 		}
 	}
@@ -48,6 +48,7 @@ func Check(t *testing.T, b kernels.Backend, c *Case, vectors, weights []float32)
 	checkScores(t, c, newScorer(t, b, c), vectors, weights, nil)
 }
 
+// newScorer returns a scorer of the case's codec, after validating the case.
 func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 	t.Helper()
 	require.NoError(t, c.Chunk.Validate(c.Codec))
@@ -59,7 +60,7 @@ func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 var levels = []kernels.Level{kernels.Fast, kernels.Fine}
 
 // checkScores compares S, the centroid-only scores and both levels of MaxSim with
-// the oracle, for the listed documents (nil: all).
+// the oracle, for the listed documents; nil means all.
 func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
 	t.Helper()
 	q := Prepare(t, s.NewQuery(), c.K, vectors, weights)
@@ -86,7 +87,7 @@ func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []flo
 		bound := float64(q.ErrorBound(level))
 		require.False(t, math.IsNaN(bound) || math.IsInf(bound, 0) || bound < 0, "error bound %g", bound)
 		for i, doc := range listed {
-			// Not InDelta, which takes NaN for equal to NaN.
+			// InDelta would accept NaN as equal to NaN.
 			if diff := math.Abs(float64(got[i]) - want[i]); !(diff <= bound+1e-30) {
 				t.Fatalf("level %d, document %d of %d tokens: %g, oracle %g, bound %g",
 					level, doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], got[i], want[i], bound)
@@ -97,7 +98,7 @@ func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []flo
 	checkShortfall(t, c, q, docs, listed)
 }
 
-// checkShortfall holds the differences between the levels to both bounds.
+// checkShortfall checks that the differences between the levels are within both bounds.
 func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint32) {
 	t.Helper()
 	fast, fine := make([]float32, len(listed)), make([]float32, len(listed))
@@ -117,7 +118,8 @@ func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint3
 	}
 }
 
-// checkParts scores a document in three parts, one of which may be empty.
+// checkParts checks that a document scored in three ranges of tokens, one of which may be
+// empty, has the same score.
 func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.Level, want float32) {
 	t.Helper()
 	lo, hi := int(c.Chunk.Offsets[doc]), int(c.Chunk.Offsets[doc+1])
@@ -133,13 +135,14 @@ func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.L
 		kernels.MergeMaxima(maxima, part)
 	}
 	if got := q.Total(maxima, level); math.Float32bits(got) != math.Float32bits(want) {
-		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once", level, doc, hi-lo, got, a-lo, b-lo, want)
+		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once",
+			level, doc, hi-lo, got, a-lo, b-lo, want)
 	}
 }
 
-// approxExpectation says what centroid-only scores must be like: within half a
-// percent of the widest column for each query token, and the error that S may
-// have, where a token's part below the mean of its column may count as that mean.
+// approxExpectation bounds centroid-only scores. They may differ from those of the oracle by
+// half a percent of the widest column for each query token, and by the error of S; the
+// maximum of a query token may count as the mean of its column if it is below that.
 type approxExpectation struct {
 	products  [][]float64 // [K][Lq], times the weights
 	weights   []float32
@@ -147,6 +150,8 @@ type approxExpectation struct {
 	tolerance float64
 }
 
+// checkCentroidScores compares S with the oracle, and returns the expectation of
+// centroid-only scores.
 func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) *approxExpectation {
 	t.Helper()
 	n := len(vectors) / c.Dim
@@ -184,7 +189,7 @@ func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weight
 		}
 		a.products = append(a.products, out)
 	}
-	var size, inherited float64 // of the sums, which are rounded to float32; the error of S itself
+	var size, inherited float64 // magnitude of the sums, which are rounded to float32; error of S
 	for s := range n {
 		span = max(span, hi[s]-lo[s])
 		size += max(-lo[s], hi[s])
@@ -194,6 +199,7 @@ func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weight
 	return a
 }
 
+// checkScore checks the centroid-only score of a document.
 func (a *approxExpectation) checkScore(t *testing.T, c *Case, got float32, doc int) {
 	t.Helper()
 	lo, hi := c.Chunk.Offsets[doc], c.Chunk.Offsets[doc+1]
