@@ -49,7 +49,8 @@ func newHost(w *work) (*host, error) {
 	case C.PLAID_OWN:
 		h.pairs = maxsim.Own(int(w.pairs.count))
 	case C.PLAID_LISTED:
-		h.pairs = maxsim.Listed(cSlice((*int32)(w.pairs.queries), w.pairCount), cSlice((*int32)(w.pairs.docs), w.pairCount))
+		queries := cSlice((*int32)(w.pairs.queries), w.pairCount)
+		h.pairs = maxsim.Listed(queries, cSlice((*int32)(w.pairs.docs), w.pairCount))
 	}
 	return h, nil
 }
@@ -61,10 +62,10 @@ func (h *host) release() {
 	hosts.Put(h)
 }
 
-// threads returns the number of goroutines that a call may use; 0 means one for each processor.
+// threads returns the number of goroutines that a call may use. 0 means one for each processor.
 func (w *work) threads() int { return int(min(w.place.threads, 1024)) }
 
-// cSlice returns n elements of the caller's memory; nil if p is nil.
+// cSlice returns n elements of the caller's memory, or nil if p is nil.
 func cSlice[T any](p *T, n int) []T {
 	if p == nil {
 		return nil
@@ -138,12 +139,14 @@ func (h *hostSide) setOffsets(s *side) error {
 	for i, o := range cSlice((*int32)(s.offsets), int(s.items)+1) {
 		switch {
 		case o < last:
-			return argumentErrorf("%s[%d] is %d, less than the offset before it, %d", s.fieldName("offsets"), i, o, last)
+			return argumentErrorf("%s[%d] is %d, less than the offset before it, %d",
+				s.fieldName("offsets"), i, o, last)
 		case i > 0 && int64(o-last) > int64(s.longest):
 			return argumentErrorf("%s[%d] is %d: item %d has %d rows, more than %s, %d",
 				s.fieldName("offsets"), i, o, i-1, o-last, s.fieldName("longest"), s.longest)
 		case int64(o) > int64(s.rows):
-			return argumentErrorf("%s[%d] is %d, more than %s, %d", s.fieldName("offsets"), i, o, s.fieldName("rows"), s.rows)
+			return argumentErrorf("%s[%d] is %d, more than %s, %d",
+				s.fieldName("offsets"), i, o, s.fieldName("rows"), s.rows)
 		}
 		h.offsets = append(h.offsets, int(o))
 		last = o
@@ -157,7 +160,8 @@ func (h *hostSide) setLengths(s *side) error {
 	h.lengths = h.lengths[:0]
 	for i, n := range cSlice((*int32)(s.lengths), int(s.items)) {
 		if n < 0 || int64(n) > int64(s.longest) {
-			return argumentErrorf("%s[%d] is %d; want 0 to %s, %d", s.fieldName("lengths"), i, n, s.fieldName("longest"), s.longest)
+			return argumentErrorf("%s[%d] is %d; want 0 to %s, %d",
+				s.fieldName("lengths"), i, n, s.fieldName("longest"), s.longest)
 		}
 		h.lengths = append(h.lengths, int(n))
 	}

@@ -25,7 +25,7 @@ const maxItems = 1<<31 - 1
 // firstPage is the size of the page at NULL, which no process maps.
 const firstPage = 4096
 
-// elementBytes returns the bytes of an element of a type; 0 means that there is no such type.
+// elementBytes returns the bytes of an element of a type. 0 means that the type is unknown.
 func elementBytes(kind C.int64_t) uintptr {
 	switch kind {
 	case C.PLAID_F32:
@@ -75,7 +75,7 @@ func (s *side) checkProduct(field string, a, b C.int64_t) error {
 // arrays checks the arrays of a call, and keeps the first fault.
 type arrays struct {
 	host bool  // the arrays are in memory of the processor, and their ends are read
-	side byte  // the batch that they belong to, q or d; 0 means the call itself
+	side byte  // the batch that they belong to, q or d. 0 means the call itself
 	err  error // the first one
 	sum  byte  // of the bytes that are read, so that the compiler keeps the reads
 }
@@ -172,7 +172,8 @@ func (s *side) checkNumbers() error {
 // checkPadding checks that padded items lie within the rows.
 func (s *side) checkPadding() error {
 	if s.items > 1 && s.stride < s.longest {
-		return argumentErrorf("%s is %d, less than %s, %d", s.fieldName("stride"), s.stride, s.fieldName("longest"), s.longest)
+		return argumentErrorf("%s is %d, less than %s, %d",
+			s.fieldName("stride"), s.stride, s.fieldName("longest"), s.longest)
 	}
 	if s.items > 1 && s.mask != nil && s.mask_stride < s.longest {
 		return argumentErrorf("%s is %d, less than %s, %d",

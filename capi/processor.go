@@ -67,7 +67,8 @@ func (w *work) callTerms(weights *C.float, normalize C.int64_t) maxsim.Terms {
 func gradientsCall(c cGradient, workspaceBytes *int64) error {
 	w, err := checkCall(&c.place, &c.q, &c.d, &c.pairs, workspaceBytes)
 	if err == nil {
-		err = firstError(w.sameDim(), checkGradientType("dq", c.dq, c.dq_type), checkGradientType("dd", c.dd, c.dd_type))
+		err = firstError(w.sameDim(),
+			checkGradientType("dq", c.dq, c.dq_type), checkGradientType("dd", c.dd, c.dd_type))
 	}
 	var a arrays
 	if err == nil && a.checkCommon(&w) {
@@ -95,7 +96,7 @@ func gradientsCall(c cGradient, workspaceBytes *int64) error {
 	})
 }
 
-// gradientMatrix sets g to the memory for the gradient of a batch; nil means that it is not computed.
+// gradientMatrix sets g to the memory for the gradient of a batch. nil means that it is not computed.
 func (s *side) gradientMatrix(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsim.Gradient {
 	if p == nil {
 		return nil

@@ -35,7 +35,7 @@ type Scorer interface {
 // goroutines may then use it: it is read-only, except for the rows of S that Require
 // and Fill add.
 type Query interface {
-	// Reset sets the vectors [Lq, dim] and a weight for each of them; nil weights mean
+	// Reset sets the vectors [Lq, dim] and a weight for each of them. nil weights mean
 	// that all are 1. It copies both. Errors wrap [ErrShape].
 	Reset(vectors, weights []float32) error
 	// Screen announces that the search needs only the rows of S that Require lists and,
@@ -54,7 +54,7 @@ type Query interface {
 	// Len returns the number of query tokens.
 	Len() int
 	// Require notes the rows of S that the listed documents of a chunk need for MaxSim at
-	// level Fine; nil docs mean all documents. RequireTokens notes those of the tokens lo
+	// level Fine. nil docs mean all documents. RequireTokens notes those of the tokens lo
 	// to hi. Fill computes the noted rows among the centroids lo to hi that are missing.
 	// All three do nothing unless Screen has been called. Require and RequireTokens may
 	// run at the same time, and so may calls of Fill whose ranges do not overlap and
@@ -72,7 +72,7 @@ type Query interface {
 
 	// Approx writes the centroid-only scores of documents: the score of the
 	// tokens as if each were its centroid, without its factor. docs lists
-	// documents of the chunk; nil means all. dst has one entry a document.
+	// documents of the chunk. nil means all. dst has one entry a document.
 	// Empty documents score 0. Scores of one query are comparable over chunks.
 	Approx(dst []float32, c *Chunk, docs []uint32)
 	// MaxSim writes the scores of documents over their decoded tokens. Empty

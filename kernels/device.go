@@ -16,8 +16,8 @@ import (
 // [OpenDevice] opens for "", in place of "cpu".
 const EnvDevice = "PLAID_DEVICE"
 
-// AutoDevice is the name that stands for the first device that can be opened, or for
-// the processor if there is none.
+// AutoDevice is the name that stands for the first device that can be opened, or else for
+// the processor.
 const AutoDevice = "auto"
 
 // ErrDeviceClosed is returned by calls on a device, or on an index on it, after Close.
@@ -54,7 +54,7 @@ type DeviceInfo struct {
 	Multiprocessors int    `json:"multiprocessors"` // their number
 	PCI             string `json:"pci"`             // the address on the bus
 	Driver          string `json:"driver"`          // the newest version of CUDA that the driver supports
-	// Unusable is the reason why the device cannot be used; "" means that it can.
+	// Unusable is the reason why the device cannot be used. "" means that it can.
 	Unusable string `json:"unusable,omitempty"`
 }
 
@@ -63,7 +63,7 @@ type DeviceInfo struct {
 type DeviceKind interface {
 	// Kind returns the part of device names before the colon, such as "cuda".
 	Kind() string
-	// Devices lists the devices of this machine. If there are none, the error says why.
+	// Devices lists the devices of this machine. Without devices, the error has the reason.
 	Devices() ([]DeviceInfo, error)
 	// Open opens the device with this number.
 	Open(ctx context.Context, ordinal int) (Device, error)
@@ -194,7 +194,7 @@ type Corpus interface {
 
 // AttachOptions configure [Device.Attach].
 type AttachOptions struct {
-	// Memory limits the bytes of the device's memory that are used; 0 means the free
+	// Memory limits the bytes of the device's memory that are used. 0 means the free
 	// memory less a reserve. An index that does not fit is streamed in every search.
 	Memory int64
 	// Bound selects the bound of the scan's errors. With [Worst] a device that has FP8
@@ -220,7 +220,7 @@ type Attachment interface {
 // DeviceQuery is a search for the K best documents. Ordinals are those of the corpus.
 type DeviceQuery struct {
 	Vectors []float32 // [Lq, dim]
-	Weights []float32 // [Lq]; nil means that all are 1
+	Weights []float32 // [Lq]. nil means that all are 1
 	K       int
 	// Docs lists the documents to score, ascending. Allowed has a bit for each document
 	// that may be returned. nil means no restriction; without both, all live documents
@@ -260,7 +260,7 @@ type DeviceStats struct {
 	// BoundShare is the largest error that a scan showed, as a share of its bound.
 	BoundShare float64 `json:"bound_share"`
 	// Streamed counts the bytes that crossed the bus because the index does not
-	// fit into the device's memory; 0 where it is resident.
+	// fit into the device's memory, or 0 where it is resident.
 	Streamed int64       `json:"streamed_bytes"`
 	Times    DeviceTimes `json:"times"` // of the stages
 }
@@ -309,7 +309,7 @@ func (s *DeviceStats) Add(o DeviceStats) {
 	t.Total += u.Total
 }
 
-// MemoryPlan is an attachment's use of a device's memory, in bytes but for the numbers of
+// MemoryPlan is an attachment's use of a device's memory, in bytes, except for the numbers of
 // tokens, slots and pieces.
 type MemoryPlan struct {
 	Tokens    int64 `json:"tokens"`
@@ -374,7 +374,7 @@ func Devices() (devices []DeviceInfo, why []error) {
 // processor; note then says which it is and why. "" means the name in [EnvDevice], or
 // else "cpu". Several names, separated by commas, or "cuda:all" for all devices of a
 // kind, are opened as one by [Several]. If a named device cannot be used, the error
-// wraps [ErrUnavailable] and the cause; there is no fallback.
+// wraps [ErrUnavailable] and the cause: nothing replaces the device.
 func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
 	source := "" // of the name, for errors
 	if name == "" {

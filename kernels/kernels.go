@@ -284,9 +284,9 @@ const NearBound = 0.5
 // Shortfall bounds how far the score of a document at level Fast may be below its
 // score at level Fine.
 //
-// Only this direction can hide a document. Once k documents have fine scores, the
-// lowest of which is m, a document whose coarse score is below m by more than the
-// bound cannot be among the k best. It is enough to bound the errors of the tokens
+// Only this direction can hide a document. Let m be the lowest of k fine scores: a
+// document whose coarse score is below m by more than the bound cannot be among the k
+// best. It is enough to bound the errors of the tokens
 // that give the fine score: the maxima of level Fast over all tokens can only be
 // larger than the values of these.
 type Shortfall struct {

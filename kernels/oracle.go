@@ -34,7 +34,7 @@ func OracleDecode(c *Codec, ch *Chunk, token int) []float64 {
 }
 
 // OracleMaxSim returns the score of a document of a chunk for the query q
-// [Lq, dim] with a weight for each of its vectors; nil weights mean that all are 1.
+// [Lq, dim] with a weight for each of its vectors. nil weights mean that all are 1.
 // argmax has for each query vector the token with the largest product, counted from
 // the start of the document; the first one on ties. An empty document scores 0, with
 // every argmax −1.
@@ -70,7 +70,7 @@ func OracleNearest(centroids, x []float32, dim int) (codes []uint32, scores []fl
 }
 
 // MaxSimFloat returns the score of the document d [L, dim] for the query q
-// [Lq, dim] with a weight for each of its vectors; nil weights mean that all are 1.
+// [Lq, dim] with a weight for each of its vectors. nil weights mean that all are 1.
 // An empty document scores 0.
 func MaxSimFloat(q, weights, d []float32, dim int) float64 {
 	rows := make([][]float64, len(d)/dim)

@@ -113,7 +113,7 @@ func (s *several) Attach(ctx context.Context, c Corpus, o AttachOptions) (Attach
 // attachments is an index on several devices.
 type attachments struct {
 	name    string
-	members []Attachment // by device; nil where Attach failed
+	members []Attachment // by device. nil where Attach failed
 	next    atomic.Int64 // number of the device that gets the next run of queries
 }
 
@@ -174,8 +174,8 @@ func (a *attachments) Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([
 	return answers, nil
 }
 
-// openSeveral opens the devices of a list of names, some of which may be of the form
-// "cuda:all". source is that of openNamed.
+// openSeveral opens the devices of a list of names. A name such as "cuda:all" stands for all
+// devices of its kind. source is that of openNamed.
 func openSeveral(ctx context.Context, list, source string) (Device, error) {
 	// Expand names that stand for all devices of a kind.
 	var names []string

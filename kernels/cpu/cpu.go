@@ -65,7 +65,7 @@ type Stage struct {
 	Uses  string `json:"uses"`
 }
 
-// Describe reports on the processor and on the backend of this name; "" means the backend
+// Describe reports on the processor and on the backend of this name. "" means the backend
 // that [kernels.Select] returns for "". Errors are those of [kernels.Select].
 func Describe(name string) (Report, error) {
 	r := Report{Arch: runtime.GOARCH, Features: tier.Features()}

@@ -211,7 +211,8 @@ func (f *filter) scorePending(row int, x []float32) {
 	}
 	for j := 0; j < p.n; j += 4 {
 		var s [4]float32
-		s[0], s[1], s[2], s[3] = portable.Dot1x4(x[row*f.dim:(row+1)*f.dim], centroid(j), centroid(j+1), centroid(j+2), centroid(j+3))
+		s[0], s[1], s[2], s[3] = portable.Dot1x4(x[row*f.dim:(row+1)*f.dim],
+			centroid(j), centroid(j+1), centroid(j+2), centroid(j+3))
 		for i, v := range s[:min(4, p.n-j)] {
 			code := p.codes[j+i]
 			if v > p.score || v == p.score && code < p.code || !p.scored {

@@ -46,7 +46,7 @@ func (q *query) usesLevels(level kernels.Level) bool {
 	if q.scorer.tiles != nil {
 		return false
 	}
-	// Residuals of 1 bit have so few bytes that tables are faster.
+	// Residuals of 1 bit have few bytes, for which tables are faster.
 	return q.scorer.codec.Codebook.Nbits > 1 || !q.usesTables(fastGroup)
 }
 
@@ -76,9 +76,10 @@ func (q *query) setLevelUnits(i int, r *residualRange) {
 	r.levelUnits[kernels.Fine] = max(largest/maxInteger16, sum*maxBucket/maxSum32)
 	r.levelRoundings[kernels.Fine] = r.levelUnits[kernels.Fine] / 2 * float64(s.dim) * s.weightMax
 	if q.usesLevels(kernels.Fast) {
+		unit := r.levelUnits[kernels.Fast]
 		for j := range s.dim {
 			v := q.scaledComponent(i, j)
-			roundingError := float64(float64(roundToUnits(v, r.levelUnits[kernels.Fast]))*r.levelUnits[kernels.Fast]) - v
+			roundingError := float64(float64(roundToUnits(v, unit))*unit) - v
 			r.levelRoundings[kernels.Fast] += math.Abs(roundingError)
 			r.squareSum8 += float64(roundingError * roundingError)
 		}
@@ -114,7 +115,8 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 	for i := range n {
 		offsets[i] = 1 << 31
 		for j := range q.scorer.dim {
-			offsets[i] += min(0, maxBucket*int64(roundToUnits(q.scaledComponent(first+i, j), q.ranges[first+i].levelUnits[kernels.Fine])))
+			integer := roundToUnits(q.scaledComponent(first+i, j), q.ranges[first+i].levelUnits[kernels.Fine])
+			offsets[i] += min(0, maxBucket*int64(integer))
 		}
 	}
 	// Entries of the 16 values of each nibble, which Compose adds up to those of a byte.
@@ -125,7 +127,8 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 			var ints [8]int64 // query integers of the byte's fields
 			for f := range 8 / nbits {
 				if j := p*8/nbits + f; j < q.scorer.dim {
-					ints[f] = int64(roundToUnits(q.scaledComponent(first+i, j), q.ranges[first+i].levelUnits[kernels.Fine]))
+					unit := q.ranges[first+i].levelUnits[kernels.Fine]
+					ints[f] = int64(roundToUnits(q.scaledComponent(first+i, j), unit))
 				}
 			}
 			word, shift := i/2, i%2*32

@@ -259,7 +259,8 @@ func (p *finePath) startGroup(docs, group int) {
 
 func (p *finePath) raiseMaxima(ranges [][2]uint32, c *kernels.Chunk) {
 	q, s, f, g := p.q, p.q.scorer, &p.q.fine, p.group
-	s.loops.MaxFine(p.sc.fineMaxima[:len(ranges)], ranges, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], q.scores[g*fineGroup:],
+	s.loops.MaxFine(p.sc.fineMaxima[:len(ranges)], ranges,
+		f.tables[g*s.rowBytes:(g+1)*s.rowBytes], q.scores[g*fineGroup:],
 		c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.codec.CentroidScale,
 		q.Stride, p.groupLen, &f.mid[g], &f.unit[g])
 }

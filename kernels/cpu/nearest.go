@@ -133,7 +133,7 @@ func nearestAll(codes []uint32, scores []float32, centroids, x []float32, dim in
 }
 
 // nearestBlock updates the best centroid of each row with the centroids of
-// one block, the first of which has number c0.
+// one block, which begins with number c0.
 func nearestBlock(codes []uint32, best []float32, centroids, x []float32, dim, c0 int) {
 	k := len(centroids) / dim
 	i := 0

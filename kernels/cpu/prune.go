@@ -48,7 +48,7 @@ type pruneLane struct {
 	slack       float64 // all roundings, those of the computed product included
 	norm        float64 // ‖x‖
 	pending     [4]uint32
-	pendingSize int // number of centroids in pending, whose products are to be computed
+	pendingSize int // number of centroids in pending, whose products are not computed yet
 }
 
 const (
@@ -279,7 +279,7 @@ func (p *pruner) findFirstBest(acc []tableRow, n int) {
 }
 
 // scoreReachingThreshold computes the products of the centroids whose sums reach the
-// threshold of a lane. acc has the sums of consecutive centroids, the first of which has
+// threshold of a lane. acc has the sums of consecutive centroids, which begin with
 // number c0.
 func (p *pruner) scoreReachingThreshold(acc []tableRow, c0, n int) {
 	// A lane with its top bit set, less the threshold, keeps that bit if the sum reaches it.

@@ -37,7 +37,7 @@ type query struct {
 	nibbles [2][16]tableRow // scratch of fillTables
 
 	built [9]atomic.Bool // by builtApprox and so on
-	ended func() bool    // see kernels.Ender; nil means that the query never ends early
+	ended func() bool    // see kernels.Ender. nil means that the query never ends early
 }
 
 // EndWith implements [kernels.Ender].
@@ -232,7 +232,7 @@ func (sc *scratch) nextBatch(c *kernels.Chunk, docs []uint32, i, n, size int) []
 	return r
 }
 
-// rangesOfCall returns the token ranges of the j-th call for a batch; nil after the last. A
+// rangesOfCall returns the token ranges of the j-th call for a batch, or nil after the last. A
 // batch is one call, except for a document of more than size tokens, which is alone in its
 // batch and cut into calls of size tokens.
 func (sc *scratch) rangesOfCall(batch [][2]uint32, j, size int) [][2]uint32 {

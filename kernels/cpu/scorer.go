@@ -56,7 +56,7 @@ type scorer struct {
 	step8 float64
 
 	scaleMin, scaleMax float64  // bounds of the scales of the centroids
-	scales16           []uint32 // scales in units of scaleMax/2¹⁶; nil means that all are 1
+	scales16           []uint32 // scales in units of scaleMax/2¹⁶. nil means that all are 1
 	hasNegativeScale   bool     // tables and integers do not support negative scales
 
 	tiles      *tileSet      // nil means that level Fast does not use tiles

@@ -40,7 +40,7 @@ const (
 // byteCentroids has the centroids rounded to bytes.
 type byteCentroids struct {
 	stride int       // bytes of a row of levels: a multiple of 4
-	levels []byte    // l + 128, [K, stride]; nil for tiers that do not multiply bytes
+	levels []byte    // l + 128, [K, stride]. nil for tiers that do not multiply bytes
 	halves []byte    // for these, l as bfloat16, [K, dim]
 	step   []float32 // s, [dim]
 	middle []float32 // m, [dim]
@@ -108,7 +108,8 @@ func (s *scorer) newByteCentroids() *byteCentroids {
 				level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 255)
 				l := float64(level - 128)
 				e := float64(v) - float64(c.middle[j]) - float64(l*float64(c.step[j]))
-				levelSquares, errorSquares, c.maxErrors[j] = levelSquares+l*l, errorSquares+float64(e*e), max(c.maxErrors[j], e, -e)
+				levelSquares, errorSquares = levelSquares+l*l, errorSquares+float64(e*e)
+				c.maxErrors[j] = max(c.maxErrors[j], e, -e)
 				if c.levels != nil {
 					c.levels[(c0+r)*c.stride+j] = byte(level)
 				} else {
@@ -125,7 +126,7 @@ func (s *scorer) newByteCentroids() *byteCentroids {
 // screenQuery has the rounded query, and the state of its screening.
 type screenQuery struct {
 	enabled   bool
-	listLen   int // length of the lists of best centroids; 0 if S is not by products of bytes
+	listLen   int // length of the lists of best centroids. 0 means that S is not by products of bytes
 	centroids *byteCentroids
 
 	integers []float32          // n, [query tokens, dim]
@@ -207,7 +208,7 @@ func (q *query) Screen(n int) bool {
 	return true
 }
 
-// sumUnit returns the unit of the sums of query token i; 0 means that S is not by products
+// sumUnit returns the unit of the sums of query token i. 0 means that S is not by products
 // of bytes.
 func (x *screenQuery) sumUnit(i int) float64 {
 	if !x.enabled || x.listLen == 0 {

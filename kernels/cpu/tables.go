@@ -190,7 +190,7 @@ type rowWords struct {
 	rows     []tableRow // [groups, K]: (mul·S + a·low) + bias, rounded down
 	mul, low [][fastGroup]float32
 	bias     float32
-	scales   []float32 // a of each centroid; nil means that all are 1
+	scales   []float32 // a of each centroid. nil means that all are 1
 }
 
 // setWordFactors computes the factors that turn S into words. A word is

@@ -29,7 +29,7 @@ type tileQuery struct {
 // tileToken has the rounding of a query token.
 type tileToken struct {
 	unit  float64 // of the 16-bit results
-	grain float64 // y ≈ grain·v; 0 where nothing is multiplied
+	grain float64 // y ≈ grain·v. 0 means that nothing is multiplied
 	shift int     // number of bits from C to units
 	low   float64 // −step·m·Σy, for the rounded y: added to S
 	error float64 // bounds the error of the residual part, without roundings to units
@@ -45,7 +45,7 @@ const maxTileResult = 32767 - 4
 type tileSet struct {
 	layout   tiles.Layout
 	blocks   int      // of 64 fields
-	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, in both halves; nil means that all are 1
+	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, in both halves. nil means that all are 1
 	scaleMax float64
 }
 
@@ -54,7 +54,8 @@ type tileSet struct {
 func newTileSet(s *scorer) *tileSet {
 	c := &s.codec
 	layout, ok := tiles.NewLayout(s.dim, c.Codebook.Nbits)
-	if s.loops.Tiles == nil || !ok || !c.Codebook.Uniform() || s.hasNegativeScale || c.Centroids.K > tiles.MaxCentroids {
+	supported := ok && c.Codebook.Uniform() && !s.hasNegativeScale && c.Centroids.K <= tiles.MaxCentroids
+	if s.loops.Tiles == nil || !supported {
 		return nil
 	}
 	set := &tileSet{layout: layout, blocks: layout.Blocks(), scaleMax: 1}

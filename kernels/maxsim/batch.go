@@ -13,7 +13,7 @@ type Layout struct {
 	// Offsets[i] to Offsets[i+1].
 	Offsets []int
 	// Count padded items have Stride rows each. Lengths has the number of each item's
-	// tokens, which are its first rows; nil means that all rows are tokens.
+	// tokens, which are its first rows. nil means that all rows are tokens.
 	Count, Stride int
 	Lengths       []int
 	// Longest is the largest number of rows of an item, and the number of its argmaxima; 0

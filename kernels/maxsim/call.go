@@ -28,14 +28,14 @@ type Call struct {
 
 // Terms are the parameters that scores and their gradients share.
 type Terms struct {
-	// Weights has a weight for each row of Q; nil means that all are 1.
+	// Weights has a weight for each row of Q. nil means that all are 1.
 	Weights []float32
 	// Normalize divides every token vector by its length.
 	Normalize bool
-	// Threads is the number of goroutines on the processor; 0 means one for each processor.
+	// Threads is the number of goroutines on the processor. 0 means one for each processor.
 	Threads int
 	// Logger receives a warning, once in a process, if queries are not of length 1 and
-	// Normalize is off; nil means no warning.
+	// Normalize is off. nil means no warning.
 	Logger *slog.Logger
 }
 
@@ -171,9 +171,9 @@ type GradCall struct {
 	Pairs
 	Terms
 	Argmax []int32
-	// Upstream is the derivative of the loss by each score; nil means that all are 1.
+	// Upstream is the derivative of the loss by each score. nil means that all are 1.
 	Upstream []float32
-	// DQ and DD receive the gradients; nil means that one is not computed.
+	// DQ and DD receive the gradients. nil means that one is not computed.
 	DQ, DD *Gradient
 }
 

@@ -101,7 +101,7 @@ func QuantizeFP8(x []float32, dim int) Matrix {
 }
 
 // setScale sets the scale that makes the largest magnitude of a row top, and returns its
-// inverse; 0 and 0 for a row of zeros.
+// inverse. Both are 0 for a row of zeros.
 func setScale(scale *float32, row []float32, top float64) (inverse float64) {
 	var largest float64
 	for _, v := range row {

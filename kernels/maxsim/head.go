@@ -12,7 +12,7 @@ type Head struct {
 	// Weights is W, [d, h]: a row for each dimension of token vectors, as nn.Linear of
 	// PyTorch keeps it.
 	Weights Matrix
-	// Bias is b, [d]; nil means 0.
+	// Bias is b, [d]. nil means 0.
 	Bias []float32
 }
 
@@ -81,7 +81,7 @@ func (h *Head) checkSizes(d, hidden int) error {
 }
 
 // OracleTokens returns the token vectors that a head computes from the rows of a batch, with
-// normalize divided by their length; nil for masked rows.
+// normalize divided by their length, or nil for masked rows.
 func (h *Head) OracleTokens(b *Batch, normalize bool) [][]float64 {
 	weights := oracleRows(Single(h.Weights), false)
 	tokens := make([][]float64, b.Tokens.Rows())

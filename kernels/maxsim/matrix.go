@@ -49,8 +49,8 @@ type Matrix struct {
 	U16  []uint16  // F16 and BF16
 	I8   []int8    // I8
 	U8   []uint8   // E4M3
-	// Scales has the scale of each row of I8 and E4M3; nil means that all are 1. Zeros has
-	// the zero point of each row of I8; nil means that all are 0.
+	// Scales has the scale of each row of I8 and E4M3. nil means that all are 1. Zeros has
+	// the zero point of each row of I8. nil means that all are 0.
 	Scales []float32
 	Zeros  []int8
 	// Codec and Chunk have the tokens of type Compressed.

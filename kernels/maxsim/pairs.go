@@ -21,7 +21,7 @@ type Pairs struct {
 	Kind Kind
 	// First and Count select the documents of AllPairs. Both 0 mean all documents.
 	First, Count int
-	// K is the number of candidates of a query. Docs has them, [Nq, K]; nil means that
+	// K is the number of candidates of a query. Docs has them, [Nq, K]. nil means that
 	// document i·K+j is candidate j of query i.
 	K int
 	// Queries and Docs are the pairs of ListedPairs.

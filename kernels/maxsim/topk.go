@@ -64,7 +64,9 @@ func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) err
 }
 
 // addByScores adds the best documents of d to the lists, from the scores of all of them.
-func (t *Top) addByScores(ctx context.Context, lists [][]topk.Scored, b Backend, q, d Operand, docs *Shape, terms Terms) error {
+func (t *Top) addByScores(
+	ctx context.Context, lists [][]topk.Scored, b Backend, q, d Operand, docs *Shape, terms Terms,
+) error {
 	nq, nd := len(lists), docs.Len()
 	size := max(maxBufferedScores/max(nq, 1), 1)
 	for lo := 0; lo < nd && nq > 0; lo += size {

@@ -90,7 +90,8 @@ func (c *Config) CheckBatch(b *Batch, room, dim, words int) error {
 	}
 	for i := range b.Texts() {
 		if length := b.Length(i); length > c.MaxPositions {
-			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", ErrBatch, i, length, c.MaxPositions)
+			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d",
+				ErrBatch, i, length, c.MaxPositions)
 		}
 	}
 	for i, id := range b.IDs {

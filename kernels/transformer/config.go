@@ -70,7 +70,7 @@ type Config struct {
 	Activation Activation `json:"activation"`
 	Gated      bool       `json:"gated,omitempty"`
 
-	// AttentionScale multiplies the products of queries and keys; 0 means 1/√HeadSize.
+	// AttentionScale multiplies the products of queries and keys. 0 means 1/√HeadSize.
 	AttentionScale float32 `json:"attention_scale,omitempty"`
 
 	Layers []LayerForm `json:"layers"`
@@ -85,7 +85,7 @@ type LayerForm struct {
 	// attends to; [Unbounded] means all. After is 0 in a causal layer.
 	Before int `json:"before"`
 	After  int `json:"after"`
-	// Theta is the base of rotary angles; 0 means that queries and keys are not rotated.
+	// Theta is the base of rotary angles. 0 means that queries and keys are not rotated.
 	Theta float64 `json:"theta,omitempty"`
 	// Convolution means that the layer has a gated convolution instead of attention, with a
 	// tap for each token from Before tokens before to After tokens after. ConvolveAll means

@@ -58,10 +58,10 @@ type About struct {
 
 // Options configure [On].
 type Options struct {
-	// Memory limits the bytes of the device's memory for weights and batches; 0 means the
+	// Memory limits the bytes of the device's memory for weights and batches. 0 means the
 	// free memory.
 	Memory int64
-	// Tokens is the number of tokens that go through the layers together; 0 means the
+	// Tokens is the number of tokens that go through the layers together. 0 means the
 	// number with which the device is fastest, as far as they fit into its memory.
 	Tokens int
 }

@@ -215,7 +215,8 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 	part := make([]float32, n)
 	for lo := 0; lo < n; {
 		hi := min(lo+1+lo%19, n)
-		require.NoError(t, b.Nearest(context.Background(), repeated[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim))
+		err := b.Nearest(context.Background(), repeated[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim)
+		require.NoError(t, err)
 		lo = hi
 	}
 	require.Equal(t, codes, repeated, "the result depends on the split")

@@ -130,6 +130,7 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 			documents = append(documents, s)
 		}
 	}
+	// 2. Leave out documents that no probe found, unless there are too few others.
 	if q.Probes > 0 {
 		if st.Candidates = int64(found); found < q.K {
 			st.Widened++
@@ -139,7 +140,9 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 	}
 	// 3. Sort by the float32 scores that are returned: on ties the first document wins, as with
 	// any device.
-	sort.SliceStable(documents, func(i, j int) bool { return float32(documents[i].score) > float32(documents[j].score) })
+	sort.SliceStable(documents, func(i, j int) bool {
+		return float32(documents[i].score) > float32(documents[j].score)
+	})
 	for _, s := range documents[:min(q.K, len(documents))] {
 		to.Docs, to.Scores = append(to.Docs, s.doc), append(to.Scores, float32(s.score))
 	}

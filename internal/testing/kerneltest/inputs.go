@@ -70,7 +70,14 @@ func testLengths(t *testing.T, b kernels.Backend) {
 	for i, nbits := range []int{1, 2, 4, 8} {
 		for _, lq := range []int{5, 32} {
 			t.Run(fmt.Sprintf("n=%d/Lq=%d", nbits, lq), func(t *testing.T) {
-				c := New(Config{Dim: 128 - 32*(i&1), Nbits: nbits, K: 300, CodeBytes: 2 + 2*(i&1), Lengths: lengths, Table: i > 1})
+				c := New(Config{
+					Dim:       128 - 32*(i&1),
+					Nbits:     nbits,
+					K:         300,
+					CodeBytes: 2 + 2*(i&1),
+					Lengths:   lengths,
+					Table:     i > 1,
+				})
 				checkScores(t, c, newScorer(t, b, c), c.Query(lq), nil, nil)
 			})
 		}

@@ -139,8 +139,8 @@ func checkFast(t *testing.T, c *Case, q kernels.Query, vectors, weights []float3
 	checkShortfall(t, c, q, nil, listed)
 }
 
-// screened prepares a query by ranges of centroids, the last of which is short, and returns it
-// with the n best centroids of each query token.
+// screened prepares a query by ranges of centroids, the last one short, and returns it with
+// the n best centroids of each query token.
 func screened(
 	t *testing.T, q kernels.Query, c *Case, vectors, weights []float32, n int,
 ) (kernels.Query, []kernels.CentroidScore) {

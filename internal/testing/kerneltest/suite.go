@@ -60,7 +60,7 @@ func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 var levels = []kernels.Level{kernels.Fast, kernels.Fine}
 
 // checkScores compares S, the centroid-only scores and both levels of MaxSim with
-// the oracle, for the listed documents; nil means all.
+// the oracle, for the listed documents. nil means all.
 func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
 	t.Helper()
 	q := Prepare(t, s.NewQuery(), c.K, vectors, weights)
@@ -106,8 +106,9 @@ func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint3
 	q.MaxSim(fine, c.Chunk, docs, kernels.Fine)
 	for _, b := range []kernels.Bound{kernels.Probable, kernels.Worst} {
 		short := q.Shortfall(b)
-		require.False(t, math.IsNaN(short.Fixed) || math.IsInf(short.Fixed, 0) || short.Fixed < 0, "%v: %+v", b, short)
-		require.False(t, math.IsNaN(short.Factor) || math.IsInf(short.Factor, 0) || short.Factor < 0, "%v: %+v", b, short)
+		for _, v := range []float64{short.Fixed, short.Factor} {
+			require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%v: %+v", b, short)
+		}
 		for i, doc := range listed {
 			bound := short.Of(c.Codec.LargestFactor(c.Chunk, doc))
 			if below := float64(fine[i]) - float64(fast[i]); !(below <= bound+1e-30) {
@@ -118,8 +119,8 @@ func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint3
 	}
 }
 
-// checkParts checks that a document scored in three ranges of tokens, one of which may be
-// empty, has the same score.
+// checkParts checks that a document scored in three ranges of tokens has the same score. The
+// second range may be empty.
 func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.Level, want float32) {
 	t.Helper()
 	lo, hi := int(c.Chunk.Offsets[doc]), int(c.Chunk.Offsets[doc+1])

@@ -12,20 +12,42 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// newChamferCall makes a call with room for all of its results.
+// newChamferCall returns a call with memory for all of its results.
 func newChamferCall(x, y *maxsim.Batch, p maxsim.Pairs, m maxsim.Metric, mean bool) *maxsim.ChamferCall {
 	call := NewCall(x, y, p, maxsim.Terms{})
-	return &maxsim.ChamferCall{X: x, Y: y, Pairs: p, Metric: m, Mean: mean,
-		Distances: call.Scores, NearestX: call.Argmax, NearestY: make([]int32, len(call.Scores)*y.MaxRows())}
+	return &maxsim.ChamferCall{
+		X:         x,
+		Y:         y,
+		Pairs:     p,
+		Metric:    m,
+		Mean:      mean,
+		Distances: call.Scores,
+		NearestX:  call.Argmax,
+		NearestY:  make([]int32, len(call.Scores)*y.MaxRows()),
+	}
 }
 
+// newChamferGrad returns a call for the gradients of c.
 func newChamferGrad(c *maxsim.ChamferCall, upstream []float32) *maxsim.ChamferGradCall {
-	return &maxsim.ChamferGradCall{X: c.X, Y: c.Y, Pairs: c.Pairs, Metric: c.Metric, Mean: c.Mean, NearestX: c.NearestX, NearestY: c.NearestY,
-		Upstream: upstream, DX: NewGradient(c.X.(*maxsim.Batch), maxsim.F32), DY: NewGradient(c.Y.(*maxsim.Batch), maxsim.F32)}
+	return &maxsim.ChamferGradCall{
+		X:        c.X,
+		Y:        c.Y,
+		Pairs:    c.Pairs,
+		Metric:   c.Metric,
+		Mean:     c.Mean,
+		NearestX: c.NearestX,
+		NearestY: c.NearestY,
+		Upstream: upstream,
+		DX:       NewGradient(c.X.(*maxsim.Batch), maxsim.F32),
+		DY:       NewGradient(c.Y.(*maxsim.Batch), maxsim.F32),
+	}
 }
 
-// checkChamfer compares distances, nearest rows and gradients with the oracle.
-func (s *suite) checkChamfer(t *testing.T, c *maxsim.ChamferCall, upstream []float32) (want []float64, g *maxsim.ChamferGradCall) {
+// checkChamfer compares distances, nearest rows and gradients with the oracle, and returns the
+// oracle's distances and the call of gradients.
+func (s *suite) checkChamfer(
+	t *testing.T, c *maxsim.ChamferCall, upstream []float32,
+) (want []float64, g *maxsim.ChamferGradCall) {
 	t.Helper()
 	chamfers := s.b.(maxsim.Chamfers)
 	require.NoError(t, chamfers.Chamfer(background(), c))
@@ -47,7 +69,7 @@ func requireDistances(t *testing.T, want []float64, got []float32) {
 	}
 }
 
-// chamferTypes: every type, over lengths about those of tiles, and held operands.
+// chamferTypes covers every type, lengths about those of tiles, and held operands.
 func (s *suite) chamferTypes(t *testing.T) {
 	chamfers := s.b.(maxsim.Chamfers)
 	for i, kind := range s.o.typesOrAll() {
@@ -70,7 +92,8 @@ func (s *suite) chamferTypes(t *testing.T) {
 			require.NoError(t, chamfers.Chamfer(background(), &heldCall))
 			requireDistances(t, want, heldCall.Distances)
 			heldGrad := *g
-			heldGrad.X, heldGrad.Y, heldGrad.DX, heldGrad.DY = hx, hy, NewGradient(x, maxsim.F32), NewGradient(y, maxsim.F32)
+			heldGrad.X, heldGrad.DX = hx, NewGradient(x, maxsim.F32)
+			heldGrad.Y, heldGrad.DY = hy, NewGradient(y, maxsim.F32)
 			require.NoError(t, chamfers.ChamferGradients(background(), &heldGrad))
 			require.NoError(t, hx.Close())
 			require.NoError(t, hy.Close())
@@ -80,7 +103,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 	}
 }
 
-// chamferReads: the vectors of a call are as they were, after it and after the next ones.
+// chamferReads checks that the vectors of a call do not change, neither by it nor by later ones.
 func (s *suite) chamferReads(t *testing.T) {
 	rng := Rand(62)
 	chamfers := s.b.(maxsim.Chamfers)
@@ -94,7 +117,7 @@ func (s *suite) chamferReads(t *testing.T) {
 	}
 }
 
-// chamferDifferences: gradients against central differences of the oracle's distances.
+// chamferDifferences compares gradients with central differences of the oracle's distances.
 func (s *suite) chamferDifferences(t *testing.T) {
 	rng := Rand(60)
 	chamfers := s.b.(maxsim.Chamfers)
@@ -117,7 +140,7 @@ func (s *suite) chamferDifferences(t *testing.T) {
 	}
 }
 
-// chamferFaults: what does not fit is refused, and contexts are honoured.
+// chamferFaults checks that invalid calls are refused, and that canceled contexts end calls.
 func (s *suite) chamferFaults(t *testing.T) {
 	rng := Rand(61)
 	chamfers := s.b.(maxsim.Chamfers)

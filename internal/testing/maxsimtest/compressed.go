@@ -14,11 +14,14 @@ import (
 )
 
 // randomChunk makes a codec and a chunk of random tokens, of documents of these lengths.
-func randomChunk(rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales bool, lengths []int) (*kernels.Codec, *kernels.Chunk) {
+func randomChunk(
+	rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales bool, lengths []int,
+) (*kernels.Codec, *kernels.Chunk) {
 	const k = 7
 	c := &kernels.Codec{
 		Centroids: kernels.Centroids{K: k, Dim: dim, Type: kind, Data: make([]byte, k*dim*kind.Size())},
-		Codebook:  kernels.Codebook{Nbits: nbits, Step: 0.07}, FactorMax: 1.5,
+		Codebook:  kernels.Codebook{Nbits: nbits, Step: 0.07},
+		FactorMax: 1.5,
 	}
 	for i, v := range Normal(rng, k*dim) {
 		switch kind {
@@ -53,8 +56,8 @@ func randomChunk(rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales 
 	return c, ch
 }
 
-// compressed: tokens of an index give the scores of the index's own oracle, and a
-// gradient by the query alone.
+// compressed checks that tokens of an index have the scores of package kernels' oracle, and that
+// only the query has a gradient.
 func (s *suite) compressed(t *testing.T) {
 	for i, nbits := range []int{1, 2, 4, 8} {
 		for j, kind := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
@@ -72,7 +75,8 @@ func (s *suite) compressed(t *testing.T) {
 				if !terms.Normalize {
 					for p := range c.Scores {
 						lo, hi := q.Span(p / 4)
-						want, _ := kernels.OracleMaxSim(codec, q.Tokens.F32[lo*dim:hi*dim], terms.Weights[lo:hi], ch, p%4)
+						query := q.Tokens.F32[lo*dim : hi*dim]
+						want, _ := kernels.OracleMaxSim(codec, query, terms.Weights[lo:hi], ch, p%4)
 						require.InDelta(t, want, c.Scores[p], 1e-4*(1+math.Abs(want)))
 					}
 				}
@@ -84,7 +88,14 @@ func (s *suite) compressed(t *testing.T) {
 				s.checkScores(t, &held, expect(c))
 
 				up := Normal(rng, len(c.Scores))
-				g := &maxsim.GradCall{Q: q, D: d, Terms: terms, Argmax: c.Argmax, Upstream: up, DQ: NewGradient(q, maxsim.F32)}
+				g := &maxsim.GradCall{
+					Q:        q,
+					D:        d,
+					Terms:    terms,
+					Argmax:   c.Argmax,
+					Upstream: up,
+					DQ:       NewGradient(q, maxsim.F32),
+				}
 				require.NoError(t, s.b.Gradients(background(), g))
 				dq, _ := g.Oracle()
 				RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)

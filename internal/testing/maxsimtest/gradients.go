@@ -11,7 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// NewGradient makes room for a gradient of b.
+// NewGradient returns memory for a gradient of b.
 func NewGradient(b *maxsim.Batch, t maxsim.Type) *maxsim.Gradient {
 	n := b.Tokens.Rows() * b.Tokens.Dim
 	g := &maxsim.Gradient{Matrix: maxsim.Matrix{Type: t, Dim: b.Tokens.Dim}}
@@ -23,13 +23,15 @@ func NewGradient(b *maxsim.Batch, t maxsim.Type) *maxsim.Gradient {
 	return g
 }
 
+// matrixValues returns the values of a matrix without their scales.
 func matrixValues(m *maxsim.Matrix) []float32 {
 	x := make([]float32, m.Rows()*m.Dim)
 	m.Widen(x, 0, m.Rows())
 	return x
 }
 
-// gradients: against the oracle for the same argmaxima, over layouts, types, pairs.
+// gradients compares gradients with the oracle for the same argmaxima, over layouts, types and
+// pairs.
 func (s *suite) gradients(t *testing.T) {
 	rng := Rand(20)
 	i := 0
@@ -52,7 +54,8 @@ func (s *suite) gradients(t *testing.T) {
 							continue
 						}
 						weights := Normal(rng, qb.Tokens.Rows())
-						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: weights, Threads: 1 + i%3})
+						terms := maxsim.Terms{Normalize: normalize, Weights: weights, Threads: 1 + i%3}
+						s.checkGradients(t, qb, db, p, terms)
 					}
 				}
 			}
@@ -60,20 +63,29 @@ func (s *suite) gradients(t *testing.T) {
 	}
 }
 
+// checkGradients scores pairs and compares both gradients with the oracle.
 func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs, terms maxsim.Terms) {
 	t.Helper()
 	c := NewCall(q, d, p, terms)
 	require.NoError(t, s.b.Score(background(), c))
-	g := &maxsim.GradCall{Q: q, D: d, Pairs: p, Terms: terms, Argmax: c.Argmax, Upstream: Normal(Rand(21), len(c.Scores)),
-		DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
+	g := &maxsim.GradCall{
+		Q:        q,
+		D:        d,
+		Pairs:    p,
+		Terms:    terms,
+		Argmax:   c.Argmax,
+		Upstream: Normal(Rand(21), len(c.Scores)),
+		DQ:       NewGradient(q, maxsim.F32),
+		DD:       NewGradient(d, maxsim.F32),
+	}
 	require.NoError(t, s.b.Gradients(background(), g))
 	dq, dd := g.Oracle()
 	RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
 	RequireGradient(t, "D", dd, &g.DD.Matrix, d, terms.Normalize)
 }
 
-// RequireGradient compares with the oracle, within what float32 sums of all that a
-// row gets may differ by, and the rounding of the type.
+// RequireGradient compares a gradient of b with that of the oracle, within the error of float32
+// sums and the rounding of the gradient's type.
 func RequireGradient(t *testing.T, name string, want []float64, got *maxsim.Matrix, b *maxsim.Batch, normalize bool) {
 	t.Helper()
 	lengths := make([]float64, got.Rows())
@@ -97,11 +109,13 @@ func RequireGradient(t *testing.T, name string, want []float64, got *maxsim.Matr
 			}
 		}
 		if diff := math.Abs(float64(v) - want[i]); !(diff <= allowed) {
-			t.Fatalf("gradient of %s, row %d, dimension %d: %g, oracle %g, allowed %g", name, i/got.Dim, i%got.Dim, v, want[i], allowed)
+			t.Fatalf("gradient of %s, row %d, dimension %d: %g, oracle %g, allowed %g",
+				name, i/got.Dim, i%got.Dim, v, want[i], allowed)
 		}
 	}
 }
 
+// length returns the length of a row of a batch.
 func length(b *maxsim.Batch, row int) float64 {
 	var sum float64
 	for _, v := range maxsim.OracleRow(b, row, false) {
@@ -110,8 +124,8 @@ func length(b *maxsim.Batch, row int) float64 {
 	return math.Sqrt(sum)
 }
 
-// gradientBuffers: overwritten or added to, in any type, one or the other or none,
-// and the same bits with any number of threads.
+// gradientBuffers checks that gradients overwrite or add, in any type; that either may be nil;
+// and that bits do not depend on the number of threads.
 func (s *suite) gradientBuffers(t *testing.T) {
 	rng := Rand(22)
 	q, d := Side{Lengths: []int{20, 3}}.Batch(rng, 16), Side{Lengths: []int{9, 0, 30}, Masked: 0.3}.Batch(rng, 16)
@@ -121,7 +135,8 @@ func (s *suite) gradientBuffers(t *testing.T) {
 		for _, add := range []bool{false, true} {
 			g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, kind), DD: NewGradient(d, kind)}
 			before := As(kind, Normal(rng, len(d.Tokens.F32)), 16, false)
-			g.DQ.Matrix, g.DD.Matrix = As(kind, Normal(rng, len(q.Tokens.F32)), 16, false), before.Slice(0, before.Rows())
+			g.DQ.Matrix = As(kind, Normal(rng, len(q.Tokens.F32)), 16, false)
+			g.DD.Matrix = before.Slice(0, before.Rows())
 			if kind == maxsim.F32 {
 				g.DD.F32 = append([]float32{}, before.F32...)
 			} else {
@@ -144,7 +159,14 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	}
 	var want [2]*maxsim.Gradient
 	for threads := 1; threads <= 4; threads++ {
-		g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, Terms: maxsim.Terms{Threads: threads}, DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
+		g := &maxsim.GradCall{
+			Q:      q,
+			D:      d,
+			Argmax: c.Argmax,
+			Terms:  maxsim.Terms{Threads: threads},
+			DQ:     NewGradient(q, maxsim.F32),
+			DD:     NewGradient(d, maxsim.F32),
+		}
 		require.NoError(t, s.b.Gradients(background(), g))
 		if threads == 1 {
 			want = [2]*maxsim.Gradient{g.DQ, g.DD}
@@ -163,7 +185,7 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	require.ErrorIs(t, s.b.Gradients(background(), g), kernels.ErrShape)
 }
 
-// differences: gradients of a backend against central differences of the oracle's
+// differences compares gradients of a backend with central differences of the oracle's
 // scores.
 func (s *suite) differences(t *testing.T) {
 	rng := Rand(23)
@@ -172,7 +194,15 @@ func (s *suite) differences(t *testing.T) {
 		c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
 		require.NoError(t, s.b.Score(background(), c))
 		up := Normal(rng, len(c.Scores))
-		g := &maxsim.GradCall{Q: q, D: d, Terms: c.Terms, Argmax: c.Argmax, Upstream: up, DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
+		g := &maxsim.GradCall{
+			Q:        q,
+			D:        d,
+			Terms:    c.Terms,
+			Argmax:   c.Argmax,
+			Upstream: up,
+			DQ:       NewGradient(q, maxsim.F32),
+			DD:       NewGradient(d, maxsim.F32),
+		}
 		require.NoError(t, s.b.Gradients(background(), g))
 		loss := func() (sum float64, argmax []int32) {
 			scores, argmax := c.Oracle()
@@ -186,7 +216,8 @@ func (s *suite) differences(t *testing.T) {
 	}
 }
 
-// requireDifferences leaves out the few values where another token wins on the way.
+// requireDifferences compares a gradient with central differences of the loss. It skips values
+// for which another token wins within the difference; these must be few.
 func requireDifferences(t *testing.T, loss func() (float64, []int32), x, gradient []float32) {
 	t.Helper()
 	skipped := 0
@@ -208,7 +239,7 @@ func requireDifferences(t *testing.T, loss func() (float64, []int32), x, gradien
 	require.Less(t, skipped, len(x)/4)
 }
 
-// chamfer: distances, nearest rows and gradients against the oracle.
+// chamfer compares distances, nearest rows and gradients with the oracle.
 func (s *suite) chamfer(t *testing.T) {
 	rng := Rand(24)
 	chamfers := s.b.(maxsim.Chamfers)

@@ -31,8 +31,15 @@ func (s *suite) ranking(t *testing.T) {
 		h, err := s.b.Hold(background(), d)
 		require.NoError(t, err)
 		for _, k := range []int{0, 1, 10, 300, nd + 3} {
-			for _, of := range []maxsim.Operand{d, h} {
-				c := &maxsim.RankCall{Q: q, D: of, Terms: terms, K: k, Docs: make([]int32, k*q.Len()), Scores: make([]float32, k*q.Len())}
+			for _, documents := range []maxsim.Operand{d, h} {
+				c := &maxsim.RankCall{
+					Q:      q,
+					D:      documents,
+					Terms:  terms,
+					K:      k,
+					Docs:   make([]int32, k*q.Len()),
+					Scores: make([]float32, k*q.Len()),
+				}
 				require.NoError(t, ranker.Rank(background(), c))
 				for x := range q.Len() {
 					docs, scores := bestOf(d, allScores.Scores[x*nd:(x+1)*nd], k)
@@ -99,7 +106,9 @@ func (s *suite) bestDocuments(t *testing.T) {
 	for _, k := range []int{0, 1, 7, 1000} {
 		var expected [][]maxsim.ScoredDocument
 		for _, hits := range want {
-			slices.SortFunc(hits, func(a, b maxsim.ScoredDocument) int { return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc) })
+			slices.SortFunc(hits, func(a, b maxsim.ScoredDocument) int {
+				return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc)
+			})
 			expected = append(expected, hits[:min(k, len(hits))])
 		}
 		got, err := maxsim.TopK(background(), s.b, q, d, k, maxsim.Terms{})
@@ -116,6 +125,7 @@ func (s *suite) bestDocuments(t *testing.T) {
 	}
 }
 
+// nonNil replaces nil lists by empty ones.
 func nonNil(hits [][]maxsim.ScoredDocument) [][]maxsim.ScoredDocument {
 	for i := range hits {
 		if hits[i] == nil {

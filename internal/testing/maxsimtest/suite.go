@@ -15,20 +15,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Options say what a backend can do. The zero value is everything, in float32.
+// Options configure the tests for a backend. With the zero value it must support everything,
+// with the precision of float32.
 type Options struct {
-	// Types are the types of both operands; nil: all.
+	// Types lists the types of both operands. nil means all.
 	Types []maxsim.Type
-	// Epsilon is the largest error of a product of so many dimensions, relative to
-	// the sum of the magnitudes of what is added; nil: that of float32 sums.
+	// Epsilon returns the largest error of a product of dim dimensions, relative to
+	// the sum of the magnitudes of its terms. nil means that of float32 sums.
 	Epsilon func(t maxsim.Type, dim int) float64
-	// MaxDim is the largest dimension; 0: [kernels.MaxDim].
+	// MaxDim is the largest dimension. 0 means [kernels.MaxDim].
 	MaxDim int
-	// Brief does what a short run does, for a backend that gives the bits of another one
-	// that is tested in full.
+	// Brief runs a few cases only, for a backend with the bits of another one that is tested
+	// in full.
 	Brief bool
 }
 
+// epsilon returns Epsilon, or the error of float32 sums.
 func (o *Options) epsilon(t maxsim.Type, dim int) float64 {
 	if o.Epsilon != nil {
 		return o.Epsilon(t, dim)
@@ -36,6 +38,7 @@ func (o *Options) epsilon(t maxsim.Type, dim int) float64 {
 	return float64(dim+24) / (1 << 24)
 }
 
+// typesOrAll returns Types, or all types.
 func (o *Options) typesOrAll() []maxsim.Type {
 	if o.Types != nil {
 		return o.Types
@@ -83,18 +86,23 @@ type suite struct {
 	o Options
 }
 
-// isBrief says that a few cases of each kind are enough.
+// isBrief reports whether a few cases of each kind are enough.
 func (s *suite) isBrief() bool { return s.o.Brief || !effort.Long() }
 
 func background() context.Context { return context.Background() }
 
+// shapes covers dimensions and query lengths about those of tiles.
 func (s *suite) shapes(t *testing.T) {
-	for i, dim := range []int{1, 2, 3, 7, 8, 15, 16, 17, 33, 48, 64, 96, 100, 111, 128, 130, 250, 256, 513, 768, 1024, 4096} {
+	dims := []int{
+		1, 2, 3, 7, 8, 15, 16, 17, 33, 48, 64, 96, 100, 111, 128, 130, 250, 256, 513, 768, 1024, 4096,
+	}
+	for i, dim := range dims {
 		if s.o.MaxDim > 0 && dim > s.o.MaxDim {
 			continue
 		}
 		for j, lq := range []int{1, 2, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 97, 128, 257} {
-			if (i+j)%4 != 0 && dim != 128 || dim > 512 && lq > 33 || s.isBrief() && ((i+j)%12 != 0 || dim > 1024) {
+			tooMany := (i+j)%4 != 0 && dim != 128 || dim > 512 && lq > 33
+			if tooMany || s.isBrief() && ((i+j)%12 != 0 || dim > 1024) {
 				continue
 			}
 			t.Run(fmt.Sprintf("d=%d/Lq=%d", dim, lq), func(t *testing.T) {
@@ -136,7 +144,7 @@ func (s *suite) lengths(t *testing.T) {
 	s.checkScores(t, c, expect(c))
 }
 
-// pairsOf are pairs of every kind.
+// pairsOf returns pairs of every kind, by name.
 func pairsOf(rng *rand.Rand, nq, nd int) map[string]maxsim.Pairs {
 	list := func(n, below int) []int32 {
 		x := make([]int32, n)
@@ -146,12 +154,17 @@ func pairsOf(rng *rand.Rand, nq, nd int) map[string]maxsim.Pairs {
 		return x
 	}
 	return map[string]maxsim.Pairs{
-		"all": maxsim.All(), "range": maxsim.Range(1, nd-2), "empty range": maxsim.Range(1, 0),
-		"candidates": maxsim.Candidates(4, list(4*nq, nd)), "own": maxsim.Own(nd / nq),
-		"listed": maxsim.Listed(list(9, nq), list(9, nd)), "none listed": maxsim.Listed(nil, nil),
+		"all":         maxsim.All(),
+		"range":       maxsim.Range(1, nd-2),
+		"empty range": maxsim.Range(1, 0),
+		"candidates":  maxsim.Candidates(4, list(4*nq, nd)),
+		"own":         maxsim.Own(nd / nq),
+		"listed":      maxsim.Listed(list(9, nq), list(9, nd)),
+		"none listed": maxsim.Listed(nil, nil),
 	}
 }
 
+// layouts covers packed, padded and masked batches with pairs of every kind.
 func (s *suite) layouts(t *testing.T) {
 	rng := Rand(3)
 	for _, q := range []Side{
@@ -188,6 +201,7 @@ func (s *suite) layouts(t *testing.T) {
 	s.checkScores(t, c, expect(c))
 }
 
+// typePairs covers every type of queries with every type of documents.
 func (s *suite) typePairs(t *testing.T) {
 	for i, qt := range s.o.typesOrAll() {
 		for j, dt := range s.o.typesOrAll() {
@@ -197,8 +211,19 @@ func (s *suite) typePairs(t *testing.T) {
 					if s.isBrief() && dim > 64 {
 						continue
 					}
-					q := Side{Type: qt, Affine: j%2 == 1, Lengths: []int{33, 2}, Masked: float64(i%2) / 4}.Batch(rng, dim)
-					d := Side{Type: dt, Affine: i%2 == 1, Lengths: []int{9, 0, 50, 1}, Padded: j == 2, Masked: float64(j%2) / 4}.Batch(rng, dim)
+					q := Side{
+						Type:    qt,
+						Affine:  j%2 == 1,
+						Lengths: []int{33, 2},
+						Masked:  float64(i%2) / 4,
+					}.Batch(rng, dim)
+					d := Side{
+						Type:    dt,
+						Affine:  i%2 == 1,
+						Lengths: []int{9, 0, 50, 1},
+						Padded:  j == 2,
+						Masked:  float64(j%2) / 4,
+					}.Batch(rng, dim)
 					for _, normalize := range []bool{false, true} {
 						c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
 						s.checkScores(t, c, expect(c))
@@ -232,7 +257,8 @@ func (s *suite) tiedProducts(t *testing.T) {
 func (s *suite) negative(t *testing.T) {
 	for _, padded := range []bool{false, true} {
 		lengths := []int{1, 2, 7, 11, 12, 13, 16, 17, 23, 31, 33, 60, 63, 64, 65}
-		q, d := Side{Lengths: []int{33, 1}}.Batch(Rand(5), 16), Side{Lengths: lengths, Padded: padded}.Batch(Rand(6), 16)
+		q := Side{Lengths: []int{33, 1}}.Batch(Rand(5), 16)
+		d := Side{Lengths: lengths, Padded: padded}.Batch(Rand(6), 16)
 		for i := range q.Tokens.F32 {
 			q.Tokens.F32[i] = 1
 		}
@@ -253,6 +279,7 @@ func (s *suite) negative(t *testing.T) {
 	}
 }
 
+// normalize has vectors of all lengths, also of 0 and beyond the range of float32 squares.
 func (s *suite) normalize(t *testing.T) {
 	rng := Rand(7)
 	q, d := Side{Lengths: []int{32, 5}}.Batch(rng, 40), Side{Lengths: []int{0, 1, 70, 13}}.Batch(rng, 40)
@@ -272,6 +299,7 @@ func (s *suite) normalize(t *testing.T) {
 	s.checkScores(t, c, expect(c))
 }
 
+// weights has weights of either sign, and of 0.
 func (s *suite) weights(t *testing.T) {
 	rng := Rand(8)
 	q, d := Side{Lengths: []int{33, 5}, Masked: 0.1}.Batch(rng, 40), Side{Lengths: []int{0, 1, 70, 13}}.Batch(rng, 40)
@@ -290,7 +318,8 @@ func (s *suite) heldOperands(t *testing.T) {
 				continue
 			}
 			q := Side{Lengths: []int{32, 0, 7}}.Batch(rng, dim)
-			d := Side{Lengths: []int{100, 0, 1, 40, 17, 13, 5}, Masked: float64(i%2) / 5, Padded: i == 3}.Batch(rng, dim)
+			docs := Side{Lengths: []int{100, 0, 1, 40, 17, 13, 5}, Masked: float64(i%2) / 5, Padded: i == 3}
+			d := docs.Batch(rng, dim)
 			if i == 1 { // many close products, and rows of zeros
 				for j, v := range Small(rng, len(d.Tokens.F32)) {
 					d.Tokens.F32[j] = v
@@ -323,16 +352,18 @@ func (s *suite) heldOperands(t *testing.T) {
 			require.ErrorIs(t, s.b.Score(background(), c), maxsim.ErrForeign)
 		}
 	}
-	c := NewCall(Side{Lengths: []int{2}}.Batch(rng, 4), Side{Lengths: []int{2}}.Batch(rng, 4), maxsim.All(), maxsim.Terms{})
+	side := Side{Lengths: []int{2}}
+	c := NewCall(side.Batch(rng, 4), side.Batch(rng, 4), maxsim.All(), maxsim.Terms{})
 	c.Q = foreign{c.Q}
 	require.ErrorIs(t, s.b.Score(background(), c), maxsim.ErrForeign)
 	_, err := s.b.Hold(background(), maxsim.Packed(maxsim.Float32(nil, 4), []int{1}))
 	require.ErrorIs(t, err, kernels.ErrShape)
 }
 
-// foreign is an operand of nobody.
+// foreign is an operand that no backend holds.
 type foreign struct{ maxsim.Operand }
 
+// concurrent checks that calls at the same time, on one held operand, give the same bits.
 func (s *suite) concurrent(t *testing.T) {
 	rng := Rand(11)
 	d := Side{Lengths: []int{30, 5, 0, 70, 12}}.Batch(rng, 32)
@@ -365,6 +396,7 @@ func (s *suite) concurrent(t *testing.T) {
 	wg.Wait()
 }
 
+// contexts checks that canceled contexts end calls.
 func (s *suite) contexts(t *testing.T) {
 	over, cancel := context.WithCancel(background())
 	cancel()

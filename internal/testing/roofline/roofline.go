@@ -23,7 +23,7 @@ func Read(size int) float64 {
 }
 
 // Products returns the largest number of products of bytes that one core adds up in a second
-// with VPDPBUSD; 0 if the processor has no such instruction.
+// with VPDPBUSD, or 0 if the processor has no such instruction.
 func Products() float64 {
 	if !supported() {
 		return 0

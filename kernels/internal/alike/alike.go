@@ -45,8 +45,8 @@ type Counter struct {
 // chance, because unrelated tokens have that many close components; and that of two tokens
 // that agree in less than a quarter of a sample of 16 components.
 //
-// The sums bound common errors. For errors e with |e_i| ≤ s_i, of which tokens i and k
-// share the part ρ_ik, Σ_ik ρ_ik·s_i·s_k ≤ Σ_i s_i²·dst[i], because s_i·s_k ≤ (s_i² + s_k²)/2.
+// The sums bound common errors. If errors e with |e_i| ≤ s_i are common to tokens i
+// and k by the share ρ_ik, Σ_ik ρ_ik·s_i·s_k ≤ Σ_i s_i²·dst[i], because s_i·s_k ≤ (s_i² + s_k²)/2.
 //
 // Comparing pairs takes time with the square of the number of tokens. For large queries, dst
 // has the larger sums of countColumns.
@@ -90,7 +90,8 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 		for k := range i {
 			y := c.sample[k*sampleWords : (k+1)*sampleWords]
 			if sampleWords == 4 { // for all vectors of more than 12 dimensions
-				differing := differingLanes(x[0], y[0]) + differingLanes(x[1], y[1]) + differingLanes(x[2], y[2]) + differingLanes(x[3], y[3])
+				differing := differingLanes(x[0], y[0]) + differingLanes(x[1], y[1]) +
+					differingLanes(x[2], y[2]) + differingLanes(x[3], y[3])
 				if sampled-int(differing*ones>>48) < minAgreeing {
 					continue
 				}

@@ -157,8 +157,8 @@ type Filter struct {
 	// at most margin below best, and raises best. A hit has the 16 products, then the number
 	// of the centroid (counted from first), and then a mask of the rows in its lower 16
 	// bits and the number of the group, 0 to 3, above. Hits are in the order of the
-	// centroids, of which the last may occur twice. k, the number of centroids, is at least
-	// 6. It returns the number of bytes written.
+	// centroids; the last centroid may occur twice. k, the number of centroids, is at least 6.
+	// It returns the number of bytes written.
 	Filter func(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) int
 }
 
@@ -176,7 +176,9 @@ const (
 )
 
 // StageNames are the names of the stages.
-var StageNames = [Stages]string{"centroid scores", "approximate score", "maxsim fast", "maxsim fine", "nearest centroid"}
+var StageNames = [Stages]string{
+	"centroid scores", "approximate score", "maxsim fast", "maxsim fine", "nearest centroid",
+}
 
 // portableTokens has the loops in plain Go.
 var portableTokens = Tokens{

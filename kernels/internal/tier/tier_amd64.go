@@ -63,7 +63,13 @@ func avx2Tokens() Tokens {
 	t.Above = avx2.Above
 	t.Coarse = coarseWithArrays(avx2.Coarse)
 	t.Screen = avx2.Screen
-	t.Filter = &Filter{MaxLevel: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
+	t.Filter = &Filter{
+		MaxLevel: 127,
+		Range:    avx2.Range,
+		Levels:   avx2.Levels,
+		Pack:     avx2.Pack,
+		Filter:   avx2.Filter,
+	}
 	return t
 }
 
@@ -102,7 +108,13 @@ func avx512Tokens() Tokens {
 	t.Words = avx512.Words
 	t.Coarse = coarseWithArrays(avx512.Coarse)
 	t.Screen = avx512Screen
-	t.Filter = &Filter{MaxLevel: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
+	t.Filter = &Filter{
+		MaxLevel: 255,
+		Range:    avx512.Range,
+		Levels:   avx512.Levels,
+		Pack:     avx512.Pack,
+		Filter:   avx512.Filter,
+	}
 	return t
 }
 

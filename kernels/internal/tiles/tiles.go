@@ -77,7 +77,7 @@ const (
 )
 
 // NewCall returns a call for at most docs documents whose residuals have this layout. scales
-// has the scales of the centroids; nil means that all are 1.
+// has the scales of the centroids. nil means that all are 1.
 func NewCall(l Layout, scales []uint32, docs int) *Call {
 	c := &Call{
 		Nbits:    l.nbits,
@@ -234,7 +234,7 @@ type Fine struct {
 	// Rows has the scores of the centroids for N ≤ 32 query tokens, Stride values apart.
 	Rows      []float32
 	Stride, N int
-	// RowScales has a factor of mid + unit·sum for each centroid; nil means that all are 1.
+	// RowScales has a factor of mid + unit·sum for each centroid. nil means that all are 1.
 	RowScales []float32
 	Mid, Unit *[32]float32
 	// Maxima is raised, for each document, to the products with the stored factor. It has

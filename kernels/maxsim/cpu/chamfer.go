@@ -22,7 +22,7 @@ type chamfer struct {
 	x, y        *maxsim.Batch
 	values      [2][]float32 // of x and of y, as float32
 	buffers     [2][]float32 // memory of values that are converted
-	centres     [][]float32  // of each pair, or one for all; nil means 0
+	centres     [][]float32  // of each pair, or one for all. nil means 0
 	extendedX   []float32    // (x, 1), relative to the centre
 	extendedY   []float32    // (2y, −|y|²), relative to the centre
 	scores      []float32
@@ -112,7 +112,8 @@ func (c *chamfer) findNearestL2(ctx context.Context, side int, x, y *maxsim.Batc
 	// 1. The vectors with one more dimension, relative to the centre.
 	dim := x.Tokens.Dim
 	xs, ys := c.values[side], c.values[1-side]
-	c.extendedX, c.extendedY = resize(c.extendedX, x.Tokens.Rows()*(dim+1)), resize(c.extendedY, y.Tokens.Rows()*(dim+1))
+	c.extendedX = resize(c.extendedX, x.Tokens.Rows()*(dim+1))
+	c.extendedY = resize(c.extendedY, y.Tokens.Rows()*(dim+1))
 	for i := range x.Len() {
 		centre := c.centres[min(i, len(c.centres)-1)]
 		for r, hi := x.Span(i); r < hi; r++ {
@@ -186,8 +187,10 @@ func (c *chamfer) chooseCentres() {
 }
 
 // firstAndLargest returns the first token of the items [lo, hi), and the largest magnitude of
-// their values relative to a centre; nil means 0.
-func (c *chamfer) firstAndLargest(side int, b *maxsim.Batch, items [2]int, centre []float32) (first []float32, largest float32) {
+// their values relative to a centre. nil means 0.
+func (c *chamfer) firstAndLargest(
+	side int, b *maxsim.Batch, items [2]int, centre []float32,
+) (first []float32, largest float32) {
 	for i := items[0]; i < items[1]; i++ {
 		for r, hi := b.Span(i); r < hi; r++ {
 			if !b.IsToken(r) {

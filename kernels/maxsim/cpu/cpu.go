@@ -47,7 +47,7 @@ func (b *backend) Name() string { return b.tier.Name }
 type held struct {
 	owner  *backend
 	batch  *maxsim.Batch
-	levels *rounded // nil means that its vectors are too short to be screened, or the tier does not screen
+	levels *rounded // nil means that calls do not screen it
 	closed atomic.Bool
 }
 

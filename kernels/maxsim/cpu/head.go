@@ -14,7 +14,7 @@ import (
 // additions in the order of the hidden dimensions, on all tiers.
 type head struct {
 	columns tier.QueryVectors
-	bias    []float32 // empty if there is none
+	bias    []float32 // empty for a head without a bias
 	weights []float32
 }
 

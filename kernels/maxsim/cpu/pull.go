@@ -211,13 +211,13 @@ func (x *gradients) inverseOf(w *puller, side, i int) float64 {
 	return inverseRoot(sumSquares(&w.squares[0], row))
 }
 
-// inverseLength returns the inverse of the length of a row, its scale included; 0 for a row
+// inverseLength returns the inverse of the length of a row, its scale included, or 0 for a row
 // of zeros.
 func (x *gradients) inverseLength(w *puller, side, i int) float64 {
 	return x.overScale(side, i, x.inverseOf(w, side, i))
 }
 
-// overScale divides an inverse length by the scale of the row; 0 if that is 0.
+// overScale divides an inverse length by the scale of the row, or 0 if that is 0.
 func (x *gradients) overScale(side, i int, inverse float64) float64 {
 	scale := math.Abs(float64(x.matrixOf(side).Scale(i)))
 	if scale == 0 {

@@ -14,7 +14,7 @@ type rowReader struct {
 	tier       *tier.Tier
 	batch      *maxsim.Batch
 	normalize  bool
-	head       *head     // computes token vectors from rows; nil means that rows are token vectors
+	head       *head     // computes token vectors from rows. nil means that rows are token vectors
 	widened    []float32 // a block, unless the rows in memory can be used directly
 	products   []float32 // of a block with the head
 	lows       []float32 // ranges of these, which the loop writes and nothing reads
@@ -71,7 +71,7 @@ func (r *rowReader) rowOfToken(t int32) int32 {
 
 // readBlock returns the tokens from to to of the item that begins at row lo, as m rows
 // of float32. There are at least as many rows as MaxDot takes; the last token is repeated
-// for that. factors multiply the products of the rows; nil means that all are 1.
+// for that. factors multiply the products of the rows. nil means that all are 1.
 func (r *rowReader) readBlock(lo, from, to int) (x []float32, m int, factors []float32) {
 	t, dim := &r.batch.Tokens, r.batch.Tokens.Dim
 	m = max(to-from, r.tier.Vectors.Rows)
@@ -99,7 +99,7 @@ func (r *rowReader) readBlock(lo, from, to int) (x []float32, m int, factors []f
 	return x, m, r.factors
 }
 
-// blockScales returns the scales of the m rows of a block; nil means that all are 1.
+// blockScales returns the scales of the m rows of a block. nil means that all are 1.
 func (r *rowReader) blockScales(lo, from, to, m int) []float32 {
 	t := &r.batch.Tokens
 	if t.Scales == nil {

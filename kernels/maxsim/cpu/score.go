@@ -18,7 +18,7 @@ type scorer struct {
 	call       *maxsim.Call
 	work       maxsim.Work
 	docs       *maxsim.Batch
-	heldLevels *rounded // of held documents; nil means that each call rounds them
+	heldLevels *rounded // of held documents. nil means that each call rounds them
 	unitKind   int      // unitPair, unitAllQueries or unitDocument
 	units      int      // their number
 	first      int      // for AllPairs, the first document
@@ -65,7 +65,9 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) (err error) {
 }
 
 // scoreChecked executes a checked call. If h is not nil, d has hidden states.
-func (b *backend) scoreChecked(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
+func (b *backend) scoreChecked(
+	ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -147,9 +149,9 @@ func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
 	}
 	rows := d.Tokens.Rows()/max(d.Len(), 1) + 1 // of a document, on average
 	perDoc := max(pieceProducts/(rows*(q.Tokens.Rows()+1)), 1)
-	oneThread := q.Len() == 1 || threads == 1
+	together := head || q.Len() == 1 || threads == 1 || parallel.Blocks(s.count, perDoc) >= 2*threads
 	switch {
-	case s.call.Kind == maxsim.AllPairs && (head || oneThread || parallel.Blocks(s.count, perDoc) >= 2*threads):
+	case s.call.Kind == maxsim.AllPairs && together:
 		s.unitKind, s.units, s.pieceUnits = unitAllQueries, s.count, perDoc
 	case head: // computes the token vectors of a document once for all of its pairs
 		s.unitKind, s.units, s.pieceUnits = unitDocument, d.Len(), 1
@@ -247,7 +249,7 @@ func (s *scorer) writeResults(w *worker, unit, n int) {
 }
 
 // findMaxima finds, for the panels of w.spans, the best of the tokens from to to of a
-// document that begins at row lo. heldLevels are those of all held documents; nil means that
+// document that begins at row lo. heldLevels are those of all held documents. nil means that
 // blocks are rounded here, if they are screened.
 func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded, lo, from, to int) error {
 	// 1. Maxima begin at −∞.
@@ -270,7 +272,8 @@ func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded,
 		heldLevels = nil // these include the masked rows
 	}
 	n, maxRows := to-from, w.rows.blockRows()
-	screen := p.screen.loops != nil && p.screen.usable && columns >= minScreenColumns(w.rows.batch.Tokens.Type, heldLevels)
+	minColumns := minScreenColumns(w.rows.batch.Tokens.Type, heldLevels)
+	screen := p.screen.loops != nil && p.screen.usable && columns >= minColumns
 	if screen {
 		if w.screener == nil {
 			w.screener = new(screener)
@@ -294,7 +297,8 @@ func (w *worker) raiseMaxima(p *panels, heldLevels *rounded, screen bool, panels
 	var x, factors []float32
 	var m int
 	// For held documents and few panels, x stays nil: only the few rows in doubt are converted.
-	if screen && heldLevels != nil && panels <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
+	converted := !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32
+	if screen && heldLevels != nil && panels <= fewPanels && converted {
 		factors = w.rows.blockScales(lo, a, b, b-a)
 	} else {
 		x, m, factors = w.rows.readBlock(lo, a, b)

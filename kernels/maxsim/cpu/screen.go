@@ -42,7 +42,7 @@ type screenPanels struct {
 
 // columnTerms has the factors of the bound b of a column, in units of the column.
 type columnTerms struct {
-	perErr, perNorm float32 // b = perErr·|x − x̃| + perNorm·|x̃|; 0 for a column of zeros
+	perErr, perNorm float32 // b = perErr·|x − x̃| + perNorm·|x̃|. Both are 0 for a column of zeros
 	inverse         float32 // 1/unit
 }
 
@@ -237,7 +237,9 @@ func (x *screener) startCall() {
 // roundBlock sets the block to screen: n rows, rounded here, or from row lo on of heldLevels
 // if that is not nil. It reports false if the block cannot be screened, or is skipped
 // because screening was in vain.
-func (x *screener) roundBlock(s *screenPanels, heldLevels *rounded, lo int, rows []float32, n, dim int, factors []float32) bool {
+func (x *screener) roundBlock(
+	s *screenPanels, heldLevels *rounded, lo int, rows []float32, n, dim int, factors []float32,
+) bool {
 	if n < s.loops.Rows {
 		return false
 	}
@@ -285,7 +287,7 @@ func (x *screener) roundBlock(s *screenPanels, heldLevels *rounded, lo int, rows
 
 // raiseMaxima raises the maxima of panel i by the rounded block: the n tokens from first on
 // of a document that begins at row lo. It reports false, and raises none, if too many tokens
-// are in doubt. rows has the block as float32; nil means that the rows in doubt are
+// are in doubt. rows has the block as float32. nil means that the rows in doubt are
 // converted here.
 func (x *screener) raiseMaxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
 	// 1. Products of rounded values, and their maxima.
