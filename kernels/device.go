@@ -424,7 +424,7 @@ func openNamed(ctx context.Context, name, source string) (Device, error) {
 }
 
 // openFirst opens the first device that can be opened, and says in a note which it is. If
-// there is none, the device is nil and the note has the reasons.
+// none can be opened, the device is nil and the note has the reasons.
 func openFirst(ctx context.Context) (Device, string, error) {
 	var why []string
 	for _, k := range deviceKinds() {

@@ -229,7 +229,7 @@ func (p *pruner) fillNibble(out *[16]tableRow, j, n int) {
 	}
 }
 
-// fillErrors sets entry b to ‖x‖·errUnit·b / unit, rounded up, of each row.
+// fillErrors sets entry b to ‖x‖·errorUnit·b / unit, rounded up, of each row.
 func (p *pruner) fillErrors(t *byteTable, n int) {
 	*t = byteTable{}
 	for i := range n {

@@ -225,12 +225,12 @@ func (q *query) roundToGrain(t *tileToken, i int, values []int32) (neededUnit fl
 	t.low = -step * t.grain * middle
 	lo, hi := float64(q.lo[i]), float64(q.hi[i])
 	grain := step * multiple * t.grain
-	aMin, aMax := s.scaleMin, s.scaleMax
+	scaleMin, scaleMax := s.scaleMin, s.scaleMax
 	smallest, biggest := grain*float64(minSum)+t.low, grain*float64(maxSum)+t.low // of the residual part
 	// S with the residual part, S with the low term alone, and the shifted C.
 	neededUnit = max(
-		hi+max(aMin*biggest, aMax*biggest), -lo-min(aMin*smallest, aMax*smallest),
-		hi+max(aMin*t.low, aMax*t.low), -lo-min(aMin*t.low, aMax*t.low),
+		hi+max(scaleMin*biggest, scaleMax*biggest), -lo-min(scaleMin*smallest, scaleMax*smallest),
+		hi+max(scaleMin*t.low, scaleMax*t.low), -lo-min(scaleMin*t.low, scaleMax*t.low),
 		a*grain*float64(maxSum), -a*grain*float64(minSum),
 	)
 	return neededUnit / maxTileResult
