@@ -12,15 +12,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// hostSide is a batch in memory of the processor, with the room that its layout takes.
+// hostSide is a batch in memory of the processor, with reusable memory for its layout.
 type hostSide struct {
 	batch            maxsim.Batch
 	offsets, lengths []int
 	mask             []bool
 }
 
-// host holds the operands of a call on the processor. The slices of its batches are the
-// caller's memory, and are let go after the call.
+// host has the operands of a call on the processor. The slices of its batches are the
+// caller's memory; release drops them after the call.
 type host struct {
 	backend maxsim.Backend
 	q, d    hostSide
@@ -30,60 +30,61 @@ type host struct {
 
 var hosts = sync.Pool{New: func() any { return new(host) }}
 
-// newHost brings a checked call to Go's types. It looks at offsets, lengths and masks.
+// newHost converts a checked call to Go's types. It also checks offsets, lengths and masks.
 func newHost(w *work) (*host, error) {
 	h := hosts.Get().(*host)
 	var err error
 	if h.backend, err = maxsim.Select(""); err != nil {
 		return h, err
 	}
-	if w.n == 0 { // no item matters, and gradients are 0
+	if w.pairCount == 0 { // items do not matter, and gradients are 0
 		h.q.batch = maxsim.Batch{Tokens: w.q.tokens(), Layout: maxsim.Layout{Offsets: noItems}}
 		h.d.batch = maxsim.Batch{Tokens: w.d.tokens(), Layout: maxsim.Layout{Offsets: noItems}}
 		return h, nil
 	}
-	if err := first(h.q.set(&w.q), h.d.set(&w.d)); err != nil {
+	if err := firstError(h.q.setBatch(&w.q), h.d.setBatch(&w.d)); err != nil {
 		return h, err
 	}
 	switch w.pairs.kind {
 	case C.PLAID_OWN:
 		h.pairs = maxsim.Own(int(w.pairs.count))
 	case C.PLAID_LISTED:
-		h.pairs = maxsim.Listed(list((*int32)(w.pairs.queries), w.n), list((*int32)(w.pairs.docs), w.n))
+		queries := cSlice((*int32)(w.pairs.queries), w.pairCount)
+		h.pairs = maxsim.Listed(queries, cSlice((*int32)(w.pairs.docs), w.pairCount))
 	}
 	return h, nil
 }
 
-// free lets go of the caller's memory.
-func (h *host) free() {
+// release drops the references to the caller's memory, and returns h to the pool.
+func (h *host) release() {
 	h.q.batch, h.d.batch, h.pairs = maxsim.Batch{}, maxsim.Batch{}, maxsim.Pairs{}
 	h.dq, h.dd = maxsim.Gradient{}, maxsim.Gradient{}
 	hosts.Put(h)
 }
 
-// threads returns the number of goroutines that a call may have; 0 means one for each processor.
+// threads returns the number of goroutines that a call may use. 0 means one for each processor.
 func (w *work) threads() int { return int(min(w.place.threads, 1024)) }
 
-// list returns n elements of the caller's memory, nil for a nil p.
-func list[T any](p *T, n int) []T {
+// cSlice returns n elements of the caller's memory, or nil if p is nil.
+func cSlice[T any](p *T, n int) []T {
 	if p == nil {
 		return nil
 	}
 	return unsafe.Slice(p, n)
 }
 
-// matrix returns rows of dim elements in the caller's memory.
+// matrix returns rows of dim elements of the caller's memory.
 func matrix(p unsafe.Pointer, kind C.int64_t, rows, dim C.int64_t) maxsim.Matrix {
-	m, n := maxsim.Matrix{Type: typeOf(kind), Dim: int(dim)}, int(rows*dim)
+	m, n := maxsim.Matrix{Type: matrixType(kind), Dim: int(dim)}, int(rows*dim)
 	switch m.Type {
 	case maxsim.F32:
-		m.F32 = list((*float32)(p), n)
+		m.F32 = cSlice((*float32)(p), n)
 	case maxsim.F16, maxsim.BF16:
-		m.U16 = list((*uint16)(p), n)
+		m.U16 = cSlice((*uint16)(p), n)
 	case maxsim.I8:
-		m.I8 = list((*int8)(p), n)
+		m.I8 = cSlice((*int8)(p), n)
 	case maxsim.E4M3:
-		m.U8 = list((*uint8)(p), n)
+		m.U8 = cSlice((*uint8)(p), n)
 	}
 	return m
 }
@@ -95,20 +96,20 @@ var noItems = []int{0}
 func (s *side) tokens() maxsim.Matrix {
 	m := matrix(s.data, s._type, s.rows, s.dim)
 	if s.rows > 0 {
-		m.Scales = list((*float32)(s.scales), int(s.rows))
-		m.Zeros = list((*int8)(s.zeros), int(s.rows))
+		m.Scales = cSlice((*float32)(s.scales), int(s.rows))
+		m.Zeros = cSlice((*int8)(s.zeros), int(s.rows))
 	}
 	return m
 }
 
-// set makes the batch of a side.
-func (h *hostSide) set(s *side) error {
+// setBatch sets the batch to that of a side, and checks its offsets or lengths.
+func (h *hostSide) setBatch(s *side) error {
 	h.batch = maxsim.Batch{Tokens: s.tokens()}
 	l := &h.batch.Layout
 	switch {
 	case s.offsets != nil:
 		l.Longest = int(s.longest)
-		return h.pack(s)
+		return h.setOffsets(s)
 	case s.longest == 0: // items without rows
 		h.offsets = slices.Grow(h.offsets[:0], int(s.items)+1)[:s.items+1]
 		clear(h.offsets)
@@ -123,27 +124,29 @@ func (h *hostSide) set(s *side) error {
 		return nil
 	}
 	if s.lengths != nil {
-		return h.cut(s)
+		return h.setLengths(s)
 	}
 	if s.mask != nil {
-		h.cover(s)
+		h.setMask(s)
 	}
 	return nil
 }
 
-// pack checks and takes over offsets.
-func (h *hostSide) pack(s *side) error {
+// setOffsets checks and copies the offsets of packed items.
+func (h *hostSide) setOffsets(s *side) error {
 	h.offsets = h.offsets[:0]
 	last := int32(0)
-	for i, o := range list((*int32)(s.offsets), int(s.items)+1) {
+	for i, o := range cSlice((*int32)(s.offsets), int(s.items)+1) {
 		switch {
 		case o < last:
-			return badf("%s[%d] is %d, less than what is before, %d", s.field("offsets"), i, o, last)
+			return argumentErrorf("%s[%d] is %d, less than the offset before it, %d",
+				s.fieldName("offsets"), i, o, last)
 		case i > 0 && int64(o-last) > int64(s.longest):
-			return badf("%s[%d] is %d: item %d has %d rows, more than %s, %d",
-				s.field("offsets"), i, o, i-1, o-last, s.field("longest"), s.longest)
+			return argumentErrorf("%s[%d] is %d: item %d has %d rows, more than %s, %d",
+				s.fieldName("offsets"), i, o, i-1, o-last, s.fieldName("longest"), s.longest)
 		case int64(o) > int64(s.rows):
-			return badf("%s[%d] is %d, more than %s, %d", s.field("offsets"), i, o, s.field("rows"), s.rows)
+			return argumentErrorf("%s[%d] is %d, more than %s, %d",
+				s.fieldName("offsets"), i, o, s.fieldName("rows"), s.rows)
 		}
 		h.offsets = append(h.offsets, int(o))
 		last = o
@@ -152,12 +155,13 @@ func (h *hostSide) pack(s *side) error {
 	return nil
 }
 
-// cut checks and takes over lengths.
-func (h *hostSide) cut(s *side) error {
+// setLengths checks and copies the lengths of padded items.
+func (h *hostSide) setLengths(s *side) error {
 	h.lengths = h.lengths[:0]
-	for i, n := range list((*int32)(s.lengths), int(s.items)) {
+	for i, n := range cSlice((*int32)(s.lengths), int(s.items)) {
 		if n < 0 || int64(n) > int64(s.longest) {
-			return badf("%s[%d] is %d; want 0 to %s, %d", s.field("lengths"), i, n, s.field("longest"), s.longest)
+			return argumentErrorf("%s[%d] is %d; want 0 to %s, %d",
+				s.fieldName("lengths"), i, n, s.fieldName("longest"), s.longest)
 		}
 		h.lengths = append(h.lengths, int(n))
 	}
@@ -165,10 +169,11 @@ func (h *hostSide) cut(s *side) error {
 	return nil
 }
 
-// cover takes over a mask. One that only ends items is lengths, which cost less.
-func (h *hostSide) cover(s *side) {
+// setMask copies a mask. A mask that only marks the ends of items becomes lengths, which are
+// faster.
+func (h *hostSide) setMask(s *side) {
 	longest, stride := int(s.longest), int(s.mask_stride)
-	mask := list((*byte)(s.mask), s.maskBytes())
+	mask := cSlice((*byte)(s.mask), s.maskBytes())
 	h.lengths = h.lengths[:0]
 	holes := false
 	for i := range int(s.items) {

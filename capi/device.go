@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// deviceCodes are the codes of errors of a device.
+// deviceCodes maps errors of a device to codes of the header.
 var deviceCodes = []struct {
 	err  error
 	code C.int
@@ -28,47 +28,47 @@ var deviceCodes = []struct {
 	{tensor.ErrDeviceLost, C.PLAID_ERR_DEVICE},
 }
 
-// onDevice opens the device of a call, and does the call there or sets the size of its workspace. The
-// functions capture the call, so that it is not moved to the heap.
-func onDevice(w *work, do func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
-	if err := inRange("place.device", w.place.device, 0, math.MaxInt32); err != nil {
+// onDevice opens the device of a call, and runs the call there or sets the size of its workspace.
+// The functions capture the call, so that it is not moved to the heap.
+func onDevice(w *work, run func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
+	if err := checkRange("place.device", w.place.device, 0, math.MaxInt32); err != nil {
 		return err
 	}
 	d, err := tensor.Open(int(w.place.device))
 	if err != nil {
-		return deviceFault(err)
+		return deviceError(err)
 	}
-	if w.wanted == nil {
-		return deviceFault(do(d))
+	if w.workspaceBytes == nil {
+		return deviceError(run(d))
 	}
 	bytes, err := workspace(d)
 	if err == nil {
-		*w.wanted = bytes
+		*w.workspaceBytes = bytes
 	}
-	return deviceFault(err)
+	return deviceError(err)
 }
 
-// deviceFault gives an error of a device its code.
-func deviceFault(err error) error {
+// deviceError adds the code of the header to an error of a device.
+func deviceError(err error) error {
 	if err == nil {
 		return nil
 	}
 	for i := range deviceCodes {
 		if x := &deviceCodes[i]; errors.Is(err, x.err) {
-			return &fault{x.code, err.Error()}
+			return &codedError{x.code, err.Error()}
 		}
 	}
 	if _, ok := errors.AsType[*tensor.DriverError](err); ok {
-		return &fault{C.PLAID_ERR_DEVICE, err.Error()}
+		return &codedError{C.PLAID_ERR_DEVICE, err.Error()}
 	}
 	return err
 }
 
 func deviceScore(w *work, c *cScore) error {
 	call := tensor.ScoreCall{
-		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Weights: addressOf(c.weights), Normalize: c.normalize != 0,
-		Scores: addressOf(c.scores), Argmax: addressOf(c.argmax),
+		Place: w.tensorPlace(), Q: w.q.tensorBatch(), D: w.d.tensorBatch(), Pairs: w.tensorPairs(),
+		Weights: elementAddress(c.weights), Normalize: c.normalize != 0,
+		Scores: elementAddress(c.scores), Argmax: elementAddress(c.argmax),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.Score(&call) },
@@ -77,10 +77,10 @@ func deviceScore(w *work, c *cScore) error {
 
 func deviceGradients(w *work, c *cGradient) error {
 	call := tensor.GradientCall{
-		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Weights: addressOf(c.weights), Normalize: c.normalize != 0,
-		Argmax: addressOf(c.argmax), Upstream: addressOf(c.upstream),
-		DQ: address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
+		Place: w.tensorPlace(), Q: w.q.tensorBatch(), D: w.d.tensorBatch(), Pairs: w.tensorPairs(),
+		Weights: elementAddress(c.weights), Normalize: c.normalize != 0,
+		Argmax: elementAddress(c.argmax), Upstream: elementAddress(c.upstream),
+		DQ: address(c.dq), DD: address(c.dd), DQType: matrixType(c.dq_type), DDType: matrixType(c.dd_type),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.Gradients(&call) },
@@ -89,9 +89,9 @@ func deviceGradients(w *work, c *cGradient) error {
 
 func deviceChamfer(w *work, c *cChamfer) error {
 	call := tensor.ChamferCall{
-		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: addressOf(c.distances),
-		NearestQ: addressOf(c.nearest_q), NearestD: addressOf(c.nearest_d),
+		Place: w.tensorPlace(), Q: w.q.tensorBatch(), D: w.d.tensorBatch(), Pairs: w.tensorPairs(),
+		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: elementAddress(c.distances),
+		NearestQ: elementAddress(c.nearest_q), NearestD: elementAddress(c.nearest_d),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.Chamfer(&call) },
@@ -100,11 +100,11 @@ func deviceChamfer(w *work, c *cChamfer) error {
 
 func deviceChamferGradients(w *work, c *cChamferGradient) error {
 	call := tensor.ChamferGradientCall{
-		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
+		Place: w.tensorPlace(), Q: w.q.tensorBatch(), D: w.d.tensorBatch(), Pairs: w.tensorPairs(),
 		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0,
-		NearestQ: addressOf(c.nearest_q), NearestD: addressOf(c.nearest_d),
-		Upstream: addressOf(c.upstream),
-		DQ:       address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
+		NearestQ: elementAddress(c.nearest_q), NearestD: elementAddress(c.nearest_d),
+		Upstream: elementAddress(c.upstream),
+		DQ:       address(c.dq), DD: address(c.dd), DQType: matrixType(c.dq_type), DDType: matrixType(c.dd_type),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.ChamferGradients(&call) },
@@ -113,10 +113,10 @@ func deviceChamferGradients(w *work, c *cChamferGradient) error {
 
 func deviceHead(w *work, c *cHead) error {
 	call := tensor.HeadCall{
-		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
-		QueryWeights: addressOf(c.query_weights), Normalize: c.normalize != 0,
-		Head: address(c.head), HeadType: typeOf(c.head_type), Bias: addressOf(c.bias),
-		Scores: addressOf(c.scores),
+		Place: w.tensorPlace(), Q: w.q.tensorBatch(), D: w.d.tensorBatch(), Pairs: w.tensorPairs(),
+		QueryWeights: elementAddress(c.query_weights), Normalize: c.normalize != 0,
+		Head: address(c.head), HeadType: matrixType(c.head_type), Bias: elementAddress(c.bias),
+		Scores: elementAddress(c.scores),
 	}
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.ScoreHead(&call) },
@@ -130,11 +130,11 @@ func (w *work) tensorPlace() tensor.Place {
 	}
 }
 
-// tensorPairs are the pairs of a call: the kinds have the numbers of the header.
+// tensorPairs returns the pairs of a call for the device.
 func (w *work) tensorPairs() tensor.Pairs {
 	p := tensor.Pairs{
 		Count:   int(w.pairs.count),
-		Queries: addressOf(w.pairs.queries), Documents: addressOf(w.pairs.docs),
+		Queries: elementAddress(w.pairs.queries), Documents: elementAddress(w.pairs.docs),
 	}
 	switch w.pairs.kind {
 	case C.PLAID_ALL:
@@ -147,19 +147,19 @@ func (w *work) tensorPairs() tensor.Pairs {
 	return p
 }
 
-// tensor is a batch in memory of the device.
-func (s *side) tensor() tensor.Batch {
+// tensorBatch returns a batch in memory of the device.
+func (s *side) tensorBatch() tensor.Batch {
 	return tensor.Batch{
-		Data: address(s.data), Scales: addressOf(s.scales), Zeros: addressOf(s.zeros),
-		Offsets: addressOf(s.offsets), Lengths: addressOf(s.lengths),
-		Mask: addressOf(s.mask), MaskStride: int(s.mask_stride),
-		Type: typeOf(s._type), Dim: int(s.dim),
+		Data: address(s.data), Scales: elementAddress(s.scales), Zeros: elementAddress(s.zeros),
+		Offsets: elementAddress(s.offsets), Lengths: elementAddress(s.lengths),
+		Mask: elementAddress(s.mask), MaskStride: int(s.mask_stride),
+		Type: matrixType(s._type), Dim: int(s.dim),
 		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
 }
 
-// address returns the number of an address, 0 for NULL.
+// address returns an address as a number, 0 for NULL.
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
 
-// addressOf is address of a pointer to elements.
-func addressOf[T any](p *T) uint64 { return address(unsafe.Pointer(p)) }
+// elementAddress returns the address of a pointer to elements as a number.
+func elementAddress[T any](p *T) uint64 { return address(unsafe.Pointer(p)) }

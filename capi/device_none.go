@@ -5,8 +5,8 @@ package main
 // #include "plaid_maxsim.h"
 import "C"
 
-// errNoKernels is for calls on a GPU.
-var errNoKernels = &fault{C.PLAID_ERR_DEVICE, "this library was built without kernels for GPUs"}
+// errNoKernels is the error of calls on a GPU.
+var errNoKernels = &codedError{C.PLAID_ERR_DEVICE, "this library was built without kernels for GPUs"}
 
 func deviceScore(*work, *cScore) error                      { return errNoKernels }
 func deviceGradients(*work, *cGradient) error               { return errNoKernels }

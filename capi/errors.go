@@ -14,32 +14,33 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// fault is an error with a code of the header.
-type fault struct {
+// codedError is an error with a code of the header.
+type codedError struct {
 	code C.int
 	text string
 }
 
-func (f *fault) Error() string { return f.text }
+func (f *codedError) Error() string { return f.text }
 
-// badf is a fault of an argument.
-func badf(format string, args ...any) error {
-	return &fault{C.PLAID_ERR_ARGUMENT, fmt.Sprintf(format, args...)}
+// argumentErrorf returns an error of an argument of the caller.
+func argumentErrorf(format string, args ...any) error {
+	return &codedError{C.PLAID_ERR_ARGUMENT, fmt.Sprintf(format, args...)}
 }
 
-// run does work for a caller in C: its error, or its panic, becomes a code and a message.
+// run executes work for a caller in C, and converts its error or panic to a code and a message.
 func run(e *cError, work func() error) (code C.int) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			code = report(e, panicked(r))
+			code = writeError(e, panicError(r))
 		}
 	}()
-	return report(e, work())
+	return writeError(e, work())
 }
 
-// panicked is the error of a panic.
-func panicked(r any) error {
+// panicError converts a panic to an error. Those of unreadable memory and of other goroutines are
+// errors already; others are bugs, and get the stack.
+func panicError(r any) error {
 	err, ok := r.(error)
 	if ok && (errors.As(err, new(unreadable)) || errors.As(err, new(*parallel.Panic))) {
 		return err
@@ -47,21 +48,21 @@ func panicked(r any) error {
 	return fmt.Errorf("%v\n%s", r, debug.Stack())
 }
 
-// unreadable is an error of the runtime for memory that is not there.
+// unreadable is the runtime's error for a fault at an address.
 type unreadable interface {
 	error
 	Addr() uintptr
 }
 
-// report writes an error to its place, and returns its code.
-func report(e *cError, err error) C.int {
+// writeError writes an error to the caller's struct, which may be NULL, and returns its code.
+func writeError(e *cError, err error) C.int {
 	if err == nil {
 		return C.PLAID_OK
 	}
-	if u := unreadable(nil); errors.As(err, &u) { // who gave its address is at fault
-		err = badf("memory at %#x cannot be read or written", u.Addr())
+	if u := unreadable(nil); errors.As(err, &u) { // the caller gave this address
+		err = argumentErrorf("memory at %#x cannot be read or written", u.Addr())
 	}
-	code := codeOf(err)
+	code := errorCode(err)
 	if e != nil {
 		e.code = C.int64_t(code)
 		room := unsafe.Slice((*byte)(unsafe.Pointer(&e.message)), len(e.message))
@@ -71,8 +72,9 @@ func report(e *cError, err error) C.int {
 	return code
 }
 
-func codeOf(err error) C.int {
-	if f := (*fault)(nil); errors.As(err, &f) {
+// errorCode returns the code of the header for an error.
+func errorCode(err error) C.int {
+	if f := (*codedError)(nil); errors.As(err, &f) {
 		return f.code
 	}
 	switch {

@@ -23,7 +23,7 @@ func TestErrors(t *testing.T) {
 		code cCode
 		work func() error
 	}{
-		"q.dim is 7":                {argument, func() error { return badf("q.dim is %d", 7) }},
+		"q.dim is 7":                {argument, func() error { return argumentErrorf("q.dim is %d", 7) }},
 		"odd offsets":               {argument, func() error { return fmt.Errorf("%w: odd offsets", kernels.ErrShape) }},
 		"on neon":                   {unsupported, func() error { return fmt.Errorf("%w: on neon", maxsim.ErrUnsupported) }},
 		"not known":                 {internal, func() error { return errors.New("not known") }},

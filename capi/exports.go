@@ -34,7 +34,7 @@ func goBackend(name *C.char, bytes C.int64_t, e *cError) C.int {
 		}
 		text := b.Name()
 		if name == nil || int(bytes) <= len(text) {
-			return badf("bytes is %d; the name and its end need %d", bytes, len(text)+1)
+			return argumentErrorf("bytes is %d; the name and its end need %d", bytes, len(text)+1)
 		}
 		room := unsafe.Slice((*byte)(unsafe.Pointer(name)), len(text)+1)
 		room[copy(room, text)] = 0
@@ -42,29 +42,29 @@ func goBackend(name *C.char, bytes C.int64_t, e *cError) C.int {
 	})
 }
 
-// The functions that do a call, or, where bytes is not nil, say how much workspace it needs.
+// The functions below execute a call. If bytes is not nil, they only set the size of its workspace.
 
 //export goScore
 func goScore(call *cScore, bytes *C.int64_t, e *cError) C.int {
-	return run(e, func() error { return score(*call, (*int64)(bytes)) })
+	return run(e, func() error { return scoreCall(*call, (*int64)(bytes)) })
 }
 
 //export goGradients
 func goGradients(call *cGradient, bytes *C.int64_t, e *cError) C.int {
-	return run(e, func() error { return gradients(*call, (*int64)(bytes)) })
+	return run(e, func() error { return gradientsCall(*call, (*int64)(bytes)) })
 }
 
 //export goChamfer
 func goChamfer(call *cChamfer, bytes *C.int64_t, e *cError) C.int {
-	return run(e, func() error { return chamfer(*call, (*int64)(bytes)) })
+	return run(e, func() error { return chamferCall(*call, (*int64)(bytes)) })
 }
 
 //export goChamferGradients
 func goChamferGradients(call *cChamferGradient, bytes *C.int64_t, e *cError) C.int {
-	return run(e, func() error { return chamferGradients(*call, (*int64)(bytes)) })
+	return run(e, func() error { return chamferGradientsCall(*call, (*int64)(bytes)) })
 }
 
 //export goHead
 func goHead(call *cHead, bytes *C.int64_t, e *cError) C.int {
-	return run(e, func() error { return head(*call, (*int64)(bytes)) })
+	return run(e, func() error { return headCall(*call, (*int64)(bytes)) })
 }

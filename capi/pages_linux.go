@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	largePage      = 2 << 20
-	mostSmallPages = 4 << 20 // bytes of an array for which pages of 4 KiB are fast enough
-	adviseHuge     = 14      // MADV_HUGEPAGE
+	largePage         = 2 << 20
+	maxSmallPageBytes = 4 << 20 // smaller arrays are fast enough with pages of 4 KiB
+	adviseHuge        = 14      // MADV_HUGEPAGE
 )
 
-// useLargePages asks Linux for large pages within an array that is about to be written: it may be
-// new memory, whose 4 KiB pages take longer to be mapped than to be filled. Only an advice: an error
-// changes nothing.
+// useLargePages asks Linux for large pages within an array that is about to be written. It may be
+// new memory, whose 4 KiB pages would take longer to map than to fill. This is only advice: errors
+// are ignored.
 func useLargePages(p unsafe.Pointer, bytes int) {
-	if bytes < mostSmallPages {
+	if bytes < maxSmallPageBytes {
 		return
 	}
 	skip := int(-uintptr(p) % largePage)

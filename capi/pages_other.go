@@ -4,5 +4,5 @@ package main
 
 import "unsafe"
 
-// useLargePages does nothing: pages are the system's own matter.
+// useLargePages does nothing on this system.
 func useLargePages(unsafe.Pointer, int) {}

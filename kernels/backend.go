@@ -6,17 +6,17 @@ import (
 	"github.com/plaid-ir/plaid/internal/registry"
 )
 
-// Backend is one implementation of every stage. Its methods are safe for
-// concurrent use.
+// Backend implements every stage of scoring for one instruction set or device. Its
+// methods are safe for concurrent use.
 type Backend interface {
-	// Name is what the backend is asked for by, such as "generic".
+	// Name returns the name by which [Select] finds the backend, such as "generic".
 	Name() string
 	// Nearest writes, for each of the len(x)/dim rows of x, the number of the
 	// centroid with the largest inner product (the lowest number on ties) and,
-	// where scores is not nil, that product. centroids is K × dim. The result
-	// of a row does not depend on the other rows of the call. The context ends
-	// waiting for a device. An error says that a device failed, and codes and
-	// scores mean nothing then; the processor's backends never return one.
+	// where scores is not nil, that product. centroids is [K, dim]. The result
+	// of a row does not depend on the other rows of the call. Canceling the context
+	// ends the wait for a device. Only backends of devices return errors; codes and
+	// scores are undefined then.
 	Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error
 	// Scorer prepares the backend for one codec.
 	Scorer(c *Codec) (Scorer, error)
@@ -24,84 +24,88 @@ type Backend interface {
 
 // Scorer is a backend prepared for one codec. It is safe for concurrent use.
 type Scorer interface {
-	// NewQuery returns an empty query to be filled by Reset, again and again.
+	// NewQuery returns an empty query, which Reset fills any number of times.
 	NewQuery() Query
 }
 
-// Query is a query that scores documents encoded with the codec of its Scorer:
-// first Reset, then Screen where not all of S is needed, then CentroidScores over all
-// centroids, then Seal; after that it is read-only, but for what Require adds, and may
-// be used by many goroutines, until the next Reset.
+// Query is a query that scores documents encoded with the codec of its Scorer.
+//
+// Its methods are called in this order: Reset; Screen, where the search does not need
+// all of S; CentroidScores over all centroids; Seal. Until the next Reset many
+// goroutines may then use it: it is read-only, except for the rows of S that Require
+// and Fill add.
 type Query interface {
-	// Reset takes the vectors [Lq, dim] and a weight for each (nil: all 1).
-	// It keeps no reference to them.
+	// Reset sets the vectors [Lq, dim] and a weight for each of them. nil weights mean
+	// that all are 1. It copies both. Errors wrap [ErrShape].
 	Reset(vectors, weights []float32) error
-	// Screen says that of S only the rows will be needed that Require asks for and, if n is
-	// above 0, Approx, MaxSim at level Fast, and Top with n at most. CentroidScores then
-	// computes in bytes: Approx and level Fast are rounded a little more, and Top finds the
-	// best but for near ties. It reports false where that is not possible or does not pay,
-	// and has done nothing then. With n = 0, level Fast is level Fine.
+	// Screen announces that the search needs only the rows of S that Require lists and,
+	// if n is above 0, also Approx, MaxSim at level Fast, and Top with at most n
+	// centroids. CentroidScores then multiplies bytes: Approx and level Fast are rounded
+	// a little more, and Top finds the best centroids except for near ties. With n = 0,
+	// level Fast is level Fine. Screen reports false, and changes nothing, where
+	// screening is impossible or does not pay.
 	Screen(n int) bool
-	// CentroidScores fills the rows lo to hi of S = C·Qᵀ. Disjoint ranges may
+	// CentroidScores computes the rows lo to hi of S = C·Qᵀ. Disjoint ranges may
 	// run at the same time.
 	CentroidScores(lo, hi int)
 	// Seal ends preparation.
 	Seal()
 
-	// Len is the number of query tokens.
+	// Len returns the number of query tokens.
 	Len() int
-	// Require notes the rows of S that listed documents of a chunk need (nil: all) for
-	// MaxSim at level Fine, RequireTokens those that the tokens lo to hi do; Fill then computes
-	// those of the centroids lo to hi that are not there. All three do nothing unless Screen
-	// has been called. The first two may run at the same time, as may calls of Fill, with
-	// bounds that are multiples of 64 and ranges that do not overlap.
+	// Require notes the rows of S that the listed documents of a chunk need for MaxSim at
+	// level Fine. nil docs mean all documents. RequireTokens notes those of the tokens lo
+	// to hi. Fill computes the noted rows among the centroids lo to hi that are missing.
+	// All three do nothing unless Screen has been called. Require and RequireTokens may
+	// run at the same time, and so may calls of Fill whose ranges do not overlap and
+	// begin at multiples of 64.
 	Require(c *Chunk, docs []uint32)
 	RequireTokens(c *Chunk, lo, hi int)
 	Fill(lo, hi int)
-	// Scores returns S: entry (c, s) is at c·stride + s. Valid until Reset. After
-	// Screen only rows that were required mean something.
+	// Scores returns S, in which entry (c, s) is at c·stride + s. It is valid until
+	// Reset. After Screen only rows that Fill has computed are defined.
 	Scores() (s []float32, stride int)
-	// Top writes the n best centroids of query token t to dst[t·n] on, best
-	// first, the lowest number on ties; n is at most K. After Screen no other method
-	// may run beside it.
+	// Top writes the n ≤ K best centroids of query token t to dst[t·n] on, best
+	// first, the lowest number on ties. After Screen no other method may run at the
+	// same time.
 	Top(dst []CentroidScore, n int)
 
-	// Approx writes the centroid-only score of documents: the score of the
-	// tokens as if each were its centroid, factor left out. docs lists
-	// documents of the chunk; nil means all. dst has one entry a document.
+	// Approx writes the centroid-only scores of documents: the score of the
+	// tokens as if each were its centroid, without its factor. docs lists
+	// documents of the chunk. nil means all. dst has one entry a document.
 	// Empty documents score 0. Scores of one query are comparable over chunks.
 	Approx(dst []float32, c *Chunk, docs []uint32)
-	// MaxSim writes the score of documents over their decoded tokens. Empty
+	// MaxSim writes the scores of documents over their decoded tokens. Empty
 	// documents score 0.
 	MaxSim(dst []float32, c *Chunk, docs []uint32, level Level)
 	// Maxima writes the largest product of each query token with the tokens lo to
-	// hi of the chunk, in units that only Total knows: a document that is too long
-	// for one core is scored in parts, whose maxima MergeMaxima puts together.
-	// Total of them is the score that MaxSim gives the document, to the bit.
+	// hi of the chunk, in units that only Total knows. A document that is too long
+	// for one core is scored in ranges of tokens, whose maxima MergeMaxima merges.
+	// Total returns the score of merged maxima: that of MaxSim, to the bit.
 	Maxima(dst []float64, c *Chunk, lo, hi int, level Level)
 	Total(maxima []float64, level Level) float32
-	// ErrorBound is the largest difference to the oracle that MaxSim may show
-	// at the level, for this query and any document.
+	// ErrorBound returns the largest possible difference between MaxSim at the level
+	// and the oracle, for this query and any document.
 	ErrorBound(level Level) float32
-	// Shortfall is how far the score of a document at level Fast may be below
-	// that at level Fine.
+	// Shortfall returns how far the score of a document at level Fast may be below
+	// its score at level Fine.
 	Shortfall(b Bound) Shortfall
 }
 
-// Ender is a [Query] that can be given up. What it makes of a query as a whole, such as
-// bounds and tables, takes time with the number of query tokens, and can end before its
-// end when ended says so: from then on what the query says means nothing, until Reset.
-// ended may be called by several goroutines.
+// Ender is a [Query] whose preparation can be stopped early. Tables and bounds of a
+// query take time in proportion to its tokens; building them stops when ended returns
+// true. All results of the query are undefined from then on until Reset. Several
+// goroutines may call ended at once.
 type Ender interface{ EndWith(ended func() bool) }
 
-// MergeMaxima raises dst to the maxima of another part of the document.
+// MergeMaxima raises dst to the maxima of another range of the document's tokens.
 func MergeMaxima(dst, part []float64) {
 	for i, v := range part {
 		dst[i] = max(dst[i], v)
 	}
 }
 
-// CentroidScore is an entry of S.
+// CentroidScore is a centroid with its product with a query token.
 type CentroidScore struct {
 	Centroid uint32
 	Score    float32
@@ -111,21 +115,21 @@ type CentroidScore struct {
 type Level int
 
 const (
-	// Fast is exact enough to find the documents worth a second look.
+	// Fast is precise enough to find the documents that are scored again at level Fine.
 	Fast Level = iota
-	// Fine gives the scores of float32 arithmetic.
+	// Fine has the precision of float32 arithmetic.
 	Fine
 )
 
 // EnvCPU is the environment variable that names the backend which Select("")
-// returns, in place of the best one.
+// returns instead of the best one.
 const EnvCPU = "PLAID_CPU"
 
 var backends = new(registry.Registry[Backend])
 
-// Register makes a backend available under its name; of those that this machine
-// can run, the one with the highest rank is the best. It is called from the init
-// function of the backend's package, and panics on a name taken twice.
+// Register makes a backend available under its name. The best backend is the one of
+// the highest rank. Register is called from the init function of the backend's
+// package, and panics if the name is registered already.
 func Register(b Backend, rank int) {
 	if !backends.Add(b, rank) {
 		panic("kernels: backend registered twice: " + b.Name())
@@ -136,10 +140,10 @@ func Register(b Backend, rank int) {
 func Backends() []string { return backends.Names() }
 
 // Select returns the backend of that name. "" stands for the one that the
-// environment variable [EnvCPU] names, or else for the best one. A name that
-// is not there, the variable's included, is an error that wraps
-// [ErrUnavailable]; there is no fallback. Backends are there where their package
-// is imported: kernels/cpu has those of the processor.
+// environment variable [EnvCPU] names, or else for the best one. For an unknown
+// name, also one from the variable, the error wraps [ErrUnavailable]; there is no
+// fallback. A program has the backends whose packages it imports: kernels/cpu has
+// those of the processor.
 func Select(name string) (Backend, error) {
 	return backends.Select(name, EnvCPU, "kernels/cpu", ErrUnavailable)
 }

@@ -18,7 +18,7 @@ const (
 	F32
 )
 
-// Size is the number of bytes of one value.
+// Size returns the number of bytes of one value.
 func (t FloatType) Size() int {
 	if t == F32 {
 		return 4

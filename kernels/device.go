@@ -16,20 +16,20 @@ import (
 // [OpenDevice] opens for "", in place of "cpu".
 const EnvDevice = "PLAID_DEVICE"
 
-// AutoDevice is the name that stands for a device if there is one.
+// AutoDevice is the name that stands for the first device that can be opened, or else for
+// the processor.
 const AutoDevice = "auto"
 
-// ErrDeviceClosed says that a device, or an index on it, has been closed.
+// ErrDeviceClosed is returned by calls on a device, or on an index on it, after Close.
 var ErrDeviceClosed = errors.New("kernels: device closed")
 
-// ErrDeviceMemory says that what a device was to hold does not fit into its memory, or into
+// ErrDeviceMemory is returned where data does not fit into a device's memory, or into
 // the part of it that may be used.
 var ErrDeviceMemory = errors.New("out of device memory")
 
-// PanicError is a panic where a device's requests are carried out: a fault of
-// this program and not of the device or of the index. The device takes no more
-// requests, and answers each with this error; closing and opening it anew starts
-// afresh.
+// PanicError reports a panic in the code that serves a device's requests: a bug of
+// this program, not a fault of the device or the index. The device then answers every
+// request with this error until it is closed and opened again.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of the goroutine
@@ -47,52 +47,53 @@ func (e *PanicError) Unwrap() error {
 
 // DeviceInfo describes a device that can hold and search an index.
 type DeviceInfo struct {
-	Name            string `json:"name"`            // to ask for it by, such as "cuda:0"
-	Model           string `json:"model"`           // as its maker calls it
+	Name            string `json:"name"`            // for [OpenDevice], such as "cuda:0"
+	Model           string `json:"model"`           // the vendor's name of the model
 	Capability      string `json:"capability"`      // for CUDA the compute capability, such as "9.0"
 	Memory          uint64 `json:"memory"`          // bytes
-	Multiprocessors int    `json:"multiprocessors"` // how many there are
+	Multiprocessors int    `json:"multiprocessors"` // their number
 	PCI             string `json:"pci"`             // the address on the bus
-	Driver          string `json:"driver"`          // the newest version of CUDA that the driver knows
-	// Unusable says why the device cannot be used, "" if it can.
+	Driver          string `json:"driver"`          // the newest version of CUDA that the driver supports
+	// Unusable is the reason why the device cannot be used. "" means that it can.
 	Unusable string `json:"unusable,omitempty"`
 }
 
-// DeviceKind finds and opens the devices of one kind. A package registers one
+// DeviceKind finds and opens the devices of one kind. A package registers its kind
 // when it is imported.
 type DeviceKind interface {
-	// Kind is the part of device names before the colon, such as "cuda".
+	// Kind returns the part of device names before the colon, such as "cuda".
 	Kind() string
-	// Devices lists what is there. Where nothing is, the error says why.
+	// Devices lists the devices of this machine. Without devices, the error has the reason.
 	Devices() ([]DeviceInfo, error)
-	// Open opens the device of a number.
+	// Open opens the device with this number.
 	Open(ctx context.Context, ordinal int) (Device, error)
 }
 
 // Device is an opened device. It is safe for concurrent use.
 type Device interface {
 	Info() DeviceInfo
-	// Attach uploads an index, and keeps it until the attachment is closed.
+	// Attach uploads an index. It stays on the device until the attachment is closed.
 	Attach(ctx context.Context, c Corpus, o AttachOptions) (Attachment, error)
 	// Builder returns a backend that finds nearest centroids on the device, with the
-	// processor's bits, and leaves the rest to cpu, vectors with a component too large for
-	// the device (65504) included. It may be an [EncoderPreparer].
+	// bits of the processor's backends. It leaves everything else to cpu, including
+	// vectors with a component above 65504, the largest number of the device's float16.
+	// It may be an [EncoderPreparer].
 	Builder(cpu Backend) Builder
 	// Close frees everything on the device, attachments included. It may be
 	// called more than once.
 	Close() error
 }
 
-// Builder is a backend whose Nearest runs on a device. A call that the device
-// fails is an error, as is every later one where the device is lost: what is
-// asked of a device is never done by the processor in silence.
+// Builder is a backend whose Nearest runs on a device. If the device fails, the call
+// returns an error, and so does every later call if the device is lost: the processor
+// never silently does the work of a device.
 type Builder interface {
 	Backend
 	Preparer
 }
 
-// Preparer is a backend to which it matters that centroids stay the same over
-// many calls of Nearest.
+// Preparer is a backend that is faster if it sees the centroids once, before many calls
+// of Nearest.
 type Preparer interface {
 	// Prepare returns a backend for calls of Nearest with these centroids, which
 	// must not change before release is called. On error there is nothing to
@@ -103,50 +104,52 @@ type Preparer interface {
 // RowKeeper is a [Builder] that keeps the rows of k-means on the device, so that they are
 // copied there once and not in every round.
 type RowKeeper interface {
-	// KeepRows copies rows of x, a matrix of that many columns, to the device, in the order
-	// given. Both slices must not change before they are released. An error that wraps
-	// [ErrDeviceMemory] says that there is no room for them; Nearest needs none.
+	// KeepRows copies the listed rows of x, a matrix of dim columns, to the device, in the
+	// order of the list. Both slices must not change before the rows are released. The error
+	// wraps [ErrDeviceMemory] if the rows do not fit; Nearest works without them.
 	KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (KeptRows, error)
 }
 
-// KeptRows are n rows on a device, for one goroutine.
+// KeptRows are n rows on a device. Only one goroutine at a time may use them.
 type KeptRows interface {
-	// Nearest is that of [Backend] for all of the rows: codes and scores are [n]. Now and
-	// then it tells tick how many more are done.
+	// Nearest finds the nearest centroids of all rows, as [Backend] does: codes and scores
+	// are [n]. It calls tick with the number of rows done since the last call.
 	Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error
-	// Means gives each centroid of the last call of Nearest, [k, dim], the direction of the
-	// sum of its rows. Centroid c has the rows order[starts[c]:starts[c+1]], by number of the
-	// row kept. Sums are of float64, one row after another. A centroid stays that has no
-	// rows, or whose sum is no longer than 10⁻¹² for each of them.
+	// Means replaces each centroid of the last call of Nearest, [k, dim], by the sum of its
+	// rows, scaled to unit length. Centroid c has the rows order[starts[c]:starts[c+1]],
+	// numbered as they were kept. Rows are added in float64, in their order. A centroid
+	// without rows, or whose sum is at most 10⁻¹² times their number long, does not change.
 	Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error
 	// Release frees the rows.
 	Release()
 }
 
-// TokenEncoder encodes tokens on a device: nearest centroids, residuals and factors, to
-// the bit those of package codec. It is safe for concurrent use.
+// TokenEncoder encodes tokens on a device: nearest centroids, residuals and factors, with
+// the bits of package codec. It is safe for concurrent use.
 type TokenEncoder interface {
-	// EncodeTokens encodes the rows of x. A row that the device cannot encode, because
-	// a component is too large for it, has a code of K or more, and nothing else that
-	// counts. Errors are as of a [Builder].
+	// EncodeTokens encodes the rows of x. A row with a component that is too large for
+	// the device gets a code of K or more; its other results are undefined. Errors are
+	// those of a [Builder].
 	EncodeTokens(ctx context.Context, dst EncodedTokens, x []float32) error
 }
 
-// EncodedTokens is where the arrays of n encoded tokens go.
+// EncodedTokens holds the arrays that n encoded tokens are written to.
 type EncodedTokens struct {
 	Codes     []uint32 // [n]
 	Residuals []byte   // [n, RowBytes]
-	Factors   []int16  // [n], 0 of a token of zeros
-	// Errors are the squared distances of the tokens from what is decoded of them, with a
-	// sign where the factor was clamped, [n].
+	Factors   []int16  // [n]; a token of zeros has 0
+	// Errors has the squared distance of each token from its decoded vector, [n]. It is
+	// negative where the factor was clamped.
 	Errors []float64
 }
 
 // EncoderPreparer is a [Builder] that encodes tokens as well.
 type EncoderPreparer interface {
-	// PrepareEncoder is Prepare for calls of EncodeTokens with a codec of uniform
-	// levels, whose centroids these are. With unit, rows are scaled to unit length first.
-	PrepareEncoder(ctx context.Context, c *Codec, centroids []float32, unit bool) (e TokenEncoder, release func(), err error)
+	// PrepareEncoder returns an encoder for a codec with a uniform codebook. centroids are
+	// those of the codec, as float32. With unit, rows are scaled to unit length first. On
+	// error there is nothing to release.
+	PrepareEncoder(ctx context.Context, c *Codec, centroids []float32, unit bool) (
+		e TokenEncoder, release func(), err error)
 }
 
 // Prepare calls the Prepare of a backend that has one, and otherwise returns
@@ -158,14 +161,17 @@ func Prepare(ctx context.Context, b Backend, centroids []float32, dim int) (Back
 	return b, func() {}, nil
 }
 
-// Corpus is what a device must know of a snapshot of an index.
+// Corpus is a snapshot of an index, as a device reads it.
 //
-// Snapshots of one lineage have documents in common, by ordinal: a document
-// never changes, and new ones come at the end. One that was deleted may lose its
-// tokens, from one snapshot to the next, and keeps its ordinal, with length 0.
-// Where chunks are cut is each snapshot's own affair: additions merge small
-// ones. So a device may keep what it has of the documents of a snapshot for the
-// next, and must not go by the numbers of chunks.
+// Snapshots with the same lineage share documents by ordinal:
+//
+//  1. A document never changes, and new documents get the next ordinals.
+//  2. A deleted document keeps its ordinal. A later snapshot may drop its tokens, so
+//     that its length becomes 0.
+//  3. Chunks differ between snapshots, because additions merge small chunks.
+//
+// So a device may reuse the documents of one snapshot for the next, but must not
+// identify them by chunk numbers.
 type Corpus interface {
 	Codec() *Codec
 	// Lineage changes when documents are renumbered or recoded, or come from
@@ -175,56 +181,58 @@ type Corpus interface {
 	// ChunkDocs returns the first ordinal and the token offsets of chunk i.
 	// Chunks follow one another without gaps.
 	ChunkDocs(i int) (first uint32, offsets []uint32)
-	// Load returns the arrays of chunk i, checked.
+	// Load returns the arrays of chunk i, validated.
 	Load(i int) (*Chunk, error)
-	// LiveSet has one bit an ordinal, set for documents that may be returned:
-	// they are neither deleted nor empty. A snapshot has one slice, which does
-	// not change and tells it from other snapshots.
+	// LiveSet returns one bit an ordinal, set for documents that may be returned:
+	// those that are neither deleted nor empty. A snapshot always returns the same
+	// slice, which does not change: its address identifies the snapshot.
 	LiveSet() (set []uint64, count int)
-	// Guard calls read and makes an error of a fault while it reads the arrays
-	// of chunks, which may be mapped pages of a file.
+	// Guard calls read, which reads the arrays of chunks. These may be mapped pages of
+	// a file: a memory fault in read becomes an error.
 	Guard(read func() error) error
 }
 
-// AttachOptions say how an index is put on a device.
+// AttachOptions configure [Device.Attach].
 type AttachOptions struct {
-	// Memory is how many bytes of the device may be used; 0: what is free, less
-	// a reserve. An index that does not fit is streamed through.
+	// Memory limits the bytes of the device's memory that are used. 0 means the free
+	// memory less a reserve. An index that does not fit is streamed in every search.
 	Memory int64
-	// Bound is of the errors of the scan. With [Worst] a device that has FP8
-	// products scans with bytes instead, whose roundings all have a bound; a fifth
-	// slower where the scan takes the time.
+	// Bound selects the bound of the scan's errors. With [Worst] a device that has FP8
+	// products scans with bytes instead, because all roundings of bytes have a bound;
+	// the scan is then up to a fifth slower.
 	Bound Bound
-	// Progress, where set, is told how many of the tokens are there.
+	// Progress is called with the number of tokens uploaded so far and of all tokens.
+	// It may be nil.
 	Progress func(done, total int64)
 }
 
 // Attachment is an index on a device. It is safe for concurrent use.
 type Attachment interface {
-	// Search answers queries on a snapshot of the attached index. Those of one
-	// call, and of other goroutines, may share launches; results do not depend on
-	// it. Memory of the queries is not used after it has returned.
+	// Search answers queries on a snapshot of the attached index. Queries of one call
+	// and of several goroutines may share kernel launches; results do not depend on
+	// that. It does not use the memory of the queries after it has returned.
 	Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error)
-	// Plan says what memory is used for.
+	// Plan returns the use of the device's memory.
 	Plan() MemoryPlan
 	Close() error
 }
 
-// DeviceQuery asks for the best documents. Ordinals are those of the corpus.
+// DeviceQuery is a search for the K best documents. Ordinals are those of the corpus.
 type DeviceQuery struct {
 	Vectors []float32 // [Lq, dim]
-	Weights []float32 // [Lq]; nil: all 1
+	Weights []float32 // [Lq]. nil means that all are 1
 	K       int
-	// Docs, where not nil, are the documents to score, ascending; Allowed, where
-	// not nil, has a bit for each that may be returned. Neither: all live ones.
+	// Docs lists the documents to score, ascending. Allowed has a bit for each document
+	// that may be returned. nil means no restriction; without both, all live documents
+	// are searched.
 	Docs    []uint32
 	Allowed []uint64
-	// Probes, where not 0, restricts the search to documents that have a token
-	// in one of that many best centroids of a query token; if they are fewer
-	// than K, all are searched.
+	// Probes restricts the search to documents with a token in one of the Probes best
+	// centroids of a query token. If these are fewer than K documents, all are searched.
+	// 0 means no restriction.
 	Probes int
-	// Keep bounds how many of these documents get a score: those that gain most by probed
-	// centroids. 0 means no bound.
+	// Keep limits how many of these documents are scored: those that gain most by probed
+	// centroids. 0 means no limit.
 	Keep int
 }
 
@@ -233,47 +241,47 @@ type DeviceQuery struct {
 type DeviceAnswer struct {
 	Docs   []uint32    // ordinals, best first
 	Scores []float32   // of Docs
-	Stats  DeviceStats // what the search did
+	Stats  DeviceStats // of the search
 }
 
-// DeviceStats says what a device did. Those of several searches add up.
+// DeviceStats counts the work of one search, or of several that [DeviceStats.Add] summed.
 type DeviceStats struct {
 	Device      string `json:"device"`           // its name
 	Searches    int64  `json:"searches"`         // queries that were answered
 	Launches    int64  `json:"launches"`         // batches that a search was part of
-	Batched     int64  `json:"batched_searches"` // that shared launches with others
+	Batched     int64  `json:"batched_searches"` // searches that shared launches with others
 	ScanTokens  int64  `json:"scan_tokens"`      // tokens that got a score in the first pass
 	Candidates  int64  `json:"candidates"`       // of probed searches
-	ScanDocs    int64  `json:"scan_docs"`        // those of them that got a score
+	ScanDocs    int64  `json:"scan_docs"`        // candidates that got a score
 	Widened     int64  `json:"widened"`          // probed searches with too few candidates, repeated over all documents
 	RefinedDocs int64  `json:"refined_docs"`     // documents scored again in float precision
 	Retried     int64  `json:"retried"`          // searches repeated with a wider margin
-	InDoubt     int64  `json:"in_doubt"`         // whose last places the error of the scan leaves open
-	// BoundShare is how much of the bound of its errors a scan has used up at most.
+	InDoubt     int64  `json:"in_doubt"`         // searches whose last ranks the error of the scan leaves undecided
+	// BoundShare is the largest error that a scan showed, as a share of its bound.
 	BoundShare float64 `json:"bound_share"`
 	// Streamed counts the bytes that crossed the bus because the index does not
-	// fit into the device's memory; 0 where it is resident.
+	// fit into the device's memory, or 0 where it is resident.
 	Streamed int64       `json:"streamed_bytes"`
 	Times    DeviceTimes `json:"times"` // of the stages
 }
 
-// DeviceTimes are a search's share of the times of its batch, so that those of
-// all searches of a batch add up to the batch's, each counted once: Wait in the
-// queue, Transfer for copies, launches and the host, the others on the device. Of
-// searches with probes that shared launches Scan has TopK and Fine of most.
-// Total is a search's share of the elapsed time of its call.
+// DeviceTimes are a search's shares of the times of its batch: the times of all searches
+// of a batch add up to those of the batch. Wait is time in the queue; Transfer is time
+// for copies, launches and the host; the others but Total are times on the device. In
+// searches with probes that shared launches, Scan contains most of TopK and Fine. Total
+// is a search's share of the elapsed time of its call.
 type DeviceTimes struct {
 	Wait      time.Duration `json:"wait_ns"`      // for the device
 	Transfer  time.Duration `json:"transfer_ns"`  // of queries and results, and launches
 	Centroids time.Duration `json:"centroids_ns"` // scores of all centroids
-	Probe     time.Duration `json:"probe_ns"`     // choosing centroids, and marking their documents
+	Probe     time.Duration `json:"probe_ns"`     // finding the best centroids and their documents
 	Scan      time.Duration `json:"scan_ns"`      // scores of tokens
 	TopK      time.Duration `json:"topk_ns"`      // the best of all documents
 	Fine      time.Duration `json:"fine_ns"`      // scores in float precision
-	Total     time.Duration `json:"total_ns"`     // all of it
+	Total     time.Duration `json:"total_ns"`     // elapsed time
 }
 
-// Add adds the figures of another search.
+// Add adds the counts and times of another search.
 func (s *DeviceStats) Add(o DeviceStats) {
 	if s.Device == "" {
 		s.Device = o.Device
@@ -301,22 +309,23 @@ func (s *DeviceStats) Add(o DeviceStats) {
 	t.Total += u.Total
 }
 
-// MemoryPlan says what an attachment needs of a device's memory, in bytes.
+// MemoryPlan is an attachment's use of a device's memory, in bytes, except for the numbers of
+// tokens, slots and pieces.
 type MemoryPlan struct {
 	Tokens    int64 `json:"tokens"`
-	Slots     int64 `json:"token_slots"` // with documents filled up to whole tiles
+	Slots     int64 `json:"token_slots"` // tokens after documents are padded to whole tiles
 	Codec     int64 `json:"codec"`
-	Words     int64 `json:"words"` // code and factor
+	Words     int64 `json:"words"` // code and factor of each token
 	Residuals int64 `json:"residuals"`
-	Tables    int64 `json:"tables"` // documents and tiles
+	Tables    int64 `json:"tables"` // of documents and tiles
 	Staging   int64 `json:"staging"`
 	Query     int64 `json:"query_workspace"` // for one group of 32 query tokens
 	Limit     int64 `json:"limit"`
-	Resident  bool  `json:"resident"` // else streamed, Pieces at a time
-	Pieces    int   `json:"pieces"`
+	Resident  bool  `json:"resident"` // false means that searches stream the index
+	Pieces    int   `json:"pieces"`   // that the index is streamed in; 1 where it is resident
 }
 
-// Index is the memory of the index itself.
+// Index returns the bytes of the index itself.
 func (p *MemoryPlan) Index() int64 { return p.Codec + p.Words + p.Residuals + p.Tables }
 
 var (
@@ -335,19 +344,20 @@ func RegisterDevices(k DeviceKind) {
 	kinds[k.Kind()] = k
 }
 
+// deviceKinds returns the registered kinds, sorted by name.
 func deviceKinds() []DeviceKind {
 	kindsMu.Lock()
 	defer kindsMu.Unlock()
-	var all []DeviceKind
+	var sorted []DeviceKind
 	for _, k := range kinds {
-		all = append(all, k)
+		sorted = append(sorted, k)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Kind() < all[j].Kind() })
-	return all
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Kind() < sorted[j].Kind() })
+	return sorted
 }
 
-// Devices lists the devices of all kinds; why says for each kind without one
-// why there is none.
+// Devices lists the devices of all kinds. why has an error for each kind without
+// devices, with the reason.
 func Devices() (devices []DeviceInfo, why []error) {
 	for _, k := range deviceKinds() {
 		found, err := k.Devices()
@@ -359,29 +369,29 @@ func Devices() (devices []DeviceInfo, why []error) {
 	return devices, why
 }
 
-// OpenDevice opens a device by name: "cuda:0" and the like, "cpu" for none, or
-// "auto" for the first that can be opened, and none where there is none. ""
-// stands for what [EnvDevice] names, or else for "cpu". Several names with commas
-// between them, or "cuda:all" for all that there are, make one of [Several]. note says
-// what "auto" picked and why. A device asked for by name that cannot be used is an error
-// that wraps [ErrUnavailable] and the cause; there is no fallback.
+// OpenDevice opens a device by name, such as "cuda:0". "cpu" means the processor, for
+// which d is nil. "auto" means the first device that can be opened, or else the
+// processor; note then says which it is and why. "" means the name in [EnvDevice], or
+// else "cpu". Several names, separated by commas, or "cuda:all" for all devices of a
+// kind, are opened as one by [Several]. If a named device cannot be used, the error
+// wraps [ErrUnavailable] and the cause: nothing replaces the device.
 func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
-	from := ""
+	source := "" // of the name, for errors
 	if name == "" {
 		if name = os.Getenv(EnvDevice); name != "" {
-			from = " from " + EnvDevice
+			source = " from " + EnvDevice
 		}
 	}
 	switch name {
 	case "", "cpu":
 		return nil, "", nil
 	case AutoDevice:
-		return openAny(ctx)
+		return openFirst(ctx)
 	}
 	if strings.ContainsAny(name, ",") || strings.HasSuffix(name, ":all") {
-		d, err = openSeveral(ctx, name, from)
+		d, err = openSeveral(ctx, name, source)
 	} else {
-		d, err = openOne(ctx, name, from)
+		d, err = openNamed(ctx, name, source)
 	}
 	if err != nil {
 		return nil, "", err
@@ -389,12 +399,14 @@ func OpenDevice(ctx context.Context, name string) (d Device, note string, err er
 	return d, "", nil
 }
 
-// openOne opens the device of a name such as cuda:0; from says where that is from.
-func openOne(ctx context.Context, name, from string) (Device, error) {
+// openNamed opens the device of a name such as cuda:0. Errors quote the name followed by
+// its source, which is empty or " from " and a variable.
+func openNamed(ctx context.Context, name, source string) (Device, error) {
 	kind, number, _ := strings.Cut(name, ":")
 	ordinal, err := strconv.Atoi(number)
 	if err != nil || ordinal < 0 || strconv.Itoa(ordinal) != number {
-		return nil, fmt.Errorf("%w: device %q%s; want cpu, auto or a name such as cuda:0", ErrUnavailable, name, from)
+		return nil, fmt.Errorf("%w: device %q%s; want cpu, auto or a name such as cuda:0",
+			ErrUnavailable, name, source)
 	}
 	var known []string
 	for _, k := range deviceKinds() {
@@ -402,16 +414,18 @@ func openOne(ctx context.Context, name, from string) (Device, error) {
 		if k.Kind() == kind {
 			d, err := k.Open(ctx, ordinal)
 			if err != nil {
-				return nil, fmt.Errorf("%w: device %q%s: %w", ErrUnavailable, name, from, err)
+				return nil, fmt.Errorf("%w: device %q%s: %w", ErrUnavailable, name, source, err)
 			}
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: device %q%s; this build has: %s", ErrUnavailable, name, from, strings.Join(append(known, "cpu"), ", "))
+	return nil, fmt.Errorf("%w: device %q%s; this build has: %s",
+		ErrUnavailable, name, source, strings.Join(append(known, "cpu"), ", "))
 }
 
-// openAny opens the first device that can be opened.
-func openAny(ctx context.Context) (Device, string, error) {
+// openFirst opens the first device that can be opened, and says in a note which it is. If
+// none can be opened, the device is nil and the note has the reasons.
+func openFirst(ctx context.Context) (Device, string, error) {
 	var why []string
 	for _, k := range deviceKinds() {
 		found, err := k.Devices()

@@ -1,11 +1,10 @@
-// Package kernels defines the scores of plaid, by a float64 oracle, and what a
-// backend is that computes them fast.
+// Package kernels defines the scores of plaid by a float64 oracle, and the
+// interface of the backends that compute them fast.
 //
 // A backend sees an index as flat arrays (centroids, a codebook, and chunks of
-// codes, packed residuals and factors); it knows nothing of files. The package
-// has the contract and the oracle. Backends and devices register themselves when
-// their package is imported, as database drivers do: kernels/cpu those of the
-// processor, kernels/cuda GPUs.
+// codes, packed residuals and factors); it knows nothing about files. Backends and
+// devices register themselves when their package is imported, as database drivers
+// do: kernels/cpu registers those of the processor, kernels/cuda the GPUs.
 //
 // # Score
 //
@@ -35,43 +34,47 @@ const MaxDim = 4096
 
 // Errors of this package.
 var (
-	// ErrUnavailable says that a backend asked for by name does not exist or
-	// cannot run on this machine.
+	// ErrUnavailable is returned where a backend or device is selected by a name
+	// that does not exist or that cannot run on this machine.
 	ErrUnavailable = errors.New("kernels: backend unavailable")
-	// ErrShape says that the arrays handed in do not fit each other.
+	// ErrShape is returned where the lengths of the caller's arrays contradict each
+	// other.
 	ErrShape = errors.New("kernels: shapes do not match")
 )
 
-// Codec is what a kernel must know of the codec of an index. Slices are only
-// read and may be mapped file pages of any alignment.
+// Codec holds those parts of an index's codec that kernels compute with. Kernels
+// only read the slices, which may be mapped file pages of any alignment.
 type Codec struct {
 	Centroids Centroids
 	Codebook  Codebook
-	// DimScale multiplies the residual of each dimension (length Dim; nil: all 1).
+	// DimScale multiplies the residual of each dimension. It has Dim values; nil
+	// means that all are 1.
 	DimScale []float32
-	// CentroidScale multiplies the residuals of each centroid (length K; nil: all 1).
+	// CentroidScale multiplies the residuals of each centroid. It has K values; nil
+	// means that all are 1.
 	CentroidScale []float32
 	// FactorMax is the value of the largest stored factor: a stored int16 f
 	// stands for f·FactorMax/32767.
 	FactorMax float32
 }
 
-// Dim is the vector dimension.
+// Dim returns the vector dimension.
 func (c *Codec) Dim() int { return c.Centroids.Dim }
 
-// RowBytes is the number of residual bytes of one token.
+// RowBytes returns the number of residual bytes of one token.
 func (c *Codec) RowBytes() int { return RowBytes(c.Centroids.Dim, c.Codebook.Nbits) }
 
-// RowBytes is the number of bytes that hold dim fields of nbits: rows start on
-// whole bytes, the unused high bits of the last byte are 0.
+// RowBytes returns the number of bytes that hold dim fields of nbits. Rows start on
+// whole bytes, and the unused high bits of the last byte are 0.
 func RowBytes(dim, nbits int) int { return (dim*nbits + 7) / 8 }
 
-// Factor gives the value of a stored factor.
+// Factor returns the value of a stored factor.
 func (c *Codec) Factor(stored int16) float32 {
 	return float32(stored) * (c.FactorMax / 32767)
 }
 
-// LargestFactor gives the largest |factor| of a document's tokens, 0 if it has none.
+// LargestFactor returns the largest |factor| of a document's tokens, or 0 for an empty
+// document.
 func (c *Codec) LargestFactor(ch *Chunk, doc uint32) float32 {
 	var largest int32
 	for t := int(ch.Offsets[doc]); t < int(ch.Offsets[doc+1]); t++ {
@@ -81,7 +84,8 @@ func (c *Codec) LargestFactor(ch *Chunk, doc uint32) float32 {
 	return float32(largest) * (c.FactorMax / 32767)
 }
 
-// Validate checks that the arrays fit each other.
+// Validate checks that the lengths of the arrays agree and that all values are in
+// range. Errors wrap [ErrShape].
 func (c *Codec) Validate() error {
 	ct := &c.Centroids
 	if ct.Dim < 1 || ct.Dim > MaxDim {
@@ -109,9 +113,9 @@ func (c *Codec) Validate() error {
 //
 //	w[b] = Step · (b − (2ⁿ−1)/2)
 //
-// or a table on a 16-bit grid (Step == 0): w[b] = Scale · Grid[b]. The grid
-// leaves weights of other engines' indexes as they were to six digits, and is
-// exact in two 8-bit parts where a kernel multiplies such.
+// or a table on a 16-bit grid (Step == 0): w[b] = Scale · Grid[b]. The grid keeps
+// the weights of imported indexes to six digits, and kernels that multiply bytes
+// can split an entry into two 8-bit parts without loss.
 type Codebook struct {
 	Nbits int // 1, 2, 4 or 8
 	Step  float32
@@ -119,7 +123,7 @@ type Codebook struct {
 	Scale float32
 }
 
-// Validate checks the codebook's shape.
+// Validate checks the number of bits and the weights. Errors wrap [ErrShape].
 func (b *Codebook) Validate() error {
 	switch b.Nbits {
 	case 1, 2, 4, 8:
@@ -130,7 +134,8 @@ func (b *Codebook) Validate() error {
 		return nil
 	}
 	if b.Step != 0 || len(b.Grid) != 1<<b.Nbits || !(b.Scale >= 0 && b.Scale < 1e6) {
-		return fmt.Errorf("%w: codebook with step %g, %d table entries, scale %g", ErrShape, b.Step, len(b.Grid), b.Scale)
+		return fmt.Errorf("%w: codebook with step %g, %d table entries, scale %g",
+			ErrShape, b.Step, len(b.Grid), b.Scale)
 	}
 	return nil
 }
@@ -166,10 +171,10 @@ type Chunk struct {
 	Factors []byte
 }
 
-// Docs is the number of documents, empty ones included.
+// Docs returns the number of documents, empty ones included.
 func (c *Chunk) Docs() int { return max(len(c.Offsets)-1, 0) }
 
-// Tokens is the number of tokens.
+// Tokens returns the number of tokens.
 func (c *Chunk) Tokens() int {
 	if len(c.Offsets) == 0 {
 		return 0
@@ -177,7 +182,7 @@ func (c *Chunk) Tokens() int {
 	return int(c.Offsets[len(c.Offsets)-1])
 }
 
-// Code is the centroid number of token t.
+// Code returns the centroid number of token t.
 func (c *Chunk) Code(t int) uint32 {
 	if c.CodeBytes == 2 {
 		return uint32(binary.LittleEndian.Uint16(c.Codes[2*t:]))
@@ -185,13 +190,14 @@ func (c *Chunk) Code(t int) uint32 {
 	return binary.LittleEndian.Uint32(c.Codes[4*t:])
 }
 
-// Factor is the stored factor of token t.
+// Factor returns the stored factor of token t.
 func (c *Chunk) Factor(t int) int16 {
 	return int16(binary.LittleEndian.Uint16(c.Factors[2*t:]))
 }
 
-// Validate checks the lengths of the arrays and that codes are below k, once,
-// when a chunk is opened; kernels then trust it.
+// Validate checks the lengths of the arrays and that every code is below the number
+// of centroids. It is called once, when a chunk is opened: kernels do not check again.
+// Errors wrap [ErrShape].
 func (c *Chunk) Validate(codec *Codec) error {
 	n := c.Tokens()
 	for i := 1; i < len(c.Offsets); i++ {
@@ -211,7 +217,7 @@ func (c *Chunk) Validate(codec *Codec) error {
 
 // ValidateCodes checks the codes of tokens lo to hi as [Chunk.Validate] does.
 func (c *Chunk) ValidateCodes(codec *Codec, lo, hi int) error {
-	if c.CodeBytes == 2 && codec.Centroids.K >= 1<<16 {
+	if c.CodeBytes == 2 && codec.Centroids.K >= 1<<16 { // every code of 2 bytes is valid
 		return nil
 	}
 	for t := lo; t < hi; t++ {
@@ -222,33 +228,34 @@ func (c *Chunk) ValidateCodes(codec *Codec, lo, hi int) error {
 	return nil
 }
 
-// coder is a [DeviceKind] that has code for its devices in the program.
-type coder interface{ Code() []string }
+// codeLister is a [DeviceKind] that lists the device code built into the program.
+type codeLister interface{ Code() []string }
 
-// DeviceCode lists the device code that is in this program, by kind of device: also
-// where there is no such device.
+// DeviceCode lists the device code that is built into this program, by kind of device,
+// whether or not the machine has such a device.
 func DeviceCode() map[string][]string {
 	code := map[string][]string{}
 	for _, k := range deviceKinds() {
 		code[k.Kind()] = []string{}
-		if c, ok := k.(coder); ok {
+		if c, ok := k.(codeLister); ok {
 			code[k.Kind()] = c.Code()
 		}
 	}
 	return code
 }
 
-// Bound says which errors of coarse scores a search allows for when it decides
-// which documents to score again. Scores that are returned are fine ones either way.
+// Bound selects the error bound of level Fast by which a search decides which
+// documents to score again at level Fine. Scores that are returned are of level Fine
+// with either bound.
 type Bound int
 
 const (
-	// Probable takes the roundings of a query as what they are: independent, each
-	// as likely up as down (Higham and Mary, "A new approach to probabilistic
-	// rounding error analysis", SIAM Journal on Scientific Computing 41(5), 2019).
-	// That a document is missed has then a probability of at most 1e-9 a query.
-	// Each search compares the bound with the errors that it sees, and goes on
-	// with Worst where they come near.
+	// Probable treats the roundings of a query as independent, each as likely up as
+	// down (Higham and Mary, "A new approach to probabilistic rounding error
+	// analysis", SIAM Journal on Scientific Computing 41(5), 2019). The probability
+	// that a search misses a document is then at most 1e-9 a query. Each search
+	// compares the bound with the errors that it observes, and continues with Worst
+	// where they come near.
 	Probable Bound = iota
 	// Worst adds up the largest error of each rounding: no document is missed.
 	Worst
@@ -263,25 +270,29 @@ func (b Bound) String() string {
 	return boundNames[b]
 }
 
-// Deviations is λ of [Probable]. Of independent errors within ±h_i, each of mean 0,
-// the sum is below −λ·√Σh_i² with a probability of at most exp(−λ²/2) (Hoeffding,
-// "Probability inequalities for sums of bounded random variables", 1963, theorem 2):
-// 1e-9 over as many documents as there are ordinals, λ = √(2·ln(2³²·10⁹)).
+// Deviations is λ of [Probable]. The sum of independent errors within ±h_i, each of
+// mean 0, is below −λ·√Σh_i² with a probability of at most exp(−λ²/2) (Hoeffding,
+// "Probability inequalities for sums of bounded random variables", 1963, theorem 2).
+// For 1e-9 over the 2³² documents that ordinals can number, λ = √(2·ln(2³²·10⁹)).
 const Deviations = 9.27
 
-// NearBound is the share of a Probable bound that an error must not exceed. Where
-// one does, the roundings are not those of [Probable], and a search takes Worst.
+// NearBound is the share of a Probable bound that an observed error must not exceed.
+// Where one does, the roundings are not independent as [Probable] assumes, and the
+// search continues with Worst.
 const NearBound = 0.5
 
-// Shortfall bounds by how much a coarse score may be below the fine score of the
-// same document. Only that can hide a document: with k fine scores at hand, of
-// which the lowest is m, one whose coarse score is below m by more has no place
-// among the best. And it takes no more than the tokens that give the fine score,
-// which do not depend on coarse roundings: coarse maxima can only be larger.
+// Shortfall bounds how far the score of a document at level Fast may be below its
+// score at level Fine.
+//
+// Only this direction can hide a document. Let m be the lowest of k fine scores: a
+// document whose coarse score is below m by more than the bound cannot be among the k
+// best. It is enough to bound the errors of the tokens
+// that give the fine score: the maxima of level Fast over all tokens can only be
+// larger than the values of these.
 type Shortfall struct {
 	Fixed  float64 // for any document
 	Factor float64 // times the largest |factor| of the document's tokens
 }
 
-// Of is the bound for a document whose largest |factor| is given.
+// Of returns the bound for a document whose largest |factor| is given.
 func (s Shortfall) Of(factor float32) float64 { return s.Fixed + float64(s.Factor*float64(factor)) }

@@ -34,10 +34,10 @@ func OracleDecode(c *Codec, ch *Chunk, token int) []float64 {
 }
 
 // OracleMaxSim returns the score of a document of a chunk for the query q
-// [Lq, dim] with a weight for each of its vectors (nil: all 1), and for each
-// query vector the token of the document with the largest product, counted
-// from the start of the document; the first of several. An empty document
-// scores 0 with every argmax −1.
+// [Lq, dim] with a weight for each of its vectors. nil weights mean that all are 1.
+// argmax has for each query vector the token with the largest product, counted from
+// the start of the document; the first one on ties. An empty document scores 0, with
+// every argmax −1.
 func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score float64, argmax []int) {
 	dim := c.Dim()
 	lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
@@ -45,12 +45,12 @@ func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score flo
 	for t := lo; t < hi; t++ {
 		decoded = append(decoded, OracleDecode(c, ch, t))
 	}
-	return oracleSum(q, weights, decoded, dim)
+	return oracleScore(q, weights, decoded, dim)
 }
 
 // OracleNearest returns, for each row of x [n, dim], the number of the
 // centroid (of centroids [K, dim]) with the largest inner product, the lowest
-// of several, and that product.
+// number on ties, and that product.
 func OracleNearest(centroids, x []float32, dim int) (codes []uint32, scores []float64) {
 	for i := 0; i+dim <= len(x); i += dim {
 		best, code := math.Inf(-1), 0
@@ -70,8 +70,8 @@ func OracleNearest(centroids, x []float32, dim int) (codes []uint32, scores []fl
 }
 
 // MaxSimFloat returns the score of the document d [L, dim] for the query q
-// [Lq, dim] with a weight for each of its vectors (nil: all 1). An empty
-// document scores 0.
+// [Lq, dim] with a weight for each of its vectors. nil weights mean that all are 1.
+// An empty document scores 0.
 func MaxSimFloat(q, weights, d []float32, dim int) float64 {
 	rows := make([][]float64, len(d)/dim)
 	for t := range rows {
@@ -80,13 +80,13 @@ func MaxSimFloat(q, weights, d []float32, dim int) float64 {
 			rows[t][j] = float64(d[t*dim+j])
 		}
 	}
-	score, _ := oracleSum(q, weights, rows, dim)
+	score, _ := oracleScore(q, weights, rows, dim)
 	return score
 }
 
-// oracleSum adds up the largest products of the vectors of q with a row, each times its
-// weight, and returns the rows that have them.
-func oracleSum(q, weights []float32, rows [][]float64, dim int) (sum float64, argmax []int) {
+// oracleScore returns the weighted sum of the largest products of each vector of q with a
+// row, and the numbers of these rows.
+func oracleScore(q, weights []float32, rows [][]float64, dim int) (sum float64, argmax []int) {
 	argmax = make([]int, len(q)/dim)
 	for s := range argmax {
 		w := 1.0
@@ -101,7 +101,7 @@ func oracleSum(q, weights []float32, rows [][]float64, dim int) (sum float64, ar
 }
 
 // oracleMax returns the largest product of q with a row and the first row
-// that has it; 0 and −1 without rows.
+// that has it; without rows, 0 and −1.
 func oracleMax(q []float32, rows [][]float64) (best float64, arg int) {
 	best, arg = math.Inf(-1), -1
 	for t, row := range rows {
@@ -119,6 +119,7 @@ func oracleMax(q []float32, rows [][]float64) (best float64, arg int) {
 	return best, arg
 }
 
+// oracleCentroid returns a centroid as float64.
 func oracleCentroid(c *Codec, code int) []float64 {
 	row := make([]float32, c.Dim())
 	c.Centroids.Rows(row, code, code+1)

@@ -142,7 +142,7 @@ static void refused_batches(void) {
   BAD_SCORE((c.q.type = PLAID_I8, c.q.scales = (float *)((char *)floats + 1)), "q.scales is 0x");
   BAD_SCORE((c.q.type = PLAID_E4M3, c.q.zeros = (int8_t *)mask), "q.zeros is for int8");
   BAD_SCORE((c.q.lengths = lengths, c.q.mask = mask), "both q.lengths and q.mask");
-  BAD_SCORE(c.d.lengths = lengths, "d.offsets is given beside d.lengths or mask");
+  BAD_SCORE(c.d.lengths = lengths, "d.offsets is given together with d.lengths or mask");
   BAD_SCORE((c.q.mask = mask, c.q.mask_stride = 2), "q.mask_stride is 2, less than q.longest, 3");
   BAD_SCORE((c.q.mask = mask, c.q.mask_stride = -2), "q.mask_stride is -2");
   BAD_SCORE((lengths[1] = 4, c.q.lengths = lengths), "q.lengths[1] is 4; want 0 to q.longest, 3");
@@ -150,7 +150,7 @@ static void refused_batches(void) {
   lengths[1] = 1;
   BAD_SCORE(offsets[0] = -1, "d.offsets[0] is -1");
   offsets[0] = 0;
-  BAD_SCORE(offsets[2] = 1, "d.offsets[2] is 1, less than what is before, 2");
+  BAD_SCORE(offsets[2] = 1, "d.offsets[2] is 1, less than the offset before it, 2");
   offsets[2] = 2;
   BAD_SCORE((c.d.longest = 4, offsets[3] = 6), "d.offsets[3] is 6, more than d.rows, 5");
   offsets[3] = 5;

@@ -6,32 +6,33 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// approxRows is S with a byte an entry: 7 bits of w_s·S[c][s] above an offset
-// of each query token, all in the same unit, so that sums over tokens compare.
-// Entries below the offset, which is the mean of the column, are 0: a token
-// that matches a query token no better than an average centroid does is
-// seldom the best of its document, and the resolution is wanted above.
+// approxRows is S with a byte an entry: the 7 bits of w_s·S(c, s) above an offset
+// of each query token. The unit of all entries is the same, so that they can be summed
+// over query tokens. The offset is the mean of the column, and entries below it are 0: a
+// token that matches a query token no better than an average centroid is seldom the best
+// of its document, so all of the resolution is spent above.
 type approxRows struct {
-	rows []row4 // [groups of 32 query tokens, K]
-	step float64
-	base float64       // sum of the offsets
-	mul  [][32]float32 // entry = mul·S + add
-	add  [][32]float32
+	rows      []byteRow     // [groups of 32 query tokens, K]
+	step      float64       // the unit of entries
+	offsetSum float64       // of all query tokens
+	mul       [][32]float32 // entry = mul·S + add
+	add       [][32]float32
 
 	means []float64 // of the columns of S
 }
 
-// approxSample is the number of centroids that the means are taken over.
-const approxSample = 1024
+// approxSampleSize is the number of centroids that buildApprox computes the means from.
+const approxSampleSize = 1024
 
+// buildApprox computes the byte rows from S.
 func (q *query) buildApprox() {
-	a, k := &q.approx, q.s.codec.Centroids.K
+	a, k := &q.approx, q.scorer.codec.Centroids.K
 	groups := (q.N + 31) / 32
 	a.rows = resize(a.rows, groups*k)
-	sample := min(k, approxSample)
+	sample := min(k, approxSampleSize)
 	a.means = resize(a.means, q.N)
 	for s := range a.means {
-		if q.over(s) {
+		if q.endedAt(s) {
 			return
 		}
 		a.means[s] = 0
@@ -40,37 +41,38 @@ func (q *query) buildApprox() {
 		}
 		a.means[s] /= float64(sample)
 	}
-	q.approxUnits()
+	q.computeApproxUnits()
 	for g := range groups {
-		if q.over(32*g + 31) {
+		if q.endedAt(32*g + 31) {
 			return
 		}
-		for c := 0; c < k; c += callRows {
-			c1 := min(c+callRows, k)
-			q.s.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
+		for c := 0; c < k; c += maxCallRows {
+			c1 := min(c+maxCallRows, k)
+			rows, scores := a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:]
+			q.scorer.loops.Bytes(rows, scores, q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
 		}
 	}
 }
 
-// approxUnits settles step and offsets, given the means.
-func (q *query) approxUnits() {
+// computeApproxUnits computes step, offsets and factors from the means.
+func (q *query) computeApproxUnits() {
 	a, groups := &q.approx, (q.N+31)/32
 	a.mul, a.add = resize(a.mul, groups), resize(a.add, groups)
 	clear(a.mul)
 	clear(a.add)
 
 	var span float64
-	a.base = 0
+	a.offsetSum = 0
 	for s, w := range q.weights {
-		if q.over(s) {
+		if q.endedAt(s) {
 			return
 		}
 		mean := float64(w) * a.means[s]
-		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
+		largest := float64(float64(w) * float64(q.hi[s])) // the conversion prevents fusing
 		// The last term keeps entries far below the mean within int32.
 		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
-		a.base += mean
-		a.add[s/32][s%32] = float32(mean) // made the addend below, once the step is known
+		a.offsetSum += mean
+		a.add[s/32][s%32] = float32(mean) // replaced below, once the step is known
 	}
 	a.step = span / 127
 	if a.step == 0 {
@@ -82,30 +84,30 @@ func (q *query) approxUnits() {
 	}
 }
 
-// callRows is the number of rows of S that one call converts.
-const callRows = 16384
+// maxCallRows is the largest number of rows of S that one call converts.
+const maxCallRows = 16384
 
-// Approx implements [kernels.Query]. Each query token's part is rounded to 1/127 of
-// the widest range between mean and maximum of a column of S; a part below
-// about the mean of its column counts as that mean. With a negative weight in
-// the query the scores are exact.
+// Approx implements [kernels.Query]. The maximum of each query token is rounded to 1/127
+// of the widest range between mean and maximum of a column of S; one below about the mean
+// of its column counts as that mean. If some weight of the query is negative, S is not
+// rounded.
 func (q *query) Approx(dst []float32, c *kernels.Chunk, docs []uint32) {
-	if q.negative {
-		q.approxFloat(dst, c, docs)
+	if q.hasNegativeWeight {
+		q.approxUnrounded(dst, c, docs)
 		return
 	}
-	q.ensure(builtApprox, (*query).buildApprox)
-	s := q.s
+	q.buildOnce(builtApprox, (*query).buildApprox)
+	s := q.scorer
 	a, k := &q.approx, s.codec.Centroids.K
-	sc := s.scratch.Get().(*scratch)
-	for i, n := 0, count(c, docs); i < n; {
-		ranges := sc.batch(c, docs, i, n, callTokens)
-		best, sums := sc.bytes[:len(ranges)], sc.sums[:len(ranges)]
+	sc := s.scratchPool.Get().(*scratch)
+	for i, n := 0, countDocs(c, docs); i < n; {
+		ranges := sc.nextBatch(c, docs, i, n, callTokens)
+		best, sums := sc.byteMaxima[:len(ranges)], sc.sums[:len(ranges)]
 		clear(sums)
 		for rows := a.rows; len(rows) > 0; rows = rows[k:] {
 			clear(best)
 			for j := 0; ; j++ {
-				part := sc.part(ranges, j, callTokens)
+				part := sc.rangesOfCall(ranges, j, callTokens)
 				if part == nil {
 					break
 				}
@@ -113,28 +115,28 @@ func (q *query) Approx(dst []float32, c *kernels.Chunk, docs []uint32) {
 			}
 			for j := range best {
 				b := &best[j]
-				sums[j] += float64(sum8(b[0]) + sum8(b[1]) + sum8(b[2]) + sum8(b[3]))
+				sums[j] += float64(sumBytes(b[0]) + sumBytes(b[1]) + sumBytes(b[2]) + sumBytes(b[3]))
 			}
 		}
 		for j, r := range ranges {
 			dst[i+j] = 0
 			if r[0] < r[1] {
-				dst[i+j] = float32(a.base + float64(a.step*sums[j]))
+				dst[i+j] = float32(a.offsetSum + float64(a.step*sums[j]))
 			}
 		}
 		i += len(ranges)
 	}
-	s.scratch.Put(sc)
+	s.scratchPool.Put(sc)
 }
 
-// approxFloat computes the scores without rounding S.
-func (q *query) approxFloat(dst []float32, c *kernels.Chunk, docs []uint32) {
-	s := q.s
-	sc := s.scratch.Get().(*scratch)
+// approxUnrounded computes the scores from S itself.
+func (q *query) approxUnrounded(dst []float32, c *kernels.Chunk, docs []uint32) {
+	s := q.scorer
+	sc := s.scratchPool.Get().(*scratch)
 	sc.hi = resize(sc.hi, q.N)
 	best := sc.hi
-	for i := range count(c, docs) {
-		lo, hi := tokens(c, docs, i)
+	for i := range countDocs(c, docs) {
+		lo, hi := tokenRange(c, docs, i)
 		for j := range best {
 			best[j] = float32(math.Inf(-1))
 		}
@@ -154,5 +156,5 @@ func (q *query) approxFloat(dst []float32, c *kernels.Chunk, docs []uint32) {
 		}
 		dst[i] = float32(sum)
 	}
-	s.scratch.Put(sc)
+	s.scratchPool.Put(sc)
 }

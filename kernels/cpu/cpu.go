@@ -1,14 +1,26 @@
-// Package cpu is the engine for compressed tokens on the processor: a backend for
-// each tier that the processor can run ("generic" is plain Go on any), one goroutine
-// a call. Tiers differ in the inner loops only; package tier has those. Import it to
-// have the backends registered, as database drivers are.
+// Package cpu scores compressed tokens on the processor. It has a backend for each tier
+// of instructions that the processor can run; "generic", in plain Go, runs on any. Tiers
+// differ only in the inner loops, which package tier has. A call uses one goroutine.
+// Importing the package registers the backends, as database drivers are.
 //
-// The files follow the data. Building an index: nearest.go chooses between filter.go
-// (products of bytes), prune.go (bounds from tables) and all products. A query:
-// scorer.go has what depends on the codec, query.go the vectors and S, probe.go the best
-// centroids, screen.go what takes the place of most of S where there are many, approx.go
-// the centroid-only score, maxsim.go the paths to MaxSim, whose tables are made by
-// tables.go, levels.go and tiles.go; bound.go bounds the error of each.
+// The files follow the data.
+//
+//	building an index
+//	  nearest.go    selects how nearest centroids are found
+//	  filter.go     by products of bytes
+//	  prune.go      by bounds from tables
+//	a query
+//	  scorer.go     everything that depends on the codec alone
+//	  query.go      the vectors, and S = C·Qᵀ
+//	  screen.go     S by products of bytes, where there are many centroids
+//	  probe.go      the best centroids
+//	  approx.go     the centroid-only score
+//	  maxsim.go     MaxSim: the algorithms, and the loop that they share
+//	  tables.go     tables for it
+//	  levels.go     integers for it, where weights are equally spaced
+//	  tiles.go      matrix products for it, at level Fast
+//	  finetiles.go  and at level Fine
+//	  bound.go      error bounds of all of these
 package cpu
 
 import (
@@ -21,7 +33,7 @@ import (
 )
 
 func init() {
-	for rank, t := range tier.All {
+	for rank, t := range tier.Available {
 		kernels.Register(backend{t}, rank)
 	}
 }
@@ -33,31 +45,31 @@ type backend struct{ tier *tier.Tier }
 func (b backend) Name() string { return b.tier.Name }
 
 type (
-	row       = tier.Row
+	tableRow  = tier.Row
 	byteTable = tier.ByteTable
-	row4      = tier.Row4 // the bytes of 32 query tokens
+	byteRow   = tier.ByteRow
 )
 
-// Report says what the processor offers and what is used of it.
+// Report describes the processor's instruction sets and the backend that uses them.
 type Report struct {
 	Arch     string   `json:"arch"`     // GOARCH
-	Features []string `json:"features"` // instruction sets found that matter here
+	Features []string `json:"features"` // instruction sets that were found and that a tier can use
 	Tiers    []string `json:"tiers"`    // backends that can run, slowest first
-	Selected string   `json:"selected"` // the one that kernels.Select("") returns
-	Stages   []Stage  `json:"stages"`   // what each stage uses
+	Selected string   `json:"selected"` // name of the selected backend
+	Stages   []Stage  `json:"stages"`   // of the selected backend
 }
 
-// Stage says which tier's inner loop a stage of the selected backend uses.
+// Stage names the tier whose inner loop a stage uses.
 type Stage struct {
 	Stage string `json:"stage"`
 	Uses  string `json:"uses"`
 }
 
-// Describe reports on the processor with the backend of a name, or with the one that is
-// used by itself. The error is that of [kernels.Select].
+// Describe reports on the processor and on the backend of this name. "" means the backend
+// that [kernels.Select] returns for "". Errors are those of [kernels.Select].
 func Describe(name string) (Report, error) {
 	r := Report{Arch: runtime.GOARCH, Features: tier.Features()}
-	for _, t := range tier.All {
+	for _, t := range tier.Available {
 		r.Tiers = append(r.Tiers, t.Name)
 	}
 	b, err := kernels.Select(name)

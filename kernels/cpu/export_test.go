@@ -11,14 +11,14 @@ import (
 // integers are others than those of tables.
 func OwnFast(s kernels.Scorer) bool {
 	sc := s.(*scorer)
-	return sc.tiles != nil || sc.loops.MaxLevels != nil && sc.codec.Codebook.Uniform() && !sc.negative
+	return sc.tiles != nil || sc.loops.MaxLevels != nil && sc.codec.Codebook.Uniform() && !sc.hasNegativeScale
 }
 
 // TilesInGo is the portable backend, or avx512 where there is it, with level
 // Fast by matrix products of bytes in plain Go, for one dimension.
 func TilesInGo(dim int) kernels.Backend {
-	own := *tier.All[0]
-	for _, t := range tier.All {
+	own := *tier.Available[0]
+	for _, t := range tier.Available {
 		if t.Name == "avx512" {
 			own = *t
 		}

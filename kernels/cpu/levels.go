@@ -6,138 +6,146 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// With uniform levels the residual part of a product is linear in the bucket
+// With a uniform codebook the residual part of a product is linear in the bucket
 // numbers,
 //
 //	⟨g ⊙ q, w[b]⟩ = step · (Σ g_j·q_j·b_j − (2ⁿ−1)/2 · Σ g_j·q_j),
 //
 // so with g ⊙ q rounded to integers the sum is one of integers: exact, in any
 // order, by tables or by dot products. Level Fine rounds to 16 bits, on every
-// processor. Processors that multiply bytes (VNNI) do so, with an integer of 16
-// bits in two parts; at level Fast they use one part of 8 bits, where others
-// use tables of 16-bit sums.
+// processor. Processors that multiply bytes (VNNI) compute dot products, for which an
+// integer of 16 bits is two bytes; at level Fast they round to one byte of 8 bits, where
+// other processors use tables of 16-bit sums.
 
 const (
 	levelGroup = 32 // query tokens of one call of tier.Tokens.MaxLevels
 
-	levels8  = 127
-	levels16 = 127 << 8      // high and low part both fit a signed byte
-	maxSum32 = 1<<31 - 1<<21 // of the products, roundings left out
+	maxInteger8  = 127
+	maxInteger16 = 127 << 8 // so that high and low byte both are signed
+	// maxSum32 bounds the sum of the products of unrounded integers with buckets, so that
+	// sums fit 32 bits: rounding 4096 integers by ½ adds at most 4096·½·255 < 2²¹.
+	maxSum32 = 1<<31 - 1<<21
 )
 
-// levelQuery is what tier.Tokens.MaxLevels needs of a query.
+// levelQuery has the query in the form of tier.Tokens.MaxLevels.
 type levelQuery struct {
 	bytes     []byte                // [groups, fields of a byte, quads, parts, 32, 4]
 	unit, mid [][levelGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·sum
 	words     [][levelGroup]float32 // units of words of S
 }
 
-// byLevels reports whether MaxSim at a level is done by tier.Tokens.MaxLevels. Where
-// others have no tables for level Fine, it agrees with what they do.
-func (q *query) byLevels(level kernels.Level) bool {
-	if q.s.loops.MaxLevels == nil || !q.s.codec.Codebook.Uniform() || q.s.negative {
+// usesLevels reports whether MaxSim at a level uses tier.Tokens.MaxLevels. At level Fine it
+// does only where other processors would use tables, whose sums are the same.
+func (q *query) usesLevels(level kernels.Level) bool {
+	if q.scorer.loops.MaxLevels == nil || !q.scorer.codec.Codebook.Uniform() || q.scorer.hasNegativeScale {
 		return false
 	}
 	if level == kernels.Fine {
-		return q.tabled(fineGroup)
+		return q.usesTables(fineGroup)
 	}
-	if q.s.tiles != nil {
+	if q.scorer.tiles != nil {
 		return false
 	}
-	// At 1 bit there are so few bytes that looking them up is faster.
-	return q.s.codec.Codebook.Nbits > 1 || !q.tabled(fastGroup)
+	// Residuals of 1 bit have few bytes, for which tables are faster.
+	return q.scorer.codec.Codebook.Nbits > 1 || !q.usesTables(fastGroup)
 }
 
-// levelParts is the number of bytes of a query integer.
-func levelParts(l kernels.Level) int {
+// integerBytes returns the number of bytes of a query integer at a level.
+func integerBytes(l kernels.Level) int {
 	if l == kernels.Fine {
 		return 2
 	}
 	return 1
 }
 
-// levelRange settles the units of the integers of query token i, and says what
-// rounding to 8 bits changes.
-func (q *query) levelRange(i int, r *residualRange) {
-	s := q.s
-	top := float64(int(1)<<s.codec.Codebook.Nbits - 1)
+// setLevelUnits sets the units of the integers of query token i at both levels, and the
+// bounds of the errors by rounding to them.
+func (q *query) setLevelUnits(i int, r *residualRange) {
+	s := q.scorer
+	maxBucket := float64(int(1)<<s.codec.Codebook.Nbits - 1)
 	var largest, sum float64
 	for j := range s.dim {
-		v := math.Abs(q.scaled(i, j))
+		v := math.Abs(q.scaledComponent(i, j))
 		largest, sum = max(largest, v), sum+v
 	}
 	if largest == 0 {
-		r.unit = [2]float64{1, 1}
+		r.levelUnits = [2]float64{1, 1}
 		return
 	}
-	r.unit[kernels.Fast] = largest / levels8
-	r.unit[kernels.Fine] = max(largest/levels16, sum*top/maxSum32)
-	r.rounding[kernels.Fine] = r.unit[kernels.Fine] / 2 * float64(s.dim) * s.wMax
-	if q.byLevels(kernels.Fast) {
+	r.levelUnits[kernels.Fast] = largest / maxInteger8
+	r.levelUnits[kernels.Fine] = max(largest/maxInteger16, sum*maxBucket/maxSum32)
+	r.levelRoundings[kernels.Fine] = r.levelUnits[kernels.Fine] / 2 * float64(s.dim) * s.weightMax
+	if q.usesLevels(kernels.Fast) {
+		unit := r.levelUnits[kernels.Fast]
 		for j := range s.dim {
-			v := q.scaled(i, j)
-			off := float64(float64(integer(v, r.unit[kernels.Fast]))*r.unit[kernels.Fast]) - v
-			r.rounding[kernels.Fast] += math.Abs(off)
-			r.square += float64(off * off)
+			v := q.scaledComponent(i, j)
+			roundingError := float64(float64(roundToUnits(v, unit))*unit) - v
+			r.levelRoundings[kernels.Fast] += math.Abs(roundingError)
+			r.squareSum8 += float64(roundingError * roundingError)
 		}
-		r.rounding[kernels.Fast] *= s.wMax
+		r.levelRoundings[kernels.Fast] *= s.weightMax
 	}
 }
 
-// integer rounds v to units.
-func integer(v, unit float64) int32 { return int32(math.Floor(v/unit + 0.5)) }
+// roundToUnits returns v/unit, rounded to the nearest integer, halves up.
+func roundToUnits(v, unit float64) int32 { return int32(math.Floor(v/unit + 0.5)) }
 
-// levelUnits returns what makes a product of the sum of query token i.
+// levelUnits returns unit and mid of query token i: ⟨g ⊙ q, w⟩ is mid + unit·sum, in which
+// the sum is that of the products of integers and buckets.
 func (q *query) levelUnits(i int, level kernels.Level) (unit, mid float32) {
-	s, u := q.s, q.ranges[i].unit[level]
+	s, u := q.scorer, q.ranges[i].levelUnits[level]
 	var sum int64
 	for j := range s.dim {
-		sum += int64(integer(q.scaled(i, j), u))
+		sum += int64(roundToUnits(q.scaledComponent(i, j), u))
 	}
 	step := float64(s.codec.Codebook.Step) * u
 	half := float64(int(1)<<s.codec.Codebook.Nbits-1) / 2
 	return float32(step), float32(-step * half * float64(sum))
 }
 
-// fillLevels builds the tables of level Fine for uniform levels, for the query
-// tokens first to first+n: Σ q·b in lanes of 32 bits, 2³¹ added to those of the
-// first byte and what the entries of others were raised by, so as not to be
-// negative, taken off.
-func (q *query) fillLevels(tables []byteTable, first, n int) {
-	nbits := q.s.codec.Codebook.Nbits
-	top := int64(1)<<nbits - 1
+// fillLevelTables builds the tables of level Fine for a uniform codebook and the query
+// tokens first to first+n. The entries of a token add up to 2³¹ + Σ q·b in a lane of 32
+// bits. Entries must not be negative, so the smallest sum of each nibble is subtracted from
+// its entries; the entries of the first nibble make up for all of these, and have the 2³¹.
+func (q *query) fillLevelTables(tables []byteTable, first, n int) {
+	nbits := q.scorer.codec.Codebook.Nbits
+	maxBucket := int64(1)<<nbits - 1
+	// The offset of the first nibble: 2³¹ and the smallest sums of all fields.
 	var offsets [fineGroup]int64
 	for i := range n {
 		offsets[i] = 1 << 31
-		for j := range q.s.dim {
-			offsets[i] += min(0, top*int64(integer(q.scaled(first+i, j), q.ranges[first+i].unit[kernels.Fine])))
+		for j := range q.scorer.dim {
+			integer := roundToUnits(q.scaledComponent(first+i, j), q.ranges[first+i].levelUnits[kernels.Fine])
+			offsets[i] += min(0, maxBucket*int64(integer))
 		}
 	}
+	// Entries of the 16 values of each nibble, which Compose adds up to those of a byte.
 	nibbles := &q.nibbles
 	for p := range tables {
 		clear(nibbles[:])
 		for i := range n {
-			var ints [8]int64 // of the fields of the byte
+			var ints [8]int64 // query integers of the byte's fields
 			for f := range 8 / nbits {
-				if j := p*8/nbits + f; j < q.s.dim {
-					ints[f] = int64(integer(q.scaled(first+i, j), q.ranges[first+i].unit[kernels.Fine]))
+				if j := p*8/nbits + f; j < q.scorer.dim {
+					unit := q.ranges[first+i].levelUnits[kernels.Fine]
+					ints[f] = int64(roundToUnits(q.scaledComponent(first+i, j), unit))
 				}
 			}
 			word, shift := i/2, i%2*32
 			for h := range nibbles {
 				fields := ints[h*4/nbits:]
-				if nbits == 8 { // 16 times the high nibble and the low one
+				if nbits == 8 { // a byte is 16 times its high nibble plus the low one
 					fields = []int64{ints[0] << (4 * h)}
 				}
 				var low int64
-				width, most := min(nbits, 4), min(top, 15)
+				width, fieldMax := min(nbits, 4), min(maxBucket, 15)
 				for f := range 4 / width {
-					low += min(0, most*fields[f])
+					low += min(0, fieldMax*fields[f])
 				}
 				for x := range nibbles[h] {
 					v := -low
 					for f := range 4 / width {
-						v += fields[f] * (int64(x) >> (f * width) & most)
+						v += fields[f] * (int64(x) >> (f * width) & fieldMax)
 					}
 					if p == 0 && h == 0 {
 						v += offsets[i]
@@ -146,14 +154,14 @@ func (q *query) fillLevels(tables []byteTable, first, n int) {
 				}
 			}
 		}
-		q.s.loops.Compose(&tables[p], &nibbles[0], &nibbles[1])
+		q.scorer.loops.Compose(&tables[p], &nibbles[0], &nibbles[1])
 	}
 }
 
-// buildLevels lays the integers of a query out for tier.Tokens.MaxLevels.
+// buildLevels writes the integers of the query in the layout of tier.Tokens.MaxLevels.
 func (q *query) buildLevels(level kernels.Level) {
-	s, l := q.s, &q.levels[level]
-	nbits, parts := s.codec.Codebook.Nbits, levelParts(level)
+	s, l := q.scorer, &q.levels[level]
+	nbits, parts := s.codec.Codebook.Nbits, integerBytes(level)
 	planes, quads := 8/nbits, (s.rowBytes+3)/4
 	groups, size := (q.N+levelGroup-1)/levelGroup, planes*quads*parts*4*levelGroup
 	l.bytes = resize(l.bytes, groups*size)
@@ -163,28 +171,28 @@ func (q *query) buildLevels(level kernels.Level) {
 	clear(l.mid)
 	clear(l.words)
 	for i := range q.N {
-		if q.over(i) {
+		if q.endedAt(i) {
 			return
 		}
 		g, lane := i/levelGroup, i%levelGroup
 		l.unit[g][lane], l.mid[g][lane] = q.levelUnits(i, level)
 		l.words[g][lane] = float32(q.wordUnit(i))
-		group, u := l.bytes[g*size:(g+1)*size], q.ranges[i].unit[level]
+		group, u := l.bytes[g*size:(g+1)*size], q.ranges[i].levelUnits[level]
 		for j := range s.dim {
-			v := integer(q.scaled(i, j), u)
+			v := roundToUnits(q.scaledComponent(i, j), u)
 			p, f := j/planes, j%planes
-			at := (f*quads+p/4)*parts*4*levelGroup + 4*lane + p%4
-			if parts == 2 {
-				group[at+4*levelGroup] = byte(v)
+			offset := (f*quads+p/4)*parts*4*levelGroup + 4*lane + p%4
+			if parts == 2 { // v = 256·high + low, with a signed low byte
+				group[offset+4*levelGroup] = byte(v)
 				v = (v + 128) >> 8
 			}
-			group[at] = byte(v)
+			group[offset] = byte(v)
 		}
 	}
 }
 
-// noLevels is no larger than any products.
-var noLevels = func() (p [levelGroup]float32) {
+// lowestFloats has the initial value of maxima of float32: −∞.
+var lowestFloats = func() (p [levelGroup]float32) {
 	for i := range p {
 		p[i] = float32(math.Inf(-1))
 	}

@@ -16,13 +16,13 @@ const (
 	pruneMinCentroids = 512
 	pruneMaxDim       = 1024 // its tables take 8 KiB a dimension
 
-	// leastLength is that of centroids and rows whose products are bounded from
-	// squares in float32: what those lose of shorter ones, below 1e-45, is not
-	// within the roundings allowed for, nor is what the products themselves lose.
-	// For shorter rows, and where no centroid is as long, every product is computed.
-	leastLength = 1e-10
+	// minLength is the smallest length of rows and centroids whose products filter and
+	// pruner bound. Their squares, and the products, are float32: for shorter vectors they
+	// lose digits below 1e-45, which the bounds do not include. For shorter rows, and
+	// where no centroid is as long, every product is computed.
+	minLength = 1e-10
 
-	nearestRows      = 128     // rows of x that pass over a block of centroids
+	nearestRows      = 128     // rows of x that are compared with a block of centroids in turn
 	nearestBlockSize = 4 << 10 // values of a block of centroids: half of L1
 )
 
@@ -32,16 +32,18 @@ func (b backend) Nearest(_ context.Context, codes []uint32, scores []float32, ce
 	return nil
 }
 
+// nearest finds nearest centroids by the filter, if the tier has one, or by the pruner. Where
+// these do not pay or do not work, it computes every product.
 func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float32, dim int) {
 	loops, rows, k := &b.tier.Tokens, len(x)/dim, len(centroids)/dim
 	if loops.Filter != nil && rows >= filterMinRows && k >= filterMinCentroids {
 		f := filterPool.Get().(*filter)
 		f.loops = loops.Filter
-		ok := f.prepare(centroids, dim)
+		ok := f.roundCentroids(centroids, dim)
 		if ok {
 			f.nearest(codes, scores, x)
 		}
-		f.release()
+		f.dropReferences()
 		filterPool.Put(f)
 		if ok {
 			return
@@ -50,11 +52,11 @@ func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float3
 	if loops.Filter == nil && rows >= pruneMinRows && k >= pruneMinCentroids && dim <= pruneMaxDim {
 		p := prunePool.Get().(*pruner)
 		p.loops = loops
-		ok := p.prepare(centroids, dim)
+		ok := p.roundCentroids(centroids, dim)
 		if ok {
 			p.nearest(codes, scores, x)
 		}
-		p.release()
+		p.dropReferences()
 		prunePool.Put(p)
 		if ok {
 			return
@@ -67,8 +69,8 @@ func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float3
 	nearestAll(codes, scores, centroids, x, dim)
 }
 
-// nearestLanes compares every row with every centroid, with a loop like that
-// which computes S: the rows are the query.
+// nearestLanes compares every row with every centroid, by a loop like that for S in which
+// the rows are the query tokens.
 func nearestLanes(loops *tier.Tokens, codes []uint32, scores []float32, centroids, x []float32, dim int) {
 	const block = 36 // centroids
 	sc := lanesPool.Get().(*lanesScratch)
@@ -110,7 +112,7 @@ type lanesScratch struct {
 
 var lanesPool = sync.Pool{New: func() any { return new(lanesScratch) }}
 
-// nearestAll compares every row with every centroid.
+// nearestAll compares every row with every centroid, in plain Go.
 func nearestAll(codes []uint32, scores []float32, centroids, x []float32, dim int) {
 	rows, k := len(x)/dim, len(centroids)/dim
 	block := max(nearestBlockSize/dim, 2) &^ 1
@@ -131,7 +133,7 @@ func nearestAll(codes []uint32, scores []float32, centroids, x []float32, dim in
 }
 
 // nearestBlock updates the best centroid of each row with the centroids of
-// one block, the first of which has number c0.
+// one block, which begins with number c0.
 func nearestBlock(codes []uint32, best []float32, centroids, x []float32, dim, c0 int) {
 	k := len(centroids) / dim
 	i := 0
@@ -140,7 +142,7 @@ func nearestBlock(codes []uint32, best []float32, centroids, x []float32, dim, c
 		best0, best1, code0, code1 := best[i], best[i+1], codes[i], codes[i+1]
 		for c := 0; c < k; c += 2 {
 			y0 := centroids[c*dim : (c+1)*dim]
-			y1 := y0 // of an odd number, the last one twice: it cannot beat itself
+			y1 := y0 // the last of an odd number is compared twice: it cannot beat itself
 			if c+1 < k {
 				y1 = centroids[(c+1)*dim : (c+2)*dim]
 			}
@@ -175,5 +177,5 @@ func nearestBlock(codes []uint32, best []float32, centroids, x []float32, dim, c
 	}
 }
 
-// prunePool keeps the work space of finished calls.
+// prunePool has the work space of finished calls, as filterPool has.
 var prunePool = sync.Pool{New: func() any { return new(pruner) }}

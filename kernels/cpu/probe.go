@@ -9,21 +9,22 @@ import (
 // probeRows is the number of rows of S that are compared with the same limits.
 const probeRows = 256
 
-// Top implements [kernels.Query]. S is read once: rows that exceed the worst of the
-// n best so far for some query token are few after the first ones, and are
-// found many columns at a time.
+// Top implements [kernels.Query]. It reads S once, in groups of 32 query tokens. A row
+// matters only if it exceeds, for some query token, the last of the n best found so far.
+// Such rows become rare soon, and a vector loop finds them.
 func (q *query) Top(dst []kernels.CentroidScore, n int) {
-	if q.screen.on {
+	if q.screen.enabled {
 		q.topScreened(dst, n)
 		return
 	}
-	k := q.s.codec.Centroids.K
+	k := q.scorer.codec.Centroids.K
 	var found [probeRows]uint32
 	for g := 0; g < q.N; g += 32 {
-		if q.over(g + 31) {
-			clear(dst[g*n:]) // what is there may be numbers of no centroids
+		if q.endedAt(g + 31) {
+			clear(dst[g*n:]) // so that all numbers are of centroids
 			return
 		}
+		// Lists begin with scores of −∞. Unused lanes have a limit that no score exceeds.
 		lanes := min(32, q.N-g)
 		limits := &[32]float32{}
 		for i := range limits {
@@ -35,13 +36,15 @@ func (q *query) Top(dst []kernels.CentroidScore, n int) {
 				}
 			}
 		}
+		// Insert the scores that exceed the limit of their query token.
 		for c := 0; c < k; {
 			rows := min(probeRows, k-c)
 			scores := q.scores[c*q.Stride+g:]
-			for _, r := range found[:q.s.loops.Above(found[:rows], scores, q.Stride, lanes, limits)] {
+			for _, r := range found[:q.scorer.loops.Above(found[:rows], scores, q.Stride, lanes, limits)] {
 				for i, v := range scores[int(r)*q.Stride:][:lanes] {
 					if v > limits[i] {
-						limits[i] = insertScore(dst[(g+i)*n:(g+i+1)*n], kernels.CentroidScore{Centroid: uint32(c) + r, Score: v})
+						scored := kernels.CentroidScore{Centroid: uint32(c) + r, Score: v}
+						limits[i] = insertScore(dst[(g+i)*n:(g+i+1)*n], scored)
 					}
 				}
 			}
@@ -50,8 +53,8 @@ func (q *query) Top(dst []kernels.CentroidScore, n int) {
 	}
 }
 
-// insertScore puts s, which is better than the last of top, in its place, and
-// returns the score of what is the last then.
+// insertScore inserts s, which is better than the last entry of top, drops that entry, and
+// returns the score of the new last one.
 func insertScore(top []kernels.CentroidScore, s kernels.CentroidScore) float32 {
 	i := len(top) - 1
 	for ; i > 0 && top[i-1].Score < s.Score; i-- {
@@ -61,23 +64,28 @@ func insertScore(top []kernels.CentroidScore, s kernels.CentroidScore) float32 {
 	return top[len(top)-1].Score
 }
 
-// ranked is a centroid and its score in one number. A larger number has a higher score or,
-// at equal scores, a lower centroid. 0 stands for no centroid.
+// ranked is a centroid and its score in one number, which orders them: a larger number has
+// a higher score or, at equal scores, a lower centroid. 0 stands for no centroid.
+//
+// The upper half is the score as an integer of the same order: the bits of a float32 with
+// the sign bit flipped, and for negative numbers all other bits, too. The lower half is the
+// complement of the centroid.
 type ranked uint64
 
-func rankedOf(centroid uint32, score float32) ranked {
-	b := math.Float32bits(score + 0) // not −0
+func newRanked(centroid uint32, score float32) ranked {
+	b := math.Float32bits(score + 0) // adding 0 turns −0 into 0
 	return ranked(b^(uint32(int32(b)>>31)|1<<31))<<32 | ranked(^centroid)
 }
 
 func (r ranked) centroid() uint32 { return ^uint32(r) }
 
-func (r ranked) score() float32 {
+func (r ranked) scoreValue() float32 {
 	b := uint32(r >> 32)
 	return math.Float32frombits(b ^ (uint32(int32(^b)>>31) | 1<<31))
 }
 
-// insertRanked puts r in its place in top, unless it is behind all of them.
+// insertRanked inserts r into top, which is in descending order, and drops the last entry.
+// It does nothing if r is not above that one.
 func insertRanked(top []ranked, r ranked) {
 	i := len(top) - 1
 	if top[i] >= r {
@@ -89,52 +97,57 @@ func insertRanked(top []ranked, r ranked) {
 	top[i] = r
 }
 
-// takeBest returns the best centroids that an earlier range has found and nobody adds to,
-// or none: as many lists are made as ranges are screened at a time.
-func (q *query) takeBest() []ranked {
+// acquireBestList returns lists of the best centroids, [query tokens, listLen], that a range
+// of centroids may add to: lists that an earlier range has released, or else empty ones. So
+// there are as many as ranges that are screened at the same time. The caller appends them to
+// freeLists when it is done.
+func (q *query) acquireBestList() []ranked {
 	x := &q.screen
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := len(x.free); n > 0 {
-		best := x.free[n-1]
-		x.free = x.free[:n-1]
+	if n := len(x.freeLists); n > 0 {
+		best := x.freeLists[n-1]
+		x.freeLists = x.freeLists[:n-1]
 		return best
 	}
-	if x.filled == len(x.best) {
-		x.best = append(x.best, nil)
+	if x.listsUsed == len(x.bestLists) {
+		x.bestLists = append(x.bestLists, nil)
 	}
-	best := resize(x.best[x.filled], q.N*x.keep)
+	best := resize(x.bestLists[x.listsUsed], q.N*x.listLen)
 	clear(best)
-	x.best[x.filled] = best
-	x.filled++
+	x.bestLists[x.listsUsed] = best
+	x.listsUsed++
 	return best
 }
 
-// topScreened is Top where S is screened: of the best by products of bytes, those that
-// are by S.
+// topScreened is Top where S is screened: it computes the scores of the listLen best
+// centroids by products of bytes, and writes the n best by these scores.
 func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
+	// Merge the lists of all ranges into the first.
 	x := &q.screen
-	if x.filled == 0 {
-		q.takeBest()
+	if x.listsUsed == 0 {
+		q.acquireBestList()
 	}
-	best := x.best[0]
-	for _, other := range x.best[1:x.filled] {
+	best := x.bestLists[0]
+	for _, other := range x.bestLists[1:x.listsUsed] {
 		for i, c := range other {
-			t := i / x.keep
-			insertRanked(best[t*x.keep:(t+1)*x.keep], c)
+			t := i / x.listLen
+			insertRanked(best[t*x.listLen:(t+1)*x.listLen], c)
 		}
 	}
+	// Compute the rows of S of these centroids.
 	for _, c := range best {
 		if c != 0 {
-			q.require(c.centroid())
+			q.requireRow(c.centroid())
 		}
 	}
-	q.Fill(0, q.s.codec.Centroids.K)
+	q.Fill(0, q.scorer.codec.Centroids.K)
+	// Sort each list again, by scores of S, and write the first n.
 	for t := range q.N {
-		top := best[t*x.keep : (t+1)*x.keep]
+		top := best[t*x.listLen : (t+1)*x.listLen]
 		for i, c := range top {
 			if c != 0 {
-				c = rankedOf(c.centroid(), q.scores[int(c.centroid())*q.Stride+t])
+				c = newRanked(c.centroid(), q.scores[int(c.centroid())*q.Stride+t])
 				top[i] = 0
 				insertRanked(top[:i+1], c)
 			}
@@ -142,9 +155,9 @@ func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
 		for i, c := range top[:n] {
 			dst[t*n+i] = kernels.CentroidScore{Centroid: c.centroid(), Score: float32(math.Inf(-1))}
 			if c != 0 {
-				dst[t*n+i].Score = c.score()
+				dst[t*n+i].Score = c.scoreValue()
 			}
 		}
 	}
-	x.filled, x.free = 1, append(x.free[:0], best)
+	x.listsUsed, x.freeLists = 1, append(x.freeLists[:0], best)
 }

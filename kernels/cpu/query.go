@@ -10,61 +10,62 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
-// query implements [kernels.Query]. What only some searches need (the byte rows of
-// Approx, the tables of each level) is built at first use, once.
+// query implements [kernels.Query]. The structures that only some searches need (the byte
+// rows of Approx, the tables of each level) are built once, at first use.
 type query struct {
-	s *scorer
+	scorer *scorer
 	tier.QueryVectors
-	weights []float32 // n, never nil
-	// negative says that some weight is below 0.
-	negative bool
+	weights           []float32 // of each query token, never nil
+	hasNegativeWeight bool
 
-	scores []float32 // [K, stride]
+	scores []float32 // S, [K, Stride]
 	mu     sync.Mutex
-	lo, hi []float32 // range of each column of scores; guarded by mu until Seal
+	lo, hi []float32 // range of each column of S; guarded by mu until Seal
 
-	approx   approxRows
-	ranges   []residualRange // of each query token
-	fast     fastTables
-	fine     fineTables
-	tile     tileQuery            // in place of fast
-	fineTile fineTiles            // in place of fine
-	words    rowWords             // S, for fast and tile, and where it is screened for others
-	levels   [2]levelQuery        // by level
-	short    [2]kernels.Shortfall // by bound
-	alike    likeness             // scratch of short
-	screen   screenQuery          // in place of most of scores
+	approx     approxRows
+	ranges     []residualRange // of each query token
+	fast       fastTables
+	fine       fineTables
+	tiles      tileQuery            // replaces fast on tiers with tiles
+	fineTiles  fineTiles            // replaces fine on tiers with tiles
+	words      rowWords             // S in 16 bits, for fast and tiles, and for all algorithms where S is screened
+	levels     [2]levelQuery        // by kernels.Level
+	shortfalls [2]kernels.Shortfall // by kernels.Bound
+	alike      likeness             // scratch of computeShortfall
+	screen     screenQuery          // replaces most of scores
 
-	nibbles [2][16]row // scratch of fillTables
+	nibbles [2][16]tableRow // scratch of fillTables
 
-	built [9]atomic.Bool
-	ended func() bool // nil: never
+	built [9]atomic.Bool // by builtApprox and so on
+	ended func() bool    // see kernels.Ender. nil means that the query never ends early
 }
 
 // EndWith implements [kernels.Ender].
 func (q *query) EndWith(ended func() bool) { q.ended = ended }
 
-// over tells, every so many query tokens, whether the query is given up: some take ten
-// microseconds.
-func (q *query) over(token int) bool {
-	return token%endStep == endStep-1 && q.ended != nil && q.ended()
+// endedAt reports whether the query has been ended early. Loops over query tokens call it
+// for each token; it looks only once every endedInterval tokens.
+func (q *query) endedAt(token int) bool {
+	return token%endedInterval == endedInterval-1 && q.ended != nil && q.ended()
 }
 
-const endStep = 64
+// endedInterval is the number of query tokens, of up to ten microseconds of work each,
+// between two calls of ended.
+const endedInterval = 64
 
-// parts of a query that are built at first use.
+// Indices of query.built: structures that are built at first use.
 const (
 	builtApprox = iota
 	builtWords
 	builtTiles
 	builtFast
 	builtFine
-	builtLevels                   // and the next, by level
-	builtShort  = builtLevels + 2 // and the next, by bound
+	builtLevels                   // for level Fast; the next one is for level Fine
+	builtShort  = builtLevels + 2 // for bound Probable; the next one is for bound Worst
 )
 
 // NewQuery implements [kernels.Scorer].
-func (s *scorer) NewQuery() kernels.Query { return &query{s: s} }
+func (s *scorer) NewQuery() kernels.Query { return &query{scorer: s} }
 
 // Len implements [kernels.Query].
 func (q *query) Len() int { return q.N }
@@ -74,7 +75,7 @@ func (q *query) Scores() ([]float32, int) { return q.scores, q.Stride }
 
 // Reset implements [kernels.Query].
 func (q *query) Reset(vectors, weights []float32) error {
-	dim := q.s.dim
+	dim := q.scorer.dim
 	n := len(vectors) / dim
 	if n == 0 || len(vectors) != n*dim {
 		return fmt.Errorf("%w: query of %d values for dimension %d", kernels.ErrShape, len(vectors), dim)
@@ -83,12 +84,12 @@ func (q *query) Reset(vectors, weights []float32) error {
 		return fmt.Errorf("%w: %d weights for %d query tokens", kernels.ErrShape, len(weights), n)
 	}
 	for i, v := range vectors {
-		if !finite(v) {
+		if !isFinite(v) {
 			return fmt.Errorf("%w: query token %d has %v in dimension %d", kernels.ErrShape, i/dim, v, i%dim)
 		}
 	}
 	for i, w := range weights {
-		if !finite(w) {
+		if !isFinite(w) {
 			return fmt.Errorf("%w: query token %d has weight %v", kernels.ErrShape, i, w)
 		}
 	}
@@ -97,66 +98,70 @@ func (q *query) Reset(vectors, weights []float32) error {
 	for len(q.weights) < n {
 		q.weights = append(q.weights, 1)
 	}
-	q.negative = false
+	q.hasNegativeWeight = false
 	for _, w := range q.weights {
-		q.negative = q.negative || w < 0
+		q.hasNegativeWeight = q.hasNegativeWeight || w < 0
 	}
-	q.scores = resize(q.scores, q.s.codec.Centroids.K*q.Stride)
+	q.scores = resize(q.scores, q.scorer.codec.Centroids.K*q.Stride)
 	q.lo, q.hi = resize(q.lo, n), resize(q.hi, n)
-	resetRange(q.lo, q.hi)
-	q.screen.on = false
+	resetRanges(q.lo, q.hi)
+	q.screen.enabled = false
 	for i := range q.built {
 		q.built[i].Store(false)
 	}
 	return nil
 }
 
-func finite(v float32) bool { return v-v == 0 }
+// isFinite reports whether v is neither infinite nor NaN, for which v−v is NaN.
+func isFinite(v float32) bool { return v-v == 0 }
 
-func resetRange(lo, hi []float32) {
+// resetRanges makes all ranges empty.
+func resetRanges(lo, hi []float32) {
 	for i := range lo {
 		lo[i], hi[i] = float32(math.Inf(1)), float32(math.Inf(-1))
 	}
 }
 
-// centroidBlock is the number of values of a block of converted centroids.
+// centroidBlock is the number of values of a block of converted centroids: 16 KiB, half
+// of a usual L1 cache.
 const centroidBlock = 4 << 10
 
 // CentroidScores implements [kernels.Query].
 func (q *query) CentroidScores(lo, hi int) {
-	if q.screen.on {
+	if q.screen.enabled {
 		q.screenScores(lo, hi)
 		return
 	}
-	dim := q.s.dim
-	sc := q.s.scratch.Get().(*scratch)
-	block := max((centroidBlock/dim+11)/12*12, 12)
+	dim := q.scorer.dim
+	sc := q.scorer.scratchPool.Get().(*scratch)
+	block := max((centroidBlock/dim+11)/12*12, 12) // centroids; loops take 12 at a time
 	sc.floats = resize(sc.floats, block*dim)
 	lanes := (q.N + 31) &^ 31
 	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
-	resetRange(sc.lo, sc.hi)
+	resetRanges(sc.lo, sc.hi)
 	for c0 := lo; c0 < hi; c0 += block {
 		c1 := min(c0+block, hi)
-		q.s.rows(sc.floats, c0, c1)
-		q.s.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, q.s.stored(c1, min(c1+block, hi)))
+		q.scorer.readCentroids(sc.floats, c0, c1)
+		rows, next := q.scores[c0*q.Stride:c1*q.Stride], q.scorer.storedCentroids(c1, min(c1+block, hi))
+		q.scorer.loops.CentroidScores(rows, sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, next)
 	}
 	q.mu.Lock()
 	for i := range q.lo {
 		q.lo[i], q.hi[i] = min(q.lo[i], sc.lo[i]), max(q.hi[i], sc.hi[i])
 	}
 	q.mu.Unlock()
-	q.s.scratch.Put(sc)
+	q.scorer.scratchPool.Put(sc)
 }
 
-// stored is the centroids lo to hi as they are stored.
-func (s *scorer) stored(lo, hi int) []byte {
+// storedCentroids returns the bytes of the centroids lo to hi, not converted.
+func (s *scorer) storedCentroids(lo, hi int) []byte {
 	c := &s.codec.Centroids
 	width := len(c.Data) / c.K
 	return c.Data[lo*width : hi*width]
 }
 
-// rows writes the centroids lo to hi as float32 into dst.
-func (s *scorer) rows(dst []float32, lo, hi int) {
+// readCentroids writes the centroids lo to hi as float32 into dst.
+func (s *scorer) readCentroids(dst []float32, lo, hi int) {
 	c := &s.codec.Centroids
 	dst = dst[:(hi-lo)*c.Dim]
 	switch l := s.loops; {
@@ -171,23 +176,26 @@ func (s *scorer) rows(dst []float32, lo, hi int) {
 
 // Seal implements [kernels.Query].
 func (q *query) Seal() {
-	if !q.coarse() { // which has needed the ranges before
-		q.sealRanges()
+	if !q.usesByteProducts() { // else Screen has computed them
+		q.computeResidualRanges()
 	}
 }
 
-func (q *query) sealRanges() {
+// computeResidualRanges computes the residual range of each query token. It needs the
+// ranges of the columns of S.
+func (q *query) computeResidualRanges() {
 	q.ranges = resize(q.ranges, q.N)
 	for i := range q.ranges {
-		if q.over(i) {
+		if q.endedAt(i) {
 			return
 		}
-		q.ranges[i] = q.residualRange(i)
+		q.ranges[i] = q.computeResidualRange(i)
 	}
 }
 
-// ensure builds a part of the query unless that has happened.
-func (q *query) ensure(part int, build func(*query)) {
+// buildOnce builds a structure of the query, given by its index in built, unless it
+// exists. Goroutines that need it at the same time wait for one to build it.
+func (q *query) buildOnce(part int, build func(*query)) {
 	if q.built[part].Load() {
 		return
 	}
@@ -199,26 +207,23 @@ func (q *query) ensure(part int, build func(*query)) {
 	}
 }
 
-// One call of a loop is to take less than some 200 µs, because the garbage
-// collector cannot interrupt assembly: it looks up at most callLookups rows of
-// tables, for at most callTokens tokens.
+// Limits of one call of a loop. The garbage collector cannot interrupt assembly, so a call
+// should take less than some 200 µs.
 const (
-	callTokens  = 4096
-	callLookups = 1 << 18
+	callTokens  = 4096    // tokens
+	callLookups = 1 << 18 // rows of tables that are read
+	callDocs    = 256     // documents
 )
 
-// callSize is the number of tokens of one call that looks n rows up for each.
+// callSize returns the number of tokens of one call that reads n table rows for each.
 func callSize(n int) int { return max(min(callTokens, callLookups/n), 1) }
 
-// callDocs is the largest number of documents of one call.
-const callDocs = 256
-
-// batch lists the token ranges of the documents from the i-th on, as many as
-// go into one call of size tokens, one at least.
-func (sc *scratch) batch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]uint32 {
+// nextBatch returns the token ranges of the documents for the next call, from the i-th of n
+// on: as many as have at most size tokens together, or one longer document.
+func (sc *scratch) nextBatch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]uint32 {
 	r := sc.ranges[:0]
 	for total := 0; i < n && len(r) < callDocs; i++ {
-		lo, hi := tokens(c, docs, i)
+		lo, hi := tokenRange(c, docs, i)
 		if total += hi - lo; total > size && len(r) > 0 {
 			break
 		}
@@ -227,9 +232,10 @@ func (sc *scratch) batch(c *kernels.Chunk, docs []uint32, i, n, size int) [][2]u
 	return r
 }
 
-// part returns what the j-th call of a batch is to do, nil after the last. A
-// document too long for one call, always alone, is cut.
-func (sc *scratch) part(batch [][2]uint32, j, size int) [][2]uint32 {
+// rangesOfCall returns the token ranges of the j-th call for a batch, or nil after the last. A
+// batch is one call, except for a document of more than size tokens, which is alone in its
+// batch and cut into calls of size tokens.
+func (sc *scratch) rangesOfCall(batch [][2]uint32, j, size int) [][2]uint32 {
 	lo, hi := int(batch[0][0]), int(batch[0][1])
 	if len(batch) > 1 || hi-lo <= size {
 		if j > 0 {
@@ -240,12 +246,11 @@ func (sc *scratch) part(batch [][2]uint32, j, size int) [][2]uint32 {
 	if lo += j * size; lo >= hi {
 		return nil
 	}
-	sc.cut[0] = [2]uint32{uint32(lo), uint32(min(lo+size, hi))}
-	return sc.cut[:]
+	sc.cutRange[0] = [2]uint32{uint32(lo), uint32(min(lo+size, hi))}
+	return sc.cutRange[:]
 }
 
-// Several small integers in the lanes of a uint64, as in package portable.
-
+// Masks for several small integers in the lanes of a uint64, as in package portable.
 const (
 	lanes16   = 0x0001_0001_0001_0001 // 1 in each 16-bit lane
 	even16    = 0x0000_ffff_0000_ffff // lanes 0 and 2
@@ -254,20 +259,20 @@ const (
 	evenBytes = 0x00ff_00ff_00ff_00ff
 )
 
-// max16 is the maximum of 16-bit lanes whose top bits are 0.
-func max16(a, b uint64) uint64 {
+// maxLanes16 returns the maxima of 16-bit lanes whose top bits are 0.
+func maxLanes16(a, b uint64) uint64 {
 	m := ((a | top16) - b) & top16
 	return b ^ (a^b)&(m-m>>15)
 }
 
-// sum8 adds the eight bytes of a word.
-func sum8(v uint64) uint64 {
+// sumBytes returns the sum of the eight bytes of a word.
+func sumBytes(v uint64) uint64 {
 	v = v&evenBytes + v>>8&evenBytes
 	return v * lanes16 >> 48
 }
 
-// resize returns a slice of length n, in s where that is large enough. Its
-// contents are undefined.
+// resize returns a slice of length n with undefined contents: s itself, resliced, if its
+// capacity allows.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -9,62 +9,65 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
-// Most rows of S only have to be known roughly: to find the best centroids of a query
-// token, in the bytes of Approx and in the words of level Fast. So centroids and query are
-// rounded to bytes, as filter.go does, and S to products of these; float32 rows are
-// computed of the best centroids, and of those that documents have which get a score of
-// level Fine. With
+// Screening: where there are many centroids, most rows of S need little precision. They
+// serve to find the best centroids of a query token, for the bytes of Approx and for the
+// words of level Fast. So centroids and query are rounded to bytes, as in filter.go, and S
+// is approximated by their products. Rows of S in float32 are computed only for the best
+// centroids, and for the centroids of documents that are scored at level Fine. With
 //
 //	c = m + s ⊙ l + ε,    s ⊙ q = u·n + δ    and    ⟨q, m⟩ = u·z + ζ,
 //
 // for levels l of −128 to 127, integers n of ±63 and an integer z, ⟨q, c⟩ is
-// u·(z + ⟨n, l⟩) + ζ + ⟨δ, l⟩ + ⟨q, ε⟩. The sum is one of integers, exact in float32, so that
-// processors that multiply bytes and those that do not agree to the bit. (Two products of
-// bytes fit 16 bits then, in which AVX2 adds them.) The rest is the error of S.
+// u·(z + ⟨n, l⟩) + ζ + ⟨δ, l⟩ + ⟨q, ε⟩. The terms in parentheses are a sum of integers that
+// float32 represents exactly, so that tiers with and without products of bytes agree to the
+// bit. (Integers of ±63 let two products of bytes fit 16 bits, in which AVX2 adds them.) The
+// other terms are the error of S.
 
 const (
-	// screenCentroids is the number of centroids from which on screening pays.
-	screenCentroids = 1 << 12
-	// maxScreenSum bounds sums, of which products take up to 63·128 a dimension, and
-	// leave some for z.
+	// minScreenCentroids is the smallest number of centroids for which screening pays.
+	minScreenCentroids = 1 << 12
+	// maxScreenSum bounds the magnitude of sums: float32 represents integers up to 2²⁴.
 	maxScreenSum = 1 << 24
+	// maxScreenDim is the largest dimension whose products, of at most 63·128 each, leave
+	// 2²⁰ of maxScreenSum to z.
 	maxScreenDim = (maxScreenSum - 1<<20) / (63 * 128) &^ 15
-	// maxScreenBest bounds the best centroids of a query token that are looked for.
+	// maxScreenBest is the largest number of best centroids of a query token.
 	maxScreenBest = 48
 	// screenRows is the number of rows of a block: its products stay in L1.
 	screenRows = 192
 )
 
-// screening is the centroids rounded to bytes.
-type screening struct {
-	stride int       // of the levels of a centroid: a multiple of 4
-	levels []byte    // [K, stride], 128 added; nil where bytes are not multiplied
-	halves []byte    // or as bfloat16, [K, dim]
-	step   []float32 // [dim]: s
-	middle []float32 // [dim]: m
-	ok     bool      // the range of centroids is finite
+// byteCentroids has the centroids rounded to bytes.
+type byteCentroids struct {
+	stride int       // bytes of a row of levels: a multiple of 4
+	levels []byte    // l + 128, [K, stride]. nil for tiers that do not multiply bytes
+	halves []byte    // for these, l as bfloat16, [K, dim]
+	step   []float32 // s, [dim]
+	middle []float32 // m, [dim]
+	usable bool      // false if some values leave the range of float32
 
-	norm, off float64   // the largest of a centroid: ‖l‖, ‖ε‖
-	most      []float64 // [dim]: the largest |ε|
-	mean      []float32 // [dim]: of the centroids
+	maxLevelNorm, maxErrorNorm float64   // the largest ‖l‖ and ‖ε‖ of a centroid
+	maxErrors                  []float64 // the largest |ε| of each dimension
+	mean                       []float32 // of all centroids, [dim]
 }
 
-// newScreening rounds the centroids: some 30 ms for 65,536, once.
-func (s *scorer) newScreening() *screening {
+// newByteCentroids rounds the centroids. It takes some 30 ms for 65,536 centroids.
+func (s *scorer) newByteCentroids() *byteCentroids {
+	// 1. The range and the mean of each dimension.
 	k, dim := s.codec.Centroids.K, s.dim
-	c := &screening{
-		stride: (dim + 3) &^ 3,
-		step:   make([]float32, dim),
-		middle: make([]float32, dim),
-		most:   make([]float64, dim),
-		mean:   make([]float32, dim),
+	c := &byteCentroids{
+		stride:    (dim + 3) &^ 3,
+		step:      make([]float32, dim),
+		middle:    make([]float32, dim),
+		maxErrors: make([]float64, dim),
+		mean:      make([]float32, dim),
 	}
 	lo, hi := make([]float32, dim), make([]float32, dim)
-	resetRange(lo, hi)
+	resetRanges(lo, hi)
 	block, sums := make([]float32, screenRows*dim), make([]float64, dim)
 	for c0 := 0; c0 < k; c0 += screenRows {
 		n := min(screenRows, k-c0)
-		s.rows(block, c0, c0+n)
+		s.readCentroids(block, c0, c0+n)
 		for r := range n {
 			for j, v := range block[r*dim : (r+1)*dim] {
 				lo[j], hi[j] = min(lo[j], v), max(hi[j], v)
@@ -72,6 +75,7 @@ func (s *scorer) newScreening() *screening {
 			}
 		}
 	}
+	// 2. Steps and middles: levels −128 to 127 span the range.
 	inverse := make([]float32, dim)
 	for j := range lo {
 		if c.step[j] = (hi[j] - lo[j]) / 255; c.step[j] > 0 {
@@ -79,11 +83,12 @@ func (s *scorer) newScreening() *screening {
 		}
 		c.middle[j] = lo[j] + float32(128*c.step[j])
 		c.mean[j] = float32(sums[j] / float64(k))
-		if !finite(inverse[j]) || !finite(c.middle[j]) {
+		if !isFinite(inverse[j]) || !isFinite(c.middle[j]) {
 			return c
 		}
 	}
-	c.ok = true
+	c.usable = true
+	// 3. The levels, in the form that the tier multiplies, and the norms of the errors.
 	if s.loops.Screen != nil {
 		c.levels = make([]byte, k*c.stride)
 	} else {
@@ -96,75 +101,76 @@ func (s *scorer) newScreening() *screening {
 	}
 	for c0 := 0; c0 < k; c0 += screenRows {
 		n := min(screenRows, k-c0)
-		s.rows(block, c0, c0+n)
+		s.readCentroids(block, c0, c0+n)
 		for r := range n {
-			var norm, off float64
+			var levelSquares, errorSquares float64
 			for j, v := range block[r*dim : (r+1)*dim] {
 				level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 255)
 				l := float64(level - 128)
 				e := float64(v) - float64(c.middle[j]) - float64(l*float64(c.step[j]))
-				norm, off, c.most[j] = norm+l*l, off+float64(e*e), max(c.most[j], e, -e)
+				levelSquares, errorSquares = levelSquares+l*l, errorSquares+float64(e*e)
+				c.maxErrors[j] = max(c.maxErrors[j], e, -e)
 				if c.levels != nil {
 					c.levels[(c0+r)*c.stride+j] = byte(level)
 				} else {
 					copy(c.halves[2*((c0+r)*dim+j):], half[level][:])
 				}
 			}
-			c.norm, c.off = max(c.norm, norm), max(c.off, off)
+			c.maxLevelNorm, c.maxErrorNorm = max(c.maxLevelNorm, levelSquares), max(c.maxErrorNorm, errorSquares)
 		}
 	}
-	c.norm, c.off = math.Sqrt(c.norm), math.Sqrt(c.off)
+	c.maxLevelNorm, c.maxErrorNorm = math.Sqrt(c.maxLevelNorm), math.Sqrt(c.maxErrorNorm)
 	return c
 }
 
-// screenQuery is what a query has where S is screened.
+// screenQuery has the rounded query, and the state of its screening.
 type screenQuery struct {
-	on   bool
-	keep int // best centroids of a query token by products of bytes
-	c    *screening
+	enabled   bool
+	listLen   int // length of the lists of best centroids. 0 means that S is not by products of bytes
+	centroids *byteCentroids
 
-	integers []float32         // n
-	panel    []byte            // [groups, stride/4, 32, 4]: n
-	start    [][32]int32       // [groups]: z − 128·Σn; the 128 is that of unsigned levels
-	vectors  tier.QueryVectors // n, where bytes are not multiplied
-	tokens   []screenToken
+	integers []float32          // n, [query tokens, dim]
+	panel    []byte             // n, [groups, stride/4, 32, 4]
+	start    [][32]int32        // z − 128·Σn, [groups]: levels in bytes have 128 added
+	vectors  tier.QueryVectors  // n, for tiers that do not multiply bytes
+	tokens   []screenToken      // by query token
 	units    []tier.CoarseUnits // [groups]
 
-	best   [][]ranked // lists [query tokens, keep] of the best by bytes; by mu
-	filled int        // of the lists
-	free   [][]ranked // those that nobody adds to
-	need   []uint64   // rows of S that were asked for
-	have   []uint64   // those that are there
+	bestLists    [][]ranked // lists of the best centroids by bytes, [query tokens, listLen]; guarded by mu
+	listsUsed    int        // number of bestLists of this query
+	freeLists    [][]ranked // lists that no range adds to at present; guarded by mu
+	neededRows   []uint64   // a bit for each row of S: Require has noted it
+	computedRows []uint64   // a bit for each row of S: Fill has computed it
 }
 
 // screenToken has the unit of a rounded query token, and bounds of its errors.
 type screenToken struct {
-	unit   float64 // S ≈ unit·sum
-	z      float32 // added to the sum
-	error  float64 // bounds the error of unit·sum
-	spread float64 // √Σh² of the roundings ±h of the query that are part of it
-	rest   float64 // bounds the errors that are roundings of neither query nor centroids
+	unit       float64 // u: S ≈ unit·sum
+	z          float32 // added to the sum
+	maxError   float64 // bounds the error of unit·sum
+	spread     float64 // √Σh² of the roundings ±h of the query, a part of maxError
+	systematic float64 // bounds the part of maxError that is by rounding neither query nor centroids
 }
 
 // screenScratch is the work space of one call.
 type screenScratch struct {
 	products [screenRows][32]float32
-	plain    []float32 // where bytes are not multiplied
-	units    []tier.CoarseUnits
-	found    [screenRows]uint64
+	plain    []float32          // products of all groups, rows and ranges, if the tier does not multiply bytes
+	units    []tier.CoarseUnits // with the limits of the range
+	found    [screenRows]uint64 // rows that exceed a limit, see tier.Tokens.Coarse
 }
 
 // Screen implements [kernels.Query].
 func (q *query) Screen(n int) bool {
-	s, x := q.s, &q.screen
+	s, x := q.scorer, &q.screen
 	k := s.codec.Centroids.K
-	if n > 0 && (k < screenCentroids || n > maxScreenBest || s.dim > maxScreenDim || q.negative) {
+	if n > 0 && (k < minScreenCentroids || n > maxScreenBest || s.dim > maxScreenDim || q.hasNegativeWeight) {
 		return false
 	}
-	// Bounds of S take the place of its range.
-	norm := s.normMax()
+	// 1. Bounds of S, ‖q‖·max‖c‖, replace its range, which is not known.
+	norm := s.maxCentroidNorm()
 	if n > 0 {
-		if x.c = s.screening(); !x.c.ok {
+		if x.centroids = s.byteCentroids(); !x.centroids.usable {
 			return false
 		}
 	}
@@ -175,120 +181,139 @@ func (q *query) Screen(n int) bool {
 		}
 		bound := math.Sqrt(square) * norm * (1 + 1e-5)
 		if !(bound < math.MaxFloat32/4) {
-			resetRange(q.lo, q.hi)
+			resetRanges(q.lo, q.hi)
 			return false
 		}
 		q.lo[i], q.hi[i] = float32(-bound), float32(bound)
 	}
-	x.on, x.keep, x.filled, x.free = true, 0, 0, x.free[:0]
-	x.need, x.have = resize(x.need, (k+63)/64), resize(x.have, (k+63)/64)
-	clear(x.need)
-	clear(x.have)
+	// 2. No row of S is computed.
+	x.enabled, x.listLen, x.listsUsed, x.freeLists = true, 0, 0, x.freeLists[:0]
+	x.neededRows, x.computedRows = resize(x.neededRows, (k+63)/64), resize(x.computedRows, (k+63)/64)
+	clear(x.neededRows)
+	clear(x.computedRows)
+	// 3. The rounded query and the units of bytes and words. A quarter and six more best
+	// centroids than n are listed, because products of bytes do not order near ties.
 	if n > 0 {
-		x.keep = min(n+n/4+6, k)
+		x.listLen = min(n+n/4+6, k)
 		q.roundVectors()
-		for i, t := range x.tokens { // words hold what sums are
-			q.lo[i] -= float32(t.error)
-			q.hi[i] += float32(t.error)
+		for i, t := range x.tokens { // words are made of sums, which may exceed S by their error
+			q.lo[i] -= float32(t.maxError)
+			q.hi[i] += float32(t.maxError)
 		}
-		q.screenMeans()
-		q.sealRanges()
-		q.coarseUnits()
-		q.built[builtApprox].Store(true) // by CentroidScores
+		q.setApproxUnits()
+		q.computeResidualRanges()
+		q.setCoarseUnits()
+		q.built[builtApprox].Store(true) // CentroidScores builds them
 	}
 	return true
 }
 
-// unit returns the unit of the sums of a query token; 0 means that S is not made of sums.
-func (x *screenQuery) unit(i int) float64 {
-	if !x.on || x.keep == 0 {
+// sumUnit returns the unit of the sums of query token i. 0 means that S is not by products
+// of bytes.
+func (x *screenQuery) sumUnit(i int) float64 {
+	if !x.enabled || x.listLen == 0 {
 		return 0
 	}
 	return x.tokens[i].unit
 }
 
-// coarse reports whether level Fast takes S from products of bytes.
-func (q *query) coarse() bool { return q.screen.on && q.screen.keep > 0 }
+// usesByteProducts reports whether S of level Fast is by products of bytes.
+func (q *query) usesByteProducts() bool { return q.screen.enabled && q.screen.listLen > 0 }
 
-// roundVectors rounds the query.
+// roundVectors rounds the query tokens to integers, in the form that the tier multiplies,
+// and bounds the errors.
 func (q *query) roundVectors() {
-	s, x := q.s, &q.screen
-	groups, size := (q.N+31)/32, x.c.stride*32
+	s, x := q.scorer, &q.screen
+	groups, size := (q.N+31)/32, x.centroids.stride*32
 	x.tokens, x.start = resize(x.tokens, q.N), resize(x.start, groups)
 	clear(x.start)
-	bytes := x.c.levels != nil
-	if bytes {
+	multipliesBytes := x.centroids.levels != nil
+	if multipliesBytes {
 		x.panel = resize(x.panel, groups*size)
 		clear(x.panel)
 	}
 	x.integers = resize(x.integers, q.N*s.dim)
 	clear(x.integers)
 	for i := range q.N {
+		// The unit: the largest |s_j·q_j| becomes 63, and z leaves room in maxScreenSum for
+		// products of 63·128 a dimension and for its own rounding, 1. A token that is too
+		// small for a unit becomes 0.
 		v := q.Vectors[i*s.dim : (i+1)*s.dim]
-		var largest, mid, norm float64
-		for j, m := range x.c.middle {
-			largest = max(largest, math.Abs(float64(v[j])*float64(x.c.step[j])))
+		var largest, mid, normSquare float64
+		for j, m := range x.centroids.middle {
+			largest = max(largest, math.Abs(float64(v[j])*float64(x.centroids.step[j])))
 			mid += float64(v[j]) * float64(m)
-			norm += float64(v[j]) * float64(v[j])
+			normSquare += float64(v[j]) * float64(v[j])
 		}
 		unit := max(largest/63, math.Abs(mid)/float64(maxScreenSum-63*128*s.dim-1))
-		if !(unit > leastUnit) {
+		if !(unit > minUnit) {
 			unit = 0
 		}
+		// The integers n, and the largest |δ|, Σδ² and Σ|δ|.
 		var sum, z int32
-		var most, square, all float64 // of |δ|
+		var maxRoundError, squareSum, errorSum float64
 		for j := range v {
-			x, n := float64(v[j])*float64(x.c.step[j]), int32(0)
+			component, n := float64(v[j])*float64(x.centroids.step[j]), int32(0)
 			if unit > 0 {
-				n = integer(x, unit)
+				n = roundToUnits(component, unit)
 			}
-			off := math.Abs(x - float64(float64(n)*unit))
-			most, square, all = max(most, off), square+float64(off*off), all+off
+			roundError := math.Abs(component - float64(float64(n)*unit))
+			maxRoundError = max(maxRoundError, roundError)
+			squareSum += float64(roundError * roundError)
+			errorSum += roundError
 			q.screen.integers[i*s.dim+j] = float32(n)
 			sum += n
-			if bytes {
+			if multipliesBytes {
 				q.screen.panel[i/32*size+j/4*128+i%32*4+j%4] = byte(n)
 			}
 		}
 		if unit > 0 {
-			z = integer(mid, unit)
+			z = roundToUnits(mid, unit)
 		}
 		x.start[i/32][i%32] = z - 128*sum
-		rest := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*math.Sqrt(norm)*s.normMax()
+		// The errors: ζ and that of S in float32; ⟨δ, l⟩, by Cauchy and Schwarz or with
+		// |l| ≤ 128; ⟨q, ε⟩, by Cauchy and Schwarz.
+		norm := math.Sqrt(normSquare)
+		systematic := math.Abs(mid-float64(float64(z)*unit)) + float64(s.dim+8)*eps*norm*s.maxCentroidNorm()
+		queryError := min(math.Sqrt(squareSum)*x.centroids.maxLevelNorm, 128*errorSum)
 		x.tokens[i] = screenToken{
-			unit: unit, z: float32(z), rest: rest, spread: most * x.c.norm,
-			error: (rest + min(math.Sqrt(square)*x.c.norm, 128*all) + math.Sqrt(norm)*x.c.off) * (1 + 1e-6),
+			unit:       unit,
+			z:          float32(z),
+			systematic: systematic,
+			spread:     maxRoundError * x.centroids.maxLevelNorm,
+			maxError:   (systematic + queryError + norm*x.centroids.maxErrorNorm) * (1 + 1e-6),
 		}
 	}
-	if !bytes {
+	if !multipliesBytes {
 		x.vectors.Reset(x.integers, s.dim)
 	}
 }
 
-// screenMeans computes the units of the bytes of Approx. The mean of a column of S is the product
-// with the mean of the centroids.
-func (q *query) screenMeans() {
-	s, a := q.s, &q.approx
+// setApproxUnits computes the units of the bytes of Approx. The mean of a column of S is
+// the product of the query token with the mean of the centroids.
+func (q *query) setApproxUnits() {
+	s, a := q.scorer, &q.approx
 	a.means = resize(a.means, q.N)
 	for i := range a.means {
 		var sum float64
 		for j, v := range q.Vectors[i*s.dim : (i+1)*s.dim] {
-			sum += float64(v) * float64(q.screen.c.mean[j]) // exact
+			sum += float64(v) * float64(q.screen.centroids.mean[j]) // float64 represents the product exactly
 		}
 		a.means[i] = sum
 	}
 	a.rows = resize(a.rows, (q.N+31)/32*s.codec.Centroids.K)
-	q.approxUnits()
+	q.computeApproxUnits()
 }
 
-// coarseUnits computes the factors that turn sums into bytes of Approx and words of level Fast.
-func (q *query) coarseUnits() {
+// setCoarseUnits computes the factors that turn sums into bytes of Approx and words of
+// level Fast. Limits are infinite until screenScores sets them.
+func (q *query) setCoarseUnits() {
 	x, a := &q.screen, &q.approx
-	if q.way(kernels.Fast) == byTiles {
-		q.ensure(builtTiles, (*query).buildTiles)
+	if q.algorithmFor(kernels.Fast) == byTiles {
+		q.buildOnce(builtTiles, (*query).buildTiles)
 	}
-	q.startWords()
-	q.built[builtWords].Store(true) // by CentroidScores
+	q.setWordFactors()
+	q.built[builtWords].Store(true) // CentroidScores builds them
 	w := &q.words
 	x.units = resize(x.units, len(w.mul))
 	for g := range x.units {
@@ -304,24 +329,28 @@ func (q *query) coarseUnits() {
 	}
 }
 
-// products returns the sums of a group of query tokens with the centroids lo to hi, at
-// most screenRows.
-func (q *query) products(sc *screenScratch, g, lo, hi int) [][32]float32 {
-	s, x := q.s, &q.screen
-	c, n := x.c, hi-lo
+// byteProducts returns the sums of group g of query tokens with the centroids lo to hi, at
+// most screenRows. For the same centroids, groups must be asked in order, from 0 on.
+func (q *query) byteProducts(sc *screenScratch, g, lo, hi int) [][32]float32 {
+	s, x := q.scorer, &q.screen
+	c, n := x.centroids, hi-lo
 	if c.levels != nil {
+		// The loop takes at least tier.ScreenRows rows: for the last ones, also some before lo.
 		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
-		n := max(n, tier.ScreenRows) // at the end of all, some before lo
+		n := max(n, tier.ScreenRows)
 		levels, panel := c.levels[first*c.stride:(first+n)*c.stride], x.panel[g*size:(g+1)*size]
 		s.loops.Screen(sc.products[:n], levels, c.stride, panel, &x.start[g])
 		return sc.products[lo-first : hi-first]
 	}
+	// Without products of bytes, the loop for S multiplies the integers as float32, for all
+	// groups at once.
 	stride := x.vectors.Stride
-	if g == 0 { // all groups at once
+	if g == 0 {
 		lanes := (q.N + 31) &^ 31
 		sc.plain = resize(sc.plain, n*(stride+s.dim)+2*lanes)
 		rows := sc.plain[n*stride:][:n*s.dim]
-		halves := kernels.Centroids{K: n, Dim: s.dim, Type: kernels.BF16, Data: c.halves[2*lo*s.dim : 2*hi*s.dim]}
+		data := c.halves[2*lo*s.dim : 2*hi*s.dim]
+		halves := kernels.Centroids{K: n, Dim: s.dim, Type: kernels.BF16, Data: data}
 		if s.loops.WidenBF16 != nil {
 			s.loops.WidenBF16(rows, halves.Data)
 		} else {
@@ -340,19 +369,20 @@ func (q *query) products(sc *screenScratch, g, lo, hi int) [][32]float32 {
 	return sc.products[:n]
 }
 
-// screenScores is CentroidScores where S is screened: the bytes of Approx, the words of
-// level Fast, and the best centroids.
+// screenScores is CentroidScores where S is screened: it computes the bytes of Approx, the
+// words of level Fast, and the best centroids of each query token.
 func (q *query) screenScores(lo, hi int) {
-	s, x := q.s, &q.screen
-	if x.keep == 0 {
+	s, x := q.scorer, &q.screen
+	if x.listLen == 0 {
 		return
 	}
-	sc := s.screens.Get().(*screenScratch)
+	sc := s.screenPool.Get().(*screenScratch)
 	groups, k := (q.N+31)/32, s.codec.Centroids.K
-	best := q.takeBest()
+	// Sums that exceed the last of the best centroids so far are inserted into the lists.
+	best := q.acquireBestList()
 	sc.units = append(sc.units[:0], x.units...)
 	for t := range q.N {
-		sc.units[t/32].Limits[t%32] = limitOf(best[(t+1)*x.keep-1])
+		sc.units[t/32].Limits[t%32] = listLimit(best[(t+1)*x.listLen-1])
 	}
 	for c0 := lo; c0 < hi; c0 += screenRows {
 		c1 := min(c0+screenRows, hi)
@@ -361,39 +391,41 @@ func (q *query) screenScores(lo, hi int) {
 			scales = q.words.scales[c0:c1]
 		}
 		for g := range groups {
-			sums, units := q.products(sc, g, c0, c1), &sc.units[g]
-			n := s.loops.Coarse(q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1], sc.found[:c1-c0], sums, units, scales)
-			for _, f := range sc.found[:n] {
+			sums, units := q.byteProducts(sc, g, c0, c1), &sc.units[g]
+			words, bytes := q.words.rows[g*k+c0:g*k+c1], q.approx.rows[g*k+c0:g*k+c1]
+			n := s.loops.Coarse(words, bytes, sc.found[:c1-c0], sums, units, scales)
+			for _, f := range sc.found[:n] { // a row, and a bit for each column above its limit
 				row, r := &sums[f>>32], uint32(c0)+uint32(f>>32)
 				for columns := uint32(f); columns != 0; columns &= columns - 1 {
 					i := bits.TrailingZeros32(columns)
 					if v := row[i]; v > units.Limits[i] { // an earlier row may have raised it
-						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
-						insertRanked(top, rankedOf(r, v))
-						units.Limits[i] = limitOf(top[len(top)-1])
+						top := best[(32*g+i)*x.listLen : (32*g+i+1)*x.listLen]
+						insertRanked(top, newRanked(r, v))
+						units.Limits[i] = listLimit(top[len(top)-1])
 					}
 				}
 			}
 		}
 	}
-	s.screens.Put(sc)
+	s.screenPool.Put(sc)
 	q.mu.Lock()
-	x.free = append(x.free, best)
+	x.freeLists = append(x.freeLists, best)
 	q.mu.Unlock()
 }
 
-// limitOf returns the limit that a sum exceeds if it belongs before the last of a list or ties with it.
-func limitOf(last ranked) float32 {
+// listLimit returns the number that a sum must exceed to be inserted before the last entry
+// of a list or to tie with it.
+func listLimit(last ranked) float32 {
 	if last == 0 {
 		return float32(math.Inf(-1))
 	}
-	return last.score() - 1 // sums are integers
+	return last.scoreValue() - 1 // sums are integers
 }
 
 // Require implements [kernels.Query].
 func (q *query) Require(c *kernels.Chunk, docs []uint32) {
-	for i := range count(c, docs) {
-		lo, hi := tokens(c, docs, i)
+	for i := range countDocs(c, docs) {
+		lo, hi := tokenRange(c, docs, i)
 		q.RequireTokens(c, lo, hi)
 	}
 }
@@ -401,72 +433,73 @@ func (q *query) Require(c *kernels.Chunk, docs []uint32) {
 // RequireTokens implements [kernels.Query].
 func (q *query) RequireTokens(c *kernels.Chunk, lo, hi int) {
 	switch {
-	case !q.screen.on:
+	case !q.screen.enabled:
 	case c.CodeBytes == 2:
 		for codes := c.Codes[2*lo : 2*hi]; len(codes) >= 2; codes = codes[2:] {
-			q.require(uint32(codes[0]) | uint32(codes[1])<<8)
+			q.requireRow(uint32(codes[0]) | uint32(codes[1])<<8)
 		}
 	default:
 		for t := lo; t < hi; t++ {
-			q.require(c.Code(t))
+			q.requireRow(c.Code(t))
 		}
 	}
 }
 
-// require notes that a row of S is needed.
-func (q *query) require(code uint32) {
-	w, bit := &q.screen.need[code/64], uint64(1)<<(code%64)
+// requireRow notes that the row of S of a centroid is needed.
+func (q *query) requireRow(code uint32) {
+	w, bit := &q.screen.neededRows[code/64], uint64(1)<<(code%64)
 	if atomic.LoadUint64(w)&bit == 0 {
 		atomic.OrUint64(w, bit)
 	}
 }
 
-// fillRows is how many rows of S are computed at once.
-const fillRows = 36
+// rowsPerFill is the number of rows of S that one call of the loop computes.
+const rowsPerFill = 36
 
-// Fill implements [kernels.Query]. Rows are computed in ascending order, with the bits
-// of CentroidScores.
+// Fill implements [kernels.Query]. It computes rows in ascending order, with the bits of
+// CentroidScores.
 func (q *query) Fill(lo, hi int) {
 	x := &q.screen
-	if !x.on {
+	if !x.enabled {
 		return
 	}
-	sc := q.s.scratch.Get().(*scratch)
+	sc := q.scorer.scratchPool.Get().(*scratch)
 	sc.codes = sc.codes[:0]
 	for w := lo / 64; 64*w < hi; w++ {
-		missing := x.need[w] &^ x.have[w]
+		missing := x.neededRows[w] &^ x.computedRows[w]
 		if 64*w < lo {
 			missing &= math.MaxUint64 << (lo % 64)
 		}
 		if 64*w+64 > hi {
 			missing &= 1<<(hi%64) - 1
 		}
-		x.have[w] |= missing
+		x.computedRows[w] |= missing
 		for ; missing != 0; missing &= missing - 1 {
 			sc.codes = append(sc.codes, uint32(64*w+bits.TrailingZeros64(missing)))
-			if len(sc.codes) == fillRows {
-				q.computeRows(sc)
+			if len(sc.codes) == rowsPerFill {
+				q.computeListedRows(sc)
 			}
 		}
 	}
-	q.computeRows(sc)
-	q.s.scratch.Put(sc)
+	q.computeListedRows(sc)
+	q.scorer.scratchPool.Put(sc)
 }
 
-// computeRows computes the rows of S that are listed.
-func (q *query) computeRows(sc *scratch) {
-	s, m := q.s, len(sc.codes)
+// computeListedRows computes the rows of S that sc.codes lists, and empties the list.
+func (q *query) computeListedRows(sc *scratch) {
+	s, m := q.scorer, len(sc.codes)
 	if m == 0 {
 		return
 	}
 	lanes := (q.N + 31) &^ 31
 	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
-	sc.floats = resize(sc.floats, fillRows*s.dim)
-	sc.rows = resize(sc.rows, fillRows*q.Stride)
-	// Rows lie far apart: loads that wait for none of the others fetch all of them at once.
+	sc.floats = resize(sc.floats, rowsPerFill*s.dim)
+	sc.rows = resize(sc.rows, rowsPerFill*q.Stride)
+	// Centroids are far apart in memory. Loads that do not depend on one another fetch all
+	// of them into the cache at once.
 	var sum byte
 	for _, c := range sc.codes {
-		for row := s.stored(int(c), int(c)+1); ; row = row[64:] {
+		for row := s.storedCentroids(int(c), int(c)+1); ; row = row[64:] {
 			sum += row[0]
 			if len(row) <= 64 {
 				break
@@ -475,7 +508,7 @@ func (q *query) computeRows(sc *scratch) {
 	}
 	sc.fetched = sum
 	for i, c := range sc.codes {
-		s.rows(sc.floats[i*s.dim:(i+1)*s.dim], int(c), int(c)+1)
+		s.readCentroids(sc.floats[i*s.dim:(i+1)*s.dim], int(c), int(c)+1)
 	}
 	s.loops.CentroidScores(sc.rows[:m*q.Stride], sc.floats[:m*s.dim], m, &q.QueryVectors, sc.lo, sc.hi, nil)
 	for i, c := range sc.codes {

@@ -7,18 +7,18 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// Level Fast by matrix products: the fields of a residual are multiplied as
-// bytes with the query, as package tiles lays both out. With uniform levels the
+// Level Fast by matrix products: the fields of a residual are multiplied, as bytes, with
+// the query. Package tiles defines the layout of both. With a uniform codebook the
 // residual part of a product is
 //
 //	⟨y, w[b]⟩ = step·(Σ y_j·b_j − m·Σ y_j),    y = g ⊙ q, m = (2ⁿ−1)/2.
 //
-// y_j is rounded to a multiple v_j of a grain, v = split·high + low with both in
-// 8 bits, so the sum over integers C is exact; it is shifted to units of the
-// query token, in which S, less the second sum, is added, and the factor
-// multiplied, all with 16 bits.
+// y_j is rounded to v_j grains, an integer that is split·high + low with both parts in 8
+// bits, so that C = Σ v_j·b_j is a sum of integers, without roundings. C is then shifted
+// to units of the query token. In these units S, less the second sum, is added, and the
+// sum multiplied by the factor, all in 16 bits.
 
-// tileQuery is what level Fast needs of a query on a tier with tiles.
+// tileQuery is the query in the form of level Fast by tiles.
 type tileQuery struct {
 	tokens []tileToken
 	tiles  []byte         // [groups of 32, blocks of 64 fields, 4096]
@@ -26,100 +26,104 @@ type tileQuery struct {
 	values []int32        // scratch: v of one query token
 }
 
-// tileToken is how a query token is rounded.
+// tileToken has the rounding of a query token.
 type tileToken struct {
 	unit  float64 // of the 16-bit results
-	grain float64 // y ≈ grain·v
-	shift int     // of C, to units
-	low   float64 // −step·m·Σy, as rounded, to be added to S
+	grain float64 // y ≈ grain·v. 0 means that nothing is multiplied
+	shift int     // number of bits from C to units
+	low   float64 // −step·m·Σy, for the rounded y: added to S
 	error float64 // bounds the error of the residual part, without roundings to units
-	// square is Σh² of the errors ±h of the fields that add up to error; 0 where
+	// square is Σh² of the errors ±h of the fields, whose sum is error. It is 0 where
 	// nothing is multiplied.
 	square float64
 }
 
-// tileLimit is the largest 16-bit result, with room for the roundings.
-const tileLimit = 32767 - 4
+// maxTileResult is the largest 16-bit result less 4 units for roundings.
+const maxTileResult = 32767 - 4
 
-// tileSet is what level Fast needs of a codec on a tier with tiles.
+// tileSet has the parts of a codec that level Fast by tiles uses.
 type tileSet struct {
 	layout   tiles.Layout
 	blocks   int      // of 64 fields
-	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, twice; nil: all 1
+	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, in both halves. nil means that all are 1
 	scaleMax float64
 }
 
-// newTileSet returns nil where level Fast does without tiles: where the tier has
-// none, weights are not uniform or a residual has fewer than 64 fields.
+// newTileSet returns nil if level Fast does not use tiles: if the tier has none, the
+// codebook is not uniform, or a residual has fewer than 64 fields.
 func newTileSet(s *scorer) *tileSet {
 	c := &s.codec
 	layout, ok := tiles.NewLayout(s.dim, c.Codebook.Nbits)
-	if s.loops.Tiles == nil || !ok || !c.Codebook.Uniform() || s.negative || c.Centroids.K > tiles.MaxCentroids {
+	supported := ok && c.Codebook.Uniform() && !s.hasNegativeScale && c.Centroids.K <= tiles.MaxCentroids
+	if s.loops.Tiles == nil || !supported {
 		return nil
 	}
 	set := &tileSet{layout: layout, blocks: layout.Blocks(), scaleMax: 1}
-	if s.scale16 != nil {
-		if s.aMax < 1e-30 {
+	if s.scales16 != nil {
+		if s.scaleMax < 1e-30 {
 			return nil
 		}
-		set.scaleMax = s.aMax * 32768 / 32767 // so that the largest fraction is 1 − 2⁻¹⁵
+		set.scaleMax = s.scaleMax * 32768 / 32767 // so that the largest fraction is 1 − 2⁻¹⁵
 		set.scales = make([]uint32, len(c.CentroidScale))
 		for i, a := range c.CentroidScale {
-			set.scales[i] = uint32(float64(float64(a)/s.aMax*32767)+0.5) * 0x10001
+			set.scales[i] = uint32(float64(float64(a)/s.scaleMax*32767)+0.5) * 0x10001
 		}
 	}
 	return set
 }
 
+// buildTiles rounds the query tokens and writes them into tiles.
 func (q *query) buildTiles() {
-	s, f := q.s, &q.tile
+	s, f := q.scorer, &q.tiles
 	blocks, groups := s.tiles.blocks, (q.N+fastGroup-1)/fastGroup
 	f.tokens, f.values = resize(f.tokens, q.N), resize(f.values, s.dim)
-	f.tiles = resize(f.tiles, groups*blocks*tiles.Bytes)
+	f.tiles = resize(f.tiles, groups*blocks*tiles.BlockBytes)
 	f.shift = resize(f.shift, groups)
 	clear(f.tiles)
 	clear(f.shift)
 	for i := range f.tokens {
-		if q.over(i) {
+		if q.endedAt(i) {
 			return
 		}
 		t := &f.tokens[i]
 		*t = q.roundToken(i, f.values)
 		g, lane := i/fastGroup, i%fastGroup
-		q.fillTiles(f.tiles[g*blocks*tiles.Bytes:(g+1)*blocks*tiles.Bytes], lane, f.values)
+		q.fillTiles(f.tiles[g*blocks*tiles.BlockBytes:(g+1)*blocks*tiles.BlockBytes], lane, f.values)
 		half, column := tileColumn(lane)
 		f.shift[g][half][column] = int32(t.shift)
 	}
 }
 
-// tileColumn is the half and the column of a lane: tiletest.Lane backwards.
+// tileColumn returns the half and the column of a lane. It is the inverse of tiletest.Lane,
+// which says why lanes are in that order.
 func tileColumn(lane int) (half, column int) { return lane / 4 % 2, lane/8*4 + lane%4 }
 
 // fillTiles writes the values of a query token to its column.
 func (q *query) fillTiles(dst []byte, lane int, values []int32) {
-	s := q.s
+	s := q.scorer
 	split := int32(tiles.Split(s.codec.Codebook.Nbits))
 	half, column := tileColumn(lane)
 	for b := range s.tiles.blocks {
 		for m := range 64 {
-			j := s.tiles.layout.Field(b, m)
+			j := s.tiles.layout.Dimension(b, m)
 			if j < 0 {
 				continue
 			}
-			at := tiles.At(b, half, column, m)
+			offset := tiles.ByteOffset(b, half, column, m)
 			high, low := splitValue(values[j], split)
-			dst[at], dst[at+tiles.Low] = byte(high), byte(low)
+			dst[offset], dst[offset+tiles.LowDistance] = byte(high), byte(low)
 		}
 	}
 }
 
 // splitValue returns v as high·split + low with low in −split/2 … split/2−1.
 func splitValue(v, split int32) (high, low int32) {
-	high = (v + split/2) >> bitLen(split)
+	high = (v + split/2) >> log2(split)
 	return high, v - high*split
 }
 
-func bitLen(split int32) int {
+// log2 returns the logarithm of a power of two.
+func log2(split int32) int {
 	n := 0
 	for split > 1 {
 		split >>= 1
@@ -128,88 +132,91 @@ func bitLen(split int32) int {
 	return n
 }
 
-// roundToken chooses grain, shift and unit of query token i and rounds it. The
-// unit is the smallest with which nothing overflows: not C, not S with what is
-// added to it, not the sum of all.
+// roundToken rounds query token i to values, and returns its grain, shift and unit. It
+// finds the smallest unit with which no sum overflows 16 bits: C after the shift, S with
+// the low term, and their sum. It starts with an estimate and increases the unit until the
+// rounded values fit.
 func (q *query) roundToken(i int, values []int32) (t tileToken) {
-	s := q.s
+	s := q.scorer
 	nbits := s.codec.Codebook.Nbits
 	split := tiles.Split(nbits)
 	step, a := float64(s.codec.Codebook.Step), s.tiles.scaleMax
 	var largest float64
 	for j := range s.dim {
-		largest = max(largest, math.Abs(q.scaled(i, j)))
+		largest = max(largest, math.Abs(q.scaledComponent(i, j)))
 	}
-	grainMin := largest / float64(127*split+split/2-1)
-	c := 1.0 // C counts in multiples of c·grain
+	grainMin := largest / float64(127*split+split/2-1) // the largest value is 127·split + split/2 − 1
+	multiple := 1.0                                    // C is in units of multiple·grain
 	if nbits == 8 {
-		c = float64(split)
+		multiple = float64(split)
 	}
 	r := &q.ranges[i]
 	span := float64(q.hi[i]) - float64(q.lo[i])
-	unit := (max(float64(q.hi[i])+a*r.hi, -float64(q.lo[i])-a*r.lo, (a*r.hi-a*r.lo)/2) + 1e-4*span) / tileLimit
+	largestSum := max(float64(q.hi[i])+a*r.hi, -float64(q.lo[i])-a*r.lo, (a*r.hi-a*r.lo)/2)
+	unit := (largestSum + 1e-4*span) / maxTileResult
 	if !(unit > 1e-30) || !(unit < 1e30) {
 		unit = 1
 	}
 	for {
-		base := a * step * c * grainMin
-		if !(base > 1e-35) { // nothing to multiply, or as good as nothing
+		base := a * step * multiple * grainMin
+		if !(base > 1e-35) { // the residual part is 0 or negligible: only its size is an error
 			t = tileToken{unit: unit}
 			clear(values)
 			for j := range s.dim {
-				t.error += a * step * float64(len(s.weights)-1) / 2 * math.Abs(q.scaled(i, j))
+				t.error += a * step * float64(len(s.weights)-1) / 2 * math.Abs(q.scaledComponent(i, j))
 			}
 			return t
 		}
 		t = tileToken{grain: grainMin}
-		if _, exp := math.Frexp(unit / base); exp > 0 { // unit/base is at least 2^(exp−1)
+		// The largest shift with a grain of at least grainMin: unit/base ≥ 2^(exp−1).
+		if _, exp := math.Frexp(unit / base); exp > 0 {
 			t.shift = min(exp-1, 30)
-			t.grain = unit / (a * step * c * math.Ldexp(1, t.shift))
+			t.grain = unit / (a * step * multiple * math.Ldexp(1, t.shift))
 		}
-		t.unit = a * step * c * t.grain * math.Ldexp(1, t.shift)
-		need := q.round(&t, i, values)
-		if !(need <= math.MaxFloat64) { // S overflows: no unit will do, and no score is finite
+		t.unit = a * step * multiple * t.grain * math.Ldexp(1, t.shift)
+		neededUnit := q.roundToGrain(&t, i, values)
+		if !(neededUnit <= math.MaxFloat64) { // S overflows, so that no unit fits and no score is finite
 			t.unit = math.Inf(1)
 			return t
 		}
-		if need <= t.unit {
+		if neededUnit <= t.unit {
 			return t
 		}
-		unit = need * (1 + 1e-3)
+		unit = neededUnit * (1 + 1e-3)
 	}
 }
 
-// round rounds query token i to multiples of the grain, and returns the
-// smallest unit that will do.
-func (q *query) round(t *tileToken, i int, values []int32) (need float64) {
-	s := q.s
+// roundToGrain rounds query token i to multiples of the grain, sets the low term and the
+// errors, and returns the smallest unit with which no sum overflows.
+func (q *query) roundToGrain(t *tileToken, i int, values []int32) (neededUnit float64) {
+	s := q.scorer
 	nbits := s.codec.Codebook.Nbits
-	split, top := int32(tiles.Split(nbits)), int64(len(s.weights)-1)
-	var sum, lows, most, least int64
+	split, maxBucket := int32(tiles.Split(nbits)), int64(len(s.weights)-1)
+	var sum, lows, maxSum, minSum int64
 	for j := range values {
-		y := q.scaled(i, j)
+		y := q.scaledComponent(i, j)
 		v := int32(math.RoundToEven(y / t.grain))
 		values[j] = v
-		lost := float64(top) / 2 * math.Abs(y-float64(float64(v)*t.grain))
+		fieldError := float64(maxBucket) / 2 * math.Abs(y-float64(float64(v)*t.grain))
 		high, low := splitValue(v, split)
 		sum += int64(v)
-		end := top * int64(v) // of what the field adds to C; the other end is 0
+		extreme := maxBucket * int64(v) // the field adds between 0 and this to C
 		if nbits == 8 {
 			lows += int64(low)
-			// The lower half of a field is not multiplied with the low part: it
-			// is taken for 7.5.
-			lost += 7.5 * t.grain * float64(max(low, -low))
-			end = top*int64(high) + 15*int64(low)
+			// The low part is multiplied with the upper half of a field only: the lower
+			// half, 0 to 15, counts as 7.5.
+			fieldError += 7.5 * t.grain * float64(max(low, -low))
+			extreme = maxBucket*int64(high) + 15*int64(low)
 		}
-		t.error += lost
-		t.square += float64(lost * lost)
-		most += max(end, 0)
-		least += min(end, 0)
+		t.error += fieldError
+		t.square += float64(fieldError * fieldError)
+		maxSum += max(extreme, 0)
+		minSum += min(extreme, 0)
 	}
-	step, c := float64(s.codec.Codebook.Step), 1.0
-	middle := float64(top) / 2 * float64(sum)
+	step, multiple := float64(s.codec.Codebook.Step), 1.0
+	middle := float64(maxBucket) / 2 * float64(sum)
 	if nbits == 8 {
-		c = float64(split)
+		multiple = float64(split)
 		middle -= 7.5 * float64(lows)
 	}
 	a := s.tiles.scaleMax
@@ -217,82 +224,84 @@ func (q *query) round(t *tileToken, i int, values []int32) (need float64) {
 	t.square *= a * step * a * step
 	t.low = -step * t.grain * middle
 	lo, hi := float64(q.lo[i]), float64(q.hi[i])
-	grain := step * c * t.grain
-	aMin, aMax := s.aMin, s.aMax
-	smallest, biggest := grain*float64(least)+t.low, grain*float64(most)+t.low // of the residual part
-	need = max(
-		hi+max(aMin*biggest, aMax*biggest), -lo-min(aMin*smallest, aMax*smallest),
-		hi+max(aMin*t.low, aMax*t.low), -lo-min(aMin*t.low, aMax*t.low),
-		a*grain*float64(most), -a*grain*float64(least),
+	grain := step * multiple * t.grain
+	scaleMin, scaleMax := s.scaleMin, s.scaleMax
+	smallest, biggest := grain*float64(minSum)+t.low, grain*float64(maxSum)+t.low // of the residual part
+	// S with the residual part, S with the low term alone, and the shifted C.
+	neededUnit = max(
+		hi+max(scaleMin*biggest, scaleMax*biggest), -lo-min(scaleMin*smallest, scaleMax*smallest),
+		hi+max(scaleMin*t.low, scaleMax*t.low), -lo-min(scaleMin*t.low, scaleMax*t.low),
+		a*grain*float64(maxSum), -a*grain*float64(minSum),
 	)
-	return need / tileLimit
+	return neededUnit / maxTileResult
 }
 
-// tilesPath multiplies with tiles, at level Fast.
+// tilesPath computes level Fast by matrix products.
 type tilesPath struct {
-	q  *query
-	sc *scratch
-	g  int
+	q     *query
+	sc    *scratch
+	group int
 }
 
-func (p *tilesPath) sizes() (group, call int) {
-	return fastGroup, tileTokens / max(p.q.s.tiles.blocks, 2)
+func (p *tilesPath) groupAndCallSize() (group, call int) {
+	return fastGroup, maxCallTileTokens / max(p.q.scorer.tiles.blocks, 2)
 }
 
-func (p *tilesPath) begin(docs, group int) {
-	if p.sc.tiles == nil {
-		set := p.q.s.tiles
-		p.sc.tiles = tiles.NewCall(set.layout, set.scales, callDocs)
+func (p *tilesPath) startGroup(docs, group int) {
+	if p.sc.tilesCall == nil {
+		set := p.q.scorer.tiles
+		p.sc.tilesCall = tiles.NewCall(set.layout, set.scales, callDocs)
 	}
-	p.g = group
+	p.group = group
 	for j := range docs {
-		p.sc.tiles.Best[j] = noResults
+		p.sc.tilesCall.Best[j] = lowestTileResults
 	}
 }
 
-func (p *tilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
-	s, f, g, c := p.q.s, &p.q.tile, p.g, p.sc.tiles
-	k, size := s.codec.Centroids.K, s.tiles.blocks*tiles.Bytes
+func (p *tilesPath) raiseMaxima(ranges [][2]uint32, ch *kernels.Chunk) {
+	s, f, g, c := p.q.scorer, &p.q.tiles, p.group, p.sc.tilesCall
+	k, size := s.codec.Centroids.K, s.tiles.blocks*tiles.BlockBytes
 	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
 	c.Tiles, c.Shift, c.Scores = f.tiles[g*size:(g+1)*size], &f.shift[g], p.q.words.rows[g*k:(g+1)*k]
 	c.StartPlan()
 	for doc, t := range ranges {
-		c.Plan(doc, int(t[0]), int(t[1]))
+		c.PlanTokens(doc, int(t[0]), int(t[1]))
 	}
 	if c.EndPlan(len(ranges)) {
 		s.loops.Tiles(c)
 	}
 }
 
-func (p *tilesPath) largest(dst []float64, doc int) {
-	best := &p.sc.tiles.Best[doc]
+func (p *tilesPath) copyMaxima(dst []float64, doc int) {
+	best := &p.sc.tilesCall.Best[doc]
 	for i := range dst {
 		dst[i] = float64(best[i])
 	}
 }
 
-func (p *tilesPath) add(sum float64, values []float64, first int) float64 {
+func (p *tilesPath) addMaxima(sum float64, values []float64, first int) float64 {
 	q := p.q
 	for i, v := range values {
-		sum += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * v)
+		sum += float64(float64(q.weights[first+i]) * q.tiles.tokens[first+i].unit * v)
 	}
 	return sum
 }
 
-func (p *tilesPath) unit() float64 { return 32768 * p.q.s.factorUnit() }
+func (p *tilesPath) scoreUnit() float64 { return 32768 * p.q.scorer.factorUnit() }
 
-func (p *tilesPath) end() {
-	if p.sc.tiles != nil {
-		p.sc.tiles.Release()
+func (p *tilesPath) dropReferences() {
+	if p.sc.tilesCall != nil {
+		p.sc.tilesCall.Release()
 	}
 	*p = tilesPath{}
 }
 
-// tileTokens is the number of tokens of one call times the blocks of 64 fields.
-const tileTokens = 1 << 15
+// maxCallTileTokens is the largest number of tokens of one call times the blocks of 64
+// fields of each.
+const maxCallTileTokens = 1 << 15
 
-// noResults is no larger than any results.
-var noResults = func() (p [32]int16) {
+// lowestTileResults has the initial value of maxima of 16 bits.
+var lowestTileResults = func() (p [32]int16) {
 	for i := range p {
 		p[i] = math.MinInt16
 	}

@@ -6,26 +6,26 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// Layout says how the rows of a matrix are cut into items. It is packed, with
-// Offsets, or padded, with Count and Stride.
+// Layout divides the rows of a matrix into items. It is packed, with Offsets, or padded,
+// with Count and Stride.
 type Layout struct {
 	// Offsets has one more entry than there are items: item i has the rows
 	// Offsets[i] to Offsets[i+1].
 	Offsets []int
-	// Of Count padded items each has Stride rows. Lengths, where not nil, says how
-	// many of them are tokens, from the first on.
+	// Count padded items have Stride rows each. Lengths has the number of each item's
+	// tokens, which are its first rows. nil means that all rows are tokens.
 	Count, Stride int
 	Lengths       []int
-	// Longest, where not 0, is how many rows an item may have, and what argmaxima
-	// have room for. Of padded items the rows past it are no tokens, and those past
-	// the last item may be missing from the matrix.
+	// Longest is the largest number of rows of an item, and the number of its argmaxima; 0
+	// means that it follows from the items. Rows of a padded item beyond it are not
+	// tokens, and those of the last item may be missing from the matrix.
 	Longest int
-	// Mask, where not nil, has an entry for each row of the matrix, in either
-	// layout: false is no token.
+	// Mask has an entry for each row of the matrix, in either layout: false means that the
+	// row is not a token. nil means that all rows of the items are.
 	Mask []bool
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (l *Layout) Len() int {
 	if l.Offsets != nil {
 		return len(l.Offsets) - 1
@@ -33,7 +33,7 @@ func (l *Layout) Len() int {
 	return l.Count
 }
 
-// Span is the rows lo to hi (exclusive) of item i; some of them may be masked.
+// Span returns the rows lo to hi (exclusive) of item i; some of them may be masked.
 func (l *Layout) Span(i int) (lo, hi int) {
 	switch {
 	case l.Offsets != nil:
@@ -47,7 +47,7 @@ func (l *Layout) Span(i int) (lo, hi int) {
 // IsToken reports whether a row of a span is a token.
 func (l *Layout) IsToken(row int) bool { return l.Mask == nil || l.Mask[row] }
 
-// MaxRows is the largest number of rows of an item, padding included.
+// MaxRows returns the largest number of rows of an item, padding included.
 func (l *Layout) MaxRows() int {
 	if l.Longest > 0 {
 		return l.Longest
@@ -55,21 +55,21 @@ func (l *Layout) MaxRows() int {
 	if l.Offsets == nil {
 		return l.Stride
 	}
-	most := 0
+	longest := 0
 	for i := 1; i < len(l.Offsets); i++ {
-		most = max(most, l.Offsets[i]-l.Offsets[i-1])
+		longest = max(longest, l.Offsets[i]-l.Offsets[i-1])
 	}
-	return most
+	return longest
 }
 
-// validate checks the layout against a number of rows.
+// validate checks the layout of a matrix with this number of rows.
 func (l *Layout) validate(rows int) error {
 	if l.Mask != nil && len(l.Mask) != rows {
-		return faultf("a mask of %d entries for %d rows", len(l.Mask), rows)
+		return shapeErrorf("a mask of %d entries for %d rows", len(l.Mask), rows)
 	}
 	if l.Offsets != nil {
 		if l.Count != 0 || l.Stride != 0 || l.Lengths != nil {
-			return faultf("both offsets and padding")
+			return shapeErrorf("a layout has both offsets and padding")
 		}
 		if err := validateOffsets(l.Offsets, rows); err != nil {
 			return err
@@ -83,11 +83,11 @@ func (l *Layout) validate(rows int) error {
 		return nil
 	}
 	if len(l.Lengths) != l.Count {
-		return faultf("%d lengths for %d items", len(l.Lengths), l.Count)
+		return shapeErrorf("%d lengths for %d items", len(l.Lengths), l.Count)
 	}
 	for i, n := range l.Lengths {
 		if n < 0 || n > l.MaxRows() {
-			return faultf("length %d of item %d is not in 0..%d", n, i, l.MaxRows())
+			return shapeErrorf("length %d of item %d is not in 0..%d", n, i, l.MaxRows())
 		}
 	}
 	return nil
@@ -98,12 +98,12 @@ func (l *Layout) validatePadding(rows int) error {
 	if l.Longest != 0 {
 		if l.Count < 0 || l.Longest < 0 || l.Stride < l.Longest ||
 			l.Count > 0 && (rows < l.Longest || l.Count-1 > (rows-l.Longest)/l.Stride) {
-			return faultf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.Longest, l.Stride, rows)
+			return shapeErrorf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.Longest, l.Stride, rows)
 		}
 		return nil
 	}
 	if l.Count < 0 || l.Stride < 0 || l.Stride > 0 && l.Count > rows/l.Stride || l.Count*l.Stride != rows {
-		return faultf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
+		return shapeErrorf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
 	}
 	return nil
 }
@@ -112,30 +112,31 @@ func (l *Layout) validatePadding(rows int) error {
 func (l *Layout) validateLongest() error {
 	for i := 1; i < len(l.Offsets) && l.Longest != 0; i++ {
 		if n := l.Offsets[i] - l.Offsets[i-1]; n > l.Longest {
-			return faultf("item %d has %d rows, of at most %d", i-1, n, l.Longest)
+			return shapeErrorf("item %d has %d rows, of at most %d", i-1, n, l.Longest)
 		}
 	}
 	return nil
 }
 
+// validateOffsets checks that offsets ascend to at most the number of rows.
 func validateOffsets(offsets []int, rows int) error {
 	if len(offsets) == 0 {
-		return faultf("no offsets: n items have n+1")
+		return shapeErrorf("no offsets: n items have n+1")
 	}
 	last := 0
 	for i, o := range offsets {
 		if o < last {
-			return faultf("offset %d is %d, after %d", i, o, last)
+			return shapeErrorf("offset %d is %d, after %d", i, o, last)
 		}
 		last = o
 	}
 	if last > rows {
-		return faultf("offsets end at %d of %d rows", last, rows)
+		return shapeErrorf("offsets end at %d of %d rows", last, rows)
 	}
 	return nil
 }
 
-// Shape is what is known of an operand without its values.
+// Shape describes an operand without its values.
 type Shape struct {
 	Type Type
 	Dim  int
@@ -143,7 +144,7 @@ type Shape struct {
 	Layout
 }
 
-// Batch is a matrix of tokens in memory and how it is cut into items.
+// Batch is a matrix of tokens in memory, divided into items.
 type Batch struct {
 	Tokens Matrix
 	Layout
@@ -169,8 +170,8 @@ func Single(m Matrix) *Batch { return &Batch{m, Layout{Count: 1, Stride: m.Rows(
 // Shape implements [Operand].
 func (b *Batch) Shape() Shape { return Shape{b.Tokens.Type, b.Tokens.Dim, b.Tokens.Rows(), b.Layout} }
 
-// Validate checks the matrix and its layout. Items, and the rows of one, are counted
-// with int32.
+// Validate checks the matrix and its layout. The number of items, and of the rows of one,
+// must fit int32.
 func (b *Batch) Validate() error {
 	if err := b.Tokens.Validate(); err != nil {
 		return err
@@ -179,45 +180,46 @@ func (b *Batch) Validate() error {
 		return err
 	}
 	if n := max(b.Len(), b.MaxRows()); n > math.MaxInt32 {
-		return faultf("%d items, or rows of one", n)
+		return shapeErrorf("%d items, or rows of an item; at most %d are supported", n, math.MaxInt32)
 	}
 	return nil
 }
 
-// fromChunk makes a matrix of the tokens of a chunk of an index, which are decoded as
-// they are read: what [kernels.OracleDecode] gives, rounded to float32. They are
-// constants, so that there is no gradient by them, and there is one by what is
-// multiplied with them: queries that are trained on the documents of an index.
-func fromChunk(c *kernels.Codec, ch *kernels.Chunk) Matrix {
+// chunkMatrix returns the tokens of a chunk of an index as a matrix, whose rows are decoded
+// as they are read: the vectors of [kernels.OracleDecode], rounded to float32. They are
+// constants without a gradient; queries that are scored with them have one, so that they
+// can be trained on the documents of an index.
+func chunkMatrix(c *kernels.Codec, ch *kernels.Chunk) Matrix {
 	return Matrix{Type: Compressed, Dim: c.Dim(), Codec: c, Chunk: ch}
 }
 
-// ChunkBatch makes a batch of the documents of a chunk.
+// ChunkBatch returns the documents of a chunk as a batch.
 func ChunkBatch(c *kernels.Codec, ch *kernels.Chunk) *Batch {
 	offsets := make([]int, len(ch.Offsets))
 	for i, o := range ch.Offsets {
 		offsets[i] = int(o)
 	}
-	return Packed(fromChunk(c, ch), offsets)
+	return Packed(chunkMatrix(c, ch), offsets)
 }
 
+// validateCompressed checks a matrix of type Compressed.
 func (m *Matrix) validateCompressed() error {
 	if m.Codec == nil || m.Chunk == nil {
-		return faultf("compressed tokens without a codec and a chunk")
+		return shapeErrorf("compressed tokens without a codec and a chunk")
 	}
 	if err := m.Codec.Validate(); err != nil {
 		return err
 	}
 	if m.Dim != m.Codec.Dim() {
-		return faultf("dimension %d of tokens that a codec of dimension %d made", m.Dim, m.Codec.Dim())
+		return shapeErrorf("compressed tokens of dimension %d with a codec of dimension %d", m.Dim, m.Codec.Dim())
 	}
 	if len(m.F32)+len(m.U16)+len(m.I8)+len(m.U8)+len(m.Scales)+len(m.Zeros) > 0 {
-		return faultf("elements or scales beside compressed tokens")
+		return shapeErrorf("compressed tokens together with elements or scales")
 	}
 	return m.Chunk.Validate(m.Codec)
 }
 
-// decode writes the rows lo to hi.
+// decode writes the decoded rows lo to hi of a matrix of type Compressed.
 func (m *Matrix) decode(dst []float32, lo, hi int) {
 	c, ch := m.Codec, m.Chunk
 	nbits, rowBytes := c.Codebook.Nbits, c.RowBytes()
@@ -242,11 +244,14 @@ func (m *Matrix) decode(dst []float32, lo, hi int) {
 	}
 }
 
-// sliceChunk is the tokens lo to hi of a chunk.
+// sliceChunk returns the tokens lo to hi of a chunk as a chunk of one document.
 func sliceChunk(c *kernels.Codec, ch *kernels.Chunk, lo, hi int) *kernels.Chunk {
 	rowBytes := c.RowBytes()
 	return &kernels.Chunk{
-		Offsets: []uint32{0, uint32(hi - lo)}, CodeBytes: ch.CodeBytes, Codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes],
-		Residuals: ch.Residuals[lo*rowBytes : hi*rowBytes], Factors: ch.Factors[2*lo : 2*hi],
+		Offsets:   []uint32{0, uint32(hi - lo)},
+		CodeBytes: ch.CodeBytes,
+		Codes:     ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes],
+		Residuals: ch.Residuals[lo*rowBytes : hi*rowBytes],
+		Factors:   ch.Factors[2*lo : 2*hi],
 	}
 }

@@ -14,27 +14,29 @@ const (
 	L1                      // Σ |x−y|
 )
 
-// ChamferCall is what [Chamfers.Chamfer] is to do: for each pair of X and Y
+// ChamferCall has the arguments and results of [Chamfers.Chamfer]. The distance of a pair of
+// X and Y is
 //
 //	Σ_{x∈X} min_{y∈Y} δ(x, y) + Σ_{y∈Y} min_{x∈X} δ(x, y)
 //
-// or, with Mean, each sum divided by the number of its tokens. Masked tokens are
-// no tokens; where one side has none, the distance is 0.
+// With Mean, each sum is divided by the number of its tokens. Masked tokens are left out;
+// if one side has no tokens, the distance is 0.
 type ChamferCall struct {
 	X, Y Operand
 	Pairs
 	Metric  Metric
 	Mean    bool
-	Threads int
-	// Distances gets the distance of each pair.
+	Threads int // as in [Terms]
+	// Distances receives the distance of each pair.
 	Distances []float32
-	// NearestX, where not nil, gets for each pair and each row of X the nearest row
+	// NearestX, unless nil, receives for each pair and each row of X the nearest row
 	// of Y, as [Call.Argmax]: [pairs, MaxRows of X]. NearestY likewise for rows of Y.
 	NearestX, NearestY []int32
 }
 
-// ChamferGradCall asks for the gradients of what a ChamferCall computed. The
-// gradient of |x−y| where both are equal is 0.
+// ChamferGradCall has the arguments and results of [Chamfers.ChamferGradients], the
+// gradients of the distances of a ChamferCall. The gradient of |x−y| is 0 where both are
+// equal.
 type ChamferGradCall struct {
 	X, Y Operand
 	Pairs
@@ -52,8 +54,8 @@ type Chamfers interface {
 	ChamferGradients(ctx context.Context, g *ChamferGradCall) error
 }
 
-// Chamfer computes distances on a backend that can, and is [ErrUnsupported] on
-// others.
+// Chamfer computes distances on a backend. The error wraps [ErrUnsupported] if the backend
+// does not implement [Chamfers].
 func Chamfer(ctx context.Context, b Backend, c *ChamferCall) error {
 	if x, ok := b.(Chamfers); ok {
 		return x.Chamfer(ctx, c)
@@ -61,7 +63,7 @@ func Chamfer(ctx context.Context, b Backend, c *ChamferCall) error {
 	return fmt.Errorf("%w: Chamfer distances on %s", ErrUnsupported, b.Name())
 }
 
-// ChamferGradients computes gradients of distances; see [Chamfer].
+// ChamferGradients computes gradients of distances on a backend, as [Chamfer] does.
 func ChamferGradients(ctx context.Context, b Backend, g *ChamferGradCall) error {
 	if x, ok := b.(Chamfers); ok {
 		return x.ChamferGradients(ctx, g)
@@ -73,45 +75,51 @@ func ChamferGradients(ctx context.Context, b Backend, g *ChamferGradCall) error 
 type ChamferWork struct {
 	X, Y             Shape
 	Pairs            int
-	StrideX, StrideY int
+	StrideX, StrideY int // numbers of nearest rows of a pair
 }
 
-// Check checks the call.
+// Check checks the call as [Call.Check] does.
 func (c *ChamferCall) Check() (ChamferWork, error) {
-	w, err := checkChamfer(c.X, c.Y, &c.Pairs, c.Metric, c.NearestX, c.NearestY, false)
+	const nearestRequired = false
+	w, err := checkChamfer(c.X, c.Y, &c.Pairs, c.Metric, c.NearestX, c.NearestY, nearestRequired)
 	if err == nil && len(c.Distances) != w.Pairs {
-		err = faultf("room for %d distances of %d pairs", len(c.Distances), w.Pairs)
+		err = shapeErrorf("%d distances for %d pairs", len(c.Distances), w.Pairs)
 	}
 	return w, err
 }
 
-// Check checks the call.
+// Check checks the call as [GradCall.Check] does.
 func (g *ChamferGradCall) Check() (ChamferWork, error) {
-	w, err := checkChamfer(g.X, g.Y, &g.Pairs, g.Metric, g.NearestX, g.NearestY, true)
+	const nearestRequired = true
+	w, err := checkChamfer(g.X, g.Y, &g.Pairs, g.Metric, g.NearestX, g.NearestY, nearestRequired)
 	if err != nil {
 		return w, err
 	}
 	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
-		return w, faultf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
+		return w, shapeErrorf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
 	}
-	if err := g.DX.check("X", &w.X); err != nil {
+	if err := g.DX.checkRoom("X", &w.X); err != nil {
 		return w, err
 	}
-	if err := g.DY.check("Y", &w.Y); err != nil {
+	if err := g.DY.checkRoom("Y", &w.Y); err != nil {
 		return w, err
 	}
 	work := Work{Q: w.X, D: w.Y, Pairs: w.Pairs}
-	if err := work.checkWinners(&g.Pairs, g.NearestX, w.StrideX, false); err != nil {
+	if err := work.checkWinners(&g.Pairs, g.NearestX, w.StrideX, ofQueryRows); err != nil {
 		return w, err
 	}
-	return w, work.checkWinners(&g.Pairs, g.NearestY, w.StrideY, true)
+	return w, work.checkWinners(&g.Pairs, g.NearestY, w.StrideY, ofDocumentRows)
 }
 
-func checkChamfer(x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, wanted bool) (w ChamferWork, err error) {
+// checkChamfer checks metric, operands, pairs and the lengths of nearest rows, which may be
+// nil unless required.
+func checkChamfer(
+	x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, required bool,
+) (w ChamferWork, err error) {
 	if m > L1 {
-		return w, faultf("metric %d", m)
+		return w, shapeErrorf("metric %d; want %d or %d", m, SquaredL2, L1)
 	}
-	work, err := check(x, y, p, &Terms{})
+	work, err := checkOperands(x, y, p, &Terms{})
 	if err != nil {
 		return w, err
 	}
@@ -120,7 +128,7 @@ func checkChamfer(x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, 
 		list   []int32
 		stride int
 	}{{nearestX, w.StrideX}, {nearestY, w.StrideY}} {
-		if side.list == nil && !wanted {
+		if side.list == nil && !required {
 			continue
 		}
 		work.Stride = side.stride

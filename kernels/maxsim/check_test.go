@@ -35,7 +35,7 @@ func TestBadCalls(t *testing.T) {
 		"dimension 0":                            func(c *Call, q, d *Batch) { q.Tokens.Dim = 0 },
 		"dimension -4":                           func(c *Call, q, d *Batch) { q.Tokens.Dim = -4 },
 		"dimension 4097":                         func(c *Call, q, d *Batch) { q.Tokens.Dim = 4097 },
-		"no whole rows":                          func(c *Call, q, d *Batch) { d.Tokens.F32 = d.Tokens.F32[1:] },
+		"are not a multiple of the dimension 4":  func(c *Call, q, d *Batch) { d.Tokens.F32 = d.Tokens.F32[1:] },
 		"elements of other types":                func(c *Call, q, d *Batch) { d.Tokens.U16 = make([]uint16, 4) },
 		"5 scales for 5 rows of type float32":    func(c *Call, q, d *Batch) { d.Tokens.Scales = make([]float32, 5) },
 		"zero points for 5 rows of type float32": func(c *Call, q, d *Batch) { d.Tokens.Zeros = make([]int8, 5) },
@@ -62,7 +62,7 @@ func TestBadCalls(t *testing.T) {
 		"length -1 of item 0":                    func(c *Call, q, d *Batch) { q.Lengths = []int{-1, 3} },
 		"a mask of 4 entries for 5 rows":         func(c *Call, q, d *Batch) { d.Mask = make([]bool, 4) },
 		"5 weights for 6 query rows":             func(c *Call, q, d *Batch) { c.Weights = c.Weights[1:] },
-		"room for 5 scores of 6 pairs":           func(c *Call, q, d *Batch) { c.Scores = c.Scores[1:] },
+		"5 scores for 6 pairs":                   func(c *Call, q, d *Batch) { c.Scores = c.Scores[1:] },
 		"17 argmaxima for 6 pairs of 3":          func(c *Call, q, d *Batch) { c.Argmax = c.Argmax[1:] },
 		"documents 2 to 4 of 3":                  func(c *Call, q, d *Batch) { c.Pairs = Range(2, 2) },
 		"documents -1":                           func(c *Call, q, d *Batch) { c.Pairs = Range(-1, 2) },
@@ -76,7 +76,7 @@ func TestBadCalls(t *testing.T) {
 		"query 2 of pair 0 is not in 0..1":       func(c *Call, q, d *Batch) { c.Pairs = Listed([]int32{2}, []int32{0}) },
 		"pairs of 1 queries and 2 documents":     func(c *Call, q, d *Batch) { c.Pairs = Listed([]int32{1}, []int32{0, 1}) },
 		"pairs of kind 9":                        func(c *Call, q, d *Batch) { c.Pairs.Kind = 9 },
-		"queries are listed beside candidates":   func(c *Call, q, d *Batch) { c.Pairs = Candidates(1, nil); c.Queries = []int32{1} },
+		"candidates together with a list":        func(c *Call, q, d *Batch) { c.Pairs = Candidates(1, nil); c.Queries = []int32{1} },
 	} {
 		c := valid()
 		spoil(c, c.Q.(*Batch), c.D.(*Batch))
@@ -137,7 +137,7 @@ func TestBadChamfer(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err := (&ChamferCall{X: x, Y: y, Distances: make([]float32, 3)}).Check()
-	require.ErrorContains(t, err, "room for 3 distances of 4 pairs")
+	require.ErrorContains(t, err, "3 distances for 4 pairs")
 }
 
 // TestWarning: one warning in a process, where lengths are odd, not normalised, and
@@ -202,7 +202,7 @@ func FuzzCheck(f *testing.F) {
 		if kind%3 == 2 {
 			c.Queries = indices
 		}
-		w, err := check(c.Q, c.D, &c.Pairs, &c.Terms)
+		w, err := checkOperands(c.Q, c.D, &c.Pairs, &c.Terms)
 		if err != nil {
 			require.ErrorIs(t, err, kernels.ErrShape)
 			return
@@ -247,7 +247,7 @@ func FuzzCheckCompressed(f *testing.F) {
 			Codebook:  kernels.Codebook{Nbits: int(nbits), Step: 1}, FactorMax: 1,
 		}
 		ch := &kernels.Chunk{Offsets: offsets, CodeBytes: 2, Codes: make([]byte, codes), Residuals: make([]byte, residuals), Factors: make([]byte, factors)}
-		m := fromChunk(c, ch)
+		m := chunkMatrix(c, ch)
 		if err := m.Validate(); err != nil {
 			require.ErrorIs(t, err, kernels.ErrShape)
 			return

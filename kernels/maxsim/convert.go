@@ -27,11 +27,11 @@ var e4m3Values = func() (v [256]float32) {
 	return v
 }()
 
-// E4M3ToF32 converts exactly.
+// E4M3ToF32 converts a value without rounding.
 func E4M3ToF32(v uint8) float32 { return e4m3Values[v] }
 
-// e4m3FromF32 rounds to the nearest value, ties to even; values beyond the largest
-// become that, NaN stays NaN.
+// e4m3FromF32 rounds to the nearest value, ties to even. Values beyond the largest become
+// the largest; NaN stays NaN.
 func e4m3FromF32(f float32) uint8 {
 	sign := uint8(math.Float32bits(f) >> 24 & 0x80)
 	a := math.Abs(float64(f))
@@ -44,17 +44,17 @@ func e4m3FromF32(f float32) uint8 {
 		return sign | uint8(math.RoundToEven(a*512))
 	}
 	frac, exp := math.Frexp(a)              // frac in [½, 1)
-	n := int(math.RoundToEven(frac*16)) - 8 // 0..8 of the fraction
-	return sign | uint8((exp-1+7)<<3+n)     // a fraction of 8 is the next exponent
+	n := int(math.RoundToEven(frac*16)) - 8 // the fraction in eighths, 0 to 8
+	return sign | uint8((exp-1+7)<<3+n)     // 8 eighths carry into the exponent
 }
 
-// QuantizeInt8 rounds rows of dim values to int8, symmetric, with the scale of a
-// row that makes its largest value 127; rows of zeros have scale 0.
+// QuantizeInt8 rounds rows of dim values to int8. The scale of a row makes its largest
+// magnitude 127; rows of zeros have scale 0.
 func QuantizeInt8(x []float32, dim int) Matrix {
 	m := Int8(make([]int8, len(x)), make([]float32, len(x)/dim), nil, dim)
 	for r := range m.Scales {
 		row := x[r*dim : (r+1)*dim]
-		inverse := scaleTo(&m.Scales[r], row, 127)
+		inverse := setScale(&m.Scales[r], row, 127)
 		for j, v := range row {
 			m.I8[r*dim+j] = int8(math.RoundToEven(float64(v) * inverse))
 		}
@@ -62,8 +62,8 @@ func QuantizeInt8(x []float32, dim int) Matrix {
 	return m
 }
 
-// QuantizeInt8Affine rounds rows of dim values to int8 with a scale and a zero
-// point a row, so that their range, widened to take 0 in, becomes that of int8.
+// QuantizeInt8Affine rounds rows of dim values to int8, with a scale and a zero point for
+// each row: they map the row's range, extended to include 0, to that of int8.
 func QuantizeInt8Affine(x []float32, dim int) Matrix {
 	n := len(x) / dim
 	m := Int8(make([]int8, len(x)), make([]float32, n), make([]int8, n), dim)
@@ -86,13 +86,13 @@ func QuantizeInt8Affine(x []float32, dim int) Matrix {
 	return m
 }
 
-// QuantizeFP8 rounds rows of dim values to E4M3, with the scale of a row that makes
-// its largest value the largest of the type; rows of zeros have scale 0.
+// QuantizeFP8 rounds rows of dim values to E4M3. The scale of a row makes its largest
+// magnitude the largest of the type; rows of zeros have scale 0.
 func QuantizeFP8(x []float32, dim int) Matrix {
 	m := FP8(make([]uint8, len(x)), make([]float32, len(x)/dim), dim)
 	for r := range m.Scales {
 		row := x[r*dim : (r+1)*dim]
-		inverse := scaleTo(&m.Scales[r], row, maxE4M3)
+		inverse := setScale(&m.Scales[r], row, maxE4M3)
 		for j, v := range row {
 			m.U8[r*dim+j] = e4m3FromF32(float32(float64(v) * inverse))
 		}
@@ -100,31 +100,31 @@ func QuantizeFP8(x []float32, dim int) Matrix {
 	return m
 }
 
-// scaleTo sets the scale that makes the largest value of row top, and returns its
-// inverse.
-func scaleTo(scale *float32, row []float32, top float64) (inverse float64) {
-	var most float64
+// setScale sets the scale that makes the largest magnitude of a row top, and returns its
+// inverse. Both are 0 for a row of zeros.
+func setScale(scale *float32, row []float32, top float64) (inverse float64) {
+	var largest float64
 	for _, v := range row {
-		most = max(most, math.Abs(float64(v)))
+		largest = max(largest, math.Abs(float64(v)))
 	}
-	if *scale = float32(most / top); *scale == 0 {
+	if *scale = float32(largest / top); *scale == 0 {
 		return 0
 	}
-	return min(1/float64(*scale), top/most)
+	return min(1/float64(*scale), top/largest)
 }
 
-// ToFloat16 rounds to binary16.
-func ToFloat16(x []float32, dim int) Matrix { return Float16(convertAll(x, kernels.F16FromF32), dim) }
+// ToFloat16 rounds rows of dim values to binary16.
+func ToFloat16(x []float32, dim int) Matrix { return Float16(convertEach(x, kernels.F16FromF32), dim) }
 
-// ToBFloat16 rounds to bfloat16.
+// ToBFloat16 rounds rows of dim values to bfloat16.
 func ToBFloat16(x []float32, dim int) Matrix {
-	return BFloat16(convertAll(x, kernels.BF16FromF32), dim)
+	return BFloat16(convertEach(x, kernels.BF16FromF32), dim)
 }
 
-func convertAll(x []float32, f func(float32) uint16) []uint16 {
+func convertEach(x []float32, convert func(float32) uint16) []uint16 {
 	out := make([]uint16, len(x))
 	for i, v := range x {
-		out[i] = f(v)
+		out[i] = convert(v)
 	}
 	return out
 }

@@ -9,14 +9,15 @@ import (
 // Type is the type of the elements of a matrix.
 type Type uint8
 
-// The types. Values of I8 and E4M3 have a scale a token.
+// The types. Rows of I8 and E4M3 have a scale.
 const (
 	F32  Type = iota + 1
 	F16       // IEEE 754 binary16
 	BF16      // the upper half of a float32
 	I8        // scale·(x − zero)
 	E4M3      // scale·x; 8-bit floats without infinities (OCP FP8), largest 448
-	// Compressed is tokens as an index keeps them; see [fromChunk].
+	// Compressed is the form of an index: a code, a residual and a factor for each token.
+	// See [ChunkBatch].
 	Compressed
 )
 
@@ -27,8 +28,8 @@ func (t Type) String() string {
 	return [...]string{"float32", "float16", "bfloat16", "int8", "e4m3", "compressed"}[t-1]
 }
 
-// Size is the number of bytes of an element; of Compressed, whose elements have none of
-// their own, 1.
+// Size returns the number of bytes of an element; 1 for Compressed, whose elements are not
+// stored one by one.
 func (t Type) Size() int {
 	switch t {
 	case F32:
@@ -39,8 +40,8 @@ func (t Type) Size() int {
 	return 1
 }
 
-// Matrix is token vectors, [rows, Dim], row after row, in the slice of its type.
-// Slices are only read.
+// Matrix has token vectors, [rows, Dim], row after row, in the slice of its type. Backends
+// only read the slices.
 type Matrix struct {
 	Type Type
 	Dim  int
@@ -48,36 +49,36 @@ type Matrix struct {
 	U16  []uint16  // F16 and BF16
 	I8   []int8    // I8
 	U8   []uint8   // E4M3
-	// Scales has the scale of each row of I8 and E4M3 (nil: all 1), Zeros the
-	// zero point of each row of I8 (nil: all 0).
+	// Scales has the scale of each row of I8 and E4M3. nil means that all are 1. Zeros has
+	// the zero point of each row of I8. nil means that all are 0.
 	Scales []float32
 	Zeros  []int8
-	// Codec and Chunk have the tokens of Compressed.
+	// Codec and Chunk have the tokens of type Compressed.
 	Codec *kernels.Codec
 	Chunk *kernels.Chunk
 }
 
-// Float32 makes a matrix of float32.
+// Float32 returns a matrix of float32.
 func Float32(x []float32, dim int) Matrix { return Matrix{Type: F32, Dim: dim, F32: x} }
 
-// Float16 makes a matrix of binary16.
+// Float16 returns a matrix of binary16.
 func Float16(x []uint16, dim int) Matrix { return Matrix{Type: F16, Dim: dim, U16: x} }
 
-// BFloat16 makes a matrix of bfloat16.
+// BFloat16 returns a matrix of bfloat16.
 func BFloat16(x []uint16, dim int) Matrix { return Matrix{Type: BF16, Dim: dim, U16: x} }
 
-// Int8 makes a matrix of bytes with a scale a row, and a zero point a row where
-// zeros is not nil.
+// Int8 returns a matrix of bytes, with a scale for each row and, if zeros is not nil, a zero
+// point for each row.
 func Int8(x []int8, scales []float32, zeros []int8, dim int) Matrix {
 	return Matrix{Type: I8, Dim: dim, I8: x, Scales: scales, Zeros: zeros}
 }
 
-// FP8 makes a matrix of e4m3 with a scale a row.
+// FP8 returns a matrix of e4m3 with a scale for each row.
 func FP8(x []uint8, scales []float32, dim int) Matrix {
 	return Matrix{Type: E4M3, Dim: dim, U8: x, Scales: scales}
 }
 
-// elements is the length of the slice of the type.
+// elements returns the number of elements: the length of the slice of the type.
 func (m *Matrix) elements() int {
 	switch m.Type {
 	case F32:
@@ -95,42 +96,42 @@ func (m *Matrix) elements() int {
 	return len(m.U8)
 }
 
-// Rows is the number of rows.
+// Rows returns the number of rows.
 func (m *Matrix) Rows() int { return m.elements() / max(m.Dim, 1) }
 
-// Validate checks that the slices fit each other.
+// Validate checks the type, the dimension and the lengths of the slices. Errors wrap
+// [kernels.ErrShape].
 func (m *Matrix) Validate() error {
 	if m.Type < F32 || m.Type > Compressed {
-		return faultf("elements of type %d", m.Type)
+		return shapeErrorf("elements of type %d", m.Type)
 	}
 	if m.Dim < 1 || m.Dim > kernels.MaxDim {
-		return faultf("dimension %d is not in 1..%d", m.Dim, kernels.MaxDim)
+		return shapeErrorf("dimension %d is not in 1..%d", m.Dim, kernels.MaxDim)
 	}
 	if m.Type == Compressed {
 		return m.validateCompressed()
 	}
 	if m.Codec != nil || m.Chunk != nil {
-		return faultf("a codec or a chunk beside elements of type %s", m.Type)
+		return shapeErrorf("elements of type %s together with a codec or a chunk", m.Type)
 	}
 	n := m.elements()
 	if n%m.Dim != 0 {
-		return faultf("%d elements of type %s are no whole rows of %d", n, m.Type, m.Dim)
+		return shapeErrorf("%d elements of type %s are not a multiple of the dimension %d", n, m.Type, m.Dim)
 	}
 	if len(m.F32)+len(m.U16)+len(m.I8)+len(m.U8) != n {
-		return faultf("elements of other types than %s", m.Type)
+		return shapeErrorf("elements of other types than %s", m.Type)
 	}
 	rows := n / m.Dim
 	if m.Scales != nil && (m.Type < I8 || len(m.Scales) != rows) {
-		return faultf("%d scales for %d rows of type %s", len(m.Scales), rows, m.Type)
+		return shapeErrorf("%d scales for %d rows of type %s", len(m.Scales), rows, m.Type)
 	}
 	if m.Zeros != nil && (m.Type != I8 || len(m.Zeros) != rows) {
-		return faultf("%d zero points for %d rows of type %s", len(m.Zeros), rows, m.Type)
+		return shapeErrorf("%d zero points for %d rows of type %s", len(m.Zeros), rows, m.Type)
 	}
 	return nil
 }
 
-// Scale is what the values that [Matrix.Widen] gives of a row are to be multiplied
-// with.
+// Scale returns the factor that turns the values of [Matrix.Widen] into those of the row.
 func (m *Matrix) Scale(row int) float32 {
 	if m.Scales == nil {
 		return 1
@@ -138,8 +139,8 @@ func (m *Matrix) Scale(row int) float32 {
 	return m.Scales[row]
 }
 
-// Widen writes the rows lo to hi to dst, without their scales; every value is exact, but
-// for those of Compressed.
+// Widen writes the rows lo to hi to dst as float32, without their scales. Only values of
+// Compressed are rounded.
 func (m *Matrix) Widen(dst []float32, lo, hi int) {
 	if m.Type == Compressed {
 		m.decode(dst, lo, hi)
@@ -174,7 +175,7 @@ func (m *Matrix) Widen(dst []float32, lo, hi int) {
 	}
 }
 
-// Slice is the rows lo to hi.
+// Slice returns the rows lo to hi, in the same memory.
 func (m *Matrix) Slice(lo, hi int) Matrix {
 	s := *m
 	a, b := lo*m.Dim, hi*m.Dim

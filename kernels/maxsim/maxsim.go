@@ -1,6 +1,6 @@
 // Package maxsim scores plain token vectors: float32, float16, bfloat16, int8 and
-// FP8. It has the contract of the family (what a call is, what a backend is), and
-// the float64 oracle that every backend is held to.
+// FP8. It defines calls, the interface of backends, and the float64 oracle that every
+// backend is tested against.
 //
 // # Score
 //
@@ -11,23 +11,23 @@
 // with maxima that start at −∞: a token that is masked never wins, and negative
 // maxima stay negative. Of tokens with the same product the first wins. An empty
 // document, or one whose tokens are all masked, scores 0 and has no argmax; so does
-// an empty query. Masked query tokens add nothing. Values have to be finite: what
-// others score is not defined, though nothing breaks.
+// an empty query. Masked query tokens add nothing. Scores of vectors with infinite values
+// or NaN are undefined, but computing them is safe.
 //
 // With Normalize every token vector is divided by its length first, inside the
 // kernel; vectors of zeros stay zeros.
 //
 // # Calls
 //
-// A [Batch] is a matrix of tokens and how it is cut into items: packed, with
+// A [Batch] is a matrix of tokens, and their division into items: packed, with
 // offsets (the cu_seqlens of varlen kernels), or padded, with lengths or a mask.
-// [Pairs] say which query meets which document. A [Backend] does a [Call] on them,
-// and [Backend.Gradients] what training needs. [Backend.Hold] takes documents over
-// once, for many calls: on a device they stay in its memory, on the processor what it
-// needs of them to exclude most tokens is made ahead, and the results are the same.
+// [Pairs] select the query and the document of each score. A [Backend] executes a [Call]
+// on them; [Backend.Gradients] computes the gradients for training. [Backend.Hold] prepares
+// documents once for many calls: a device stores them in its memory, the processor rounds
+// them for screening. Results are the same.
 //
 // Backends of the processor register themselves when kernels/maxsim/cpu is
-// imported. A device that has one gives it by [On].
+// imported. [On] returns the backend of a device.
 package maxsim
 
 import (
@@ -39,45 +39,45 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// Errors of this package, beside [kernels.ErrShape] for arrays, offsets and indices
-// that do not fit each other.
+// Errors of this package. Others wrap [kernels.ErrShape], for arrays, offsets and indices
+// that contradict each other.
 var (
-	// ErrUnsupported says that a backend does not do what is asked of it.
+	// ErrUnsupported is returned where a backend does not implement a computation.
 	ErrUnsupported = errors.New("maxsim: not supported by this backend")
-	// ErrForeign says that an operand is held by another backend, or closed.
+	// ErrForeign is returned for an operand that another backend holds, or that is closed.
 	ErrForeign = errors.New("maxsim: operand is not held by this backend")
-	// ErrFault says that memory of an operand cannot be read: it is a mapped file that
-	// was cut short.
+	// ErrFault is returned where memory of an operand cannot be read, because it is a
+	// mapped file that was truncated.
 	ErrFault = errors.New("maxsim: memory of an operand cannot be read")
 )
 
 // Backend computes scores and gradients. It is safe for concurrent use. Every
-// method checks its call first, with the Check of the call, and writes nothing if
-// there is an error in it; a context that ends leaves the results undefined.
+// method checks its call first, with the call's own Check, and writes nothing if that
+// fails. If the context is canceled, results are undefined.
 type Backend interface {
-	// Name is what the backend is asked for by.
+	// Name returns the name by which [Select] finds the backend.
 	Name() string
-	// Hold takes a batch over. The batch must not change before the held one is
-	// closed.
+	// Hold prepares a batch for many calls. The batch must not change until the held
+	// operand is closed.
 	Hold(ctx context.Context, b *Batch) (Held, error)
-	// Score writes scores, and argmaxima where the call has room for them.
+	// Score writes scores, and argmaxima if the call's Argmax is not nil.
 	Score(ctx context.Context, c *Call) error
-	// Gradients writes the gradients of what Score computed.
+	// Gradients writes the gradients of scores that Score computed.
 	Gradients(ctx context.Context, g *GradCall) error
 }
 
-// Operand is a [*Batch], or what a backend made of one.
+// Operand is a [*Batch], or a [Held] batch.
 type Operand interface {
 	// Shape describes the tokens.
 	Shape() Shape
 }
 
-// Held is a batch that a backend has taken over. It may be an operand of any
-// number of calls at a time.
+// Held is a batch that a backend has prepared. Any number of calls may use it at the
+// same time.
 type Held interface {
 	Operand
-	// Close gives back what the backend holds; calls that run must have ended. It
-	// may be called more than once.
+	// Close releases the backend's memory. All calls with the operand must have
+	// returned. It may be called more than once.
 	Close() error
 }
 
@@ -93,14 +93,14 @@ func Register(b Backend, rank int) {
 // Backends lists the registered names, sorted.
 func Backends() []string { return backends.Names() }
 
-// Select returns the backend of the processor of that name; "" and errors are as in
+// Select returns the backend of the processor with that name. "" and errors are those of
 // [kernels.Select].
 func Select(name string) (Backend, error) {
 	return backends.Select(name, kernels.EnvCPU, "kernels/maxsim/cpu", kernels.ErrUnavailable)
 }
 
-// On returns the backend of an opened device. It is done with when the device is
-// closed.
+// On returns the backend of an opened device. It is valid until the device is closed. The
+// error wraps [kernels.ErrUnavailable] if the device has none.
 func On(d kernels.Device) (Backend, error) {
 	if m, ok := d.(interface{ MaxSim() (Backend, error) }); ok {
 		return m.MaxSim()
@@ -108,7 +108,7 @@ func On(d kernels.Device) (Backend, error) {
 	return nil, fmt.Errorf("%w: %s does not score plain vectors", kernels.ErrUnavailable, d.Info().Name)
 }
 
-// faultf is a [kernels.ErrShape] with a reason.
-func faultf(format string, args ...any) error {
+// shapeErrorf returns a formatted error that wraps [kernels.ErrShape].
+func shapeErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", kernels.ErrShape, fmt.Errorf(format, args...))
 }

@@ -3,9 +3,9 @@ package maxsim
 import "math"
 
 // The oracle computes calls in float64 from their definitions, with no regard for
-// speed. Operands have to be batches; calls are taken to be checked.
+// speed. Operands must be batches, and calls must have been checked.
 
-// OracleRow is row i of a batch, divided by its length where normalize says so.
+// OracleRow returns row i of a batch, with normalize divided by its length.
 func OracleRow(b *Batch, i int, normalize bool) []float64 {
 	m := &b.Tokens
 	wide := make([]float32, m.Dim)
@@ -25,6 +25,7 @@ func OracleRow(b *Batch, i int, normalize bool) []float64 {
 	return x
 }
 
+// oracleRows returns all rows of a batch.
 func oracleRows(b *Batch, normalize bool) [][]float64 {
 	rows := make([][]float64, b.Tokens.Rows())
 	for i := range rows {
@@ -33,7 +34,7 @@ func oracleRows(b *Batch, normalize bool) [][]float64 {
 	return rows
 }
 
-// oracleItem is the tokens of item i; those that are masked are nil.
+// oracleItem returns the rows of item i; masked ones are nil.
 func oracleItem(o Operand, i int, normalize bool) [][]float64 {
 	b := o.(*Batch)
 	lo, hi := b.Span(i)
@@ -46,13 +47,15 @@ func oracleItem(o Operand, i int, normalize bool) [][]float64 {
 	return rows
 }
 
-func dot64(x, y []float64) (sum float64) {
+// dotFloat64 returns ⟨x, y⟩.
+func dotFloat64(x, y []float64) (sum float64) {
 	for i, v := range x {
 		sum += v * y[i]
 	}
 	return sum
 }
 
+// weight returns the weight of a row of the queries.
 func (t *Terms) weight(row int) float64 {
 	if t.Weights == nil {
 		return 1
@@ -60,18 +63,18 @@ func (t *Terms) weight(row int) float64 {
 	return float64(t.Weights[row])
 }
 
-// OracleProduct is the product of row s of query q with row t of document d.
+// OracleProduct returns the product of row s of query q with row t of document d.
 func (c *Call) OracleProduct(q, s, d, t int) float64 {
 	qb, db := c.Q.(*Batch), c.D.(*Batch)
 	qlo, _ := qb.Span(q)
 	dlo, _ := db.Span(d)
-	return dot64(OracleRow(qb, qlo+s, c.Normalize), OracleRow(db, dlo+t, c.Normalize))
+	return dotFloat64(OracleRow(qb, qlo+s, c.Normalize), OracleRow(db, dlo+t, c.Normalize))
 }
 
 // Oracle computes the scores and argmaxima of a call.
 func (c *Call) Oracle() (scores []float64, argmax []int32) {
 	q, d := c.Q.Shape(), c.D.Shape()
-	n, _ := c.count(q.Len(), d.Len())
+	n, _ := c.countPairs(q.Len(), d.Len())
 	stride := q.MaxRows()
 	scores, argmax = make([]float64, n), make([]int32, n*stride)
 	docs := make([][][]float64, d.Len())
@@ -95,7 +98,7 @@ func (c *Call) Oracle() (scores []float64, argmax []int32) {
 				if x == nil || y == nil {
 					continue
 				}
-				if v := dot64(x, y); v > best {
+				if v := dotFloat64(x, y); v > best {
 					best, row[s] = v, int32(t)
 				}
 			}
@@ -107,13 +110,13 @@ func (c *Call) Oracle() (scores []float64, argmax []int32) {
 	return scores, argmax
 }
 
-// Oracle computes the gradients of a call with its argmaxima, [rows, dim] of Q and of
-// D, whether DQ and DD ask for them or not.
+// Oracle computes the gradients of a call from its argmaxima, [rows, dim] of Q and of D. It
+// computes both, even if DQ or DD is nil.
 func (g *GradCall) Oracle() (dq, dd []float64) {
 	qb, db := g.Q.(*Batch), g.D.(*Batch)
 	dim, stride := qb.Tokens.Dim, qb.MaxRows()
 	dq, dd = make([]float64, qb.Tokens.Rows()*dim), make([]float64, db.Tokens.Rows()*dim)
-	n, _ := g.count(qb.Len(), db.Len())
+	n, _ := g.countPairs(qb.Len(), db.Len())
 	qs, ds := oracleRows(qb, g.Normalize), oracleRows(db, g.Normalize)
 	for p := range n {
 		up := upstream64(g.Upstream, p)
@@ -139,6 +142,7 @@ func (g *GradCall) Oracle() (dq, dd []float64) {
 	return dq, dd
 }
 
+// upstream64 returns the upstream value of a pair; 1 without values.
 func upstream64(upstream []float32, pair int) float64 {
 	if upstream == nil {
 		return 1
@@ -152,8 +156,8 @@ func oracleThroughNorm(grad []float64, b *Batch) {
 	dim := b.Tokens.Dim
 	for r := range b.Tokens.Rows() {
 		g, x, unit := grad[r*dim:(r+1)*dim], OracleRow(b, r, false), OracleRow(b, r, true)
-		length := math.Sqrt(dot64(x, x))
-		along := dot64(g, unit)
+		length := math.Sqrt(dotFloat64(x, x))
+		along := dotFloat64(g, unit)
 		for j := range g {
 			if length == 0 {
 				g[j] = 0
@@ -164,7 +168,7 @@ func oracleThroughNorm(grad []float64, b *Batch) {
 	}
 }
 
-// Distance is that of two vectors by a metric.
+// Distance returns the distance of two vectors.
 func Distance[T float32 | float64](m Metric, x, y []T) (sum float64) {
 	for i, v := range x {
 		d := float64(v) - float64(y[i])
@@ -180,7 +184,7 @@ func Distance[T float32 | float64](m Metric, x, y []T) (sum float64) {
 // Oracle computes distances and the nearest rows.
 func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32) {
 	x, y := c.X.Shape(), c.Y.Shape()
-	n, _ := c.count(x.Len(), y.Len())
+	n, _ := c.countPairs(x.Len(), y.Len())
 	sx, sy := x.MaxRows(), y.MaxRows()
 	distances, nearestX, nearestY = make([]float64, n), make([]int32, n*sx), make([]int32, n*sy)
 	for p := range n {
@@ -191,6 +195,8 @@ func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32)
 	return distances, nearestX, nearestY
 }
 
+// oracleSide returns the sum, or mean, of the distances of xs to the nearest of ys, whose
+// rows it writes to nearest.
 func (c *ChamferCall) oracleSide(xs, ys [][]float64, nearest []int32) (sum float64) {
 	for s := range nearest {
 		nearest[s] = -1
@@ -222,7 +228,7 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 	xb, yb := g.X.(*Batch), g.Y.(*Batch)
 	dim, sx, sy := xb.Tokens.Dim, xb.MaxRows(), yb.MaxRows()
 	dx, dy = make([]float64, xb.Tokens.Rows()*dim), make([]float64, yb.Tokens.Rows()*dim)
-	n, _ := g.count(xb.Len(), yb.Len())
+	n, _ := g.countPairs(xb.Len(), yb.Len())
 	for p := range n {
 		xi, yi := g.At(p, yb.Len())
 		xlo, _ := xb.Span(xi)
@@ -234,6 +240,8 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 	return dx, dy
 }
 
+// oracleSide adds the derivatives of the distances of one side of a pair, from the rows of
+// xb at xlo to those of yb at ylo, to both gradients.
 func (g *ChamferGradCall) oracleSide(up float64, xb, yb *Batch, xlo, ylo int, nearest []int32, dx, dy []float64) {
 	n := 0
 	for _, a := range nearest {
@@ -261,6 +269,7 @@ func (g *ChamferGradCall) oracleSide(up float64, xb, yb *Batch, xlo, ylo int, ne
 	}
 }
 
+// sign returns −1, 0 or 1.
 func sign(v float64) int {
 	switch {
 	case v > 0:

@@ -14,46 +14,46 @@ type ScoredDocument struct {
 	Score float32 // MaxSim
 }
 
-// Top keeps the best documents of each query, of any number of batches one after
-// another, without the scores of all: a collection larger than memory is scored
-// block by block. Documents without tokens are not among them.
+// Top finds the best documents of each query among any number of batches, added one after
+// another, without keeping all scores: documents that do not fit into memory are scored
+// batch by batch. Documents without tokens are left out.
 type Top struct {
-	k      int
-	docs   int // so far
-	lists  [][]topk.Scored
-	scores []float32
-	best   []int32 // documents that a Ranker found, with their scores
+	k           int
+	docs        int // so far
+	lists       [][]topk.Scored
+	scoreBuffer []float32
+	docBuffer   []int32 // documents that a Ranker found, with their scores
 }
 
-// topScores is how many scores are in memory at a time, about. A variable, for tests.
-var topScores = 1 << 20
+// maxBufferedScores is about the largest number of scores in memory at a time. Tests change it.
+var maxBufferedScores = 1 << 20
 
-// NewTop keeps the k best.
+// NewTop returns a Top of the k best documents of each query.
 func NewTop(k int) *Top { return &Top{k: max(k, 0)} }
 
-// Add scores every query of q, the same in all calls, with every document of d on a
-// backend. Documents are numbered on from those of the calls before. After an error none
-// of d is among them, and the call can be made again.
+// Add scores every query of q with every document of d on a backend. All calls must have
+// the same queries. Numbers of documents continue those of earlier calls. After an error no
+// document of d has been added, and the call can be repeated.
 func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) error {
-	w, err := check(q, d, &Pairs{}, &terms)
+	w, err := checkOperands(q, d, &Pairs{}, &terms)
 	if err != nil {
 		return err
 	}
 	nq, nd := w.Q.Len(), w.D.Len()
 	if t.lists != nil && len(t.lists) != nq {
-		return faultf("%d queries, and %d before", nq, len(t.lists))
+		return shapeErrorf("%d queries, and %d before", nq, len(t.lists))
 	}
 	if t.docs > math.MaxUint32-nd {
-		return faultf("%d documents, and %d before", nd, t.docs)
+		return shapeErrorf("%d documents, and %d before", nd, t.docs)
 	}
 	lists := make([][]topk.Scored, nq)
 	for i, list := range t.lists {
 		lists[i] = slices.Clone(list)
 	}
 	if r, ok := b.(Ranker); ok && t.k > 0 {
-		err = t.rank(ctx, lists, r, q, d, terms, nd)
+		err = t.addByRank(ctx, lists, r, q, d, terms, nd)
 	} else {
-		err = t.score(ctx, lists, b, q, d, &w.D, terms)
+		err = t.addByScores(ctx, lists, b, q, d, &w.D, terms)
 	}
 	if err != nil {
 		return err
@@ -63,33 +63,44 @@ func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) err
 	return nil
 }
 
-// score adds the best documents of d, of all of which a backend tells the scores.
-func (t *Top) score(ctx context.Context, lists [][]topk.Scored, b Backend, q, d Operand, docs *Shape, terms Terms) error {
+// addByScores adds the best documents of d to the lists, from the scores of all of them.
+func (t *Top) addByScores(
+	ctx context.Context, lists [][]topk.Scored, b Backend, q, d Operand, docs *Shape, terms Terms,
+) error {
 	nq, nd := len(lists), docs.Len()
-	size := max(topScores/max(nq, 1), 1)
+	size := max(maxBufferedScores/max(nq, 1), 1)
 	for lo := 0; lo < nd && nq > 0; lo += size {
 		n := min(size, nd-lo)
-		if cap(t.scores) < nq*n {
-			t.scores = make([]float32, nq*n)
+		if cap(t.scoreBuffer) < nq*n {
+			t.scoreBuffer = make([]float32, nq*n)
 		}
-		c := Call{Q: q, D: d, Pairs: Range(lo, n), Terms: terms, Scores: t.scores[:nq*n]}
+		c := Call{Q: q, D: d, Pairs: Range(lo, n), Terms: terms, Scores: t.scoreBuffer[:nq*n]}
 		if err := b.Score(ctx, &c); err != nil {
 			return err
 		}
 		for i := range lists {
-			lists[i] = t.keep(lists[i], docs, lo, c.Scores[i*n:(i+1)*n])
+			lists[i] = t.keepBest(lists[i], docs, lo, c.Scores[i*n:(i+1)*n])
 		}
 	}
 	return nil
 }
 
-// rank adds the best documents of d, which a backend finds by itself.
-func (t *Top) rank(ctx context.Context, lists [][]topk.Scored, r Ranker, q, d Operand, terms Terms, nd int) error {
+// addByRank adds the best of the nd documents of d to the lists, which a backend ranks.
+func (t *Top) addByRank(
+	ctx context.Context, lists [][]topk.Scored, r Ranker, q, d Operand, terms Terms, nd int,
+) error {
 	nq, k := len(lists), min(t.k, nd)
-	if n := nq * k; cap(t.scores) < n || cap(t.best) < n {
-		t.scores, t.best = make([]float32, n), make([]int32, n)
+	if n := nq * k; cap(t.scoreBuffer) < n || cap(t.docBuffer) < n {
+		t.scoreBuffer, t.docBuffer = make([]float32, n), make([]int32, n)
 	}
-	c := RankCall{Q: q, D: d, Terms: terms, K: k, Docs: t.best[:nq*k], Scores: t.scores[:nq*k]}
+	c := RankCall{
+		Q:      q,
+		D:      d,
+		Terms:  terms,
+		K:      k,
+		Docs:   t.docBuffer[:nq*k],
+		Scores: t.scoreBuffer[:nq*k],
+	}
 	if err := r.Rank(ctx, &c); err != nil {
 		return err
 	}
@@ -102,10 +113,11 @@ func (t *Top) rank(ctx context.Context, lists [][]topk.Scored, r Ranker, q, d Op
 	return nil
 }
 
-// keep adds the scores of documents from lo on to the list of a query.
-func (t *Top) keep(list []topk.Scored, d *Shape, lo int, scores []float32) []topk.Scored {
+// keepBest returns the k best of a query's list and of the documents from lo on, which have
+// these scores.
+func (t *Top) keepBest(list []topk.Scored, d *Shape, lo int, scores []float32) []topk.Scored {
 	for i, s := range scores {
-		if d.empty(lo + i) {
+		if d.hasNoTokens(lo + i) {
 			continue
 		}
 		if list = append(list, topk.Scored{Doc: uint32(t.docs + lo + i), Score: s}); len(list) >= 2*t.k+1024 {
@@ -115,23 +127,23 @@ func (t *Top) keep(list []topk.Scored, d *Shape, lo int, scores []float32) []top
 	return topk.Best(list, t.k)
 }
 
-// Hits lists the best documents of each query, the highest score first, of several
-// with the same score the first.
+// Hits returns the best documents of each query, by descending score; ties are in order of
+// their numbers.
 func (t *Top) Hits() [][]ScoredDocument {
-	all := make([][]ScoredDocument, len(t.lists))
+	results := make([][]ScoredDocument, len(t.lists))
 	for i, list := range t.lists {
 		slices.SortFunc(list, topk.Order)
 		hits := make([]ScoredDocument, len(list))
 		for j, s := range list {
 			hits[j] = ScoredDocument{int(s.Doc), s.Score}
 		}
-		all[i] = hits
+		results[i] = hits
 	}
-	return all
+	return results
 }
 
-// empty reports whether an item has no token.
-func (l *Layout) empty(i int) bool {
+// hasNoTokens reports whether all rows of item i are masked, or it has none.
+func (l *Layout) hasNoTokens(i int) bool {
 	lo, hi := l.Span(i)
 	for ; lo < hi; lo++ {
 		if l.IsToken(lo) {
@@ -141,7 +153,7 @@ func (l *Layout) empty(i int) bool {
 	return true
 }
 
-// TopK finds the k best documents of each query.
+// TopK returns the k best documents of each query.
 func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][]ScoredDocument, error) {
 	t := NewTop(k)
 	if err := t.Add(ctx, b, q, d, terms); err != nil {
@@ -150,40 +162,39 @@ func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][
 	return t.Hits(), nil
 }
 
-// RankCall is what [Ranker.Rank] is to do: find the K best documents of each query,
-// among all of D.
+// RankCall has the arguments and results of [Ranker.Rank]: the K best documents of each
+// query among all of D.
 type RankCall struct {
 	Q, D Operand
 	Terms
 	K int
-	// Docs and Scores get the best documents of each query and their scores, [Nq, K],
-	// the highest score first and of several with the same score the first document.
-	// Documents without tokens are not among them. Where there are fewer than K, the
-	// rest is −1 and 0.
+	// Docs and Scores receive the best documents of each query and their scores, [Nq, K],
+	// by descending score; ties are in order of the documents. Documents without tokens
+	// are left out. If there are fewer than K, the remaining entries are −1 and 0.
 	Docs   []int32
 	Scores []float32
 }
 
-// Ranker is a [Backend] that ranks without giving the scores of all documents. The
-// documents of a device may be many times its memory: they cross it piece by piece.
-// [Top] asks one where it can.
+// Ranker is a [Backend] that ranks documents without returning all scores. On a device the
+// documents may take many times its memory: they are streamed. [Top] uses it.
 type Ranker interface {
 	Rank(ctx context.Context, c *RankCall) error
 }
 
-// Check checks the call.
+// Check checks the call as [Call.Check] does.
 func (c *RankCall) Check() (Work, error) {
-	w, err := check(c.Q, c.D, &Pairs{}, &c.Terms)
+	w, err := checkOperands(c.Q, c.D, &Pairs{}, &c.Terms)
 	if err != nil {
 		return w, err
 	}
-	n, err := product(w.Q.Len(), c.K)
+	n, err := checkedProduct(w.Q.Len(), c.K)
 	if err != nil {
 		return w, err
 	}
 	if len(c.Docs) != n || len(c.Scores) != n {
-		return w, faultf("room for %d documents and %d scores of %d queries with %d each", len(c.Docs), len(c.Scores), w.Q.Len(), c.K)
+		return w, shapeErrorf("%d documents and %d scores for %d queries with %d each",
+			len(c.Docs), len(c.Scores), w.Q.Len(), c.K)
 	}
-	warn(c.Q, &c.Terms)
+	warnIfNotUnit(c.Q, &c.Terms)
 	return w, nil
 }

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// mostTaps bounds convolutions.
-const mostTaps = 64
+// maxTaps is the largest number of taps of a convolution.
+const maxTaps = 64
 
-// Check checks sizes and forms. Errors: [ErrConfig].
+// Check checks sizes and forms. Errors wrap [ErrConfig].
 func (c *Config) Check() error {
 	switch {
 	case c.Hidden < 1 || c.Hidden%16 != 0 || c.EmbeddingSize() < 1 || c.EmbeddingSize()%16 != 0:
@@ -39,32 +39,33 @@ func (c *Config) Check() error {
 		case f.Theta != 0 && c.HeadSize%32 != 0:
 			return fmt.Errorf("%w: heads of %d dimensions: want a multiple of 32, with rotary positions",
 				ErrConfig, c.HeadSize)
-		case f.Convolution && (f.Before == Unbounded || f.After == Unbounded || f.Taps() > mostTaps):
-			return fmt.Errorf("%w: layer %d has a convolution of more than %d taps", ErrConfig, i, mostTaps)
+		case f.Convolution && (f.Before == Unbounded || f.After == Unbounded || f.Taps() > maxTaps):
+			return fmt.Errorf("%w: layer %d has a convolution of more than %d taps", ErrConfig, i, maxTaps)
 		}
 	}
 	return nil
 }
 
-// checker collects the first fault of many tensors.
+// checker checks tensors, and keeps the first error.
 type checker struct {
 	kind NormKind
 	err  error
 }
 
-// size checks a tensor that must be there.
-func (k *checker) size(name string, x []float32, shape ...int) {
+// checkSize checks the size and the values of a required tensor.
+func (k *checker) checkSize(name string, x []float32, shape ...int) {
 	n := 1
 	for _, s := range shape {
 		n *= s
 	}
-	k.values(name, x)
+	k.checkFinite(name, x)
 	if k.err == nil && len(x) != n {
 		k.err = fmt.Errorf("%w: %s has %d values, not %v", ErrWeights, name, len(x), shape)
 	}
 }
 
-func (k *checker) values(name string, x []float32) {
+// checkFinite checks that a tensor has no infinite value and no NaN.
+func (k *checker) checkFinite(name string, x []float32) {
 	if k.err != nil {
 		return
 	}
@@ -76,103 +77,105 @@ func (k *checker) values(name string, x []float32) {
 	}
 }
 
-func (k *checker) linear(name string, l Linear, out, in int) {
-	k.size(name+" weight", l.Weight, out, in)
+// checkLinear checks a weight, and a bias if there is one.
+func (k *checker) checkLinear(name string, l Linear, out, in int) {
+	k.checkSize(name+" weight", l.Weight, out, in)
 	if l.Bias != nil {
-		k.size(name+" bias", l.Bias, out)
+		k.checkSize(name+" bias", l.Bias, out)
 	}
 }
 
-func (k *checker) norm(name string, n Norm, size int) {
-	k.size(name+" gamma", n.Gamma, size)
+// checkNorm checks a required norm of the model's kind.
+func (k *checker) checkNorm(name string, n Norm, size int) {
+	k.checkSize(name+" gamma", n.Gamma, size)
 	switch {
 	case k.kind == RMSNorm:
-		k.absent(name+" beta", n.Beta)
+		k.checkAbsent(name+" beta", n.Beta)
 	case n.Beta != nil:
-		k.size(name+" beta", n.Beta, size)
+		k.checkSize(name+" beta", n.Beta, size)
 	}
 }
 
-// maybe checks a norm that may be absent.
-func (k *checker) maybe(name string, n Norm, size int) {
+// checkOptionalNorm checks a norm, which may be absent.
+func (k *checker) checkOptionalNorm(name string, n Norm, size int) {
 	if n.Gamma != nil || n.Beta != nil {
-		k.norm(name, n, size)
+		k.checkNorm(name, n, size)
 	}
 }
 
-// absent checks that a tensor is absent.
-func (k *checker) absent(name string, x []float32) {
+// checkAbsent checks that a tensor is absent.
+func (k *checker) checkAbsent(name string, x []float32) {
 	if k.err == nil && x != nil {
 		k.err = fmt.Errorf("%w: %s has %d values, and is not used", ErrWeights, name, len(x))
 	}
 }
 
-// embeddings checks the tensors of embeddings.
-func (k *checker) embeddings(w *Weights, c *Config) {
+// checkEmbeddings checks the tensors of embeddings.
+func (k *checker) checkEmbeddings(w *Weights, c *Config) {
 	e := c.EmbeddingSize()
-	k.values("word embeddings", w.Words)
+	k.checkFinite("word embeddings", w.Words)
 	if c.LearnedPositions {
 		if need := (c.MaxPositions + c.PositionOffset) * e; k.err == nil && len(w.Positions) < need {
 			k.err = fmt.Errorf("%w: position embeddings have %d values, %d are needed",
 				ErrWeights, len(w.Positions), need)
 		}
-		k.values("position embeddings", w.Positions)
+		k.checkFinite("position embeddings", w.Positions)
 	}
 	if w.Types != nil {
 		if k.err == nil && len(w.Types) < e {
 			k.err = fmt.Errorf("%w: type embeddings have %d values", ErrWeights, len(w.Types))
 		}
-		k.values("type embeddings", w.Types)
+		k.checkFinite("type embeddings", w.Types)
 	}
-	k.maybe("embedding norm", w.Norm, e)
+	k.checkOptionalNorm("embedding norm", w.Norm, e)
 	if e != c.Hidden {
-		k.linear("embedding projection", w.Project, c.Hidden, e)
+		k.checkLinear("embedding projection", w.Project, c.Hidden, e)
 	} else {
-		k.absent("embedding projection", w.Project.Weight)
+		k.checkAbsent("embedding projection", w.Project.Weight)
 	}
 	if c.RelativePositions {
-		k.size("relative positions", w.Relative, c.Heads, 2*c.MaxPositions-1)
+		k.checkSize("relative positions", w.Relative, c.Heads, 2*c.MaxPositions-1)
 	} else {
-		k.absent("relative positions", w.Relative)
+		k.checkAbsent("relative positions", w.Relative)
 	}
 }
 
-// layer checks the tensors of layer i.
-func (k *checker) layer(l *Layer, c *Config, i int) {
+// checkLayer checks the tensors of layer i.
+func (k *checker) checkLayer(l *Layer, c *Config, i int) {
 	name, h := fmt.Sprintf("layer %d ", i), c.Hidden
 	if c.NormPlace == PreNorm && i == 0 {
-		k.maybe(name+"attention norm", l.AttentionNorm, h)
+		k.checkOptionalNorm(name+"attention norm", l.AttentionNorm, h)
 	} else {
-		k.norm(name+"attention norm", l.AttentionNorm, h)
+		k.checkNorm(name+"attention norm", l.AttentionNorm, h)
 	}
 	out := h
 	if f := &c.Layers[i]; f.Convolution {
-		k.linear(name+"convolution input", l.Convolution.In, 3*h, h)
-		k.linear(name+"convolution", l.Convolution.Taps, h, f.Taps())
+		k.checkLinear(name+"convolution input", l.Convolution.In, 3*h, h)
+		k.checkLinear(name+"convolution", l.Convolution.Taps, h, f.Taps())
 	} else {
 		out = c.Heads * c.HeadSize
-		k.linear(name+"query", l.Query, out, h)
-		k.linear(name+"key", l.Key, c.KeyHeads*c.HeadSize, h)
-		k.linear(name+"value", l.Value, c.KeyHeads*c.HeadSize, h)
-		k.maybe(name+"query norm", l.QueryNorm, c.HeadSize)
-		k.maybe(name+"key norm", l.KeyNorm, c.HeadSize)
+		k.checkLinear(name+"query", l.Query, out, h)
+		k.checkLinear(name+"key", l.Key, c.KeyHeads*c.HeadSize, h)
+		k.checkLinear(name+"value", l.Value, c.KeyHeads*c.HeadSize, h)
+		k.checkOptionalNorm(name+"query norm", l.QueryNorm, c.HeadSize)
+		k.checkOptionalNorm(name+"key norm", l.KeyNorm, c.HeadSize)
 	}
-	k.linear(name+"output", l.Output, h, out)
-	k.norm(name+"feed-forward norm", l.FeedForwardNorm, h)
+	k.checkLinear(name+"output", l.Output, h, out)
+	k.checkNorm(name+"feed-forward norm", l.FeedForwardNorm, h)
 	up := c.Intermediate
 	if c.Gated {
 		up *= 2
 	}
-	k.linear(name+"up", l.Up, up, h)
-	k.linear(name+"down", l.Down, h, c.Intermediate)
+	k.checkLinear(name+"up", l.Up, up, h)
+	k.checkLinear(name+"down", l.Down, h, c.Intermediate)
 	if c.NormPlace == SandwichNorm {
-		k.norm(name+"attention output norm", l.AttentionOutputNorm, h)
-		k.norm(name+"feed-forward output norm", l.FeedForwardOutputNorm, h)
+		k.checkNorm(name+"attention output norm", l.AttentionOutputNorm, h)
+		k.checkNorm(name+"feed-forward output norm", l.FeedForwardOutputNorm, h)
 	}
 }
 
-// Check checks that the tensors are those of a config that was checked, and finite.
-// Errors: [ErrConfig], [ErrWeights].
+// Check checks that the tensors match a checked config and have no infinite value or NaN.
+// Errors wrap [ErrConfig] or [ErrWeights].
 func (w *Weights) Check(c *Config) error {
 	k := checker{kind: c.Norm}
 	h, e := c.Hidden, c.EmbeddingSize()
@@ -182,12 +185,12 @@ func (w *Weights) Check(c *Config) error {
 	if len(w.Layers) != len(c.Layers) {
 		return fmt.Errorf("%w: of %d layers, not %d", ErrWeights, len(w.Layers), len(c.Layers))
 	}
-	k.embeddings(w, c)
+	k.checkEmbeddings(w, c)
 	for i := range w.Layers {
-		k.layer(&w.Layers[i], c, i)
+		k.checkLayer(&w.Layers[i], c, i)
 	}
 	if c.NormPlace != PostNorm {
-		k.norm("final norm", w.Final, h)
+		k.checkNorm("final norm", w.Final, h)
 	}
 	in := h
 	for i, d := range w.Heads {
@@ -203,9 +206,9 @@ func (w *Weights) Check(c *Config) error {
 				ErrWeights, name, d.In, d.Out)
 		}
 		if d.ResidualWeight != nil {
-			k.size(name+" residual weight", d.ResidualWeight, d.Out, d.In)
+			k.checkSize(name+" residual weight", d.ResidualWeight, d.Out, d.In)
 		}
-		k.linear(name, d.Linear, d.Out, d.In)
+		k.checkLinear(name, d.Linear, d.Out, d.In)
 		in = d.Out
 	}
 	return k.err

@@ -9,13 +9,14 @@ import (
 
 // Errors of models; test with errors.Is.
 var (
-	// ErrConfig: sizes that contradict each other or that cannot be computed here.
+	// ErrConfig is returned for sizes that contradict each other or are not supported.
 	ErrConfig = errors.New("model cannot be run")
-	// ErrWeights: a tensor of another size than the config says, or not finite.
+	// ErrWeights is returned for a tensor with the wrong size or with an infinite value or
+	// NaN.
 	ErrWeights = errors.New("unusable weights")
 )
 
-// NormKind is how rows are normed.
+// NormKind is the kind of normalization of rows.
 type NormKind int
 
 const (
@@ -25,7 +26,7 @@ const (
 	RMSNorm
 )
 
-// NormPlace says where the norms of a layer are.
+// NormPlace is the position of the norms in a layer.
 type NormPlace int
 
 const (
@@ -40,8 +41,8 @@ const (
 // Config is the architecture of an encoder: its sizes, and the form of each of its parts.
 type Config struct {
 	Hidden int `json:"hidden"` // a multiple of 16
-	// Embedding is the number of values of a word's embedding, where it is not Hidden:
-	// [Weights.Project] brings it there. 0: Hidden.
+	// Embedding is the number of values of a word's embedding. If it is not Hidden,
+	// [Weights.Project] projects embeddings to Hidden values. 0 means Hidden.
 	Embedding int `json:"embedding,omitempty"`
 	Heads     int `json:"heads"` // of queries
 	// KeyHeads is the number of heads of keys and values, a divisor of Heads: as many
@@ -55,7 +56,7 @@ type Config struct {
 	MaxPositions   int `json:"positions"`
 	PositionOffset int `json:"position_offset,omitempty"`
 
-	// LearnedPositions says that positions have embeddings, and RelativePositions that
+	// LearnedPositions means that positions have embeddings, and RelativePositions that
 	// attention adds a number for the distance of two tokens.
 	LearnedPositions  bool `json:"learned_positions,omitempty"`
 	RelativePositions bool `json:"relative_positions,omitempty"`
@@ -64,40 +65,40 @@ type Config struct {
 	NormPlace NormPlace `json:"norm_place"`
 	Epsilon   float32   `json:"epsilon"` // of all norms
 
-	// Activation is that of the feed-forward part. Gated multiplies it with the second
-	// half of what Up gives.
+	// Activation is applied in the feed-forward part. Gated multiplies its results with the
+	// second half of the outputs of Up.
 	Activation Activation `json:"activation"`
 	Gated      bool       `json:"gated,omitempty"`
 
-	// AttentionScale multiplies the products of queries and keys; 0 means 1/√HeadSize.
+	// AttentionScale multiplies the products of queries and keys. 0 means 1/√HeadSize.
 	AttentionScale float32 `json:"attention_scale,omitempty"`
 
 	Layers []LayerForm `json:"layers"`
 }
 
-// Unbounded is a window without an end.
+// Unbounded is a Before or After without a limit.
 const Unbounded = -1
 
-// LayerForm is how a layer brings tokens together.
+// LayerForm is the form of a layer's attention, or of the convolution that replaces it.
 type LayerForm struct {
-	// Before and After are how many tokens before and behind its own place a token
-	// attends to; [Unbounded]: all. After is 0 in a causal layer.
+	// Before and After are the numbers of tokens before and after itself that a token
+	// attends to; [Unbounded] means all. After is 0 in a causal layer.
 	Before int `json:"before"`
 	After  int `json:"after"`
-	// Theta is the base of rotary angles; 0 means that queries and keys are not rotated.
+	// Theta is the base of rotary angles. 0 means that queries and keys are not rotated.
 	Theta float64 `json:"theta,omitempty"`
-	// Convolution says that a gated convolution is in place of attention, with a tap for each
-	// token from Before before to After behind. ConvolveAll: tokens that are not attended to
-	// take part in it.
+	// Convolution means that the layer has a gated convolution instead of attention, with a
+	// tap for each token from Before tokens before to After tokens after. ConvolveAll means
+	// that it also reads tokens that attention does not read, see [Batch.Attended].
 	Convolution bool `json:"convolution,omitempty"`
 	ConvolveAll bool `json:"convolve_all,omitempty"`
 }
 
-// Taps is the length of a convolution.
+// Taps returns the length of a convolution.
 func (f *LayerForm) Taps() int { return f.Before + 1 + f.After }
 
-// Sees is the range of tokens that token i of a text attends to, of those before attended.
-// It may be empty, with first above end.
+// Sees returns the tokens first to end that token i of a text attends to. Only the first
+// attended tokens of the text count. The range may be empty, with first above end.
 func (f *LayerForm) Sees(i, attended int) (first, end int) {
 	first, end = 0, attended
 	if f.Before != Unbounded {
@@ -109,7 +110,8 @@ func (f *LayerForm) Sees(i, attended int) (first, end int) {
 	return first, end
 }
 
-// EqualLayers is n layers that attend to the whole text, with one base of rotary angles or none.
+// EqualLayers returns n layers that attend to the whole text. theta is the base of their
+// rotary angles, or 0.
 func EqualLayers(n int, theta float64) []LayerForm {
 	layers := make([]LayerForm, n)
 	for i := range layers {
@@ -118,48 +120,50 @@ func EqualLayers(n int, theta float64) []LayerForm {
 	return layers
 }
 
-// Linear is y = W·x + b: a weight [out, in] in rows, as PyTorch has it, and a
-// bias or nil.
+// Linear is y = W·x + b, with a weight [out, in] in rows, as PyTorch stores it. A nil bias
+// means 0.
 type Linear struct {
 	Weight, Bias []float32
 }
 
-// Norm has the parameters of a norm. nil Beta means 0. Without Gamma nothing is normed.
+// Norm has the parameters of a norm. A nil Beta means 0. A nil Gamma means that nothing is
+// normalized.
 type Norm struct {
 	Gamma, Beta []float32
 }
 
 // Layer has the weights of one layer.
 type Layer struct {
-	// AttentionNorm comes behind attention with [PostNorm], else before it. With [PreNorm]
-	// the first layer may have none.
+	// AttentionNorm comes after attention with [PostNorm], and otherwise before it. With
+	// [PreNorm] the first layer may have none.
 	AttentionNorm Norm
 	// Query is [Heads·HeadSize, Hidden], Key and Value [KeyHeads·HeadSize, Hidden].
 	Query, Key, Value Linear
-	// QueryNorm and KeyNorm norm each head, before rotation: [HeadSize], or none.
+	// QueryNorm and KeyNorm normalize each head, before rotation: [HeadSize], or none.
 	QueryNorm, KeyNorm Norm
-	// Convolution is in place of queries, keys and values where the layer has one.
+	// Convolution replaces queries, keys and values if the layer has one.
 	Convolution Convolution
 	Output      Linear // [Hidden, Heads·HeadSize], of a convolution [Hidden, Hidden]
 	// AttentionOutputNorm and FeedForwardOutputNorm are those of [SandwichNorm].
 	AttentionOutputNorm Norm
-	// FeedForwardNorm comes behind the feed-forward part with [PostNorm], else before it.
+	// FeedForwardNorm comes after the feed-forward part with [PostNorm], and otherwise
+	// before it.
 	FeedForwardNorm Norm
-	// Up has Intermediate rows, gated twice as many: first those that the activation is
-	// applied to, then the gates.
+	// Up has Intermediate rows. If gated, it has twice as many: the first half for the
+	// activation, then the gates.
 	Up, Down              Linear
 	FeedForwardOutputNorm Norm
 }
 
-// Convolution is out · conv(in · x) of three values of each dimension, which In makes: in, out
-// and x. conv has a weight a tap for each dimension, the first one of the earliest token;
-// beyond the ends of a text there are zeros.
+// Convolution computes out · conv(in · x) for each dimension, from the three values in, out
+// and x that In gives. conv has a weight for each tap and dimension, the first for the
+// earliest token; texts are padded with zeros.
 type Convolution struct {
 	In   Linear // [3·Hidden, Hidden]: in, out, x
 	Taps Linear // [Hidden, taps]
 }
 
-// Activation is that of a dense head, or of the feed-forward part.
+// Activation is the function that a dense head or the feed-forward part applies.
 type Activation int
 
 const (
@@ -171,8 +175,8 @@ const (
 	GELUTanh                   // GELU with Φ by a hyperbolic tangent
 )
 
-// Dense is a head: y = activation(W·x + b), and the residual where there is one,
-// which may have a weight where sizes differ.
+// Dense is a head: y = activation(W·x + b). With a residual it adds x, or ResidualWeight·x,
+// which it needs if sizes differ.
 type Dense struct {
 	In, Out int
 	Linear
@@ -185,20 +189,20 @@ type Dense struct {
 // Weights are the tensors of a model, in float32.
 type Weights struct {
 	Words     []float32 // [vocabulary, Embedding]
-	Positions []float32 // [at least MaxPositions + PositionOffset, Embedding], where they are learned
+	Positions []float32 // [at least MaxPositions + PositionOffset, Embedding], if they are learned
 	Types     []float32 // [types, Embedding]: the first row is added to every token; or nil
 	Norm      Norm      // of the embeddings, [Embedding], or none
-	Project   Linear    // [Hidden, Embedding], where Embedding is not Hidden
-	// Relative is added to scaled products of attention where positions are relative:
-	// [Heads, 2·MaxPositions − 1], by the places that a key is behind its query, from
+	Project   Linear    // [Hidden, Embedding], if Embedding is not Hidden
+	// Relative is added to scaled products of attention if positions are relative:
+	// [Heads, 2·MaxPositions − 1], by the position of the key less that of the query, from
 	// 1 − MaxPositions on.
 	Relative []float32
 	Layers   []Layer
 	Final    Norm    // none with [PostNorm]
-	Heads    []Dense // in order; the output of the last is made a unit vector
+	Heads    []Dense // in order; the output of the last is scaled to unit length
 }
 
-// Precision is how the products with weights are computed.
+// Precision is the precision of products with weights.
 type Precision int
 
 const (
@@ -207,8 +211,7 @@ const (
 	// Int8 rounds weights to bytes with a scale a column, and activations to bytes
 	// with a scale a token. Attention and the heads stay in float32.
 	Int8
-	// F16 rounds weights, and what is multiplied with them, to 16 bits, and adds up in
-	// float32. It is that of devices.
+	// F16 rounds weights and activations to 16 bits, and adds up in float32. Devices use it.
 	F16
 )
 
@@ -227,10 +230,10 @@ func (p Precision) String() string {
 	return fmt.Sprintf("Precision(%d)", int(p))
 }
 
-// EmbeddingSize is the number of values of a word's embedding.
+// EmbeddingSize returns the number of values of a word's embedding.
 func (c *Config) EmbeddingSize() int { return cmp.Or(c.Embedding, c.Hidden) }
 
-// Scale multiplies the products of queries and keys.
+// Scale returns the factor of the products of queries and keys.
 func (c *Config) Scale() float32 {
 	return cmp.Or(c.AttentionScale, float32(1/math.Sqrt(float64(c.HeadSize))))
 }

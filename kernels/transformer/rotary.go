@@ -4,12 +4,12 @@ import "math"
 
 // Rotary has the angles of rotary positions (Su et al., RoFormer, 2021).
 type Rotary struct {
-	Half     int       // angles of a position: half a head
+	Half     int       // number of angles of a position: half the size of a head
 	Cos, Sin []float32 // [positions, Half]
 }
 
-// NewRotary computes angles as transformers does: frequencies and their products
-// with positions are float32.
+// NewRotary computes the angles as the Python library transformers does: frequencies and
+// their products with positions are float32.
 func NewRotary(theta float64, half, positions int) *Rotary {
 	r := &Rotary{half, make([]float32, positions*half), make([]float32, positions*half)}
 	for j := range half {
@@ -23,12 +23,12 @@ func NewRotary(theta float64, half, positions int) *Rotary {
 	return r
 }
 
-// sincos is that of x ≥ 0 to more digits than float32 has. The conversions keep
-// compilers from fusing operations, so that every processor has the same tables.
+// sincos returns sine and cosine of x ≥ 0, to more digits than float32 has. The conversions
+// keep compilers from fusing operations, so that every processor has the same tables.
 func sincos(x float64) (sin, cos float64) {
 	const (
-		high = 1.57079632673412561417e+00 // π/2, the first 33 bits of it
-		low  = 6.07710050650619224932e-11
+		high = 1.57079632673412561417e+00 // the first 33 bits of π/2
+		low  = 6.07710050650619224932e-11 // the next bits
 	)
 	n := math.Round(float64(x / (math.Pi / 2)))
 	y := float64(float64(x-float64(n*high)) - float64(n*low)) // |y| ≤ π/4

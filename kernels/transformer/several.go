@@ -8,16 +8,17 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// several is a model on several devices: a batch goes to the one with the least to do.
+// several is a model on several devices. A batch goes to the device with the fewest ids in
+// running calls.
 type several struct {
 	models []Model
 	info   kernels.DeviceInfo
 
 	mu    sync.Mutex
-	loads []int // ids under way
+	loads []int // ids in running calls, by device; guarded by mu
 }
 
-// About is that of the first device, under the name of all.
+// About describes the model on the first device, with the info of all.
 func (s *several) About() About {
 	a := s.models[0].About()
 	a.Device = s.info
@@ -25,19 +26,19 @@ func (s *several) About() About {
 }
 
 func (s *several) Encode(ctx context.Context, dst []float32, b Batch) error {
-	i := s.take(len(b.IDs))
-	defer s.give(i, len(b.IDs))
+	i := s.reserveDevice(len(b.IDs))
+	defer s.releaseDevice(i, len(b.IDs))
 	return s.models[i].Encode(ctx, dst, b)
 }
 
 func (s *several) EncodeHalves(ctx context.Context, dst []byte, b Batch, kept []int32) error {
-	i := s.take(len(b.IDs))
-	defer s.give(i, len(b.IDs))
+	i := s.reserveDevice(len(b.IDs))
+	defer s.releaseDevice(i, len(b.IDs))
 	return s.models[i].EncodeHalves(ctx, dst, b, kept)
 }
 
-// take picks the device for so many ids.
-func (s *several) take(ids int) int {
+// reserveDevice adds ids to the device with the smallest load, and returns its number.
+func (s *several) reserveDevice(ids int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	best := 0
@@ -50,7 +51,8 @@ func (s *several) take(ids int) int {
 	return best
 }
 
-func (s *several) give(i, ids int) {
+// releaseDevice subtracts ids from the load of device i.
+func (s *several) releaseDevice(i, ids int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loads[i] -= ids

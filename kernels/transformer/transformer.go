@@ -1,11 +1,11 @@
-// Package transformer is the contract of text encoders: what a model is, its sizes, forms
-// and tensors, what a batch of texts is, and what computes. encode/native computes on the
+// Package transformer defines text encoders: the architecture and the tensors of a model,
+// batches of texts, and the interface of models. encode/native implements models on the
 // processor, kernels/cuda on devices.
 //
-//	config    sizes, forms and tensors
-//	check     whether they belong together
-//	rotary    the angles of rotary positions
-//	batch     texts as ids, their check
+//	config    architecture and tensors
+//	check     checks that they match
+//	rotary    angles of rotary positions
+//	batch     texts as ids, and their checks
 package transformer
 
 import (
@@ -18,28 +18,29 @@ import (
 
 // Model is a model on a device. It is safe for concurrent use.
 type Model interface {
-	// About says what it takes.
+	// About describes the model on its device.
 	About() About
 	// Encode writes the unit vectors of all ids of a batch to dst, [About.Dim] values each.
-	// They have the same bits whatever the company and the order, on the same kind of
-	// device. Errors: [ErrBatch], [ErrNotFinite], those of the device and the context.
+	// On devices of one kind, the vectors of a text have the same bits whatever the other
+	// texts and their order. Errors wrap [ErrBatch], [ErrNotFinite], or those of the device
+	// or the context.
 	Encode(ctx context.Context, dst []float32, b Batch) error
-	// EncodeHalves is Encode of those ids of a batch alone that kept names, ascending, and
-	// writes their vectors rounded to float16: [About.Dim] times two bytes each, little-endian.
-	// A vector that is not kept may be not finite.
+	// EncodeHalves writes the vectors of the ids whose indices kept lists, in ascending
+	// order, rounded to float16: [About.Dim] times two bytes each, little-endian. Other
+	// vectors may have infinite values. Errors are those of Encode.
 	EncodeHalves(ctx context.Context, dst []byte, b Batch, kept []int32) error
-	// Close waits for calls that are under way, and gives back what the model holds.
-	// Calls after it are [kernels.ErrDeviceClosed].
+	// Close waits for running calls, and frees the model's memory. Later calls return
+	// [kernels.ErrDeviceClosed].
 	Close() error
 }
 
-// Keeper is a [Model] that can leave vectors on its device.
+// Keeper is a [Model] that can leave vectors in its device's memory.
 type Keeper interface {
-	// NewVectors makes an empty list of vectors on the device. They may take half of the memory
-	// that is free.
+	// NewVectors returns an empty list of vectors on the device. It may grow to half of the
+	// free memory.
 	NewVectors(ctx context.Context) (kernels.ResidentVectors, error)
-	// EncodeResident is EncodeHalves, whose vectors become those of the list from first on. An
-	// error that wraps [kernels.ErrDeviceMemory] says that they have no room.
+	// EncodeResident is EncodeHalves, but writes the vectors to the list, from number first
+	// on. The error wraps [kernels.ErrDeviceMemory] if they do not fit.
 	EncodeResident(ctx context.Context, to kernels.ResidentVectors, first int, b Batch, kept []int32) error
 }
 
@@ -48,20 +49,20 @@ type About struct {
 	Device    kernels.DeviceInfo `json:"device"`
 	Precision Precision          `json:"precision"`
 	Dim       int                `json:"dim"` // of the vectors
-	// Tokens is how many go through the layers together, at most.
+	// Tokens is the largest number of tokens that go through the layers together.
 	Tokens int `json:"tokens"`
 	// Weights and Batches are bytes of the device's memory.
 	Weights int64 `json:"weights"`
 	Batches int64 `json:"batches"`
 }
 
-// Options say how a model is put on a device.
+// Options configure [On].
 type Options struct {
-	// Memory is how many bytes of the device's memory the weights and batches may take; 0:
-	// what is free.
+	// Memory limits the bytes of the device's memory for weights and batches. 0 means the
+	// free memory.
 	Memory int64
-	// Tokens is how many go through the layers together; 0: as many as the device is best
-	// given and the memory holds.
+	// Tokens is the number of tokens that go through the layers together. 0 means the
+	// number with which the device is fastest, as far as they fit into its memory.
 	Tokens int
 }
 
@@ -70,9 +71,10 @@ type device interface {
 	Transformer(ctx context.Context, c Config, w *Weights, o Options) (Model, error)
 }
 
-// On puts a model on an opened device, on each of several. It is done with when the
-// device is closed. Errors: [ErrConfig], [ErrWeights], [kernels.ErrUnavailable] where the
-// device runs no models, and those of the device, such as that its memory is full.
+// On loads a model onto an opened device; onto each of them if it is one of
+// [kernels.Several]. The model is valid until the device is closed. Errors wrap [ErrConfig],
+// [ErrWeights], [kernels.ErrUnavailable] if the device runs no models, or errors of the
+// device, such as full memory.
 func On(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -82,21 +84,22 @@ func On(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) 
 	}
 	parts := kernels.MemberDevices(d)
 	if len(parts) == 1 {
-		return on(ctx, d, c, w, o)
+		return onDevice(ctx, d, c, w, o)
 	}
-	var all several
+	var model several
 	for _, part := range parts {
-		m, err := on(ctx, part, c, w, o)
+		m, err := onDevice(ctx, part, c, w, o)
 		if err != nil {
-			return nil, errors.Join(err, all.Close())
+			return nil, errors.Join(err, model.Close())
 		}
-		all.models = append(all.models, m)
+		model.models = append(model.models, m)
 	}
-	all.loads, all.info = make([]int, len(parts)), d.Info()
-	return &all, nil
+	model.loads, model.info = make([]int, len(parts)), d.Info()
+	return &model, nil
 }
 
-func on(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
+// onDevice loads a checked model onto one device.
+func onDevice(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
 	if t, ok := d.(device); ok {
 		return t.Transformer(ctx, c, w, o)
 	}

@@ -14,14 +14,15 @@ func Slice[T any](t testing.TB, n int) []T {
 	return SliceAt[T](t, n, true)
 }
 
-// SliceAt returns n zero values between unmapped pages: at the end of their own,
-// or at the start.
+// SliceAt returns n zero values between two unmapped pages: directly before the second one, or,
+// if atEnd is false, directly after the first.
 func SliceAt[T any](t testing.TB, n int, atEnd bool) []T {
 	t.Helper()
 	var zero T
 	size, page := n*int(unsafe.Sizeof(zero)), syscall.Getpagesize()
 	pages := (size + page - 1) / page * page
-	m, err := syscall.Mmap(-1, 0, pages+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	const prot, flags = syscall.PROT_READ | syscall.PROT_WRITE, syscall.MAP_ANON | syscall.MAP_PRIVATE
+	m, err := syscall.Mmap(-1, 0, pages+2*page, prot, flags)
 	if err != nil {
 		t.Fatal(err)
 	}

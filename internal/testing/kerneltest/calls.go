@@ -27,20 +27,20 @@ func scoresOf(q kernels.Query, ch *kernels.Chunk, docs []uint32) [][]float32 {
 	return out
 }
 
-// testSubsets: a document's score does not depend on the others asked for.
+// testSubsets checks that a document's score does not depend on the other documents of a call.
 func testSubsets(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70, 33, 0, 16, 2}, K: 100})
 	s := newScorer(t, b, c)
 	vectors := c.Query(32)
-	check(t, c, s, vectors, nil, []uint32{6, 1, 1, 9, 0})
+	checkScores(t, c, s, vectors, nil, []uint32{6, 1, 1, 9, 0})
 	q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
-	all := scoresOf(q, c.Chunk, nil)
+	scores := scoresOf(q, c.Chunk, nil)
 	for _, docs := range [][]uint32{{}, {3}, {9, 8, 7}, {5, 5, 5, 0, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}} {
-		some := scoresOf(q, c.Chunk, docs)
-		for stage := range some {
-			require.Len(t, some[stage], len(docs))
+		subset := scoresOf(q, c.Chunk, docs)
+		for stage := range subset {
+			require.Len(t, subset[stage], len(docs))
 			for i, doc := range docs {
-				require.Equal(t, all[stage][doc], some[stage][i], "stage %d, document %d", stage, doc)
+				require.Equal(t, scores[stage][doc], subset[stage][i], "stage %d, document %d", stage, doc)
 			}
 		}
 	}
@@ -51,8 +51,8 @@ func testSubsets(t *testing.T, b kernels.Backend) {
 	scoresOf(q, empty, nil)
 }
 
-// testSeveral: queries of several lengths, all prepared and then scored in turns,
-// give the bits of one that has a scorer for itself.
+// testSeveral checks that queries of several lengths, all prepared and then scored in turn,
+// have the bits of a query with a scorer of its own.
 func testSeveral(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 100})
 	s := newScorer(t, b, c)
@@ -71,8 +71,8 @@ func testSeveral(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testReuse: a query that was another before gives the bits of a new one, and
-// keeps no reference to what it was given.
+// testReuse checks that a query that was reset has the bits of a new one, and keeps no
+// reference to its arguments.
 func testReuse(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 100, CentroidScale: true})
 	s := newScorer(t, b, c)
@@ -90,13 +90,13 @@ func testReuse(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testRanges: S may be filled in parts, in any order, at the same time.
+// testRanges checks that S may be computed by ranges, in any order, at the same time.
 func testRanges(t *testing.T, b kernels.Backend) {
 	for _, lq := range []int{1, 9, 32} {
 		c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 777, Dim: 96, Type: kernels.F16})
 		s := newScorer(t, b, c)
 		vectors := c.Query(lq)
-		whole := Prepare(t, s.NewQuery(), c.K, vectors, nil)
+		atOnce := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 		parts := s.NewQuery()
 		require.NoError(t, parts.Reset(vectors, nil))
 		var wg sync.WaitGroup
@@ -106,14 +106,14 @@ func testRanges(t *testing.T, b kernels.Backend) {
 		}
 		wg.Wait()
 		parts.Seal()
-		x, stride := whole.Scores()
+		x, stride := atOnce.Scores()
 		y, _ := parts.Scores()
 		require.Equal(t, x[:c.K*stride], y[:c.K*stride])
-		require.Equal(t, scoresOf(whole, c.Chunk, nil), scoresOf(parts, c.Chunk, nil))
+		require.Equal(t, scoresOf(atOnce, c.Chunk, nil), scoresOf(parts, c.Chunk, nil))
 	}
 }
 
-// testConcurrent: goroutines share a sealed query.
+// testConcurrent checks that goroutines may share a sealed query.
 func testConcurrent(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: repeat(30, 20), K: 100, CodeBytes: 2})
 	s := newScorer(t, b, c)
@@ -131,6 +131,7 @@ func testConcurrent(t *testing.T, b kernels.Backend) {
 	}
 }
 
+// testBadInput checks that invalid queries and codecs are refused.
 func testBadInput(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{3}})
 	s := newScorer(t, b, c)
@@ -147,7 +148,7 @@ func testBadInput(t *testing.T, b kernels.Backend) {
 	} {
 		require.Error(t, q.Reset(in[0], in[1]), name)
 	}
-	check(t, c, s, c.Query(2), nil, nil)
+	checkScores(t, c, s, c.Query(2), nil, nil)
 
 	codec := *c.Codec
 	codec.FactorMax = 0
@@ -155,7 +156,7 @@ func testBadInput(t *testing.T, b kernels.Backend) {
 	require.ErrorIs(t, err, kernels.ErrShape)
 }
 
-// testNearest compares with the oracle, has exact ties, and splits calls.
+// testNearest compares nearest centroids with the oracle, also with exact ties and split calls.
 func testNearest(t *testing.T, b kernels.Backend) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, shape := range []struct{ rows, k, dim int }{
@@ -185,8 +186,8 @@ func testNearest(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// CheckNearest compares the nearest centroids of the rows of x with the oracle,
-// and calls with one another.
+// CheckNearest compares the nearest centroids of the rows of x with the oracle, and with
+// the results of repeated and split calls.
 func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim int) {
 	t.Helper()
 	n := len(x) / dim
@@ -208,15 +209,16 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 			require.InDelta(t, best[i], p[0], 1e-6, "row %d: %d is not nearest", i, c)
 		}
 	}
-	again := make([]uint32, n)
-	require.NoError(t, b.Nearest(context.Background(), again, nil, centroids, x, dim))
-	require.Equal(t, codes, again)
+	repeated := make([]uint32, n)
+	require.NoError(t, b.Nearest(context.Background(), repeated, nil, centroids, x, dim))
+	require.Equal(t, codes, repeated)
 	part := make([]float32, n)
 	for lo := 0; lo < n; {
 		hi := min(lo+1+lo%19, n)
-		require.NoError(t, b.Nearest(context.Background(), again[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim))
+		err := b.Nearest(context.Background(), repeated[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim)
+		require.NoError(t, err)
 		lo = hi
 	}
-	require.Equal(t, codes, again, "the result depends on the split")
+	require.Equal(t, codes, repeated, "the result depends on the split")
 	require.Equal(t, scores, part, "the result depends on the split")
 }

@@ -1,5 +1,5 @@
 // Package kerneltest makes codecs, chunks and queries for tests of kernels,
-// and holds the tests that every backend must pass.
+// and has the tests that every backend must pass.
 package kerneltest
 
 import (
@@ -8,11 +8,10 @@ import (
 	"math/rand/v2"
 
 	"github.com/plaid-ir/plaid/kernels"
-	_ "github.com/plaid-ir/plaid/kernels/cpu" // what else is compared with
+	_ "github.com/plaid-ir/plaid/kernels/cpu" // registers the backend "generic" for comparisons
 )
 
-// Config says what a [Case] is like. The zero value of a field means the
-// first of the values named.
+// Config configures a [Case]. The zero value of a field means the default in its comment.
 type Config struct {
 	Dim, Nbits, K int               // 128, 2, 64
 	Type          kernels.FloatType // BF16
@@ -35,7 +34,7 @@ type Case struct {
 	rng   *rand.Rand
 }
 
-// New makes a case. The same configuration gives the same case.
+// New returns a case. The same configuration gives the same case.
 func New(cfg Config) *Case {
 	if cfg.Dim == 0 {
 		cfg.Dim = 128
@@ -53,8 +52,8 @@ func New(cfg Config) *Case {
 		cfg.CodeBytes = 4
 	}
 	c := &Case{Config: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
-	c.Codec = c.codec()
-	c.Chunk = c.chunk()
+	c.Codec = c.randomCodec()
+	c.Chunk = c.randomChunk()
 	return c
 }
 
@@ -100,6 +99,7 @@ func UnitVectors(rng *rand.Rand, n, dim int) []float32 {
 	return x
 }
 
+// normalise divides x by its length.
 func normalise(x []float32) {
 	var sum float64
 	for _, v := range x {
@@ -110,7 +110,7 @@ func normalise(x []float32) {
 	}
 }
 
-// EncodeCentroids stores values in the given type.
+// EncodeCentroids returns values as bytes of the given type.
 func EncodeCentroids(x []float32, t kernels.FloatType) []byte {
 	var b []byte
 	for _, v := range x {
@@ -126,15 +126,16 @@ func EncodeCentroids(x []float32, t kernels.FloatType) []byte {
 	return b
 }
 
-func (c *Case) codec() *kernels.Codec {
+// randomCodec returns a codec of random centroids, with the options of the case.
+func (c *Case) randomCodec() *kernels.Codec {
 	k := &kernels.Codec{
 		Centroids: kernels.Centroids{K: c.K, Dim: c.Dim, Type: c.Type,
-			Data: c.place(EncodeCentroids(c.Vectors(c.K), c.Type))},
+			Data: c.atOddAddress(EncodeCentroids(c.Vectors(c.K), c.Type))},
 		Codebook:  kernels.Codebook{Nbits: c.Nbits},
 		FactorMax: 1.4,
 	}
 	levels := 1 << c.Nbits
-	spread := 0.6 / float32(math.Sqrt(float64(c.Dim))) // norm of the residuals
+	spread := 0.6 / float32(math.Sqrt(float64(c.Dim))) // of a component, for residuals of norm 0.6
 	if c.Table {
 		k.Codebook.Grid = make([]int16, levels)
 		for b := range k.Codebook.Grid {
@@ -154,7 +155,9 @@ func (c *Case) codec() *kernels.Codec {
 	return k
 }
 
-func (c *Case) chunk() *kernels.Chunk {
+// randomChunk returns a chunk of random tokens, whose factors make decoded vectors unit
+// vectors.
+func (c *Case) randomChunk() *kernels.Chunk {
 	ch := &kernels.Chunk{Offsets: []uint32{0}, CodeBytes: c.CodeBytes}
 	n := 0
 	for _, l := range c.Lengths {
@@ -162,9 +165,9 @@ func (c *Case) chunk() *kernels.Chunk {
 		ch.Offsets = append(ch.Offsets, uint32(n))
 	}
 	rowBytes := c.Codec.RowBytes()
-	ch.Codes = c.place(make([]byte, n*c.CodeBytes))
-	ch.Residuals = c.place(make([]byte, n*rowBytes))
-	ch.Factors = c.place(make([]byte, 2*n))
+	ch.Codes = c.atOddAddress(make([]byte, n*c.CodeBytes))
+	ch.Residuals = c.atOddAddress(make([]byte, n*rowBytes))
+	ch.Factors = c.atOddAddress(make([]byte, 2*n))
 	for t := range n {
 		c.SetCode(ch, t, c.rng.IntN(c.K))
 		r := ch.Residuals[t*rowBytes : (t+1)*rowBytes]
@@ -203,9 +206,9 @@ func SetFactor(ch *kernels.Chunk, token int, factor int16) {
 	binary.LittleEndian.PutUint16(ch.Factors[2*token:], uint16(factor))
 }
 
-// place returns b, with no spare capacity, at an odd address unless the case
-// is to be aligned.
-func (c *Case) place(b []byte) []byte {
+// atOddAddress returns a copy of b, with no spare capacity, at an odd address; or b itself if
+// the case is aligned.
+func (c *Case) atOddAddress(b []byte) []byte {
 	if c.Aligned {
 		return b
 	}
@@ -214,13 +217,13 @@ func (c *Case) place(b []byte) []byte {
 	return odd[1:len(odd):len(odd)]
 }
 
-// Filler is the part of a test that [Prepare] reports to.
+// Filler is the part of [testing.TB] that [Prepare] uses.
 type Filler interface {
 	Helper()
 	Fatal(args ...any)
 }
 
-// Prepare resets a query, fills it for all k centroids and seals it.
+// Prepare resets a query, computes its scores of all k centroids and seals it.
 func Prepare(t Filler, q kernels.Query, k int, vectors, weights []float32) kernels.Query {
 	t.Helper()
 	if err := q.Reset(vectors, weights); err != nil {

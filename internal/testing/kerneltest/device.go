@@ -11,10 +11,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Device is a device in the process: it scores with the oracle. The zero value
+// Device is a fake device in the process, which scores with the oracle. The zero value
 // is ready to use.
 type Device struct {
-	// Fail, where set, is asked before each search and each call of Nearest.
+	// Fail is called before each search and each call of Nearest, which return its error. nil
+	// means that none fails.
 	Fail func() error
 	// Searched counts the queries that were answered.
 	Searched atomic.Int64
@@ -29,7 +30,7 @@ func (d *Device) Info() kernels.DeviceInfo {
 
 // Attach keeps nothing.
 func (d *Device) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	return attached{d}, d.fault()
+	return attached{d}, d.failure()
 }
 
 // Builder finds nearest centroids with cpu.
@@ -38,7 +39,8 @@ func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return deviceBui
 // Close does nothing.
 func (d *Device) Close() error { return nil }
 
-func (d *Device) fault() error {
+// failure returns the error of Fail.
+func (d *Device) failure() error {
 	if d.Fail == nil {
 		return nil
 	}
@@ -50,8 +52,10 @@ type deviceBuilder struct {
 	d *Device
 }
 
-func (b deviceBuilder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
-	if err := b.d.fault(); err != nil {
+func (b deviceBuilder) Nearest(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
+) error {
+	if err := b.d.failure(); err != nil {
 		return err
 	}
 	return b.Backend.Nearest(ctx, codes, scores, centroids, x, dim)
@@ -66,13 +70,15 @@ type attached struct{ d *Device }
 func (a attached) Plan() kernels.MemoryPlan { return kernels.MemoryPlan{Resident: true, Pieces: 1} }
 func (a attached) Close() error             { return nil }
 
-func (a attached) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+func (a attached) Search(
+	ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery,
+) ([]kernels.DeviceAnswer, error) {
 	answers := make([]kernels.DeviceAnswer, len(qs))
 	for i := range qs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := a.d.fault(); err != nil {
+		if err := a.d.failure(); err != nil {
 			return nil, err
 		}
 		if err := a.search(c, &qs[i], &answers[i]); err != nil {
@@ -83,7 +89,10 @@ func (a attached) Search(ctx context.Context, c kernels.Corpus, qs []kernels.Dev
 	return answers, nil
 }
 
+// search scores all allowed documents with the oracle, and returns the best, of probed
+// documents if these are enough.
 func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.DeviceAnswer) error {
+	// 1. Score the documents.
 	allowed, _ := c.LiveSet()
 	if q.Allowed != nil {
 		allowed = q.Allowed
@@ -94,7 +103,7 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 		score float64
 		found bool // by a probe
 	}
-	var all []scored
+	var documents []scored
 	found := 0
 	st := &to.Stats
 	st.Device, st.Searches, st.Launches = deviceName, 1, 1
@@ -118,25 +127,29 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 			if s.found {
 				found++
 			}
-			all = append(all, s)
+			documents = append(documents, s)
 		}
 	}
+	// 2. Leave out documents that no probe found, unless there are too few others.
 	if q.Probes > 0 {
 		if st.Candidates = int64(found); found < q.K {
 			st.Widened++
 		} else {
-			all = slices.DeleteFunc(all, func(s scored) bool { return !s.found })
+			documents = slices.DeleteFunc(documents, func(s scored) bool { return !s.found })
 		}
 	}
-	// What is equal as it is returned is a tie: the first document wins, as with any device.
-	sort.SliceStable(all, func(i, j int) bool { return float32(all[i].score) > float32(all[j].score) })
-	for _, s := range all[:min(q.K, len(all))] {
+	// 3. Sort by the float32 scores that are returned: on ties the first document wins, as with
+	// any device.
+	sort.SliceStable(documents, func(i, j int) bool {
+		return float32(documents[i].score) > float32(documents[j].score)
+	})
+	for _, s := range documents[:min(q.K, len(documents))] {
 		to.Docs, to.Scores = append(to.Docs, s.doc), append(to.Scores, float32(s.score))
 	}
 	return nil
 }
 
-// probedCentroids are the best ones of each query token.
+// probedCentroids returns the q.Probes best centroids of each query token.
 func probedCentroids(c *kernels.Codec, q *kernels.DeviceQuery) map[uint32]bool {
 	probed := map[uint32]bool{}
 	dim := c.Dim()
@@ -162,18 +175,21 @@ func probedCentroids(c *kernels.Codec, q *kernels.DeviceQuery) map[uint32]bool {
 	return probed
 }
 
-// EncodeHalves is that of [transformer.Model] for one that only has Encode, which gives
-// vectors of so many dimensions.
-func EncodeHalves(ctx context.Context, encode func(context.Context, []float32, transformer.Batch) error, dim int, dst []byte, b transformer.Batch, kept []int32) error {
+// EncodeHalves implements that method of [transformer.Model] for a model that has only Encode,
+// with vectors of dim dimensions.
+func EncodeHalves(
+	ctx context.Context, encode func(context.Context, []float32, transformer.Batch) error, dim int,
+	dst []byte, b transformer.Batch, kept []int32,
+) error {
 	if err := b.CheckKept(kept, len(dst), dim); err != nil {
 		return err
 	}
-	all := make([]float32, len(b.IDs)*dim)
-	if err := encode(ctx, all, b); err != nil {
+	vectors := make([]float32, len(b.IDs)*dim)
+	if err := encode(ctx, vectors, b); err != nil {
 		return err
 	}
 	for i, id := range kept {
-		floats.EncodeFloat16(dst[2*dim*i:], all[int(id)*dim:int(id+1)*dim])
+		floats.EncodeFloat16(dst[2*dim*i:], vectors[int(id)*dim:int(id+1)*dim])
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 var queryLengths = []int{1, 2, 7, 16, 31, 32, 33, 64, 128, 300}
 
 // testShapes covers every dimension with every codebook; the other parameters
-// take turns. A short test leaves most of the combinations out.
+// change from case to case. A short test leaves most combinations out.
 func testShapes(t *testing.T, b kernels.Backend) {
 	i := 0
 	for _, dim := range []int{1, 7, 16, 64, 96, 100, 128, 130, 256, 768} {
@@ -44,9 +44,9 @@ func testShapes(t *testing.T, b kernels.Backend) {
 				t.Run(fmt.Sprintf("d=%d/n=%d/table=%v/Lq=%d", dim, nbits, table, lq), func(t *testing.T) {
 					c := New(cfg)
 					s := newScorer(t, b, c)
-					check(t, c, s, c.Query(lq), nil, nil)
+					checkScores(t, c, s, c.Query(lq), nil, nil)
 					if lq := queryLengths[(i*3+1)%10]; dim < 256 {
-						check(t, c, s, c.Query(lq), c.Weights(lq, 0, 2), nil)
+						checkScores(t, c, s, c.Query(lq), c.Weights(lq, 0, 2), nil)
 					}
 				})
 			}
@@ -70,8 +70,15 @@ func testLengths(t *testing.T, b kernels.Backend) {
 	for i, nbits := range []int{1, 2, 4, 8} {
 		for _, lq := range []int{5, 32} {
 			t.Run(fmt.Sprintf("n=%d/Lq=%d", nbits, lq), func(t *testing.T) {
-				c := New(Config{Dim: 128 - 32*(i&1), Nbits: nbits, K: 300, CodeBytes: 2 + 2*(i&1), Lengths: lengths, Table: i > 1})
-				check(t, c, newScorer(t, b, c), c.Query(lq), nil, nil)
+				c := New(Config{
+					Dim:       128 - 32*(i&1),
+					Nbits:     nbits,
+					K:         300,
+					CodeBytes: 2 + 2*(i&1),
+					Lengths:   lengths,
+					Table:     i > 1,
+				})
+				checkScores(t, c, newScorer(t, b, c), c.Query(lq), nil, nil)
 			})
 		}
 	}
@@ -84,12 +91,12 @@ func testLengths(t *testing.T, b kernels.Backend) {
 			lengths = append(lengths, l)
 		}
 		c := New(Config{Dim: 64, K: 300, Lengths: lengths})
-		check(t, c, newScorer(t, b, c), c.Query(3), nil, nil)
+		checkScores(t, c, newScorer(t, b, c), c.Query(3), nil, nil)
 	})
 }
 
-// testPrecision bounds the errors that occur, which are far below the
-// guaranteed ones, at the usual shape.
+// testPrecision bounds the observed errors at the usual shape, which are far below the
+// guaranteed bounds.
 func testPrecision(t *testing.T, b kernels.Backend) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		c := New(Config{Nbits: nbits, K: 256, Lengths: repeat(40, 30)})
@@ -125,7 +132,7 @@ func testAllNegative(t *testing.T, b kernels.Backend) {
 			vectors = append(vectors, opposite...)
 		}
 		s := newScorer(t, b, c)
-		check(t, c, s, vectors, nil, nil)
+		checkScores(t, c, s, vectors, nil, nil)
 		q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 		got := make([]float32, c.Chunk.Docs())
 		for _, level := range levels {
@@ -137,39 +144,39 @@ func testAllNegative(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// testFactors has factors of 0, and negative ones, which no index of plaid has
-// but a damaged one may.
+// testFactors has factors of 0 and negative ones, which only a damaged index may have.
 func testFactors(t *testing.T, b kernels.Backend) {
 	c := New(Config{ZeroFactors: true, Lengths: []int{1, 4, 5, 6, 40, 0, 9}})
 	s := newScorer(t, b, c)
-	check(t, c, s, c.Query(33), nil, nil)
+	checkScores(t, c, s, c.Query(33), nil, nil)
 	for tok := range c.Chunk.Tokens() {
 		SetFactor(c.Chunk, tok, 0)
 	}
-	check(t, c, s, c.Vectors(10), nil, nil)
+	checkScores(t, c, s, c.Vectors(10), nil, nil)
 	for tok := range c.Chunk.Tokens() {
 		SetFactor(c.Chunk, tok, int16(c.rng.IntN(1<<16)-1<<15))
 	}
 	SetFactor(c.Chunk, 2, math.MinInt16)
 	SetFactor(c.Chunk, 3, math.MaxInt16)
-	check(t, c, s, c.Vectors(10), nil, nil)
+	checkScores(t, c, s, c.Vectors(10), nil, nil)
 }
 
+// testWeights has weights of 0 and below 0.
 func testWeights(t *testing.T, b kernels.Backend) {
-	cfg, some := Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500}, []int{1, 7, 32, 40}
+	cfg, queryLengths := Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500}, []int{1, 7, 32, 40}
 	if effort.Brief() {
-		cfg.K, some = 100, []int{7, 40}
+		cfg.K, queryLengths = 100, []int{7, 40}
 	}
 	c := New(cfg)
 	s := newScorer(t, b, c)
-	for _, lq := range some {
+	for _, lq := range queryLengths {
 		vectors := c.Query(lq)
-		check(t, c, s, vectors, c.Weights(lq, 0, 3), nil)
-		check(t, c, s, vectors, c.Weights(lq, -1, 1), nil)
-		check(t, c, s, vectors, c.Weights(lq, -2, -1), nil)
-		check(t, c, s, vectors, make([]float32, lq), nil)
+		checkScores(t, c, s, vectors, c.Weights(lq, 0, 3), nil)
+		checkScores(t, c, s, vectors, c.Weights(lq, -1, 1), nil)
+		checkScores(t, c, s, vectors, c.Weights(lq, -2, -1), nil)
+		checkScores(t, c, s, vectors, make([]float32, lq), nil)
 	}
-	// A token of weight 0 is as good as absent.
+	// A token of weight 0 counts as absent.
 	vectors := c.Query(9)
 	w := []float32{1, 1, 1, 1, 1, 1, 1, 1, 0}
 	q := Prepare(t, s.NewQuery(), c.K, vectors, w)
@@ -196,12 +203,12 @@ func testScales(t *testing.T, b kernels.Backend) {
 					c.Codec.CentroidScale[k] -= 0.5
 				}
 			}
-			check(t, c, newScorer(t, b, c), c.Query(34), nil, nil)
+			checkScores(t, c, newScorer(t, b, c), c.Query(34), nil, nil)
 		}
 	}
 	c := New(Config{CentroidScale: true, Lengths: []int{3, 20}})
 	clear(c.Codec.CentroidScale)
-	check(t, c, newScorer(t, b, c), c.Query(5), nil, nil)
+	checkScores(t, c, newScorer(t, b, c), c.Query(5), nil, nil)
 }
 
 // testExtremes has queries of zeros, of large and small values, a codebook of
@@ -211,12 +218,12 @@ func testExtremes(t *testing.T, b kernels.Backend) {
 	s := newScorer(t, b, c)
 	vectors := c.Query(12)
 	clear(vectors[:3*c.Dim])
-	check(t, c, s, vectors, nil, nil)
+	checkScores(t, c, s, vectors, nil, nil)
 	for i := range vectors {
 		vectors[i] *= float32(math.Pow(10, float64(i/c.Dim%7-3)))
 	}
-	check(t, c, s, vectors, nil, nil)
-	check(t, c, s, make([]float32, 3*c.Dim), nil, nil)
+	checkScores(t, c, s, vectors, nil, nil)
+	checkScores(t, c, s, make([]float32, 3*c.Dim), nil, nil)
 
 	// Every field at the end of its range that agrees with the query, or at
 	// the other end: the sums of integer kernels are at their extremes.
@@ -234,17 +241,17 @@ func testExtremes(t *testing.T, b kernels.Backend) {
 			}
 			SetFactor(c.Chunk, tok, math.MaxInt16)
 		}
-		check(t, c, newScorer(t, b, c), append(v, c.Vectors(6)...), nil, nil)
+		checkScores(t, c, newScorer(t, b, c), append(v, c.Vectors(6)...), nil, nil)
 	}
 
 	c = New(Config{Lengths: []int{2, 30}, K: 1, Table: true})
 	clear(c.Codec.Codebook.Grid)
-	check(t, c, newScorer(t, b, c), c.Query(9), nil, nil)
+	checkScores(t, c, newScorer(t, b, c), c.Query(9), nil, nil)
 }
 
-// testOutlier has a dimension of 0.99 in queries, centroids or both, so that
-// what is left for the other dimensions is small beside the largest, and
-// residuals that are at the ends of their range there.
+// testOutlier has a dimension of 0.99 in queries, centroids or both, so that all other
+// components are small compared to the largest, and residuals at the ends of their range in
+// that dimension.
 func testOutlier(t *testing.T, b kernels.Backend) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		c := New(Config{Nbits: nbits, Lengths: []int{0, 1, 17, 60}, K: 20, CodeBytes: 2})
@@ -272,8 +279,8 @@ func testOutlier(t *testing.T, b kernels.Backend) {
 			}
 		}
 		s := newScorer(t, b, c)
-		check(t, c, s, vectors, nil, nil)
-		check(t, c, s, vectors[c.Dim:2*c.Dim], []float32{-1}, nil)
+		checkScores(t, c, s, vectors, nil, nil)
+		checkScores(t, c, s, vectors[c.Dim:2*c.Dim], []float32{-1}, nil)
 	}
 }
 
@@ -304,7 +311,7 @@ func testTies(t *testing.T, b kernels.Backend) {
 	}
 	s := newScorer(t, b, c)
 	vectors := c.Query(32)
-	check(t, c, s, vectors, nil, nil)
+	checkScores(t, c, s, vectors, nil, nil)
 	q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 	got := make([]float32, 3)
 	for _, level := range levels {
@@ -315,6 +322,7 @@ func testTies(t *testing.T, b kernels.Backend) {
 	require.Equal(t, []float32{got[0], got[0], got[0]}, got)
 }
 
+// repeat returns a list of n, times long.
 func repeat(n, times int) []int {
 	var l []int
 	for range times {

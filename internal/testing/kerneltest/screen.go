@@ -12,9 +12,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// testScreen: S that is screened gives all backends the same bits, about the same
-// scores by centroids, the best centroids, and scores of documents as if it were all
-// there: at level Fine to the bit, at level Fast within its bounds.
+// testScreen checks queries whose S is screened. All backends have the same bits and best
+// centroids. Centroid-only scores are near those without screening. Scores of documents are
+// the same at level Fine, to the bit, and within their bounds at level Fast.
 func testScreen(t *testing.T, b kernels.Backend) {
 	generic, err := kernels.Select("generic")
 	require.NoError(t, err)
@@ -25,8 +25,8 @@ func testScreen(t *testing.T, b kernels.Backend) {
 		{Dim: 30, Nbits: 4, Type: kernels.F32},
 		{Dim: 16, Nbits: 8, Table: true, Type: kernels.F16},
 		{Dim: 100, Nbits: 1, CentroidScale: true, CodeBytes: 2},
-		{Dim: 520, Nbits: 8},              // more than tables are made for
-		{Dim: 600, Nbits: 8, Table: true}, // and with others than uniform levels
+		{Dim: 520, Nbits: 8},              // too many dimensions for tables
+		{Dim: 600, Nbits: 8, Table: true}, // and a codebook that is not uniform
 	} {
 		if !effort.Long() && (i == 2 || effort.Brief() && i > 1) {
 			continue
@@ -62,28 +62,36 @@ func testScreen(t *testing.T, b kernels.Backend) {
 	testScreenOdd(t, b)
 }
 
-// testScreenOdd: query tokens that are 0, large, small or all alike, and centroids far from
-// the origin or all the same.
+// testScreenOdd has query tokens that are 0, large, small or all alike, and centroids far from
+// the origin or all equal.
 func testScreenOdd(t *testing.T, b kernels.Backend) {
 	const k = 1<<12 + 1
 	for i := range 6 {
 		if effort.Brief() && i > 1 {
 			return
 		}
-		c := New(Config{Dim: 24, Nbits: 1 << (i % 3), K: k, Type: kernels.F32, Lengths: []int{30, 1, 0, 200}, CentroidScale: i%2 == 0, Seed: uint64(i)})
+		c := New(Config{
+			Dim:           24,
+			Nbits:         1 << (i % 3),
+			K:             k,
+			Type:          kernels.F32,
+			Lengths:       []int{30, 1, 0, 200},
+			CentroidScale: i%2 == 0,
+			Seed:          uint64(i),
+		})
 		for j, far := range []float32{0, 1, 1e3, 1e6} { // of some dimensions
 			if j != i {
 				continue
 			}
-			for at := 0; at < k*c.Dim; at += 3 {
-				data := c.Codec.Centroids.Data[4*at:]
+			for value := 0; value < k*c.Dim; value += 3 {
+				data := c.Codec.Centroids.Data[4*value:]
 				v := math.Float32frombits(binary.LittleEndian.Uint32(data))
 				binary.LittleEndian.PutUint32(data, math.Float32bits(v+far))
 			}
 		}
 		if i == 4 {
-			for at := 4 * c.Dim; at < len(c.Codec.Centroids.Data); at += 4 * c.Dim {
-				copy(c.Codec.Centroids.Data[at:], c.Codec.Centroids.Data[:4*c.Dim])
+			for offset := 4 * c.Dim; offset < len(c.Codec.Centroids.Data); offset += 4 * c.Dim {
+				copy(c.Codec.Centroids.Data[offset:], c.Codec.Centroids.Data[:4*c.Dim])
 			}
 		}
 		vectors := c.Query(40)
@@ -107,32 +115,35 @@ func testScreenOdd(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// checkFast compares level Fast with the oracle, and with level Fine, without the rows that
-// this needs.
+// checkFast compares level Fast with the oracle, before the rows of S for level Fine are
+// computed, and then with level Fine.
 func checkFast(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) {
 	t.Helper()
-	var asked []uint32
+	var listed []uint32
 	for doc := range c.Chunk.Docs() {
-		asked = append(asked, uint32(doc))
+		listed = append(listed, uint32(doc))
 	}
-	got := make([]float32, len(asked))
+	got := make([]float32, len(listed))
 	q.MaxSim(got, c.Chunk, nil, kernels.Fast)
 	bound := float64(q.ErrorBound(kernels.Fast))
 	for doc, v := range got {
 		want, _ := kernels.OracleMaxSim(c.Codec, vectors, weights, c.Chunk, doc)
 		if diff := math.Abs(float64(v) - want); !(diff <= bound+1e-30) {
-			t.Fatalf("document %d of %d tokens: %g, oracle %g, bound %g", doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], v, want, bound)
+			tokens := c.Chunk.Offsets[doc+1] - c.Chunk.Offsets[doc]
+			t.Fatalf("document %d of %d tokens: %g, oracle %g, bound %g", doc, tokens, v, want, bound)
 		}
 		checkParts(t, c, q, doc, kernels.Fast, v)
 	}
 	q.Require(c.Chunk, nil)
 	q.Fill(0, c.K)
-	checkShortfall(t, c, q, nil, asked)
+	checkShortfall(t, c, q, nil, listed)
 }
 
-// screened prepares a query in parts, of which the last is short, and returns the best
-// centroids, too.
-func screened(t *testing.T, q kernels.Query, c *Case, vectors, weights []float32, n int) (kernels.Query, []kernels.CentroidScore) {
+// screened prepares a query by ranges of centroids, the last one short, and returns it with
+// the n best centroids of each query token.
+func screened(
+	t *testing.T, q kernels.Query, c *Case, vectors, weights []float32, n int,
+) (kernels.Query, []kernels.CentroidScore) {
 	t.Helper()
 	require.NoError(t, q.Reset(vectors, weights))
 	require.True(t, q.Screen(n))
@@ -148,7 +159,7 @@ func screened(t *testing.T, q kernels.Query, c *Case, vectors, weights []float32
 	return q, top
 }
 
-// checkTop compares the best centroids with those by all of S.
+// checkTop compares the best centroids with those of an unscreened query.
 func checkTop(t *testing.T, plain kernels.Query, got []kernels.CentroidScore, n int) {
 	t.Helper()
 	want := make([]kernels.CentroidScore, len(got))
@@ -163,8 +174,8 @@ func checkTop(t *testing.T, plain kernels.Query, got []kernels.CentroidScore, n 
 	require.GreaterOrEqual(t, same, len(want)*99/100)
 }
 
-// sameApprox: centroid-only scores have the bits of the other query, and are near those
-// by all of S.
+// sameApprox checks that centroid-only scores of q have the bits of ref, and are near those of
+// an unscreened query.
 func sameApprox(t *testing.T, c *Case, plain, ref, q kernels.Query) {
 	t.Helper()
 	docs := c.Chunk.Docs()
@@ -178,7 +189,8 @@ func sameApprox(t *testing.T, c *Case, plain, ref, q kernels.Query) {
 	}
 }
 
-// sameMaxSim requires rows of S in turn, which is more and more of the chunk.
+// sameMaxSim compares scores with those of an unscreened query, requiring rows of S for more
+// and more of the chunk.
 func sameMaxSim(t *testing.T, c *Case, plain, q kernels.Query) {
 	t.Helper()
 	lists := [][]uint32{{2}, {0, 2, 3}, nil}

@@ -15,7 +15,7 @@ func Run(t *testing.T, b kernels.Backend) {
 	for _, x := range []struct {
 		name    string
 		test    func(*testing.T, kernels.Backend)
-		several bool // goroutines work at once
+		several bool // the test uses several goroutines
 	}{
 		{"Shapes", testShapes, false},
 		{"Lengths", testLengths, false},
@@ -36,7 +36,7 @@ func Run(t *testing.T, b kernels.Backend) {
 		{"BadInput", testBadInput, false},
 		{"Nearest", testNearest, false},
 	} {
-		if x.several || !effort.Brief() { // there is no race where one works
+		if x.several || !effort.Brief() { // brief runs look for races, which one goroutine cannot have
 			t.Run(x.name, func(t *testing.T) { x.test(t, b) })
 		}
 	}
@@ -45,9 +45,10 @@ func Run(t *testing.T, b kernels.Backend) {
 // Check compares all scores of the documents of a case with the oracle.
 func Check(t *testing.T, b kernels.Backend, c *Case, vectors, weights []float32) {
 	t.Helper()
-	check(t, c, newScorer(t, b, c), vectors, weights, nil)
+	checkScores(t, c, newScorer(t, b, c), vectors, weights, nil)
 }
 
+// newScorer returns a scorer of the case's codec, after validating the case.
 func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 	t.Helper()
 	require.NoError(t, c.Chunk.Validate(c.Codec))
@@ -58,35 +59,35 @@ func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 
 var levels = []kernels.Level{kernels.Fast, kernels.Fine}
 
-// check compares S, the centroid-only scores and both levels of MaxSim with
-// the oracle, for the listed documents (nil: all).
-func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
+// checkScores compares S, the centroid-only scores and both levels of MaxSim with
+// the oracle, for the listed documents. nil means all.
+func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
 	t.Helper()
 	q := Prepare(t, s.NewQuery(), c.K, vectors, weights)
 	require.Equal(t, len(vectors)/c.Dim, q.Len())
 	approx := checkCentroidScores(t, c, q, vectors, weights)
 
-	asked := docs
+	listed := docs
 	if docs == nil {
 		for i := range c.Chunk.Docs() {
-			asked = append(asked, uint32(i))
+			listed = append(listed, uint32(i))
 		}
 	}
-	got := make([]float32, len(asked))
+	got := make([]float32, len(listed))
 	q.Approx(got, c.Chunk, docs)
-	for i, doc := range asked {
-		approx.check(t, c, got[i], int(doc))
+	for i, doc := range listed {
+		approx.checkScore(t, c, got[i], int(doc))
 	}
-	want := make([]float64, len(asked))
-	for i, doc := range asked {
+	want := make([]float64, len(listed))
+	for i, doc := range listed {
 		want[i], _ = kernels.OracleMaxSim(c.Codec, vectors, weights, c.Chunk, int(doc))
 	}
 	for _, level := range levels {
 		q.MaxSim(got, c.Chunk, docs, level)
 		bound := float64(q.ErrorBound(level))
 		require.False(t, math.IsNaN(bound) || math.IsInf(bound, 0) || bound < 0, "error bound %g", bound)
-		for i, doc := range asked {
-			// Not InDelta, which takes NaN for equal to NaN.
+		for i, doc := range listed {
+			// InDelta would accept NaN as equal to NaN.
 			if diff := math.Abs(float64(got[i]) - want[i]); !(diff <= bound+1e-30) {
 				t.Fatalf("level %d, document %d of %d tokens: %g, oracle %g, bound %g",
 					level, doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], got[i], want[i], bound)
@@ -94,20 +95,21 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 			checkParts(t, c, q, int(doc), level, got[i])
 		}
 	}
-	checkShortfall(t, c, q, docs, asked)
+	checkShortfall(t, c, q, docs, listed)
 }
 
-// checkShortfall holds the differences between the levels to both bounds.
-func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, asked []uint32) {
+// checkShortfall checks that the differences between the levels are within both bounds.
+func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint32) {
 	t.Helper()
-	fast, fine := make([]float32, len(asked)), make([]float32, len(asked))
+	fast, fine := make([]float32, len(listed)), make([]float32, len(listed))
 	q.MaxSim(fast, c.Chunk, docs, kernels.Fast)
 	q.MaxSim(fine, c.Chunk, docs, kernels.Fine)
 	for _, b := range []kernels.Bound{kernels.Probable, kernels.Worst} {
 		short := q.Shortfall(b)
-		require.False(t, math.IsNaN(short.Fixed) || math.IsInf(short.Fixed, 0) || short.Fixed < 0, "%v: %+v", b, short)
-		require.False(t, math.IsNaN(short.Factor) || math.IsInf(short.Factor, 0) || short.Factor < 0, "%v: %+v", b, short)
-		for i, doc := range asked {
+		for _, v := range []float64{short.Fixed, short.Factor} {
+			require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%v: %+v", b, short)
+		}
+		for i, doc := range listed {
 			bound := short.Of(c.Codec.LargestFactor(c.Chunk, doc))
 			if below := float64(fine[i]) - float64(fast[i]); !(below <= bound+1e-30) {
 				t.Fatalf("document %d of %d tokens: level Fast %g, level Fine %g, bound %v %g",
@@ -117,7 +119,8 @@ func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, asked []uint32
 	}
 }
 
-// checkParts scores a document in three parts, one of which may be empty.
+// checkParts checks that a document scored in three ranges of tokens has the same score. The
+// second range may be empty.
 func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.Level, want float32) {
 	t.Helper()
 	lo, hi := int(c.Chunk.Offsets[doc]), int(c.Chunk.Offsets[doc+1])
@@ -133,24 +136,27 @@ func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.L
 		kernels.MergeMaxima(maxima, part)
 	}
 	if got := q.Total(maxima, level); math.Float32bits(got) != math.Float32bits(want) {
-		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once", level, doc, hi-lo, got, a-lo, b-lo, want)
+		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once",
+			level, doc, hi-lo, got, a-lo, b-lo, want)
 	}
 }
 
-// approxWant says what centroid-only scores must be like: within half a
-// percent of the widest column for each query token, and the error that S may
-// have, where a token's part below the mean of its column may count as that mean.
-type approxWant struct {
+// approxExpectation bounds centroid-only scores. They may differ from those of the oracle by
+// half a percent of the widest column for each query token, and by the error of S; the
+// maximum of a query token may count as the mean of its column if it is below that.
+type approxExpectation struct {
 	products  [][]float64 // [K][Lq], times the weights
 	weights   []float32
 	mean      []float64
 	tolerance float64
 }
 
-func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) *approxWant {
+// checkCentroidScores compares S with the oracle, and returns the expectation of
+// centroid-only scores.
+func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) *approxExpectation {
 	t.Helper()
 	n := len(vectors) / c.Dim
-	a := &approxWant{weights: weights, mean: make([]float64, n)}
+	a := &approxExpectation{weights: weights, mean: make([]float64, n)}
 	scores, stride := q.Scores()
 	require.GreaterOrEqual(t, stride, n)
 	row := make([]float32, c.Dim)
@@ -184,7 +190,7 @@ func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weight
 		}
 		a.products = append(a.products, out)
 	}
-	var size, inherited float64 // of the sums, which are rounded to float32; the error of S itself
+	var size, inherited float64 // magnitude of the sums, which are rounded to float32; error of S
 	for s := range n {
 		span = max(span, hi[s]-lo[s])
 		size += max(-lo[s], hi[s])
@@ -194,7 +200,8 @@ func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weight
 	return a
 }
 
-func (a *approxWant) check(t *testing.T, c *Case, got float32, doc int) {
+// checkScore checks the centroid-only score of a document.
+func (a *approxExpectation) checkScore(t *testing.T, c *Case, got float32, doc int) {
 	t.Helper()
 	lo, hi := c.Chunk.Offsets[doc], c.Chunk.Offsets[doc+1]
 	var low, high float64

@@ -1,4 +1,4 @@
-// Package maxsimtest makes batches of token vectors for tests, and holds the tests
+// Package maxsimtest makes batches of token vectors for tests, and has the tests
 // that every backend of package maxsim must pass.
 package maxsimtest
 
@@ -10,7 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Rand is a generator for a test.
+// Rand returns a random number generator for a test.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 16)) }
 
 // Normal returns n values of a normal distribution.
@@ -22,7 +22,7 @@ func Normal(rng *rand.Rand, n int) []float32 {
 	return x
 }
 
-// Small returns n integers of −2 to 2, whose products and sums are exact in any type.
+// Small returns n integers of −2 to 2, whose products and sums no type rounds.
 func Small(rng *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -31,7 +31,7 @@ func Small(rng *rand.Rand, n int) []float32 {
 	return x
 }
 
-// As rounds rows of dim values to a type. affine gives I8 zero points.
+// As rounds rows of dim values to a type. With affine, I8 has zero points.
 func As(t maxsim.Type, x []float32, dim int, affine bool) maxsim.Matrix {
 	switch t {
 	case maxsim.F16:
@@ -49,41 +49,43 @@ func As(t maxsim.Type, x []float32, dim int, affine bool) maxsim.Matrix {
 	return maxsim.Float32(x, dim)
 }
 
-// Side says what the batches of one side are like.
+// Side configures a batch of queries or of documents.
 type Side struct {
 	Type    maxsim.Type
-	Affine  bool
+	Affine  bool // I8 has zero points
 	Lengths []int
-	Padded  bool    // else packed
-	Apart   int     // rows after an item that the matrix has and the layout has not
-	Masked  float64 // share of the rows
-	Unit    bool    // vectors of length 1, as far as the type goes
+	Padded  bool    // false means packed
+	Apart   int     // rows of the matrix between items, which belong to none
+	Masked  float64 // share of the rows that are masked
+	Unit    bool    // vectors of length 1, before they are rounded to the type
 }
 
-// Batch makes a batch of random values.
-func (s Side) Batch(rng *rand.Rand, dim int) *maxsim.Batch { return s.of(rng, dim, Normal) }
+// Batch returns a batch of random values.
+func (s Side) Batch(rng *rand.Rand, dim int) *maxsim.Batch { return s.fromValues(rng, dim, Normal) }
 
-// SmallBatch makes a batch of small integers.
-func (s Side) SmallBatch(rng *rand.Rand, dim int) *maxsim.Batch { return s.of(rng, dim, Small) }
+// SmallBatch returns a batch of small integers.
+func (s Side) SmallBatch(rng *rand.Rand, dim int) *maxsim.Batch { return s.fromValues(rng, dim, Small) }
 
-func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32) *maxsim.Batch {
-	most, offsets := 0, []int{0}
+// fromValues returns a batch whose values the function generates.
+func (s Side) fromValues(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32) *maxsim.Batch {
+	// 1. The layout.
+	longest, offsets := 0, []int{0}
 	for _, n := range s.Lengths {
-		most = max(most, n)
+		longest = max(longest, n)
 		offsets = append(offsets, offsets[len(offsets)-1]+n)
 	}
 	rows := offsets[len(s.Lengths)]
 	layout := maxsim.Layout{Offsets: offsets}
 	if s.Padded {
-		most++ // nobody has the last row
-		rows = len(s.Lengths) * most
-		layout = maxsim.Layout{Count: len(s.Lengths), Stride: most, Lengths: s.Lengths}
-		if s.Apart > 0 { // none of them after the last item
-			layout.Longest, layout.Stride = most, most+s.Apart
+		longest++ // the last row of every item is padding
+		rows = len(s.Lengths) * longest
+		layout = maxsim.Layout{Count: len(s.Lengths), Stride: longest, Lengths: s.Lengths}
+		if s.Apart > 0 { // the matrix ends with the last item
+			layout.Longest, layout.Stride = longest, longest+s.Apart
 			rows += max(len(s.Lengths)-1, 0) * s.Apart
 		}
 	} else if s.Apart > 0 {
-		layout.Longest = most + 3
+		layout.Longest = longest + 3
 		rows += s.Apart
 	}
 	if s.Masked > 0 {
@@ -92,6 +94,7 @@ func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32
 			layout.Mask[i] = rng.Float64() >= s.Masked
 		}
 	}
+	// 2. The values.
 	t := s.Type
 	if t == 0 {
 		t = maxsim.F32
@@ -113,8 +116,8 @@ func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32
 }
 
 // Stretch multiplies a share of the rows by numbers of 1e-33 to 1e-28 or of 1e28 to 1e36, so
-// that many of them have lengths whose inverse, or whose square, float32 does not hold. Rows of
-// F16 stay as they are.
+// that the inverse or the square of many lengths is out of the range of float32. Rows of F16
+// do not change.
 func Stretch(rng *rand.Rand, b *maxsim.Batch, share float64) {
 	for r := range b.Tokens.Rows() {
 		if rng.Float64() < share {
@@ -127,8 +130,8 @@ func Stretch(rng *rand.Rand, b *maxsim.Batch, share float64) {
 	}
 }
 
-// Scale multiplies a row by c: its values, or its scale where it has one. F16 has no room for
-// values so large or small, and stays as it is.
+// Scale multiplies a row by c: its scale if it has one, or else its values. Rows of F16, whose
+// range is too small, do not change.
 func Scale(b *maxsim.Batch, row int, c float32) {
 	m := &b.Tokens
 	lo, hi := row*m.Dim, (row+1)*m.Dim
@@ -146,7 +149,7 @@ func Scale(b *maxsim.Batch, row int, c float32) {
 	}
 }
 
-// NewCall makes a call with room for its results, scores and argmaxima both.
+// NewCall returns a call with memory for scores and argmaxima.
 func NewCall(q, d *maxsim.Batch, p maxsim.Pairs, t maxsim.Terms) *maxsim.Call {
 	n := d.Len() * q.Len()
 	switch {
@@ -157,5 +160,12 @@ func NewCall(q, d *maxsim.Batch, p maxsim.Pairs, t maxsim.Terms) *maxsim.Call {
 	case p.Kind == maxsim.ListedPairs:
 		n = len(p.Docs)
 	}
-	return &maxsim.Call{Q: q, D: d, Pairs: p, Terms: t, Scores: make([]float32, n), Argmax: make([]int32, n*q.MaxRows())}
+	return &maxsim.Call{
+		Q:      q,
+		D:      d,
+		Pairs:  p,
+		Terms:  t,
+		Scores: make([]float32, n),
+		Argmax: make([]int32, n*q.MaxRows()),
+	}
 }

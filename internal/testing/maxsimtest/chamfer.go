@@ -12,28 +12,50 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// newChamfer makes a call with room for all of its results.
-func newChamfer(x, y *maxsim.Batch, p maxsim.Pairs, m maxsim.Metric, mean bool) *maxsim.ChamferCall {
-	of := NewCall(x, y, p, maxsim.Terms{})
-	return &maxsim.ChamferCall{X: x, Y: y, Pairs: p, Metric: m, Mean: mean,
-		Distances: of.Scores, NearestX: of.Argmax, NearestY: make([]int32, len(of.Scores)*y.MaxRows())}
+// newChamferCall returns a call with memory for all of its results.
+func newChamferCall(x, y *maxsim.Batch, p maxsim.Pairs, m maxsim.Metric, mean bool) *maxsim.ChamferCall {
+	call := NewCall(x, y, p, maxsim.Terms{})
+	return &maxsim.ChamferCall{
+		X:         x,
+		Y:         y,
+		Pairs:     p,
+		Metric:    m,
+		Mean:      mean,
+		Distances: call.Scores,
+		NearestX:  call.Argmax,
+		NearestY:  make([]int32, len(call.Scores)*y.MaxRows()),
+	}
 }
 
+// newChamferGrad returns a call for the gradients of c.
 func newChamferGrad(c *maxsim.ChamferCall, upstream []float32) *maxsim.ChamferGradCall {
-	return &maxsim.ChamferGradCall{X: c.X, Y: c.Y, Pairs: c.Pairs, Metric: c.Metric, Mean: c.Mean, NearestX: c.NearestX, NearestY: c.NearestY,
-		Upstream: upstream, DX: NewGradient(c.X.(*maxsim.Batch), maxsim.F32), DY: NewGradient(c.Y.(*maxsim.Batch), maxsim.F32)}
+	return &maxsim.ChamferGradCall{
+		X:        c.X,
+		Y:        c.Y,
+		Pairs:    c.Pairs,
+		Metric:   c.Metric,
+		Mean:     c.Mean,
+		NearestX: c.NearestX,
+		NearestY: c.NearestY,
+		Upstream: upstream,
+		DX:       NewGradient(c.X.(*maxsim.Batch), maxsim.F32),
+		DY:       NewGradient(c.Y.(*maxsim.Batch), maxsim.F32),
+	}
 }
 
-// checkChamfer compares distances, nearest rows and gradients with the oracle.
-func (s *suite) checkChamfer(t *testing.T, c *maxsim.ChamferCall, upstream []float32) (want []float64, g *maxsim.ChamferGradCall) {
+// checkChamfer compares distances, nearest rows and gradients with the oracle, and returns the
+// oracle's distances and the call of gradients.
+func (s *suite) checkChamfer(
+	t *testing.T, c *maxsim.ChamferCall, upstream []float32,
+) (want []float64, g *maxsim.ChamferGradCall) {
 	t.Helper()
 	chamfers := s.b.(maxsim.Chamfers)
-	require.NoError(t, chamfers.Chamfer(ctx(), c))
+	require.NoError(t, chamfers.Chamfer(background(), c))
 	want, _, _ = c.Oracle()
 	requireDistances(t, want, c.Distances)
 	s.checkNearest(t, c)
 	g = newChamferGrad(c, upstream)
-	require.NoError(t, chamfers.ChamferGradients(ctx(), g))
+	require.NoError(t, chamfers.ChamferGradients(background(), g))
 	dx, dy := g.Oracle()
 	RequireGradient(t, "X", dx, &g.DX.Matrix, c.X.(*maxsim.Batch), false)
 	RequireGradient(t, "Y", dy, &g.DY.Matrix, c.Y.(*maxsim.Batch), false)
@@ -47,64 +69,65 @@ func requireDistances(t *testing.T, want []float64, got []float32) {
 	}
 }
 
-// chamferTypes: every type, over lengths about those of tiles, and held operands.
+// chamferTypes covers every type, lengths about those of tiles, and held operands.
 func (s *suite) chamferTypes(t *testing.T) {
 	chamfers := s.b.(maxsim.Chamfers)
-	for i, kind := range s.o.types() {
+	for i, kind := range s.o.typesOrAll() {
 		rng := Rand(uint64(50 + i))
 		dim, xs, ys := []int{2, 40, 33, 130, 64}[i%5], []int{63, 130, 1}, []int{64, 0, 65, 200}
-		if s.short() {
+		if s.isBrief() {
 			dim, xs, ys = []int{2, 5, 3, 7, 4}[i%5], []int{9, 66, 1}, []int{20, 0, 7}
 		}
 		x := Side{Type: kind, Affine: true, Lengths: xs, Masked: float64(i%2) / 5}.Batch(rng, dim)
 		y := Side{Type: kind, Lengths: ys, Padded: i == 2, Apart: i % 3}.Batch(rng, dim)
 		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
-			c := newChamfer(x, y, maxsim.All(), metric, i%2 == 0)
+			c := newChamferCall(x, y, maxsim.All(), metric, i%2 == 0)
 			want, g := s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
-			hx, err := s.b.Hold(ctx(), x)
+			hx, err := s.b.Hold(background(), x)
 			require.NoError(t, err)
-			hy, err := s.b.Hold(ctx(), y)
+			hy, err := s.b.Hold(background(), y)
 			require.NoError(t, err)
-			held := *c
-			held.X, held.Y, held.Distances = hx, hy, make([]float32, len(want))
-			require.NoError(t, chamfers.Chamfer(ctx(), &held))
-			requireDistances(t, want, held.Distances)
-			again := *g
-			again.X, again.Y, again.DX, again.DY = hx, hy, NewGradient(x, maxsim.F32), NewGradient(y, maxsim.F32)
-			require.NoError(t, chamfers.ChamferGradients(ctx(), &again))
+			heldCall := *c
+			heldCall.X, heldCall.Y, heldCall.Distances = hx, hy, make([]float32, len(want))
+			require.NoError(t, chamfers.Chamfer(background(), &heldCall))
+			requireDistances(t, want, heldCall.Distances)
+			heldGrad := *g
+			heldGrad.X, heldGrad.DX = hx, NewGradient(x, maxsim.F32)
+			heldGrad.Y, heldGrad.DY = hy, NewGradient(y, maxsim.F32)
+			require.NoError(t, chamfers.ChamferGradients(background(), &heldGrad))
 			require.NoError(t, hx.Close())
 			require.NoError(t, hy.Close())
-			require.ErrorIs(t, chamfers.Chamfer(ctx(), &held), maxsim.ErrForeign)
-			require.ErrorIs(t, chamfers.ChamferGradients(ctx(), &again), maxsim.ErrForeign)
+			require.ErrorIs(t, chamfers.Chamfer(background(), &heldCall), maxsim.ErrForeign)
+			require.ErrorIs(t, chamfers.ChamferGradients(background(), &heldGrad), maxsim.ErrForeign)
 		}
 	}
 }
 
-// chamferReads: the vectors of a call are as they were, after it and after the next ones.
+// chamferReads checks that the vectors of a call do not change, neither by it nor by later ones.
 func (s *suite) chamferReads(t *testing.T) {
 	rng := Rand(62)
 	chamfers := s.b.(maxsim.Chamfers)
 	for range 10 {
 		x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
 		want := slices.Clone(x.Tokens.F32)
-		require.NoError(t, chamfers.Chamfer(ctx(), newChamfer(x, y, maxsim.All(), maxsim.L1, false)))
+		require.NoError(t, chamfers.Chamfer(background(), newChamferCall(x, y, maxsim.All(), maxsim.L1, false)))
 		half := Side{Type: maxsim.BF16, Lengths: []int{2}}.Batch(rng, 4)
-		require.NoError(t, chamfers.Chamfer(ctx(), newChamfer(half, half, maxsim.All(), maxsim.L1, false)))
+		require.NoError(t, chamfers.Chamfer(background(), newChamferCall(half, half, maxsim.All(), maxsim.L1, false)))
 		require.Equal(t, want, x.Tokens.F32)
 	}
 }
 
-// chamferDifferences: gradients against central differences of the oracle's distances.
+// chamferDifferences compares gradients with central differences of the oracle's distances.
 func (s *suite) chamferDifferences(t *testing.T) {
 	rng := Rand(60)
 	chamfers := s.b.(maxsim.Chamfers)
 	for i, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 		x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1, 0, 5}}.Batch(rng, 4)
-		c := newChamfer(x, y, maxsim.All(), metric, i == 0)
-		require.NoError(t, chamfers.Chamfer(ctx(), c))
+		c := newChamferCall(x, y, maxsim.All(), metric, i == 0)
+		require.NoError(t, chamfers.Chamfer(background(), c))
 		up := Normal(rng, len(c.Distances))
 		g := newChamferGrad(c, up)
-		require.NoError(t, chamfers.ChamferGradients(ctx(), g))
+		require.NoError(t, chamfers.ChamferGradients(background(), g))
 		loss := func() (sum float64, nearest []int32) {
 			distances, nx, ny := c.Oracle()
 			for j, v := range distances {
@@ -117,14 +140,14 @@ func (s *suite) chamferDifferences(t *testing.T) {
 	}
 }
 
-// chamferFaults: what does not fit is refused, and contexts are honoured.
+// chamferFaults checks that invalid calls are refused, and that canceled contexts end calls.
 func (s *suite) chamferFaults(t *testing.T) {
 	rng := Rand(61)
 	chamfers := s.b.(maxsim.Chamfers)
 	x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
-	good := newChamfer(x, y, maxsim.All(), maxsim.L1, false)
-	require.NoError(t, chamfers.Chamfer(ctx(), good))
-	over, cancel := context.WithCancel(ctx())
+	good := newChamferCall(x, y, maxsim.All(), maxsim.L1, false)
+	require.NoError(t, chamfers.Chamfer(background(), good))
+	over, cancel := context.WithCancel(background())
 	cancel()
 	require.ErrorIs(t, chamfers.Chamfer(over, good), context.Canceled)
 	require.ErrorIs(t, chamfers.ChamferGradients(over, newChamferGrad(good, nil)), context.Canceled)
@@ -138,13 +161,13 @@ func (s *suite) chamferFaults(t *testing.T) {
 		bad := *good
 		spoil(&bad)
 		before := append([]float32(nil), good.Distances...)
-		require.ErrorIs(t, chamfers.Chamfer(ctx(), &bad), kernels.ErrShape, name)
+		require.ErrorIs(t, chamfers.Chamfer(background(), &bad), kernels.ErrShape, name)
 		require.Equal(t, before, good.Distances)
 	}
 	g := newChamferGrad(good, []float32{1})
-	require.ErrorIs(t, chamfers.ChamferGradients(ctx(), g), kernels.ErrShape)
+	require.ErrorIs(t, chamfers.ChamferGradients(background(), g), kernels.ErrShape)
 	g = newChamferGrad(good, nil)
 	g.NearestX = append([]int32(nil), g.NearestX...)
 	g.NearestX[0] = math.MaxInt32
-	require.ErrorIs(t, chamfers.ChamferGradients(ctx(), g), kernels.ErrShape)
+	require.ErrorIs(t, chamfers.ChamferGradients(background(), g), kernels.ErrShape)
 }

@@ -9,44 +9,44 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Check compares scores and argmaxima of a call with the oracle: argmaxima may be
-// those of another product that is as large but for rounding.
+// Check compares scores and argmaxima of a call with the oracle. An argmax may be that of
+// another product whose difference to the largest is within the rounding error.
 func Check(t *testing.T, b maxsim.Backend, c *maxsim.Call, o Options) {
 	t.Helper()
 	CheckAgainst(t, b, c, c, o)
 }
 
-// CheckAgainst does c, whose operands may be held, and compares with what the oracle
-// says of the same call of batches.
+// CheckAgainst executes c, whose operands may be held, and compares it with the oracle's
+// results for the same call of batches.
 func CheckAgainst(t *testing.T, b maxsim.Backend, c, of *maxsim.Call, o Options) {
 	t.Helper()
 	s := suite{b, o}
-	s.check(t, c, expect(of))
+	s.checkScores(t, c, expect(of))
 }
 
-// expectation is what the oracle says of a call of batches.
+// expectation has the oracle's results for a call of batches.
 type expectation struct {
-	of     *maxsim.Call
-	scores []float64
-	argmax []int32
-	sizes  []float64
+	batches *maxsim.Call
+	scores  []float64
+	argmax  []int32
+	sizes   []float64
 }
 
 func expect(of *maxsim.Call) *expectation {
-	e := &expectation{of: of, sizes: magnitudes(of)}
+	e := &expectation{batches: of, sizes: magnitudes(of)}
 	e.scores, e.argmax = of.Oracle()
 	return e
 }
 
-// check does c and compares with what is expected.
-func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
+// checkScores executes c and compares its results with the expectation.
+func (s *suite) checkScores(t *testing.T, c *maxsim.Call, x *expectation) {
 	t.Helper()
-	of, want, argmax := x.of, x.scores, x.argmax
+	batches, want, argmax := x.batches, x.scores, x.argmax
 	for i := range c.Scores {
 		c.Scores[i] = float32(math.NaN())
 	}
-	require.NoError(t, s.b.Score(ctx(), c))
-	q, d := of.Q.(*maxsim.Batch), of.D.(*maxsim.Batch)
+	require.NoError(t, s.b.Score(background(), c))
+	q, d := batches.Q.(*maxsim.Batch), batches.D.(*maxsim.Batch)
 	e := s.o.epsilon(d.Tokens.Type, d.Tokens.Dim)
 	if q.Tokens.Type != d.Tokens.Type {
 		e = max(e, s.o.epsilon(q.Tokens.Type, d.Tokens.Dim))
@@ -67,24 +67,26 @@ func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
 				continue
 			}
 			slack := e * sizes[p*stride+r]
-			allowed += slack * math.Abs(weight(&of.Terms, lo+r))
+			allowed += slack * math.Abs(weight(&batches.Terms, lo+r))
 			if x == a {
 				continue
 			}
 			first, last := d.Span(di)
 			require.Less(t, int(x), last-first, "argmax of pair %d, row %d", p, r)
 			require.True(t, d.IsToken(first+int(x)), "a masked token wins")
-			best, other := of.OracleProduct(qi, r, di, int(a)), of.OracleProduct(qi, r, di, int(x))
+			best, other := batches.OracleProduct(qi, r, di, int(a)), batches.OracleProduct(qi, r, di, int(x))
 			require.GreaterOrEqual(t, other, best-2*slack, "argmax of pair %d, row %d is %d, not %d", p, r, x, a)
 		}
 		allowed += math.Abs(want[p])/(1<<23) + 1e-30
-		// Not InDelta, which takes NaN for equal to NaN.
+		// InDelta would accept NaN as equal to NaN.
 		if diff := math.Abs(float64(got) - want[p]); !(diff <= allowed) {
-			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g", p, qi, di, got, want[p], allowed)
+			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g",
+				p, qi, di, got, want[p], allowed)
 		}
 	}
 }
 
+// weight returns the weight of a row of the queries.
 func weight(t *maxsim.Terms, row int) float64 {
 	if t.Weights == nil {
 		return 1
@@ -92,8 +94,8 @@ func weight(t *maxsim.Terms, row int) float64 {
 	return float64(t.Weights[row])
 }
 
-// magnitudes is, for each pair and query row, no less than the largest sum of the
-// magnitudes of what a product adds up: |q|·|d|, by Cauchy and Schwarz.
+// magnitudes returns, for each pair and query row, a bound of the sum of the magnitudes of the
+// terms of a product: |q|·|d|, by Cauchy and Schwarz.
 func magnitudes(c *maxsim.Call) []float64 {
 	q, d := c.Q.(*maxsim.Batch), c.D.(*maxsim.Batch)
 	lengths := func(b *maxsim.Batch) []float64 {
@@ -111,13 +113,13 @@ func magnitudes(c *maxsim.Call) []float64 {
 	for p := range c.Scores {
 		qi, di := c.At(p, d.Len())
 		lo, hi := d.Span(di)
-		var most float64
+		var longest float64
 		for _, l := range dl[lo:hi] {
-			most = max(most, l)
+			longest = max(longest, l)
 		}
 		qlo, qhi := q.Span(qi)
 		for r := qlo; r < qhi; r++ {
-			sizes[p*stride+r-qlo] = ql[r] * most
+			sizes[p*stride+r-qlo] = ql[r] * longest
 		}
 	}
 	return sizes

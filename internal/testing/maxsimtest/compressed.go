@@ -13,12 +13,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// chunk makes a codec and a chunk of random tokens, of documents of these lengths.
-func chunk(rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales bool, lengths []int) (*kernels.Codec, *kernels.Chunk) {
+// randomChunk makes a codec and a chunk of random tokens, of documents of these lengths.
+func randomChunk(
+	rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales bool, lengths []int,
+) (*kernels.Codec, *kernels.Chunk) {
 	const k = 7
 	c := &kernels.Codec{
 		Centroids: kernels.Centroids{K: k, Dim: dim, Type: kind, Data: make([]byte, k*dim*kind.Size())},
-		Codebook:  kernels.Codebook{Nbits: nbits, Step: 0.07}, FactorMax: 1.5,
+		Codebook:  kernels.Codebook{Nbits: nbits, Step: 0.07},
+		FactorMax: 1.5,
 	}
 	for i, v := range Normal(rng, k*dim) {
 		switch kind {
@@ -53,39 +56,47 @@ func chunk(rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales bool, 
 	return c, ch
 }
 
-// compressed: tokens of an index give the scores of the index's own oracle, and a
-// gradient by the query alone.
+// compressed checks that tokens of an index have the scores of package kernels' oracle, and that
+// only the query has a gradient.
 func (s *suite) compressed(t *testing.T) {
 	for i, nbits := range []int{1, 2, 4, 8} {
 		for j, kind := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
-			if s.short() && (i+j)%3 > 0 {
+			if s.isBrief() && (i+j)%3 > 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d bits, %s", nbits, kind), func(t *testing.T) {
 				rng := Rand(uint64(80 + 4*i + j))
 				dim := []int{3, 32, 17, 64}[(i+j)%4]
-				codec, ch := chunk(rng, dim, nbits, kind, (i+j)%2 == 0, []int{9, 0, 70, 1})
+				codec, ch := randomChunk(rng, dim, nbits, kind, (i+j)%2 == 0, []int{9, 0, 70, 1})
 				d, q := maxsim.ChunkBatch(codec, ch), Side{Lengths: []int{33, 4}}.Batch(rng, dim)
 				terms := maxsim.Terms{Normalize: i == 1, Weights: Normal(rng, q.Tokens.Rows())}
 				c := NewCall(q, d, maxsim.All(), terms)
-				s.check(t, c, expect(c))
+				s.checkScores(t, c, expect(c))
 				if !terms.Normalize {
 					for p := range c.Scores {
 						lo, hi := q.Span(p / 4)
-						want, _ := kernels.OracleMaxSim(codec, q.Tokens.F32[lo*dim:hi*dim], terms.Weights[lo:hi], ch, p%4)
+						query := q.Tokens.F32[lo*dim : hi*dim]
+						want, _ := kernels.OracleMaxSim(codec, query, terms.Weights[lo:hi], ch, p%4)
 						require.InDelta(t, want, c.Scores[p], 1e-4*(1+math.Abs(want)))
 					}
 				}
-				h, err := s.b.Hold(ctx(), d)
+				h, err := s.b.Hold(background(), d)
 				require.NoError(t, err)
 				defer h.Close()
 				held := *c
 				held.D = h
-				s.check(t, &held, expect(c))
+				s.checkScores(t, &held, expect(c))
 
 				up := Normal(rng, len(c.Scores))
-				g := &maxsim.GradCall{Q: q, D: d, Terms: terms, Argmax: c.Argmax, Upstream: up, DQ: NewGradient(q, maxsim.F32)}
-				require.NoError(t, s.b.Gradients(ctx(), g))
+				g := &maxsim.GradCall{
+					Q:        q,
+					D:        d,
+					Terms:    terms,
+					Argmax:   c.Argmax,
+					Upstream: up,
+					DQ:       NewGradient(q, maxsim.F32),
+				}
+				require.NoError(t, s.b.Gradients(background(), g))
 				dq, _ := g.Oracle()
 				RequireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
 				if dim < 20 {
@@ -98,9 +109,9 @@ func (s *suite) compressed(t *testing.T) {
 					}, q.Tokens.F32, g.DQ.F32)
 				}
 				g.DD = &maxsim.Gradient{Matrix: maxsim.Float32(make([]float32, ch.Tokens()*dim), dim)}
-				require.ErrorIs(t, s.b.Gradients(ctx(), g), kernels.ErrShape, "a gradient by constants")
+				require.ErrorIs(t, s.b.Gradients(background(), g), kernels.ErrShape, "a gradient by constants")
 				ch.Codes[0] = 7
-				require.ErrorIs(t, s.b.Score(ctx(), c), kernels.ErrShape, "a centroid that is not there")
+				require.ErrorIs(t, s.b.Score(background(), c), kernels.ErrShape, "a centroid that is not there")
 			})
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Gone returns documents of 128 rows of float32 in a mapped file that has been cut to
-// nothing, so that reading them is a fault. The test is skipped where faults have no
-// address, as in an emulator.
+// Gone returns documents of 128 rows of float32 in a mapped file that has been truncated to
+// zero bytes, so that reading them is a fault. It skips the test where faults have no address,
+// as in an emulator.
 func Gone(t *testing.T, rows, dim int) *maxsim.Batch {
 	t.Helper()
 	path, size := filepath.Join(t.TempDir(), "values"), 4*dim*rows
@@ -36,7 +36,7 @@ func Gone(t *testing.T, rows, dim int) *maxsim.Batch {
 	return maxsim.Padded(maxsim.Float32(values, dim), 128)
 }
 
-// addressed reads what is not there, and tells whether the fault says where.
+// addressed reads the unmapped values, and reports whether the fault has an address.
 func addressed(values []float32) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { _, ok = recover().(interface{ Addr() uintptr }) }()

@@ -11,25 +11,35 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// head: scores of hidden states against the oracle, over shapes, layouts, types and
+// headScores: scores of hidden states against the oracle, over shapes, layouts, types and
 // pairs.
-func (s *suite) head(t *testing.T) {
-	for i, shape := range []struct{ hidden, dim, lq int }{{1, 1, 1}, {16, 9, 33}, {40, 24, 33}, {96, 64, 7}, {129, 130, 5}, {384, 96, 32}, {768, 128, 40}, {200, 128, 130}, {1024, 128, 32}, {1536, 64, 5}, {2048, 128, 32}, {512, 300, 9}} {
-		if s.short() && shape.hidden*shape.dim > 6000 || s.o.MaxDim > 0 && max(shape.hidden, shape.dim) > s.o.MaxDim {
+func (s *suite) headScores(t *testing.T) {
+	for i, shape := range []struct{ hidden, dim, lq int }{
+		{1, 1, 1}, {16, 9, 33}, {40, 24, 33}, {96, 64, 7}, {129, 130, 5}, {384, 96, 32},
+		{768, 128, 40}, {200, 128, 130}, {1024, 128, 32}, {1536, 64, 5}, {2048, 128, 32}, {512, 300, 9},
+	} {
+		tooLarge := s.o.MaxDim > 0 && max(shape.hidden, shape.dim) > s.o.MaxDim
+		if tooLarge || s.isBrief() && shape.hidden*shape.dim > 6000 {
 			continue
 		}
-		for j, kind := range s.o.types() {
+		for j, kind := range s.o.typesOrAll() {
 			t.Run(fmt.Sprintf("h=%d/d=%d/%s", shape.hidden, shape.dim, kind), func(t *testing.T) {
 				rng := Rand(uint64(100 + 10*i + j))
 				q := Side{Type: kind, Lengths: []int{shape.lq, 0, 3}, Masked: float64(j%2) / 5}.Batch(rng, shape.dim)
-				d := Side{Type: kind, Lengths: []int{9, 0, 70, 1, 5, 16}, Padded: j == 2, Masked: float64(i%2) / 4}.Batch(rng, shape.hidden)
-				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: As(kind, Normal(rng, shape.hidden*shape.dim), shape.hidden, false)}}
+				d := Side{
+					Type:    kind,
+					Lengths: []int{9, 0, 70, 1, 5, 16},
+					Padded:  j == 2,
+					Masked:  float64(i%2) / 4,
+				}.Batch(rng, shape.hidden)
+				weights := As(kind, Normal(rng, shape.hidden*shape.dim), shape.hidden, false)
+				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: weights}}
 				if j%2 == 0 {
 					c.Head.Bias = Normal(rng, shape.dim)
 				}
 				for name, p := range pairsOf(rng, q.Len(), d.Len()) {
-					if shape.hidden*shape.dim > 6000 && (len(name)+i+j)%3 > 0 { // the oracle takes long: each kind of pairs meets some shapes
-						continue
+					if shape.hidden*shape.dim > 6000 && (len(name)+i+j)%3 > 0 {
+						continue // the oracle takes long: each kind of pairs has some of the shapes
 					}
 					c.Pairs = p
 					c.Normalize = (len(name)+i+j)%2 == 0
@@ -41,11 +51,13 @@ func (s *suite) head(t *testing.T) {
 					s.checkHead(t, c)
 				}
 				// One query, which a backend may score as it reads the hidden states.
-				one := Side{Type: kind, Lengths: []int{min(shape.lq, 32)}, Masked: float64(j%2) / 5}.Batch(rng, shape.dim)
-				c.Q, c.Pairs, c.Weights, c.Scores = one, maxsim.Range(0, d.Len()-i%2), nil, make([]float32, d.Len()-i%2)
+				side := Side{Type: kind, Lengths: []int{min(shape.lq, 32)}, Masked: float64(j%2) / 5}
+				single := side.Batch(rng, shape.dim)
+				docs := d.Len() - i%2
+				c.Q, c.Pairs, c.Weights, c.Scores = single, maxsim.Range(0, docs), nil, make([]float32, docs)
 				for range 2 {
 					s.checkHead(t, c)
-					c.Normalize, c.Weights = !c.Normalize, Normal(rng, one.Tokens.Rows())
+					c.Normalize, c.Weights = !c.Normalize, Normal(rng, single.Tokens.Rows())
 				}
 			})
 		}
@@ -53,14 +65,14 @@ func (s *suite) head(t *testing.T) {
 	s.headHeld(t)
 }
 
-// checkHead does a call of batches and compares it with the oracle, within what
-// float32 sums in any order may differ by.
+// checkHead executes a call of batches and compares it with the oracle, within the error of
+// float32 sums in any order.
 func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
 	t.Helper()
 	for i := range c.Scores {
 		c.Scores[i] = float32(math.NaN())
 	}
-	require.NoError(t, s.b.(maxsim.Heads).ScoreHead(ctx(), c))
+	require.NoError(t, s.b.(maxsim.Heads).ScoreHead(background(), c))
 	want := c.Oracle()
 	q, d := c.Q.(*maxsim.Batch), c.D.(*maxsim.Batch)
 	w := maxsim.Single(c.Head.Weights)
@@ -78,7 +90,7 @@ func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
 	for p, got := range c.Scores {
 		qi, di := c.At(p, d.Len())
 		dlo, dhi := d.Span(di)
-		var most float64 // what a token vector is made of
+		var largest float64 // bound of the sum of the magnitudes of a token vector's terms
 		for r := dlo; r < dhi; r++ {
 			if !d.IsToken(r) {
 				continue
@@ -91,40 +103,46 @@ func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
 				}
 				size /= max(math.Sqrt(square), 1e-30)
 			}
-			most = max(most, size)
+			largest = max(largest, size)
 		}
 		qlo, qhi := q.Span(qi)
 		allowed := math.Abs(want[p])/(1<<23) + 1e-30
 		for r := qlo; r < qhi; r++ {
-			allowed += e * most * length(q, r) * math.Abs(weight(&c.Terms, r))
+			allowed += e * largest * length(q, r) * math.Abs(weight(&c.Terms, r))
 		}
 		if diff := math.Abs(float64(got) - want[p]); !(diff <= allowed) {
-			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g", p, qi, di, got, want[p], allowed)
+			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g",
+				p, qi, di, got, want[p], allowed)
 		}
 	}
 }
 
-// headHeld: held operands give the same scores, and what does not fit is refused.
+// headHeld checks that held operands give the same scores, and that invalid calls are refused.
 func (s *suite) headHeld(t *testing.T) {
 	rng := Rand(39)
 	q, d := Side{Lengths: []int{12, 3}}.Batch(rng, 16), Side{Lengths: []int{30, 0, 7}}.Batch(rng, 24)
-	c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: maxsim.Float32(Normal(rng, 16*24), 24), Bias: Normal(rng, 16)}, Scores: make([]float32, 6)}
+	c := &maxsim.HeadCall{
+		Q:      q,
+		D:      d,
+		Head:   maxsim.Head{Weights: maxsim.Float32(Normal(rng, 16*24), 24), Bias: Normal(rng, 16)},
+		Scores: make([]float32, 6),
+	}
 	s.checkHead(t, c)
 	want := append([]float32(nil), c.Scores...)
-	hd, err := s.b.Hold(ctx(), d)
+	hd, err := s.b.Hold(background(), d)
 	require.NoError(t, err)
-	hq, err := s.b.Hold(ctx(), q)
+	hq, err := s.b.Hold(background(), q)
 	require.NoError(t, err)
 	heads := s.b.(maxsim.Heads)
-	held := *c
-	held.D, held.Q, held.Scores = hd, hq, make([]float32, 6)
-	require.NoError(t, heads.ScoreHead(ctx(), &held))
+	heldCall := *c
+	heldCall.D, heldCall.Q, heldCall.Scores = hd, hq, make([]float32, 6)
+	require.NoError(t, heads.ScoreHead(background(), &heldCall))
 	for i, v := range want {
-		require.InDelta(t, v, held.Scores[i], 1e-4*float64(1+max(v, -v)))
+		require.InDelta(t, v, heldCall.Scores[i], 1e-4*float64(1+max(v, -v)))
 	}
 	require.NoError(t, hd.Close())
 	require.NoError(t, hq.Close())
-	require.ErrorIs(t, heads.ScoreHead(ctx(), &held), maxsim.ErrForeign)
+	require.ErrorIs(t, heads.ScoreHead(background(), &heldCall), maxsim.ErrForeign)
 
 	for name, spoil := range map[string]func(c *maxsim.HeadCall){
 		"rows":    func(c *maxsim.HeadCall) { c.Head.Weights = maxsim.Float32(c.Head.Weights.F32[24:], 24) },
@@ -137,6 +155,6 @@ func (s *suite) headHeld(t *testing.T) {
 	} {
 		bad := *c
 		spoil(&bad)
-		require.ErrorIs(t, heads.ScoreHead(ctx(), &bad), kernels.ErrShape, name)
+		require.ErrorIs(t, heads.ScoreHead(background(), &bad), kernels.ErrShape, name)
 	}
 }

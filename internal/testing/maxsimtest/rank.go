@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// rank: the best of what Score says, whatever the layout, held or not.
-func (s *suite) rank(t *testing.T) {
+// ranking: the best of what Score says, whatever the layout, held or not.
+func (s *suite) ranking(t *testing.T) {
 	rng := Rand(31)
 	ranker := s.b.(maxsim.Ranker)
 	for i, nd := range []int{0, 1, 5, 700} {
@@ -25,17 +25,24 @@ func (s *suite) rank(t *testing.T) {
 		q := Side{Lengths: []int{3, 0, 40, 1}}.Batch(rng, 12)
 		d := Side{Lengths: lengths, Padded: i%2 == 1, Masked: 0.2}.Batch(rng, 12)
 		terms := maxsim.Terms{Normalize: i%2 == 0, Weights: Normal(rng, q.Tokens.Rows())}
-		all := NewCall(q, d, maxsim.All(), terms)
-		all.Argmax = nil
-		require.NoError(t, s.b.Score(ctx(), all))
-		h, err := s.b.Hold(ctx(), d)
+		allScores := NewCall(q, d, maxsim.All(), terms)
+		allScores.Argmax = nil
+		require.NoError(t, s.b.Score(background(), allScores))
+		h, err := s.b.Hold(background(), d)
 		require.NoError(t, err)
 		for _, k := range []int{0, 1, 10, 300, nd + 3} {
-			for _, of := range []maxsim.Operand{d, h} {
-				c := &maxsim.RankCall{Q: q, D: of, Terms: terms, K: k, Docs: make([]int32, k*q.Len()), Scores: make([]float32, k*q.Len())}
-				require.NoError(t, ranker.Rank(ctx(), c))
+			for _, documents := range []maxsim.Operand{d, h} {
+				c := &maxsim.RankCall{
+					Q:      q,
+					D:      documents,
+					Terms:  terms,
+					K:      k,
+					Docs:   make([]int32, k*q.Len()),
+					Scores: make([]float32, k*q.Len()),
+				}
+				require.NoError(t, ranker.Rank(background(), c))
 				for x := range q.Len() {
-					docs, scores := bestOf(d, all.Scores[x*nd:(x+1)*nd], k)
+					docs, scores := bestOf(d, allScores.Scores[x*nd:(x+1)*nd], k)
 					require.Equal(t, docs, c.Docs[x*k:(x+1)*k], "k %d of %d, query %d", k, nd, x)
 					require.Equal(t, scores, c.Scores[x*k:(x+1)*k])
 				}
@@ -43,21 +50,21 @@ func (s *suite) rank(t *testing.T) {
 		}
 		require.NoError(t, h.Close())
 		c := &maxsim.RankCall{Q: q, D: h, K: 1, Docs: make([]int32, 4), Scores: make([]float32, 4)}
-		require.ErrorIs(t, ranker.Rank(ctx(), c), maxsim.ErrForeign)
+		require.ErrorIs(t, ranker.Rank(background(), c), maxsim.ErrForeign)
 		c.D, c.K = d, 2
-		require.ErrorIs(t, ranker.Rank(ctx(), c), kernels.ErrShape)
+		require.ErrorIs(t, ranker.Rank(background(), c), kernels.ErrShape)
 		c.K = -1
-		require.ErrorIs(t, ranker.Rank(ctx(), c), kernels.ErrShape)
-		over, cancel := context.WithCancel(ctx())
+		require.ErrorIs(t, ranker.Rank(background(), c), kernels.ErrShape)
+		over, cancel := context.WithCancel(background())
 		cancel()
 		c.K = 1
 		require.ErrorIs(t, ranker.Rank(over, c), context.Canceled)
 	}
 }
 
-func bestOf(d *maxsim.Batch, all []float32, k int) (docs []int32, scores []float32) {
+func bestOf(d *maxsim.Batch, scored []float32, k int) (docs []int32, scores []float32) {
 	var order []int32
-	for i := range all {
+	for i := range scored {
 		lo, hi := d.Span(i)
 		for ; lo < hi; lo++ {
 			if d.IsToken(lo) {
@@ -66,19 +73,19 @@ func bestOf(d *maxsim.Batch, all []float32, k int) (docs []int32, scores []float
 			}
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(all[b], all[a]) })
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(scored[b], scored[a]) })
 	docs, scores = make([]int32, k), make([]float32, k)
 	for i := range docs {
 		docs[i] = -1
 		if i < len(order) {
-			docs[i], scores[i] = order[i], all[order[i]]
+			docs[i], scores[i] = order[i], scored[order[i]]
 		}
 	}
 	return docs, scores
 }
 
-// topK: the best of all scores, whatever the batches they come in.
-func (s *suite) topK(t *testing.T) {
+// bestDocuments: the best of all scores, whatever the batches they come in.
+func (s *suite) bestDocuments(t *testing.T) {
 	rng := Rand(30)
 	var lengths []int
 	for range 300 {
@@ -89,7 +96,7 @@ func (s *suite) topK(t *testing.T) {
 		q.Tokens.F32[i] = float32(math.Round(float64(q.Tokens.F32[i])))
 	}
 	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
-	require.NoError(t, s.b.Score(ctx(), c))
+	require.NoError(t, s.b.Score(background(), c))
 	var want [2][]maxsim.ScoredDocument
 	for p, score := range c.Scores {
 		if slices.Max(c.Argmax[p*q.MaxRows():(p+1)*q.MaxRows()]) >= 0 {
@@ -99,23 +106,26 @@ func (s *suite) topK(t *testing.T) {
 	for _, k := range []int{0, 1, 7, 1000} {
 		var expected [][]maxsim.ScoredDocument
 		for _, hits := range want {
-			slices.SortFunc(hits, func(a, b maxsim.ScoredDocument) int { return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc) })
+			slices.SortFunc(hits, func(a, b maxsim.ScoredDocument) int {
+				return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc)
+			})
 			expected = append(expected, hits[:min(k, len(hits))])
 		}
-		got, err := maxsim.TopK(ctx(), s.b, q, d, k, maxsim.Terms{})
+		got, err := maxsim.TopK(background(), s.b, q, d, k, maxsim.Terms{})
 		require.NoError(t, err)
 		require.Equal(t, expected, nonNil(got))
 		top := maxsim.NewTop(k)
 		for lo := 0; lo < 300; lo += 70 {
 			hi := min(lo+70, 300)
 			part := maxsim.Batch{Tokens: d.Tokens, Layout: maxsim.Layout{Offsets: d.Offsets[lo : hi+1], Mask: d.Mask}}
-			require.NoError(t, top.Add(ctx(), s.b, q, &part, maxsim.Terms{}))
+			require.NoError(t, top.Add(background(), s.b, q, &part, maxsim.Terms{}))
 		}
 		require.Equal(t, expected, nonNil(top.Hits()))
-		require.ErrorIs(t, top.Add(ctx(), s.b, maxsim.Single(q.Tokens), d, maxsim.Terms{}), kernels.ErrShape)
+		require.ErrorIs(t, top.Add(background(), s.b, maxsim.Single(q.Tokens), d, maxsim.Terms{}), kernels.ErrShape)
 	}
 }
 
+// nonNil replaces nil lists by empty ones.
 func nonNil(hits [][]maxsim.ScoredDocument) [][]maxsim.ScoredDocument {
 	for i := range hits {
 		if hits[i] == nil {

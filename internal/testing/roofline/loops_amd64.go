@@ -4,8 +4,9 @@ package roofline
 
 import "golang.org/x/sys/cpu"
 
-// lanes is how many float32 the widest multiply-add takes, 0 if there is none.
-func lanes() int {
+// widestFMA returns the number of float32 lanes of the widest multiply-add; without such an
+// instruction, 0.
+func widestFMA() int {
 	switch x := &cpu.X86; {
 	case x.HasAVX512F:
 		return 16
@@ -17,7 +18,7 @@ func lanes() int {
 
 func supported() bool { return cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI }
 
-// dots executes 16 VPDPBUSD a round, of which none waits for another of its round.
+// dots executes 16 independent VPDPBUSD a round.
 //
 //go:noescape
 func dots(rounds int)
@@ -27,8 +28,7 @@ func dots(rounds int)
 //go:noescape
 func load(x []byte)
 
-// fmas512 and fmas256 execute 16 and 12 VFMADD231PS a round, of which none waits
-// for another of its round.
+// fmas512 and fmas256 execute 16 and 12 independent VFMADD231PS a round.
 //
 //go:noescape
 func fmas512(rounds int)

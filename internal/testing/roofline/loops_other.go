@@ -4,7 +4,7 @@ package roofline
 
 func supported() bool { return false }
 
-func lanes() int { return 0 }
+func widestFMA() int { return 0 }
 
 func dots(int) {}
 

@@ -1,5 +1,5 @@
-// Package roofline measures what bounds inner loops on this processor, for
-// benchmarks to compare with: reading by one core, products of bytes, and
+// Package roofline measures the upper bounds of inner loops on this processor, for
+// benchmarks to compare with: the read bandwidth of one core, products of bytes, and
 // multiply-adds of float32.
 package roofline
 
@@ -9,45 +9,45 @@ import (
 	"time"
 )
 
-// Read is how many bytes a second one core reads in order from a buffer of this
-// size, a multiple of 512, at best.
+// Read returns the largest number of bytes that one core reads sequentially in a second, from a
+// buffer of this size, a multiple of 512.
 func Read(size int) float64 {
 	x := bytes.Repeat([]byte{1}, size)
-	return float64(size) / best(func() {
+	return float64(size) / shortestTime(func() {
 		if supported() {
 			load(x)
-		} else if bytes.IndexByte(x, 2) >= 0 { // assembly of the standard library: loads and comparisons
-			panic("not there")
+		} else if bytes.IndexByte(x, 2) >= 0 { // the standard library's assembly: loads and comparisons
+			panic("found a byte that the buffer does not have")
 		}
 	})
 }
 
-// Products is how many products of bytes a second one core adds up with
-// VPDPBUSD, at best; 0 where the processor has no such instruction.
+// Products returns the largest number of products of bytes that one core adds up in a second
+// with VPDPBUSD, or 0 if the processor has no such instruction.
 func Products() float64 {
 	if !supported() {
 		return 0
 	}
 	const rounds = 1 << 14
-	return rounds * roundProducts / best(func() { dots(rounds) })
+	return rounds * roundProducts / shortestTime(func() { dots(rounds) })
 }
 
-// FMAs is how many float32 operations a second one core does in fused
-// multiply-adds, at best, with registers of at most so many lanes; an addition
-// and a multiplication are two. It is 0 where it is not known.
-func FMAs(most int) float64 {
+// FMAs returns the largest number of float32 operations that one core computes in a second in
+// fused multiply-adds, with registers of at most maxLanes lanes. A multiply-add counts as two
+// operations. It is 0 on processors for which this package has no loop.
+func FMAs(maxLanes int) float64 {
 	const rounds = 1 << 14
 	switch {
-	case min(most, lanes()) >= 16:
-		return rounds * 16 * 16 * 2 / best(func() { fmas512(rounds) })
-	case min(most, lanes()) >= 8:
-		return rounds * 12 * 8 * 2 / best(func() { fmas256(rounds) })
+	case min(maxLanes, widestFMA()) >= 16:
+		return rounds * 16 * 16 * 2 / shortestTime(func() { fmas512(rounds) })
+	case min(maxLanes, widestFMA()) >= 8:
+		return rounds * 12 * 8 * 2 / shortestTime(func() { fmas256(rounds) })
 	}
 	return 0
 }
 
-// best is the shortest of many times, in seconds.
-func best(f func()) float64 {
+// shortestTime returns the shortest time of many calls of f, in seconds.
+func shortestTime(f func()) float64 {
 	var times []time.Duration
 	for range 100 {
 		start := time.Now()
@@ -57,5 +57,5 @@ func best(f func()) float64 {
 	return max(slices.Min(times), 1).Seconds()
 }
 
-// roundProducts is 16 instructions of 64 products.
+// roundProducts is the number of products of a round of dots: 16 instructions of 64.
 const roundProducts = 16 * 64

@@ -27,7 +27,7 @@ func TestAgreeing(t *testing.T) {
 				want++
 			}
 		}
-		require.Equal(t, want, agreeing(x, y, n))
+		require.Equal(t, want, countAgreeing(x, y, n))
 	})
 }
 

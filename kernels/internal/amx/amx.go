@@ -1,9 +1,13 @@
 //go:build amd64 && !purego
 
-// Package amx has the loops that gain from AMX's matrix products: of bytes, levels Fast
-// and Fine of MaxSim and the filter of nearest centroids, which computes the same
-// integers as avx512.Filter; of bytes, the screening of centroids, with the sums of
-// avx512.Screen; of bfloat16, the screening of plain vectors.
+// Package amx has the loops that AMX's matrix products make faster:
+//
+//   - of bytes, levels Fast and Fine of MaxSim;
+//   - of bytes, the filter of nearest centroids, with the integers of avx512.Filter;
+//   - of bytes, the screening of centroids, with the sums of avx512.Screen;
+//   - of bfloat16, the screening of plain vectors.
+//
+// Package tier specifies each function.
 package amx
 
 import (
@@ -16,10 +20,12 @@ import (
 )
 
 //go:noescape
-func filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int, config *[64]byte) (size int)
+func filter(
+	hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int, config *[64]byte,
+) (size int)
 
-// configs are the shapes of the tiles, by the number of 16 dimensions that are
-// left over by steps of 64.
+// configs has the shapes of the tiles for strides that are 0, 16, 32 and 48 more than a
+// multiple of 64.
 var configs = func() (all [4][64]byte) {
 	for left := range all {
 		c := &all[left]
@@ -39,16 +45,19 @@ var configs = func() (all [4][64]byte) {
 	return all
 }()
 
-// Filter does what [avx512.Filter] does. hits has room for 16 more vectors
-// than k. It needs [Supported].
-func Filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) (size int) {
+// Filter implements tier.Filter.Filter, with the results of [avx512.Filter]. hits must have
+// room for the hits of 16 vectors more than k. It needs [Supported].
+func Filter(
+	hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int,
+) (size int) {
 	if k < 16 {
 		return avx512.Filter(hits, levels, stride, x, first, best, margin, k)
 	}
 	return filter(hits, levels, stride, x, first, best, margin, k, &configs[stride/16%4])
 }
 
-// rerank gives the assembler the offsets of the fields.
+// rerank is tiles.Call as a type of this package, so that the assembler knows the offsets of
+// its fields.
 type rerank tiles.Call
 
 //go:noescape
@@ -63,7 +72,7 @@ func rerank4(r *rerank, win *windows, config *[64]byte)
 //go:noescape
 func rerank8(r *rerank, win *windows, config *[64]byte)
 
-// Rerank does the work of a call. It needs [Supported].
+// Rerank implements tier.Tokens.Tiles. It needs [Supported].
 func Rerank(c *tiles.Call) {
 	r := (*rerank)(c)
 	i := bits.TrailingZeros(uint(r.Nbits))
@@ -80,18 +89,19 @@ func Rerank(c *tiles.Call) {
 	}
 }
 
-// windows are the operands of VPMULTISHIFTQB, which takes eight bits from
-// anywhere in a word of 64, and the masks for what it takes: high and low.
+// windows has the operands of VPMULTISHIFTQB, which extracts eight bits from any bit of a
+// word of 64, and the masks of the extracted bits: for the high parts of fields, then for
+// the low ones.
 type windows struct {
 	from, mask [2][64]byte
 }
 
-// selectors are the windows for 1, 2, 4 and 8 bits.
+// selectors has the windows for 1, 2, 4 and 8 bits.
 var selectors = func() (all [4]windows) {
 	for i := range all {
 		n, s := 1<<i, &all[i]
 		for m := range 64 {
-			first := (8*(m/8/n) + m%8) * n // bit of the field in its word
+			first := (8*(m/8/n) + m%8) * n // first bit of the field in its word, see tiles.Layout.OperandField
 			s.from[0][m], s.mask[0][m] = byte(first+n-8)&63, byte(0xff<<(8-n))
 			s.from[1][m], s.mask[1][m] = byte(first), byte(1<<n-1)
 			if n == 8 {
@@ -102,7 +112,7 @@ var selectors = func() (all [4]windows) {
 	return all
 }()
 
-// tileConfig makes all tiles 16 rows of 64 bytes.
+// tileConfig has the shapes of tiles that are all 16 rows of 64 bytes.
 var tileConfig = func() (c [64]byte) {
 	c[0] = 1 // palette
 	for t := range 8 {
@@ -112,8 +122,8 @@ var tileConfig = func() (c [64]byte) {
 	return c
 }()
 
-// fine gives the assembler the offsets of the fields; those of its Call, which
-// comes first, are those of rerank.
+// fine is tiles.Fine as a type of this package, so that the assembler knows the offsets of
+// its fields. Those of its Call, which comes first, are the offsets of rerank.
 type fine tiles.Fine
 
 //go:noescape
@@ -128,7 +138,7 @@ func fine4(f *fine, win *window, config *[64]byte)
 //go:noescape
 func fine8(f *fine, win *window, config *[64]byte)
 
-// Fine does the work of a call. It needs [Supported].
+// Fine implements tier.Tokens.FineTiles. It needs [Supported].
 func Fine(c *tiles.Fine) {
 	f := (*fine)(c)
 	i := bits.TrailingZeros(uint(c.Nbits))
@@ -145,17 +155,17 @@ func Fine(c *tiles.Fine) {
 	}
 }
 
-// window is the operand of VPMULTISHIFTQB and the mask for what it takes.
+// window has the operand of VPMULTISHIFTQB and the mask of the extracted bits.
 type window struct {
 	from, mask [64]byte
 }
 
-// fieldWindows take the fields as they are, for 1, 2, 4 and 8 bits.
+// fieldWindows extract whole fields into bytes, for 1, 2, 4 and 8 bits.
 var fieldWindows = func() (all [4]window) {
 	for i, s := range selectors {
-		part := 1 // in the bottom bits of a byte
+		part := 1 // low: the field in the bottom bits of a byte
 		if i == 3 {
-			part = 0 // the byte
+			part = 0 // high, which for 8 bits is the whole byte
 		}
 		all[i] = window{s.from[part], s.mask[part]}
 	}
@@ -170,8 +180,9 @@ func halves(
 // HalvesRows is the least number of rows of Halves.
 const HalvesRows = 16
 
-// Halves is Products of tier.Screen for bfloat16, with strides of 64 bytes. Sums are rounded
-// after each product; denormal values count as zeros. It needs [SupportedHalves].
+// Halves implements tier.Screen.Products for bfloat16, with strides that are multiples of 64
+// bytes. Sums are rounded after each product; denormal values count as zeros. It needs
+// [SupportedHalves].
 func Halves(
 	dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32,
 ) {
@@ -184,8 +195,8 @@ func screen(dst *[32]float32, levels *byte, m, stride int, panel *byte, start *[
 //go:noescape
 func screen2(dst *[32]float32, levels *byte, m, stride int, panel *byte, start *[32]int32, config *[64]byte)
 
-// screenConfigs are the shapes of the tiles of Screen, by the number of groups of four
-// dimensions left by steps of 64, of which the last is never empty: [0] is for 16.
+// screenConfigs has the shapes of the tiles of Screen, by the number of groups of four
+// dimensions in the last step of up to 64. Index 0 is for 16 groups.
 var screenConfigs = func() (all [16][64]byte) {
 	for left := range all {
 		c := &all[left]
@@ -201,7 +212,7 @@ var screenConfigs = func() (all [16][64]byte) {
 // ScreenRows is the least number of rows of Screen.
 const ScreenRows = 16
 
-// Screen is Screen of tier.Tokens. It needs [Supported].
+// Screen implements tier.Tokens.Screen. It needs [Supported].
 func Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
 	config := &screenConfigs[stride/4%16]
 	if 64 < stride && stride <= 128 {

@@ -51,7 +51,7 @@ func TestSelectors(t *testing.T) {
 				for part := range got {
 					got[part] = byte(bits.RotateLeft64(word, -int(selectors[i].from[part][m]))) & selectors[i].mask[part][m]
 				}
-				bit := layout.Decoded(0, m) * n
+				bit := layout.OperandField(0, m) * n
 				high, low := tiletest.Parts(n, row[bit/8]>>(bit%8)&byte(1<<n-1))
 				require.Equal(t, [2]byte{high, low}, got, "%d bits, byte %d", n, m)
 			}

@@ -2,8 +2,8 @@
 
 package amx
 
-// Supported reports false: this build cannot ask for AMX.
+// Supported reports false: only Linux on amd64 lets a program request AMX.
 func Supported() bool { return false }
 
-// SupportedHalves reports the same of Halves.
+// SupportedHalves reports false, as Supported does.
 func SupportedHalves() bool { return false }

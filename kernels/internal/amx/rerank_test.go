@@ -59,7 +59,7 @@ func newRerank(t testing.TB, rng *rand.Rand, nbits, dim, codeBytes, k, tokens in
 	require.True(t, ok)
 	r := &tiles.Call{
 		Nbits: nbits, RowBytes: (dim*nbits + 7) / 8, CodeBytes: codeBytes,
-		Tiles:   randomBytes(t, rng, tiles.Bytes*layout.Blocks()),
+		Tiles:   randomBytes(t, rng, tiles.BlockBytes*layout.Blocks()),
 		Shift:   new([2][16]int32),
 		Scores:  fenced.Slice[[8]uint64](t, k),
 		Codes:   fenced.Slice[byte](t, tokens*codeBytes),
@@ -115,7 +115,7 @@ func planSome(r *tiles.Call, rng *rand.Rand, lengths []int) bool {
 		for _, n := range lengths[:d] {
 			lo += n
 		}
-		r.Plan(d, lo, lo+lengths[d])
+		r.PlanTokens(d, lo, lo+lengths[d])
 	}
 	return r.EndPlan(len(lengths))
 }
@@ -180,7 +180,7 @@ func benchmark(b *testing.B, newCall func(b *testing.B, rng *rand.Rand, nbits, d
 				for range b.N {
 					plan.StartPlan()
 					for d := range 80 {
-						plan.Plan(d, at, at+96)
+						plan.PlanTokens(d, at, at+96)
 						if at += 96; at == size.tokens {
 							at = 0
 						}

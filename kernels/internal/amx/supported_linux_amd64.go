@@ -9,11 +9,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/avx512"
 )
 
-// Supported reports whether the processor and the operating system have what
-// the functions of this package need.
+// Supported reports whether the processor and the operating system support the
+// functions of this package.
 func Supported() bool {
 	return cpu.X86.HasAVX512VBMI && avx512.Supported() && floats.AMXAllowed()
 }
 
-// SupportedHalves reports whether it has what Halves needs.
+// SupportedHalves reports whether they support Halves.
 func SupportedHalves() bool { return Supported() && cpu.X86.HasAMXBF16 }

@@ -1,11 +1,11 @@
-// Package portable holds the inner loops in plain Go: what every tier has that
-// has none of its own, and what those of the other tiers must equal to the bit.
+// Package portable has the inner loops in plain Go. Tiers without a faster loop use them,
+// and the loops of other tiers must give the same bits. Package tier specifies each
+// function at the field of its name.
 //
-// It gets its speed from SWAR ("SIMD within a register"): several small
-// integers in the lanes of a uint64. Sums are arranged so that no lane
-// overflows, so one addition serves them all. Where the compiler could fuse a
-// product with a sum, a conversion rounds the product first, so that results
-// are the same on every machine.
+// The loops use SWAR ("SIMD within a register"): several small integers in the lanes of
+// a uint64. Sums are arranged so that no lane overflows, so one addition adds all lanes.
+// Where the compiler could fuse a product with a sum, a conversion rounds the product
+// first, so that results are the same on every machine.
 package portable
 
 import (
@@ -16,49 +16,50 @@ import (
 )
 
 const (
-	even16  = 0x0000_ffff_0000_ffff // 16-bit lanes 0 and 2
+	even16  = 0x0000_ffff_0000_ffff // mask of 16-bit lanes 0 and 2
 	lanes32 = 0x0000_0001_0000_0001 // 1 in each 32-bit lane
-	top8    = 0x8080_8080_8080_8080 // the top bit of each lane
-	top32   = 0x8000_0000_8000_0000
+	top8    = 0x8080_8080_8080_8080 // the top bit of each 8-bit lane
+	top32   = 0x8000_0000_8000_0000 // the top bit of each 32-bit lane
 )
 
-// A row is eight words, one cache line: 32 lanes of 16 bits or 16 of 32. A
+// A tableRow is eight words, one cache line: 32 lanes of 16 bits or 16 of 32. A
 // byteTable has a row for each value of a byte.
 type (
-	row       = [8]uint64
-	byteTable = [256]row
-	row4      = [4]uint64 // 32 bytes
+	tableRow  = [8]uint64
+	byteTable = [256]tableRow
+	byteRow   = [4]uint64 // 32 bytes
 )
 
-// max8 is the maximum of 8-bit lanes whose top bits are 0.
-func max8(a, b uint64) uint64 {
+// maxLanes8 returns the maxima of 8-bit lanes whose top bits are 0.
+func maxLanes8(a, b uint64) uint64 {
+	// m has the top bit of the lanes in which a ≥ b, and m − m>>7 ones below it.
 	m := ((a | top8) - b) & top8
 	return b ^ (a^b)&(m-m>>7)
 }
 
-// max32 is the maximum of 32-bit lanes whose top bits are 0.
-func max32(a, b uint64) uint64 {
+// maxLanes32 returns the maxima of 32-bit lanes whose top bits are 0.
+func maxLanes32(a, b uint64) uint64 {
 	m := ((a | top32) - b) & top32
 	return b ^ (a^b)&(m-m>>31)
 }
 
 // Products of float32 vectors. Each is one chain of additions in the order of the
-// dimensions, whichever of the functions below computes it, so the same pair of
-// vectors gives the same bits everywhere: in any block, on any machine. Dots fuses
-// product and sum, as loops in vector instructions do; the others, for which there
-// are no such loops, round both (the conversion forbids to fuse them).
+// dimensions in all of the functions below, so the same pair of vectors gives the same
+// bits everywhere: in any block, on any machine. Dots fuses product and sum, as loops
+// with vector instructions do. The others, for which there are no such loops, round both:
+// the conversion prevents fusing.
 //
-// The Go compiler keeps one register of 16 for itself and needs one for each
-// product on the way, so four chains fit and eight spill: a 2×2 tile reaches
-// 15 GFLOP/s where a 4×2 tile reaches 6 (Zen 5).
+// The Go compiler keeps one of 16 registers for itself and needs one for each product
+// being computed, so four chains fit and eight spill: a 2×2 tile reaches 15 GFLOP/s, a
+// 4×2 tile only 6 (Zen 5).
 
 // Dots writes dst[r·stride+s] = ⟨row r, query s⟩ for m rows of dim values and the
-// first n columns of a panel [dim, 32], the next ones 0 up to a multiple of 8, and
-// widens lo to hi by each of the first n.
+// first n columns of a panel [dim, 32], followed by zeros up to a multiple of 8 columns. It
+// widens the ranges lo to hi of the first n columns.
 func Dots(dst []float32, stride int, rows []float32, m, dim int, panel []float32, n int, lo, hi []float32) {
 	var c [2 * 32]float32
 	for r := 0; r < m; r += 2 {
-		next := min(1, m-1-r) * dim // 0: the last row twice
+		next := min(1, m-1-r) * dim // 0 computes the last row twice
 		floats.Products(c[:], 32, rows[r*dim:], next, 2, dim, panel, noBias[:], 32)
 		for i := range min(2, m-r) {
 			copy(dst[(r+i)*stride:], c[32*i:32*i+(n+7)&^7])
@@ -87,8 +88,8 @@ func DotsOne(dst, x, b []float32) {
 	}
 }
 
-// Dot2x2 returns the products of two vectors with two others. Inlined, its loop
-// would share the registers of its caller and be a third slower.
+// Dot2x2 returns the products of two vectors with two others. It is not inlined, because
+// its loop would share registers with the caller's and be a third slower.
 //
 //go:noinline
 func Dot2x2(a0, a1, b0, b1 []float32) (s00, s01, s10, s11 float32) {
@@ -120,7 +121,7 @@ func Dot1x4(x, b0, b1, b2, b3 []float32) (s0, s1, s2, s3 float32) {
 	return
 }
 
-// Above is that of package tier.
+// Above implements tier.Tokens.Above.
 func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int {
 	found := 0
 	for r := range rows {
@@ -135,10 +136,10 @@ func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) 
 	return found
 }
 
-// Bytes is that of package tier.
-func Bytes(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
+// Bytes implements tier.Tokens.Bytes.
+func Bytes(dst []byteRow, scores []float32, stride, n int, mul, add *[32]float32) {
 	for c := range dst {
-		var r row4
+		var r byteRow
 		for i, v := range scores[c*stride : c*stride+n] {
 			b := int32(float32(v*mul[i&31]) + add[i&31])
 			r[i>>3&3] |= uint64(min(max(b, 0), 127)) << (i & 7 * 8)
@@ -147,14 +148,14 @@ func Bytes(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
 	}
 }
 
-// Words is that of package tier.
-func Words(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32) {
+// Words implements tier.Tokens.Words.
+func Words(dst []tableRow, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32) {
 	for c := range dst {
 		a := float32(1)
 		if scales != nil {
 			a = scales[c]
 		}
-		var r row
+		var r tableRow
 		for i, v := range scores[c*stride : c*stride+n] {
 			r[i>>2&7] |= uint64(uint16(int32(float32(v*mul[i&31])+float32(a*low[i&31])+bias))) << (i & 3 * 16)
 		}
@@ -162,12 +163,10 @@ func Words(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bi
 	}
 }
 
-// Accumulate is that of package tier.
-//
-// Tables are taken eight at a time (128 KiB, which stays in L2) over the whole
-// block of vectors, so that large sets of tables do not stream through the
-// cache once for each vector.
-func Accumulate(acc []row, tables []byteTable, vectors []byte, stride int) {
+// Accumulate implements tier.Tokens.Accumulate. It adds the entries of eight tables at a
+// time (128 KiB, which stays in L2) for the whole block of vectors, so that large sets of
+// tables do not stream through the cache once for each vector.
+func Accumulate(acc []tableRow, tables []byteTable, vectors []byte, stride int) {
 	if len(acc) == 0 {
 		return
 	}
@@ -180,7 +179,8 @@ func Accumulate(acc []row, tables []byteTable, vectors []byte, stride int) {
 	}
 }
 
-func accumulate8(acc []row, t *[8]byteTable, vectors []byte, stride int) {
+// accumulate8 is Accumulate for eight tables.
+func accumulate8(acc []tableRow, t *[8]byteTable, vectors []byte, stride int) {
 	for i := range acc {
 		a := &acc[i]
 		b := (*[8]byte)(vectors[i*stride:])
@@ -197,7 +197,8 @@ func accumulate8(acc []row, t *[8]byteTable, vectors []byte, stride int) {
 	}
 }
 
-func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
+// accumulate1 is Accumulate for one table.
+func accumulate1(acc []tableRow, t *byteTable, vectors []byte, stride int) {
 	for i := range acc {
 		a, r := &acc[i], &t[vectors[i*stride]]
 		for w := range a {
@@ -206,8 +207,8 @@ func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
 	}
 }
 
-// Compose is that of package tier.
-func Compose(t *byteTable, lo, hi *[16]row) {
+// Compose implements tier.Tokens.Compose.
+func Compose(t *byteTable, lo, hi *[16]tableRow) {
 	for b := range t {
 		x, y, z := &lo[b&15], &hi[b>>4&15], &t[b]
 		z[0], z[1], z[2], z[3] = x[0]+y[0], x[1]+y[1], x[2]+y[2], x[3]+y[3]
@@ -215,8 +216,8 @@ func Compose(t *byteTable, lo, hi *[16]row) {
 	}
 }
 
-// MaxBytes is that of package tier.
-func MaxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
+// MaxBytes implements tier.Tokens.MaxBytes.
+func MaxBytes(best []byteRow, ranges [][2]uint32, rows []byteRow, codes []byte, codeBytes int) {
 	for i, r := range ranges {
 		lo, hi := int(r[0])*codeBytes, int(r[1])*codeBytes
 		if codeBytes == 2 {
@@ -227,39 +228,41 @@ func MaxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBy
 	}
 }
 
-func maxRows16(best *row4, rows []row4, codes []byte) {
+// maxRows16 raises best to the rows of codes of 2 bytes.
+func maxRows16(best *byteRow, rows []byteRow, codes []byte) {
 	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 2; codes = codes[2:] {
 		r := &rows[binary.LittleEndian.Uint16(codes)]
-		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
-		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
+		m0, m1 = maxLanes8(m0, r[0]), maxLanes8(m1, r[1])
+		m2, m3 = maxLanes8(m2, r[2]), maxLanes8(m3, r[3])
 	}
-	*best = row4{m0, m1, m2, m3}
+	*best = byteRow{m0, m1, m2, m3}
 }
 
-func maxRows32(best *row4, rows []row4, codes []byte) {
+// maxRows32 raises best to the rows of codes of 4 bytes.
+func maxRows32(best *byteRow, rows []byteRow, codes []byte) {
 	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 4; codes = codes[4:] {
 		r := &rows[binary.LittleEndian.Uint32(codes)]
-		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
-		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
+		m0, m1 = maxLanes8(m0, r[0]), maxLanes8(m1, r[1])
+		m2, m3 = maxLanes8(m2, r[2]), maxLanes8(m3, r[3])
 	}
-	*best = row4{m0, m1, m2, m3}
+	*best = byteRow{m0, m1, m2, m3}
 }
 
 // tokenBlock is the number of tokens whose sums are computed together.
 const tokenBlock = 64
 
-// zeroProduct is what maxProducts makes of a product of 0.
+// zeroProduct is added to products, so that the lanes of maxProducts are never negative.
 const zeroProduct = 1 << 30
 
-// MaxFast is that of package tier.
-func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []row,
+// MaxFast implements tier.Tokens.MaxFast.
+func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []tableRow,
 	codes []byte, codeBytes int, residuals, factors []byte, scales []uint32) {
-	var acc [tokenBlock]row
+	var acc [tokenBlock]tableRow
 	c := kernels.Chunk{Codes: codes, CodeBytes: codeBytes, Residuals: residuals, Factors: factors}
 	for i, r := range ranges {
-		var m [2 * len(row{})]uint64 // pairs of products + zeroProduct
+		var m [2 * len(tableRow{})]uint64 // pairs of products + zeroProduct
 		for j, v := range best[i] {
 			m[j>>1] |= uint64(uint32(v+zeroProduct)) << (j & 1 * 32)
 		}
@@ -277,7 +280,7 @@ func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []
 }
 
 // fastSums writes 32768 + (S + a·⟨g ⊙ q, w⟩)/unit of consecutive tokens.
-func fastSums(acc []row, tables []byteTable, scores []row, c *kernels.Chunk, t0 int, scales []uint32) {
+func fastSums(acc []tableRow, tables []byteTable, scores []tableRow, c *kernels.Chunk, t0 int, scales []uint32) {
 	rowBytes := len(tables)
 	residuals := c.Residuals[t0*rowBytes : (t0+len(acc))*rowBytes]
 	if scales == nil {
@@ -300,9 +303,9 @@ func fastSums(acc []row, tables []byteTable, scores []row, c *kernels.Chunk, t0 
 	}
 }
 
-// maxProducts raises best to factor·(lane − 32768) + zeroProduct, which is
-// positive and below 2³¹, of each lane.
-func maxProducts(best *[16]uint64, sums *row, factor int) {
+// maxProducts raises best to factor·(lane − 32768) + zeroProduct for each lane. The products
+// are within ±2³⁰, so the sum is positive and below 2³¹.
+func maxProducts(best *[16]uint64, sums *tableRow, factor int) {
 	if factor < 0 {
 		maxNegative(best, sums, uint64(-factor))
 		return
@@ -310,25 +313,25 @@ func maxProducts(best *[16]uint64, sums *row, factor int) {
 	f := uint64(factor)
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
-		best[w] = max32(best[w], (v&even16)*f+add)
-		best[8+w] = max32(best[8+w], (v>>16&even16)*f+add)
+		best[w] = maxLanes32(best[w], (v&even16)*f+add)
+		best[8+w] = maxLanes32(best[8+w], (v>>16&even16)*f+add)
 	}
 }
 
-// maxNegative is maxProducts for the factor −f: −f·x = f·(−x).
-func maxNegative(best *[16]uint64, sums *row, f uint64) {
+// maxNegative is maxProducts for the factor −f, by −f·x = f·(−x).
+func maxNegative(best *[16]uint64, sums *tableRow, f uint64) {
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
-		best[w] = max32(best[w], (lanes32<<16-v&even16)*f+add)
-		best[8+w] = max32(best[8+w], (lanes32<<16-v>>16&even16)*f+add)
+		best[w] = maxLanes32(best[w], (lanes32<<16-v&even16)*f+add)
+		best[8+w] = maxLanes32(best[8+w], (lanes32<<16-v>>16&even16)*f+add)
 	}
 }
 
-// MaxFine is that of package tier.
+// MaxFine implements tier.Tokens.MaxFine.
 func MaxFine(best [][16]float32, ranges [][2]uint32, tables []byteTable, scores []float32,
 	codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
 	stride, n int, mid, unit *[16]float32) {
-	var acc [tokenBlock]row
+	var acc [tokenBlock]tableRow
 	c := kernels.Chunk{Codes: codes, CodeBytes: codeBytes, Residuals: residuals, Factors: factors}
 	rowBytes := len(tables)
 	for i, r := range ranges {
@@ -350,7 +353,7 @@ func MaxFine(best [][16]float32, ranges [][2]uint32, tables []byteTable, scores 
 }
 
 // maxScores raises best to factor·(score + a·(mid + unit·(sum − 2³¹))).
-func maxScores(best []float32, sums *row, scores, mid, unit []float32, a, factor float32) {
+func maxScores(best []float32, sums *tableRow, scores, mid, unit []float32, a, factor float32) {
 	n := len(best)
 	scores, mid, unit = scores[:n], mid[:n], unit[:n]
 	for i := range best {

@@ -7,11 +7,13 @@ const MaxDotRows = 2
 
 var noBias [32]float32
 
-// MaxDot is that of package tier.
-func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32) {
+// MaxDot implements tier.Vectors.MaxDot.
+func MaxDot(
+	best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32,
+) {
 	var c [2 * 32]float32
 	for r := 0; r < m; r += 2 {
-		r = min(r, m-2)
+		r = min(r, m-2) // an odd number repeats a row, which cannot beat itself
 		floats.Products(c[:], 32, rows[r*dim:], dim, 2, dim, panel, noBias[:], 32)
 		for i := range 2 {
 			if scales != nil {
@@ -29,7 +31,7 @@ func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int
 	}
 }
 
-// Squares is that of package tier.
+// Squares implements tier.Vectors.Squares.
 func Squares(dst [][8]float64, rows []float32, dim int) {
 	for r := range dst {
 		row := rows[r*dim : (r+1)*dim]
@@ -43,7 +45,8 @@ func Squares(dst [][8]float64, rows []float32, dim int) {
 	}
 }
 
-// SumProducts is Products of package tier. A product is exact, and each sum rounded.
+// SumProducts implements tier.Vectors.Products. float64 represents each product exactly;
+// only sums are rounded.
 func SumProducts(dst *[8]float64, x, y []float32) {
 	y = y[:len(x)]
 	var s0, s1, s2, s3, s4, s5, s6, s7 float64
@@ -60,7 +63,7 @@ func SumProducts(dst *[8]float64, x, y []float32) {
 	*dst = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
-// AddScaled is that of package tier.
+// AddScaled implements tier.Vectors.AddScaled.
 func AddScaled(dst, x []float32, c float32) {
 	for i, v := range x[:len(dst)] {
 		dst[i] = floats.FMA(c, v, dst[i])

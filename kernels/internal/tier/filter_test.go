@@ -17,9 +17,9 @@ import (
 // and says where each stage's come from.
 func TestTablesAreFull(t *testing.T) {
 	optional := map[string]bool{"Tiles": true, "MaxLevels": true, "WidenBF16": true, "WidenF16": true, "Filter": true, "Rounded": true, "FineTiles": true, "Screen": true}
-	require.Equal(t, "generic", All[0].Name)
+	require.Equal(t, "generic", Available[0].Name)
 	var names []string
-	for _, tier := range All {
+	for _, tier := range Available {
 		require.NotContains(t, names, tier.Name)
 		names = append(names, tier.Name)
 		requireLoops(t, tier.Name, tier.Tokens, optional)
@@ -45,7 +45,7 @@ func requireLoops(t *testing.T, tier string, table any, optional map[string]bool
 // TestFilter: the loops of the nearest centroid of every tier, with arrays at both ends of
 // pages that are fenced.
 func TestFilter(t *testing.T) {
-	for _, tier := range All {
+	for _, tier := range Available {
 		if l := tier.Tokens.Filter; l != nil {
 			room := 6 // vectors beyond k for which hits have room
 			if tier.Name == "amx" {
@@ -112,7 +112,7 @@ func testLevels(t *testing.T, l *Filter, rng *rand.Rand, dim int, atEnd bool) {
 	rows := normal(t, rng, k*dim, atEnd)
 	lo, step, inverse := fenced.SliceAt[float32](t, dim, atEnd), fenced.SliceAt[float32](t, dim, atEnd), fenced.SliceAt[float32](t, dim, atEnd)
 	for j := range dim { // some values beyond both ends
-		lo[j], step[j] = -2, 4/l.Top
+		lo[j], step[j] = -2, 4/l.MaxLevel
 		inverse[j] = 1 / step[j]
 	}
 	stride := (dim + 15) &^ 15
@@ -127,10 +127,10 @@ func testLevels(t *testing.T, l *Filter, rng *rand.Rand, dim int, atEnd bool) {
 		var sums [3]float64
 		for j := range dim {
 			v := rows[c*dim+j]
-			level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), int32(l.Top))
+			level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), int32(l.MaxLevel))
 			levels[c*stride+j] = byte(level)
 			e := float64(v) - float64(lo[j]) - float64(step[j])*float64(level)
-			middle := float64(level) - float64(l.Top)/2
+			middle := float64(level) - float64(l.MaxLevel)/2
 			sums[0] += e * e
 			sums[1] += float64(v) * float64(v)
 			sums[2] += middle * middle
@@ -197,8 +197,8 @@ func testFilter(t *testing.T, l *Filter, rng *rand.Rand, stride, k, room int, ex
 	atEnd := rng.IntN(2) == 0
 	levels, x := fenced.SliceAt[byte](t, k*stride, atEnd), fenced.SliceAt[byte](t, stride*64, atEnd)
 	for i := range levels {
-		if levels[i] = byte(rng.IntN(int(l.Top) + 1)); extreme {
-			levels[i] = byte(l.Top)
+		if levels[i] = byte(rng.IntN(int(l.MaxLevel) + 1)); extreme {
+			levels[i] = byte(l.MaxLevel)
 		}
 	}
 	for i := range x {

@@ -36,7 +36,7 @@ func eachBlock(b *testing.B, bounds map[string]float64, f func(k int) (call func
 // BenchmarkScreen has beside it what bounds it: products of bytes, of which AMX makes
 // eight times as many as two units for VPDPBUSD, and reading from the third cache.
 func BenchmarkScreen(b *testing.B) {
-	for _, tier := range All {
+	for _, tier := range Available {
 		if tier.Tokens.Screen == nil {
 			continue
 		}
@@ -65,16 +65,16 @@ func BenchmarkScreen(b *testing.B) {
 
 // BenchmarkCoarse has beside it the three loops whose work it does.
 func BenchmarkCoarse(b *testing.B) {
-	for _, tier := range All {
+	for _, tier := range Available {
 		l := tier.Tokens
-		parts := inParts(l.Bytes, l.Words, l.Above)
+		parts := coarseFromLoops(l.Bytes, l.Words, l.Above)
 		for _, loop := range []struct {
 			name   string
-			coarse func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int
+			coarse func([]Row, []ByteRow, []uint64, [][32]float32, *CoarseUnits, []float32) int
 		}{{"one", l.Coarse}, {"parts", parts}} {
 			b.Run(tier.Name+"/"+loop.name, func(b *testing.B) {
 				eachBlock(b, nil, func(k int) func(lo, hi int) {
-					words, bytes := make([]Row, k), make([]Row4, k)
+					words, bytes := make([]Row, k), make([]ByteRow, k)
 					found, products := make([]uint64, screenBlock), make([][32]float32, screenBlock)
 					c := &CoarseUnits{Bias: 32768.5}
 					for i := range c.Limits {

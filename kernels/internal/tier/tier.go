@@ -1,10 +1,9 @@
-// Package tier says which inner loops each tier of the processor has: its sets of
-// instructions, each with a table of loops for every family of kernels that has
-// loops of its own.
+// Package tier has the inner loops of the kernels, by tier. A tier is a set of instructions
+// of the processor. It has a struct of functions for each family of kernels, compressed
+// tokens and plain vectors.
 //
-// A family has a struct of functions, with its loops in plain Go as the first value
-// (tier.go). Each architecture says which tier replaces which of them (tier_amd64.go,
-// tier_arm64.go). A family is a field of Tier.
+// tier.go defines the families, and their loops in plain Go. Each architecture replaces
+// those that it has faster ones for (tier_amd64.go, tier_arm64.go).
 package tier
 
 import (
@@ -14,22 +13,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// Tier is a set of instructions that loops are written for.
+// Tier is a set of instructions, with the loops written for it.
 type Tier struct {
 	Name    string  // "generic" is plain Go
-	Tokens  Tokens  // compressed tokens
-	Vectors Vectors // plain vectors
+	Tokens  Tokens  // loops over compressed tokens
+	Vectors Vectors // loops over plain vectors
 }
 
-// All are the tiers that this processor can run, slowest first.
-var All = append([]*Tier{{Name: "generic", Tokens: portableTokens, Vectors: portableVectors}}, detect()...)
+// Available lists the tiers that this processor can run, slowest first.
+var Available = append([]*Tier{{Name: "generic", Tokens: portableTokens, Vectors: portableVectors}}, detect()...)
 
 // A Row is the unit of tables: eight words, one cache line, that is 32 lanes of
 // 16 bits or 16 lanes of 32. A ByteTable has a row for each value of a byte.
 type (
 	Row       = [8]uint64
 	ByteTable = [256]Row
-	Row4      = [4]uint64 // the bytes of 32 query tokens
+	ByteRow   = [4]uint64 // the bytes of 32 query tokens
 )
 
 // Tokens are the inner loops over compressed tokens: everything else is the same
@@ -48,18 +47,21 @@ type Tokens struct {
 	// byte b is lo[b&15] + hi[b>>4].
 	Compose func(t *ByteTable, lo, hi *[16]Row)
 
-	// MaxFast raises best[i], no less than −2³⁰, to the largest products, over the
-	// tokens of ranges[i], of the factor and 32768 less than the 16-bit lanes of
-	// scores[code] + Σ tables. Products of even lanes come first, then those of
-	// odd ones. Where scales is not nil the sum of the tables is first
-	// multiplied by scales[code]/2¹⁶ and rounded down.
+	// MaxFast raises best[i] to the largest products
+	//
+	//	factor · (scores[code] + Σ tables − 32768)
+	//
+	// over the tokens of ranges[i], for each 16-bit lane; best[i] is at least −2³⁰. It
+	// has the products of even lanes first, then those of odd lanes. If scales is not
+	// nil, the sum of the tables is multiplied by scales[code]/2¹⁶ and rounded down
+	// before it is added.
 	MaxFast func(best [][32]int32, ranges [][2]uint32, tables []ByteTable, scores []Row,
 		codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
-	// Tiles, where there is one, does the work of MaxFast for codecs whose weights
-	// are uniform, with other roundings.
+	// Tiles computes level Fast, in place of MaxFast, for codecs with a uniform codebook,
+	// with other roundings. nil means that the tier has no such loop.
 	Tiles func(*tiles.Call)
-	// FineTiles, where there is one, does the work of MaxLevels at level Fine, with
-	// the same bits.
+	// FineTiles computes level Fine, in place of MaxLevels, with the same bits. nil means
+	// that the tier has no such loop.
 	FineTiles func(*tiles.Fine)
 	// MaxFine raises best[i] to the largest products, over the tokens of
 	// ranges[i], of the factor and scores[code·stride+lane] + a·(mid + unit·(sum − 2³¹)),
@@ -68,59 +70,64 @@ type Tokens struct {
 	MaxFine func(best [][16]float32, ranges [][2]uint32, tables []ByteTable, scores []float32,
 		codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
 		stride, n int, mid, unit *[16]float32)
-	// MaxLevels is MaxFine for uniform levels and groups of 32 query tokens, by dot
-	// products of levels with query integers of so many parts, laid out as
-	// avx512.MaxLevels says. levels is scratch memory, (8/nbits)·(4·rowBytes+64)
-	// bytes. Where words is not nil, S is step·(word − 32768), with the 16-bit lanes of
-	// words[code], in place of scores. Nil where there are no such instructions.
+	// MaxLevels is MaxFine for a uniform codebook and groups of 32 query tokens, by dot
+	// products of levels with query integers of one or two bytes (parts), in the layout of
+	// avx512.MaxLevels. levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. If
+	// words is not nil, S is not read from scores: it is step·(word − 32768), with the
+	// 16-bit lanes of words[code]. nil means that the tier has no such loop.
 	MaxLevels func(best [][32]float32, ranges [][2]uint32, query, levels []byte, nbits, parts int, scores []float32,
 		codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32,
 		stride, n int, mid, unit *[32]float32, words []Row, step *[32]float32)
 	// MaxBytes raises the bytes of best[i] to those of rows[code] over the
 	// tokens of ranges[i].
-	MaxBytes func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int)
+	MaxBytes func(best []ByteRow, ranges [][2]uint32, rows []ByteRow, codes []byte, codeBytes int)
 
 	// CentroidScores writes the products of m centroids with all query tokens,
 	// the padding of a row set to 0, and widens the ranges lo to hi of the columns.
-	// A product is a chain of fused additions in the order of the dimensions. ahead is
-	// the centroids that come next, as they are stored, or nil: those are asked for.
+	// A product is a chain of fused additions in the order of the dimensions. ahead has
+	// the stored bytes of the next centroids, which the loop may prefetch, or is nil.
 	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte)
 	// Screen writes start + Σ products of rows of unsigned bytes, stride apart, with a
-	// panel of signed ones, [stride/4, 32, 4], of −63 to 63, stride a multiple of 4; nil
-	// where bytes are not multiplied. There are ScreenRows rows at least, 256 at most, and sums are exact.
+	// panel of signed bytes of −63 to 63, [stride/4, 32, 4]. stride is a multiple of 4.
+	// There are ScreenRows to 256 rows. Sums are integers that float32 represents exactly.
+	// nil means that the tier does not multiply bytes.
 	Screen func(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32)
-	// Rounded is CentroidScores with each product rounded before it is added, as
-	// those are that find nearest centroids; nil where plain Go computes these.
+	// Rounded is CentroidScores with each product rounded before it is added, as the
+	// search for nearest centroids needs it. nil means that plain Go computes these.
 	Rounded func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
-	// WidenBF16 and WidenF16 convert 16-bit floats; nil where plain Go does.
+	// WidenBF16 and WidenF16 convert 16-bit floats. nil means that plain Go converts them.
 	WidenBF16, WidenF16 func(dst []float32, src []byte)
 	// Above writes to rows the numbers of those of the len(rows) rows of S that
-	// exceed limits in any of their first n ≤ 32 columns, and returns how many
-	// there are; limits is +Inf from n on.
+	// exceed limits in any of their first n ≤ 32 columns, and returns their number.
+	// limits is +Inf from n on.
 	Above func(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
-	// Bytes writes mul·S + add of n ≤ 32 columns of S, each operation rounded, then
-	// rounded down and limited to 0..127, the rest 0. Columns up to the next multiple
-	// of 8 are there and 0, as mul and add are.
-	Bytes func(dst []Row4, scores []float32, stride, n int, mul, add *[32]float32)
-	// Words writes (mul·S + a·low) + bias of n ≤ 32 columns of S, each operation
-	// rounded, then rounded down, in 16-bit lanes, the rest 0; a is the entry of scales
-	// for the row, or 1. Columns up to the next multiple of 8 are there. Where there are
-	// tiles the results may exceed 16 bits, of which the lowest are kept.
+	// Bytes writes mul·S + add for the first n ≤ 32 columns of S as bytes: each operation
+	// is rounded, and the result is rounded down and limited to 0..127. Bytes of other
+	// columns are 0. Rows of S are padded with zeros to a multiple of 8 columns, and mul
+	// and add are 0 there.
+	Bytes func(dst []ByteRow, scores []float32, stride, n int, mul, add *[32]float32)
+	// Words writes (mul·S + a·low) + bias for the first n ≤ 32 columns of S in 16-bit
+	// lanes: each operation is rounded, and the result is rounded down. Lanes of other
+	// columns are 0. a is the entry of scales for the row, or 1. Rows of S are padded to
+	// a multiple of 8 columns. On tiers with tiles the results may exceed 16 bits; the
+	// lowest 16 are kept.
 	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
-	// Coarse does the work of Bytes, Words and Above on a block of products: it writes bytes and
-	// words, and to found the rows that exceed a limit, and returns their number. An entry of
-	// found has the number of the row in its upper 32 bits, and in the lower ones a bit for each
-	// column that exceeds its limit. All slices have the length of products, which have all 32
-	// columns; scales may be nil. Words exceed 16 bits where those of Words may.
-	Coarse func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int
+	// Coarse does the work of Bytes, Words and Above for a block of products of 32 columns.
+	// It writes bytes and words, and to found the rows that exceed a limit, and returns
+	// their number. An entry of found has the number of the row in its upper 32 bits, and in
+	// the lower ones a bit for each column that exceeds its limit. All slices have the
+	// length of products; scales may be nil. Words may exceed 16 bits as those of Words.
+	Coarse func(
+		words []Row, bytes []ByteRow, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32,
+	) int
 
-	// Filter has the loops of the nearest centroid by products of bytes, nil
-	// where there are none.
+	// Filter has the loops that find nearest centroids by products of bytes. nil means that
+	// the tier has none.
 	Filter *Filter
 }
 
-// CoarseUnits are the arguments of Bytes, Words and Above for one group of query tokens.
-// Columns that are not in use have units of 0 and limits of +Inf.
+// CoarseUnits has the arguments of Bytes, Words and Above for one group of query tokens.
+// Unused columns have units of 0 and limits of +Inf.
 type CoarseUnits struct {
 	MulBytes, AddBytes [32]float32
 	MulWords, LowWords [32]float32
@@ -128,36 +135,37 @@ type CoarseUnits struct {
 	Bias               float32 // of the words
 }
 
-// Filter are the loops that find which centroids may be the nearest of 64 rows,
-// by products of bytes.
+// Filter has the loops that find the centroids that may be the nearest of 64 rows, by
+// products of bytes.
 type Filter struct {
-	// Top is the largest level: 255, or 127 where products of two bytes are
+	// MaxLevel is the largest level: 255, or 127 where products of two bytes are
 	// added in 16 bits.
-	Top float32
+	MaxLevel float32
 	// Range widens lo to hi by the columns of rows.
 	Range func(lo, hi, rows []float32)
-	// Levels writes (row − lo)·inverse + ½, rounded down and limited to 0..Top, as bytes,
-	// 0 beyond the end of a row up to stride, its length rounded up to a multiple of 16,
-	// and raises most to the squares of the norms of the rounding
-	// error, of the row, and of the levels less half of Top; most[3] is finite if all
-	// values are.
+	// Levels writes (row − lo)·inverse + ½ as bytes, rounded down and limited to
+	// 0..MaxLevel. The bytes of a row are padded with zeros to stride, the dimension rounded
+	// up to a multiple of 16. It raises most[0] to the largest square of the norm of a rounding
+	// error, most[1] to that of a row, and most[2] to that of levels less MaxLevel/2. most[3]
+	// is finite if all values are.
 	Levels func(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
-	// Pack rounds x ⊙ step to integers up to ±127 times the unit, which it
-	// returns with the squares of the norms of the error and of x. Four dimensions lie
-	// side by side, the next four 256 bytes on, up to a multiple of 16.
+	// Pack rounds x ⊙ step to integers up to ±127 times the unit, which it returns with the
+	// squares of the norms of the error and of x. Four dimensions are adjacent, the next four
+	// 256 bytes later, up to a multiple of 16.
 	Pack func(dst *byte, x, step []float32) (unit, err, norm float32)
-	// Filter writes a hit for every 16 rows and centroid with a product no
-	// more than margin below best, and raises best: the products, the number
-	// of the centroid (from first), and the rows as a mask, above it which 16
-	// rows, 0 to 3. Hits are in the order of the centroids, of which the last may occur
-	// twice; k is 6 or more. It returns the bytes written.
+	// Filter writes a hit for every centroid and group of 16 rows in which some product is
+	// at most margin below best, and raises best. A hit has the 16 products, then the number
+	// of the centroid (counted from first), and then a mask of the rows in its lower 16
+	// bits and the number of the group, 0 to 3, above. Hits are in the order of the
+	// centroids; the last centroid may occur twice. k, the number of centroids, is at least 6.
+	// It returns the number of bytes written.
 	Filter func(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) int
 }
 
 // ScreenRows is the least number of rows of Tokens.Screen.
 const ScreenRows = 12
 
-// Stages of the work on compressed tokens.
+// Stages of the work on compressed tokens: indices of Tokens.Uses.
 const (
 	StageScores = iota
 	StageApprox
@@ -168,17 +176,19 @@ const (
 )
 
 // StageNames are the names of the stages.
-var StageNames = [Stages]string{"centroid scores", "approximate score", "maxsim fast", "maxsim fine", "nearest centroid"}
+var StageNames = [Stages]string{
+	"centroid scores", "approximate score", "maxsim fast", "maxsim fine", "nearest centroid",
+}
 
-// portableTokens are the loops in plain Go.
+// portableTokens has the loops in plain Go.
 var portableTokens = Tokens{
-	Uses:       everywhere("generic"),
+	Uses:       inAllStages("generic"),
 	Accumulate: portable.Accumulate,
 	Compose:    portable.Compose,
 	MaxFast:    portable.MaxFast,
 	MaxFine:    portable.MaxFine,
 	MaxBytes:   portable.MaxBytes,
-	CentroidScores: inTurn(func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+	CentroidScores: withoutPrefetch(func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 32 {
 			portable.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.N-g), lo[g:], hi[g:])
 		}
@@ -186,23 +196,24 @@ var portableTokens = Tokens{
 	Above:  portable.Above,
 	Bytes:  portable.Bytes,
 	Words:  portable.Words,
-	Coarse: inParts(portable.Bytes, portable.Words, portable.Above),
+	Coarse: coarseFromLoops(portable.Bytes, portable.Words, portable.Above),
 }
 
-// inParts makes a Coarse of three loops, which run one after the other.
-func inParts(
-	bytes func([]Row4, []float32, int, int, *[32]float32, *[32]float32),
+// coarseFromLoops returns a Coarse that runs three loops one after the other.
+func coarseFromLoops(
+	bytes func([]ByteRow, []float32, int, int, *[32]float32, *[32]float32),
 	words func([]Row, []float32, int, int, *[32]float32, *[32]float32, float32, []float32),
 	above func([]uint32, []float32, int, int, *[32]float32) int,
-) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
-	return func(w []Row, b []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
+) func([]Row, []ByteRow, []uint64, [][32]float32, *CoarseUnits, []float32) int {
+	return func(w []Row, b []ByteRow, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
 		if len(products) == 0 {
 			return 0
 		}
 		s := unsafe.Slice(&products[0][0], 32*len(products))
 		bytes(b, s, 32, 32, &c.MulBytes, &c.AddBytes)
 		words(w, s, 32, 32, &c.MulWords, &c.LowWords, c.Bias, scales)
-		rows := unsafe.Slice((*uint32)(unsafe.Pointer(&found[0])), 2*len(found))[len(found):] // the rear half
+		// The rear half of found's memory takes the row numbers, until found has them.
+		rows := unsafe.Slice((*uint32)(unsafe.Pointer(&found[0])), 2*len(found))[len(found):]
 		n := above(rows, s, 32, 32, &c.Limits)
 		for i, r := range rows[:n] {
 			var columns uint32
@@ -217,15 +228,19 @@ func inParts(
 	}
 }
 
-// inTurn makes centroid scores of a loop that does not look ahead.
-func inTurn(scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
+// withoutPrefetch returns a CentroidScores that ignores the next centroids.
+func withoutPrefetch(
+	scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32),
+) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, _ []byte) {
 		scores(dst, rows, m, q, lo, hi)
 	}
 }
 
-// lanes32 calls a loop that computes on 32 lanes of query tokens.
-func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+// groupsOf32 returns a Rounded that calls a loop for each group of 32 query tokens.
+func groupsOf32(
+	dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32),
+) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 32 {
 			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
@@ -234,24 +249,24 @@ func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, qu
 	}
 }
 
-// everywhere is the use of one tier in all stages.
-func everywhere(tier string) (uses [Stages]string) {
+// inAllStages returns the Uses of a tier whose loops are used in all stages.
+func inAllStages(tier string) (uses [Stages]string) {
 	for i := range uses {
 		uses[i] = tier
 	}
 	return uses
 }
 
-// QueryVectors are the vectors of a query in the two orders that loops over
-// centroids read: rows by plain Go, lanes by vector instructions.
+// QueryVectors has the vectors of a query in two orders: rows for plain Go, and lanes for
+// loops with vector instructions.
 type QueryVectors struct {
 	N, Dim  int
-	Stride  int       // of a row of products: N rounded up to a multiple of 8
+	Stride  int       // length of a row of products: N rounded up to a multiple of 8
 	Vectors []float32 // [N, Dim]
 	Lanes   []float32 // [groups of 32, Dim, 32], 0 beyond N
 }
 
-// Reset takes vectors, which it copies.
+// Reset sets the vectors. It copies them.
 func (q *QueryVectors) Reset(vectors []float32, dim int) {
 	q.Dim, q.N = dim, len(vectors)/dim
 	q.Stride = (q.N + 7) &^ 7
@@ -270,67 +285,70 @@ func (q *QueryVectors) Reset(vectors []float32, dim int) {
 	}
 }
 
-// Vectors are the inner loops over plain float32 vectors. All tiers give the same
+// Vectors has the inner loops over plain float32 vectors. All tiers give the same
 // bits. Lengths are not checked.
 type Vectors struct {
-	// Uses is the tier whose loops are in use.
+	// Uses names the tier whose loops are in use.
 	Uses string
 	// Rows is the least number of rows of MaxDot, the size of its tile.
 	Rows int
 	// MaxDot raises best[i], for the first n columns of a panel [dim, 32], to the
-	// largest product with one of m rows, times scales[row] where scales is not nil,
-	// and sets arg[i] to the number of that row, counted from first; the first of several.
-	// Products are chains of fused additions in the order of the dimensions.
-	MaxDot func(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32)
-	// Squares writes sums of the squares of whole groups of 8 values of each row:
-	// those of place j of the groups to dst[row][j].
+	// largest product with one of m rows, times scales[row] unless scales is nil,
+	// and sets arg[i] to the number of that row, counted from first; the first row on
+	// ties. Products are chains of fused additions in the order of the dimensions.
+	MaxDot func(
+		best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32,
+	)
+	// Squares adds up the squares of whole groups of 8 values of each row: dst[row][j] is
+	// the sum for the values j of all groups.
 	Squares func(dst [][8]float64, rows []float32, dim int)
-	// Products writes sums of the products of whole groups of 8 values: those of place j
-	// of the groups to dst[j].
+	// Products adds up the products of whole groups of 8 values: dst[j] is the sum for the
+	// values j of all groups.
 	Products func(dst *[8]float64, x, y []float32)
 	// AddScaled adds c·x to dst, each value by one fused operation.
 	AddScaled func(dst, x []float32, c float32)
-	// AddRows does AddScaled with rows as long as dst, one after another.
+	// AddRows calls AddScaled for the listed rows, each as long as dst, one after another.
 	AddRows func(dst, rows []float32, list []uint32, factors []float32)
-	// Zero clears much memory that nobody reads soon.
+	// Zero clears a large slice. It may bypass the cache.
 	Zero func(dst []float32)
-	// WidenI8 converts bytes; nil where plain Go does.
+	// WidenI8 converts bytes. nil means that plain Go converts them.
 	WidenI8 func(dst []float32, src []int8)
-	// Screen has the loops that exclude rows by products of fewer bits, nil where there
-	// are none.
+	// Screen has the loops that exclude rows by products of fewer bits. nil means that the
+	// tier has none.
 	Screen *Screen
 }
 
-// Screen are the loops that find which rows may have the largest product: all are rounded
-// to levels, bytes or bfloat16, whose products are fast, and tell for which few the
-// products of float32 are needed.
+// Screen has the loops that find the rows that may have the largest product. Rows are
+// rounded to levels, bytes or bfloat16, whose products are fast; they leave few rows for
+// which the products of float32 are needed.
 type Screen struct {
 	// Rows is the least number of rows of Products.
 	Rows int
-	// Halves says that levels are bfloat16, not bytes.
+	// Halves means that levels are bfloat16, not bytes.
 	Halves bool
-	// Round writes the levels of rows, stride bytes apart, which is Stride of dim, their
-	// units and the sums of the squares of the errors and of the values. A row is near its
-	// levels times its unit. Bytes are the multiples of the unit, which is a 127th of
-	// the largest value, and 128 more; the unit of bfloat16 is 1.
+	// Round writes the levels of rows, stride bytes apart, their units, and in sums the
+	// squares of the norms of the rounding error and of the row. stride is Stride(dim). The
+	// levels of a row times its unit approximate the row. Bytes are levels of ±127 with 128
+	// added, and the unit is 1/127 of the largest value; the unit of bfloat16 is 1.
 	Round func(levels []byte, stride int, rows []float32, dim int, units []float32, sums [][2]float32)
-	// Products writes those of levels with a panel, times the scale of the row, and raises
-	// most to the largest of each column. A panel has the first four bytes of 32 columns,
-	// then the next four: bfloat16, or signed bytes; start is what is added to sums of
-	// bytes, and ignored for bfloat16. Sums of bytes are exact, others are those of
-	// float32 in any order. scales may be nil for bfloat16.
+	// Products writes the products of levels with a panel, times the scale of the row, and
+	// raises most to the largest of each column. A panel has the first four bytes of each of
+	// 32 columns, then the next four, and so on: bfloat16, or signed bytes. start is added to
+	// sums of bytes, and ignored for bfloat16. Sums of bytes are not rounded; others are
+	// float32 sums in any order. scales may be nil for bfloat16.
 	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int,
 		panel []byte, start *[32]int32, scales []float32)
-	// Doubts lists the products that reach the limits of their columns: above, the
-	// number of the row, counted from first; below, 32 times the row, and the column.
+	// Doubts lists the products that reach the limits of their columns, and returns their
+	// number. An entry has the number of the row, counted from first, in its upper 32 bits,
+	// and 32 times the row plus the column in its lower ones.
 	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int
-	// Pairs raises the best of a column to the products of the list, a multiple of 32
-	// long, of float32 rows and a panel [dim, 32], times the factor of the row where
-	// factors is not nil, with the bits of MaxDot.
+	// Pairs raises the best of each column to the products of a list of Doubts, whose length
+	// is a multiple of 32. Rows are float32, the panel is [dim, 32], and factors, unless
+	// nil, multiply the products of a row. The bits are those of MaxDot.
 	Pairs func(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)
 }
 
-// Stride is how many bytes the levels of dim values take.
+// Stride returns the number of bytes of the levels of dim values.
 func (s *Screen) Stride(dim int) int {
 	if s.Halves {
 		return (2*dim + 63) &^ 63
@@ -339,18 +357,24 @@ func (s *Screen) Stride(dim int) int {
 }
 
 var portableVectors = Vectors{
-	Uses: "generic", Rows: portable.MaxDotRows,
-	MaxDot: portable.MaxDot, Squares: portable.Squares, Products: portable.SumProducts,
-	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled), Zero: zero,
+	Uses:      "generic",
+	Rows:      portable.MaxDotRows,
+	MaxDot:    portable.MaxDot,
+	Squares:   portable.Squares,
+	Products:  portable.SumProducts,
+	AddScaled: portable.AddScaled,
+	AddRows:   addRows(portable.AddScaled),
+	Zero:      clearFloats,
 }
 
-func zero(dst []float32) { clear(dst) }
+// clearFloats is the Zero of tiers without such a loop.
+func clearFloats(dst []float32) { clear(dst) }
 
-// addRows is AddRows of tiers that have no loop of their own for it.
-func addRows(add func(dst, x []float32, c float32)) func(dst, rows []float32, list []uint32, factors []float32) {
+// addRows returns an AddRows that calls AddScaled for each row.
+func addRows(addScaled func(dst, x []float32, c float32)) func(dst, rows []float32, list []uint32, factors []float32) {
 	return func(dst, rows []float32, list []uint32, factors []float32) {
 		for i, r := range list {
-			add(dst, rows[int(r)*len(dst):(int(r)+1)*len(dst)], factors[i])
+			addScaled(dst, rows[int(r)*len(dst):(int(r)+1)*len(dst)], factors[i])
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/avx512"
 )
 
-// detect lists the tiers beyond plain Go that this processor can run.
+// detect returns the tiers other than plain Go that this processor can run.
 func detect() (tiers []*Tier) {
 	if avx2.Supported() {
 		tiers = append(tiers, &Tier{"avx2", avx2Tokens(), avx2Vectors()})
@@ -26,7 +26,7 @@ func detect() (tiers []*Tier) {
 	return tiers
 }
 
-// Features lists the instruction sets found that a tier asks for.
+// Features lists the instruction sets of this processor that a tier uses.
 func Features() (names []string) {
 	for _, f := range []struct {
 		name string
@@ -51,23 +51,29 @@ func Features() (names []string) {
 
 func avx2Tokens() Tokens {
 	t := portableTokens
-	t.Uses = everywhere("avx2")
+	t.Uses = inAllStages("avx2")
 	t.Compose = avx2.Compose
 	t.MaxFast = avx2.MaxFast
 	t.MaxFine = avx2.MaxFine
 	t.MaxBytes = avx2MaxBytes
-	t.CentroidScores, t.Rounded = inTurn(lanes16(avx2.DotsFused)), lanes16(avx2.Dots)
+	t.CentroidScores, t.Rounded = withoutPrefetch(groupsOf16(avx2.DotsFused)), groupsOf16(avx2.Dots)
 	t.WidenBF16 = avx2.WidenBF16
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
 	t.Above = avx2.Above
-	t.Coarse = oneByOne(avx2.Coarse)
+	t.Coarse = coarseWithArrays(avx2.Coarse)
 	t.Screen = avx2.Screen
-	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
+	t.Filter = &Filter{
+		MaxLevel: 127,
+		Range:    avx2.Range,
+		Levels:   avx2.Levels,
+		Pack:     avx2.Pack,
+		Filter:   avx2.Filter,
+	}
 	return t
 }
 
-func avx2MaxBytes(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int) {
+func avx2MaxBytes(best []ByteRow, ranges [][2]uint32, rows []ByteRow, codes []byte, codeBytes int) {
 	if codeBytes == 2 {
 		avx2.MaxBytes2(best, ranges, rows, codes)
 	} else {
@@ -75,14 +81,16 @@ func avx2MaxBytes(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, co
 	}
 }
 
-// avx512Tokens is avx2Tokens but for what wider registers and VNNI make faster. Tables,
-// of imported weights, and rows of 32 bytes are looked up as there.
+// avx512Tokens replaces the loops of avx2Tokens that wider registers and VNNI make faster.
+// It keeps those that look up tables and rows of 32 bytes.
 func avx512Tokens() Tokens {
 	t := avx2Tokens()
-	t.Uses = everywhere("avx512 (VNNI)")
+	t.Uses = inAllStages("avx512 (VNNI)")
 	t.Uses[StageScores], t.Uses[StageApprox] = "avx512", "avx2"
 	t.MaxLevels = avx512.MaxLevels
 	t.CentroidScores = func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte) {
+		// The first group of query tokens prefetches the next centroids, step bytes for each
+		// dimension of 12 rows.
 		next, step := (*byte)(unsafe.Pointer(unsafe.SliceData(rows))), 0
 		if len(ahead) > 0 {
 			next, step = &ahead[0], 12*len(ahead)/(m*q.Dim)
@@ -93,23 +101,32 @@ func avx512Tokens() Tokens {
 			step = 0
 		}
 	}
-	t.Rounded = lanes32(avx512.Dots)
+	t.Rounded = groupsOf32(avx512.Dots)
 	t.WidenBF16 = avx512.WidenBF16
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
-	t.Coarse = oneByOne(avx512.Coarse)
+	t.Coarse = coarseWithArrays(avx512.Coarse)
 	t.Screen = avx512Screen
-	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
+	t.Filter = &Filter{
+		MaxLevel: 255,
+		Range:    avx512.Range,
+		Levels:   avx512.Levels,
+		Pack:     avx512.Pack,
+		Filter:   avx512.Filter,
+	}
 	return t
 }
 
-// oneByOne calls a loop that takes units one by one.
-func oneByOne(
-	coarse func([]Row, []Row4, []uint64, [][32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32, *[32]float32,
-		float32, []float32) int,
-) func([]Row, []Row4, []uint64, [][32]float32, *CoarseUnits, []float32) int {
-	return func(words []Row, bytes []Row4, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32) int {
+// coarseWithArrays returns a Coarse that passes the arrays of its units one by one, as the
+// loops in assembly take them.
+func coarseWithArrays(
+	coarse func(words []Row, bytes []ByteRow, found []uint64, products [][32]float32,
+		mulBytes, addBytes, mulWords, lowWords, limits *[32]float32, bias float32, scales []float32) int,
+) func([]Row, []ByteRow, []uint64, [][32]float32, *CoarseUnits, []float32) int {
+	return func(
+		words []Row, bytes []ByteRow, found []uint64, products [][32]float32, c *CoarseUnits, scales []float32,
+	) int {
 		return coarse(words, bytes, found, products,
 			&c.MulBytes, &c.AddBytes, &c.MulWords, &c.LowWords, &c.Limits, c.Bias, scales)
 	}
@@ -119,7 +136,7 @@ func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, st
 	avx512.Screen(dst, nil, levels, stride, panel, start, nil)
 }
 
-// amxScreen needs a block of rows.
+// amxScreen screens small numbers of rows, which do not fill a tile, by avx512.
 func amxScreen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
 	if len(dst) < amx.ScreenRows {
 		avx512Screen(dst, levels, stride, panel, start)
@@ -128,8 +145,8 @@ func amxScreen(dst [][32]float32, levels []byte, stride int, panel []byte, start
 	amx.Screen(dst, levels, stride, panel, start)
 }
 
-// amxTokens has the matrix products of AMX where they fit: residuals of uniform
-// levels, and the bytes of nearest centroid; elsewhere it is avx512.
+// amxTokens uses the matrix products of AMX for residuals of a uniform codebook and for
+// products of bytes; its other loops are those of avx512.
 func amxTokens() Tokens {
 	t := avx512Tokens()
 	t.Uses[StageFast] = "amx (int8)"
@@ -144,8 +161,10 @@ func amxTokens() Tokens {
 	return t
 }
 
-// lanes16 calls a loop that computes on 16 lanes of query tokens.
-func lanes16(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[16]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+// groupsOf16 returns a Rounded that calls a loop for each group of 16 query tokens.
+func groupsOf16(
+	dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[16]float32),
+) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 16 {
 			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g/32*32*q.Dim+g%32:], min(16, q.Stride-g),
@@ -155,18 +174,42 @@ func lanes16(dots func(dst []float32, stride int, rows []float32, m, dim int, qu
 }
 
 func avx2Vectors() Vectors {
-	return Vectors{Uses: "avx2", Rows: avx2.MaxDotRows, MaxDot: avx2.MaxDot, Squares: avx2.Squares,
-		Products: avx2.SumProducts, AddScaled: avx2.AddScaled, AddRows: addRows(avx2.AddScaled), Zero: zero, WidenI8: avx2.WidenI8}
+	return Vectors{
+		Uses:      "avx2",
+		Rows:      avx2.MaxDotRows,
+		MaxDot:    avx2.MaxDot,
+		Squares:   avx2.Squares,
+		Products:  avx2.SumProducts,
+		AddScaled: avx2.AddScaled,
+		AddRows:   addRows(avx2.AddScaled),
+		Zero:      clearFloats,
+		WidenI8:   avx2.WidenI8,
+	}
 }
 
 func avx512Vectors() Vectors {
-	return Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares,
-		Products: avx512.SumProducts, AddScaled: avx512.AddScaled, AddRows: avx512.AddRows, Zero: avx512.Zero, WidenI8: avx512.WidenI8,
-		Screen: &Screen{Rows: avx512.ScreenRows, Round: avx512.RoundBytes, Products: avx512.Screen,
-			Doubts: avx512.Doubts, Pairs: avx512.DotPairs}}
+	return Vectors{
+		Uses:      "avx512",
+		Rows:      avx512.MaxDotRows,
+		MaxDot:    avx512.MaxDot,
+		Squares:   avx512.Squares,
+		Products:  avx512.SumProducts,
+		AddScaled: avx512.AddScaled,
+		AddRows:   avx512.AddRows,
+		Zero:      avx512.Zero,
+		WidenI8:   avx512.WidenI8,
+		Screen: &Screen{
+			Rows:     avx512.ScreenRows,
+			Round:    avx512.RoundBytes,
+			Products: avx512.Screen,
+			Doubts:   avx512.Doubts,
+			Pairs:    avx512.DotPairs,
+		},
+	}
 }
 
-// amxVectors screens by matrix products of bfloat16.
+// amxVectors screens by matrix products of bfloat16, if the processor has them; its other
+// loops are those of avx512.
 func amxVectors() Vectors {
 	v := avx512Vectors()
 	if s := v.Screen; amx.SupportedHalves() {

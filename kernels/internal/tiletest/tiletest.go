@@ -1,5 +1,5 @@
-// Package tiletest has the matrix products of tier amx in plain Go, so that what
-// is around them can be tested on any processor, and they themselves on theirs.
+// Package tiletest computes the matrix products of tier amx in plain Go. Tests of the code
+// that calls them run on any processor with it, and tests of the amx tier compare with it.
 package tiletest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// token is one of a document, as a chunk has it.
+// token is a stored token with its document.
 type token struct {
 	doc      uint32
 	code     int
@@ -16,24 +16,30 @@ type token struct {
 	residual []byte
 }
 
-// visitPlanned visits the tokens of the blocks of a call. Nothing is allocated.
+// visitPlanned visits the tokens of the planned blocks of a call. It allocates nothing.
 func visitPlanned(c *tiles.Call, visit func(token)) {
 	for _, b := range c.Planned() {
 		codes, residuals, factors, first := c.Codes, c.Residuals, c.Factors, int(b.First)
 		if b.First&tiles.InShort != 0 {
-			codes, residuals, factors, first = c.ShortCodes, c.ShortResiduals, c.ShortFactors, int(b.First&^tiles.InShort)
+			codes, residuals, factors = c.ShortCodes, c.ShortResiduals, c.ShortFactors
+			first = int(b.First &^ tiles.InShort)
 		}
 		for t := first; t < first+tiles.BlockTokens; t++ {
 			code := int(binary.LittleEndian.Uint16(codes[c.CodeBytes*t:]))
 			if c.CodeBytes == 4 {
 				code = int(binary.LittleEndian.Uint32(codes[4*t:]))
 			}
-			visit(token{b.Doc, code, int16(binary.LittleEndian.Uint16(factors[2*t:])), residuals[t*c.RowBytes : (t+1)*c.RowBytes]})
+			visit(token{
+				doc:      b.Doc,
+				code:     code,
+				factor:   int16(binary.LittleEndian.Uint16(factors[2*t:])),
+				residual: residuals[t*c.RowBytes : (t+1)*c.RowBytes],
+			})
 		}
 	}
 }
 
-// Rerank does in plain Go what amx.Rerank does, for the given dimension.
+// Rerank computes a call of amx.Rerank in plain Go, for vectors of dim dimensions.
 func Rerank(c *tiles.Call, dim int) {
 	layout, _ := tiles.NewLayout(dim, c.Nbits)
 	visitPlanned(c, func(t token) {
@@ -53,17 +59,18 @@ func Rerank(c *tiles.Call, dim int) {
 	})
 }
 
-// multiply returns the products of a residual with the query.
+// multiply returns the products of a residual with the query, by half and column.
 //
 //go:norace
 func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2][16]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			high, low := Parts(c.Nbits, field(c, layout, residual, block, m))
+			high, low := Parts(c.Nbits, fieldValue(c, layout, residual, block, m))
 			for half := range products {
-				at := tiles.At(block, half, 0, m)
+				at := tiles.ByteOffset(block, half, 0, m)
 				for column := range products[half] {
-					products[half][column] += int32(high)*int32(int8(c.Tiles[at])) + int32(low)*int32(int8(c.Tiles[at+tiles.Low]))
+					highPart, lowPart := int8(c.Tiles[at]), int8(c.Tiles[at+tiles.LowDistance])
+					products[half][column] += int32(high)*int32(highPart) + int32(low)*int32(lowPart)
 					at += 4
 				}
 			}
@@ -72,18 +79,19 @@ func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2]
 	return products
 }
 
-// field is the field of a residual that is at byte m of a block's operand.
-func field(c *tiles.Call, layout tiles.Layout, residual []byte, block, m int) byte {
-	bit := layout.Decoded(block, m) * c.Nbits
+// fieldValue returns the field of a residual that is at byte m of a block's operand.
+func fieldValue(c *tiles.Call, layout tiles.Layout, residual []byte, block, m int) byte {
+	bit := layout.OperandField(block, m) * c.Nbits
 	return residual[bit/8] >> (bit % 8) & byte(1<<c.Nbits-1)
 }
 
+// saturate limits v to 16 bits.
 func saturate(v int32) int32 { return min(max(v, -1<<15), 1<<15-1) }
 
-// highRounded is VPMULHRSW.
+// highRounded computes VPMULHRSW: a·b/2¹⁵, rounded, in 16 bits.
 func highRounded(a, b int32) int32 { return int32(int16((a*b>>14 + 1) >> 1)) }
 
-// Fine does in plain Go what amx.Fine does, for the given dimension.
+// Fine computes a call of amx.Fine in plain Go, for vectors of dim dimensions.
 func Fine(c *tiles.Fine, dim int) {
 	layout, _ := tiles.NewLayout(dim, c.Nbits)
 	visitPlanned(&c.Call, func(t token) {
@@ -91,7 +99,7 @@ func Fine(c *tiles.Fine, dim int) {
 		if c.RowScales != nil {
 			scale = c.RowScales[t.code]
 		}
-		sums := sums(c, layout, t.residual)
+		sums := fieldSums(c, layout, t.residual)
 		best := &c.Maxima[t.doc]
 		for i := range c.N {
 			part := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
@@ -103,18 +111,18 @@ func Fine(c *tiles.Fine, dim int) {
 	})
 }
 
-// sums returns those of the fields of a residual times the query.
+// fieldSums returns those of the fields of a residual times the query.
 //
 //go:norace
-func sums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
+func fieldSums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			f := int32(field(&c.Call, layout, residual, block, m))
+			f := int32(fieldValue(&c.Call, layout, residual, block, m))
 			for half := range 2 {
-				at := tiles.At(block, half, 0, m)
+				at := tiles.ByteOffset(block, half, 0, m)
 				part := sums[16*half:][:16]
 				for i := range part {
-					part[i] += f * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.Low])))
+					part[i] += f * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.LowDistance])))
 					at += 4
 				}
 			}
@@ -123,8 +131,9 @@ func sums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) 
 	return sums
 }
 
-// Lane is the query token of a column of a half: such that 32 to 16 bit
-// packing, which interleaves halves by four, gives the order of the tokens.
+// Lane returns the query token of a column of a half. Packing 32-bit sums to 16 bits
+// interleaves the halves by four; with this order of columns the result is in the order of
+// the query tokens.
 func Lane(half, column int) int { return 8*(column/4) + 4*half + column%4 }
 
 // Parts returns the two bytes of a field that are multiplied with the high and

@@ -10,30 +10,30 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// chamfer does a call of Chamfer, one after another.
+// chamfer executes calls of Chamfer, one after another.
 //
-// The nearest row by squared L2 is the one with the largest 2⟨x, y⟩ − |y|², a product
-// of one dimension more: it comes from the maxima of scores. Distances are then
-// computed from the rows themselves, so that near ones lose no digits.
+// By squared L2, the row y nearest to x has the largest 2⟨x, y⟩ − |y|² = ⟨(x, 1), (2y,
+// −|y|²)⟩. So the maxima of scores of vectors with one more dimension find it. The
+// distances are then computed from the rows themselves, so that small ones lose no digits.
 type chamfer struct {
-	backend *backend
-	call    *maxsim.ChamferCall
-	work    maxsim.ChamferWork
-	x, y    *maxsim.Batch
-	wide    [2][]float32 // the values of x and of y
-	own     [2][]float32 // room for those that are not float32
-	centres [][]float32  // of the pairs, or of all; nil means 0
-	left    []float32    // (x, 1), from the centre
-	right   []float32    // (2y, −|y|²), from the centre
-	scores  []float32
-	near    [2][]int32
-	lists   [2][]int32 // x and y of the pairs
-	pool    parallel.Pool
+	backend     *backend
+	call        *maxsim.ChamferCall
+	work        maxsim.ChamferWork
+	x, y        *maxsim.Batch
+	values      [2][]float32 // of x and of y, as float32
+	buffers     [2][]float32 // memory of values that are converted
+	centres     [][]float32  // of each pair, or one for all. nil means 0
+	extendedX   []float32    // (x, 1), relative to the centre
+	extendedY   []float32    // (2y, −|y|²), relative to the centre
+	scores      []float32
+	nearestRows [2][]int32 // as ChamferCall.NearestX and NearestY
+	pairItems   [2][]int32 // items x and y of each pair
+	pool        parallel.Pool
 }
 
 // Chamfer implements [maxsim.Chamfers].
 func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := call.Check()
 	if err != nil {
 		return err
@@ -49,53 +49,55 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 	c.call, c.work, c.x, c.y = call, w, x, y
 	err = c.run(ctx)
 	c.call, c.x, c.y, c.work = nil, nil, nil, maxsim.ChamferWork{}
-	c.wide, c.near = [2][]float32{}, [2][]int32{} // which may be the caller's
+	c.values, c.nearestRows = [2][]float32{}, [2][]int32{} // these may be the caller's memory
 	clear(c.centres)
 	b.chamfers.Put(c)
 	return err
 }
 
+// run finds the nearest rows, by squared L2 for all pairs at once, and adds up the distances
+// of each pair.
 func (c *chamfer) run(ctx context.Context) error {
 	n := c.work.Pairs
 	for i, b := range []*maxsim.Batch{c.x, c.y} {
-		c.wide[i] = values(c.backend, &c.own[i], b)
+		c.values[i] = floatValues(c.backend, &c.buffers[i], b)
 	}
-	c.near[0], c.near[1] = c.call.NearestX, c.call.NearestY
-	if c.near[0] == nil {
-		c.near[0] = make([]int32, n*c.work.StrideX)
+	c.nearestRows[0], c.nearestRows[1] = c.call.NearestX, c.call.NearestY
+	if c.nearestRows[0] == nil {
+		c.nearestRows[0] = make([]int32, n*c.work.StrideX)
 	}
-	if c.near[1] == nil {
-		c.near[1] = make([]int32, n*c.work.StrideY)
+	if c.nearestRows[1] == nil {
+		c.nearestRows[1] = make([]int32, n*c.work.StrideY)
 	}
 	if c.call.Metric == maxsim.SquaredL2 {
-		for i := range c.lists {
-			c.lists[i] = resize(c.lists[i], n)
+		for i := range c.pairItems {
+			c.pairItems[i] = resize(c.pairItems[i], n)
 		}
 		for p := range n {
 			x, y := c.call.At(p, c.work.Y.Len())
-			c.lists[0][p], c.lists[1][p] = int32(x), int32(y)
+			c.pairItems[0][p], c.pairItems[1][p] = int32(x), int32(y)
 		}
-		c.centre()
-		if err := c.nearest(ctx, 0, c.x, c.y); err != nil {
+		c.chooseCentres()
+		if err := c.findNearestL2(ctx, 0, c.x, c.y); err != nil {
 			return err
 		}
-		if err := c.nearest(ctx, 1, c.y, c.x); err != nil {
+		if err := c.findNearestL2(ctx, 1, c.y, c.x); err != nil {
 			return err
 		}
 	}
 	return c.pool.Run(ctx, n, c.call.Threads, c)
 }
 
-// values are the values of a batch as float32, their scales applied: in room, unless they
-// are that already.
-func values(b *backend, room *[]float32, batch *maxsim.Batch) []float32 {
+// floatValues returns the values of a batch as float32, times their scales: its own memory
+// if it is float32, or else the buffer, which it resizes.
+func floatValues(b *backend, buffer *[]float32, batch *maxsim.Batch) []float32 {
 	m := &batch.Tokens
 	if m.Type == maxsim.F32 {
 		return m.F32
 	}
-	*room = resize(*room, m.Rows()*m.Dim)
-	dst := *room
-	widen(b.tier, m, dst, 0, m.Rows())
+	*buffer = resize(*buffer, m.Rows()*m.Dim)
+	dst := *buffer
+	widenRows(b.tier, m, dst, 0, m.Rows())
 	if m.Scales != nil {
 		for i := range dst {
 			dst[i] *= m.Scales[i/m.Dim]
@@ -104,15 +106,18 @@ func values(b *backend, room *[]float32, batch *maxsim.Batch) []float32 {
 	return dst
 }
 
-// nearest finds the nearest rows by squared L2 for one side.
-func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) error {
+// findNearestL2 finds, for each row of x, the nearest row of y by squared L2. side is 0 if x
+// is the X of the call, and 1 if it is the Y.
+func (c *chamfer) findNearestL2(ctx context.Context, side int, x, y *maxsim.Batch) error {
+	// 1. The vectors with one more dimension, relative to the centre.
 	dim := x.Tokens.Dim
-	xs, ys := c.wide[side], c.wide[1-side]
-	c.left, c.right = resize(c.left, x.Tokens.Rows()*(dim+1)), resize(c.right, y.Tokens.Rows()*(dim+1))
+	xs, ys := c.values[side], c.values[1-side]
+	c.extendedX = resize(c.extendedX, x.Tokens.Rows()*(dim+1))
+	c.extendedY = resize(c.extendedY, y.Tokens.Rows()*(dim+1))
 	for i := range x.Len() {
 		centre := c.centres[min(i, len(c.centres)-1)]
 		for r, hi := x.Span(i); r < hi; r++ {
-			row := c.left[r*(dim+1) : (r+1)*(dim+1)]
+			row := c.extendedX[r*(dim+1) : (r+1)*(dim+1)]
 			fromCentre(row[:dim], xs[r*dim:], centre)
 			row[dim] = 1
 		}
@@ -120,7 +125,7 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 	for i := range y.Len() {
 		centre := c.centres[min(i, len(c.centres)-1)]
 		for r, hi := y.Span(i); r < hi; r++ {
-			row := c.right[r*(dim+1) : (r+1)*(dim+1)]
+			row := c.extendedY[r*(dim+1) : (r+1)*(dim+1)]
 			fromCentre(row[:dim], ys[r*dim:], centre)
 			var square float64
 			for j, v := range row[:dim] {
@@ -130,12 +135,13 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 			row[dim] = float32(-square)
 		}
 	}
+	// 2. The argmaxima of their scores.
 	c.scores = resize(c.scores, c.work.Pairs)
-	q := &maxsim.Batch{Tokens: maxsim.Float32(c.left, dim+1), Layout: x.Layout}
-	d := &maxsim.Batch{Tokens: maxsim.Float32(c.right, dim+1), Layout: y.Layout}
-	return c.backend.score(ctx, &maxsim.Call{
-		Q: q, D: d, Pairs: maxsim.Listed(c.lists[side], c.lists[1-side]),
-		Terms: maxsim.Terms{Threads: c.call.Threads}, Scores: c.scores, Argmax: c.near[side],
+	q := &maxsim.Batch{Tokens: maxsim.Float32(c.extendedX, dim+1), Layout: x.Layout}
+	d := &maxsim.Batch{Tokens: maxsim.Float32(c.extendedY, dim+1), Layout: y.Layout}
+	return c.backend.scoreChecked(ctx, &maxsim.Call{
+		Q: q, D: d, Pairs: maxsim.Listed(c.pairItems[side], c.pairItems[1-side]),
+		Terms: maxsim.Terms{Threads: c.call.Threads}, Scores: c.scores, Argmax: c.nearestRows[side],
 	}, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: c.work.Pairs, Stride: q.MaxRows()}, q, d, nil)
 }
 
@@ -143,20 +149,22 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 func (c *chamfer) Run(_, p int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	x, y := c.call.At(p, c.work.Y.Len())
-	c.call.Distances[p] = float32(c.side(p, 0, c.x, c.y, x, y) + c.side(p, 1, c.y, c.x, y, x))
+	c.call.Distances[p] = float32(c.sideDistance(p, 0, c.x, c.y, x, y) + c.sideDistance(p, 1, c.y, c.x, y, x))
 	return nil
 }
 
-// centre finds what points are counted from where all of them are far from 0, so that
-// cancellation takes few digits: the first point of Y, of each pair if no item has two. It
-// is no centre where that leaves the largest value what it is, but for half.
-func (c *chamfer) centre() {
+// chooseCentres chooses the points that are subtracted from all others, so that 2⟨x, y⟩ −
+// |y|² loses few digits where all points are far from 0. A centre is the first point of Y:
+// of each pair if every item has one pair, or else of the first item for all. It is used
+// only if it halves the largest value.
+func (c *chamfer) chooseCentres() {
+	// The number of centres: one for each pair only if pair p is item p with item p.
 	n := max(c.work.Pairs, 1)
 	if c.x.Len() != n || c.y.Len() != n {
 		n = 1
 	}
 	for p := range c.work.Pairs {
-		if int(c.lists[0][p]) != p || int(c.lists[1][p]) != p {
+		if int(c.pairItems[0][p]) != p || int(c.pairItems[1][p]) != p {
 			n = 1
 			break
 		}
@@ -167,44 +175,46 @@ func (c *chamfer) centre() {
 		if n == 1 {
 			xs, ys = [2]int{0, c.x.Len()}, [2]int{0, c.y.Len()}
 		}
-		first, most := c.largest(1, c.y, ys, nil)
-		_, mostX := c.largest(0, c.x, xs, nil)
-		_, far := c.largest(1, c.y, ys, first)
-		_, farX := c.largest(0, c.x, xs, first)
+		first, largestY := c.firstAndLargest(1, c.y, ys, nil)
+		_, largestX := c.firstAndLargest(0, c.x, xs, nil)
+		_, movedY := c.firstAndLargest(1, c.y, ys, first)
+		_, movedX := c.firstAndLargest(0, c.x, xs, first)
 		c.centres[i] = nil
-		if max(far, farX) < max(most, mostX)/2 {
+		if max(movedY, movedX) < max(largestY, largestX)/2 {
 			c.centres[i] = first
 		}
 	}
 }
 
-// largest is the first token of some items, and the largest value of all of them, counted
-// from a centre.
-func (c *chamfer) largest(side int, b *maxsim.Batch, items [2]int, centre []float32) (first []float32, most float32) {
+// firstAndLargest returns the first token of the items [lo, hi), and the largest magnitude of
+// their values relative to a centre. nil means 0.
+func (c *chamfer) firstAndLargest(
+	side int, b *maxsim.Batch, items [2]int, centre []float32,
+) (first []float32, largest float32) {
 	for i := items[0]; i < items[1]; i++ {
 		for r, hi := b.Span(i); r < hi; r++ {
 			if !b.IsToken(r) {
 				continue
 			}
-			row := c.row(side, r)
+			row := c.rowValues(side, r)
 			if first == nil {
 				first = row
 			}
 			if centre == nil {
 				for _, v := range row {
-					most = max(most, abs(v))
+					largest = max(largest, abs(v))
 				}
 				continue
 			}
 			for j, v := range row {
-				most = max(most, abs(v-centre[j]))
+				largest = max(largest, abs(v-centre[j]))
 			}
 		}
 	}
-	return first, most
+	return first, largest
 }
 
-// fromCentre writes a point as it is seen from a centre.
+// fromCentre writes point − centre; a nil centre means 0.
 func fromCentre(dst, point, centre []float32) {
 	copy(dst, point)
 	for j, v := range centre {
@@ -212,29 +222,31 @@ func fromCentre(dst, point, centre []float32) {
 	}
 }
 
-func (c *chamfer) side(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
+// sideDistance returns the sum, or the mean, of the distances from the rows of item x to the
+// nearest rows of item y, for pair p. By L1 it finds these first.
+func (c *chamfer) sideDistance(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
 	stride := c.work.StrideX
 	if side == 1 {
 		stride = c.work.StrideY
 	}
-	near := c.near[side][p*stride : (p+1)*stride]
+	nearest := c.nearestRows[side][p*stride : (p+1)*stride]
 	xlo, xhi := xb.Span(x)
 	ylo, yhi := yb.Span(y)
 	if c.call.Metric == maxsim.L1 {
-		for s := range near {
-			near[s] = -1
+		for s := range nearest {
+			nearest[s] = -1
 			if s < xhi-xlo && xb.IsToken(xlo+s) {
-				near[s] = c.nearestL1(side, xlo+s, yb, ylo, yhi)
+				nearest[s] = c.nearestL1(side, xlo+s, yb, ylo, yhi)
 			}
 		}
 	}
 	var sum float64
 	n := 0
-	for s, a := range near {
+	for s, a := range nearest {
 		if a < 0 {
 			continue
 		}
-		sum += maxsim.Distance(c.call.Metric, c.row(side, xlo+s), c.row(1-side, ylo+int(a)))
+		sum += maxsim.Distance(c.call.Metric, c.rowValues(side, xlo+s), c.rowValues(1-side, ylo+int(a)))
 		n++
 	}
 	if c.call.Mean && n > 0 {
@@ -243,20 +255,22 @@ func (c *chamfer) side(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
 	return sum
 }
 
-func (c *chamfer) row(side, i int) []float32 {
+// rowValues returns row i of a side.
+func (c *chamfer) rowValues(side, i int) []float32 {
 	dim := c.x.Tokens.Dim
-	return c.wide[side][i*dim : (i+1)*dim]
+	return c.values[side][i*dim : (i+1)*dim]
 }
 
-// nearestL1 is the token of the rows lo to hi that is nearest to a row of a side.
+// nearestL1 returns the token of the rows lo to hi of b, counted from lo, that is nearest to
+// a row of a side; −1 if none of them is a token.
 func (c *chamfer) nearestL1(side, row int, b *maxsim.Batch, lo, hi int) int32 {
-	x, best, nearest := c.row(side, row), float32(math.Inf(1)), int32(-1)
+	x, best, nearest := c.rowValues(side, row), float32(math.Inf(1)), int32(-1)
 	for t := lo; t < hi; t++ {
 		if !b.IsToken(t) {
 			continue
 		}
 		var sums [4]float32
-		y := c.row(1-side, t)
+		y := c.rowValues(1-side, t)
 		for j, v := range x {
 			sums[j&3] += abs(v - y[j])
 		}
@@ -267,24 +281,25 @@ func (c *chamfer) nearestL1(side, row int, b *maxsim.Batch, lo, hi int) int32 {
 	return nearest
 }
 
+// abs returns |v|.
 func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
-// chamferGradients does a call of ChamferGradients: each row of a gradient pulls what it
-// gets, in the order of the pairs, for the rows that it is nearest to after those that
-// are nearest to it.
+// chamferGradients executes a call of ChamferGradients. Each row of a gradient is summed by
+// one goroutine, pair by pair: first the derivative of its own distance, then those of the
+// rows that it is nearest to.
 type chamferGradients struct {
-	c       chamfer // for the values
+	c       chamfer // has the values
 	call    *maxsim.ChamferGradCall
 	work    maxsim.ChamferWork
-	grouped grouped
-	side    int
+	grouped pairGroups
+	side    int         // of the gradient: 0 for DX, 1 for DY
 	sums    [][]float32 // of each goroutine
 	pool    parallel.Pool
 }
 
 // ChamferGradients implements [maxsim.Chamfers].
 func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := call.Check()
 	if err != nil {
 		return err
@@ -294,7 +309,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 		return err
 	}
 	g := &chamferGradients{c: chamfer{backend: b, x: x, y: y}, call: call, work: w}
-	g.c.wide = [2][]float32{values(b, &g.c.own[0], x), values(b, &g.c.own[1], y)}
+	g.c.values = [2][]float32{floatValues(b, &g.c.buffers[0], x), floatValues(b, &g.c.buffers[1], y)}
 	for side, out := range []*maxsim.Gradient{call.DX, call.DY} {
 		if out == nil {
 			continue
@@ -315,9 +330,11 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	return ctx.Err()
 }
 
-// Run pulls the gradient of an item.
+// Run computes the gradient of all rows of an item.
 func (g *chamferGradients) Run(worker, item int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	// Of the two lists of nearest rows, mine belongs to the rows of this side, theirs to the
+	// rows of the other one.
 	out, batch, other := g.call.DX, g.c.x, g.c.y
 	mine, mineStride, theirs, theirStride := g.call.NearestX, g.work.StrideX, g.call.NearestY, g.work.StrideY
 	if g.side == 1 {
@@ -329,8 +346,8 @@ func (g *chamferGradients) Run(worker, item int) error {
 	sums := resize(g.sums[worker], (hi-lo)*dim)
 	g.sums[worker] = sums
 	clear(sums)
-	for i := range g.grouped.count(item) {
-		p := g.grouped.pair(item, i)
+	for i := range g.grouped.pairCount(item) {
+		p := g.grouped.pairOfItem(item, i)
 		x, y := g.call.At(p, g.work.Y.Len())
 		if g.side == 1 {
 			y = x
@@ -341,17 +358,17 @@ func (g *chamferGradients) Run(worker, item int) error {
 			up = float64(g.call.Upstream[p])
 		}
 		list := mine[p*mineStride : (p+1)*mineStride]
-		c := g.weight(up, list)
+		c := g.distanceWeight(up, list)
 		for s, a := range list {
 			if a >= 0 {
-				g.add(sums[s*dim:(s+1)*dim], c, lo+s, otherLo+int(a))
+				g.addDerivative(sums[s*dim:(s+1)*dim], c, lo+s, otherLo+int(a))
 			}
 		}
 		list = theirs[p*theirStride : (p+1)*theirStride]
-		c = g.weight(up, list)
+		c = g.distanceWeight(up, list)
 		for t, a := range list {
 			if a >= 0 {
-				g.add(sums[int(a)*dim:(int(a)+1)*dim], c, lo+int(a), otherLo+t)
+				g.addDerivative(sums[int(a)*dim:(int(a)+1)*dim], c, lo+int(a), otherLo+t)
 			}
 		}
 	}
@@ -361,8 +378,9 @@ func (g *chamferGradients) Run(worker, item int) error {
 	return nil
 }
 
-// weight is what a distance of a list counts.
-func (g *chamferGradients) weight(up float64, list []int32) float64 {
+// distanceWeight returns the factor of each distance of a list: upstream, divided by the
+// number of distances for a mean.
+func (g *chamferGradients) distanceWeight(up float64, list []int32) float64 {
 	if !g.call.Mean {
 		return up
 	}
@@ -375,9 +393,9 @@ func (g *chamferGradients) weight(up float64, list []int32) float64 {
 	return up / float64(max(n, 1))
 }
 
-// add adds c times the derivative of the distance of two rows by the first.
-func (g *chamferGradients) add(dst []float32, c float64, row, other int) {
-	x, y := g.c.row(g.side, row), g.c.row(1-g.side, other)
+// addDerivative adds c times the derivative of the distance of two rows by the first one.
+func (g *chamferGradients) addDerivative(dst []float32, c float64, row, other int) {
+	x, y := g.c.rowValues(g.side, row), g.c.rowValues(1-g.side, other)
 	for j, v := range x {
 		d := float64(v) - float64(y[j])
 		switch {

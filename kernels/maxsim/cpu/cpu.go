@@ -1,12 +1,19 @@
-// Package cpu scores plain vectors on the processor: a backend for each tier that the
-// processor can run ("generic" is plain Go on any). Tiers differ in the inner loops
-// only and give the same bits; package tier has those. Import it to have the
-// backends registered, as database drivers are.
+// Package cpu scores plain vectors on the processor. It has a backend for each tier of
+// instructions that the processor can run; "generic", in plain Go, runs on any. Tiers
+// differ only in the inner loops, which package tier has, and give the same bits.
+// Importing the package registers the backends, as database drivers are.
 //
-// The files follow the data: panels.go lays the queries out in columns, rows.go brings
-// documents to float32, or, with head.go, what a head makes of them, score.go cuts the
-// work in pieces and finds the maxima, segments.go those of one long document,
-// gradients.go and pull.go go back, and chamfer.go uses the same maxima for distances.
+// The files follow the data.
+//
+//	panels.go     query tokens as columns
+//	rows.go       document tokens as float32, block by block
+//	head.go       token vectors of hidden states
+//	score.go      divides a call among goroutines, and finds the maxima
+//	screen.go     excludes tokens that cannot win by products of fewer bits
+//	segments.go   one long document on several goroutines
+//	gradients.go  divides the gradients of a call among goroutines
+//	pull.go       sums up the rows of a gradient
+//	chamfer.go    Chamfer distances, by the same maxima
 package cpu
 
 import (
@@ -22,7 +29,7 @@ import (
 )
 
 func init() {
-	for rank, t := range tier.All {
+	for rank, t := range tier.Available {
 		maxsim.Register(&backend{tier: t}, rank)
 	}
 }
@@ -36,11 +43,11 @@ type backend struct {
 // Name implements [maxsim.Backend].
 func (b *backend) Name() string { return b.tier.Name }
 
-// held is a batch that was checked.
+// held is a batch that [backend.Hold] validated and, where that pays, rounded.
 type held struct {
-	by     *backend
+	owner  *backend
 	batch  *maxsim.Batch
-	levels *rounded // nil: it is not screened, or rounded in each call
+	levels *rounded // nil means that calls do not screen it
 	closed atomic.Bool
 }
 
@@ -55,31 +62,32 @@ func (h *held) Close() error {
 
 // Hold implements [maxsim.Backend].
 func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Held, err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
-	levels, err := b.round(ctx, batch)
+	levels, err := b.roundBatch(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	return &held{by: b, batch: batch, levels: levels}, nil
+	return &held{owner: b, batch: batch, levels: levels}, nil
 }
 
-// operand is the batch of an operand.
+// operand returns the batch of an operand. The error for one that is held by another
+// backend, or closed, wraps [maxsim.ErrForeign].
 func (b *backend) operand(o maxsim.Operand) (*maxsim.Batch, error) {
 	switch o := o.(type) {
 	case *maxsim.Batch:
 		return o, nil
 	case *held:
-		if o.by == b && !o.closed.Load() {
+		if o.owner == b && !o.closed.Load() {
 			return o.batch, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: %s", maxsim.ErrForeign, b.Name())
 }
 
-// operands are those of two operands.
+// operands returns the batches of two operands.
 func (b *backend) operands(x, y maxsim.Operand) (xb, yb *maxsim.Batch, err error) {
 	if xb, err = b.operand(x); err == nil {
 		yb, err = b.operand(y)
@@ -87,7 +95,8 @@ func (b *backend) operands(x, y maxsim.Operand) (xb, yb *maxsim.Batch, err error
 	return xb, yb, err
 }
 
-// resize returns x with n values, which are not kept.
+// resize returns a slice of n values with undefined contents: x itself, resliced, if its
+// capacity allows.
 func resize[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)
@@ -95,7 +104,7 @@ func resize[T any](x []T, n int) []T {
 	return x[:n]
 }
 
-// asFault is the error of a call whose operands cannot be read any more. Operands may be
-// mapped files, which another program may cut short: goroutines that read them make such
-// faults panics.
-func asFault(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) }
+// faultError converts the fault of a call whose operands cannot be read any more. Operands
+// may be mapped files, which another program may truncate: debug.SetPanicOnFault turns such
+// faults into panics, which files.RecoverFault recovers.
+func faultError(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) }

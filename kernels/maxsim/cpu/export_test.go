@@ -12,7 +12,7 @@ import (
 // with products of bfloat16 in plain Go, whose errors are as large as those of other
 // orders may be; none where no tier screens. screened counts the blocks that were.
 func Screening(screened *int) (with []maxsim.Backend, without maxsim.Backend) {
-	best := tier.All[len(tier.All)-1]
+	best := tier.Available[len(tier.Available)-1]
 	if best.Vectors.Screen == nil {
 		return nil, nil
 	}

@@ -11,38 +11,38 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// gradients does a call of Gradients, one after another. Every row of a gradient has
-// one writer, who pulls what it gets: a piece is some rows of a query for DQ, and some of
-// a document for DD. How rows are cut into pieces changes no bit.
+// gradients executes calls of Gradients, one after another. Every row of a gradient is
+// summed up by one goroutine: a piece of work is some rows of a query for DQ, or some rows of
+// a document for DD. The bits do not depend on how rows are divided into pieces.
 type gradients struct {
-	backend *backend
-	call    *maxsim.GradCall
-	work    maxsim.Work
-	q, d    *maxsim.Batch
-	grouped grouped
-	rows    int          // of a query, in a piece
-	n       int          // pieces of a query
-	pieces  []piece      // of documents
-	inverse [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
-	lengths lengths
-	workers []puller
-	pool    parallel.Pool
+	backend        *backend
+	call           *maxsim.GradCall
+	work           maxsim.Work
+	q, d           *maxsim.Batch
+	grouped        pairGroups
+	queryPieceRows int          // rows of a piece of a query
+	piecesPerQuery int          // pieces of a query
+	pieces         []piece      // of documents
+	inverses       [2][]float64 // 1/length of the rows of q and of d; empty if computed when needed
+	lengths        lengths
+	workers        []puller
+	pool           parallel.Pool
 }
 
-// piece is rows of an item, counted from its first.
+// piece is a range of the rows of an item, counted from its first one.
 type piece struct{ item, from, to int32 }
 
 const (
-	// queryRows is how many rows of a query are a piece, at most.
+	// queryRows is the largest number of rows of a piece of a query.
 	queryRows = 16
-	// documentRows is the least number of rows of a document that are a piece beside
-	// others, each of which looks through all argmaxima of the document.
+	// documentRows is the least number of rows of a piece of a document that is cut. Each
+	// piece reads all argmaxima of the document, so that small pieces do not pay.
 	documentRows = 4096
 )
 
 // Gradients implements [maxsim.Backend].
 func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := g.Check()
 	if err != nil {
 		return err
@@ -62,11 +62,12 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error)
 	return err
 }
 
+// run computes the inverse lengths, with Normalize, and then the gradients.
 func (x *gradients) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	x.inverse = [2][]float64{x.inverse[0][:0], x.inverse[1][:0]}
+	x.inverses = [2][]float64{x.inverses[0][:0], x.inverses[1][:0]}
 	if x.call.Normalize {
 		for i, b := range []*maxsim.Batch{x.q, x.d} {
 			if err := x.inverseNorms(ctx, i, b); err != nil {
@@ -77,27 +78,27 @@ func (x *gradients) run(ctx context.Context) error {
 	threads := parallel.Threads(x.call.Threads, math.MaxInt)
 	if g := x.call.DQ; g != nil {
 		x.grouped.reset(&x.call.Pairs, x.work, false)
-		x.rows = queryRows
+		x.queryPieceRows = queryRows
 		if threads > 1 {
-			x.rows = min(max(x.q.Tokens.Rows()/(4*threads), 1), queryRows)
+			x.queryPieceRows = min(max(x.q.Tokens.Rows()/(4*threads), 1), queryRows)
 		}
-		x.n = max(parallel.Blocks(x.work.Stride, x.rows), 1)
+		x.piecesPerQuery = max(parallel.Blocks(x.work.Stride, x.queryPieceRows), 1)
 		clearOutside(g, x.q)
-		if err := x.pull(ctx, x.q.Len()*x.n); err != nil {
+		if err := x.pullPieces(ctx, x.q.Len()*x.piecesPerQuery); err != nil {
 			return err
 		}
 	}
 	if g := x.call.DD; g != nil {
 		x.grouped.reset(&x.call.Pairs, x.work, true)
 		clearOutside(g, x.d)
-		x.cut(threads)
-		return x.pull(ctx, len(x.pieces))
+		x.cutDocuments(threads)
+		return x.pullPieces(ctx, len(x.pieces))
 	}
 	return nil
 }
 
-// cut makes pieces of the documents.
-func (x *gradients) cut(threads int) {
+// cutDocuments lists the pieces of the documents.
+func (x *gradients) cutDocuments(threads int) {
 	x.pieces = x.pieces[:0]
 	for d := range x.d.Len() {
 		lo, hi := x.d.Span(d)
@@ -111,16 +112,16 @@ func (x *gradients) cut(threads int) {
 	}
 }
 
-// inverseNorms computes the inverse lengths of all rows of a side, without their scales,
-// unless few of them are needed.
+// inverseNorms computes the inverse lengths of all rows of a side, without their scales. If
+// there are more rows than argmaxima, each is computed when it is needed.
 func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch) error {
 	n := b.Tokens.Rows()
 	if n > x.work.Pairs*x.work.Stride {
 		return nil
 	}
-	x.inverse[side] = resize(x.inverse[side], n)
+	x.inverses[side] = resize(x.inverses[side], n)
 	l := &x.lengths
-	l.t, l.m, l.dst = x.backend.tier, &b.Tokens, x.inverse[side]
+	l.t, l.m, l.dst = x.backend.tier, &b.Tokens, x.inverses[side]
 	pieces := parallel.Blocks(n, lengthRows)
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(l.workers) < threads {
@@ -131,7 +132,7 @@ func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch)
 	return err
 }
 
-// lengths measures rows.
+// lengths computes the inverse lengths of the rows of a matrix on several goroutines.
 type lengths struct {
 	t       *tier.Tier
 	m       *maxsim.Matrix
@@ -139,15 +140,16 @@ type lengths struct {
 	workers []measurer
 }
 
+// measurer is the work space of one goroutine.
 type measurer struct {
 	wide    []float32
 	squares [lengthRows][8]float64
 }
 
-// lengthRows is how many rows are measured at a time.
+// lengthRows is the number of rows of a block of lengths.
 const lengthRows = 64
 
-// Run measures a block.
+// Run computes the inverse lengths of block i.
 func (l *lengths) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w, dim := &l.workers[worker], l.m.Dim
@@ -157,16 +159,17 @@ func (l *lengths) Run(worker, i int) error {
 		rows = l.m.F32[lo*dim : hi*dim]
 	} else {
 		w.wide = resize(w.wide, (hi-lo)*dim)
-		widen(l.t, l.m, w.wide, lo, hi)
+		widenRows(l.t, l.m, w.wide, lo, hi)
 		rows = w.wide
 	}
 	l.t.Vectors.Squares(w.squares[:hi-lo], rows, dim)
 	for r := range hi - lo {
-		l.dst[lo+r] = inverseRoot(squared(&w.squares[r], rows[r*dim:(r+1)*dim]))
+		l.dst[lo+r] = inverseRoot(sumSquares(&w.squares[r], rows[r*dim:(r+1)*dim]))
 	}
 	return nil
 }
 
+// inverseRoot returns 1/√square, or 0 for 0.
 func inverseRoot(square float64) float64 {
 	if square > 0 {
 		return 1 / math.Sqrt(square)
@@ -188,6 +191,7 @@ func clearOutside(g *maxsim.Gradient, b *maxsim.Batch) {
 	clearRows(g, last, g.Rows())
 }
 
+// clearRows sets the rows lo to hi of a gradient to 0.
 func clearRows(g *maxsim.Gradient, lo, hi int) {
 	if g.Type == maxsim.F32 {
 		clear(g.F32[lo*g.Dim : hi*g.Dim])
@@ -196,7 +200,8 @@ func clearRows(g *maxsim.Gradient, lo, hi int) {
 	}
 }
 
-func (x *gradients) pull(ctx context.Context, pieces int) error {
+// pullPieces computes the given number of pieces on the goroutines of the call.
+func (x *gradients) pullPieces(ctx context.Context, pieces int) error {
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(x.workers) < threads {
 		x.workers = append(x.workers, puller{})
@@ -204,14 +209,14 @@ func (x *gradients) pull(ctx context.Context, pieces int) error {
 	return x.pool.Run(ctx, pieces, threads, x)
 }
 
-// Run does a piece.
+// Run computes the gradients of piece i.
 func (x *gradients) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.workers[worker]
 	if x.grouped.byDoc {
-		x.document(w, x.pieces[i])
+		x.pullTokenRows(w, x.pieces[i])
 	} else {
-		x.query(w, i/x.n, i%x.n*x.rows)
+		x.pullQueryRows(w, i/x.piecesPerQuery, i%x.piecesPerQuery*x.queryPieceRows)
 	}
 	return nil
 }

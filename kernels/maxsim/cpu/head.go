@@ -9,21 +9,21 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// head makes token vectors of hidden states, a block at a time: the weights are the
-// columns of the loop over centroids, so that a product is one chain of fused additions
-// in the order of the hidden dimensions, on all tiers.
+// head computes token vectors from hidden states, a block at a time. It uses the loop for
+// centroid scores with the weights as query tokens, so that a product is one chain of fused
+// additions in the order of the hidden dimensions, on all tiers.
 type head struct {
 	columns tier.QueryVectors
-	bias    []float32 // empty: none
-	wide    []float32
+	bias    []float32 // empty for a head without a bias
+	weights []float32
 }
 
-// headValues is how many hidden values a block has, about.
+// headValues is about the number of hidden values of a block.
 const headValues = 1 << 16
 
 // ScoreHead implements [maxsim.Heads].
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := c.Check()
 	if err != nil {
 		return err
@@ -32,40 +32,47 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error)
 	if err != nil {
 		return err
 	}
-	return b.score(ctx, &maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w, q, d, &c.Head)
+	call := &maxsim.Call{
+		Q:      c.Q,
+		D:      c.D,
+		Pairs:  c.Pairs,
+		Terms:  c.Terms,
+		Scores: c.Scores,
+	}
+	return b.scoreChecked(ctx, call, w, q, d, &c.Head)
 }
 
-func (h *head) reset(t *tier.Tier, given *maxsim.Head) {
-	m := &given.Weights
+func (h *head) reset(t *tier.Tier, layer *maxsim.Head) {
+	m := &layer.Weights
 	n := m.Rows()
-	h.wide = resize(h.wide, n*m.Dim)
-	widen(t, m, h.wide, 0, n)
+	h.weights = resize(h.weights, n*m.Dim)
+	widenRows(t, m, h.weights, 0, n)
 	if m.Scales != nil {
-		for i := range h.wide {
-			h.wide[i] *= m.Scales[i/m.Dim]
+		for i := range h.weights {
+			h.weights[i] *= m.Scales[i/m.Dim]
 		}
 	}
-	h.columns.Reset(h.wide, m.Dim)
-	h.bias = append(h.bias[:0], given.Bias...)
+	h.columns.Reset(h.weights, m.Dim)
+	h.bias = append(h.bias[:0], layer.Bias...)
 }
 
-// dim is that of token vectors.
-func (h *head) dim() int { return h.columns.N }
+// outputDim returns the dimension of the token vectors.
+func (h *head) outputDim() int { return h.columns.N }
 
-// projected is block for the token vectors that the head makes.
-func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
+// projectBlock is readBlock with a head: it returns the token vectors of m hidden states.
+func (r *rowReader) projectBlock(lo, from, to, m int) (x []float32, factors []float32) {
 	t, h := &r.batch.Tokens, r.head
-	states := r.values(lo, from, to, m)
-	stride, dim := h.columns.Stride, h.dim()
+	states := r.floatValues(lo, from, to, m)
+	stride, dim := h.columns.Stride, h.outputDim()
 	r.products = resize(r.products, m*stride)
 	r.lows, r.highs = resize(r.lows, (dim+31)&^31), resize(r.highs, (dim+31)&^31)
 	r.tier.Tokens.CentroidScores(r.products, states, m, &h.columns, r.lows, r.highs, nil)
 	x = r.products[:m*dim]
 	for i := range m {
 		row := x[i*dim : (i+1)*dim]
-		copy(row, r.products[i*stride:]) // which may overlap, to the left
+		copy(row, r.products[i*stride:]) // closes the gaps between rows; source and row may overlap
 		if t.Scales != nil {
-			scale := t.Scales[lo+int(r.row(int32(min(from+i, to-1))))]
+			scale := t.Scales[lo+int(r.rowOfToken(int32(min(from+i, to-1))))]
 			for j := range row {
 				row[j] *= scale
 			}
@@ -78,7 +85,7 @@ func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
 		return x, nil
 	}
 	if r.inverseNorms(x, dim, m) {
-		r.units(x, dim)
+		r.normalizeListed(x, dim)
 	}
 	return x, r.factors
 }

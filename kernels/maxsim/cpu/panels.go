@@ -10,24 +10,26 @@ import (
 // width is the number of columns of a panel.
 const width = 32
 
-// panels are the tokens of queries as columns: [panels, dim, 32].
+// panels has the tokens of queries as columns, [panels, dim, 32]. A panel is 32 columns.
 type panels struct {
 	dim   int
 	data  []float32
 	spans []span  // of each query
-	rows  []int32 // of each column, counted from the first row of its query
-	// weights of the columns; nil means that all are 1.
+	rows  []int32 // of each column the row of its token, counted from the first row of its query; −1 for none
+	// weights has the weight of each column; empty means that all are 1.
 	weights []float32
-	row     []float32
+	row     []float32 // scratch: the vector of a column
 	screen  screenPanels
 }
 
-// span is columns of a query.
+// span is a range of columns or of panels.
 type span struct{ lo, hi int }
 
-// reset lays queries out. Queries that meet all documents together share panels;
-// apart, each begins one of its own. Documents are screened for them if loops is not nil.
+// reset lays out the queries of a batch. With together all queries are scored with the same
+// documents and share panels; otherwise each query begins a new panel. If loops is not nil,
+// columns are also rounded for screening.
 func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, together bool, loops *tier.Screen) {
+	// 1. The rows of the columns.
 	m := &b.Tokens
 	p.dim = m.Dim
 	p.spans, p.rows = p.spans[:0], slices.Grow(p.rows[:0], m.Rows())
@@ -45,9 +47,10 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 		s.hi = len(p.rows)
 		p.spans = append(p.spans, s)
 	}
+	// 2. Their values, normalized or scaled, and their weights.
 	p.data = resize(p.data, (len(p.rows)+width-1)/width*width*p.dim)
 	clear(p.data)
-	p.screen.reset(loops, p.count(), p.dim)
+	p.screen.reset(loops, p.panelCount(), p.dim)
 	p.weights = p.weights[:0]
 	if terms.Weights != nil {
 		p.weights = resize(p.weights, len(p.rows))
@@ -57,10 +60,10 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 		first, _ := b.Span(q)
 		for c := s.lo; c < s.hi; c++ {
 			r := first + int(p.rows[c])
-			widen(t, m, p.row, r, r+1)
+			widenRows(t, m, p.row, r, r+1)
 			switch scale := m.Scale(r); {
 			case terms.Normalize:
-				unit(p.row, p.row, sign(scale))
+				normalizeInto(p.row, p.row, sign(scale))
 			case m.Scales != nil:
 				for j, v := range p.row {
 					p.row[j] = v * scale
@@ -71,7 +74,7 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 				column[width*j] = v
 			}
 			if loops != nil {
-				p.screen.put(c, p.row)
+				p.screen.setColumn(c, p.row)
 			}
 			if terms.Weights != nil {
 				p.weights[c] = terms.Weights[r]
@@ -80,10 +83,10 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 	}
 }
 
-// count is the number of panels.
-func (p *panels) count() int { return (len(p.rows) + width - 1) / width }
+// panelCount returns the number of panels.
+func (p *panels) panelCount() int { return (len(p.rows) + width - 1) / width }
 
-// panel is panel i, and how many columns it has.
-func (p *panels) panel(i int) (data []float32, n int) {
+// panelData returns panel i, [dim, 32], and the number of columns that it uses.
+func (p *panels) panelData(i int) (data []float32, n int) {
 	return p.data[i*width*p.dim : (i+1)*width*p.dim], min(width, len(p.rows)-i*width)
 }

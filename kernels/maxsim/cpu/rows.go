@@ -8,32 +8,33 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// rows brings rows of a batch to float32, block by block.
-type rows struct {
-	tier      *tier.Tier
-	batch     *maxsim.Batch
-	normalize bool
-	head      *head     // makes token vectors of rows; nil means that rows are token vectors
-	wide      []float32 // a block, where the rows in memory do not serve
-	products  []float32 // of a block with the head, and their ranges, which are not used
-	lows      []float32
-	highs     []float32
-	factors   []float32
-	squares   [][8]float64
-	beyond    []int32 // rows of a block whose lengths float32 has no inverse of
-	list      []int32 // the tokens of an item, counted from its first row, where some rows are none
+// rowReader reads the token vectors of a batch as float32, block by block. startItem
+// selects an item; readBlock then reads a range of its tokens.
+type rowReader struct {
+	tier       *tier.Tier
+	batch      *maxsim.Batch
+	normalize  bool
+	head       *head     // computes token vectors from rows. nil means that rows are token vectors
+	widened    []float32 // a block, unless the rows in memory can be used directly
+	products   []float32 // of a block with the head
+	lows       []float32 // ranges of these, which the loop writes and nothing reads
+	highs      []float32
+	factors    []float32 // of the rows of a block
+	squares    [][8]float64
+	outOfRange []int32 // rows of a block whose inverse length is outside the range of factors
+	tokenRows  []int32 // rows of the item's tokens, from its first row on; empty if all rows are tokens
 }
 
-// blockValues is how many values a block has, about: half of a usual L2 is for the
-// columns.
+// blockValues is about the number of values of a block. Its 64 KiB leave half of a usual
+// L2 cache to the columns.
 const blockValues = 1 << 14
 
-func (r *rows) reset(t *tier.Tier, b *maxsim.Batch, normalize bool, h *head) {
+func (r *rowReader) reset(t *tier.Tier, b *maxsim.Batch, normalize bool, h *head) {
 	r.tier, r.batch, r.normalize, r.head = t, b, normalize, h
 }
 
-// blockRows is how many rows a block has at most.
-func (r *rows) blockRows() int {
+// blockRows returns the largest number of rows of a block, a multiple of the tile of MaxDot.
+func (r *rowReader) blockRows() int {
 	tile, values := r.tier.Vectors.Rows, blockValues
 	if r.head != nil {
 		values = headValues
@@ -41,130 +42,138 @@ func (r *rows) blockRows() int {
 	return max(values/r.batch.Tokens.Dim/tile, 2) * tile
 }
 
-// item counts the tokens of item i, of which it notes the rows if not all are.
-func (r *rows) item(i int) (lo, n int) {
+// startItem selects item i. It returns its first row and its number of tokens, and lists
+// their rows if some rows are masked.
+func (r *rowReader) startItem(i int) (lo, n int) {
 	lo, hi := r.batch.Span(i)
-	r.list = r.list[:0]
+	r.tokenRows = r.tokenRows[:0]
 	if r.batch.Mask == nil {
 		return lo, hi - lo
 	}
 	for t, real := range r.batch.Mask[lo:hi] {
 		if real {
-			r.list = append(r.list, int32(t))
+			r.tokenRows = append(r.tokenRows, int32(t))
 		}
 	}
-	if n = len(r.list); n == hi-lo {
-		r.list = r.list[:0]
+	if n = len(r.tokenRows); n == hi-lo {
+		r.tokenRows = r.tokenRows[:0]
 	}
 	return lo, n
 }
 
-// row is the row, from the first of the item on, of token t.
-func (r *rows) row(t int32) int32 {
-	if len(r.list) == 0 {
+// rowOfToken returns the row of token t, counted from the first row of the item.
+func (r *rowReader) rowOfToken(t int32) int32 {
+	if len(r.tokenRows) == 0 {
 		return t
 	}
-	return r.list[t]
+	return r.tokenRows[t]
 }
 
-// block returns the tokens from to to of the item that begins at row lo, as m rows
-// of float32, a tile at least: the last is repeated. factors, where not nil, are the factors of
-// products with them.
-func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
+// readBlock returns the tokens from to to of the item that begins at row lo, as m rows
+// of float32. There are at least as many rows as MaxDot takes; the last token is repeated
+// for that. factors multiply the products of the rows. nil means that all are 1.
+func (r *rowReader) readBlock(lo, from, to int) (x []float32, m int, factors []float32) {
 	t, dim := &r.batch.Tokens, r.batch.Tokens.Dim
 	m = max(to-from, r.tier.Vectors.Rows)
 	if r.head != nil {
-		x, factors = r.projected(lo, from, to, m)
+		x, factors = r.projectBlock(lo, from, to, m)
 		return x, m, factors
 	}
-	x = r.values(lo, from, to, m)
+	x = r.floatValues(lo, from, to, m)
 	if !r.normalize {
-		return x, m, r.scales(lo, from, to, m)
+		return x, m, r.blockScales(lo, from, to, m)
 	}
+	// Normalized: the factor is the inverse length, and of the scale only the sign is left.
+	// Rows that no factor can normalize are divided by their length, in a copy.
 	if r.inverseNorms(x, dim, m) {
-		if len(r.wide) == 0 || &x[0] != &r.wide[0] {
-			x = r.widen(lo, from, to, m)
+		if len(r.widened) == 0 || &x[0] != &r.widened[0] {
+			x = r.widenBlock(lo, from, to, m)
 		}
-		r.units(x, dim)
+		r.normalizeListed(x, dim)
 	}
 	if t.Scales != nil {
 		for i := range m {
-			r.factors[i] *= float32(sign(t.Scale(lo + int(r.row(int32(min(from+i, to-1)))))))
+			r.factors[i] *= float32(sign(t.Scale(lo + int(r.rowOfToken(int32(min(from+i, to-1)))))))
 		}
 	}
 	return x, m, r.factors
 }
 
-// scales returns those of the m rows of a block; nil means that all are 1.
-func (r *rows) scales(lo, from, to, m int) []float32 {
+// blockScales returns the scales of the m rows of a block. nil means that all are 1.
+func (r *rowReader) blockScales(lo, from, to, m int) []float32 {
 	t := &r.batch.Tokens
 	if t.Scales == nil {
 		return nil
 	}
 	r.factors = resize(r.factors, m)
 	for i := range m {
-		r.factors[i] = t.Scales[lo+int(r.row(int32(min(from+i, to-1))))]
+		r.factors[i] = t.Scales[lo+int(r.rowOfToken(int32(min(from+i, to-1))))]
 	}
 	return r.factors
 }
 
-// values returns m rows as float32, without their scales, in memory if they are that there.
-func (r *rows) values(lo, from, to, m int) []float32 {
+// floatValues returns m rows as float32, without their scales: the memory of the batch
+// itself if it has these rows as float32.
+func (r *rowReader) floatValues(lo, from, to, m int) []float32 {
 	t := &r.batch.Tokens
-	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
+	if t.Type == maxsim.F32 && len(r.tokenRows) == 0 && m == to-from {
 		return t.F32[(lo+from)*t.Dim : (lo+to)*t.Dim]
 	}
-	return r.widen(lo, from, to, m)
+	return r.widenBlock(lo, from, to, m)
 }
 
-// widen writes a block to the work space.
-func (r *rows) widen(lo, from, to, m int) []float32 {
+// widenBlock converts a block of m rows to float32, and repeats the last token for rows
+// beyond it.
+func (r *rowReader) widenBlock(lo, from, to, m int) []float32 {
 	dim := r.batch.Tokens.Dim
-	r.wide = resize(r.wide, m*dim)
-	if len(r.list) == 0 {
-		widen(r.tier, &r.batch.Tokens, r.wide, lo+from, lo+to)
+	r.widened = resize(r.widened, m*dim)
+	if len(r.tokenRows) == 0 {
+		widenRows(r.tier, &r.batch.Tokens, r.widened, lo+from, lo+to)
 	} else {
-		for i, t := range r.list[from:to] {
-			widen(r.tier, &r.batch.Tokens, r.wide[i*dim:(i+1)*dim], lo+int(t), lo+int(t)+1)
+		for i, t := range r.tokenRows[from:to] {
+			widenRows(r.tier, &r.batch.Tokens, r.widened[i*dim:(i+1)*dim], lo+int(t), lo+int(t)+1)
 		}
 	}
-	last := r.wide[(to-from-1)*dim : (to-from)*dim]
+	last := r.widened[(to-from-1)*dim : (to-from)*dim]
 	for i := to - from; i < m; i++ {
-		copy(r.wide[i*dim:(i+1)*dim], last)
+		copy(r.widened[i*dim:(i+1)*dim], last)
 	}
-	return r.wide
+	return r.widened
 }
 
-// inverseNorms fills factors, and lists the rows, if there are some, whose factor is
-// beyond what float32 is good for. Each row is looked at by itself: what its neighbours
-// are, which tiers and numbers of threads decide, must not change its bits.
-func (r *rows) inverseNorms(x []float32, dim, m int) (beyond bool) {
-	const least, most = 1e-30, 1e30
-	r.squares, r.factors, r.beyond = resize(r.squares, m), resize(r.factors, m), r.beyond[:0]
+// inverseNorms sets factors to the inverse lengths of m rows, 0 for rows of zeros. It lists
+// the rows whose factor is so large or small that products would lose digits in float32, and
+// reports whether there are some. The decision is made for each row alone: its neighbours
+// depend on the tier and the number of threads, and must not change its bits.
+func (r *rowReader) inverseNorms(x []float32, dim, m int) (listed bool) {
+	const minInverse, maxInverse = 1e-30, 1e30
+	r.squares, r.factors, r.outOfRange = resize(r.squares, m), resize(r.factors, m), r.outOfRange[:0]
 	r.tier.Vectors.Squares(r.squares, x, dim)
 	for i := range m {
 		f := 0.0
-		if s := squared(&r.squares[i], x[i*dim:(i+1)*dim]); s > 0 {
-			if f = 1 / math.Sqrt(s); !(f > least && f < most) {
-				r.beyond = append(r.beyond, int32(i))
+		if s := sumSquares(&r.squares[i], x[i*dim:(i+1)*dim]); s > 0 {
+			if f = 1 / math.Sqrt(s); !(f > minInverse && f < maxInverse) {
+				r.outOfRange = append(r.outOfRange, int32(i))
 			}
 		}
 		r.factors[i] = float32(f)
 	}
-	return len(r.beyond) > 0
+	return len(r.outOfRange) > 0
 }
 
-// units divides the rows that inverseNorms listed by their lengths, in place of a factor.
-func (r *rows) units(x []float32, dim int) {
-	for _, i := range r.beyond {
+// normalizeListed divides the rows that inverseNorms listed by their lengths, and sets their
+// factors to 1.
+func (r *rowReader) normalizeListed(x []float32, dim int) {
+	for _, i := range r.outOfRange {
 		row := x[int(i)*dim : (int(i)+1)*dim]
-		unit(row, row, 1)
+		normalizeInto(row, row, 1)
 		r.factors[i] = 1
 	}
 }
 
-// squared adds the sums of a row and the squares of what is beyond whole groups.
-func squared(sums *[8]float64, row []float32) float64 {
+// sumSquares returns the sum of the squares of a row: of the eight sums of tier.Vectors.Squares
+// and of the values beyond whole groups of eight.
+func sumSquares(sums *[8]float64, row []float32) float64 {
 	s := *sums
 	for j, v := range row[len(row)&^7:] {
 		s[j] += float64(v) * float64(v)
@@ -172,6 +181,7 @@ func squared(sums *[8]float64, row []float32) float64 {
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 }
 
+// sign returns −1, 0 or 1.
 func sign(scale float32) float64 {
 	switch {
 	case scale > 0:
@@ -182,7 +192,7 @@ func sign(scale float32) float64 {
 	return 0
 }
 
-// norm is the length of a vector.
+// norm returns the length of a vector.
 func norm(x []float32) float64 {
 	var s float64
 	for _, v := range x {
@@ -191,8 +201,8 @@ func norm(x []float32) float64 {
 	return math.Sqrt(s)
 }
 
-// unit writes x, divided by its length, times s; zeros stay zeros.
-func unit(dst, x []float32, s float64) {
+// normalizeInto writes x · s / ‖x‖ to dst; zeros stay zeros.
+func normalizeInto(dst, x []float32, s float64) {
 	if n := norm(x); n > 0 {
 		s /= n
 	}
@@ -201,9 +211,9 @@ func unit(dst, x []float32, s float64) {
 	}
 }
 
-// widen writes the rows lo to hi of a matrix as float32, without their scales.
-func widen(t *tier.Tier, m *maxsim.Matrix, dst []float32, lo, hi int) {
-	loop := t.Tokens.WidenBF16
+// widenRows writes the rows lo to hi of a matrix as float32, without their scales.
+func widenRows(t *tier.Tier, m *maxsim.Matrix, dst []float32, lo, hi int) {
+	loop := t.Tokens.WidenBF16 // nil means that plain Go converts
 	switch m.Type {
 	case maxsim.F16:
 		loop = t.Tokens.WidenF16
@@ -222,7 +232,7 @@ func widen(t *tier.Tier, m *maxsim.Matrix, dst []float32, lo, hi int) {
 		m.Widen(dst, lo, hi)
 		return
 	}
-	// There are such loops for little-endian processors alone.
+	// Only tiers of little-endian processors have these loops, so U16 is little-endian bytes.
 	n := (hi - lo) * m.Dim
 	loop(dst[:n], unsafe.Slice((*byte)(unsafe.Pointer(&m.U16[lo*m.Dim])), 2*n))
 }

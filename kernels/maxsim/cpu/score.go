@@ -10,40 +10,40 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// scorer does a call of Score, one after another. Its work is units, each a document
-// with some of the queries: with all, that of one pair, or those of all its pairs.
+// scorer executes calls of Score, one after another. It divides a call into units, a
+// document with some of the queries, and groups units into pieces, which goroutines take.
 type scorer struct {
-	backend  *backend
-	ctx      context.Context
-	call     *maxsim.Call
-	work     maxsim.Work
-	docs     *maxsim.Batch
-	levels   *rounded // of the documents, where they are held
-	by       int      // what a unit is
-	units    int
-	first    int // document of the first unit, and documents, of AllPairs
-	count    int
-	size     int // units of a piece
-	panels   panels
-	head     head
-	grouped  grouped
-	long     []longUnit
-	segments segments
-	workers  []worker
-	pool     parallel.Pool
+	backend    *backend
+	ctx        context.Context
+	call       *maxsim.Call
+	work       maxsim.Work
+	docs       *maxsim.Batch
+	heldLevels *rounded // of held documents. nil means that each call rounds them
+	unitKind   int      // unitPair, unitAllQueries or unitDocument
+	units      int      // their number
+	first      int      // for AllPairs, the first document
+	count      int      // for AllPairs, the number of documents
+	pieceUnits int      // units of a piece
+	panels     panels
+	head       head
+	grouped    pairGroups
+	longUnits  []longUnit
+	segments   segments
+	workers    []worker
+	pool       parallel.Pool
 }
 
-// What a unit is.
+// Kinds of units.
 const (
-	perPair = iota
-	withAll // all queries
-	perDocument
+	unitPair       = iota // one pair
+	unitAllQueries        // a document with all queries
+	unitDocument          // a document with the queries of all its pairs
 )
 
-// worker is what one goroutine works with.
+// worker is the work space of one goroutine.
 type worker struct {
-	rows  rows
-	spans []span           // of panels: those of the queries of a unit
+	rows  rowReader
+	spans []span           // the panels of the queries of a unit
 	best  [][width]float32 // of each panel
 	arg   [][width]int32
 
@@ -52,7 +52,7 @@ type worker struct {
 
 // Score implements [maxsim.Backend].
 func (b *backend) Score(ctx context.Context, c *maxsim.Call) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := c.Check()
 	if err != nil {
 		return err
@@ -61,11 +61,13 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) (err error) {
 	if err != nil {
 		return err
 	}
-	return b.score(ctx, c, w, q, d, nil)
+	return b.scoreChecked(ctx, c, w, q, d, nil)
 }
 
-// score does a checked call. With a head d has hidden states.
-func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
+// scoreChecked executes a checked call. If h is not nil, d has hidden states.
+func (b *backend) scoreChecked(
+	ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -74,157 +76,164 @@ func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d
 		s = &scorer{backend: b}
 	}
 	if held, ok := c.D.(*held); ok && h == nil {
-		s.levels = held.levels
+		s.heldLevels = held.levels
 	}
 	err := s.run(ctx, c, w, q, d, h)
-	s.ctx, s.call, s.docs, s.levels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
+	// The pool keeps no reference to the caller's memory.
+	s.ctx, s.call, s.docs, s.heldLevels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
 	b.scorers.Put(s)
 	return err
 }
 
-// pieceProducts is how many products of rows a piece has, at least, where there is
-// enough to do.
+// pieceProducts is the least number of products of a piece in a large call, so that a
+// goroutine does not take pieces too often.
 const pieceProducts = 1 << 17
 
+// run executes a call with pairs of q and d.
 func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
 	s.ctx, s.call, s.work, s.docs = ctx, c, w, d
 	if w.Pairs == 0 {
 		return nil
 	}
-	most := parallel.Threads(c.Threads, math.MaxInt)
-	s.cut(q, d, h != nil, min(most, w.Pairs))
+	// 1. Divide the work, and lay out the queries.
+	maxThreads := parallel.Threads(c.Threads, math.MaxInt)
+	s.chooseUnits(q, d, h != nil, min(maxThreads, w.Pairs))
 	loops := s.backend.tier.Vectors.Screen
-	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns(d.Tokens.Type, s.levels) {
+	if q.Tokens.Dim < minScreenDim || q.Tokens.Rows() < minScreenColumns(d.Tokens.Type, s.heldLevels) {
 		loops = nil
 	}
 	queries := c.Terms
-	var own *head
+	var headLayer *head
 	if h != nil {
 		queries.Normalize = false
-		own = &s.head
-		own.reset(s.backend.tier, h)
+		headLayer = &s.head
+		headLayer.reset(s.backend.tier, h)
 	}
-	s.panels.reset(s.backend.tier, q, &queries, s.by == withAll, loops)
-	pieces := parallel.Blocks(s.units, s.size)
-	s.findLong(most)
+	s.panels.reset(s.backend.tier, q, &queries, s.unitKind == unitAllQueries, loops)
+	// 2. As many workers as there are pieces, or segments of a long unit.
+	pieces := parallel.Blocks(s.units, s.pieceUnits)
+	s.findLongUnits(maxThreads)
 	useful := pieces
-	for i := range s.long {
-		useful = max(useful, s.long[i].segments)
+	for i := range s.longUnits {
+		useful = max(useful, s.longUnits[i].segments)
 	}
-	threads := parallel.Threads(most, useful)
+	threads := parallel.Threads(maxThreads, useful)
 	for len(s.workers) < threads {
 		s.workers = append(s.workers, worker{})
 	}
 	for i := range s.workers[:threads] {
 		x := &s.workers[i]
-		n := s.panels.count()
-		x.rows.reset(s.backend.tier, d, c.Normalize, own)
+		n := s.panels.panelCount()
+		x.rows.reset(s.backend.tier, d, c.Normalize, headLayer)
 		x.best, x.arg = resize(x.best, n), resize(x.arg, n)
-		x.screener.begin()
+		x.screener.startCall()
 	}
+	// 3. Score the pieces, and then the long units, each by all workers.
 	if err := s.pool.Run(ctx, pieces, threads, s); err != nil {
 		return err
 	}
-	for i := range s.long {
-		if err := s.inSegments(ctx, &s.long[i], threads); err != nil {
+	for i := range s.longUnits {
+		if err := s.scoreInSegments(ctx, &s.longUnits[i], threads); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// cut decides what units are, and how many of them a piece has.
-func (s *scorer) cut(q, d *maxsim.Batch, head bool, threads int) {
+// chooseUnits sets the kind and number of units, and the size of pieces. A unit with all
+// queries reads each document once, but there must be enough documents for all threads.
+func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
 	s.first, s.count = 0, d.Len()
 	if s.call.First > 0 || s.call.Count > 0 {
 		s.first, s.count = s.call.First, s.call.Count
 	}
 	rows := d.Tokens.Rows()/max(d.Len(), 1) + 1 // of a document, on average
 	perDoc := max(pieceProducts/(rows*(q.Tokens.Rows()+1)), 1)
+	together := head || q.Len() == 1 || threads == 1 || parallel.Blocks(s.count, perDoc) >= 2*threads
 	switch {
-	case s.call.Kind == maxsim.AllPairs && (head || q.Len() == 1 || threads == 1 || parallel.Blocks(s.count, perDoc) >= 2*threads):
-		s.by, s.units, s.size = withAll, s.count, perDoc
-	case head: // a token vector is made once for all who want it
-		s.by, s.units, s.size = perDocument, d.Len(), 1
+	case s.call.Kind == maxsim.AllPairs && together:
+		s.unitKind, s.units, s.pieceUnits = unitAllQueries, s.count, perDoc
+	case head: // computes the token vectors of a document once for all of its pairs
+		s.unitKind, s.units, s.pieceUnits = unitDocument, d.Len(), 1
 		s.grouped.reset(&s.call.Pairs, s.work, true)
 	default:
-		s.by, s.units = perPair, s.work.Pairs
-		s.size = max(min(pieceProducts/(rows*(q.Tokens.Rows()/q.Len()+1)), s.units/(4*threads)), 1)
+		s.unitKind, s.units = unitPair, s.work.Pairs
+		s.pieceUnits = max(min(pieceProducts/(rows*(q.Tokens.Rows()/q.Len()+1)), s.units/(4*threads)), 1)
 	}
 }
 
-// document is that of a unit.
+// document returns the document of a unit.
 func (s *scorer) document(unit int) int {
-	switch s.by {
-	case withAll:
+	switch s.unitKind {
+	case unitAllQueries:
 		return s.first + unit
-	case perDocument:
+	case unitDocument:
 		return unit
 	}
 	_, d := s.call.At(unit, s.work.D.Len())
 	return d
 }
 
-// pairs is how many pairs a unit has.
-func (s *scorer) pairs(unit int) int {
-	switch s.by {
-	case withAll:
+// pairCount returns the number of pairs of a unit.
+func (s *scorer) pairCount(unit int) int {
+	switch s.unitKind {
+	case unitAllQueries:
 		return len(s.panels.spans)
-	case perDocument:
-		return s.grouped.count(unit)
+	case unitDocument:
+		return s.grouped.pairCount(unit)
 	}
 	return 1
 }
 
-// pair is pair j of a unit, and its query.
-func (s *scorer) pair(unit, j int) (pair, query int) {
-	switch s.by {
-	case withAll:
+// pairAndQuery returns the number of pair j of a unit, and its query.
+func (s *scorer) pairAndQuery(unit, j int) (pair, query int) {
+	switch s.unitKind {
+	case unitAllQueries:
 		return j*s.count + unit, j
-	case perDocument:
-		unit = s.grouped.pair(unit, j)
+	case unitDocument:
+		unit = s.grouped.pairOfItem(unit, j)
 	}
 	query, _ = s.call.At(unit, s.work.D.Len())
 	return unit, query
 }
 
-// spansOf lists the panels of a unit.
-func (s *scorer) spansOf(w *worker, unit int) {
+// listSpans lists the panels of the queries of a unit in w.spans.
+func (s *scorer) listSpans(w *worker, unit int) {
 	w.spans = w.spans[:0]
-	if s.by == withAll {
-		w.spans = append(w.spans, span{0, s.panels.count()})
+	if s.unitKind == unitAllQueries {
+		w.spans = append(w.spans, span{0, s.panels.panelCount()})
 		return
 	}
-	for j := range s.pairs(unit) {
-		_, q := s.pair(unit, j)
+	for j := range s.pairCount(unit) {
+		_, q := s.pairAndQuery(unit, j)
 		columns := s.panels.spans[q]
 		w.spans = append(w.spans, span{columns.lo / width, parallel.Blocks(columns.hi, width)})
 	}
 }
 
-// Run does a piece: some units, without those that are cut into segments.
+// Run scores the units of piece i, except those that are cut into segments.
 func (s *scorer) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &s.workers[worker]
-	lo, hi := parallel.Block(i, s.units, s.size)
+	lo, hi := parallel.Block(i, s.units, s.pieceUnits)
 	for u := lo; u < hi; u++ {
-		if len(s.long) > 0 && s.isLong(u) || s.pairs(u) == 0 {
+		if len(s.longUnits) > 0 && s.isLong(u) || s.pairCount(u) == 0 {
 			continue
 		}
-		lo, n := w.rows.item(s.document(u))
-		s.spansOf(w, u)
-		if err := w.maxima(s.ctx, &s.panels, s.levels, lo, 0, n); err != nil {
+		lo, n := w.rows.startItem(s.document(u))
+		s.listSpans(w, u)
+		if err := w.findMaxima(s.ctx, &s.panels, s.heldLevels, lo, 0, n); err != nil {
 			return err
 		}
-		s.finish(w, u, n)
+		s.writeResults(w, u, n)
 	}
 	return nil
 }
 
-// finish writes the results of a unit, whose document has n tokens.
-func (s *scorer) finish(w *worker, unit, n int) {
-	for j := range s.pairs(unit) {
-		pair, q := s.pair(unit, j)
+// writeResults writes the scores and argmaxima of a unit, whose document has n tokens.
+func (s *scorer) writeResults(w *worker, unit, n int) {
+	for j := range s.pairCount(unit) {
+		pair, q := s.pairAndQuery(unit, j)
 		var argmax []int32
 		if s.call.Argmax != nil {
 			argmax = s.call.Argmax[pair*s.work.Stride : (pair+1)*s.work.Stride]
@@ -234,16 +243,16 @@ func (s *scorer) finish(w *worker, unit, n int) {
 		}
 		s.call.Scores[pair] = 0
 		if n > 0 {
-			s.call.Scores[pair] = s.total(w, s.panels.spans[q], argmax)
+			s.call.Scores[pair] = s.weightedSum(w, s.panels.spans[q], argmax)
 		}
 	}
 }
 
-// maxima finds the best of the tokens from to to of a document that begins at row lo, for
-// the panels of the worker's spans. held are the levels of all documents; nil means that they are not
-// rounded.
-func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from, to int) error {
-	// 1. Nothing is best before the first token.
+// findMaxima finds, for the panels of w.spans, the best of the tokens from to to of a
+// document that begins at row lo. heldLevels are those of all held documents. nil means that
+// blocks are rounded here, if they are screened.
+func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded, lo, from, to int) error {
+	// 1. Maxima begin at −∞.
 	columns, panels := 0, 0
 	for _, s := range w.spans {
 		columns += min(s.hi*width, len(p.rows)) - s.lo*width
@@ -258,63 +267,68 @@ func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from,
 	if columns == 0 {
 		return nil
 	}
-	// 2. Screening, and the size of blocks.
-	if len(w.rows.list) > 0 {
-		held = nil // which has masked rows, too
+	// 2. Decide whether to screen, and the size of blocks.
+	if len(w.rows.tokenRows) > 0 {
+		heldLevels = nil // these include the masked rows
 	}
-	n, most := to-from, w.rows.blockRows()
-	screen := p.screen.loops != nil && p.screen.fit && columns >= screenColumns(w.rows.batch.Tokens.Type, held)
+	n, maxRows := to-from, w.rows.blockRows()
+	minColumns := minScreenColumns(w.rows.batch.Tokens.Type, heldLevels)
+	screen := p.screen.loops != nil && p.screen.usable && columns >= minColumns
 	if screen {
 		if w.screener == nil {
 			w.screener = new(screener)
 		}
-		most = p.screen.blockRows(&w.rows)
+		maxRows = p.screen.blockRows(&w.rows)
 	}
-	// 3. The tokens, block by block.
-	blocks := parallel.Blocks(n, most)
+	// 3. Raise the maxima, block by block.
+	blocks := parallel.Blocks(n, maxRows)
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		w.block(p, held, screen, panels, lo, from+k*n/blocks, from+(k+1)*n/blocks)
+		w.raiseMaxima(p, heldLevels, screen, panels, lo, from+k*n/blocks, from+(k+1)*n/blocks)
 	}
 	return nil
 }
 
-// block raises the maxima of n panels by the tokens a to b of a document that begins at row lo. With
-// screen it excludes tokens that cannot win.
-func (w *worker) block(p *panels, held *rounded, screen bool, n, lo, a, b int) {
+// raiseMaxima raises the maxima of the worker's panels by the tokens a to b of a document
+// that begins at row lo. With screen it computes products only of tokens that may win.
+func (w *worker) raiseMaxima(p *panels, heldLevels *rounded, screen bool, panels, lo, a, b int) {
 	var x, factors []float32
 	var m int
-	// Where only the few rows in doubt are needed as float32, x stays nil.
-	if screen && held != nil && n <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
-		factors = w.rows.scales(lo, a, b, b-a)
+	// For held documents and few panels, x stays nil: only the few rows in doubt are converted.
+	converted := !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32
+	if screen && heldLevels != nil && panels <= fewPanels && converted {
+		factors = w.rows.blockScales(lo, a, b, b-a)
 	} else {
-		x, m, factors = w.rows.block(lo, a, b)
+		x, m, factors = w.rows.readBlock(lo, a, b)
 	}
-	screened, vain := screen && w.screener.round(&p.screen, held, lo+a, x, b-a, p.dim, factors), 0
+	// Panels for which too many tokens are in doubt are multiplied in full.
+	screened := screen && w.screener.roundBlock(&p.screen, heldLevels, lo+a, x, b-a, p.dim, factors)
+	inVain := 0
 	for _, s := range w.spans {
 		for i := s.lo; i < s.hi; i++ {
 			if screened {
-				if w.screener.maxima(w, p, i, lo, a, x, b-a, factors) {
+				if w.screener.raiseMaxima(w, p, i, lo, a, x, b-a, factors) {
 					continue
 				}
-				vain++
+				inVain++
 			}
 			if x == nil {
-				x, m, factors = w.rows.block(lo, a, b)
+				x, m, factors = w.rows.readBlock(lo, a, b)
 			}
-			panel, c := p.panel(i)
+			panel, c := p.panelData(i)
 			w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
 		}
 	}
 	if screened {
-		w.screener.done(vain, n)
+		w.screener.noteOutcome(inVain, panels)
 	}
 }
 
-// total adds up the maxima of a query, and notes their rows.
-func (s *scorer) total(w *worker, columns span, argmax []int32) float32 {
+// weightedSum returns the score of the query with these columns: the sum of its maxima times
+// their weights. It writes their rows to argmax if that is not nil.
+func (s *scorer) weightedSum(w *worker, columns span, argmax []int32) float32 {
 	var sum float64
 	for c := columns.lo; c < columns.hi; c++ {
 		v := float64(w.best[c/width][c%width])
@@ -323,23 +337,23 @@ func (s *scorer) total(w *worker, columns span, argmax []int32) float32 {
 		}
 		sum += v
 		if argmax != nil {
-			argmax[s.panels.rows[c]] = w.rows.row(w.arg[c/width][c%width])
+			argmax[s.panels.rows[c]] = w.rows.rowOfToken(w.arg[c/width][c%width])
 		}
 	}
 	return float32(sum)
 }
 
-// grouped are the pairs of a call by query or by document.
-type grouped struct {
+// pairGroups lists the pairs of a call by query or by document, here called item.
+type pairGroups struct {
 	pairs  *maxsim.Pairs
 	work   maxsim.Work
 	byDoc  bool
-	order  []int32 // the pairs of item i, in their order: order[starts[i]] and on
+	order  []int32 // numbers of pairs: item i has order[starts[i]:starts[i+1]]
 	starts []int32
 }
 
-// reset groups pairs. Where all meet all there is nothing to do.
-func (g *grouped) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
+// reset groups pairs by a counting sort. Numbers of AllPairs are computed instead.
+func (g *pairGroups) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
 	g.pairs, g.work, g.byDoc = pairs, w, byDoc
 	if pairs.Kind == maxsim.AllPairs {
 		return
@@ -351,21 +365,22 @@ func (g *grouped) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
 	g.order = resize(g.order, w.Pairs)
 	g.starts = resize(g.starts, items+2)
 	clear(g.starts)
-	starts := g.starts[1:] // one ahead, until all have been put down
+	starts := g.starts[1:] // starts[i] is the next free entry of item i, in the end its end
 	for p := range w.Pairs {
-		starts[g.item(p)+1]++
+		starts[g.itemOfPair(p)+1]++
 	}
 	for i := range items {
 		starts[i+1] += starts[i]
 	}
 	for p := range w.Pairs {
-		i := g.item(p)
+		i := g.itemOfPair(p)
 		g.order[starts[i]] = int32(p)
 		starts[i]++
 	}
 }
 
-func (g *grouped) item(pair int) int {
+// itemOfPair returns the query or the document of a pair.
+func (g *pairGroups) itemOfPair(pair int) int {
 	q, d := g.pairs.At(pair, g.work.D.Len())
 	if g.byDoc {
 		return d
@@ -373,8 +388,8 @@ func (g *grouped) item(pair int) int {
 	return q
 }
 
-// count is how many pairs an item has; pair is one of them.
-func (g *grouped) count(item int) int {
+// pairCount returns the number of pairs of an item.
+func (g *pairGroups) pairCount(item int) int {
 	if g.pairs.Kind != maxsim.AllPairs {
 		return int(g.starts[item+1] - g.starts[item])
 	}
@@ -388,7 +403,8 @@ func (g *grouped) count(item int) int {
 	return g.work.Q.Len()
 }
 
-func (g *grouped) pair(item, i int) int {
+// pairOfItem returns the number of the i-th pair of an item.
+func (g *pairGroups) pairOfItem(item, i int) int {
 	if g.pairs.Kind != maxsim.AllPairs {
 		return int(g.order[int(g.starts[item])+i])
 	}

@@ -13,55 +13,55 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// The search in two stages. Tokens x and q, rounded to bytes or to bfloat16, are x̃ and
-// q̃, and
+// Screening finds the best token of a query token in two stages. Tokens x and q, rounded to
+// bytes or to bfloat16, are x̃ and q̃, and
 //
 //	|⟨q, x⟩ − ⟨q̃, x̃⟩| = |⟨q, x − x̃⟩ + ⟨q − q̃, x̃⟩| ≤ |q|·|x − x̃| + |q − q̃|·|x̃|
 //
-// by Cauchy and Schwarz. With b the right side at its largest over the tokens of a
-// block, a token of the block can only win if its product of rounded values is no more
-// than b below the best product so far, and no more than 2b below the best of the block.
-// Those tokens, one or two of a hundred, are multiplied in float32, and the best of them
-// wins. The bound takes in what float32 rounds, so scores and argmaxima are, to the bit,
-// those of multiplying all.
+// by Cauchy and Schwarz. Let b be the largest right side over the tokens of a block. A
+// token of the block can only win if its product of rounded values is at most b below the
+// best product so far, and at most 2b below the best rounded product of the block. These
+// tokens, one or two in a hundred, are multiplied in float32, and the best of them wins. The
+// bound includes the roundings of float32, so scores and argmaxima are, to the bit, those of
+// multiplying all tokens.
 //
-// Blocks are rounded while they are in the cache, as soon as they are float32, once for
-// all panels: screening knows nothing of types, masks, lengths and heads. Batches that are
-// held are rounded once.
+// A block is rounded once for all panels, right after its conversion to float32, while it is
+// in the cache. So screening does not depend on types, masks, lengths and heads. Held
+// batches are rounded once.
 
-// screenPanels are the columns of queries, rounded.
+// screenPanels has the columns of queries, rounded.
 type screenPanels struct {
-	loops  *tier.Screen // nil means that documents are not screened
-	stride int          // bytes of a column
-	levels []byte       // [panels, stride/4, 32, 4]
-	starts [][width]int32
-	terms  [][width]columnTerms
-	fit    bool    // all columns
-	row    rounded // of a column, to be entered
+	loops  *tier.Screen         // nil means that documents are not screened
+	stride int                  // bytes of a column
+	levels []byte               // [panels, stride/4, 32, 4]
+	starts [][width]int32       // added to the sums of each column, see setColumn
+	terms  [][width]columnTerms // of the bound
+	usable bool                 // all columns are in a safe range
+	row    rounded              // scratch: a rounded column
 }
 
-// columnTerms say how far products of a column may be off, in units of the column.
+// columnTerms has the factors of the bound b of a column, in units of the column.
 type columnTerms struct {
-	perErr, per float32 // the terms of |x − x̃| and |x̃| in the bound; 0 for zeros
-	inverse     float32 // 1/unit
+	perErr, perNorm float32 // b = perErr·|x − x̃| + perNorm·|x̃|. Both are 0 for a column of zeros
+	inverse         float32 // 1/unit
 }
 
-// screenDims is the least dimension that is screened.
-const screenDims = 48
+// minScreenDim is the least dimension for which screening pays.
+const minScreenDim = 48
 
-// screenColumns is how many query tokens pay for screening documents. Those of one panel
-// do not if documents of float32 have to be rounded for them alone: they are read from
-// memory no faster than they are multiplied.
-func screenColumns(t maxsim.Type, held *rounded) int {
+// minScreenColumns returns the least number of query tokens for which screening pays. It is
+// more than a panel if documents of float32 must be rounded first: reading these from memory
+// takes as long as multiplying them with one panel.
+func minScreenColumns(t maxsim.Type, held *rounded) int {
 	if held == nil && t == maxsim.F32 {
 		return width + width/2
 	}
 	return width - width/4
 }
 
-// reset makes room for n panels of columns of dim values.
+// reset resizes the arrays for n panels of columns of dim values.
 func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
-	if s.loops, s.fit = loops, true; loops == nil {
+	if s.loops, s.usable = loops, true; loops == nil {
 		return
 	}
 	s.stride = loops.Stride(dim)
@@ -72,57 +72,67 @@ func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
 	clear(s.terms)
 }
 
-// put enters a vector as column c.
-func (s *screenPanels) put(c int, x []float32) {
-	s.row.round(s.loops, x, len(x))
+// setColumn rounds a vector, writes it as column c, and computes its terms of the bound. It
+// clears usable if the vector's length is not in a safe range.
+func (s *screenPanels) setColumn(c int, x []float32) {
+	s.row.roundRows(s.loops, x, len(x))
 	unit, err, length := float64(s.row.units[0]), float64(s.row.sums[0][0]), float64(s.row.sums[0][1])
-	if s.fit = s.fit && fits(length); !s.fit || length == 0 {
+	if s.usable = s.usable && inSafeRange(length); !s.usable || length == 0 {
 		return
 	}
 	panel, lane := s.levels[c/width*width*s.stride:], c%width
-	var flip uint32 // brings levels of rows to those of columns, which are signed
+	// Bytes of rows are unsigned, 128 + level; those of columns are signed levels: flipping
+	// the top bit converts.
+	var flip uint32
 	if !s.loops.Halves {
 		flip = 0x80808080
 	}
-	levels := 0
+	levels := 0 // Σ (128 + level) over the stride
 	for k := 0; k < s.stride; k += 4 {
 		word := binary.LittleEndian.Uint32(s.row.levels[k:])
 		sums := word&0xff00ff + word>>8&0xff00ff // of two bytes each
 		levels += int(sums&0xffff + sums>>16)
 		binary.LittleEndian.PutUint32(panel[width*k+4*lane:], word^flip)
 	}
+	// The loop computes Σ (128 + row level)·level; the start −128·Σ level corrects that. With
+	// Σ level = levels − 128·stride it is 128·(128·stride − levels).
 	s.starts[c/width][lane] = int32(128 * (128*s.stride - levels))
-	more := 1 + float64(len(x))/(1<<23) // the squares are sums of float32
+	// The terms. Squares are sums of float32, which more makes up for. Sums of float32
+	// products are rounded by (dim + 8)·2⁻²⁴ of |q|·|x|; rounding is four times that, for the
+	// products of both stages and the scaling by units.
+	more := 1 + float64(len(x))/(1<<23)
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
-	rounding := float64(len(x)+8) / (1 << 22) * length // of sums of float32 products, four times
+	rounding := float64(len(x)+8) / (1 << 22) * length
 	s.terms[c/width][lane] = columnTerms{
-		perErr:  up((length + rounding) / unit),
-		per:     up((err + rounding) / unit),
+		perErr:  roundUp((length + rounding) / unit),
+		perNorm: roundUp((err + rounding) / unit),
 		inverse: float32(1 / unit),
 	}
 }
 
-// up is v as float32, or a little more.
-func up(v float64) float32 { return float32(v * (1 + 1e-6)) }
+// roundUp returns v as float32, or a slightly larger number.
+func roundUp(v float64) float32 { return float32(v * (1 + 1e-6)) }
 
-// fits says that the length of a token, whose square is given, with or without its factor,
-// is so far from the ends of float32 that products of two are rounded by no more than
-// shares of them: the bound knows of no others, of no infinities, and of no products so
-// small that they count as zero. Zeros fit, as all their products are 0.
-func fits(square float64) bool { return square == 0 || square > 1e-24 && square < 1e24 }
+// inSafeRange reports whether a token's length, with or without its factor, is so far from
+// the ends of float32 that all errors of products of two tokens are relative, as the bound
+// assumes: no product becomes infinite or so small that it counts as 0. Zeros are safe, as
+// all their products are 0. square is that of the length.
+func inSafeRange(square float64) bool { return square == 0 || square > 1e-24 && square < 1e24 }
 
 const (
-	screenRows = 256 // tokens that are screened at a time, at most
-	pairs      = 32  // products that are computed at a time
-	// A product of a pair takes as long as some ten of a whole panel.
-	mostDoubts = 4 // for each token
-	// mostSkips is how many blocks are multiplied at once after some were in doubt.
-	mostSkips = 31
-	// fewPanels do not pay for all rows of a block as float32.
+	screenRows   = 256 // largest number of tokens of a block that is screened
+	pairsPerCall = 32  // the list of tier.Screen.Pairs is a multiple of this
+	// maxDoubtsPerToken limits the pairs that are multiplied one by one, for a panel of 32
+	// columns: a pair takes as long as about ten products of a panel.
+	maxDoubtsPerToken = 4
+	// maxSkips is the largest number of blocks that are not screened after one in vain.
+	maxSkips = 31
+	// fewPanels is the largest number of panels for which only the rows in doubt of a held
+	// block are converted to float32, and not all of them.
 	fewPanels = 2
 )
 
-// rounded are rows, as tier.Screen has them.
+// rounded has rows in the form of tier.Screen.Round.
 type rounded struct {
 	levels []byte
 	units  []float32
@@ -133,14 +143,15 @@ func (r *rounded) resize(n, stride int) {
 	r.levels, r.units, r.sums = resize(r.levels, n*stride), resize(r.units, n), resize(r.sums, n)
 }
 
-// slice returns the rows lo to hi.
-func (r *rounded) slice(lo, hi, stride int) rounded {
+// sliceRows returns the rounded rows lo to hi.
+func (r *rounded) sliceRows(lo, hi, stride int) rounded {
 	return rounded{r.levels[lo*stride : hi*stride], r.units[lo:hi], r.sums[lo:hi]}
 }
 
-// round takes rows. A sum of squares of 0 is of zeros, after it; others that come out as 0
-// are no numbers.
-func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
+// roundRows rounds rows. A row has a sum of squares of 0 only if all its values are 0: for
+// others, whose squares are too small for float32, the sum is set to NaN, which is not in
+// the safe range.
+func (r *rounded) roundRows(loops *tier.Screen, rows []float32, dim int) {
 	loops.Round(r.levels, loops.Stride(dim), rows, dim, r.units, r.sums)
 	for i := range r.sums {
 		if r.sums[i][1] == 0 && slices.ContainsFunc(rows[i*dim:(i+1)*dim], func(v float32) bool { return v != 0 }) {
@@ -149,60 +160,63 @@ func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
 	}
 }
 
-// round rounds a batch, padding included. It returns nil for one that will not be screened.
-func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
+// roundBatch rounds all rows of a batch, padding included. It returns nil if the batch will
+// not be screened.
+func (b *backend) roundBatch(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
 	loops, dim, n := b.tier.Vectors.Screen, batch.Tokens.Dim, batch.Tokens.Rows()
-	if loops == nil || dim < screenDims {
+	if loops == nil || dim < minScreenDim {
 		return nil, ctx.Err()
 	}
 	stride := loops.Stride(dim)
-	all := new(rounded)
-	// Whole strides of bfloat16 are their own levels.
-	same := loops.Halves && batch.Tokens.Type == maxsim.BF16 && stride == 2*dim && n > 0
-	if same {
-		all.resize(n, 0)
-		all.levels = unsafe.Slice((*byte)(unsafe.Pointer(&batch.Tokens.U16[0])), n*stride)
+	levels := new(rounded)
+	// Rows of bfloat16 that fill a stride are their own levels: they are not copied.
+	sharesTokens := loops.Halves && batch.Tokens.Type == maxsim.BF16 && stride == 2*dim && n > 0
+	if sharesTokens {
+		levels.resize(n, 0)
+		levels.levels = unsafe.Slice((*byte)(unsafe.Pointer(&batch.Tokens.U16[0])), n*stride)
 	} else {
-		all.resize(n, stride)
+		levels.resize(n, stride)
 	}
 	workers := make([]struct {
-		rows
+		rowReader
 		levels []byte
 	}, parallel.Threads(0, parallel.Blocks(n, screenRows)))
 	var pool parallel.Pool
-	return all, pool.Run(ctx, parallel.Blocks(n, screenRows), len(workers), parallel.Func(func(worker, i int) error {
+	return levels, pool.Run(ctx, parallel.Blocks(n, screenRows), len(workers), parallel.Func(func(worker, i int) error {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		lo, hi := parallel.Block(i, n, screenRows)
 		w := &workers[worker]
 		w.reset(b.tier, batch, false, nil)
-		part := all.slice(lo, hi, stride)
-		if same {
+		part := levels.sliceRows(lo, hi, stride)
+		if sharesTokens {
 			w.levels = resize(w.levels, len(part.levels))
 			part.levels = w.levels
 		}
-		part.round(loops, w.values(lo, 0, hi-lo, hi-lo), dim)
+		part.roundRows(loops, w.floatValues(lo, 0, hi-lo, hi-lo), dim)
 		return nil
 	}))
 }
 
-// screener holds the rounded block of tokens that a goroutine screens.
+// screener screens blocks of tokens for one goroutine.
 type screener struct {
-	rounded      // own, or part of those that are held
-	own          rounded
-	scales       []float32 // of the rows: their units, times their factors
-	scaled       [screenRows]float32
-	err, norm    float32 // the largest of the block
-	products     [screenRows][width]float32
-	list         [screenRows*width + pairs]uint64
-	limits, most [width]float32
-	rows         []float32 // those that are in doubt
-	factors      []float32
+	rounded         // the block: ownRounded, or a slice of held levels
+	ownRounded      rounded
+	scales          []float32           // of the rows: their units times their factors
+	scaled          [screenRows]float32 // memory of scales
+	maxErr, maxNorm float32             // the largest |x − x̃| and |x̃| of the block
+	products        [screenRows][width]float32
+	doubts          [screenRows*width + pairsPerCall]uint64 // see tier.Screen.Doubts
+	limits, maxima  [width]float32                          // of the columns
+	rows            []float32                               // rows in doubt
+	factors         []float32                               // and their factors
 
-	skips, skip int // blocks that are not screened after those that were in vain
+	// After a block for which screening was in vain, skipLength blocks are not screened;
+	// skipsLeft of them remain.
+	skipLength, skipsLeft int
 }
 
-// blockRows is how many rows a block that is screened has at most.
-func (s *screenPanels) blockRows(r *rows) int {
+// blockRows returns the largest number of rows of a block that is screened.
+func (s *screenPanels) blockRows(r *rowReader) int {
 	n := screenRows
 	if r.head != nil {
 		n = min(n, r.blockRows())
@@ -212,68 +226,74 @@ func (s *screenPanels) blockRows(r *rows) int {
 	return max(n/s.loops.Rows, 1) * s.loops.Rows
 }
 
-// begin forgets the results of the call before.
-func (x *screener) begin() {
+// startCall resets the screener, which may be nil, for another call.
+func (x *screener) startCall() {
 	if x != nil {
-		x.skip, x.skips, x.rounded = 0, 0, rounded{}
+		x.skipsLeft, x.skipLength, x.rounded = 0, 0, rounded{}
 		x.scales = nil
 	}
 }
 
-// round takes a block of n rows, which are at row lo of held where that is not nil, and
-// reports whether it can be screened.
-func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32, n, dim int, factors []float32) bool {
+// roundBlock sets the block to screen: n rows, rounded here, or from row lo on of heldLevels
+// if that is not nil. It reports false if the block cannot be screened, or is skipped
+// because screening was in vain.
+func (x *screener) roundBlock(
+	s *screenPanels, heldLevels *rounded, lo int, rows []float32, n, dim int, factors []float32,
+) bool {
 	if n < s.loops.Rows {
 		return false
 	}
-	if x.skip > 0 {
-		x.skip--
+	if x.skipsLeft > 0 {
+		x.skipsLeft--
 		return false
 	}
-	if held != nil {
-		x.rounded = held.slice(lo, lo+n, s.stride)
+	if heldLevels != nil {
+		x.rounded = heldLevels.sliceRows(lo, lo+n, s.stride)
 	} else {
-		x.own.resize(n, s.stride)
-		x.own.round(s.loops, rows[:n*dim], dim)
-		x.rounded = x.own
+		x.ownRounded.resize(n, s.stride)
+		x.ownRounded.roundRows(s.loops, rows[:n*dim], dim)
+		x.rounded = x.ownRounded
 	}
+	// The scales, and the largest error and length, with the factors of the rows.
 	x.scales = x.units
-	var least, most, err32 float32 = 1, 0, 0 // squares
+	var minSquare, maxSquare, maxErrSquare float32 = 1, 0, 0 // squares
 	for _, sums := range x.sums {
-		err32, most = max(err32, sums[0]), max(most, sums[1])
+		maxErrSquare, maxSquare = max(maxErrSquare, sums[0]), max(maxSquare, sums[1])
 		if sums[1] > 0 {
-			least = min(least, sums[1])
+			minSquare = min(minSquare, sums[1])
 		}
 	}
-	if !fits(float64(least)) || !fits(float64(most)) {
+	if !inSafeRange(float64(minSquare)) || !inSafeRange(float64(maxSquare)) {
 		return false
 	}
-	err, length := float64(err32), float64(most)
+	err, length := float64(maxErrSquare), float64(maxSquare)
 	if factors != nil {
 		x.scales, err, length = x.scaled[:n], 0, 0
 		for i, f := range factors[:n] {
 			x.scaled[i] = x.units[i] * f
 			f := float64(f)
-			l := float64(x.sums[i][1]) * f * f
-			if !fits(l) {
+			square := float64(x.sums[i][1]) * f * f
+			if !inSafeRange(square) {
 				return false
 			}
-			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, l)
+			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, square)
 		}
 	}
-	more := 1 + float64(dim)/(1<<23) // the squares are sums of float32
+	more := 1 + float64(dim)/(1<<23) // makes up for the roundings of squares, which are sums of float32
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
-	x.err, x.norm = up(err), up(length+err)
+	x.maxErr, x.maxNorm = roundUp(err), roundUp(length+err)
 	return true
 }
 
-// maxima raises the maxima of panel i by the tokens of the block that was rounded, n from
-// first on of a document that begins at row lo, and reports whether few were in doubt:
-// else it does nothing. rows are all of them; nil means that those in doubt are to be made.
-func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
+// raiseMaxima raises the maxima of panel i by the rounded block: the n tokens from first on
+// of a document that begins at row lo. It reports false, and raises none, if too many tokens
+// are in doubt. rows has the block as float32. nil means that the rows in doubt are
+// converted here.
+func (x *screener) raiseMaxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
+	// 1. Products of rounded values, and their maxima.
 	s := &p.screen
-	for j := range x.most {
-		x.most[j] = float32(math.Inf(-1))
+	for j := range x.maxima {
+		x.maxima[j] = float32(math.Inf(-1))
 	}
 	scales := x.scales
 	if s.loops.Halves && factors == nil {
@@ -281,35 +301,38 @@ func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32
 	}
 	products := x.products[:n]
 	size := width * s.stride
-	s.loops.Products(products, &x.most, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
-	panel, columns := p.panel(i)
-	x.limit(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
-	doubts := s.loops.Doubts(x.list[:], products, &x.limits, first)
-	if doubts > mostDoubts*n {
+	s.loops.Products(products, &x.maxima, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
+	// 2. The products that reach the limits of their columns are in doubt. The list is filled
+	// up with copies of the last one.
+	panel, columns := p.panelData(i)
+	x.setLimits(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
+	doubts := s.loops.Doubts(x.doubts[:], products, &x.limits, first)
+	if doubts > maxDoubtsPerToken*n {
 		return false
 	}
-	list := x.list[:(doubts+pairs-1)/pairs*pairs]
+	list := x.doubts[:(doubts+pairsPerCall-1)/pairsPerCall*pairsPerCall]
 	for j := doubts; j < len(list); j++ {
 		list[j] = list[doubts-1]
 	}
+	// 3. These are multiplied in float32.
 	if rows == nil {
-		rows, factors = x.doubted(&w.rows, list, lo, factors)
+		rows, factors = x.readDoubtfulRows(&w.rows, list, lo, factors)
 	}
 	s.loops.Pairs(&w.best[i], &w.arg[i], list, rows, p.dim, panel, factors)
 	return true
 }
 
-// doubted returns the rows of a list as float32, one after another, with their factors, and
-// makes the list point to them.
-func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
+// readDoubtfulRows returns the rows of a list as consecutive rows of float32, with their
+// factors, and changes the row numbers of the list to theirs.
+func (x *screener) readDoubtfulRows(r *rowReader, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
 	dim := r.batch.Tokens.Dim
 	x.rows, x.factors = x.rows[:0], x.factors[:0]
-	last, n := -1, -1
+	lastToken, n := -1, -1
 	for i, entry := range list {
-		if token := int(entry >> 32); token != last {
-			last, n = token, n+1
+		if token := int(entry >> 32); token != lastToken {
+			lastToken, n = token, n+1
 			x.rows = slices.Grow(x.rows, dim)[:(n+1)*dim]
-			widen(r.tier, &r.batch.Tokens, x.rows[n*dim:], lo+token, lo+token+1)
+			widenRows(r.tier, &r.batch.Tokens, x.rows[n*dim:], lo+token, lo+token+1)
 			if factors != nil {
 				x.factors = append(x.factors, factors[entry&(1<<32-1)/width])
 			}
@@ -322,9 +345,10 @@ func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (r
 	return x.rows, x.factors
 }
 
-// limit sets the limits that products of rounded values have to reach, of the first n columns of a
-// panel.
-func (x *screener) limit(terms *[width]columnTerms, best *[width]float32, arg *[width]int32, first, n int) {
+// setLimits sets the limits that products of rounded values must reach to be in doubt, for the
+// first n columns of a panel: b below the best product so far, and 2b below the best
+// rounded product of the block.
+func (x *screener) setLimits(terms *[width]columnTerms, best *[width]float32, arg *[width]int32, first, n int) {
 	const roundings = 1.0 / (1 << 20) // of the products, and of units
 	inf := float32(math.Inf(1))
 	for j := range x.limits {
@@ -332,25 +356,26 @@ func (x *screener) limit(terms *[width]columnTerms, best *[width]float32, arg *[
 		t := &terms[j]
 		switch {
 		case j >= n:
-		case t.perErr == 0: // all products are 0
+		case t.perErr == 0: // a column of zeros: all products are 0, and the first token wins
 			if best[j] == -inf {
 				best[j], arg[j] = 0, int32(first)
 			}
 		default:
-			most := x.most[j]
-			bound := (t.perErr*x.err + t.per*x.norm) * (1 + 1e-5)
-			least := max(best[j]*t.inverse, most-bound)
-			x.limits[j] = least - bound - (abs(least)+abs(most))*roundings
+			largest := x.maxima[j]
+			bound := (t.perErr*x.maxErr + t.perNorm*x.maxNorm) * (1 + 1e-5)
+			reference := max(best[j]*t.inverse, largest-bound)
+			x.limits[j] = reference - bound - (abs(reference)+abs(largest))*roundings
 		}
 	}
 }
 
-// done notes how many of the panels of a block were screened in vain.
-func (x *screener) done(vain, panels int) {
-	if 2*vain <= panels {
-		x.skips = 0
+// noteOutcome notes how many of the panels of a block were screened in vain. After a block
+// with most of them in vain, twice as many blocks as before are skipped.
+func (x *screener) noteOutcome(inVain, panels int) {
+	if 2*inVain <= panels {
+		x.skipLength = 0
 		return
 	}
-	x.skips = min(2*x.skips+1, mostSkips)
-	x.skip = x.skips
+	x.skipLength = min(2*x.skipLength+1, maxSkips)
+	x.skipsLeft = x.skipLength
 }

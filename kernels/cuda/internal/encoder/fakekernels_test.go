@@ -120,7 +120,7 @@ func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32) [][]
 	_ = parallel.Do(context.Background(), parallel.Blocks(len(out), block), parallel.Threads(0, len(out)/block+1), func(i int) error {
 		lo, hi := parallel.Block(i, len(out), block)
 		c, ends := make([]float32, (hi-lo)*int(n)), make([]float32, 2*n)
-		tier.All[len(tier.All)-1].Tokens.CentroidScores(c, dense(x, lo, hi), hi-lo, &weights, ends[:n], ends[n:], nil)
+		tier.Available[len(tier.Available)-1].Tokens.CentroidScores(c, dense(x, lo, hi), hi-lo, &weights, ends[:n], ends[n:], nil)
 		for r := lo; r < hi; r++ {
 			out[r] = c[(r-lo)*int(n):][:n]
 			for j, v := range b {
