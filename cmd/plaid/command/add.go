@@ -67,7 +67,7 @@ documents in one step; if one fails, those before it have theirs.`,
 }
 
 func (a *app) add(ctx context.Context, names *indexes, path string, in *input, work flags.Resources, o index.AddOptions) error {
-	defer work.Limit()()
+	defer work.LimitMemory()()
 	if !in.texts.Given() {
 		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
@@ -85,7 +85,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
 		snap := x.snap
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{Of: snap.Header().Model, Threads: work.Threads, On: a.on(&in.device)}); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads, OpenDevice: a.on(&in.device)}); err != nil {
 			return err
 		}
 		if err := decided(snap); err != nil {

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	a.stages.end()
-	a.console.Clear()
+	a.console.ClearStatus()
 	if err != nil && ctx.Err() != nil && explainedByInterrupt(err) {
 		err = context.Canceled
 	}
@@ -85,8 +85,8 @@ func Root() *cobra.Command { return newApp(streams{}, nil).rootCommand() }
 
 func newApp(s streams, args []string) *app {
 	a := &app{opener: opener{stdio: stdio{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}}}
-	a.console.Resized = s.resized
-	a.out = a.console.Before(s.out)
+	a.console.CurrentWidth = s.resized
+	a.out = a.console.ErasingStatus(s.out)
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -131,7 +131,7 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		if fault != nil {
 			line.Stack = string(fault.Stack)
 		}
-		text, _ := out.Typed("error", line)
+		text, _ := out.TypedJSONLine("error", line)
 		_, _ = a.console.Write(text)
 		return
 	}
@@ -247,7 +247,7 @@ func missingIndex(cmd *cobra.Command, err error) bool {
 func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started, a.name = true, strings.ReplaceAll(pathOf(cmd), " ", "-")
-		if err := errors.Join(noService(cmd, args), flags.CheckBare(cmd.Flags(), a.args)); err != nil {
+		if err := errors.Join(noService(cmd, args), flags.CheckBareChoices(cmd.Flags(), a.args)); err != nil {
 			return err
 		}
 		err := fn(cmd.Context(), args)

@@ -72,7 +72,7 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 		}
 		rep.Collections[name] = r
 		if r == nil {
-			fmt.Fprintf(&text, "%s: no documents\n", out.Path(dir))
+			fmt.Fprintf(&text, "%s: no documents\n", out.TablePath(dir))
 		} else {
 			text.WriteString(backupText(dir, r, o.Check))
 		}

@@ -134,7 +134,7 @@ func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) 
 }
 
 func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources, o beir.Options) (err error) {
-	defer work.Limit()()
+	defer work.LimitMemory()()
 	var r *beir.Report
 	o.Build.LockTimeout, o.Open.LockTimeout = a.lockTimeout, a.lockTimeout
 	err = in.open(ctx, &o, func(v beir.Vectors) (err error) {
@@ -182,10 +182,10 @@ func beirTable(r *beir.Report, encoded *textsReport) []byte {
 	fmt.Fprintf(&b, "%s, %s: %s, %s, %s\n\n", r.Collection, r.Split, out.Documents(r.Docs, r.Passages),
 		out.Plural(r.Tokens, "token"),
 		out.Plural(r.Queries, "judged query", "judged queries"))
-	t := out.Table{Left: 1}
+	t := out.Table{LeftColumns: 1}
 	for i, m := range r.Result.Measures {
 		t.Line(m.String())
-		t.Remark(out.Fixed(r.Result.Means[i]))
+		t.Remark(out.FourDecimals(r.Result.Means[i]))
 	}
 	t.Print(&b)
 	fmt.Fprintln(&b)
@@ -220,9 +220,9 @@ type beirInput struct {
 
 func (c *beirInput) check() error {
 	switch {
-	case c.vectors == "" && !c.encoder.Named():
+	case c.vectors == "" && !c.encoder.HasModel():
 		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
-	case c.vectors != "" && (c.encoder.Given() != "" || c.spool != ""):
+	case c.vectors != "" && (c.encoder.FirstGiven() != "" || c.spool != ""):
 		return flags.Usagef("--vectors does not go with --model and what belongs to it")
 	}
 	return nil
@@ -245,7 +245,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	if err != nil {
 		return err
 	}
-	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "", flags.Opening{Threads: o.Threads, On: c.app.on(&c.device)})
+	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "", flags.Opening{Threads: o.Threads, OpenDevice: c.app.on(&c.device)})
 	if err != nil {
 		return err
 	}

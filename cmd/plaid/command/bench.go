@@ -36,7 +36,7 @@ type benchFlags struct {
 func (b *benchFlags) register(f *pflag.FlagSet) {
 	b.queries.Register(f)
 	f.VarP(flags.Int(&b.k, 10, 1), "k", "k", "how many documents to return for a query")
-	b.judging.RegisterFor(f, judgeMeasure)
+	b.judging.RegisterOptional(f, judgeMeasure)
 	b.efforts.Register(f)
 	flags.Threads(f, &b.threads, 1)
 	b.device.RegisterSearching(f)
@@ -249,9 +249,9 @@ func (r *benchReport) table() []byte {
 			probes = "scan"
 		}
 		line := []string{mark, probes, budget(p.Approx), budget(p.Exact),
-			ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), fmt.Sprintf("%.1f", p.QPS), out.Fixed(p.Recall)}
+			ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), fmt.Sprintf("%.1f", p.QPS), out.FourDecimals(p.Recall)}
 		if p.Value != nil {
-			line = append(line, out.Fixed(*p.Value))
+			line = append(line, out.FourDecimals(*p.Value))
 		}
 		t.Line(line...)
 		t.Remark(r.remark(p.Setting))

@@ -59,7 +59,7 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 
 	if len(s.Collections) > 0 {
 		b.WriteByte('\n')
-		t := out.Table{Indent: 2, Left: 2}
+		t := out.Table{Indent: 2, LeftColumns: 2}
 		t.Line("INDEX", "STATE", "DOCUMENTS", "SHARDS", "REPLICAS", "BYTES")
 		largest := slices.SortedStableFunc(slices.Values(s.Collections), func(x, y cluster.CollectionStatus) int {
 			return cmp.Compare(y.Bytes, x.Bytes)
@@ -77,7 +77,7 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 	}
 	if len(s.Nodes) > 0 {
 		b.WriteByte('\n')
-		t := out.Table{Indent: 2, Left: 4}
+		t := out.Table{Indent: 2, LeftColumns: 4}
 		t.Line("NODE", "STATE", "ADDRESS", "ZONE", "REPLICAS")
 		for _, n := range firstLines(s.Nodes) {
 			state := "answers"

@@ -99,7 +99,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 	r, err := index.Salvage(ctx, path, to, &index.SalvageOptions{
 		WithDeleted: withDeleted, LockTimeout: a.lockTimeout, Logger: a.logger(), Progress: a.progress(),
 	})
-	a.console.Clear()
+	a.console.ClearStatus()
 	if r == nil {
 		return err
 	}

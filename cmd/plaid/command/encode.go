@@ -115,7 +115,7 @@ const metadataFile = "metadata.jsonl"
 func (e *encoding) file(name string) string { return filepath.Join(e.dir, name) }
 
 func (e *encoding) run(ctx context.Context) (err error) {
-	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, On: e.app.on(&e.device)})
+	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, OpenDevice: e.app.on(&e.device)})
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	if e.pool <= 1 { // the matrix grows beside the spool
 		s.vectors, s.matrix = e.file(matrix+".part"), e.file(matrix)
 	}
-	none := e.texts.Named(index.ErrNoDocuments)
+	none := e.texts.WithFileNames(index.ErrNoDocuments)
 	if err := s.survey(ctx); err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 			return err
 		}
 	}
-	line, err := out.JSON(model)
+	line, err := out.JSONLine(model)
 	if err != nil {
 		return err
 	}

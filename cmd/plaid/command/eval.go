@@ -105,9 +105,9 @@ func (o evalOutput) tsv(results []judged) []byte {
 		lines := func(query string, values []float64) {
 			for i, m := range r.Measures {
 				if len(results) > 1 {
-					b.WriteString(out.Field(r.name) + "\t")
+					b.WriteString(out.TabField(r.name) + "\t")
 				}
-				fmt.Fprintf(&b, "%s\t%v\t%s\n", out.Field(query), m, out.Float(values[i]))
+				fmt.Fprintf(&b, "%s\t%v\t%s\n", out.TabField(query), m, out.Float(values[i]))
 			}
 		}
 		if o.perQuery {
@@ -128,8 +128,8 @@ func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.C
 		meansTable(&b, e, results)
 	}
 	for i, measures := range against {
-		fmt.Fprintf(&b, "\n%s against %s\n", out.Path(results[i+1].name), out.Path(results[0].name))
-		t := out.Table{Left: 1}
+		fmt.Fprintf(&b, "\n%s against %s\n", out.TablePath(results[i+1].name), out.TablePath(results[0].name))
+		t := out.Table{LeftColumns: 1}
 		t.Line("MEASURE", "DIFFERENCE", "WINS", "TIES", "LOSSES", "P", "HOLM")
 		for _, c := range measures {
 			t.Line(c.Measure.String(), signed(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties), fmt.Sprint(c.Losses), chance(c.P), chance(c.Holm))
@@ -139,7 +139,7 @@ func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.C
 	fmt.Fprintf(&b, "\n%s\n", meansRules(e))
 	for _, r := range results {
 		if r.Unjudged > 0 {
-			fmt.Fprintf(&b, "%s: %s without judgements, left out.\n", out.Path(r.name), out.Queries(r.Unjudged))
+			fmt.Fprintf(&b, "%s: %s without judgements, left out.\n", out.TablePath(r.name), out.Queries(r.Unjudged))
 		}
 	}
 	return b.Bytes()
@@ -147,10 +147,10 @@ func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.C
 
 func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
 	several := len(results) > 1
-	t := out.Table{Left: 1}
+	t := out.Table{LeftColumns: 1}
 	head := []string{"QUERY"}
 	if several {
-		t.Left, head = 2, []string{"RUN", "QUERY"}
+		t.LeftColumns, head = 2, []string{"RUN", "QUERY"}
 	}
 	for _, m := range e.Measures {
 		head = append(head, m.String())
@@ -160,12 +160,12 @@ func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judg
 		row := func(query string, values []float64) {
 			cells := []string{query}
 			if several {
-				cells = []string{out.Path(r.name), query}
+				cells = []string{out.TablePath(r.name), query}
 			}
 			t.Line(append(cells, fixed(values)...)...)
 		}
 		for _, q := range r.counted() {
-			row(out.ID(q.Query), q.Values)
+			row(out.TableID(q.Query), q.Values)
 		}
 		row(allQueries, r.Means)
 	}
@@ -244,7 +244,7 @@ func chance(p float64) string {
 	if p < 0.0001 {
 		return "<0.0001"
 	}
-	return out.Fixed(p)
+	return out.FourDecimals(p)
 }
 
 // judged is a run with its evaluation.
@@ -316,14 +316,14 @@ func (r judged) missing() int { return len(r.Queries) - r.Count(eval.AverageEval
 
 // meansTable has a row for each run.
 func meansTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
-	t := out.Table{Left: 1}
+	t := out.Table{LeftColumns: 1}
 	head := []string{"RUN", "QUERIES", "MISSING"}
 	for _, m := range e.Measures {
 		head = append(head, m.String())
 	}
 	t.Line(head...)
 	for _, r := range results {
-		row := []string{out.Path(r.name), fmt.Sprint(r.Count(r.Average)), fmt.Sprint(r.missing())}
+		row := []string{out.TablePath(r.name), fmt.Sprint(r.Count(r.Average)), fmt.Sprint(r.missing())}
 		t.Line(append(row, fixed(r.Means)...)...)
 	}
 	t.Print(b)
@@ -349,7 +349,7 @@ func meansRules(e *flags.Judging) string {
 func fixed(values []float64) []string {
 	cells := make([]string, len(values))
 	for i, v := range values {
-		cells[i] = out.Fixed(v)
+		cells[i] = out.FourDecimals(v)
 	}
 	return cells
 }

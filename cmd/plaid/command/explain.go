@@ -148,7 +148,7 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 	if r.File != "" {
 		where = " of " + out.Escaped(r.File)
 	}
-	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", c.Name(out.ID(x.ID)), x.Ordinal, where, out.Plural(x.Tokens, "token"))
+	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", c.Name(out.TableID(x.ID)), x.Ordinal, where, out.Plural(x.Tokens, "token"))
 	fmt.Fprintf(b, "score:    %.4f\n", x.Score)
 	stage := c.Bad(fmt.Sprint(x.Stage))
 	if x.Rank > 0 {
@@ -264,7 +264,7 @@ func around(text string, start, end int) string {
 }
 
 func piecesTable(b *bytes.Buffer, pieces []piece, c out.Colours) {
-	t := out.Table{Left: 5}
+	t := out.Table{LeftColumns: 5}
 	t.Line("QUERY", "", "DOCUMENT", "", "BYTES", "SCORE")
 	for _, p := range pieces {
 		where := ""
@@ -273,7 +273,7 @@ func piecesTable(b *bytes.Buffer, pieces []piece, c out.Colours) {
 		}
 		t.Line(fmt.Sprint(p.QueryToken), out.Printable(p.QueryPiece, 20), fmt.Sprint(p.DocToken), out.Printable(p.DocPiece, 20), where, fmt.Sprintf("%.4f", p.Score))
 		if p.context != "" {
-			t.Remark(strings.Join(c.Wrapped(p.context, 80, 1), ""))
+			t.Remark(strings.Join(c.Wrap(p.context, 80, 1), ""))
 		}
 	}
 	var all bytes.Buffer

@@ -230,7 +230,7 @@ func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
 		fmt.Fprintf(b, ", %s with null", out.Count(f.Null))
 	}
 	b.WriteByte('\n')
-	t := out.Table{Indent: 2, Left: 1}
+	t := out.Table{Indent: 2, LeftColumns: 1}
 	for _, v := range f.Values {
 		t.Line(out.Printable(v.Value.String(), shownValue), out.Count(v.Docs))
 	}

@@ -44,7 +44,7 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 					text = fields.Title
 				}
 			}
-			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.Field(path)), number, out.Printable(text, mostOfLine))
+			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.TabField(path)), number, out.Printable(text, mostOfLine))
 		}
 	}
 	return t.print(b.Bytes())

@@ -90,7 +90,7 @@ func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit
 	}
 	text := out.TextField(payload, best)
 	if best == "" || text == "" {
-		return t.colours.Wrapped(out.Clean(out.Snippet([]byte(payload))), limit, 1)
+		return t.colours.Wrap(out.Clean(out.Snippet([]byte(payload))), limit, 1)
 	}
 	room := limit * t.lines
 	start, end := highlight.Window(text, best, spans, room-room/5)
@@ -108,7 +108,7 @@ func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit
 	if end < len(text) && t.lines > 1 {
 		marked += " …"
 	}
-	return t.colours.Wrapped(marked, limit, t.lines)
+	return t.colours.Wrap(marked, limit, t.lines)
 }
 
 // passageLines has the passages of a hit below it.

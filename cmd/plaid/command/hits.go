@@ -35,7 +35,7 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
 	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
-	flags.Bare(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
+	flags.BareChoice(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
 }
 
 // payloads says whether results show something of payloads.
@@ -187,7 +187,7 @@ func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Res
 		if err != nil {
 			return fmt.Errorf("query %q: %w", queries.label(i), err)
 		}
-		line, err := out.Typed("result", struct {
+		line, err := out.TypedJSONLine("result", struct {
 			Query string    `json:"query"`
 			Hits  []hitJSON `json:"hits"`
 		}{queries.label(i), hits})
@@ -254,7 +254,7 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 		fmt.Fprintln(b, t.colours.Bold(out.Printable(queries.texts[i], 200)))
 		wide := 0
 		for _, h := range r.Hits {
-			wide = max(wide, utf8.RuneCountInString(out.ID(h.ID)))
+			wide = max(wide, utf8.RuneCountInString(out.TableID(h.ID)))
 		}
 		if len(r.Hits) == 0 {
 			fmt.Fprintln(b, "     no document matches")
@@ -277,7 +277,7 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 // line is a hit behind what is before its id: the id in so many columns, and the lines of what
 // its payload says.
 func (t *hitTable) line(b *bytes.Buffer, before string, wide int, h *search.Hit, text []string) {
-	id := out.ID(h.ID)
+	id := out.TableID(h.ID)
 	fill := strings.Repeat(" ", wide-utf8.RuneCountInString(id)+2)
 	b.WriteString(strings.TrimRight(before+t.colours.Name(id)+fill+strings.Join(text[:min(1, len(text))], ""), " ") + "\n")
 	indent := strings.Repeat(" ", len(before)+wide+2)
@@ -311,9 +311,9 @@ func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result)
 	queries := set.ids
 	wide := struct{ query, id int }{len("QUERY"), len("ID")}
 	for i, r := range results {
-		wide.query = max(wide.query, utf8.RuneCountInString(out.ID(queries[i])))
+		wide.query = max(wide.query, utf8.RuneCountInString(out.TableID(queries[i])))
 		for _, h := range r.Hits {
-			wide.id = max(wide.id, utf8.RuneCountInString(out.ID(h.ID)))
+			wide.id = max(wide.id, utf8.RuneCountInString(out.TableID(h.ID)))
 		}
 	}
 	rest := t.rest(wide.query + wide.id + len("  RANK       SCORE    "))
@@ -325,7 +325,7 @@ func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result)
 		line("QUERY", "RANK", "SCORE", "ID")
 	}
 	for i, r := range results {
-		query := out.ID(queries[i])
+		query := out.TableID(queries[i])
 		if len(r.Hits) == 0 {
 			line(query, "-", "-", "no document matches")
 		}

@@ -65,7 +65,7 @@ names other, or none; this one leaves it out.`,
 	work.Register(f)
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		defer work.Limit()()
+		defer work.LimitMemory()()
 		o.Threads, o.Memory = work.Threads, work.Memory
 		o.Logger, o.Progress = a.logger(), a.progress()
 		if ids != "" {

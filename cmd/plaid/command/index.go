@@ -244,7 +244,7 @@ func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *b
 func (a *app) build(ctx context.Context, path string, b *build, can func(*index.BuildOptions) error,
 	use func(src vectors.Source, texts *textsReport, o index.BuildOptions) error) (err error) {
 	in, work := &b.in, &b.work
-	defer work.Limit()()
+	defer work.LimitMemory()()
 	b.begin = a.now()
 	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (a *app) build(ctx context.Context, path string, b *build, can func(*index.
 		}
 		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
 			o.Model, b.opened = m, a.now()
-			return in.docs.Named(use(src, nil, o))
+			return in.docs.WithFileNames(use(src, nil, o))
 		})
 	}
 	if err := can(&o); err != nil {
@@ -269,7 +269,7 @@ func (a *app) build(ctx context.Context, path string, b *build, can func(*index.
 	if o.Like != nil {
 		made = o.Like.Header().Model
 	}
-	enc, m, err := a.openEncoder(ctx, &in.encoder, "", flags.Opening{Of: made, Threads: work.Threads, On: a.on(&b.device)})
+	enc, m, err := a.openEncoder(ctx, &in.encoder, "", flags.Opening{IndexModel: made, Threads: work.Threads, OpenDevice: a.on(&b.device)})
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (a *app) build(ctx context.Context, path string, b *build, can func(*index.
 		if tag != "" {
 			o.Input, o.Resume = tag, true
 		}
-		return in.texts.Named(use(src, r, o))
+		return in.texts.WithFileNames(use(src, r, o))
 	})
 	return errors.Join(err, enc.Close())
 }

@@ -101,7 +101,7 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 	}
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "codec: %s\n\n", r.Codec)
-		t := out.Table{Left: 1}
+		t := out.Table{LeftColumns: 1}
 		t.Line("FILE", "DOCUMENTS", "PASSAGES", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
 		for _, in := range r.Files {
 			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Passages), out.Count(in.Deleted),
@@ -245,7 +245,7 @@ func (a *app) listDevices() error {
 		r.Absent = append(r.Absent, err.Error())
 	}
 	return a.reportAs("devices", r, func(b *bytes.Buffer) {
-		t := out.Table{Left: 1}
+		t := out.Table{LeftColumns: 1}
 		t.Line("cpu")
 		t.Remark(fmt.Sprintf("the processor, %s, kernels %s (plaid info --cpu)", processor.Arch, processor.Selected))
 		for _, d := range r.Devices[1:] {

@@ -117,7 +117,7 @@ func (r *losses) table(b *bytes.Buffer) {
 	fmt.Fprintf(b, "pruning: %v, against exhaustive search over the stored vectors\n", p.Setting)
 	t := out.Table{Indent: 2}
 	head := []string{"recall", "worst query", "missing"}
-	line := []string{out.Fixed(p.Recall), out.Fixed(p.Worst), out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
+	line := []string{out.FourDecimals(p.Recall), out.FourDecimals(p.Worst), out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
 	for _, s := range lossStages {
 		head, line = append(head, string(s)), append(line, out.Count(p.Lost[s]))
 	}
@@ -128,7 +128,7 @@ func (r *losses) table(b *bytes.Buffer) {
 		fmt.Fprintf(b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the originals, %s\n", out.Plural(c.Docs, "document"))
 		t := out.Table{Indent: 2}
 		t.Line("overlap", "worst query", "error of scores", "bias")
-		t.Line(out.Fixed(c.Overlap), out.Fixed(c.Worst), out.Fixed(c.RMSE), fmt.Sprintf("%+.4f", c.Bias))
+		t.Line(out.FourDecimals(c.Overlap), out.FourDecimals(c.Worst), out.FourDecimals(c.RMSE), fmt.Sprintf("%+.4f", c.Bias))
 		t.Print(b)
 	}
 	if r.perQuery {
@@ -139,7 +139,7 @@ func (r *losses) table(b *bytes.Buffer) {
 // queryTable lists the queries that pruning takes something from.
 func (r *losses) queryTable(b *bytes.Buffer) {
 	b.WriteString("\nqueries with missing documents (rank in the exhaustive result, stage)\n")
-	t := out.Table{Left: 2}
+	t := out.Table{LeftColumns: 2}
 	t.Line("query", "recall")
 	t.Remark("missing")
 	for _, q := range r.PerQuery {
@@ -152,9 +152,9 @@ func (r *losses) queryTable(b *bytes.Buffer) {
 				list = append(list, fmt.Sprintf("and %d more", len(q.Missing)-i))
 				break
 			}
-			list = append(list, fmt.Sprintf("%s (%d, %s)", out.ID(m.ID), m.Rank, m.Stage))
+			list = append(list, fmt.Sprintf("%s (%d, %s)", out.TableID(m.ID), m.Rank, m.Stage))
 		}
-		t.Line(out.ID(q.Query), out.Fixed(q.Recall))
+		t.Line(out.TableID(q.Query), out.FourDecimals(q.Recall))
 		t.Remark(strings.Join(list, ", "))
 	}
 	t.Print(b)

@@ -79,7 +79,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 		if url != "" {
 			other := ""
 			f.Visit(func(flag *pflag.Flag) {
-				if c.Has(flag.Name) {
+				if c.HasSetting(flag.Name) {
 					other = flag.Name
 				}
 			})
@@ -100,7 +100,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 			return flags.UsageError{Err: err}
 		}
 		c.LockTimeout = a.lockTimeout
-		err := daemon.Local(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
+		err := daemon.RunLocal(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
 			return a.answerAgent(ctx, mcp.In(s))
 		})
 		if errors.Is(err, daemon.ErrConfig) {

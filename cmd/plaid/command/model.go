@@ -120,7 +120,7 @@ func (a *app) listModels() error {
 	return a.report(struct {
 		Models []modeldir.Known `json:"models"`
 	}{models}, func(b *bytes.Buffer) {
-		t := out.Table{Left: 2}
+		t := out.Table{LeftColumns: 2}
 		t.Line("MODEL", "FAMILY", "LAYERS", "WIDTH", "DIM", "PARAMETERS")
 		t.Remark("CHECKED BY")
 		for _, m := range models {
@@ -231,7 +231,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 			out.Bytes(d.Weights), out.Bytes(d.Batches), out.Plural(d.Tokens, "token"))
 	}
 	b.WriteByte('\n')
-	t := out.Table{Left: 2}
+	t := out.Table{LeftColumns: 2}
 	t.Line("SETTING", "VALUE")
 	t.Remark("FROM")
 	line := func(name, value, origin string) {

@@ -130,7 +130,7 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 
 // textQueries encodes texts, by the model of an index if none is named.
 func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string, threads int, d *flags.Device, made *storage.Model, whose string) (*queries, error) {
-	enc, model, err := a.openEncoder(ctx, f, whose, flags.Opening{Of: made, Threads: threads, On: a.on(d), Queries: true})
+	enc, model, err := a.openEncoder(ctx, f, whose, flags.Opening{IndexModel: made, Threads: threads, OpenDevice: a.on(d), Queries: true})
 	if err != nil {
 		return nil, err
 	}
@@ -162,9 +162,9 @@ func queryLength(of *storage.Model) int {
 // openEncoder opens the model that made the vectors of an index, or that of the flags;
 // whose "" is no index.
 func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, how flags.Opening) (*encode.Encoder, *storage.Model, error) {
-	made := how.Of
-	if whose != "" && !f.Named() && (made == nil || made.Name == "") {
-		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", whose, flags.NoModel())
+	made := how.IndexModel
+	if whose != "" && !f.HasModel() && (made == nil || made.Name == "") {
+		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", whose, flags.MissingModelError())
 	}
 	how.Logger, how.Hub = a.logger(), a.hub()
 	e, m, err := f.Open(ctx, how)

@@ -99,7 +99,7 @@ func (a *app) split(ctx context.Context, dir string, snap *index.Snapshot, shard
 		Path  string             `json:"path"`
 		Parts []index.CopyReport `json:"shards"`
 	}{dir, parts}, func(b *bytes.Buffer) {
-		t := out.Table{Left: 1}
+		t := out.Table{LeftColumns: 1}
 		t.Line("FILE", "DOCUMENTS", "PASSAGES", "TOKENS")
 		for _, p := range parts {
 			t.Line(p.Path, out.Count(p.Docs), out.Count(p.Passages), out.Count(p.Tokens))

@@ -65,7 +65,7 @@ is measured as plaid index does it; --no-check leaves that out.`,
 }
 
 func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, check bool) (err error) {
-	defer work.Limit()()
+	defer work.LimitMemory()()
 	if originals.Given() {
 		if o.Vectors, err = originals.Open(ctx, a.in, a.warn); err != nil {
 			return err

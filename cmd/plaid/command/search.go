@@ -93,7 +93,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" && s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
 			return flags.Usagef("%s is taken for INDEX, and there is no such file", out.Quoted(args[0]))
 		}
-		s.Queries.Beside = words.Hybrid
+		s.Queries.AllowBoth = words.Hybrid
 		texts, err := s.Queries.AreTexts(args[1:])
 		if err != nil {
 			return err
@@ -111,9 +111,9 @@ store are asked, without their tokens: the rights to the store decide.`,
 			return flags.Usagef("--highlight is for questions as texts")
 		case printed.highlight && words.Expression():
 			return flags.Usagef("--highlight does not go with --keywords=expression")
-		case o.Group != "" && words.Alone() && o.Group != search.GroupBest:
+		case o.Group != "" && words.WordsOnly() && o.Group != search.GroupBest:
 			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
-		case words.Alone() && printed.stats != "":
+		case words.WordsOnly() && printed.stats != "":
 			return flags.Usagef("--stats counts what searches by vectors did, and there are none")
 		}
 		if store != "" {
@@ -122,7 +122,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 				return flags.Usagef("--shard is an index file: in a store the shards of an index are its own")
 			case f.Changed("device"):
 				return flags.Usagef("--device does not go with --store: the services that have it search")
-			case printed.highlight && words.Alone():
+			case printed.highlight && words.WordsOnly():
 				return flags.Usagef("--highlight does not go with --keywords and --store")
 			}
 			answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
@@ -130,11 +130,11 @@ store are asked, without their tokens: the rights to the store decide.`,
 		}
 		if paths, err := names.paths(args[0]); err != nil {
 			return err
-		} else if len(paths) > 1 && words.ByWords() {
+		} else if len(paths) > 1 && words.SearchesWords() {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
 		answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
-		if words.Alone() {
+		if words.WordsOnly() {
 			return a.searchWords(ctx, args, &words, answers, o)
 		}
 		return a.search(ctx, &names, args, &words, answers, o, printed.stats)
@@ -274,7 +274,7 @@ func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch 
 
 // warnWithoutCandidates says which queries have no candidates.
 func (t *stdio) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
-	n, first := s.WithoutCandidates(queries)
+	n, first := s.CountWithoutCandidates(queries)
 	t.warnOfQueries(n, first, s.Candidates)
 }
 
@@ -294,7 +294,7 @@ func (t *stdio) printStats(format string, s search.Stats) error {
 	case "":
 		return nil
 	case "json":
-		line, err := out.Typed("stats", s)
+		line, err := out.TypedJSONLine("stats", s)
 		if err != nil {
 			return err
 		}

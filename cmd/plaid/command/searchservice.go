@@ -60,8 +60,8 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 	if _, err := s.Where.Condition(); err != nil {
 		return err
 	}
-	_, known := s.Remote()
-	known = append(known, words.Remote(map[string]any{}, "")...)
+	_, known := s.RequestBody()
+	known = append(known, words.AddToRequest(map[string]any{}, "")...)
 	known = append(known, "json", "format", "show-metadata", "highlight", "quiet", "verbose", "help")
 	other := ""
 	f.Visit(func(flag *pflag.Flag) {
@@ -158,8 +158,8 @@ func thereAre(names []string, like string) string {
 
 // askService asks one question, and tells what the service notes.
 func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words, printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
-	body, _ := s.Remote()
-	words.Remote(body, text)
+	body, _ := s.RequestBody()
+	words.AddToRequest(body, text)
 	body["queries"] = []string{text}
 	if printed.highlight {
 		body["highlight"] = true

@@ -65,7 +65,7 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		m := a.mixerOf(words, engine, o, int(d.Docs+d.Passages))
-		if words.Alone() {
+		if words.WordsOnly() {
 			ids, texts, err := a.readQuestions(ctx, &s.Queries, args[1:])
 			if err != nil {
 				return err

@@ -129,7 +129,7 @@ func (t *stdio) report(v any, text func(b *bytes.Buffer)) error {
 // reportAs is report for a type of JSON that has another name than the command.
 func (t *stdio) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
 	if t.json {
-		line, err := out.Typed(kind, v)
+		line, err := out.TypedJSONLine(kind, v)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (t *stdio) reportIn(format *flags.Format, v any, table func() []byte) error
 	if format.Word() != "json" {
 		return t.print(table())
 	}
-	line, err := out.Typed(t.name, v)
+	line, err := out.TypedJSONLine(t.name, v)
 	if err != nil {
 		return err
 	}

@@ -168,7 +168,7 @@ func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error)
 // spool has already is used.
 func (s *spooling) streams(pool int) bool {
 	c := s.encoder.Config()
-	if s.path != "" || c.Backend != encode.Device || c.Pools() || pool > 1 || !s.texts.Again() {
+	if s.path != "" || c.Backend != encode.Device || c.Pools() || pool > 1 || !s.texts.Rereadable() {
 		return false
 	}
 	_, err := os.Lstat(s.temporary)

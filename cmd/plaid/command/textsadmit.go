@@ -21,7 +21,7 @@ func (s *spooling) survey(ctx context.Context) error {
 		return err
 	}
 	defer func() { s.texts.PassedOver = nil }() // they are told of once
-	if !s.texts.Again() {
+	if !s.texts.Rereadable() {
 		return nil
 	}
 	return s.whole(func(passages bool) (err error) {
@@ -33,7 +33,7 @@ func (s *spooling) survey(ctx context.Context) error {
 // whole calls pass, which goes through all texts, and calls it once more if some of them turn out to
 // be passages: then the ids of all are compared.
 func (s *spooling) whole(pass func(passages bool) error) error {
-	passages := s.texts.Parted()
+	passages := s.texts.SplitsTexts()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
 		s.passed, s.kinds = folder.Passed{}, nil // they are found again

@@ -206,9 +206,9 @@ func (r *tuneReport) table() []byte {
 			verdict = "NOT CONFIRMED"
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
-		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
-			out.Fixed(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
-			ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
+		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact), out.FourDecimals(c.Tuned.Recall),
+			out.FourDecimals(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
+			ms(c.HeldOut.Cost), out.FourDecimals(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
 			strconv.Itoa(len(c.Trials)))
 		t.Remark(verdict)
 	}

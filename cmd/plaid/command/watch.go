@@ -74,7 +74,7 @@ meanwhile. While another process has it open the changes wait.`,
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		defer work.Limit()()
+		defer work.LimitMemory()()
 		if !f.Changed("lock-timeout") {
 			a.lockTimeout = lockPatience
 		}
@@ -84,13 +84,13 @@ meanwhile. While another process has it open the changes wait.`,
 		if err != nil {
 			return err
 		}
-		opening := flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}
+		opening := flags.Opening{IndexModel: made, Threads: work.Threads, OpenDevice: a.on(&device)}
 		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, opening); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()
 		c := s.encoder.Config()
-		if s.parting, err = window.Parting(&c, 0); err != nil {
+		if s.parting, err = window.Splitting(&c, 0); err != nil {
 			return err
 		}
 		if once {

@@ -167,61 +167,63 @@ func NewConfig() *Config {
 func (c *Config) Register(f *pflag.FlagSet, names ...string) {
 	for _, s := range c.settings {
 		if len(names) == 0 || slices.Contains(names, s.name) {
-			var v pflag.Value = &given{Value: s.value}
+			var v pflag.Value = &flagValue{Value: s.value}
 			if s.value.Type() == repeated {
-				v = &givenList{given{Value: s.value}}
+				v = &flagListValue{flagValue{Value: s.value}}
 			}
 			f.Var(v, s.name, s.usage)
 		}
 	}
 }
 
-// Has tells whether a flag is one of the settings.
-func (c *Config) Has(name string) bool {
+// HasSetting tells whether a flag is one of the settings.
+func (c *Config) HasSetting(name string) bool {
 	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name })
 }
 
-// given is a flag that keeps what it was given: it is set after the environment and
+// flagValue is a flag that keeps what it was given: it is set after the environment and
 // the file, which it overrules. What cannot be set is an error at once.
-type given struct {
+type flagValue struct {
 	pflag.Value
 	set  bool
 	text string
 }
 
 // Set implements pflag.Value.
-func (g *given) Set(s string) error {
+func (g *flagValue) Set(s string) error {
 	g.set, g.text = true, s
 	return g.Value.Set(s)
 }
 
 // String implements pflag.Value: what was given, as it was.
-func (g *given) String() string {
+func (g *flagValue) String() string {
 	if g.set {
 		return g.text
 	}
 	return g.Value.String()
 }
 
-// givenList is a flag that may be repeated.
-type givenList struct{ given }
+// flagListValue is a flag that may be repeated.
+type flagListValue struct{ flagValue }
 
 // Set implements pflag.Value.
-func (g *givenList) Set(s string) error {
+func (g *flagListValue) Set(s string) error {
 	if g.set {
 		s = g.text + "," + s
 	}
-	return g.given.Set(s)
+	return g.flagValue.Set(s)
 }
 
 // Append implements pflag.SliceValue.
-func (g *givenList) Append(s string) error { return g.Set(s) }
+func (g *flagListValue) Append(s string) error { return g.Set(s) }
 
 // Replace implements pflag.SliceValue.
-func (g *givenList) Replace(all []string) error { return g.given.Set(strings.Join(all, ",")) }
+func (g *flagListValue) Replace(values []string) error {
+	return g.flagValue.Set(strings.Join(values, ","))
+}
 
 // GetSlice implements pflag.SliceValue.
-func (g *givenList) GetSlice() []string { return strings.Split(g.text, ",") }
+func (g *flagListValue) GetSlice() []string { return strings.Split(g.text, ",") }
 
 // Load sets, each over the one before: the file, the environment, and the flags that
 // were given.
@@ -251,40 +253,40 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 			return err
 		}
 	}
-	return c.check()
+	return c.checkSettings()
 }
 
-// leastMemory is the least that max-memory may be: its shares are limits of single requests.
-const leastMemory = 16 << 20
+// minMemory is the least that max-memory may be: its shares are limits of single requests.
+const minMemory = 16 << 20
 
-// check finds what does not go together.
-func (c *Config) check() error {
-	wrong := func(format string, args ...any) error {
+// checkSettings finds what does not go together.
+func (c *Config) checkSettings() error {
+	configError := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
-	if _, err := c.files(); err != nil {
+	if _, err := c.filesByName(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if err := c.checkStore(); err != nil {
-		return wrong("%v", err)
+		return configError("%v", err)
 	}
 	switch {
 	case c.Data == "" && c.Store == "" && len(c.Files) == 0:
-		return wrong("--data is missing: the folder of the indexes; or --store, an object store")
+		return configError("--data is missing: the folder of the indexes; or --store, an object store")
 	case strings.Contains(c.Data, "://"):
-		return wrong("data is %q; want a folder of this machine: an address of an object store is for --store", c.Data)
+		return configError("data is %q; want a folder of this machine: an address of an object store is for --store", c.Data)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return wrong("tls-cert and tls-key go together")
+		return configError("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
-		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
-	case c.MaxMemory > 0 && c.MaxMemory < leastMemory:
-		return wrong("max-memory is %d bytes; %d are the least", c.MaxMemory, leastMemory)
+		return configError("base-path is %q; want a path such as /plaid", c.BasePath)
+	case c.MaxMemory > 0 && c.MaxMemory < minMemory:
+		return configError("max-memory is %d bytes; %d are the least", c.MaxMemory, minMemory)
 	case c.Listen == "":
-		return wrong("listen is empty")
+		return configError("listen is empty")
 	case !isAddress(c.Listen):
-		return wrong("listen is %q; want HOST:PORT, such as 127.0.0.1:8080, or unix:PATH", c.Listen)
-	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
-		return wrong("precision, model-settings, query-length, document-length, encoder and encoder-option need a model")
+		return configError("listen is %q; want HOST:PORT, such as 127.0.0.1:8080, or unix:PATH", c.Listen)
+	case !c.hasEncoder() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
+		return configError("precision, model-settings, query-length, document-length, encoder and encoder-option need a model")
 	}
 	return nil
 }
@@ -297,15 +299,15 @@ func isAddress(s string) bool {
 }
 
 func (c *Config) proxies() ([]netip.Prefix, error) {
-	var all []netip.Prefix
+	var prefixes []netip.Prefix
 	for _, s := range c.TrustedProxies {
 		p, err := parsePrefix(s)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, p)
+		prefixes = append(prefixes, p)
 	}
-	return all, nil
+	return prefixes, nil
 }
 
 // LogFormats and LogLevels are what [Logger] takes.

@@ -60,7 +60,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		reload.add(cert.Reload)
 	}
-	defer reload.when(c.Reload)()
+	defer reload.reloadOnSignal(c.Reload)()
 
 	// The address first: a second service on the same one ends at once.
 	l, err := listen(ctx, c.Listen)
@@ -73,20 +73,20 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		return nil
 	})
-	all, err := c.open(ctx, o, l, logger, closing)
+	indexes, err := c.open(ctx, o, l, logger, closing)
 	if err != nil {
 		return err
 	}
-	collections := all.collections
+	collections := indexes.collections
 	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
 	}
-	serving.Handler = below(c.BasePath, beside(all.inner, s))
-	err = c.withModel(ctx, s, all.model, logger, closing, func(ctx context.Context) error {
-		c.warn(l, o.Tokens != nil, logger)
-		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
+	serving.Handler = stripBasePath(c.BasePath, routeInner(indexes.inner, s))
+	err = c.withModel(ctx, s, indexes.model, logger, closing, func(ctx context.Context) error {
+		c.warnOfRisks(l, o.Tokens != nil, logger)
+		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
 		if ready != nil {
 			ready(l.Addr().String())
 		}
@@ -96,8 +96,8 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	return err
 }
 
-// Local opens what Run serves, without an address: do has the service for itself.
-func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do func(ctx context.Context, s *server.Server) error) (err error) {
+// RunLocal opens what Run serves, without an address: do has the service for itself.
+func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string, use func(ctx context.Context, s *server.Server) error) (err error) {
 	logger := Logger(log, c.LogFormat, c.LogLevel)
 	closing := &closers{}
 	defer func() { err = errors.Join(err, closing.close()) }()
@@ -106,18 +106,18 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 		return err
 	}
 	o.Tokens = nil // whoever has the process has its files
-	all, err := c.open(ctx, o, nil, logger, closing)
+	indexes, err := c.open(ctx, o, nil, logger, closing)
 	if err != nil {
 		return err
 	}
-	s, err := server.New(all.collections, nil, o)
+	s, err := server.New(indexes.collections, nil, o)
 	if err != nil {
 		return err
 	}
 	switch {
-	case all.model != nil:
-		s.SetEncoder(*all.model)
-	case c.encodes(): // before anything is asked, unlike Run
+	case indexes.model != nil:
+		s.SetEncoder(*indexes.model)
+	case c.hasEncoder(): // before anything is asked, unlike Run
 		e, err := c.openModel(ctx, logger, nil)
 		if err != nil {
 			return fmt.Errorf("model: %w", err)
@@ -125,7 +125,7 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 		closing.add(e.Close)
 		s.SetEncoder(e)
 	}
-	return do(ctx, s)
+	return use(ctx, s)
 }
 
 // options of a server, but for what depends on its address and its indexes.
@@ -135,7 +135,7 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 		return nil, err
 	}
 	o := &server.Options{
-		Version: index.Version(), Logger: logger, EncoderLater: c.encodes(),
+		Version: index.Version(), Logger: logger, EncoderLater: c.hasEncoder(),
 		Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits(),
 	}
 	if tracing != nil {
@@ -164,13 +164,13 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 }
 
 // withModel calls do while the model is loaded beside it, and ends do if that fails.
-func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made, logger *slog.Logger, closing *closers, do func(context.Context) error) error {
+func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *loadedEncoder, logger *slog.Logger, closing *closers, serve func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	switch {
 	case onDevice != nil:
 		s.SetEncoder(*onDevice)
-	case c.encodes():
+	case c.hasEncoder():
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -178,39 +178,39 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 		}()
 		defer func() { stop(nil); <-done }()
 	}
-	err := do(ctx)
+	err := serve(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // the model
 	}
 	return err
 }
 
-// opened are the indexes that are served, and what came with them.
-type opened struct {
+// openedIndexes are the indexes that are served, and what came with them.
+type openedIndexes struct {
 	collections collection.Catalog
 	// inner answers the other services of a store, below innerRoutes; nil: there are none.
 	inner http.Handler
 	// model is the one on a device, which comes first: what it leaves of the memory is for the
 	// indexes. Otherwise it is nil, and loaded while the service answers what needs none.
-	model *made
+	model *loadedEncoder
 }
 
 // open opens the indexes, and completes the options of the service with what they are. l is where
 // it listens, nil for a service without an address.
-func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger, closing *closers) (*opened, error) {
+func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger, closing *closers) (*openedIndexes, error) {
 	if len(c.Files) > 0 {
-		paths, err := c.files()
+		paths, err := c.filesByName()
 		if err != nil {
 			return nil, err
 		}
-		collections, end, err := store.Shared(ctx, paths, &store.Options{
+		collections, closeFiles, err := store.Shared(ctx, paths, &store.Options{
 			Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger),
 		})
 		if err != nil {
 			return nil, err
 		}
-		closing.add(end)
-		return &opened{collections: collections}, nil
+		closing.add(closeFiles)
+		return &openedIndexes{collections: collections}, nil
 	}
 	device, note, err := kernels.OpenDevice(ctx, c.Device)
 	if err != nil {
@@ -219,15 +219,15 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	if note != "" {
 		logger.Info(note)
 	}
-	all := &opened{}
-	so := &store.Options{
+	indexes := &openedIndexes{}
+	storeOptions := &store.Options{
 		Threads: c.Threads, Memory: c.MaxMemory / 2, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout,
 		Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Bytes: c.MaxMemory / 4},
 		Sampling: c.Sampling,
 	}
 	if device != nil {
 		closing.add(device.Close)
-		if all.model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
+		if indexes.model, storeOptions.Attach.Memory, err = c.openEncoderOnDevice(ctx, device, logger, closing); err != nil {
 			return nil, err
 		}
 		o.Device = device.Info().Name
@@ -235,16 +235,16 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 			return nil, err
 		}
 	}
-	data, end := c.Data, (func(context.Context) error)(nil)
+	data, closeStore := c.Data, (func(context.Context) error)(nil)
 	if c.Store != "" {
 		var nodes *cluster.Cluster
-		if nodes, data, err = c.openStore(ctx, so, l, logger, closing); err == nil {
-			all.collections, all.inner, end = nodes, nodes.Handler(), nodes.Close
+		if nodes, data, err = c.openStore(ctx, storeOptions, l, logger, closing); err == nil {
+			indexes.collections, indexes.inner, closeStore = nodes, nodes.Handler(), nodes.Close
 		}
 	} else {
 		var st *store.Store
-		if st, end, err = c.openFolder(ctx, so); err == nil {
-			all.collections = st.Set()
+		if st, closeStore, err = c.openFolder(ctx, storeOptions); err == nil {
+			indexes.collections = st.Set()
 		}
 	}
 	if err != nil {
@@ -253,16 +253,16 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	closing.add(func() error {
 		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
 		defer cancel()
-		return end(drain)
+		return closeStore(drain)
 	})
 	if c.ReadOnly {
-		return all, nil
+		return indexes, nil
 	}
 	o.UploadDir = filepath.Join(data, ".uploads")
 	if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
 		return nil, err
 	}
-	return all, os.MkdirAll(o.UploadDir, 0o777)
+	return indexes, os.MkdirAll(o.UploadDir, 0o777)
 }
 
 func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
@@ -280,14 +280,14 @@ func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store
 }
 
 // closers are closed in the order opposite to that in which they were added.
-type closers struct{ all []func() error }
+type closers struct{ functions []func() error }
 
-func (c *closers) add(f func() error) { c.all = append(c.all, f) }
+func (c *closers) add(f func() error) { c.functions = append(c.functions, f) }
 
 func (c *closers) close() error {
 	var errs []error
-	for i := len(c.all) - 1; i >= 0; i-- {
-		errs = append(errs, c.all[i]())
+	for i := len(c.functions) - 1; i >= 0; i-- {
+		errs = append(errs, c.functions[i]())
 	}
 	return errors.Join(errs...)
 }
@@ -309,19 +309,19 @@ func unlimited[T int | int64 | time.Duration](n T) T {
 }
 
 // reloader reads files again when it is told to.
-type reloader struct{ all []func() }
+type reloader struct{ functions []func() }
 
-func (r *reloader) add(f func()) { r.all = append(r.all, f) }
+func (r *reloader) add(f func()) { r.functions = append(r.functions, f) }
 
-// when reads them at each signal, until the function that it returns is called.
-func (r *reloader) when(told <-chan os.Signal) (stop func()) {
+// reloadOnSignal reads them at each signal, until the function that it returns is called.
+func (r *reloader) reloadOnSignal(signals <-chan os.Signal) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case <-told:
-				for _, f := range r.all {
+			case <-signals:
+				for _, f := range r.functions {
 					f()
 				}
 			case <-ended:
@@ -368,12 +368,12 @@ func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
 type tokenSources []server.TokenSource
 
 // Tokens implements server.TokenSource.
-func (all tokenSources) Tokens() []server.Token {
-	if len(all) == 1 {
-		return all[0].Tokens()
+func (sources tokenSources) Tokens() []server.Token {
+	if len(sources) == 1 {
+		return sources[0].Tokens()
 	}
 	var tokens []server.Token
-	for _, s := range all {
+	for _, s := range sources {
 		tokens = append(tokens, s.Tokens()...)
 	}
 	return tokens
@@ -403,7 +403,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, err
 }
 
-func address(l net.Listener, c *Config) string {
+func publicAddress(l net.Listener, c *Config) string {
 	if l.Addr().Network() == "unix" {
 		return unixPrefix + l.Addr().String()
 	}
@@ -420,8 +420,8 @@ func isLoopback(l net.Listener) bool {
 	return err == nil && a.Addr().IsLoopback()
 }
 
-// warn says what is risky.
-func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
+// warnOfRisks says what is risky.
+func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
 	if isLoopback(l) || l.Addr().Network() == "unix" {
 		return
 	}
@@ -433,9 +433,9 @@ func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
 	}
 }
 
-// below takes a path off the front of the paths of requests, as some proxies do
+// stripBasePath takes a path off the front of the paths of requests, as some proxies do
 // themselves: paths without it are taken as they are.
-func below(path string, s http.Handler) http.Handler {
+func stripBasePath(path string, s http.Handler) http.Handler {
 	if path == "" {
 		return s
 	}
@@ -449,8 +449,8 @@ func below(path string, s http.Handler) http.Handler {
 	})
 }
 
-// files are the paths of Files by their names.
-func (c *Config) files() (map[string]string, error) {
+// filesByName are the paths of Files by their names.
+func (c *Config) filesByName() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, path := range c.Files {
 		name := strings.TrimSuffix(filepath.Base(path), ".plaid")

@@ -71,17 +71,17 @@ func Ready(ctx context.Context, c *Config) error {
 	if err != nil {
 		return err
 	}
-	answer, err := client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}
-	defer answer.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(answer.Body, maxReady))
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxReady))
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("not ready: %s: %s", answer.Status, strings.TrimSpace(string(said)))
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s: %s", response.Status, strings.TrimSpace(string(body)))
 	}
 	return nil
 }

@@ -22,22 +22,22 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// encodes tells whether there is something that encodes texts.
-func (c *Config) encodes() bool {
+// hasEncoder tells whether there is something that encodes texts.
+func (c *Config) hasEncoder() bool {
 	return c.Model != "" || modelof.IsServer(c.Encoder)
 }
 
 // modelName is what encodes, for the log.
 func (c *Config) modelName() string { return cmp.Or(c.Model, c.Encoder) }
 
-// made is an encoder with what indexes are to know of it.
-type made struct {
+// loadedEncoder is an encoder with what indexes are to know of it.
+type loadedEncoder struct {
 	*encode.Encoder
 	model *storage.Model
 }
 
 // Model implements [server.Maker].
-func (m made) Model() *storage.Model { return m.model }
+func (m loadedEncoder) Model() *storage.Model { return m.model }
 
 // loadModel loads the model while the service answers what needs none.
 func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers, failed func(error)) {
@@ -58,10 +58,10 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "took", time.Since(began))
 }
 
-// encoderOn opens the model on a device, if there is one and texts are to be encoded there,
+// openEncoderOnDevice opens the model on a device, if there is one and texts are to be encoded there,
 // and says how much of the device's memory indexes may take beside it; 0: what is free.
-func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog.Logger, closing *closers) (*made, int64, error) {
-	if !c.encodes() {
+func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device, log *slog.Logger, closing *closers) (*loadedEncoder, int64, error) {
+	if !c.hasEncoder() {
 		return nil, c.DeviceMemory, nil
 	}
 	auto := cmp.Or(c.Device, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
@@ -75,10 +75,10 @@ func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog
 	if err != nil {
 		return nil, 0, fmt.Errorf("model: %w", err)
 	}
-	left := c.DeviceMemory
-	if d := e.Config().Device; auto && d != nil && left > 0 && left <= d.Weights+d.Batches {
+	indexMemory := c.DeviceMemory
+	if d := e.Config().Device; auto && d != nil && indexMemory > 0 && indexMemory <= d.Weights+d.Batches {
 		log.Info("texts are encoded by the processor: the model and its batches would leave no device memory for indexes",
-			"memory", left, "weights", d.Weights, "batches", d.Batches)
+			"memory", indexMemory, "weights", d.Weights, "batches", d.Batches)
 		if err := e.Close(); err != nil {
 			return nil, 0, fmt.Errorf("model: %w", err)
 		}
@@ -90,19 +90,19 @@ func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog
 	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took", time.Since(began))
 	if d := e.Config().Device; d != nil {
 		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights, "batches", d.Batches, "tokens", d.Tokens)
-		if left > 0 {
-			if left -= d.Weights + d.Batches; left <= 0 {
+		if indexMemory > 0 {
+			if indexMemory -= d.Weights + d.Batches; indexMemory <= 0 {
 				return nil, 0, fmt.Errorf("%w: device memory of %d bytes: the model and its batches take %d, nothing is left for indexes", kernels.ErrUnavailable, c.DeviceMemory, d.Weights+d.Batches)
 			}
 		}
 	}
-	return &e, left, nil
+	return &e, indexMemory, nil
 }
 
 // checkModel reads what the folder of the model says, so that one which is not there, or
 // none, ends a service before it begins to serve.
 func (c *Config) checkModel(ctx context.Context, log *slog.Logger) error {
-	if !c.encodes() {
+	if !c.hasEncoder() {
 		return nil
 	}
 	f, dir, o, err := c.modelOptions(log)
@@ -122,25 +122,25 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	set := pflag.NewFlagSet("model", pflag.ContinueOnError)
 	f.RegisterDocuments(set)
 	f.RegisterQueryLength(set)
-	give := func(name, value string) {
+	setFlag := func(name, value string) {
 		if value != "" && err == nil {
 			err = set.Set(name, value)
 		}
 	}
-	give("model", c.Model)
-	give("encoder", c.Encoder)
-	give("model-settings", c.ModelSettings)
-	if c.Precision != encode.F32.String() || c.given("precision") {
-		give("precision", c.Precision)
+	setFlag("model", c.Model)
+	setFlag("encoder", c.Encoder)
+	setFlag("model-settings", c.ModelSettings)
+	if c.Precision != encode.F32.String() || c.isSet("precision") {
+		setFlag("precision", c.Precision)
 	}
 	if c.QueryLength > 0 {
-		give("query-length", strconv.Itoa(c.QueryLength))
+		setFlag("query-length", strconv.Itoa(c.QueryLength))
 	}
 	if c.DocumentLength > 0 {
-		give("document-length", strconv.Itoa(c.DocumentLength))
+		setFlag("document-length", strconv.Itoa(c.DocumentLength))
 	}
 	for _, option := range c.EncoderOptions {
-		give("encoder-option", option)
+		setFlag("encoder-option", option)
 	}
 	if err != nil {
 		return nil, "", nil, err
@@ -164,18 +164,18 @@ func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 	}
 }
 
-func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.DeviceOpener) (made, error) {
+func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener) (loadedEncoder, error) {
 	f, dir, o, err := c.modelOptions(log)
 	if err != nil {
-		return made{}, err
+		return loadedEncoder{}, err
 	}
-	e, err := f.OpenWith(ctx, dir, o, on)
+	e, err := f.OpenWith(ctx, dir, o, openDevice)
 	if err != nil {
-		return made{}, err
+		return loadedEncoder{}, err
 	}
 	model, err := modelof.Of(e, dir, o)
 	if err != nil {
-		return made{}, errors.Join(err, e.Close())
+		return loadedEncoder{}, errors.Join(err, e.Close())
 	}
-	return made{e, model}, nil
+	return loadedEncoder{e, model}, nil
 }

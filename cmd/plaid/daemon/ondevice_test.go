@@ -20,7 +20,7 @@ func TestModelOnDevice(t *testing.T) {
 		c, err := configOf(t, append(args, "--model", "../../../docs/examples/quickstart/colbert-nano")...)
 		require.NoError(t, err)
 		var closing closers
-		m, left, err := c.encoderOn(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
+		m, left, err := c.openEncoderOnDevice(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
 		if err != nil {
 			return "", 0, err
 		}

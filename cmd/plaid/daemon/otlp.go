@@ -22,7 +22,7 @@ const otlpProtocol = "http/protobuf"
 //
 // The exporter reads its variables itself and only logs those that it cannot use, so they are
 // checked here first.
-func OpenTracing(ctx context.Context, version string, more ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
+func OpenTracing(ctx context.Context, version string, attributes ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return nil, nil
 	}
@@ -45,8 +45,8 @@ func OpenTracing(ctx context.Context, version string, more ...attribute.KeyValue
 	if _, err := url.PathUnescape(headers); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
 	}
-	more = append(more, attribute.String("service.name", "plaid"), attribute.String("service.version", version))
-	about, err := resource.New(ctx, resource.WithAttributes(more...), resource.WithFromEnv())
+	attributes = append(attributes, attribute.String("service.name", "plaid"), attribute.String("service.version", version))
+	about, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("%w: OTEL_RESOURCE_ATTRIBUTES: %w", ErrConfig, err)
 	}

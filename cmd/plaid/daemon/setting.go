@@ -33,8 +33,8 @@ type setting struct {
 // PLAID_SERVE_MAX_BODY.
 const envPrefix = "PLAID_SERVE_"
 
-// env is the name of the environment variable.
-func (s *setting) env() string {
+// envName is the name of the environment variable.
+func (s *setting) envName() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
@@ -50,8 +50,8 @@ func (s *setting) set(text, from string) error {
 	return nil
 }
 
-// given says whether a setting was set, and not left at its default.
-func (c *Config) given(name string) bool {
+// isSet says whether a setting was set, and not left at its default.
+func (c *Config) isSet(name string) bool {
 	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name && s.from != "" })
 }
 
@@ -63,7 +63,7 @@ func (c *Config) readEnv(environ []string) error {
 		if !strings.HasPrefix(name, envPrefix) || name == envTokens {
 			continue
 		}
-		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.env() == name })
+		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.envName() == name })
 		if i < 0 {
 			return fmt.Errorf("%w: environment: there is no setting %s", ErrConfig, name)
 		}
@@ -96,16 +96,16 @@ func (c *Config) readFile(path string) error {
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		from := fmt.Sprintf("%s, line %d", path, key.Line)
-		at := slices.IndexFunc(c.settings, func(s *setting) bool { return s.name == key.Value })
+		settingIndex := slices.IndexFunc(c.settings, func(s *setting) bool { return s.name == key.Value })
 		switch {
-		case at < 0 || key.Value == "config":
+		case settingIndex < 0 || key.Value == "config":
 			return fmt.Errorf("%w: %s: there is no setting %q", ErrConfig, from, key.Value)
 		case seen[key.Value]:
 			return fmt.Errorf("%w: %s: %s is there twice", ErrConfig, from, key.Value)
 		}
 		seen[key.Value] = true
-		s := c.settings[at]
-		text, err := scalar(value, s.list)
+		s := c.settings[settingIndex]
+		text, err := yamlText(value, s.list)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %s: %w", ErrConfig, from, s.name, err)
 		}
@@ -116,20 +116,20 @@ func (c *Config) readFile(path string) error {
 	return nil
 }
 
-func scalar(n *yaml.Node, list bool) (string, error) {
+func yamlText(n *yaml.Node, list bool) (string, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":
 		return n.Value, nil
 	case n.Kind == yaml.SequenceNode && list:
-		var all []string
+		var items []string
 		for _, item := range n.Content {
-			text, err := scalar(item, false)
+			text, err := yamlText(item, false)
 			if err != nil || strings.Contains(text, ",") {
 				return "", errors.New("want a list of plain values")
 			}
-			all = append(all, text)
+			items = append(items, text)
 		}
-		return strings.Join(all, ","), nil
+		return strings.Join(items, ","), nil
 	case list:
 		return "", errors.New("want a value or a list of values")
 	}
@@ -205,7 +205,7 @@ func shareValue(p *float64, def float64) pflag.Value {
 
 // listValue is values with commas between them.
 func listValue(p *[]string, check func(string) error) pflag.Value {
-	return flags.Value(p, nil, "LIST", func(s string) (all []string, err error) {
+	return flags.Value(p, nil, "LIST", func(s string) (values []string, err error) {
 		if s == "" {
 			return nil, nil
 		}
@@ -214,10 +214,10 @@ func listValue(p *[]string, check func(string) error) pflag.Value {
 			if err := check(part); err != nil {
 				return nil, err
 			}
-			all = append(all, part)
+			values = append(values, part)
 		}
-		return all, nil
-	}, func(all []string) string { return strings.Join(all, ",") })
+		return values, nil
+	}, func(values []string) string { return strings.Join(values, ",") })
 }
 
 // repeated is the type of a flag that is given once for each of its values.
@@ -229,19 +229,19 @@ var nextOption = regexp.MustCompile(`^ *[a-z-]+=`)
 // optionsValue is values KEY=VALUE with commas between them. A comma that no KEY= follows is part of
 // a value.
 func optionsValue(p *[]string) pflag.Value {
-	return flags.Value(p, nil, repeated, func(s string) (all []string, err error) {
+	return flags.Value(p, nil, repeated, func(s string) (options []string, err error) {
 		for part := range strings.SplitSeq(s, ",") {
-			switch n := len(all); {
+			switch n := len(options); {
 			case nextOption.MatchString(part):
-				all = append(all, strings.TrimLeft(part, " "))
+				options = append(options, strings.TrimLeft(part, " "))
 			case n > 0:
-				all[n-1] += "," + part
+				options[n-1] += "," + part
 			case s != "":
 				return nil, fmt.Errorf("%q: want KEY=VALUE", s)
 			}
 		}
-		return all, nil
-	}, func(all []string) string { return strings.Join(all, ",") })
+		return options, nil
+	}, func(options []string) string { return strings.Join(options, ",") })
 }
 
 func checkPrefix(s string) error {

@@ -29,11 +29,11 @@ const innerRoutes = "/cluster/v1/"
 // checkStore finds what does not go together.
 func (c *Config) checkStore() error {
 	if c.Store == "" {
-		for name, other := range map[string]bool{
+		for name, given := range map[string]bool{
 			"node": c.Node != "", "zone": c.Zone != "", "advertise": c.Advertise != "",
 			"shards": c.Shards != 1, "replicas": c.Replicas != 2, "partial": c.Partial != "refuse",
 		} {
-			if other { // than its default
+			if given { // than its default
 				return fmt.Errorf("%s is of services that share a store, and store is not given", name)
 			}
 		}
@@ -66,7 +66,7 @@ func nodeName(text string) string {
 // nil, asks them. data is the folder for files of this process, which is locked.
 func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener, log *slog.Logger, closing *closers) (
 	nodes *cluster.Cluster, data string, err error) {
-	cc := cluster.Config{
+	config := cluster.Config{
 		Place: c.Store, Zone: c.Zone, Shards: c.Shards, Replicas: c.Replicas, Index: *o,
 		Deadline: c.WorkTimeout / 10, Partial: c.Partial == "allow", Logger: log,
 	}
@@ -76,13 +76,13 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		}
 		closing.add(func() error { return os.RemoveAll(data) })
 	} else {
-		if cc.Address, err = c.advertised(l); err != nil {
+		if config.Address, err = c.advertisedURL(l); err != nil {
 			return nil, "", err
 		}
-		if cc.Name, err = c.node(l); err != nil {
+		if config.Name, err = c.serviceNodeName(l); err != nil {
 			return nil, "", err
 		}
-		if data, err = c.cache(cc.Name); err != nil {
+		if data, err = c.cacheDir(config.Name); err != nil {
 			return nil, "", err
 		}
 		unlock, err := store.Lock(ctx, data, c.LockTimeout)
@@ -91,17 +91,17 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		}
 		closing.add(unlock)
 	}
-	cc.Dir = filepath.Join(data, ".cluster") // no index of a folder has such a name
-	open := objects.Open
+	config.Dir = filepath.Join(data, ".cluster") // no index of a folder has such a name
+	openObjects := objects.Open
 	if l == nil {
-		open = OpenStore
+		openObjects = OpenStore
 	}
-	if cc.Store, err = open(c.Store); err != nil {
+	if config.Store, err = openObjects(c.Store); err != nil {
 		return nil, "", err
 	}
-	nodes, err = cluster.Open(ctx, cc)
+	nodes, err = cluster.Open(ctx, config)
 	if err == nil && l != nil {
-		log.Info("joined", "node", cc.Name, "address", cc.Address, "cache", data)
+		log.Info("joined", "node", config.Name, "address", config.Address, "cache", data)
 	}
 	return nodes, data, err
 }
@@ -120,8 +120,8 @@ func OpenStore(address string) (objects.Store, error) {
 	return objects.Open(address)
 }
 
-// node is the name of this service: that of its machine and its port, unless it is given.
-func (c *Config) node(l net.Listener) (string, error) {
+// serviceNodeName is the name of this service: that of its machine and its port, unless it is given.
+func (c *Config) serviceNodeName(l net.Listener) (string, error) {
 	if c.Node != "" {
 		return c.Node, nil
 	}
@@ -136,8 +136,8 @@ func (c *Config) node(l net.Listener) (string, error) {
 	return nodeName(host + "-" + port), nil
 }
 
-// cache is the folder of a node.
-func (c *Config) cache(node string) (string, error) {
+// cacheDir is the folder of a node.
+func (c *Config) cacheDir(node string) (string, error) {
 	data := c.Data
 	if data == "" {
 		caches, err := os.UserCacheDir()
@@ -149,19 +149,19 @@ func (c *Config) cache(node string) (string, error) {
 	return data, os.MkdirAll(data, 0o777)
 }
 
-// advertised is the URL under which others reach this service.
-func (c *Config) advertised(l net.Listener) (string, error) {
+// advertisedURL is the URL under which others reach this service.
+func (c *Config) advertisedURL(l net.Listener) (string, error) {
 	if c.Advertise != "" {
 		return strings.TrimSuffix(c.Advertise, "/"), nil
 	}
-	at, ok := l.Addr().(*net.TCPAddr)
+	address, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
 		return "", fmt.Errorf("%w: others do not reach a Unix socket: "+
 			"set advertise, the URL under which they reach this service", ErrConfig)
 	}
-	ip := at.IP
+	ip := address.IP
 	if ip.IsUnspecified() {
-		if ip = outward(); ip == nil {
+		if ip = outboundIP(); ip == nil {
 			return "", fmt.Errorf("%w: this machine has no address by which it reaches others: "+
 				"set advertise, the URL under which they reach this service", ErrConfig)
 		}
@@ -170,11 +170,11 @@ func (c *Config) advertised(l net.Listener) (string, error) {
 	if c.TLSCert != "" {
 		scheme = "https://"
 	}
-	return scheme + net.JoinHostPort(ip.String(), fmt.Sprint(at.Port)), nil
+	return scheme + net.JoinHostPort(ip.String(), fmt.Sprint(address.Port)), nil
 }
 
-// outward is the address of this machine on the way to others; nil if there is none. Nothing is sent.
-func outward() net.IP {
+// outboundIP is the address of this machine on the way to others; nil if there is none. Nothing is sent.
+func outboundIP() net.IP {
 	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // of documentation: whatever has the default route
 		if conn, err := net.Dial("udp", to); err == nil {
 			defer conn.Close()
@@ -184,8 +184,8 @@ func outward() net.IP {
 	return nil
 }
 
-// beside lets the inner routes past a service, which has tokens and limits of its own.
-func beside(inner, service http.Handler) http.Handler {
+// routeInner lets the inner routes past a service, which has tokens and limits of its own.
+func routeInner(inner, service http.Handler) http.Handler {
 	if inner == nil {
 		return service
 	}

@@ -23,9 +23,9 @@ func (r *Resources) Register(f *pflag.FlagSet) {
 	f.Var(Size(&r.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
 }
 
-// Limit makes the garbage collector work towards the budget. The function that
+// LimitMemory makes the garbage collector work towards the budget. The function that
 // it returns lifts the limit. A lower one in GOMEMLIMIT stays.
-func (r *Resources) Limit() (lift func()) {
+func (r *Resources) LimitMemory() (lift func()) {
 	old := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(old, r.Memory))
 	return func() { debug.SetMemoryLimit(old) }
@@ -52,8 +52,8 @@ func (d *Device) RegisterEncoding(f *pflag.FlagSet) {
 	d.register(f, "that encodes texts", "several with commas")
 }
 
-func (d *Device) register(f *pflag.FlagSet, what, several string) {
-	f.StringVar(&d.Name, "device", "", "`NAME` of the device "+what+": cpu, cuda:0 and so on, or auto for a GPU if there is one; "+several+" (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
+func (d *Device) register(f *pflag.FlagSet, purpose, severalDevices string) {
+	f.StringVar(&d.Name, "device", "", "`NAME` of the device "+purpose+": cpu, cuda:0 and so on, or auto for a GPU if there is one; "+severalDevices+" (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
 }
 
 // Format are the flags for the form of results: --format, and --json for the one

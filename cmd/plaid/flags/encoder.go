@@ -39,14 +39,14 @@ type Encoder struct {
 	set            *pflag.FlagSet
 }
 
-// bundled is the model in the repository.
-const bundled = "docs/examples/quickstart/colbert-nano"
+// bundledModel is the model in the repository.
+const bundledModel = "docs/examples/quickstart/colbert-nano"
 
-// NoModel is the error of a command that needs a model and has none.
-func NoModel() error {
+// MissingModelError is the error of a command that needs a model and has none.
+func MissingModelError() error {
 	return Usagef("--model is missing: give the folder of a late-interaction model, " +
 		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
-		bundled + " in plaid's repository is small, and for trying")
+		bundledModel + " in plaid's repository is small, and for trying")
 }
 
 // What flags say of themselves that plaid serve has too.
@@ -112,8 +112,8 @@ func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", DocumentLengthUsage)
 }
 
-// Given is the name of a flag of the group that was given; "" if none was.
-func (e *Encoder) Given() string {
+// FirstGiven is the name of a flag of the group that was given; "" if none was.
+func (e *Encoder) FirstGiven() string {
 	return firstChanged(e.set,
 		"model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
 }
@@ -128,41 +128,41 @@ func firstChanged(f *pflag.FlagSet, names ...string) string {
 	return ""
 }
 
-// Named says whether the flags name a folder or a server.
-func (e *Encoder) Named() bool { return e.Dir != "" || modelof.IsServer(e.backend) }
+// HasModel says whether the flags name a folder or a server.
+func (e *Encoder) HasModel() bool { return e.Dir != "" || modelof.IsServer(e.backend) }
 
 func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
 // Options is how a folder is opened, "": the one of --model, or a server. What the
 // flags leave open is as the model of an index says, if that is not nil.
-func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
-	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
+func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
+	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && indexModel != nil && modelof.IsServer(indexModel.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length", "query-length"} {
 			if e.changed(name) {
 				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
 			}
 		}
-		o, err = e.server(of, threads, log)
+		o, err = e.serverOptions(indexModel, threads, log)
 		return "", o, err
 	}
-	if of != nil && modelof.IsServer(of.Name) {
-		of = nil // nothing that it says is of a folder
+	if indexModel != nil && modelof.IsServer(indexModel.Name) {
+		indexModel = nil // nothing that it says is of a folder
 	}
 	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
-	precision, kept, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
-	if of != nil {
+	precision, indexFolder, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
+	if indexModel != nil {
 		if dir == "" {
-			dir = of.Name
+			dir = indexModel.Name
 		}
-		if of.Precision != "" && !e.changed("precision") {
-			precision = of.Precision
+		if indexModel.Precision != "" && !e.changed("precision") {
+			precision = indexModel.Precision
 		}
-		if err := modelof.Settings(of, &kept); err != nil {
+		if err := modelof.Settings(indexModel, &indexFolder); err != nil {
 			return "", nil, err
 		}
-		settings = &kept.Override
+		settings = &indexFolder.Override
 	}
-	if o.Precision, err = modelof.Precision(of, precision); err != nil {
+	if o.Precision, err = modelof.Precision(indexModel, precision); err != nil {
 		return "", nil, err
 	}
 	if e.settings != "" {
@@ -176,16 +176,16 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		settings.DocumentLength = &e.documentLength
 	}
 	o.Override, o.QueryLength = settings, e.queryLength
-	return dir, o, e.local(o, kept)
+	return dir, o, e.setFolderOptions(o, indexFolder)
 }
 
 // Opening is how an encoder is opened.
 type Opening struct {
 	// Of is what made the vectors of an index; nil: there is none, or nobody knows.
-	Of      *storage.Model
-	Threads int
+	IndexModel *storage.Model
+	Threads    int
 	// On opens the device of the command; nil, and if it gives nil: the processor computes.
-	On DeviceOpener
+	OpenDevice DeviceOpener
 	// Queries says that nothing but queries will be encoded: their precision may be another
 	// one than that of the index, if it is near.
 	Queries bool
@@ -196,17 +196,17 @@ type Opening struct {
 
 // Open opens the model of --model, or that of an index, and says what an index is
 // to know of it. Another model than that of the index is an error.
-func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *storage.Model, error) {
-	of := how.Of
-	dir, o, err := e.Options(of, how.Threads, how.Logger)
+func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *storage.Model, error) {
+	indexModel := opening.IndexModel
+	dir, o, err := e.Options(indexModel, opening.Threads, opening.Logger)
 	if err != nil {
 		return nil, nil, err
 	}
 	if dir == "" && o.Remote == nil {
-		return nil, nil, NoModel()
+		return nil, nil, MissingModelError()
 	}
-	o.Hub = how.Hub
-	enc, err := e.OpenWith(ctx, dir, o, how.On)
+	o.Hub = opening.Hub
+	enc, err := e.OpenWith(ctx, dir, o, opening.OpenDevice)
 	if err != nil {
 		_, atHub := errors.AsType[*hub.Error](err)
 		switch missing := errors.Is(err, fs.ErrNotExist); {
@@ -218,11 +218,11 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 		return nil, nil, err
 	}
 	m, err := modelof.Of(enc, dir, o)
-	if err == nil && how.Queries {
+	if err == nil && opening.Queries {
 		m.Near = enc.Config().Near
 	}
 	if err == nil {
-		err = checkModel(of, m)
+		err = checkModel(indexModel, m)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, enc.Close())
@@ -231,13 +231,13 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 }
 
 // checkModel tells what to do about vectors of another model.
-func checkModel(of, m *storage.Model) error {
-	err := of.CheckQueries(m)
+func checkModel(indexModel, queryModel *storage.Model) error {
+	err := indexModel.CheckQueries(queryModel)
 	if err == nil {
 		return nil
 	}
-	if of.Precision != m.Precision {
-		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, m.Precision, of.Precision)
+	if indexModel.Precision != queryModel.Precision {
+		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, queryModel.Precision, indexModel.Precision)
 	}
 	return err
 }
@@ -245,8 +245,8 @@ func checkModel(of, m *storage.Model) error {
 // ModelFile is the name of the file that says what made vectors, beside them.
 const ModelFile = "model.json"
 
-// fingerprint is a SHA-256 in hexadecimal digits.
-var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// fingerprintPattern is a SHA-256 in hexadecimal digits.
+var fingerprintPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // ParseModel is the value of --vectors-model; nil for "".
 func ParseModel(s string) (*storage.Model, error) {
@@ -267,7 +267,7 @@ func ParseModel(s string) (*storage.Model, error) {
 		}
 		return m, nil
 	}
-	if fingerprint.MatchString(s) {
+	if fingerprintPattern.MatchString(s) {
 		m.Fingerprint = s
 	} else {
 		m.Name = s
@@ -278,14 +278,14 @@ func ParseModel(s string) (*storage.Model, error) {
 	return m, nil
 }
 
-// local applies the flags to options of a folder, or what an index keeps of it where
+// setFolderOptions applies the flags to options of a folder, or what an index keeps of it where
 // they say nothing.
-func (e *Encoder) local(o *encode.Options, kept modelof.Folder) error {
-	if o.Backend = e.backend; e.backend == "" && kept.Encoder != "" {
-		o.Backend = kept.Encoder
+func (e *Encoder) setFolderOptions(o *encode.Options, indexFolder modelof.Folder) error {
+	if o.Backend = e.backend; e.backend == "" && indexFolder.Encoder != "" {
+		o.Backend = indexFolder.Encoder
 	}
 	if o.Backend != encode.Native && o.Backend != encode.Device {
-		o.Graph = kept.Graph
+		o.Graph = indexFolder.Graph
 	}
 	switch o.Backend {
 	case "", encode.Native, encode.Device, encode.ONNXRuntime:
@@ -305,14 +305,14 @@ func (e *Encoder) local(o *encode.Options, kept modelof.Folder) error {
 	})
 }
 
-// server returns the options of a server, of that which an index names where no flag
+// serverOptions returns the options of a server, of that which an index names where no flag
 // does. Dir is how the server calls the model, "": as the index says.
-func (e *Encoder) server(of *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
+func (e *Encoder) serverOptions(indexModel *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
 	r := &remote.Options{URL: e.backend, Logger: log}
-	if of != nil && modelof.IsServer(of.Name) {
-		r.URL = cmp.Or(r.URL, of.Name)
+	if indexModel != nil && modelof.IsServer(indexModel.Name) {
+		r.URL = cmp.Or(r.URL, indexModel.Name)
 		var s modelof.Server
-		if err := modelof.Settings(of, &s); err != nil {
+		if err := modelof.Settings(indexModel, &s); err != nil {
 			return nil, err
 		}
 		r.API, r.Model, r.QueryPrefix, r.DocumentPrefix = s.API, s.Model, s.QueryPrefix, s.DocumentPrefix

@@ -60,12 +60,12 @@ func TestResources(t *testing.T) {
 	var r Resources
 	parse(t, r.Register, "--memory", "4GiB", "--threads", "2")
 	require.Equal(t, 2, r.Threads)
-	lift := r.Limit()
+	lift := r.LimitMemory()
 	require.Equal(t, int64(4<<30), debug.SetMemoryLimit(-1))
 	lift()
 	require.Equal(t, int64(8<<30), debug.SetMemoryLimit(-1))
 	r.Memory = 16 << 30
-	defer r.Limit()()
+	defer r.LimitMemory()()
 	require.Equal(t, int64(8<<30), debug.SetMemoryLimit(-1))
 }
 
@@ -113,7 +113,7 @@ func TestStdin(t *testing.T) {
 	}
 	src, err := open(twoDocs, "--vectors", "-")
 	require.NoError(t, err)
-	copied := src.(*copiedSource).path
+	copied := src.(*copiedSource).copyPath
 	require.FileExists(t, copied)
 	n := 0
 	for d, err := range src.Docs(t.Context(), 0, 2) {
@@ -138,7 +138,7 @@ func TestStdin(t *testing.T) {
 	require.NoError(t, src.Close())
 	// The first bytes say how vectors are written.
 	for head, want := range map[string]string{"\x93NUMPY\x01\x00": "npy", "PK\x03\x04": "npz", "\x10\x01\x00\x00\x00\x00\x00\x00{": "safetensors", "{": "jsonl", "": "jsonl"} {
-		require.Equal(t, want, formatOf([]byte(head)))
+		require.Equal(t, want, vectorFormat([]byte(head)))
 	}
 	// So do those of questions: a text a line needs no name.
 	for stdin, want := range map[string]string{"what is it?\n": "what is it?", `{"text": "a"}` + "\n": "a"} {
@@ -168,7 +168,7 @@ func TestSearch(t *testing.T) {
 	src, err := vectors.Open(t.Context(), vectors.Files{Vectors: file(t, "q.jsonl", twoDocs+`{"_id": "c", "vectors": [[1, 0]]}`)})
 	require.NoError(t, err)
 	defer src.Close()
-	n, first := s.WithoutCandidates(src)
+	n, first := s.CountWithoutCandidates(src)
 	require.Equal(t, 2, n)
 	require.Equal(t, "b", first)
 

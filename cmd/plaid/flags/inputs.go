@@ -73,8 +73,8 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of each row, are its metadata")
 	case t.Given() && vectors:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
-	case !t.Given() && cmp.Or(e.Given(), t.other()) != "":
-		return Usagef("--%s goes with --text", cmp.Or(e.Given(), t.other()))
+	case !t.Given() && cmp.Or(e.FirstGiven(), t.givenTextFlag()) != "":
+		return Usagef("--%s goes with --text", cmp.Or(e.FirstGiven(), t.givenTextFlag()))
 	case !t.Given() && len(d.Vectors) == 0:
 		return Usagef("--text or --vectors is missing")
 	}
@@ -108,7 +108,7 @@ func (d *Documents) Given() bool {
 // Open opens the collections, one after another. warn is told of metadata that match no document.
 func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source, err error) {
 	n := len(d.Vectors)
-	if once := slices.Index(d.Vectors, "-"); once >= 0 && slices.Contains(d.Vectors[once+1:], "-") {
+	if firstStdin := slices.Index(d.Vectors, "-"); firstStdin >= 0 && slices.Contains(d.Vectors[firstStdin+1:], "-") {
 		return nil, Usagef("stdin (-) can be read once")
 	}
 	if n == 0 {
@@ -153,18 +153,18 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	return vectors.Concat(sources...)
 }
 
-// Named puts the files before an error that is about all of them.
-func (d *Documents) Named(err error) error { return named(d.Vectors, err) }
+// WithFileNames puts the files before an error that is about all of them.
+func (d *Documents) WithFileNames(err error) error { return withFileNames(d.Vectors, err) }
 
-func named(paths []string, err error) error {
+func withFileNames(paths []string, err error) error {
 	if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
-		return fmt.Errorf("%s: %w", namesOf(paths), err)
+		return fmt.Errorf("%s: %w", joinFileNames(paths), err)
 	}
 	return err
 }
 
-// namesOf is files as messages name them.
-func namesOf(paths []string) string {
+// joinFileNames is files as messages name them.
+func joinFileNames(paths []string) string {
 	names := slices.Clone(paths)
 	if i := slices.Index(names, "-"); i >= 0 {
 		names[i] = "stdin"
@@ -179,7 +179,7 @@ type Queries struct {
 	Questions string // file of texts
 	Encoder   Encoder
 	// Beside lets questions lie beside vectors: their words are searched for.
-	Beside bool
+	AllowBoth bool
 
 	lengths, ids string
 	textless     bool // texts are of no use to the command
@@ -203,21 +203,21 @@ func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 // AreTexts reports whether the queries are texts that are to be encoded, those of the command
 // line included, and finds flags that do not go together.
 func (q *Queries) AreTexts(questions []string) (bool, error) {
-	asked := len(questions) > 0 || q.Questions != ""
-	texts := asked && q.Vectors == ""
+	hasQuestions := len(questions) > 0 || q.Questions != ""
+	texts := hasQuestions && q.Vectors == ""
 	switch {
 	case len(questions) > 0 && q.Questions != "":
 		return false, Usagef("questions are arguments, or in the file of --questions")
-	case asked && q.Vectors != "" && !q.Beside:
+	case hasQuestions && q.Vectors != "" && !q.AllowBoth:
 		return false, Usagef("--queries is vectors: questions beside it need --hybrid")
 	case q.Vectors == "-" && q.Questions == "-":
 		return false, Usagef("stdin (-) can be read once")
 	case texts && (q.lengths != "" || q.ids != ""):
 		return false, Usagef("--query-lengths and --query-ids go with --queries")
-	case !texts && q.Encoder.Given() != "":
-		return false, Usagef("--%s goes with questions as texts", q.Encoder.Given())
+	case !texts && q.Encoder.FirstGiven() != "":
+		return false, Usagef("--%s goes with questions as texts", q.Encoder.FirstGiven())
 	case !texts && q.Vectors == "":
-		return false, Usagef("%s", q.missing(questions))
+		return false, Usagef("%s", q.missingMessage(questions))
 	}
 	for _, text := range questions {
 		switch strings.TrimSpace(text) {
@@ -230,9 +230,9 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 	return texts, nil
 }
 
-// missing says what a command without queries could have been given; questions are nil
+// missingMessage says what a command without queries could have been given; questions are nil
 // where it takes none as arguments.
-func (q *Queries) missing(questions []string) string {
+func (q *Queries) missingMessage(questions []string) string {
 	switch {
 	case q.textless:
 		return "--queries is missing: the file of the query vectors"
@@ -268,7 +268,7 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 	}
 	t := Texts{Paths: []string{q.Questions}}
 	if q.Questions != "-" {
-		return t.all(ctx, stdin, nil)
+		return t.readFiles(ctx, stdin, nil)
 	}
 	return func(yield func(encode.Text, error) bool) {
 		packed, err := files.Unpack(files.ContextReader(ctx, stdin), "stdin")
@@ -283,15 +283,15 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 		if first, _ := r.Peek(1); len(first) == 1 && first[0] != '{' {
 			t.format = string(encode.FormatLines)
 		}
-		t.all(ctx, r, nil)(yield)
+		t.readFiles(ctx, r, nil)(yield)
 	}
 }
 
 // Open opens queries that are vectors. longest, where set, returns the most tokens that a query of the
 // index's model has, or 0 if it is not known.
-func (q *Queries) Open(ctx context.Context, stdin io.Reader, longest func() int) (vectors.Source, error) {
+func (q *Queries) Open(ctx context.Context, stdin io.Reader, maxQueryTokens func() int) (vectors.Source, error) {
 	s, err := openVectors(ctx, stdin, vectors.Files{
-		Vectors: q.Vectors, Queries: true, QueryLength: longest, Lengths: q.lengths, IDs: q.ids,
+		Vectors: q.Vectors, Queries: true, QueryLength: maxQueryTokens, Lengths: q.lengths, IDs: q.ids,
 	})
 	if errors.Is(err, vectors.ErrNoLengths) {
 		return nil, Usagef("%w; --query-lengths FILE says it", err)

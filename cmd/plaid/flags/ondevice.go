@@ -25,63 +25,63 @@ type OpenedDevice struct {
 
 // OpenWith opens what computes: on a device, where there is one and no other encoder was
 // named. What was named and cannot be is an error.
-func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, on DeviceOpener) (*encode.Encoder, error) {
-	enc, err := e.openOn(ctx, dir, o, on)
+func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, openDevice DeviceOpener) (*encode.Encoder, error) {
+	enc, err := e.openOnDevice(ctx, dir, o, openDevice)
 	return enc, e.Explain(err)
 }
 
 // Explain names the flag whose length a model does not take, and the key of --model-settings that
 // decides where files leave something open or contradict each other.
 func (e *Encoder) Explain(err error) error {
-	var of *modeldir.ModelError
-	var length *modeldir.LengthError
-	if errors.As(err, &of) && errors.As(err, &length) {
+	var modelError *modeldir.ModelError
+	var lengthError *modeldir.LengthError
+	if errors.As(err, &modelError) && errors.As(err, &lengthError) {
 		for _, flag := range []string{"query-length", "document-length"} {
-			if of.Field == strings.ReplaceAll(flag, "-", "_") && e.changed(flag) {
-				return Usagef("--%s %w", flag, length)
+			if modelError.Field == strings.ReplaceAll(flag, "-", "_") && e.changed(flag) {
+				return Usagef("--%s %w", flag, lengthError)
 			}
 		}
 	}
-	if of != nil && of.Setting != "" {
-		return fmt.Errorf("%w; %s in a file of --model-settings decides", err, of.Setting)
+	if modelError != nil && modelError.Setting != "" {
+		return fmt.Errorf("%w; %s in a file of --model-settings decides", err, modelError.Setting)
 	}
 	return err
 }
 
-func (e *Encoder) openOn(ctx context.Context, dir string, o *encode.Options, on DeviceOpener) (*encode.Encoder, error) {
+func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Options, openDevice DeviceOpener) (*encode.Encoder, error) {
 	if o.Backend != "" && o.Backend != encode.Device {
-		return e.openHere(ctx, dir, o)
+		return e.openOnProcessor(ctx, dir, o)
 	}
-	var d OpenedDevice
-	if on != nil {
+	var device OpenedDevice
+	if openDevice != nil {
 		var err error
-		if d, err = on(ctx); err != nil {
+		if device, err = openDevice(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if d.Device == nil {
-		return e.openHere(ctx, dir, o)
+	if device.Device == nil {
+		return e.openOnProcessor(ctx, dir, o)
 	}
 	if o.Precision != encode.F16 && (o.Precision == encode.Int8 || e.changed("precision")) {
-		if d.Auto && o.Backend == "" {
-			d.Note("texts are encoded by the processor: %s computes in f16, not in %v", d.Info().Name, o.Precision)
-			return e.openHere(ctx, dir, o)
+		if device.Auto && o.Backend == "" {
+			device.Note("texts are encoded by the processor: %s computes in f16, not in %v", device.Info().Name, o.Precision)
+			return e.openOnProcessor(ctx, dir, o)
 		}
-		return nil, Usagef("precision %v is the processor's, %s computes in f16: --encoder native encodes on the processor, and leaves the rest to the device", o.Precision, d.Info().Name)
+		return nil, Usagef("precision %v is the processor's, %s computes in f16: --encoder native encodes on the processor, and leaves the rest to the device", o.Precision, device.Info().Name)
 	}
-	own := *o
-	own.Backend, own.Precision, own.On, own.DeviceMemory = encode.Device, encode.F16, d.Device, d.Memory
-	enc, err := encode.OpenContext(ctx, dir, &own)
-	cannot := errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily) || errors.Is(err, kernels.ErrDeviceMemory)
-	if d.Auto && o.Backend == "" && cannot {
-		d.Note("texts are encoded by the processor: %v", err)
-		return e.openHere(ctx, dir, o)
+	deviceOptions := *o
+	deviceOptions.Backend, deviceOptions.Precision, deviceOptions.On, deviceOptions.DeviceMemory = encode.Device, encode.F16, device.Device, device.Memory
+	enc, err := encode.OpenContext(ctx, dir, &deviceOptions)
+	unsupported := errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily) || errors.Is(err, kernels.ErrDeviceMemory)
+	if device.Auto && o.Backend == "" && unsupported {
+		device.Note("texts are encoded by the processor: %v", err)
+		return e.openOnProcessor(ctx, dir, o)
 	}
 	return enc, err
 }
 
-// openHere opens what needs no device.
-func (e *Encoder) openHere(ctx context.Context, dir string, o *encode.Options) (*encode.Encoder, error) {
+// openOnProcessor opens what needs no device.
+func (e *Encoder) openOnProcessor(ctx context.Context, dir string, o *encode.Options) (*encode.Encoder, error) {
 	if o.Backend == encode.Device {
 		return nil, Usagef("--encoder %s needs a device: --device or PLAID_DEVICE names one (plaid info --devices lists them)", encode.Device)
 	}

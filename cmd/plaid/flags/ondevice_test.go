@@ -28,7 +28,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	open := func(of *storage.Model, on DeviceOpener, queries bool, args ...string) (c encode.Config, m *storage.Model, err error) {
 		e := new(Encoder)
 		parse(t, e.RegisterDocuments, append([]string{"--model", nano}, args...)...)
-		enc, m, err := e.Open(t.Context(), Opening{Of: of, Threads: 1, On: on, Queries: queries, Logger: log})
+		enc, m, err := e.Open(t.Context(), Opening{IndexModel: of, Threads: 1, OpenDevice: on, Queries: queries, Logger: log})
 		if err == nil {
 			c = enc.Config()
 			require.NoError(t, enc.Close())

@@ -40,12 +40,12 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
 	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE`: score the documents that it lists for each query, and no others")
 	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the third page")
-	f.Var(Number(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
+	f.Var(OptionalNumber(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
 	var groups []string
 	for _, g := range search.Groupings() {
 		groups = append(groups, string(g))
 	}
-	Bare(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens", groups...)
+	BareChoice(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens", groups...)
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
 	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be repeated")
 	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be repeated")
@@ -118,9 +118,9 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 // Offset is how many of the best documents are passed over.
 func (s *Search) Offset() int { return s.offset }
 
-// Remote are the parameters of a search that a service is asked for, as its JSON has them,
+// RequestBody are the parameters of a search that a service is asked for, as its JSON has them,
 // and the flags that mean something to it.
-func (s *Search) Remote() (body map[string]any, known []string) {
+func (s *Search) RequestBody() (body map[string]any, supportedFlags []string) {
 	mode := search.Pruned
 	if s.exhaustive {
 		mode = search.Exhaustive
@@ -171,9 +171,9 @@ func (s *Search) ForQuery(o search.Options, id string) search.Options {
 // PerQuery reports whether options differ from query to query.
 func (s *Search) PerQuery() bool { return s.run != nil }
 
-// WithoutCandidates counts the queries that the run of --candidates lacks, and
+// CountWithoutCandidates counts the queries that the run of --candidates lacks, and
 // names the first of them.
-func (s *Search) WithoutCandidates(queries vectors.Source) (n int, first string) {
+func (s *Search) CountWithoutCandidates(queries vectors.Source) (n int, first string) {
 	if s.run == nil {
 		return 0, ""
 	}

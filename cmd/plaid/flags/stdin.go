@@ -39,26 +39,26 @@ func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vec
 	if err != nil {
 		return nil, err
 	}
-	begin := bufio.NewReader(r)
+	buffered := bufio.NewReader(r)
 	if input.Format == "" && filepath.Ext(path) == "" {
-		head, _ := begin.Peek(9) // fewer bytes are told when they are read
-		input.Format = formatOf(head)
+		head, _ := buffered.Peek(9) // fewer bytes are told when they are read
+		input.Format = vectorFormat(head)
 	}
-	_, err = io.Copy(copied, begin)
+	_, err = io.Copy(copied, buffered)
 	if err = errors.Join(err, copied.Close()); err != nil {
 		return nil, errors.Join(vectors.NewFileError(name, err), os.Remove(copied.Name()))
 	}
-	c := copiedSource{name: name, path: copied.Name()}
+	source := copiedSource{originalName: name, copyPath: copied.Name()}
 	input.Vectors = copied.Name()
-	if c.Source, err = vectors.Open(ctx, input); err != nil {
-		return nil, errors.Join(c.renamed(err), os.Remove(c.path))
+	if source.Source, err = vectors.Open(ctx, input); err != nil {
+		return nil, errors.Join(source.withOriginalName(err), os.Remove(source.copyPath))
 	}
-	return &c, nil
+	return &source, nil
 }
 
-// formatOf is the format of a file of vectors that begins so. Lines of JSON are what is none of
+// vectorFormat is the format of a file of vectors that begins so. Lines of JSON are what is none of
 // the others.
-func formatOf(head []byte) string {
+func vectorFormat(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x93NUMPY")):
 		return "npy"
@@ -73,13 +73,13 @@ func formatOf(head []byte) string {
 // copiedSource is a source in a temporary file, which goes with it.
 type copiedSource struct {
 	vectors.Source
-	name, path string
+	originalName, copyPath string
 }
 
-// renamed is an error with the name that the file had before it was copied.
-func (c *copiedSource) renamed(err error) error {
-	if fe := (*vectors.FileError)(nil); errors.As(err, &fe) && fe.Path == c.path {
-		fe.Path = c.name
+// withOriginalName is an error with the name that the file had before it was copied.
+func (c *copiedSource) withOriginalName(err error) error {
+	if fe := (*vectors.FileError)(nil); errors.As(err, &fe) && fe.Path == c.copyPath {
+		fe.Path = c.originalName
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func (c *copiedSource) renamed(err error) error {
 func (c *copiedSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for d, err := range c.Source.Docs(ctx, from, to) {
-			if !yield(d, c.renamed(err)) {
+			if !yield(d, c.withOriginalName(err)) {
 				return
 			}
 		}
@@ -96,10 +96,10 @@ func (c *copiedSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 
 func (c *copiedSource) Close() error {
 	err := c.Source.Close()
-	if c.path == "" {
+	if c.copyPath == "" {
 		return err
 	}
-	path := c.path
-	c.path = ""
+	path := c.copyPath
+	c.copyPath = ""
 	return errors.Join(err, os.Remove(path))
 }

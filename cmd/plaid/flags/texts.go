@@ -51,22 +51,22 @@ type Window struct {
 
 // Register adds the flags. by is the unit that help gives as the default, none the meaning of a
 // size of 0.
-func (w *Window) Register(f *pflag.FlagSet, by, none string) {
+func (w *Window) Register(f *pflag.FlagSet, defaultUnit, zeroMeaning string) {
 	w.set = f
 	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
-		"with ids like doc#0 (words, with --encoder; 0: "+none+")")
+		"with ids like doc#0 (words, with --encoder; 0: "+zeroMeaning+")")
 	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, that a passage repeats of the one before")
 	var units []string
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
 	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole if it is no longer than a passage: "+
-		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+by+")")
+		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+defaultUnit+")")
 }
 
-// Parting returns the settings of the flags; model counts tokens. An error is found before texts
+// Splitting returns the settings of the flags; model counts tokens. An error is found before texts
 // are read.
-func (w *Window) Parting(model *encode.Config, threads int) (encode.Splitting, error) {
+func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting, error) {
 	p := encode.Splitting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
 	if err := p.Check(); err != nil {
 		return p, Usagef("--window: %w", err)
@@ -105,8 +105,8 @@ func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
 // Given says whether texts were given.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
-// other is the name of a flag beside --text that was given; "" if none was.
-func (t *Texts) other() string {
+// givenTextFlag is the name of a flag beside --text that was given; "" if none was.
+func (t *Texts) givenTextFlag() string {
 	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field", "title-field", "drop-text", "spool")
 }
 
@@ -135,16 +135,16 @@ func (t *Texts) CheckModel() error {
 	if t.window.Size == 0 {
 		return nil
 	}
-	_, err := t.window.Parting(t.Model, 0)
+	_, err := t.window.Splitting(t.Model, 0)
 	return err
 }
 
-// Parted reports whether texts are cut into passages.
-func (t *Texts) Parted() bool { return t.window.Size > 0 }
+// SplitsTexts reports whether texts are cut into passages.
+func (t *Texts) SplitsTexts() bool { return t.window.Size > 0 }
 
-// Again says whether the texts can be gone through more than once: they are files
+// Rereadable says whether the texts can be gone through more than once: they are files
 // and folders, none of them a pipe.
-func (t *Texts) Again() bool {
+func (t *Texts) Rereadable() bool {
 	for _, path := range t.Paths {
 		info, err := os.Stat(path)
 		if path == "-" || err == nil && !info.Mode().IsRegular() && !info.IsDir() {
@@ -154,32 +154,32 @@ func (t *Texts) Again() bool {
 	return true
 }
 
-// Named puts the files before an error that is about all of them.
-func (t *Texts) Named(err error) error { return named(t.Paths, err) }
+// WithFileNames puts the files before an error that is about all of them.
+func (t *Texts) WithFileNames(err error) error { return withFileNames(t.Paths, err) }
 
 // Open is the texts of all files, one after another, cut into passages and with their payload.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
-	each := t.withPayload
+	convert := t.withPayload
 	if t.Drop && t.fields.ID == "" {
-		each = nil
+		convert = nil
 	}
 	if t.window.Size == 0 {
-		return t.all(ctx, stdin, each)
+		return t.readFiles(ctx, stdin, convert)
 	}
-	how, err := t.window.Parting(t.Model, parallel.Processors())
+	splitting, err := t.window.Splitting(t.Model, parallel.Processors())
 	if err != nil {
 		return func(yield func(encode.Text, error) bool) { yield(encode.Text{}, err) }
 	}
-	texts := encode.Passages(ctx, numbered(t.all(ctx, stdin, nil)), how)
-	if each == nil {
+	texts := encode.Passages(ctx, withRowIDs(t.readFiles(ctx, stdin, nil)), splitting)
+	if convert == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, each)
+	return parallel.Map(ctx, texts, 1, nil, convert)
 }
 
-func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
+func (t *Texts) readFiles(ctx context.Context, stdin io.Reader, convert func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: each}
+		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: convert}
 		for _, path := range t.Paths {
 			texts := r.Texts(ctx, path)
 			if path == "-" {
@@ -194,15 +194,15 @@ func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text)
 	}
 }
 
-// numbered gives texts without ids the numbers of their rows.
-func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+// withRowIDs gives texts without ids the numbers of their rows.
+func withRowIDs(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		row, none := 0, false
+		row, generateIDs := 0, false
 		for t, err := range texts {
 			if row == 0 {
-				none = t.ID == ""
+				generateIDs = t.ID == ""
 			}
-			if none && t.ID == "" {
+			if generateIDs && t.ID == "" {
 				t.ID = strconv.Itoa(row)
 			}
 			row++
@@ -216,46 +216,46 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 // withPayload keeps title and text beside a document, as a JSON object with what else the
 // file has of it.
 func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
-	rest, err := t.makeRoom(text)
+	payload, err := t.payloadWithoutOwnFields(text)
 	if err != nil || t.Drop {
-		text.Payload = rest
+		text.Payload = payload
 		return text, err
 	}
-	p, err := jsontext.Plain(struct {
+	object, err := jsontext.Plain(struct {
 		Title string `json:"title,omitempty"`
 		Text  string `json:"text"`
 	}{text.Title, text.Text})
-	if rest, ok := bytes.CutPrefix(rest, []byte("{")); ok {
-		p = append(append(p[:len(p)-1], ','), rest...)
+	if fields, ok := bytes.CutPrefix(payload, []byte("{")); ok {
+		object = append(append(object[:len(object)-1], ','), fields...)
 	}
-	text.Payload = p
+	text.Payload = object
 	return text, err
 }
 
-// makeRoom returns the payload of a text without the fields whose names its id, title and text take: if
+// payloadWithoutOwnFields returns the payload of a text without the fields whose names its id, title and text take: if
 // flags name other fields for these, a document may have fields of these names too ([Texts.Hidden]).
-func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
+func (t *Texts) payloadWithoutOwnFields(text encode.Text) (payload []byte, err error) {
 	if t.fields == (encode.Fields{}) || len(text.Payload) == 0 {
 		return text.Payload, nil
 	}
-	var rest map[string]json.RawMessage
-	if err := json.Unmarshal(text.Payload, &rest); err != nil {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text.Payload, &fields); err != nil {
 		return nil, err
 	}
-	before := len(rest)
+	countBefore := len(fields)
 	for i, taken := range []bool{t.fields.ID != "", !t.Drop && text.Title != "", !t.Drop} {
-		if _, there := rest[ownFields[i]]; there && taken {
+		if _, present := fields[ownFields[i]]; present && taken {
 			t.hidden[i].Store(true)
-			delete(rest, ownFields[i])
+			delete(fields, ownFields[i])
 		}
 	}
-	switch len(rest) {
-	case before:
+	switch len(fields) {
+	case countBefore:
 		return text.Payload, nil
 	case 0:
 		return nil, nil
 	}
-	return jsontext.Plain(rest)
+	return jsontext.Plain(fields)
 }
 
 // ownFields are the names of id, title and text in metadata.
@@ -272,4 +272,4 @@ func (t *Texts) Hidden() (names []string) {
 }
 
 // Name is the files, for messages.
-func (t *Texts) Name() string { return namesOf(t.Paths) }
+func (t *Texts) Name() string { return joinFileNames(t.Paths) }

@@ -33,10 +33,10 @@ func (v *onceValue) Set(s string) error {
 }
 
 type value[T any] struct {
-	p     *T
-	kind  string
-	parse func(string) (T, error)
-	show  func(T) string
+	target *T
+	kind   string
+	parse  func(string) (T, error)
+	show   func(T) string
 }
 
 // Value is a value of any type: kind is what the help calls it, parse reads it, and show writes it.
@@ -50,13 +50,13 @@ func Value[T any](p *T, def T, kind string, parse func(string) (T, error), show 
 func (v value[T]) Set(s string) error {
 	x, err := v.parse(s)
 	if err == nil {
-		*v.p = x
+		*v.target = x
 	}
 	return err
 }
 
 // String implements [pflag.Value].
-func (v value[T]) String() string { return v.show(*v.p) }
+func (v value[T]) String() string { return v.show(*v.target) }
 
 // Type implements [pflag.Value].
 func (v value[T]) Type() string { return v.kind }
@@ -77,8 +77,8 @@ func parseInt(s string, min int) (int, error) {
 	return n, nil
 }
 
-// Number is any finite number; nil where the flag is not given.
-func Number(p **float64) pflag.Value {
+// OptionalNumber is any finite number; nil where the flag is not given.
+func OptionalNumber(p **float64) pflag.Value {
 	return Value(p, nil, "NUMBER", func(s string) (*float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
 		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
@@ -95,12 +95,12 @@ func Number(p **float64) pflag.Value {
 
 // Choice is one of some words.
 func Choice(p *string, def string, words ...string) pflag.Value {
-	parse := func(s string) (string, error) { return s, oneOf(s, words) }
+	parse := func(s string) (string, error) { return s, checkWord(s, words) }
 	return Value(p, def, strings.Join(words, "|"), parse, func(s string) string { return s })
 }
 
-// oneOf refuses a text that is none of some words.
-func oneOf(s string, words []string) error {
+// checkWord refuses a text that is none of some words.
+func checkWord(s string, words []string) error {
 	if slices.Contains(words, s) {
 		return nil
 	}
@@ -111,22 +111,22 @@ func oneOf(s string, words []string) error {
 	return fmt.Errorf("must be %s or %s", strings.Join(words[:last], ", "), words[last])
 }
 
-// Bare adds a flag that is one of some words, or has no value and stands for the first of them. Its
+// BareChoice adds a flag that is one of some words, or has no value and stands for the first of them. Its
 // value needs an equals sign, and the help shows it so: --NAME[=a|b].
-func Bare(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
-	all := strings.Join(words, "|")
-	f.Var(Value(p, "", all, func(s string) (string, error) {
-		if s == all {
+func BareChoice(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
+	choices := strings.Join(words, "|")
+	f.Var(Value(p, "", choices, func(s string) (string, error) {
+		if s == choices {
 			s = words[0]
 		}
-		return s, oneOf(s, words)
+		return s, checkWord(s, words)
 	}, func(s string) string { return s }), name, "``"+usage)
-	f.Lookup(name).NoOptDefVal = all
+	f.Lookup(name).NoOptDefVal = choices
 }
 
-// CheckBare finds a value behind a flag that takes one only with an equals sign, as in --group sum:
+// CheckBareChoices finds a value behind a flag that takes one only with an equals sign, as in --group sum:
 // sum would be an argument.
-func CheckBare(f *pflag.FlagSet, args []string) error {
+func CheckBareChoices(f *pflag.FlagSet, args []string) error {
 	for i := range len(args) - 1 {
 		if args[i] == "--" { // only arguments follow
 			return nil
@@ -156,22 +156,24 @@ func Duration(p *time.Duration) pflag.Value {
 
 // Ints is a list of whole numbers of at least min.
 func Ints(p *[]int, min int, def ...int) pflag.Value {
-	return Value(p, def, "LIST", func(s string) (all []int, err error) {
+	return Value(p, def, "LIST", func(s string) (numbers []int, err error) {
 		for part := range strings.SplitSeq(s, ",") {
 			n, err := parseInt(strings.TrimSpace(part), min)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, n)
+			numbers = append(numbers, n)
 		}
-		return all, nil
-	}, func(all []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]") })
+		return numbers, nil
+	}, func(numbers []int) string {
+		return strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
+	})
 }
 
 // Nbits is a number of bits that a component may have.
 func Nbits(p *int) pflag.Value {
 	return Value(p, 2, "1|2|4|8", func(s string) (int, error) {
-		if err := oneOf(s, []string{"1", "2", "4", "8"}); err != nil {
+		if err := checkWord(s, []string{"1", "2", "4", "8"}); err != nil {
 			return 0, err
 		}
 		return strconv.Atoi(s)
@@ -180,18 +182,18 @@ func Nbits(p *int) pflag.Value {
 
 // Portion is a number above 0 and at most 1.
 func Portion(p *float64, def float64) pflag.Value {
-	return number(p, def, "a number above 0 and at most 1", func(x float64) bool { return x > 0 && x <= 1 })
+	return boundedNumber(p, def, "a number above 0 and at most 1", func(x float64) bool { return x > 0 && x <= 1 })
 }
 
 // Weight is a number from 0 to 1, both included.
 func Weight(p *float64, def float64) pflag.Value {
-	return number(p, def, "a number from 0 to 1", func(x float64) bool { return x >= 0 && x <= 1 })
+	return boundedNumber(p, def, "a number from 0 to 1", func(x float64) bool { return x >= 0 && x <= 1 })
 }
 
-func number(p *float64, def float64, want string, good func(float64) bool) pflag.Value {
+func boundedNumber(p *float64, def float64, want string, valid func(float64) bool) pflag.Value {
 	return Value(p, def, "X", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !good(x) {
+		if err != nil || !valid(x) {
 			return 0, errors.New("want " + want)
 		}
 		return x, nil
@@ -207,23 +209,23 @@ func Measures(p *[]eval.Measure) pflag.Value {
 	if err != nil {
 		panic(err) // ours
 	}
-	return Value(p, usual, "LIST", eval.ParseMeasureList, func(all []eval.Measure) string {
-		return strings.Join(names(all), ",")
+	return Value(p, usual, "LIST", eval.ParseMeasureList, func(measures []eval.Measure) string {
+		return strings.Join(toStrings(measures), ",")
 	})
 }
 
-// Named is one of the values of a type that have names. The first is the default.
-func Named[T fmt.Stringer](p *T, values ...T) pflag.Value {
-	words := names(values)
+// Enum is one of the values of a type that have names. The first is the default.
+func Enum[T fmt.Stringer](p *T, values ...T) pflag.Value {
+	words := toStrings(values)
 	return Value(p, values[0], strings.Join(words, "|"), func(s string) (T, error) {
-		return values[max(slices.Index(words, s), 0)], oneOf(s, words)
+		return values[max(slices.Index(words, s), 0)], checkWord(s, words)
 	}, T.String)
 }
 
-func names[T fmt.Stringer](values []T) []string {
-	all := make([]string, len(values))
+func toStrings[T fmt.Stringer](values []T) []string {
+	texts := make([]string, len(values))
 	for i, v := range values {
-		all[i] = v.String()
+		texts[i] = v.String()
 	}
-	return all
+	return texts
 }

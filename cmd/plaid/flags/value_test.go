@@ -30,7 +30,7 @@ func TestValues(t *testing.T) {
 		{Size(new(int64), 1<<20), "SIZE", "1 MiB", map[string]string{"2k": "2 KiB"}, []string{"", "1XB"}, "want a size such as 512MiB, 1GB or 1073741824"},
 		{Nbits(new(int)), "1|2|4|8", "2", map[string]string{"8": "8"}, []string{"3", "0", "", "02"}, "must be 1, 2, 4 or 8"},
 		{Portion(new(float64), 0.99), "X", "0.99", map[string]string{"1": "1", "1e-3": "0.001"}, []string{"0", "1.01", "NaN", ""}, "want a number above 0 and at most 1"},
-		{Named(new(eval.Ties), eval.TiesTREC, eval.TiesRank), "trec|rank", "trec", map[string]string{"rank": "rank"}, []string{"x"}, "must be trec or rank"},
+		{Enum(new(eval.Ties), eval.TiesTREC, eval.TiesRank), "trec|rank", "trec", map[string]string{"rank": "rank"}, []string{"x"}, "must be trec or rank"},
 		{Measures(new([]eval.Measure)), "LIST", eval.UsualMeasures, map[string]string{"MRR": "RR"}, []string{"foo"}, `measure "foo"`},
 	} {
 		require.Equal(t, c.kind, c.value.Type())

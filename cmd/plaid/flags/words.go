@@ -17,7 +17,7 @@ type Words struct {
 	// Hybrid: questions are searched by their words too.
 	Hybrid bool
 
-	alone string // "words" or "expression"; "" means that vectors are searched
+	mode  string // "words" or "expression"; "" means that vectors are searched
 	alpha float64
 	set   *pflag.FlagSet
 }
@@ -27,41 +27,41 @@ func (w *Words) Register(cmd *cobra.Command) {
 	w.set = cmd.Flags()
 	f := w.set
 	f.BoolVar(&w.Hybrid, "hybrid", false, "search by vectors and by the words of the questions, and fuse what is found; the vectors may come from --queries")
-	Bare(f, &w.alone, "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`, "words", "expression")
+	BareChoice(f, &w.mode, "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`, "words", "expression")
 	f.Var(Weight(&w.alpha, fuse.DefaultAlpha), "alpha", "what vectors count in --hybrid, 0 to 1; words count the rest")
 	cmd.MarkFlagsMutuallyExclusive("hybrid", "keywords")
 }
 
-// Alone reports whether nothing but words is searched for.
-func (w *Words) Alone() bool { return w.alone != "" }
+// WordsOnly reports whether nothing but words is searched for.
+func (w *Words) WordsOnly() bool { return w.mode != "" }
 
 // Expression reports whether questions are expressions rather than words.
-func (w *Words) Expression() bool { return w.alone == "expression" }
+func (w *Words) Expression() bool { return w.mode == "expression" }
 
-// ByWords reports whether words are searched for.
-func (w *Words) ByWords() bool { return w.Hybrid || w.Alone() }
+// SearchesWords reports whether words are searched for.
+func (w *Words) SearchesWords() bool { return w.Hybrid || w.WordsOnly() }
 
 // Check finds flags that do not go together. questions says that there are questions as texts,
 // and s is the search that they go to.
 func (w *Words) Check(questions bool, s *Search) error {
 	switch {
-	case w.ByWords() && !questions:
+	case w.SearchesWords() && !questions:
 		return Usagef("--hybrid and --keywords need questions: as arguments, or in the file of --questions")
-	case w.Alone() && s.Queries.Vectors != "":
+	case w.WordsOnly() && s.Queries.Vectors != "":
 		return Usagef("--keywords searches no vectors; --hybrid searches for those of --queries and the words of questions")
-	case w.Alone() && len(s.feedback.Like)+len(s.feedback.Unlike) > 0:
+	case w.WordsOnly() && len(s.feedback.Like)+len(s.feedback.Unlike) > 0:
 		return Usagef("--like and --unlike add to vectors, and a search by words alone has none")
 	case !w.Hybrid && w.set.Changed("alpha"):
 		return Usagef("--alpha goes with --hybrid")
-	case w.ByWords() && s.Candidates != "":
+	case w.SearchesWords() && s.Candidates != "":
 		return Usagef("--candidates scores vectors: it does not go with --hybrid and --keywords")
 	}
 	return nil
 }
 
-// Remote adds what a service is asked for with a question as text, as its JSON has it, and
+// AddToRequest adds what a service is asked for with a question as text, as its JSON has it, and
 // returns the flags that mean something to it.
-func (w *Words) Remote(body map[string]any, question string) (known []string) {
+func (w *Words) AddToRequest(body map[string]any, question string) (supportedFlags []string) {
 	if w.Hybrid {
 		body["text_query"], body["alpha"] = []string{question}, w.alpha
 	}

@@ -8,7 +8,7 @@ import (
 // Colours are those of a terminal. Without them parts of texts are marked in brackets.
 type Colours struct{ On bool }
 
-func (c Colours) paint(code, s string) string {
+func (c Colours) colour(code, s string) string {
 	if !c.On || s == "" {
 		return s
 	}
@@ -16,19 +16,19 @@ func (c Colours) paint(code, s string) string {
 }
 
 // Bold is a heading, or a question.
-func (c Colours) Bold(s string) string { return c.paint("1", s) }
+func (c Colours) Bold(s string) string { return c.colour("1", s) }
 
 // Dim is what is beside the point.
-func (c Colours) Dim(s string) string { return c.paint("2", s) }
+func (c Colours) Dim(s string) string { return c.colour("2", s) }
 
 // Name is a document.
-func (c Colours) Name(s string) string { return c.paint("35", s) }
+func (c Colours) Name(s string) string { return c.colour("35", s) }
 
 // Good is what was found, and Bad what was not.
-func (c Colours) Good(s string) string { return c.paint("32", s) }
+func (c Colours) Good(s string) string { return c.colour("32", s) }
 
 // Bad is what was not found.
-func (c Colours) Bad(s string) string { return c.paint("33", s) }
+func (c Colours) Bad(s string) string { return c.colour("33", s) }
 
 // Texts that are marked have these around the parts; [Clean] leaves none of them in what is
 // somebody else's.
@@ -47,32 +47,32 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Wrapped breaks a clean text with marks into lines of some characters; what has no room in
+// Wrap breaks a clean text with marks into lines of some characters; what has no room in
 // the last of them is cut off.
-func (c Colours) Wrapped(s string, width, lines int) []string {
-	var all []string
+func (c Colours) Wrap(s string, width, lines int) []string {
+	var wrapped []string
 	words := strings.Fields(s)
-	for len(words) > 0 && len(all) < lines-1 {
-		n, wide := 1, c.width(words[0])
-		for n < len(words) && wide+1+c.width(words[n]) <= width {
-			wide += 1 + c.width(words[n])
+	for len(words) > 0 && len(wrapped) < lines-1 {
+		n, lineWidth := 1, c.textWidth(words[0])
+		for n < len(words) && lineWidth+1+c.textWidth(words[n]) <= width {
+			lineWidth += 1 + c.textWidth(words[n])
 			n++
 		}
-		if wide > width { // one word: what does not fit goes on in the next line
-			here, rest := c.split(words[0], width)
-			all, words[0] = append(all, here), rest
+		if lineWidth > width { // one word: what does not fit goes on in the next line
+			fitting, remainder := c.split(words[0], width)
+			wrapped, words[0] = append(wrapped, fitting), remainder
 			continue
 		}
-		all, words = append(all, strings.Join(words[:n], " ")), words[n:]
+		wrapped, words = append(wrapped, strings.Join(words[:n], " ")), words[n:]
 	}
-	if rest := strings.Join(words, " "); rest != "" {
-		if c.width(rest) > width {
-			rest, _ = c.split(rest, max(width-1, 0))
-			rest += "…"
+	if lastLine := strings.Join(words, " "); lastLine != "" {
+		if c.textWidth(lastLine) > width {
+			lastLine, _ = c.split(lastLine, max(width-1, 0))
+			lastLine += "…"
 		}
-		all = append(all, rest)
+		wrapped = append(wrapped, lastLine)
 	}
-	return c.marked(all)
+	return c.replaceMarks(wrapped)
 }
 
 // columns is how many a character takes.
@@ -83,7 +83,7 @@ func (c Colours) columns(r rune) int {
 	return 1
 }
 
-func (c Colours) width(s string) (n int) {
+func (c Colours) textWidth(s string) (n int) {
 	for _, r := range s {
 		n += c.columns(r)
 	}
@@ -91,7 +91,7 @@ func (c Colours) width(s string) (n int) {
 }
 
 // split is as much of a text as some columns hold, and the rest.
-func (c Colours) split(s string, width int) (here, rest string) {
+func (c Colours) split(s string, width int) (fitting, remainder string) {
 	n := 0
 	for i, r := range s {
 		if n += c.columns(r); n > width {
@@ -101,9 +101,9 @@ func (c Colours) split(s string, width int) (here, rest string) {
 	return s, ""
 }
 
-// marked puts colours or brackets in the place of marks. A part that goes on in the next line
+// replaceMarks puts colours or brackets in the place of marks. A part that goes on in the next line
 // begins there again; one that was cut ends.
-func (c Colours) marked(lines []string) []string {
+func (c Colours) replaceMarks(lines []string) []string {
 	begin, end := "[", "]"
 	if c.On {
 		begin, end = "\x1b[1;31m", "\x1b[0m"

@@ -9,16 +9,16 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// JSON is v as one line of JSON.
-func JSON(v any) ([]byte, error) {
+// JSONLine is v as one line of JSON.
+func JSONLine(v any) ([]byte, error) {
 	text, err := jsontext.Plain(v)
 	return append(text, '\n'), err
 }
 
-// Typed is v, whose JSON is an object, as one line of JSON with a field "type" before
+// TypedJSONLine is v, whose JSON is an object, as one line of JSON with a field "type" before
 // its own.
-func Typed(kind string, v any) ([]byte, error) {
-	line, err := JSON(v)
+func TypedJSONLine(kind string, v any) ([]byte, error) {
+	line, err := JSONLine(v)
 	if err != nil {
 		return nil, err
 	}
@@ -26,15 +26,15 @@ func Typed(kind string, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest, ok := bytes.CutPrefix(line, []byte("{"))
+	fields, ok := bytes.CutPrefix(line, []byte("{"))
 	if !ok {
 		return nil, fmt.Errorf("%T is no JSON object", v)
 	}
 	typed := append([]byte(`{"type":`), head...)
-	if !bytes.HasPrefix(rest, []byte("}")) {
+	if !bytes.HasPrefix(fields, []byte("}")) {
 		typed = append(typed, ',')
 	}
-	return append(typed, rest...), nil
+	return append(typed, fields...), nil
 }
 
 // Snippet is what a table shows of a payload: title and text of a JSON object

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-type count interface {
+type countable interface {
 	~int | ~int64 | ~uint32 | ~uint64
 }
 
 // Count groups digits: 1,234,567.
-func Count[T count](n T) string {
+func Count[T countable](n T) string {
 	s := strconv.FormatUint(uint64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -21,18 +21,18 @@ func Count[T count](n T) string {
 }
 
 // Plural is a count with its noun. Several are many, or one with an s.
-func Plural[T count](n T, one string, many ...string) string {
+func Plural[T countable](n T, singular string, plural ...string) string {
 	switch {
 	case n == 1:
-		return "1 " + one
-	case len(many) > 0:
-		return Count(n) + " " + many[0]
+		return "1 " + singular
+	case len(plural) > 0:
+		return Count(n) + " " + plural[0]
 	}
-	return Count(n) + " " + one + "s"
+	return Count(n) + " " + singular + "s"
 }
 
 // Documents is a count of documents, and of the passages that some of them are stored in.
-func Documents[T count](docs, passages T) string {
+func Documents[T countable](docs, passages T) string {
 	switch {
 	case passages == 0:
 		return Plural(docs, "document")
@@ -43,7 +43,7 @@ func Documents[T count](docs, passages T) string {
 }
 
 // Ordinals is a count of ordinals: of documents, unless passages count there by themselves.
-func Ordinals[T count](n T, passages bool) string {
+func Ordinals[T countable](n T, passages bool) string {
 	if passages {
 		return Plural(n, "document or passage", "documents or passages")
 	}
@@ -56,8 +56,8 @@ func Queries(n int) string { return Plural(n, "query", "queries") }
 // Float has the fewest digits that give back the float64.
 func Float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// Fixed is a value as tables show it, with four decimals.
-func Fixed(x float64) string { return fmt.Sprintf("%.4f", x) }
+// FourDecimals is a value as tables show it, with four decimals.
+func FourDecimals(x float64) string { return fmt.Sprintf("%.4f", x) }
 
 // Bytes is a size with a binary unit.
 func Bytes(n int64) string {

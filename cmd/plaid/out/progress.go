@@ -22,15 +22,15 @@ type progress struct {
 	console *Console
 	now     func() time.Time
 
-	stage string
-	begin time.Time // of the stage
-	first int64     // done when the stage was first reported
-	shown time.Time
+	stage      string
+	stageBegan time.Time // of the stage
+	stageFirst int64     // done when the stage was first reported
+	lastShown  time.Time
 }
 
 // Progress shows on a console what long operations report.
 func Progress(c *Console, now func() time.Time) func(index.Progress) {
-	p := &progress{console: c, now: now, shown: now()}
+	p := &progress{console: c, now: now, lastShown: now()}
 	return p.report
 }
 
@@ -38,33 +38,33 @@ func (p *progress) report(r index.Progress) {
 	now := p.now()
 	if r.Stage != p.stage {
 		if p.stage != "" && p.console.width > 0 {
-			p.shown = time.Time{} // what stands there is over
+			p.lastShown = time.Time{} // what stands there is over
 		}
-		p.stage, p.begin, p.first = r.Stage, now, r.Done
+		p.stage, p.stageBegan, p.stageFirst = r.Stage, now, r.Done
 	}
-	p.show(now, func() string { return p.text(r, now) })
+	p.showIfDue(now, func() string { return p.progressText(r, now) })
 }
 
-// show shows a text, if it is time.
-func (p *progress) show(now time.Time, line func() string) {
-	every := lineEvery
+// showIfDue shows a text, if it is time.
+func (p *progress) showIfDue(now time.Time, line func() string) {
+	interval := lineEvery
 	if p.console.width > 0 {
-		every = redrawEvery
+		interval = redrawEvery
 	}
-	if now.Sub(p.shown) < every {
+	if now.Sub(p.lastShown) < interval {
 		return
 	}
-	p.shown = now
+	p.lastShown = now
 	text := line()
 	if p.console.width > 0 {
-		p.console.show(text)
+		p.console.showStatus(text)
 	} else {
 		fmt.Fprintln(p.console, text)
 	}
 }
 
-// text reads like: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
-func (p *progress) text(r index.Progress, now time.Time) string {
+// progressText reads like: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
+func (p *progress) progressText(r index.Progress, now time.Time) string {
 	if r.Unit == "" {
 		return r.Stage + " …"
 	}
@@ -77,17 +77,17 @@ func (p *progress) text(r index.Progress, now time.Time) string {
 		parts[0] = fmt.Sprintf("%s %d%%", r.Stage, 100*min(r.Done, r.Total)/r.Total)
 		parts[1] = fmt.Sprintf("%s of %s%s", count(r.Done), count(r.Total), unit)
 	}
-	elapsed := now.Sub(p.begin).Seconds()
-	if perSecond := float64(r.Done-p.first) / elapsed; elapsed > 0 && perSecond > 0 {
+	elapsed := now.Sub(p.stageBegan).Seconds()
+	if perSecond := float64(r.Done-p.stageFirst) / elapsed; elapsed > 0 && perSecond > 0 {
 		parts = append(parts, rate(perSecond)+"/s")
-		parts = append(parts, left(r.Total-r.Done, perSecond)...)
+		parts = append(parts, timeLeft(r.Total-r.Done, perSecond)...)
 	}
 	return strings.Join(parts, ", ")
 }
 
-// left is the time that what is to be done will take; nothing if that is not known.
-func left(todo int64, perSecond float64) []string {
-	s := float64(todo) / perSecond
+// timeLeft is the time that what is to be done will take; nothing if that is not known.
+func timeLeft(remaining int64, perSecond float64) []string {
+	s := float64(remaining) / perSecond
 	if s > 0 && s < 1e6 {
 		return []string{time.Duration(s*float64(time.Second)).Round(time.Second).String() + " left"}
 	}
@@ -103,18 +103,18 @@ type Texts struct {
 
 // TextProgress shows on a console how far texts are encoded.
 func TextProgress(c *Console, now func() time.Time) func(Texts) {
-	p, first := &progress{console: c, now: now, shown: now(), begin: now()}, int64(-1)
+	p, firstBytes := &progress{console: c, now: now, lastShown: now(), stageBegan: now()}, int64(-1)
 	return func(t Texts) {
-		if first < 0 {
-			first = t.Bytes
+		if firstBytes < 0 {
+			firstBytes = t.Bytes
 		}
 		at := now()
-		p.show(at, func() string { return textsText(t, first, at.Sub(p.begin).Seconds()) })
+		p.showIfDue(at, func() string { return textProgressLine(t, firstBytes, at.Sub(p.stageBegan).Seconds()) })
 	}
 }
 
-// textsText reads like: texts 45%, 2,300 of 5,183, 600,000 tokens, 35.2k tokens/s, 20s left.
-func textsText(t Texts, first int64, elapsed float64) string {
+// textProgressLine reads like: texts 45%, 2,300 of 5,183, 600,000 tokens, 35.2k tokens/s, 20s left.
+func textProgressLine(t Texts, firstBytes int64, elapsed float64) string {
 	parts := []string{Plural(t.Done, "text")}
 	if t.AllBytes > 0 {
 		parts = []string{
@@ -125,8 +125,8 @@ func textsText(t Texts, first int64, elapsed float64) string {
 	parts = append(parts, Plural(t.Tokens, "token"))
 	if elapsed > 0 {
 		parts = append(parts, Rate(float64(t.Tokens)/elapsed)+" tokens/s")
-		if perSecond := float64(t.Bytes-first) / elapsed; perSecond > 0 {
-			parts = append(parts, left(t.AllBytes-t.Bytes, perSecond)...)
+		if perSecond := float64(t.Bytes-firstBytes) / elapsed; perSecond > 0 {
+			parts = append(parts, timeLeft(t.AllBytes-t.Bytes, perSecond)...)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -8,9 +8,9 @@ import (
 
 // Table is lines of text whose columns are lined up, two blanks apart.
 type Table struct {
-	Indent int // blanks before each line
-	Left   int // so many columns are lined up to the left, the others, numbers, to the right
-	lines  []tableLine
+	Indent      int // blanks before each line
+	LeftColumns int // so many columns are lined up to the left, the others, numbers, to the right
+	lines       []tableLine
 }
 
 type tableLine struct {
@@ -28,21 +28,21 @@ func (t *Table) Remark(text string) { t.lines[len(t.lines)-1].remark = text }
 // Print writes the table to b. An empty cell is as wide as its column, at the end of
 // a line too.
 func (t *Table) Print(b *bytes.Buffer) {
-	var wide []int
+	var widths []int
 	for _, l := range t.lines {
 		for i, c := range l.cells {
-			if i == len(wide) {
-				wide = append(wide, 0)
+			if i == len(widths) {
+				widths = append(widths, 0)
 			}
-			wide[i] = max(wide[i], utf8.RuneCountInString(c))
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
 		}
 	}
 	for _, l := range t.lines {
 		gap := t.Indent
 		for i, c := range l.cells {
 			b.WriteString(strings.Repeat(" ", gap))
-			fill := strings.Repeat(" ", wide[i]-utf8.RuneCountInString(c))
-			if i < t.Left {
+			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
+			if i < t.LeftColumns {
 				b.WriteString(c + fill)
 			} else {
 				b.WriteString(fill + c)

@@ -52,14 +52,14 @@ func Quoted(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(strings.ToValidUTF8(s[:maxQuoted], "")), len(s))
 }
 
-// ID is an id of a query or a document, as a column of a table has room for it.
-func ID(id string) string { return Printable(id, 40) }
+// TableID is an id of a query or a document, as a column of a table has room for it.
+func TableID(id string) string { return Printable(id, 40) }
 
-// Path is a path, as a column of a table has room for it.
-func Path(path string) string { return Printable(path, 60) }
+// TablePath is a path, as a column of a table has room for it.
+func TablePath(path string) string { return Printable(path, 60) }
 
-// Field is a text of a line whose fields end in tabs: it cannot end one, nor the
+// TabField is a text of a line whose fields end in tabs: it cannot end one, nor the
 // line.
-func Field(s string) string {
+func TabField(s string) string {
 	return strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(s)
 }
