@@ -33,7 +33,7 @@ type grownOptions struct {
 	settle  bool
 }
 
-func grownStudy(f *flag.FlagSet) measuring {
+func grownStudy(f *flag.FlagSet) measureFunc {
 	var o grownOptions
 	f.Float64Var(&o.tokens, "tokens", 0, "millions of tokens, of documents drawn at random with noise (0: the documents as they are)")
 	f.Float64Var(&o.noise, "noise", 0.5, "length of the noise relative to that of a vector")
@@ -86,13 +86,13 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	err = m.row(ctx, stdout, "built at once", ix, 1, time.Since(start))
+	err = m.measureIndex(ctx, stdout, "built at once", ix, 1, time.Since(start))
 	if err = errors.Join(err, ix.Close()); err != nil {
 		return err
 	}
 	for _, until := range o.until {
 		for _, batch := range o.batches {
-			if err := o.grow(ctx, stdout, &m, filepath.Join(dir, fmt.Sprint(until, batch)), docs, until, batch); err != nil {
+			if err := o.growCollection(ctx, stdout, &m, filepath.Join(dir, fmt.Sprint(until, batch)), docs, until, batch); err != nil {
 				return err
 			}
 		}
@@ -100,8 +100,8 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	return nil
 }
 
-// grow makes a collection of documents that come in batches.
-func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.DocumentInput,
+// growCollection makes a collection of documents that come in batches.
+func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.DocumentInput,
 	until int64, batch int) (err error) {
 	s, err := store.Open(ctx, dir, &store.Options{Growth: collection.Growth{Until: until, Factor: o.factor}})
 	if err != nil {
@@ -113,8 +113,8 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 		return err
 	}
 	start := time.Now()
-	for part := range slices.Chunk(docs, batch) {
-		if _, err := c.Update(ctx, part, collection.UpdateOptions{}); err != nil {
+	for batchDocs := range slices.Chunk(docs, batch) {
+		if _, err := c.Update(ctx, batchDocs, collection.UpdateOptions{}); err != nil {
 			return err
 		}
 		if o.settle {
@@ -140,7 +140,7 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 		return err
 	}
 	name := fmt.Sprintf("batches of %d, final from %d tokens (0: as usual)", batch, until)
-	return m.row(ctx, stdout, name, ix, int(st.Counts.Trainings), took)
+	return m.measureIndex(ctx, stdout, name, ix, int(st.Counts.Trainings), took)
 }
 
 // grownMeasure measures indexes of one collection.
@@ -150,7 +150,7 @@ type grownMeasure struct {
 	exact   [][]search.Hit // of the queries, over the original vectors
 }
 
-func (m *grownMeasure) row(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int, took time.Duration) (err error) {
+func (m *grownMeasure) measureIndex(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int, took time.Duration) (err error) {
 	const k = 100
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -175,31 +175,31 @@ func (m *grownMeasure) row(ctx context.Context, w io.Writer, name string, ix *in
 	var times []time.Duration
 	for _, depth := range []int{10, k} {
 		for i, q := range m.queries {
-			best := time.Duration(0)
+			fastest := time.Duration(0)
 			var r *search.Result
 			for range 3 {
 				start := time.Now()
 				if r, err = e.Search(ctx, q, search.Options{K: depth}); err != nil {
 					return err
 				}
-				if took := time.Since(start); best == 0 || took < best {
-					best = took
+				if took := time.Since(start); fastest == 0 || took < fastest {
+					fastest = took
 				}
 			}
 			if depth == 10 {
-				times = append(times, best)
+				times = append(times, fastest)
 			}
-			want := map[string]bool{}
+			expected := map[string]bool{}
 			for _, h := range m.exact[i][:min(depth, len(m.exact[i]))] {
-				want[h.ID] = true
+				expected[h.ID] = true
 			}
 			found := 0
 			for _, h := range r.Hits {
-				if want[h.ID] {
+				if expected[h.ID] {
 					found++
 				}
 			}
-			shares[depth] += float64(found) / float64(max(len(want), 1)) / float64(len(m.queries))
+			shares[depth] += float64(found) / float64(max(len(expected), 1)) / float64(len(m.queries))
 		}
 	}
 	slices.Sort(times)

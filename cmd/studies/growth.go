@@ -29,7 +29,7 @@ type growthOptions struct {
 	build        index.BuildOptions
 }
 
-func growthStudy(f *flag.FlagSet) measuring {
+func growthStudy(f *flag.FlagSet) measureFunc {
 	var o growthOptions
 	sizes := numbers(f, "tokens", 0.001, "sizes in millions of tokens", 1.0, 5, 20)
 	buildOnly := f.Bool("build", false, "build indexes that are not there, and measure nothing")
@@ -53,7 +53,7 @@ func growthStudy(f *flag.FlagSet) measuring {
 		if o.build.Device != nil {
 			defer func() { err = errors.Join(err, o.build.Device.Close()) }()
 		}
-		var all []grownSize
+		var measured []grownSize
 		for _, millions := range *sizes {
 			path := filepath.Join(o.dir, fmt.Sprintf("growth-%v.plaid", millions))
 			if err := o.buildIndex(ctx, path, millions, stderr); err != nil {
@@ -62,14 +62,14 @@ func growthStudy(f *flag.FlagSet) measuring {
 			if *buildOnly {
 				continue
 			}
-			sizes, err := o.search(ctx, path)
+			results, err := o.search(ctx, path)
 			if err != nil {
 				return err
 			}
-			all = append(all, sizes...)
+			measured = append(measured, results...)
 		}
 		if !*buildOnly {
-			o.table(stdout, all)
+			o.writeTable(stdout, measured)
 		}
 		return nil
 	}
@@ -122,21 +122,21 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	all, err := search.NewAt(ctx, snap, &search.EngineOptions{Device: o.build.Device})
+	parallelEngine, err := search.NewAt(ctx, snap, &search.EngineOptions{Device: o.build.Device})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, all.Close()) }()
-	exhaustive, err := quality.Reference(ctx, all, queries, o.k, nil)
+	defer func() { err = errors.Join(err, parallelEngine.Close()) }()
+	exhaustive, err := quality.Reference(ctx, parallelEngine, queries, o.k, nil)
 	if err != nil {
 		return nil, err
 	}
-	single, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: 1})
+	singleEngine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: 1})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, single.Close()) }()
-	points, err := quality.Sweep(ctx, single, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
+	defer func() { err = errors.Join(err, singleEngine.Close()) }()
+	points, err := quality.Sweep(ctx, singleEngine, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
 	if err != nil {
 		return nil, err
 	}
@@ -149,14 +149,14 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
-func (o *growthOptions) table(w io.Writer, all []grownSize) {
+func (o *growthOptions) writeTable(w io.Writer, sizes []grownSize) {
 	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly | centroids | probe | approx | exact and refine ms |\n", o.k)
 	fmt.Fprintln(w, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-	for _, m := range all {
-		s, n := m.point.Stats, float64(m.point.Stats.Queries)
+	for _, size := range sizes {
+		s, n := size.point.Stats, float64(size.point.Stats.Queries)
 		mean := func(d time.Duration) float64 { return milliseconds(d) / n }
 		fmt.Fprintf(w, "| %d | %d | %d | %.3g | %.2f | %.2f | %.4f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
-			m.tokens, m.docs, m.centroids, m.point.Effort, milliseconds(m.point.Latency.P50), milliseconds(m.point.Latency.P95), m.point.Recall,
+			size.tokens, size.docs, size.centroids, size.point.Effort, milliseconds(size.point.Latency.P50), milliseconds(size.point.Latency.P95), size.point.Recall,
 			float64(s.Candidates)/n, float64(s.ExactDocs)/n,
 			mean(s.Times.Centroids), mean(s.Times.Probe), mean(s.Times.Approx), mean(s.Times.Exact+s.Times.Refine))
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// spare is how many documents are kept in memory, to be added again and again.
-const spare = 500
+// spareDocuments is how many documents are kept in memory, to be added again and again.
+const spareDocuments = 500
 
 // loadInput is the collection in VECTORS.
 type loadInput struct {
@@ -36,7 +36,7 @@ func openLoad(ctx context.Context, dir string) (*loadInput, error) {
 	if err != nil {
 		return nil, err
 	}
-	docs, err := readMatrix(ctx, src, spare)
+	docs, err := readMatrix(ctx, src, spareDocuments)
 	if err == nil && (len(queries.tokens) == 0 || len(docs.tokens) == 0 || queries.dim != docs.dim) {
 		err = fmt.Errorf("%s: want documents and queries of one dimension", dir)
 	}
@@ -63,22 +63,22 @@ func (m *matrix) dropEmpty() {
 // loadName is the name of what is searched.
 const loadName = "load"
 
-// fill makes the collection at once. One that is there is used, without what a run that
+// fillCollection makes the collection at once. One that is there is used, without what a run that
 // was interrupted has added to it.
-func (in *loadInput) fill(ctx context.Context, s *store.Store) (*store.Collection, error) {
-	want := uint64(0)
+func (in *loadInput) fillCollection(ctx context.Context, s *store.Store) (*store.Collection, error) {
+	wantDocuments := uint64(0)
 	for i := range in.src.Len() {
 		if in.src.Rows(i) > 0 {
-			want++
+			wantDocuments++
 		}
 	}
 	if c, err := s.Get(loadName); err == nil {
-		if err := dropAdded(ctx, c); err != nil {
+		if err := deleteAdded(ctx, c); err != nil {
 			return nil, err
 		}
 		st, err := c.Stats(ctx)
-		if err == nil && (st.Documents != want || st.Dim != in.src.Dim()) {
-			err = fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(), st.Documents, st.Dim, want, in.src.Dim())
+		if err == nil && (st.Documents != wantDocuments || st.Dim != in.src.Dim()) {
+			err = fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(), st.Documents, st.Dim, wantDocuments, in.src.Dim())
 		}
 		return c, err
 	}
@@ -93,11 +93,11 @@ func (in *loadInput) fill(ctx context.Context, s *store.Store) (*store.Collectio
 	if _, err := c.Update(ctx, docs, collection.UpdateOptions{}); err != nil {
 		return nil, err
 	}
-	return c, settled(ctx, c)
+	return c, awaitTraining(ctx, c)
 }
 
-// dropAdded takes away what a writer has added, and waits for a training.
-func dropAdded(ctx context.Context, c *store.Collection) error {
+// deleteAdded takes away what a writer has added, and waits for a training.
+func deleteAdded(ctx context.Context, c *store.Collection) error {
 	added, err := condition.Parse("added = true")
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func dropAdded(ctx context.Context, c *store.Collection) error {
 	if err != nil && !errors.Is(err, condition.ErrUnknownField) {
 		return err
 	}
-	return settled(ctx, c)
+	return awaitTraining(ctx, c)
 }
 
 // matrixJSON is vectors on the wire.
@@ -119,9 +119,9 @@ type matrixJSON struct {
 	Shape  [2]int `json:"shape"`
 }
 
-// onWire is row number i, counted round and round.
-func (m *matrix) onWire(i int) matrixJSON {
-	row := m.rows(i % len(m.ids))
+// encodedRow is row number i, counted round and round.
+func (m *matrix) encodedRow(i int) matrixJSON {
+	row := m.row(i % len(m.ids))
 	b := make([]byte, 0, 4*len(row))
 	for _, x := range row {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
@@ -136,7 +136,7 @@ func (in *loadInput) searchJSON(i, n, k int) ([]byte, error) {
 		Params  map[string]int `json:"params"`
 	}
 	for j := range n {
-		body.Queries = append(body.Queries, in.queries.onWire(i+j))
+		body.Queries = append(body.Queries, in.queries.encodedRow(i+j))
 	}
 	body.Params = map[string]int{"top_k": k}
 	return json.Marshal(body)
@@ -149,14 +149,14 @@ func (in *loadInput) updateJSON(i, n int) ([]byte, error) {
 		Metadata  []map[string]bool `json:"metadata"`
 	}
 	for j := range n {
-		body.Documents = append(body.Documents, in.docs.onWire(i+j))
+		body.Documents = append(body.Documents, in.docs.encodedRow(i+j))
 		body.Metadata = append(body.Metadata, map[string]bool{"added": true})
 	}
 	return json.Marshal(body)
 }
 
-// settled waits until no training runs.
-func settled(ctx context.Context, c *store.Collection) error {
+// awaitTraining waits until no training runs.
+func awaitTraining(ctx context.Context, c *store.Collection) error {
 	for {
 		st, err := c.Stats(ctx)
 		if err != nil || !st.Growth.Training {

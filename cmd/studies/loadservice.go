@@ -35,7 +35,7 @@ func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *servic
 	if s.store, err = store.Open(ctx, o.data, nil); err != nil {
 		return nil, err
 	}
-	if s.collection, err = in.fill(ctx, s.store); err != nil {
+	if s.collection, err = in.fillCollection(ctx, s.store); err != nil {
 		return nil, errors.Join(err, s.store.Close(ctx))
 	}
 	log, err := os.Create(filepath.Join(o.data, "log.txt"))
@@ -73,15 +73,15 @@ type client struct {
 	r       *bufio.Reader
 }
 
-// message is a request as it goes over the wire.
-func message(method, path string, body []byte) []byte {
+// httpMessage is a request as it goes over the wire.
+func httpMessage(method, path string, body []byte) []byte {
 	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body))
 	return append([]byte(head), body...)
 }
 
-// send sends a message and receives the answer. After an error the next call connects
+// roundTrip sends a message and receives the answer. After an error the next call connects
 // anew.
-func (c *client) send(ctx context.Context, message []byte) (status int, body []byte, err error) {
+func (c *client) roundTrip(ctx context.Context, message []byte) (status int, body []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
@@ -123,9 +123,9 @@ func (c *client) close() {
 	}
 }
 
-// code is what an answer counts as: "" if it is what was asked for, or else the code of
+// answerFault is what an answer counts as: "" if it is what was asked for, or else the code of
 // the error.
-func code(status int, body []byte, err error) string {
+func answerFault(status int, body []byte, err error) string {
 	if err != nil {
 		var n net.Error
 		if errors.As(err, &n) && n.Timeout() {

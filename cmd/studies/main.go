@@ -25,10 +25,10 @@ import (
 type study struct {
 	name, args, about string
 	// prepare registers the flags and returns what measures, once they are parsed.
-	prepare func(f *flag.FlagSet) measuring
+	prepare func(f *flag.FlagSet) measureFunc
 }
 
-type measuring func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+type measureFunc func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 var studies = []study{
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
@@ -68,14 +68,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // numbers is a flag of numbers, separated by commas.
-func numbers[T cmp.Ordered](f *flag.FlagSet, name string, least T, usage string, standard ...T) *[]T {
-	f.Func(name, fmt.Sprintf("%s, separated by commas (default %v)", usage, standard), func(text string) error {
-		var given []T
-		if err := json.Unmarshal([]byte("["+text+"]"), &given); err != nil || len(given) == 0 || slices.Min(given) < least {
-			return fmt.Errorf("want numbers of at least %v", least)
+func numbers[T cmp.Ordered](f *flag.FlagSet, name string, minimum T, usage string, values ...T) *[]T {
+	f.Func(name, fmt.Sprintf("%s, separated by commas (default %v)", usage, values), func(text string) error {
+		var parsed []T
+		if err := json.Unmarshal([]byte("["+text+"]"), &parsed); err != nil || len(parsed) == 0 || slices.Min(parsed) < minimum {
+			return fmt.Errorf("want numbers of at least %v", minimum)
 		}
-		standard = given
+		values = parsed
 		return nil
 	})
-	return &standard
+	return &values
 }

@@ -19,7 +19,7 @@ type matrix struct {
 	ids     []string
 }
 
-func (m *matrix) rows(i int) []float32 {
+func (m *matrix) row(i int) []float32 {
 	return m.tokens[int(m.offsets[i])*m.dim : int(m.offsets[i+1])*m.dim]
 }
 
@@ -27,7 +27,7 @@ func (m *matrix) rows(i int) []float32 {
 func (m *matrix) queries() []search.Query {
 	queries := make([]search.Query, len(m.ids))
 	for i := range queries {
-		queries[i] = search.Query{Vectors: m.rows(i), Dim: m.dim}
+		queries[i] = search.Query{Vectors: m.row(i), Dim: m.dim}
 	}
 	return queries
 }

@@ -21,7 +21,7 @@ func (a *app) addCommand() *cobra.Command {
 	var in input
 	var work flags.Resources
 	var replace bool
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "add INDEX {--text FILE | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Add documents to an index",
@@ -46,7 +46,7 @@ documents in one step; if one fails, those before it have theirs.`,
 		Example: `  plaid add docs.plaid --text more.jsonl
   plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
   plaid add docs.plaid --vectors new.jsonl --replace`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	in.register(f)
@@ -56,8 +56,8 @@ documents in one step; if one fails, those before it have theirs.`,
 	names.register(f)
 	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		if err := in.check(); err != nil {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
+		if err := in.checkFlags(); err != nil {
 			return err
 		}
 		o := index.AddOptions{Replace: replace, KeepPayload: !in.texts.Drop, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
@@ -66,10 +66,10 @@ documents in one step; if one fails, those before it have theirs.`,
 	return cmd
 }
 
-func (a *app) add(ctx context.Context, names *indexes, path string, in *input, work flags.Resources, o index.AddOptions) error {
+func (a *app) add(ctx context.Context, names *indexNames, path string, in *input, work flags.Resources, o index.AddOptions) error {
 	defer work.LimitMemory()()
 	if !in.texts.Given() {
-		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, a.printWarning, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
 			return a.addDocuments(ctx, names, path, src, nil, o, true)
 		})
@@ -79,16 +79,16 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	}
 	// The index is open for as long as it takes to find what is wrong with the texts, not
 	// while they are encoded, but on a device.
-	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: filepath.Clean(path) + ".add.spool"}
+	s := &spooling{app: a, texts: &in.texts, spoolPath: in.texts.Spool, temporaryPath: filepath.Clean(path) + ".add.spool"}
 	var streamed *encode.Collection
 	var report *textsReport
-	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
+	err := a.openSearched(ctx, names, path, func(x *searchTarget) (err error) {
 		snap := x.snap
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads, OpenDevice: a.on(&in.device)}); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads, OpenDevice: a.deviceOpener(&in.device)}); err != nil {
 			return err
 		}
-		if err := decided(snap); err != nil {
+		if err := checkDimensionKnown(snap); err != nil {
 			return err
 		}
 		if d := s.encoder.Dim(); d != snap.Dim() {
@@ -96,13 +96,13 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		}
 		o.Model = m
 		if snap.Header().Model == nil {
-			a.warn("%s does not name the model of its vectors: scores mean something only if it was %v", snap.Path(), m)
+			a.printWarning("%s does not name the model of its vectors: scores mean something only if it was %v", snap.Path(), m)
 		}
 		s.admit = func(ctx context.Context, documents []index.Arrival) error {
-			_, err := index.NewAdmission(x.parts...).Admit(ctx, documents, o.Replace)
+			_, err := index.NewAdmission(x.shards...).Admit(ctx, documents, o.Replace)
 			return err
 		}
-		if !x.several() && s.streams(snap.Header().Build.Pool) { // several would each read all texts
+		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) { // several would each read all texts
 			if streamed, report, err = s.collect(ctx); err == nil {
 				report.added = true
 			}
@@ -131,9 +131,9 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 // admitNow refuses documents that an index, as it is now, does not take. While another program writes
 // it, it refuses none: the index decides again when they are stored.
 func (a *app) admitNow(
-	ctx context.Context, names *indexes, path string, documents []index.Arrival, replace bool,
+	ctx context.Context, names *indexNames, path string, documents []index.Arrival, replace bool,
 ) (err error) {
-	paths, err := names.paths(path)
+	paths, err := names.indexPaths(path)
 	if err != nil {
 		return err
 	}
@@ -155,11 +155,11 @@ func (a *app) admitNow(
 
 // canChange opens what is to be changed later for writing, and closes it: what keeps it from
 // that is said before texts are read.
-func (a *app) canChange(ctx context.Context, names *indexes, path string) error {
-	return a.change(ctx, names, path, func(changeable) error { return nil })
+func (a *app) canChange(ctx context.Context, names *indexNames, path string) error {
+	return a.openForChange(ctx, names, path, func(changeableIndex) error { return nil })
 }
 
-func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
+func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
 	report := func(r *index.AddReport, ix *index.Index) error {
 		a.warnOfZeros(r.Zero, r.Tokens)
 		if checked && o.Model == nil {
@@ -183,7 +183,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts},
 			func(b *bytes.Buffer) {
 				if texts != nil {
-					texts.line(b)
+					texts.writeLine(b)
 				}
 				fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
 					out.Documents(r.Docs, r.Passages), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
@@ -196,7 +196,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 				}
 			})
 	}
-	return a.openSet(ctx, names, path, true, func(set *index.Shards) error {
+	return a.openShards(ctx, names, path, true, func(set *index.Shards) error {
 		if files := set.Files(); len(files) == 1 {
 			r, err := files[0].Add(ctx, src, &o)
 			if err != nil {
@@ -215,7 +215,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 // warnOfZeros warns of what is probably padding.
 func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
-		t.warn("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token", out.Count(zero),
+		t.printWarning("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token", out.Count(zero),
 			out.Plural(tokens, "token vector is", "token vectors are"))
 	}
 }
@@ -227,7 +227,7 @@ func (a *app) hintAtModel(ix *index.Index) error {
 		return err
 	}
 	if m := snap.Header().Model; m != nil {
-		a.hint("%s is of %v; --vectors-model lets plaid check that such vectors are, too", ix.Path(), m)
+		a.printHint("%s is of %v; --vectors-model lets plaid check that such vectors are, too", ix.Path(), m)
 	}
 	return snap.Close()
 }

@@ -44,14 +44,14 @@ report says which happened. Both are read whole either way.`,
 		Example: `  plaid backup docs.plaid /backup/docs.plaid
   plaid backup docs.plaid /backup/docs.plaid --incremental
   plaid backup docs.plaid - > /mnt/stick/docs.plaid`,
-		Args: takes("INDEX", "COPY"),
+		Args: namedArgs("INDEX", "COPY"),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.Incremental, "incremental", false, "write only what has changed into a copy that is there, where that is possible")
 	f.Var(flags.Choice(&checks, "full", "full", "checksums", "none"), "verify", "what to check of the copy before it takes its place")
 	f.BoolVar(&o.Force, "force", false, "replace a COPY that is no index")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		path, to := args[0], args[1]
 		stdout := to == "-"
 		switch {
@@ -66,7 +66,7 @@ report says which happened. Both are read whole either way.`,
 		}
 		o.LockTimeout, o.Progress = a.lockTimeout, a.progress()
 		if info, serr := os.Stat(path); serr == nil && info.IsDir() {
-			names, err := collectionsOf(path)
+			names, err := findCollections(path)
 			switch {
 			case err != nil:
 				return err
@@ -75,7 +75,7 @@ report says which happened. Both are read whole either way.`,
 			case stdout:
 				return flags.Usagef("a folder is copied to a folder, not to stdout")
 			}
-			return writerAdvice(a.backupFolder(ctx, path, to, names, &o), true)
+			return adviseOnWriter(a.backupFolder(ctx, path, to, names, &o), true)
 		}
 		opened := false
 		err = a.open(ctx, path, false, func(ix *index.Index) error {
@@ -98,13 +98,13 @@ report says which happened. Both are read whole either way.`,
 				Verified string `json:"verified"`
 			}{path, to, r, o.Check.String()}, func(b *bytes.Buffer) { b.WriteString(backupText(to, r, o.Check)) })
 		})
-		return writerAdvice(err, !opened)
+		return adviseOnWriter(err, !opened)
 	})
 	return cmd
 }
 
-// writerAdvice says what to do about an index that another process writes to.
-func writerAdvice(err error, source bool) error {
+// adviseOnWriter says what to do about an index that another process writes to.
+func adviseOnWriter(err error, source bool) error {
 	switch {
 	case errors.Is(err, index.ErrSameFile):
 		return flags.UsageError{Err: err}
@@ -115,14 +115,14 @@ func writerAdvice(err error, source bool) error {
 }
 
 func backupText(to string, r *index.BackupReport, c index.Checks) string {
-	how := "whole copy"
+	method := "whole copy"
 	switch {
 	case r.Incremental:
-		how = "brought up to date"
+		method = "brought up to date"
 	case r.Whole != "":
-		how += " (" + r.Whole + ")"
+		method += " (" + r.Whole + ")"
 	}
 	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified", index.CheckNothing: "not verified"}[c]
 	return fmt.Sprintf("%s: %s, %s, %s of %s written, %s\n",
-		to, out.Documents(r.Docs, r.Passages), how, out.Bytes(r.Written), out.Bytes(r.Size), checked)
+		to, out.Documents(r.Docs, r.Passages), method, out.Bytes(r.Written), out.Bytes(r.Size), checked)
 }

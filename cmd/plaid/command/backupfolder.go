@@ -24,9 +24,9 @@ const (
 	collectionIndex  = "index.plaid"
 )
 
-// collectionsOf are the names of the collections in a folder of plaid serve, also of those that
+// findCollections are the names of the collections in a folder of plaid serve, also of those that
 // cannot be read; none of what is something else.
-func collectionsOf(dir string) (names []string, err error) {
+func findCollections(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ type folderBackup struct {
 // moment. What a copy has beside them stays. A collection that cannot be copied leaves its
 // copy as it was, and does not keep the others from being copied.
 func (a *app) backupFolder(ctx context.Context, from, to string, names []string, o *index.BackupOptions) error {
-	switch inside, err := liesIn(to, from); {
+	switch inside, err := isInside(to, from); {
 	case err != nil:
 		return err
 	case inside:
@@ -111,9 +111,9 @@ func (a *app) backupCollection(ctx context.Context, from, to string, o *index.Ba
 	return r, copyFile(ctx, filepath.Join(from, collectionConfig), filepath.Join(to, collectionConfig))
 }
 
-// liesIn tells whether a path, of which the end need not be there yet, is a folder or in it,
+// isInside tells whether a path, of which the end need not be there yet, is a folder or in it,
 // under any name.
-func liesIn(path, dir string) (bool, error) {
+func isInside(path, dir string) (bool, error) {
 	folder, err := os.Stat(dir)
 	if err != nil {
 		return false, err

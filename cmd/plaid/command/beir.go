@@ -53,7 +53,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
   plaid beir scifact --vectors scifact/vectors --nbits 4 --exhaustive --json`,
-		Args: takes("DIR"),
+		Args: namedArgs("DIR"),
 	}
 	f := cmd.Flags()
 	in.encoder.RegisterDocuments(f)
@@ -76,9 +76,9 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
 	in.device.RegisterSearching(f)
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		in.dir = args[0]
-		if err := in.check(); err != nil {
+		if err := in.checkFlags(); err != nil {
 			return err
 		}
 		if err := a.checkOutput("run", run); err != nil {
@@ -93,7 +93,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 				return err
 			}
 		}
-		if err := a.sameBuild(ctx, cmd.Flags(), &o); err != nil {
+		if err := a.checkSameBuild(ctx, cmd.Flags(), &o); err != nil {
 			return err
 		}
 		if exhaustive {
@@ -103,14 +103,14 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 		o.Build.Memory, o.Threads = work.Memory, work.Threads
 		o.Build.Logger, o.Open.Logger = a.logger(), a.logger()
 		o.Progress = a.progress()
-		return a.beir(ctx, &in, run, &format, work, o)
+		return a.runBEIR(ctx, &in, run, &format, work, o)
 	})
 	return cmd
 }
 
-// sameBuild refuses flags of a build that contradict an index that is there, which is
+// checkSameBuild refuses flags of a build that contradict an index that is there, which is
 // searched as it is, and a place where none can be.
-func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) error {
+func (a *app) checkSameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) error {
 	if o.Index == "" {
 		return nil
 	}
@@ -119,21 +119,21 @@ func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) 
 	}
 	return a.openSnapshot(ctx, o.Index, func(snap *index.Snapshot) error {
 		h := snap.Header()
-		for _, x := range []struct {
-			flag        string
-			asked, have uint64
+		for _, setting := range []struct {
+			flag              string
+			requested, stored uint64
 		}{
 			{"nbits", uint64(o.Build.Nbits), uint64(h.Nbits)}, {"centroids", uint64(o.Build.Centroids), uint64(h.Centroids)},
 		} {
-			if f.Changed(x.flag) && x.asked != x.have && !(x.flag == "centroids" && x.asked == 0) {
-				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another --index, or leave the flag out", o.Index, x.have, x.flag, x.asked)
+			if f.Changed(setting.flag) && setting.requested != setting.stored && !(setting.flag == "centroids" && setting.requested == 0) {
+				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another --index, or leave the flag out", o.Index, setting.stored, setting.flag, setting.requested)
 			}
 		}
 		return nil
 	})
 }
 
-func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources, o beir.Options) (err error) {
+func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources, o beir.Options) (err error) {
 	defer work.LimitMemory()()
 	var r *beir.Report
 	o.Build.LockTimeout, o.Open.LockTimeout = a.lockTimeout, a.lockTimeout
@@ -157,20 +157,20 @@ func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags
 		}
 	}
 	if r.Reused {
-		a.warn("%s was there already: it was searched as it is", o.Index)
+		a.printWarning("%s was there already: it was searched as it is", o.Index)
 	}
 	if r.Unsearched > 0 {
-		a.warn("%s no vectors: they count 0", out.Plural(r.Unsearched, "judged query has", "judged queries have"))
+		a.printWarning("%s no vectors: they count 0", out.Plural(r.Unsearched, "judged query has", "judged queries have"))
 	}
 	if r.QueriesAreDocuments() && !o.Eval.ExcludeSelf {
-		a.warn("%s of %s has its own id first: the queries are documents, as in ArguAna, for which measures are published with --exclude-self",
+		a.printWarning("%s of %s has its own id first: the queries are documents, as in ArguAna, for which measures are published with --exclude-self",
 			out.Count(r.Result.SelfFirst), out.Queries(r.Result.Count(eval.AverageEvaluated)))
 	}
 	measures := map[string]float64{}
 	for i, m := range r.Result.Measures {
 		measures[m.String()] = r.Result.Means[i]
 	}
-	return a.reportIn(format, struct {
+	return a.reportFormatted(format, struct {
 		*beir.Report
 		Measures map[string]float64 `json:"measures"`
 		Encoded  *textsReport       `json:"encoded,omitempty"`
@@ -193,7 +193,7 @@ func beirTable(r *beir.Report, encoded *textsReport) []byte {
 		fmt.Fprintf(&b, "judged, but not in the index: %s\n", out.Plural(r.Missing, "document"))
 	}
 	if encoded != nil {
-		encoded.line(&b)
+		encoded.writeLine(&b)
 	}
 	build := "was there"
 	if !r.Reused {
@@ -218,7 +218,7 @@ type beirInput struct {
 	encoded        *textsReport // nil if nothing was encoded
 }
 
-func (c *beirInput) check() error {
+func (c *beirInput) checkFlags() error {
 	switch {
 	case c.vectors == "" && !c.encoder.HasModel():
 		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
@@ -237,20 +237,20 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		}
 		return use(v)
 	}
-	corpus, err := c.file("corpus.jsonl")
+	corpus, err := c.findFile("corpus.jsonl")
 	if err != nil {
 		return err
 	}
-	queries, err := c.file("queries.jsonl")
+	queries, err := c.findFile("queries.jsonl")
 	if err != nil {
 		return err
 	}
-	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "", flags.Opening{Threads: o.Threads, OpenDevice: c.app.on(&c.device)})
+	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "", flags.Opening{Threads: o.Threads, OpenDevice: c.app.deviceOpener(&c.device)})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, enc.Close()) }()
-	s := &spooling{app: c.app, encoder: enc, texts: &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""}, path: c.spool}
+	s := &spooling{app: c.app, encoder: enc, texts: &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""}, spoolPath: c.spool}
 	if o.CheckID != nil { // before anything is encoded
 		s.admit = func(_ context.Context, documents []index.Arrival) error {
 			for i, d := range documents {
@@ -261,8 +261,8 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 			return nil
 		}
 	}
-	if s.temporary = o.Index + ".spool"; o.Index == "" {
-		if s.temporary, err = temporarySpool(corpus, enc); err != nil {
+	if s.temporaryPath = o.Index + ".spool"; o.Index == "" {
+		if s.temporaryPath, err = temporarySpool(corpus, enc); err != nil {
 			return err
 		}
 		s.untilEnd = true
@@ -273,22 +273,22 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		return err
 	}
 	texts := (&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries)
-	asked, err := readQueries(only(texts, qrels.Judged), enc, queries)
+	queryTexts, err := readQueries(filterTexts(texts, qrels.Judged), enc, queries)
 	if err != nil {
 		return err
 	}
-	if len(asked) == 0 {
+	if len(queryTexts) == 0 {
 		return beir.NoneJudged(queries)
 	}
-	return s.end(use(beir.Vectors{
+	return s.finish(use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
-			return s.use(ctx, s.streams(o.Build.Pool), func(src vectors.Source, _ string, r *textsReport) error {
+			return s.withVectors(ctx, s.canStream(o.Build.Pool), func(src vectors.Source, _ string, r *textsReport) error {
 				c.encoded = r
 				return use(src)
 			})
 		},
 		Queries: func(ctx context.Context, _ func(string) bool, use func(vectors.Source) error) error {
-			q, err := c.app.encodeQueries(ctx, enc, encode.Texts(asked...), queries, false)
+			q, err := c.app.encodeQueries(ctx, enc, encode.Texts(queryTexts...), queries, false)
 			if err != nil {
 				return err
 			}
@@ -309,8 +309,8 @@ func temporarySpool(corpus string, e *encode.Encoder) (string, error) {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("plaid-beir-%x.spool", sum[:8])), nil
 }
 
-// file finds a file of the collection, which may be packed.
-func (c *beirInput) file(name string) (string, error) {
+// findFile finds a file of the collection, which may be packed.
+func (c *beirInput) findFile(name string) (string, error) {
 	path := filepath.Join(c.dir, name)
 	for _, suffix := range append([]string{""}, files.PackedSuffixes()...) {
 		if _, err := os.Stat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
@@ -331,8 +331,8 @@ func runLayout(file string) eval.Layout {
 	return eval.TREC
 }
 
-// only lets the texts through that keep wants, and errors.
-func only(texts iter.Seq2[encode.Text, error], keep func(id string) bool) iter.Seq2[encode.Text, error] {
+// filterTexts lets the texts through that keep wants, and errors.
+func filterTexts(texts iter.Seq2[encode.Text, error], keep func(id string) bool) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for t, err := range texts {
 			if (err != nil || keep(t.ID)) && !yield(t, err) {

@@ -47,7 +47,7 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 
 func (a *app) benchCommand() *cobra.Command {
 	var b benchFlags
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "bench INDEX {--questions FILE | --queries FILE}",
 		Short: "Measure speed, and what pruning and compression lose",
@@ -77,70 +77,70 @@ is measured on one index.`,
   plaid bench docs.plaid --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt
   plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100
   plaid bench docs.plaid --queries queries.npy --probes 1,2,4,8 --exact 0,200,400 --json > bench.json`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
 	names.register(f)
 	b.format.Register(cmd, "results", "table", "json")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		return a.bench(ctx, &names, args[0], &b)
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
+		return a.runBench(ctx, &names, args[0], &b)
 	})
 	return cmd
 }
 
-func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFlags) error {
+func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *benchFlags) error {
 	qrels, err := b.judging.LoadIfGiven(ctx)
 	if err != nil {
 		return err
 	}
-	return a.measure(ctx, names, path, &b.queries, b.threads, &b.device, &b.device, func(e searcher, x *searched, set *querySet) error {
-		snap := x.snap
-		engine, one := e.(*search.Engine)
-		if !one && len(b.originals.Vectors) > 0 {
+	return a.openForMeasuring(ctx, names, path, &b.queries, b.threads, &b.device, &b.device, func(e searcher, target *searchTarget, set *querySet) error {
+		snap := target.snap
+		engine, singleIndex := e.(*search.Engine)
+		if !singleIndex && len(b.originals.Vectors) > 0 {
 			return flags.Usagef("--vectors: compression is measured on one index")
 		}
 		o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
-		stored, err := storedSetting(x.parts, b.k)
+		stored, err := storedSetting(target.shards, b.k)
 		if err != nil {
 			return err
 		}
-		asked := b.efforts.Settings(b.k, snap.Header().Centroids)
-		used := quality.Setting{}
+		requested := b.efforts.Settings(b.k, snap.Header().Centroids)
+		measured := quality.Setting{}
 		if stored != nil {
-			used = *stored
+			measured = *stored
 		}
-		all := append([]quality.Setting{{}, used}, asked...)
-		if len(asked) == 1 {
-			used = asked[0]
+		settings := append([]quality.Setting{{}, measured}, requested...)
+		if len(requested) == 1 {
+			measured = requested[0]
 		}
-		for _, s := range append(all, quality.Setting{Exhaustive: true}) {
+		for _, s := range append(settings, quality.Setting{Exhaustive: true}) {
 			if !slices.Contains(o.Settings, s) {
 				o.Settings = append(o.Settings, s)
 			}
 		}
 		if qrels != nil {
-			if o.Judge, err = judgeWith(qrels, b.judging.Options, set.ids); err != nil {
+			if o.Judge, err = newJudge(qrels, b.judging.Options, set.ids); err != nil {
 				return err
 			}
 		}
-		reference, err := quality.Reference(ctx, e, set.qs, b.k, o.Progress)
+		reference, err := quality.Reference(ctx, e, set.queries, b.k, o.Progress)
 		if err != nil {
 			return err
 		}
-		points, err := quality.Sweep(ctx, e, set.qs, o, reference)
+		points, err := quality.Sweep(ctx, e, set.queries, o, reference)
 		if err != nil {
 			return err
 		}
 		r := &benchReport{
-			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.qs), Points: points, stored: stored,
+			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.queries), Points: points, stored: stored,
 			losses: losses{ids: set.ids, perQuery: b.perQuery},
 		}
-		if err := r.measure(ctx, a, e, engine, snap, set, b, used, reference); err != nil {
+		if err := r.measure(ctx, a, e, engine, snap, set, b, measured, reference); err != nil {
 			return err
 		}
-		for _, part := range x.parts {
-			state := part.State()
+		for _, shard := range target.shards {
+			state := shard.State()
 			r.Docs += int64(state.Documents())
 			r.Passages += int64(state.Passages)
 			r.Tokens += state.LiveTokens
@@ -148,7 +148,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if qrels != nil {
 			r.Measure = judgeMeasure
 		}
-		return a.reportIn(&b.format, r, r.table)
+		return a.reportFormatted(&b.format, r, r.textTable)
 	})
 }
 
@@ -161,7 +161,7 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 			return nil, err
 		}
 		c, ok := d.For(k)
-		s := settingOf(c)
+		s := settingFromDefaults(c)
 		if !ok || i > 0 && s != *first {
 			return nil, nil
 		}
@@ -170,17 +170,17 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 	return first, nil
 }
 
-// settingOf is what an index has stored, as it is measured.
-func settingOf(c storage.DefaultClass) quality.Setting {
+// settingFromDefaults is what an index has stored, as it is measured.
+func settingFromDefaults(c storage.DefaultClass) quality.Setting {
 	return quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
 }
 
 // judgeMeasure is what plaid bench computes from judgements.
 const judgeMeasure = "nDCG@10"
 
-// judgeWith returns a function that evaluates the results of these queries. A
+// newJudge returns a function that evaluates the results of these queries. A
 // query without a judgement takes no part, nor does a judgement of another query.
-func judgeWith(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.Result) (float64, error), error) {
+func newJudge(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.Result) (float64, error), error) {
 	m, err := eval.ParseMeasures(judgeMeasure)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ type benchReport struct {
 	stored *quality.Setting
 }
 
-func (r *benchReport) table() []byte {
+func (r *benchReport) textTable() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s, %s, %s; k = %d, %s\n\n", r.Index, out.Documents(r.Docs, r.Passages),
 		out.Plural(r.Tokens, "token"),
@@ -258,7 +258,7 @@ func (r *benchReport) table() []byte {
 	}
 	t.Print(&b)
 	b.WriteString("\n* Pareto front    · derived for each query\n\n")
-	r.losses.table(&b)
+	r.losses.writeTable(&b)
 	return b.Bytes()
 }
 

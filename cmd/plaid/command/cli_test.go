@@ -244,7 +244,7 @@ func TestPanicsAreToBeReported(t *testing.T) {
 		var stderr bytes.Buffer
 		a := newApp(streams{err: &stderr}, nil)
 		a.json = json
-		a.complain(nil, err)
+		a.reportError(nil, err)
 		require.Contains(t, stderr.String(), "x.plaid: internal error: out of range")
 		require.Contains(t, stderr.String(), "f.go:3")
 		require.Equal(t, !json, strings.Contains(stderr.String(), "please report it"))

@@ -52,34 +52,34 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 	return cmd
 }
 
-// stored has the collections of an object store, the store itself, and the arguments of a command.
-type stored struct {
+// openedStore has the collections of an object store, the store itself, and the arguments of a command.
+type openedStore struct {
 	*cluster.Cluster
 	store objects.Store
 	args  []string
 }
 
-// ofCluster makes a command for the collections of a store. c is how it is opened.
-func (a *app) ofCluster(cmd *cobra.Command, c *cluster.Config, use func(context.Context, stored) error) *cobra.Command {
+// storeCommand makes a command for the collections of a store. c is how it is opened.
+func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config, run func(context.Context, openedStore) error) *cobra.Command {
 	f := cmd.Flags()
 	f.String("store", "", daemon.StoreUsage+" (default: "+EnvStore+")")
 	if f.Lookup("json") == nil {
 		f.Bool("json", false, "print the report as JSON")
 	}
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		store := storeOf(cmd)
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
+		store := storeAddress(cmd)
 		if store == "" {
 			return flags.Usagef("--store is missing, and %s is not set", EnvStore)
 		}
-		return a.withStore(ctx, store, *c, func(all *cluster.Cluster, s objects.Store) error {
-			return use(ctx, stored{all, s, args})
+		return a.withStore(ctx, store, *c, func(collections *cluster.Cluster, s objects.Store) error {
+			return run(ctx, openedStore{collections, s, args})
 		})
 	})
 	return cmd
 }
 
-// storeOf is the store that a command line names; "": none.
-func storeOf(cmd *cobra.Command) string {
+// storeAddress is the store that a command line names; "": none.
+func storeAddress(cmd *cobra.Command) string {
 	f := cmd.Flags().Lookup("store")
 	switch {
 	case f == nil || cmd.Name() == "serve":
@@ -93,7 +93,7 @@ func storeOf(cmd *cobra.Command) string {
 func (a *app) clusterCreateCommand() *cobra.Command {
 	var o cluster.Config
 	var c collection.Config
-	var most int
+	var maxDocuments int
 	cmd := &cobra.Command{
 		Use:   "create INDEX",
 		Short: "Make an index without documents in a store",
@@ -104,22 +104,22 @@ in different zones where there are some.
 
 With --max-documents the oldest documents go when there are more: each shard keeps its share.`,
 		Example: `  plaid cluster create wiki --shards 16 --replicas 2 --store s3://bucket/plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	f.Var(flags.Int(&o.Shards, 1, 1), "shards", "how many shards there are")
 	f.Var(flags.Int(&o.Replicas, 2, 1), "replicas", "how many nodes search each shard")
 	f.Var(flags.Nbits(&c.Nbits), "nbits", "residual bits a component")
 	c.Nbits, f.Lookup("nbits").DefValue = 4, "4"
-	f.Var(flags.Int(&most, 0, 0), "max-documents", "how many documents are kept, the newest ones (0: all)")
+	f.Var(flags.Int(&maxDocuments, 0, 0), "max-documents", "how many documents are kept, the newest ones (0: all)")
 	f.Var(flags.Choice(&c.Tokenizer, collection.TokenizerUnicode, collection.TokenizerUnicode,
 		collection.TokenizerTrigram), "tokenizer", "find words, or any part of a text of three characters or more")
-	return a.ofCluster(cmd, &o, func(ctx context.Context, in stored) error {
-		if most > 0 {
-			n := uint64(most)
+	return a.storeCommand(cmd, &o, func(ctx context.Context, opened openedStore) error {
+		if maxDocuments > 0 {
+			n := uint64(maxDocuments)
 			c.MaxDocuments = &n
 		}
-		made, err := in.Declare(ctx, in.args[0], c)
+		created, err := opened.Declare(ctx, opened.args[0], c)
 		if err != nil {
 			return err
 		}
@@ -128,15 +128,15 @@ With --max-documents the oldest documents go when there are more: each shard kee
 			Shards   int               `json:"shards"`
 			Replicas int               `json:"replicas"`
 			Config   collection.Config `json:"config"`
-		}{made.Name(), o.Shards, o.Replicas, made.Config()}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "made %s with %s, each on %s\n", made.Name(), out.Plural(o.Shards, "shard"),
+		}{created.Name(), o.Shards, o.Replicas, created.Config()}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "made %s with %s, each on %s\n", created.Name(), out.Plural(o.Shards, "shard"),
 				out.Plural(o.Replicas, "node"))
 		})
 	})
 }
 
 func (a *app) clusterBuildCommand() *cobra.Command {
-	var b build
+	var b buildFlags
 	var scratch string
 	cmd := &cobra.Command{
 		Use:   "build INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
@@ -154,7 +154,7 @@ there in INDEX.spool: repeat the command to resume an interrupted run. A build f
 resumed with --resume.`,
 		Example: `  plaid cluster build wiki --text corpus.jsonl --model lightonai/LateOn --store /mnt/plaid
   plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
@@ -167,13 +167,13 @@ resumed with --resume.`,
 		f.Lookup(name).Usage += " (default: as the index was made)"
 		f.Lookup(name).DefValue = ""
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
-		name := in.args[0]
-		found, err := ofStore(in.Cluster, name)
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
+		name := opened.args[0]
+		collection, err := findStoreIndex(opened.Cluster, name)
 		if err != nil {
 			return fmt.Errorf("%w (plaid cluster create makes one)", err)
 		}
-		if err := b.complete(a, f); err != nil {
+		if err := b.finishOptions(a, f); err != nil {
 			return err
 		}
 		if b.o.Resume && scratch == "" {
@@ -184,7 +184,7 @@ resumed with --resume.`,
 				return err
 			}
 		}
-		c := found.Config()
+		c := collection.Config()
 		if !f.Changed("nbits") {
 			if b.o.Nbits = c.Nbits; c.Binary {
 				b.o.Nbits = 1
@@ -201,13 +201,13 @@ resumed with --resume.`,
 					show(index.Progress{Stage: "store", Done: int64(done), Total: int64(total), Unit: "shards"})
 				}
 			}
-			r, err := cluster.Build(ctx, in.store, name, build, src)
+			r, err := cluster.Build(ctx, opened.store, name, build, src)
 			if err != nil {
 				return err
 			}
 			return a.reportClusterBuild(name, r, src.Dim(), texts, &o)
 		}
-		return a.build(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil }, use)
+		return a.openAndBuild(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil }, use)
 	})
 }
 
@@ -229,7 +229,7 @@ func (a *app) reportClusterBuild(name string, r *index.BuildReport, dim int, tex
 		name, r.Docs, r.Passages, r.Empty, r.Tokens, dim, o.Nbits, r.Train.K, r.RMSE, texts, o.Model,
 	}, func(text *bytes.Buffer) {
 		if texts != nil {
-			texts.line(text)
+			texts.writeLine(text)
 		}
 		fmt.Fprintf(text, "%s: %s (%d empty), %s of dimension %d at %s\n", name, out.Documents(r.Docs, r.Passages),
 			r.Empty, out.Plural(r.Tokens, "token"), dim, out.Plural(o.Nbits, "bit"))
@@ -245,27 +245,27 @@ func (a *app) clusterRebalanceCommand() *cobra.Command {
 Change how many nodes search each shard. Which nodes those are follows from who is there, and
 needs no command: nodes that come take over shards, and those of nodes that go are taken over.`,
 		Example: `  plaid cluster rebalance wiki --replicas 3 --store /mnt/plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	cmd.Flags().Var(flags.Int(&replicas, 0, 1), "replicas", "how many nodes search each shard")
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
 		switch {
 		case replicas == 0:
 			return flags.Usagef("--replicas is missing")
 		case replicas > cluster.MaxReplicas:
 			return flags.Usagef("--replicas is %d; at most %d are possible", replicas, cluster.MaxReplicas)
 		}
-		if _, err := ofStore(in.Cluster, in.args[0]); err != nil {
+		if _, err := findStoreIndex(opened.Cluster, opened.args[0]); err != nil {
 			return err
 		}
-		if err := in.SetReplicas(ctx, in.args[0], replicas); err != nil {
+		if err := opened.SetReplicas(ctx, opened.args[0], replicas); err != nil {
 			return err
 		}
 		return a.report(struct {
 			Name     string `json:"name"`
 			Replicas int    `json:"replicas"`
-		}{in.args[0], replicas}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "each shard of %s is for %s\n", in.args[0], out.Plural(replicas, "node"))
+		}{opened.args[0], replicas}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "each shard of %s is for %s\n", opened.args[0], out.Plural(replicas, "node"))
 		})
 	})
 }
@@ -279,27 +279,27 @@ Read every byte that a store has of an index, or of all: its logs, which nothing
 from, and its files. Nodes need not run. Objects that no index speaks of, such as what an
 interrupted training has left, are listed; they do no harm.`,
 		Example: `  plaid cluster verify wiki --store s3://bucket/plaid`,
-		Args:    takes("[INDEX]"),
+		Args:    namedArgs("[INDEX]"),
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
 		var o cluster.VerifyOptions
-		what := in.Place()
-		if len(in.args) > 0 {
-			if _, err := ofStore(in.Cluster, in.args[0]); err != nil {
+		subject := opened.Place()
+		if len(opened.args) > 0 {
+			if _, err := findStoreIndex(opened.Cluster, opened.args[0]); err != nil {
 				return err
 			}
-			o.Name, what = in.args[0], in.args[0]
+			o.Name, subject = opened.args[0], opened.args[0]
 		}
-		r, err := cluster.Verify(ctx, in.store, o)
+		r, err := cluster.Verify(ctx, opened.store, o)
 		if err != nil {
 			return err
 		}
 		if n := len(r.Faults); n > 0 {
-			err = fmt.Errorf("%s: %w: %s", what, storage.ErrCorrupt, out.Plural(n, "fault"))
+			err = fmt.Errorf("%s: %w: %s", subject, storage.ErrCorrupt, out.Plural(n, "fault"))
 		}
 		return errors.Join(a.report(r, func(b *bytes.Buffer) {
 			if len(r.Faults) == 0 {
-				fmt.Fprintf(b, "%s: sound: ", what)
+				fmt.Fprintf(b, "%s: sound: ", subject)
 			}
 			fmt.Fprintf(b, "%s, %s, %s\n", out.Plural(r.Collections, "index", "indexes"),
 				out.Plural(r.Objects, "object"), out.Bytes(r.Bytes))
@@ -323,25 +323,25 @@ Remove an index with all its documents. On a terminal you are asked before; else
 needed. Nodes delete its objects within two hours. The name may be used again at once: nothing of
 the old index is in the new one.`,
 		Example: `  plaid cluster remove wiki --yes --store s3://bucket/plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
-		name := in.args[0]
-		if _, err := ofStore(in.Cluster, name); err != nil {
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
+		name := opened.args[0]
+		if _, err := findStoreIndex(opened.Cluster, name); err != nil {
 			return err
 		}
 		switch {
 		case yes:
-		case !a.asks:
+		case !a.interactive:
 			return flags.Usagef("%s would be removed with all its documents: --yes says that you mean it", name)
 		default:
-			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, in.Place())
-			if err := a.ask(ctx, question); err != nil {
+			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, opened.Place())
+			if err := a.confirm(ctx, question); err != nil {
 				return err
 			}
 		}
-		existed, err := in.Drop(ctx, name)
+		existed, err := opened.Drop(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -33,15 +33,15 @@ codec, or every document is lost, or if it cannot be told any more what was
 deleted; --with-deleted then takes the documents in doubt and lists them.`,
 		Example: `  plaid compact docs.plaid
   plaid compact damaged.plaid --salvage rescued.plaid`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	cmd.Flags().Bool("json", false, "print the report as JSON")
-	rescued := cmd.Flags().String("salvage", "", "write what can be read of a damaged index to a new `FILE`")
+	salvagePath := cmd.Flags().String("salvage", "", "write what can be read of a damaged index to a new `FILE`")
 	withDeleted := cmd.Flags().Bool("with-deleted", false, "with --salvage: take documents that may have been deleted as well")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		switch {
-		case *rescued != "":
-			return a.salvage(ctx, args[0], *rescued, *withDeleted)
+		case *salvagePath != "":
+			return a.salvage(ctx, args[0], *salvagePath, *withDeleted)
 		case cmd.Flags().Changed("salvage"):
 			return flags.Usagef("--salvage names no file")
 		case *withDeleted:
@@ -83,8 +83,8 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 	return cmd
 }
 
-// salvaged is the report of compact --salvage.
-type salvaged struct {
+// salvageResult is the report of compact --salvage.
+type salvageResult struct {
 	Path     string `json:"path"`
 	Out      string `json:"out"`
 	Complete bool   `json:"complete"`
@@ -93,7 +93,7 @@ type salvaged struct {
 
 // salvage writes what can be read of a damaged index to a new file.
 func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) error {
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
 	r, err := index.Salvage(ctx, path, to, &index.SalvageOptions{
@@ -105,7 +105,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 	}
 	if !a.json {
 		for _, fault := range r.Faults {
-			a.warn("%s: %s", path, fault)
+			a.printWarning("%s: %s", path, fault)
 		}
 		if err != nil {
 			return err // nothing was written
@@ -114,7 +114,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 		return err
 	}
 	complete := err == nil && r.Complete()
-	err = errors.Join(err, a.reportAs("salvage", salvaged{path, to, complete, r}, func(b *bytes.Buffer) { salvageText(b, to, r) }))
+	err = errors.Join(err, a.reportTyped("salvage", salvageResult{path, to, complete, r}, func(b *bytes.Buffer) { salvageText(b, to, r) }))
 	if err != nil || complete {
 		return err
 	}

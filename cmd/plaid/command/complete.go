@@ -25,8 +25,8 @@ var (
 	textFiles   = []string{"jsonl", "ndjson", "json", "csv", "tsv", "txt", "html", "ipynb", "gz", "zst", "xz"}
 )
 
-// endings of the files of flags, by their names. Others that take a FILE take any.
-var endings = map[string][]string{
+// fileEndings of the files of flags, by their names. Others that take a FILE take any.
+var fileEndings = map[string][]string{
 	"vectors": vectorFiles, "queries": vectorFiles, "text": textFiles, "questions": textFiles,
 	"index": indexFiles, "shard": indexFiles, "codec": indexFiles, "salvage": indexFiles,
 }
@@ -40,7 +40,7 @@ func (a *app) completions(root *cobra.Command) {
 			cmd.ValidArgsFunction = a.completeArgument
 		}
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if c := completer(f); c != nil {
+			if c := completionFor(f); c != nil {
 				_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that has one
 			}
 		})
@@ -58,9 +58,9 @@ func (a *app) completionCommand(root *cobra.Command) {
 	var shells []string
 	for _, c := range cmd.Commands() {
 		shells = append(shells, c.Name())
-		a.helpFlags(c)
+		a.addHelpFlags(c)
 	}
-	a.helpFlags(cmd)
+	a.addHelpFlags(cmd)
 	cmd.Use, cmd.DisableFlagsInUseLine = "completion SHELL", true
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -71,21 +71,21 @@ func (a *app) completionCommand(root *cobra.Command) {
 	cmd.RunE = func(*cobra.Command, []string) error { return cmd.Help() }
 }
 
-// withoutQuotes takes the quotes out of what flags say of themselves: they mark the names of values
+// removeUsageQuotes takes the quotes out of what flags say of themselves: they mark the names of values
 // for the help, and a shell would show them.
-func withoutQuotes(cmd *cobra.Command) {
+func removeUsageQuotes(cmd *cobra.Command) {
 	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
 	cmd.Flags().VisitAll(plain)
 	cmd.PersistentFlags().VisitAll(plain)
 	for _, c := range cmd.Commands() {
-		withoutQuotes(c)
+		removeUsageQuotes(c)
 	}
 }
 
-// completer completes what the type of a flag says of its values; nil if it has none.
-func completer(f *pflag.Flag) cobra.CompletionFunc {
+// completionFor completes what the type of a flag says of its values; nil if it has none.
+func completionFor(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
-	files, known := endings[f.Name]
+	files, known := fileEndings[f.Name]
 	switch {
 	case strings.Contains(f.Value.Type(), "|"):
 		return cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
@@ -131,19 +131,19 @@ func completeModel(_ *cobra.Command, _ []string, typed string) ([]string, cobra.
 
 // Completion is to take no longer than a key press: this many ids are offered, and looked at.
 const (
-	mostIDs   = 100
-	idsLooked = 200_000
+	maxIDs        = 100
+	maxIDsScanned = 200_000
 )
 
 // completeArgument offers index files, or the names of a store, and then ids of documents where the command takes some.
 func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if store := storeOf(cmd); store != "" {
+	if store := storeAddress(cmd); store != "" {
 		var names []string
 		ctx, stop := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
 		defer stop()
 		if len(args) == 0 {
-			_ = a.withStore(ctx, store, cluster.Config{}, func(all *cluster.Cluster, _ objects.Store) error { // no store: no names
-				names = all.Names()
+			_ = a.withStore(ctx, store, cluster.Config{}, func(collections *cluster.Cluster, _ objects.Store) error { // no store: no names
+				names = collections.Names()
 				return nil
 			})
 		}
@@ -158,8 +158,8 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 	}
 	var ids []string
 	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0], func(snap *index.Snapshot) error { // no index: no ids
-		for ordinal := range min(snap.State().Docs, idsLooked) {
-			if len(ids) == mostIDs {
+		for ordinal := range min(snap.State().Docs, maxIDsScanned) {
+			if len(ids) == maxIDs {
 				break
 			}
 			if id := snap.ID(ordinal); snap.Live(ordinal) && strings.HasPrefix(id, typed) && !slices.Contains(args[1:], id) {

@@ -27,7 +27,7 @@ func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Devi
 	}
 	op.devices[d.Name] = dev
 	if note != "" {
-		op.hint("%s", note)
+		op.printHint("%s", note)
 	}
 	return dev, nil
 }
@@ -44,17 +44,17 @@ func (op *opener) closeDevices() error {
 	return errors.Join(errs...)
 }
 
-// on is how an encoder gets the device that flags name.
-func (op *opener) on(d *flags.Device) flags.DeviceOpener {
+// deviceOpener is how an encoder gets the device that flags name.
+func (op *opener) deviceOpener(d *flags.Device) flags.DeviceOpener {
 	return func(ctx context.Context) (flags.OpenedDevice, error) {
 		dev, err := op.openDevice(ctx, d)
-		return flags.OpenedDevice{Device: dev, Auto: found(d), Note: op.hint}, err
+		return flags.OpenedDevice{Device: dev, Auto: deviceIsAuto(d), Note: op.printHint}, err
 	}
 }
 
-// found says that a device is the one that was found, and not one that was named: what it
+// deviceIsAuto says that a device is the one that was found, and not one that was named: what it
 // cannot do the processor does.
-func found(d *flags.Device) bool {
+func deviceIsAuto(d *flags.Device) bool {
 	return cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 }
 
@@ -66,40 +66,40 @@ type searcher interface {
 
 // withSearcher makes a searcher for what is searched, on a device if there are flags that name
 // one, and hands it to use.
-func (op *opener) withSearcher(ctx context.Context, x *searched, threads int, d *flags.Device, use func(searcher) error) (err error) {
+func (op *opener) withSearcher(ctx context.Context, target *searchTarget, threads int, d *flags.Device, use func(searcher) error) (err error) {
 	var dev kernels.Device
 	if d != nil {
 		if dev, err = op.openDevice(ctx, d); err != nil {
 			return err
 		}
 	}
-	if x.several() {
+	if target.hasSeveralFiles() {
 		o := &search.MultiOptions{Threads: threads, Logger: op.logger()}
 		if dev != nil {
 			o.Devices = kernels.MemberDevices(dev)
 		}
-		m, err := search.NewMultiAt(ctx, x.set, o)
+		m, err := search.NewMultiAt(ctx, target.shardsSnapshot, o)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, m.Close()) }()
 		return use(m)
 	}
-	e, err := search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Device: dev, Logger: op.logger()})
-	if dev != nil && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
-		op.hint("the processor searches: %v", err)
-		e, err = search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Logger: op.logger()})
+	e, err := search.NewAt(ctx, target.snap, &search.EngineOptions{Threads: threads, Device: dev, Logger: op.logger()})
+	if dev != nil && deviceIsAuto(d) && errors.Is(err, kernels.ErrDeviceMemory) {
+		op.printHint("the processor searches: %v", err)
+		e, err = search.NewAt(ctx, target.snap, &search.EngineOptions{Threads: threads, Logger: op.logger()})
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	about, err := e.Describe(ctx)
+	description, err := e.Describe(ctx)
 	if err != nil {
 		return err
 	}
-	if m := about.Memory; m != nil {
-		op.logger().Info("index on device", "device", about.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
+	if m := description.Memory; m != nil {
+		op.logger().Info("index on device", "device", description.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
 	}
 	return use(e)
 }

@@ -27,17 +27,17 @@ import (
 
 // encoding is one run of plaid encode.
 type encoding struct {
-	app     *app
-	texts   flags.Texts
-	encoder flags.Encoder
-	device  flags.Device
-	threads int
-	dir     string // of the output
-	queries bool
-	pool    int
-	float32 bool
-	force   bool
-	apart   *encode.Spooled // has the vectors in a file that becomes the matrix; nil means that they are copied
+	app         *app
+	texts       flags.Texts
+	encoder     flags.Encoder
+	device      flags.Device
+	threads     int
+	dir         string // of the output
+	queries     bool
+	pool        int
+	float32     bool
+	force       bool
+	matrixSpool *encode.Spooled // has the vectors in a file that becomes the matrix; nil means that they are copied
 }
 
 func (a *app) encodeCommand() *cobra.Command {
@@ -66,7 +66,7 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
   plaid encode queries.jsonl --queries --model answerdotai/answerai-colbert-small-v1 -o vectors
   plaid encode notes --model ./colbert --precision int8 --window 240 --overlap 40 -o vectors
   plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
-		Args: takes("TEXTS", "…"),
+		Args: namedArgs("TEXTS", "…"),
 	}
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
@@ -82,7 +82,7 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	e.device.RegisterEncoding(f)
 	f.BoolVar(&e.force, "force", false, "replace files that are there")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		e.texts.Paths = args
 		if e.dir == "" {
 			return flags.Usagef("-o is missing: the folder to write to")
@@ -102,8 +102,8 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	return cmd
 }
 
-// names are those of the files for documents and for queries.
-func (e *encoding) names() (matrix, lengths, ids string) {
+// fileNames are those of the files for documents and for queries.
+func (e *encoding) fileNames() (matrix, lengths, ids string) {
 	if e.queries {
 		return "queries.npy", "querylens.npy", "query_ids.txt"
 	}
@@ -112,10 +112,10 @@ func (e *encoding) names() (matrix, lengths, ids string) {
 
 const metadataFile = "metadata.jsonl"
 
-func (e *encoding) file(name string) string { return filepath.Join(e.dir, name) }
+func (e *encoding) outputPath(name string) string { return filepath.Join(e.dir, name) }
 
 func (e *encoding) run(ctx context.Context) (err error) {
-	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, OpenDevice: e.app.on(&e.device)})
+	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, OpenDevice: e.app.deviceOpener(&e.device)})
 	if err != nil {
 		return err
 	}
@@ -123,37 +123,37 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(e.dir, 0o777); err != nil {
 		return err
 	}
-	matrix, _, _ := e.names()
-	spool := e.file(matrix + ".spool")
-	if _, err := os.Lstat(e.file(matrix)); err == nil && !e.force {
+	matrix, _, _ := e.fileNames()
+	spool := e.outputPath(matrix + ".spool")
+	if _, err := os.Lstat(e.outputPath(matrix)); err == nil && !e.force {
 		// Files beside the spool of an earlier run are not complete.
 		if _, err := os.Lstat(spool); err != nil {
-			return fmt.Errorf("%s: %w; --force replaces it", e.file(matrix), fs.ErrExist)
+			return fmt.Errorf("%s: %w; --force replaces it", e.outputPath(matrix), fs.ErrExist)
 		}
 	}
-	if err := e.sameModel(model); err != nil {
+	if err := e.checkSameModel(model); err != nil {
 		return err
 	}
 	if e.queries {
 		return e.encodeQueries(ctx, enc, model)
 	}
-	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, path: e.texts.Spool, temporary: spool, float32: e.float32}
+	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, spoolPath: e.texts.Spool, temporaryPath: spool, float32: e.float32}
 	if e.pool <= 1 { // the matrix grows beside the spool
-		s.vectors, s.matrix = e.file(matrix+".part"), e.file(matrix)
+		s.vectorsPath, s.matrixPath = e.outputPath(matrix+".part"), e.outputPath(matrix)
 	}
-	none := e.texts.WithFileNames(index.ErrNoDocuments)
+	noDocuments := e.texts.WithFileNames(index.ErrNoDocuments)
 	if err := s.survey(ctx); err != nil {
 		return err
 	}
-	if s.known != nil && s.known.Texts == 0 {
-		return none
+	if s.surveyed != nil && s.surveyed.Texts == 0 {
+		return noDocuments
 	}
 	return s.run(ctx, func(src *encode.Spooled, r *textsReport) error {
 		if src.Len() == 0 { // of a pipe
-			return none
+			return noDocuments
 		}
-		if s.vectors != "" && src.InOrder() { // else they are copied
-			e.apart = src
+		if s.vectorsPath != "" && src.InOrder() { // else they are copied
+			e.matrixSpool = src
 		}
 		payloads := src
 		if !src.HasPayload() {
@@ -163,23 +163,23 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	})
 }
 
-// sameModel refuses to put vectors of documents beside queries of another model, or
+// checkSameModel refuses to put vectors of documents beside queries of another model, or
 // the other way round.
-func (e *encoding) sameModel(m *storage.Model) error {
-	there, err := flags.ParseModel(e.file(flags.ModelFile))
+func (e *encoding) checkSameModel(m *storage.Model) error {
+	existing, err := flags.ParseModel(e.outputPath(flags.ModelFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	beside := encoding{dir: e.dir, queries: !e.queries}
-	name, _, _ := beside.names()
-	if _, serr := os.Lstat(beside.file(name)); serr != nil {
+	other := encoding{dir: e.dir, queries: !e.queries}
+	name, _, _ := other.fileNames()
+	if _, serr := os.Lstat(other.outputPath(name)); serr != nil {
 		return nil // all that is there is replaced
 	}
 	if err == nil {
-		err = there.Check(m)
+		err = existing.Check(m)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is there already, write to another folder: %w", beside.file(name), err)
+		return fmt.Errorf("%s is there already, write to another folder: %w", other.outputPath(name), err)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model
 		return err
 	}
 	if q.Len() == 0 {
-		return errors.Join(noQueries(from), q.Close())
+		return errors.Join(noQueriesError(from), q.Close())
 	}
 	r := &textsReport{Texts: q.Len(), Truncated: q.truncated, Tokens: q.Tokens(), Seconds: e.app.now().Sub(begin).Seconds()}
 	return errors.Join(e.write(ctx, q.Spool, nil, enc.Dim(), model, r), q.Close())
@@ -213,25 +213,25 @@ type encodeReport struct {
 func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int,
 	model *storage.Model, r *textsReport) error {
 	rep := encodeReport{Dir: e.dir, textsReport: *r, Dim: dim, Fingerprint: model.Fingerprint}
-	matrix, lengths, ids := e.names()
+	matrix, lengths, ids := e.fileNames()
 	lens := make([]int64, src.Len())
 	for i := range lens {
 		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
 		rep.Vectors += lens[i]
 	}
-	if e.apart == nil {
+	if e.matrixSpool == nil {
 		if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim); err != nil {
 			return err
 		}
 	}
-	w, err := vectors.CreateNPY(e.file(lengths), "<i4", len(lens))
+	w, err := vectors.CreateNPY(e.outputPath(lengths), "<i4", len(lens))
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(w.Ints(lens), w.Close()); err != nil {
 		return err
 	}
-	rep.Files = []string{e.file(matrix), e.file(lengths), e.file(ids)}
+	rep.Files = []string{e.outputPath(matrix), e.outputPath(lengths), e.outputPath(ids)}
 	err = e.writeLines(ctx, ids, func(b *bufio.Writer) error {
 		for i := range src.Len() {
 			b.WriteString(src.ID(i))
@@ -243,7 +243,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 		return err
 	}
 	if payloads != nil {
-		rep.Files = append(rep.Files, e.file(metadataFile))
+		rep.Files = append(rep.Files, e.outputPath(metadataFile))
 		err := e.writeLines(ctx, metadataFile, func(b *bufio.Writer) error {
 			for d, err := range payloads.Heads(ctx) {
 				if err == nil {
@@ -270,14 +270,14 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 	if err != nil {
 		return err
 	}
-	if e.apart != nil { // last: all other files of a matrix are complete
-		if err := e.apart.Matrix(e.file(matrix)); err != nil {
+	if e.matrixSpool != nil { // last: all other files of a matrix are complete
+		if err := e.matrixSpool.Matrix(e.outputPath(matrix)); err != nil {
 			return err
 		}
 	}
-	rep.Files = append(rep.Files, e.file(flags.ModelFile))
+	rep.Files = append(rep.Files, e.outputPath(flags.ModelFile))
 	return e.app.report(rep, func(b *bytes.Buffer) {
-		r.line(b)
+		r.writeLine(b)
 		fmt.Fprintf(b, "files: %s of dimension %d in %s\n", out.Plural(rep.Vectors, "vector"), rep.Dim, e.dir)
 	})
 }
@@ -288,7 +288,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 	if e.float32 {
 		kind = "<f4"
 	}
-	w, err := vectors.CreateNPY(e.file(name), kind, rows, dim)
+	w, err := vectors.CreateNPY(e.outputPath(name), kind, rows, dim)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 
 // writeLines makes a file of what lines writes.
 func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufio.Writer) error) error {
-	return files.WriteAtomic(ctx, e.file(name), func(w io.Writer) error {
+	return files.WriteAtomic(ctx, e.outputPath(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
 		if err := lines(b); err != nil {
 			return err
@@ -329,11 +329,11 @@ func writePayload(b *bufio.Writer, d vectors.Document) error {
 	}
 	b.WriteString(`{"_id":`)
 	b.Write(id)
-	if rest, ok := bytes.CutPrefix(d.Payload, []byte("{")); ok {
-		if !bytes.Equal(rest, []byte("}")) {
+	if fields, ok := bytes.CutPrefix(d.Payload, []byte("{")); ok {
+		if !bytes.Equal(fields, []byte("}")) {
 			b.WriteByte(',')
 		}
-		b.Write(rest)
+		b.Write(fields)
 	} else {
 		b.WriteByte('}')
 	}

@@ -47,19 +47,19 @@ first one for the run if there are several, all digits, and the mean as query
 		Example: `  plaid eval --qrels scifact run.trec
   plaid eval --qrels qrels.trec --measures nDCG@10,AP(rel=2),R@1000 bm25.run plaid.run.gz
   plaid eval --qrels arguana --exclude-self --per-query --format tsv run.trec > values.tsv`,
-		Args: takes("RUN", "RUN…"),
+		Args: namedArgs("RUN", "RUN…"),
 	}
 	f := cmd.Flags()
 	e.Register(f)
 	o.format.Register(cmd, "values", "table", "tsv", "json")
 	f.BoolVar(&o.perQuery, "per-query", false, "print the values of each query, before the means")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		return a.eval(ctx, &e, o, args)
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
+		return a.evaluateRuns(ctx, &e, o, args)
 	})
 	return cmd
 }
 
-func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []string) error {
+func (a *app) evaluateRuns(ctx context.Context, e *flags.Judging, o evalOutput, paths []string) error {
 	qrels, err := e.Load(ctx)
 	if err != nil {
 		return err
@@ -68,29 +68,29 @@ func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []
 	if err != nil {
 		return err
 	}
-	results, err := a.judge(ctx, e, qrels, paths, runs)
+	results, err := a.judgeRuns(ctx, e, qrels, paths, runs)
 	if err != nil {
 		return err
 	}
-	var against [][]eval.Comparison
+	var comparisons [][]eval.Comparison
 	if len(results) > 1 {
 		others := make([]*eval.Result, len(results)-1)
 		for i := range others {
 			others[i] = results[i+1].Result
 		}
-		if against, err = eval.CompareAll(ctx, results[0].Result, others, eval.CompareOptions{Average: e.Average}); err != nil {
+		if comparisons, err = eval.CompareAll(ctx, results[0].Result, others, eval.CompareOptions{Average: e.Average}); err != nil {
 			switch {
 			case errors.Is(err, eval.ErrTooFewPairs), errors.Is(err, eval.ErrUnpaired):
-				a.warn("the runs are not compared: %v", err)
+				a.printWarning("the runs are not compared: %v", err)
 			default:
 				return err
 			}
 		}
 	}
 	if o.format.Word() == "tsv" {
-		return a.print(o.tsv(results))
+		return a.writeOutput(o.tsvLines(results))
 	}
-	return a.reportIn(&o.format, o.object(e, results, against), func() []byte { return o.table(e, results, against) })
+	return a.reportFormatted(&o.format, o.jsonReport(e, results, comparisons), func() []byte { return o.textTable(e, results, comparisons) })
 }
 
 // evalOutput is how plaid eval prints.
@@ -99,7 +99,7 @@ type evalOutput struct {
 	perQuery bool
 }
 
-func (o evalOutput) tsv(results []judged) []byte {
+func (o evalOutput) tsvLines(results []judgedRun) []byte {
 	var b bytes.Buffer
 	for _, r := range results {
 		lines := func(query string, values []float64) {
@@ -111,7 +111,7 @@ func (o evalOutput) tsv(results []judged) []byte {
 			}
 		}
 		if o.perQuery {
-			for _, q := range r.counted() {
+			for _, q := range r.averagedQueries() {
 				lines(q.Query, q.Values)
 			}
 		}
@@ -120,19 +120,19 @@ func (o evalOutput) tsv(results []judged) []byte {
 	return b.Bytes()
 }
 
-func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.Comparison) []byte {
+func (o evalOutput) textTable(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) []byte {
 	var b bytes.Buffer
 	if o.perQuery {
 		o.queryTable(&b, e, results)
 	} else {
 		meansTable(&b, e, results)
 	}
-	for i, measures := range against {
+	for i, measures := range comparisons {
 		fmt.Fprintf(&b, "\n%s against %s\n", out.TablePath(results[i+1].name), out.TablePath(results[0].name))
 		t := out.Table{LeftColumns: 1}
 		t.Line("MEASURE", "DIFFERENCE", "WINS", "TIES", "LOSSES", "P", "HOLM")
 		for _, c := range measures {
-			t.Line(c.Measure.String(), signed(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties), fmt.Sprint(c.Losses), chance(c.P), chance(c.Holm))
+			t.Line(c.Measure.String(), signedDifference(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties), fmt.Sprint(c.Losses), probability(c.P), probability(c.Holm))
 		}
 		t.Print(&b)
 	}
@@ -145,7 +145,7 @@ func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.C
 	return b.Bytes()
 }
 
-func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
+func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
 	several := len(results) > 1
 	t := out.Table{LeftColumns: 1}
 	head := []string{"QUERY"}
@@ -162,9 +162,9 @@ func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judg
 			if several {
 				cells = []string{out.TablePath(r.name), query}
 			}
-			t.Line(append(cells, fixed(values)...)...)
+			t.Line(append(cells, fourDecimals(values)...)...)
 		}
-		for _, q := range r.counted() {
+		for _, q := range r.averagedQueries() {
 			row(out.TableID(q.Query), q.Values)
 		}
 		row(allQueries, r.Means)
@@ -198,15 +198,15 @@ type evalQueryJSON struct {
 	Values map[string]float64 `json:"values"`
 }
 
-func (o evalOutput) object(e *flags.Judging, results []judged, against [][]eval.Comparison) evalJSON {
-	x := evalJSON{Qrels: e.Qrels, Average: e.Average.String(), Ties: e.Ties.String(), ExcludeSelf: e.ExcludeSelf}
+func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) evalJSON {
+	report := evalJSON{Qrels: e.Qrels, Average: e.Average.String(), Ties: e.Ties.String(), ExcludeSelf: e.ExcludeSelf}
 	for _, m := range e.Measures {
-		x.Measures = append(x.Measures, m.String())
+		report.Measures = append(report.Measures, m.String())
 	}
 	byName := func(values []float64) map[string]float64 {
 		m := make(map[string]float64, len(values))
 		for i, v := range values {
-			m[x.Measures[i]] = v
+			m[report.Measures[i]] = v
 		}
 		return m
 	}
@@ -216,47 +216,47 @@ func (o evalOutput) object(e *flags.Judging, results []judged, against [][]eval.
 			Means: byName(r.Means),
 		}
 		if o.perQuery {
-			for _, q := range r.counted() {
+			for _, q := range r.averagedQueries() {
 				run.PerQuery = append(run.PerQuery, evalQueryJSON{q, byName(q.Values)})
 			}
 		}
-		if i > 0 && against != nil {
+		if i > 0 && comparisons != nil {
 			run.Against = map[string]eval.Comparison{}
-			for _, c := range against[i-1] {
+			for _, c := range comparisons[i-1] {
 				run.Against[c.Measure.String()] = c
 			}
 		}
-		x.Runs = append(x.Runs, run)
+		report.Runs = append(report.Runs, run)
 	}
-	return x
+	return report
 }
 
-// signed is a difference as tables show it; 0 and what rounds to it have no sign.
-func signed(x float64) string {
+// signedDifference is a difference as tables show it; 0 and what rounds to it have no sign.
+func signedDifference(x float64) string {
 	if math.Abs(x) < 0.00005 {
 		return "0.0000"
 	}
 	return fmt.Sprintf("%+.4f", x)
 }
 
-// chance is a p as tables show it.
-func chance(p float64) string {
+// probability is a p as tables show it.
+func probability(p float64) string {
 	if p < 0.0001 {
 		return "<0.0001"
 	}
 	return out.FourDecimals(p)
 }
 
-// judged is a run with its evaluation.
-type judged struct {
+// judgedRun is a run with its evaluation.
+type judgedRun struct {
 	name string // the path
 	run  *eval.Run
 	*eval.Result
 }
 
-// judge evaluates runs.
-func (a *app) judge(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string, runs []*eval.Run) ([]judged, error) {
-	results := make([]judged, len(runs))
+// judgeRuns evaluates runs.
+func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string, runs []*eval.Run) ([]judgedRun, error) {
+	results := make([]judgedRun, len(runs))
 	for i, run := range runs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -270,10 +270,10 @@ func (a *app) judge(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, pa
 			return nil, fmt.Errorf("%s: none of its queries (%d) is judged in %s (%d)", paths[i], run.Len(), e.Qrels, qrels.Len())
 		}
 		if 2*res.SelfFirst > evaluated && !e.ExcludeSelf {
-			a.warn("%s: the first hit has the id of the query for %d of %s; if queries are documents, --exclude-self leaves it out",
+			a.printWarning("%s: the first hit has the id of the query for %d of %s; if queries are documents, --exclude-self leaves it out",
 				paths[i], res.SelfFirst, out.Queries(evaluated))
 		}
-		results[i] = judged{paths[i], run, res}
+		results[i] = judgedRun{paths[i], run, res}
 	}
 	return results, nil
 }
@@ -300,8 +300,8 @@ func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error)
 	return runs, nil
 }
 
-// counted are the queries that the mean runs over.
-func (r judged) counted() []eval.QueryResult {
+// averagedQueries are the queries that the mean runs over.
+func (r judgedRun) averagedQueries() []eval.QueryResult {
 	var queries []eval.QueryResult
 	for _, q := range r.Queries {
 		if q.Included(r.Average) {
@@ -312,10 +312,10 @@ func (r judged) counted() []eval.QueryResult {
 }
 
 // missing is how many judged queries the run lacks.
-func (r judged) missing() int { return len(r.Queries) - r.Count(eval.AverageEvaluated) }
+func (r judgedRun) missing() int { return len(r.Queries) - r.Count(eval.AverageEvaluated) }
 
 // meansTable has a row for each run.
-func meansTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
+func meansTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
 	t := out.Table{LeftColumns: 1}
 	head := []string{"RUN", "QUERIES", "MISSING"}
 	for _, m := range e.Measures {
@@ -324,7 +324,7 @@ func meansTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
 	t.Line(head...)
 	for _, r := range results {
 		row := []string{out.TablePath(r.name), fmt.Sprint(r.Count(r.Average)), fmt.Sprint(r.missing())}
-		t.Line(append(row, fixed(r.Means)...)...)
+		t.Line(append(row, fourDecimals(r.Means)...)...)
 	}
 	t.Print(b)
 }
@@ -345,8 +345,8 @@ func meansRules(e *flags.Judging) string {
 	return s
 }
 
-// fixed are values as tables show them.
-func fixed(values []float64) []string {
+// fourDecimals are values as tables show them.
+func fourDecimals(values []float64) []string {
 	cells := make([]string, len(values))
 	for i, v := range values {
 		cells[i] = out.FourDecimals(v)

@@ -70,8 +70,8 @@ func explainedByInterrupt(err error) bool {
 	if !errors.Is(err, context.Canceled) {
 		return false
 	}
-	for _, more := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
-		if errors.Is(err, more) {
+	for _, exception := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
+		if errors.Is(err, exception) {
 			return false
 		}
 	}
@@ -81,7 +81,7 @@ func explainedByInterrupt(err error) bool {
 // exitCode is the exit code of an error. Where an error wraps several reasons
 // the first of the list decides.
 func exitCode(err error) int {
-	is := func(targets ...error) bool {
+	isAny := func(targets ...error) bool {
 		for _, t := range targets {
 			if errors.Is(err, t) {
 				return true
@@ -93,20 +93,20 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case is(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, journal.ErrUnknown):
+	case isAny(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, journal.ErrUnknown):
 		return exitUnknown
-	case is(storage.ErrCorrupt, journal.ErrFork, objects.ErrDamaged):
+	case isAny(storage.ErrCorrupt, journal.ErrFork, objects.ErrDamaged):
 		return exitCorrupt
-	case is(context.Canceled):
+	case isAny(context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField,
+	case errors.As(err, &usage), isAny(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField,
 		collection.ErrName, collection.ErrConfig, objects.ErrName):
 		return exitUsage
-	case is(errPartial):
+	case isAny(errPartial):
 		return exitPartial
-	case is(storage.ErrLocked, collections.ErrLocked):
+	case isAny(storage.ErrLocked, collections.ErrLocked):
 		return exitLocked
-	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID, collection.ErrUnknown):
+	case isAny(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID, collection.ErrUnknown):
 		return exitNotFound
 	}
 	return exitFailed

@@ -29,13 +29,13 @@ meet the condition are written (docs/conditions.md).`,
 		Example: `  plaid export docs.plaid folder
   plaid export docs.plaid folder --format fast-plaid
   plaid export docs.plaid folder --where "year >= 2020"`,
-		Args: takes("INDEX", "DIR"),
+		Args: namedArgs("INDEX", "DIR"),
 	}
 	f := cmd.Flags()
 	f.Var(flags.Choice(&format, "npy", "npy", "fast-plaid"), "format", "what to write")
 	where.Register(f, "write no other documents")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		path, dir := args[0], args[1]
 		c, err := where.Condition()
 		if err != nil {

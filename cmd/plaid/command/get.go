@@ -26,7 +26,7 @@ func (a *app) getCommand() *cobra.Command {
 	var force bool
 	var where flags.Where
 	var facets []string
-	var names indexes
+	var names indexNames
 	o := index.FacetOptions{}
 	cmd := &cobra.Command{
 		Use:   "get INDEX {ID | --where CONDITION | --facet FIELD}",
@@ -53,7 +53,7 @@ of them; documents are shown of one.`,
   plaid get docs.plaid doc17 --output doc17.npy
   plaid get docs.plaid --where "lang = ?" --param de --json
   plaid get docs.plaid --facet lang --facet author.name --where "year >= 2000"`,
-		Args: takes("INDEX", "ID…"),
+		Args: namedArgs("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&file, "output", "o", "", "`FILE`, .npy, to write the decoded vectors to")
@@ -64,7 +64,7 @@ of them; documents are shown of one.`,
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()
 		switch {
 		case err != nil:
@@ -77,7 +77,7 @@ of them; documents are shown of one.`,
 			return flags.Usagef("--values goes with --facet")
 		case force && file == "":
 			return flags.Usagef("--force goes with --output")
-		case names.more != nil:
+		case names.shardPaths != nil:
 			return flags.Usagef("--shard goes with --facet: documents are shown of one index")
 		case c != nil && len(args) > 1:
 			return flags.Usagef("give an id or --where, not both")
@@ -112,7 +112,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
 				out.Plural(len(passages), "passage"))
 		}
-		return a.showAll(ctx, snap, passages)
+		return a.showDocuments(ctx, snap, passages)
 	}
 	if file != "" {
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && !force && !a.isStdout(file) {
@@ -129,7 +129,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 			return err
 		}
 	}
-	return a.show(snap, ordinal)
+	return a.showDocument(snap, ordinal)
 }
 
 func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.Condition) error {
@@ -137,19 +137,19 @@ func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.C
 	if err != nil {
 		return err
 	}
-	return a.showAll(ctx, snap, docs.ToArray())
+	return a.showDocuments(ctx, snap, docs.ToArray())
 }
 
-func (a *app) showAll(ctx context.Context, snap *index.Snapshot, docs []uint32) error {
+func (a *app) showDocuments(ctx context.Context, snap *index.Snapshot, docs []uint32) error {
 	for i, ordinal := range docs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := a.show(snap, ordinal); err != nil {
+		if err := a.showDocument(snap, ordinal); err != nil {
 			return err
 		}
 		if !a.json && i < len(docs)-1 {
-			if err := a.print([]byte{'\n'}); err != nil {
+			if err := a.writeOutput([]byte{'\n'}); err != nil {
 				return err
 			}
 		}
@@ -157,13 +157,13 @@ func (a *app) showAll(ctx context.Context, snap *index.Snapshot, docs []uint32) 
 	return nil
 }
 
-// show prints a live document.
-func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
+// showDocument prints a live document.
+func (a *app) showDocument(snap *index.Snapshot, ordinal uint32) error {
 	d, err := snap.At(ordinal)
 	if err != nil {
 		return err
 	}
-	return a.reportAs("document", struct {
+	return a.reportTyped("document", struct {
 		ID      string         `json:"id"`
 		Ordinal uint32         `json:"ordinal"`
 		Tokens  int            `json:"tokens"`
@@ -179,40 +179,40 @@ func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
 	})
 }
 
-// shownValue is how many characters of a value are shown.
-const shownValue = 60
+// maxValueRunes is how many characters of a value are shown.
+const maxValueRunes = 60
 
 // facets counts the values of fields.
-func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition,
+func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
 	o index.FacetOptions) (err error) {
 	if o.Values == 0 {
 		o.Values = math.MaxInt
 	}
-	fields := make([]condition.Field, len(wanted))
-	for i, text := range wanted {
+	fields := make([]condition.Field, len(fieldNames))
+	for i, text := range fieldNames {
 		if fields[i], err = condition.ParseField(text); err != nil {
 			return flags.Usagef("%w", err)
 		}
 	}
-	return a.openSearched(ctx, names, path, func(x *searched) error {
-		passages := slices.ContainsFunc(x.parts, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
+	return a.openSearched(ctx, names, path, func(target *searchTarget) error {
+		passages := slices.ContainsFunc(target.shards, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
 		var docs []*roaring.Bitmap
 		if c != nil {
-			if docs, err = index.SelectAll(ctx, x.parts, c); err != nil {
+			if docs, err = index.SelectAll(ctx, target.shards, c); err != nil {
 				return err
 			}
 		}
 		for i, field := range fields {
-			facet, err := index.FacetAll(ctx, x.parts, field, docs, &o)
+			facet, err := index.FacetAll(ctx, target.shards, field, docs, &o)
 			if err != nil {
 				return err
 			}
 			if i > 0 && !a.json {
-				if err := a.print([]byte{'\n'}); err != nil {
+				if err := a.writeOutput([]byte{'\n'}); err != nil {
 					return err
 				}
 			}
-			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
+			if err := a.reportTyped("facet", facet, func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
 				return err
 			}
 		}
@@ -222,7 +222,7 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 
 // facetText shows the values of a field. In an index with passages each counts by itself.
 func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
-	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Ordinals(f.Docs, passages))
+	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), maxValueRunes), out.Ordinals(f.Docs, passages))
 	if f.Missing > 0 {
 		fmt.Fprintf(b, ", %s without it", out.Count(f.Missing))
 	}
@@ -232,7 +232,7 @@ func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
 	b.WriteByte('\n')
 	t := out.Table{Indent: 2, LeftColumns: 1}
 	for _, v := range f.Values {
-		t.Line(out.Printable(v.Value.String(), shownValue), out.Count(v.Docs))
+		t.Line(out.Printable(v.Value.String(), maxValueRunes), out.Count(v.Docs))
 	}
 	t.Print(b)
 	if f.Others > 0 {

@@ -22,70 +22,70 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
 		question := ""
-		if queries.words != nil {
-			question = queries.words[i]
+		if queries.questions != nil {
+			question = queries.questions[i]
 		}
-		for _, h := range leaves(r.Hits) {
+		for _, h := range leafHits(r.Hits) {
 			var fields struct {
 				Path, Root, Text, Title string
 				Line                    int
 			}
 			path, number, text := h.ID, 1, ""
 			if json.Unmarshal(h.Payload, &fields) == nil {
-				at := 0
+				lineIndex := 0
 				if fields.Path != "" && fields.Line > 0 {
-					path, number = fileFrom(fields.Root, fields.Path), fields.Line
+					path, number = relativePath(fields.Root, fields.Path), fields.Line
 				}
-				at, text = bestLine(fields.Text, question)
+				lineIndex, text = bestLine(fields.Text, question)
 				if kind, known := encode.KindOf(path); fields.Path == "" || !known || kind.Written {
-					number += at
+					number += lineIndex
 				}
 				if text == "" {
 					text = fields.Title
 				}
 			}
-			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.TabField(path)), number, out.Printable(text, mostOfLine))
+			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.TabField(path)), number, out.Printable(text, maxLineRunes))
 		}
 	}
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
-// leaves are hits, of documents of passages these.
-func leaves(hits []search.Hit) (all []search.Hit) {
+// leafHits are hits, of documents of passages these.
+func leafHits(hits []search.Hit) (leaves []search.Hit) {
 	for _, h := range hits {
 		if len(h.Passages) == 0 {
-			all = append(all, h)
+			leaves = append(leaves, h)
 		}
-		all = append(all, h.Passages...)
+		leaves = append(leaves, h.Passages...)
 	}
-	return all
+	return leaves
 }
 
-// fileFrom is the path of a file of a folder as it is found from the working folder; one that
+// relativePath is the path of a file of a folder as it is found from the working folder; one that
 // is not there, since the folder is elsewhere by now, is as it is in its folder.
-func fileFrom(root, path string) string {
+func relativePath(root, path string) string {
 	if root == "" {
 		return path
 	}
-	whole := filepath.Join(root, filepath.FromSlash(path))
-	if _, err := os.Lstat(whole); err != nil {
+	absolute := filepath.Join(root, filepath.FromSlash(path))
+	if _, err := os.Lstat(absolute); err != nil {
 		return path
 	}
-	here, err := os.Getwd()
+	workingDir, err := os.Getwd()
 	if err != nil {
-		return whole
+		return absolute
 	}
-	if link, err := filepath.EvalSymlinks(here); err == nil { // the root has none
-		here = link
+	if link, err := filepath.EvalSymlinks(workingDir); err == nil { // the root has none
+		workingDir = link
 	}
-	if from, err := filepath.Rel(here, whole); err == nil && filepath.IsLocal(from) {
-		return from
+	if relative, err := filepath.Rel(workingDir, absolute); err == nil && filepath.IsLocal(relative) {
+		return relative
 	}
-	return whole
+	return absolute
 }
 
-// mostOfLine is how many characters of a line are printed.
-const mostOfLine = 200
+// maxLineRunes is how many characters of a line are printed.
+const maxLineRunes = 200
 
 // bestLine is the line of a text with most of a question's words, the first of such, and its
 // number from 0.

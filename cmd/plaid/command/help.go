@@ -14,8 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
-// usual are the flags that --help lists of a command with many; --help-all lists the others too.
-var usual = map[string][]string{
+// usualFlags are the flags that --help lists of a command with many; --help-all lists the others too.
+var usualFlags = map[string][]string{
 	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
 	"beir":    {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
 	"bench":   {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query", "json"},
@@ -33,36 +33,36 @@ var usual = map[string][]string{
 	"cluster build": {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "store"},
 }
 
-// usualOf are those of a command, by its path.
-func usualOf(cmd *cobra.Command) []string { return usual[pathOf(cmd)] }
+// usualFlagNames are those of a command, by its path.
+func usualFlagNames(cmd *cobra.Command) []string { return usualFlags[commandPath(cmd)] }
 
-// pathOf is the path of a command without the name of the program.
-func pathOf(cmd *cobra.Command) string {
+// commandPath is the path of a command without the name of the program.
+func commandPath(cmd *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 }
 
-// helpFlags gives a command --help, which lists its usual flags, and --help-all. A command whose
+// addHelpFlags gives a command --help, which lists its usual flags, and --help-all. A command whose
 // flags are all listed takes --help-all, too, but does not mention it.
-func (a *app) helpFlags(cmd *cobra.Command) {
+func (a *app) addHelpFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolP("help", "h", false, "describe the command")
 	f.BoolFunc("help-all", "describe the command with all its flags", func(string) error {
 		a.helpAll = true
 		return f.Set("help", "true")
 	})
-	f.Lookup("help-all").Hidden = len(usualOf(cmd)) == 0
+	f.Lookup("help-all").Hidden = len(usualFlagNames(cmd)) == 0
 }
 
-// helped wraps cobra's help of a command: flags that are not usual are left out, unless all are
+// hideUnusualFlags wraps cobra's help of a command: flags that are not usual are left out, unless all are
 // asked for.
-func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
+func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, args []string) {
-		names := usualOf(cmd)
-		left := 0
+		names := usualFlagNames(cmd)
+		hidden := 0
 		hide := func(f *pflag.Flag) {
 			if !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
 				f.Hidden = true
-				left++
+				hidden++
 			}
 		}
 		if !a.helpAll && len(names) > 0 {
@@ -78,8 +78,8 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 			fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 		}
 		switch {
-		case left > 0:
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", left, cmd.CommandPath())
+		case hidden > 0:
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", hidden, cmd.CommandPath())
 		case !cmd.HasParent():
 			fmt.Fprintf(cmd.OutOrStdout(), "Completion in shells: %s completion --help.\n", cmd.Name())
 		}
@@ -97,26 +97,26 @@ func usageTemplate(root *cobra.Command, width int) string {
 	).Replace(root.UsageTemplate())
 }
 
-// wrapped fills the paragraphs of a text into lines of a width. Those that begin with blanks, as
+// wrapParagraphs fills the paragraphs of a text into lines of a width. Those that begin with blanks, as
 // tables do, stay as they are.
-func wrapped(text string, width int) string {
+func wrapParagraphs(text string, width int) string {
 	var paragraphs []string
 	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if !strings.HasPrefix(p, " ") {
 			var b strings.Builder
-			at := 0
+			column := 0
 			for _, word := range strings.Fields(p) {
 				n := utf8.RuneCountInString(word)
 				switch {
-				case at > 0 && at+1+n > width:
+				case column > 0 && column+1+n > width:
 					b.WriteByte('\n')
-					at = 0
-				case at > 0:
+					column = 0
+				case column > 0:
 					b.WriteByte(' ')
-					at++
+					column++
 				}
 				b.WriteString(word)
-				at += n
+				column += n
 			}
 			p = b.String()
 		}
@@ -125,8 +125,8 @@ func wrapped(text string, width int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// textWidth is how wide help is printed: as wide as the terminal within bounds, and 80 elsewhere.
-func (t *stdio) textWidth() int {
+// helpWidth is how wide help is printed: as wide as the terminal within bounds, and 80 elsewhere.
+func (t *stdio) helpWidth() int {
 	if t.outWidth == 0 {
 		return 80
 	}
@@ -146,7 +146,7 @@ func (a *app) helpCommand() *cobra.Command {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: a.command(func(_ context.Context, args []string) error {
+		RunE: a.commandFunc(func(_ context.Context, args []string) error {
 			cmd, rest, err := a.root.Find(args)
 			if err == nil && len(rest) > 0 {
 				err = fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())

@@ -16,24 +16,24 @@ import (
 
 // highlighter finds the words of hits that questions have found.
 type highlighter struct {
-	encoder *encode.Encoder
-	pool    func(part int) int
-	warn    func(format string, args ...any)
-	warned  bool
+	encoder    *encode.Encoder
+	poolFactor func(shard int) int
+	warn       func(format string, args ...any)
+	warned     bool
 
-	question string
-	asked    []encode.Token // its tokens
-	unknown  error          // why there are none
+	question    string
+	queryTokens []encode.Token // its tokens
+	queryError  error          // why there are none
 }
 
 // newHighlighter is that of queries, which are texts, for what is searched.
-func (a *app) newHighlighter(q *queries, x *searched) *highlighter {
-	return &highlighter{encoder: q.encoder, warn: a.warn, pool: func(part int) int { return x.parts[part].Header().Build.Pool }}
+func (a *app) newHighlighter(q *openedQueries, target *searchTarget) *highlighter {
+	return &highlighter{encoder: q.encoder, warn: a.printWarning, poolFactor: func(shard int) int { return target.shards[shard].Header().Build.Pool }}
 }
 
-// showWords makes queries of texts that are searched for by words, and what tells of hits which of
+// highlightWordHits makes queries of texts that are searched for by words, and what tells of hits which of
 // their words match.
-func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, texts []string, use func(*queries, search.Searcher) error) (err error) {
+func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *flags.Search, ids, texts []string, use func(*openedQueries, search.Searcher) error) (err error) {
 	list := func(yield func(encode.Text, error) bool) {
 		for i := range ids {
 			if !yield(encode.Text{ID: ids[i], Text: texts[i]}, nil) {
@@ -41,32 +41,32 @@ func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, 
 			}
 		}
 	}
-	q, err := a.textQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device, x.snap.Header().Model, x.snap.Path())
+	q, err := a.openTextQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device, target.snap.Header().Model, target.snap.Path())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	if err := q.checkFor(x.snap); err != nil {
+	if err := q.checkFor(target.snap); err != nil {
 		return err
 	}
-	q.high = a.newHighlighter(q, x)
-	return a.withSearcher(ctx, x, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
+	q.highlighter = a.newHighlighter(q, target)
+	return a.withSearcher(ctx, target, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
-// spans are the words of a hit, which has its payload and its matches; none where they
+// findSpans are the words of a hit, which has its payload and its matches; none where they
 // cannot be told.
-func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
+func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
 	if h == nil || hit.Matches == nil {
 		return nil, nil
 	}
 	if question != h.question {
-		h.asked, h.unknown = highlight.Kept(h.encoder, encode.Query, question)
+		h.queryTokens, h.queryError = highlight.Kept(h.encoder, encode.Query, question)
 		h.question = question
 	}
-	if err = h.unknown; err == nil {
+	if err = h.queryError; err == nil {
 		var d *highlight.SourceText
-		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.pool(hit.Shard)); err == nil {
-			return d.Spans(question, h.asked, hit.Matches), nil
+		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.poolFactor(hit.Shard)); err == nil {
+			return d.Spans(question, h.queryTokens, hit.Matches), nil
 		}
 	}
 	if !highlight.Unknown(err) {
@@ -79,9 +79,9 @@ func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight
 	return nil, nil
 }
 
-// snippet is what a payload says, in lines of so many characters: where words were found, the
+// payloadSnippet is what a payload says, in lines of so many characters: where words were found, the
 // part of the field with the most of them, each marked.
-func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit int) []string {
+func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span, limit int) []string {
 	score, best := map[string]float64{}, ""
 	for _, s := range spans {
 		if score[s.Field] += s.Score; best == "" || score[s.Field] > score[best] {
@@ -92,16 +92,16 @@ func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit
 	if best == "" || text == "" {
 		return t.colours.Wrap(out.Clean(out.Snippet([]byte(payload))), limit, 1)
 	}
-	room := limit * t.lines
-	start, end := highlight.Window(text, best, spans, room-room/5)
-	var inside []highlight.Span
+	available := limit * t.lines
+	start, end := highlight.Window(text, best, spans, available-available/5)
+	var windowSpans []highlight.Span
 	for _, s := range spans {
 		if s.Field == best && s.Start >= start && s.End <= end {
 			s.Start, s.End = s.Start-start, s.End-start
-			inside = append(inside, s)
+			windowSpans = append(windowSpans, s)
 		}
 	}
-	marked := highlight.Mark(text[start:end], best, inside, out.MarkBegin, out.MarkEnd, out.Clean)
+	marked := highlight.Mark(text[start:end], best, windowSpans, out.MarkBegin, out.MarkEnd, out.Clean)
 	if start > 0 {
 		marked = "…" + marked
 	}
@@ -111,14 +111,14 @@ func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit
 	return t.colours.Wrap(marked, limit, t.lines)
 }
 
-// passageLines has the passages of a hit below it.
-func (t *hitTable) passageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
+// writePassageLines has the passages of a hit below it.
+func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
 	for j := range h.Passages {
 		p := &h.Passages[j]
 		if p.Passage == nil && len(h.Passages) == 1 {
 			continue // the document itself, which the line above shows
 		}
-		spans, err := queries.spans(i, p)
+		spans, err := queries.matchedSpans(i, p)
 		if err != nil {
 			return err
 		}
@@ -126,11 +126,11 @@ func (t *hitTable) passageLines(b *bytes.Buffer, queries *querySet, i int, h *se
 		if p.Passage != nil {
 			name = fmt.Sprintf("#%d", p.Passage.Number)
 		}
-		text := t.snippet(p.Payload, spans, t.rest(indent+20))
+		text := t.payloadSnippet(p.Payload, spans, t.payloadWidth(indent+20))
 		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)), strings.Join(text[:min(1, len(text))], ""))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
-		for _, more := range text[min(1, len(text)):] {
-			fmt.Fprintf(b, "%*s%s\n", indent+19, "", more)
+		for _, line := range text[min(1, len(text)):] {
+			fmt.Fprintf(b, "%*s%s\n", indent+19, "", line)
 		}
 	}
 	return nil

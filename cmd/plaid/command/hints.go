@@ -58,15 +58,15 @@ var countsElsewhere = map[string]string{
 	"get":   "all documents that --where lets through are shown; plaid search -k N shows the best",
 }
 
-// hint is a sentence for somebody who typed the flag or the command that a message says is unknown;
+// suggestionFor is a sentence for somebody who typed the flag or the command that a message says is unknown;
 // "" if nothing is like it.
-func hint(cmd *cobra.Command, msg string) string {
+func suggestionFor(cmd *cobra.Command, msg string) string {
 	if typed, ok := strings.CutPrefix(msg, "unknown command "); ok {
-		of := cmd
-		for !of.HasSubCommands() && of.HasParent() {
-			of = of.Parent()
+		parent := cmd
+		for !parent.HasSubCommands() && parent.HasParent() {
+			parent = parent.Parent()
 		}
-		return commandHint(of, typed)
+		return commandHint(parent, typed)
 	}
 	if typed, ok := strings.CutPrefix(msg, "unknown flag: --"); ok {
 		return flagHint(cmd, typed)
@@ -82,8 +82,8 @@ func flagHint(cmd *cobra.Command, typed string) string {
 	names := flagNames(cmd)
 	elsewhere := flagsElsewhere[strings.ToLower(typed)]
 	if slices.Equal(elsewhere, []string{"k"}) || typed == "k" {
-		if hint := countsElsewhere[cmd.Name()]; hint != "" {
-			return hint
+		if countHint := countsElsewhere[cmd.Name()]; countHint != "" {
+			return countHint
 		}
 	}
 	for _, name := range elsewhere {
@@ -97,19 +97,19 @@ func flagHint(cmd *cobra.Command, typed string) string {
 			return "did you mean --" + name + "?"
 		}
 	}
-	near := ""
+	nearest := ""
 	for _, name := range names { // the shortest one that begins like this
-		if len(typed) > 2 && strings.HasPrefix(name, typed) && (near == "" || len(name) < len(near)) {
-			near = name
+		if len(typed) > 2 && strings.HasPrefix(name, typed) && (nearest == "" || len(name) < len(nearest)) {
+			nearest = name
 		}
 	}
-	if near == "" && len(typed) > 1 {
-		near = human.Nearest(typed, names)
+	if nearest == "" && len(typed) > 1 {
+		nearest = human.Nearest(typed, names)
 	}
-	if near == "" {
+	if nearest == "" {
 		return ""
 	}
-	return "did you mean --" + near + "?"
+	return "did you mean --" + nearest + "?"
 }
 
 // flagNames are the flags that a command's help lists.
@@ -134,7 +134,7 @@ func commandHint(root *cobra.Command, rest string) string {
 	if remark := remarksElsewhere[typed]; remark != "" {
 		return remark
 	}
-	best, least := "", 3
+	best, bestDistance := "", 3
 	for _, c := range root.Commands() {
 		d := human.Distance(typed, c.Name())
 		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {
@@ -143,8 +143,8 @@ func commandHint(root *cobra.Command, rest string) string {
 		if c.Name() == commandsElsewhere[typed] {
 			d = 0
 		}
-		if d < least {
-			best, least = c.CommandPath(), d
+		if d < bestDistance {
+			best, bestDistance = c.CommandPath(), d
 		}
 	}
 	if best == "" {

@@ -54,7 +54,7 @@ also takes along what fast-plaid and next-plaid keep in metadata.db, unless --me
 names other, or none; this one leaves it out.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
-		Args: takes("SOURCE", "INDEX"),
+		Args: namedArgs("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "",
@@ -64,7 +64,7 @@ names other, or none; this one leaves it out.`,
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		defer work.LimitMemory()()
 		o.Threads, o.Memory = work.Threads, work.Memory
 		o.Logger, o.Progress = a.logger(), a.progress()
@@ -74,7 +74,7 @@ names other, or none; this one leaves it out.`,
 			}
 		}
 		err = a.importIndex(ctx, args[0], args[1], payload, o)
-		if placed := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) && !errors.As(err, &placed) {
+		if fileError := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) && !errors.As(err, &fileError) {
 			return fmt.Errorf("%s: %w", ids, err) // how many there are
 		}
 		return err
@@ -87,7 +87,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		payload = ""
 		o.Payload = func(int, string) ([]byte, error) { return nil, nil }
 	}
-	var matched []string
+	var notices []string
 	if payload != "" {
 		var objects *vectors.Payloads
 		if objects, err = vectors.OpenPayloads(ctx, payload); err != nil {
@@ -96,7 +96,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		defer func() { err = errors.Join(err, objects.Close()) }()
 		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
 		o.Unchanged = func() error {
-			if err := objects.Matched(func(text string) { matched = append(matched, text) }); err != nil {
+			if err := objects.Matched(func(text string) { notices = append(notices, text) }); err != nil {
 				return err
 			}
 			return objects.Unchanged()
@@ -111,9 +111,9 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	if err != nil {
 		return err
 	}
-	r.Warnings = append(r.Warnings, matched...)
+	r.Warnings = append(r.Warnings, notices...)
 	for _, w := range r.Warnings {
-		a.warn("%s", w)
+		a.printWarning("%s", w)
 	}
 	rep := importReport{
 		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty,
@@ -125,16 +125,16 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
 			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim,
-			out.Plural(rep.Nbits, "bit"), formatOf(rep.Engine))
+			out.Plural(rep.Nbits, "bit"), formatName(rep.Engine))
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
 		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
 	})
 }
 
-// formatOf is the format of a folder, for people: a folder for one of two engines does not say which
+// formatName is the format of a folder, for people: a folder for one of two engines does not say which
 // one wrote it.
-func formatOf(engine string) string {
+func formatName(engine string) string {
 	switch engine {
 	case interop.EngineNextPlaid:
 		return "the format that fast-plaid and next-plaid share"

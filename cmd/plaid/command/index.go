@@ -68,8 +68,8 @@ type buildSeconds struct {
 	Total  float64 `json:"total"`
 }
 
-// line reads like: time:  4.8s (open 700ms, texts 500ms, sample 400ms, train 2.6s, compress 500ms, check 100ms).
-func (s *buildSeconds) line(b *bytes.Buffer) {
+// writeLine reads like: time:  4.8s (open 700ms, texts 500ms, sample 400ms, train 2.6s, compress 500ms, check 100ms).
+func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 	var parts []string
 	for _, stage := range []struct {
 		name    string
@@ -82,8 +82,8 @@ func (s *buildSeconds) line(b *bytes.Buffer) {
 	fmt.Fprintf(b, "time:  %s (%s)\n", out.Seconds(s.Total), strings.Join(parts, ", "))
 }
 
-// build is the flags of commands that train a codec, and build an index with it.
-type build struct {
+// buildFlags is the flags of commands that train a codec, and build an index with it.
+type buildFlags struct {
 	in          input
 	work        flags.Resources
 	device      flags.Device
@@ -97,7 +97,7 @@ type build struct {
 	begin, opened time.Time
 }
 
-func (b *build) register(f *pflag.FlagSet) {
+func (b *buildFlags) register(f *pflag.FlagSet) {
 	o := &b.o
 	b.in.register(f)
 	b.work.Register(f)
@@ -118,18 +118,18 @@ func (b *build) register(f *pflag.FlagSet) {
 	f.Bool("json", false, "print the report as JSON")
 }
 
-// ofCodec are the flags that say what a codec is like.
-var ofCodec = []string{"nbits", "centroids", "sample-docs", "seed", "scales", "pool", "pool-by", "no-normalize"}
+// codecFlags are the flags that say what a codec is like.
+var codecFlags = []string{"nbits", "centroids", "sample-docs", "seed", "scales", "pool", "pool-by", "no-normalize"}
 
-// complete checks the flags and makes options of them.
-func (b *build) complete(a *app, f *pflag.FlagSet) error {
+// finishOptions checks the flags and makes options of them.
+func (b *buildFlags) finishOptions(a *app, f *pflag.FlagSet) error {
 	for _, s := range b.scales {
 		if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(b.scales) > 1 {
 			return flags.Usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(b.scales, ","))
 		}
 	}
 	if b.codec != "" {
-		for _, name := range ofCodec {
+		for _, name := range codecFlags {
 			if f.Changed(name) {
 				return flags.Usagef("--%s goes with a codec that is trained, not with --codec", name)
 			}
@@ -151,12 +151,12 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	if o.Resume && b.in.texts.Given() {
 		return flags.Usagef("--resume is for vectors: with texts, repeat the command and it resumes")
 	}
-	return b.in.check()
+	return b.in.checkFlags()
 }
 
 func (a *app) indexCommand() *cobra.Command {
-	var b build
-	var starter starter
+	var b buildFlags
+	var starter starterFlags
 	cmd := &cobra.Command{
 		Use:   "index INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
@@ -201,7 +201,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
   plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB
   plaid index codec.plaid --vectors sample.npy --lengths sample-lens.npy --codec-only
   plaid index shard-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
@@ -212,101 +212,101 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
 	f.BoolVar(&b.trainOnly, "codec-only", false, "train the codec and store no documents: for further indexes with --codec")
 	starter.register(f, "build")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		return starter.run(ctx, a, func(ctx context.Context) error { return a.buildFile(ctx, f, args[0], &b) })
 	})
 	return cmd
 }
 
 // buildFile carries out a command that trains or builds.
-func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *build) error {
-	if err := b.complete(a, f); err != nil {
+func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *buildFlags) error {
+	if err := b.finishOptions(a, f); err != nil {
 		return err
 	}
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
-	can := func(o *index.BuildOptions) error { return index.CanBuild(ctx, path, o) }
+	check := func(o *index.BuildOptions) error { return index.CanBuild(ctx, path, o) }
 	use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
 		return a.buildIndex(ctx, path, src, texts, b, o)
 	}
 	if b.codec == "" {
-		return a.build(ctx, path, b, can, use)
+		return a.openAndBuild(ctx, path, b, check, use)
 	}
 	return a.openSnapshot(ctx, b.codec, func(snap *index.Snapshot) error {
 		b.o.Like = snap
-		return a.build(ctx, path, b, can, use)
+		return a.openAndBuild(ctx, path, b, check, use)
 	})
 }
 
-// build makes a source of what the flags name and options of them, and hands these to use. A spool of texts
+// openAndBuild makes a source of what the flags name and options of them, and hands these to use. A spool of texts
 // is beside path; can is asked before any are encoded.
-func (a *app) build(ctx context.Context, path string, b *build, can func(*index.BuildOptions) error,
+func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, check func(*index.BuildOptions) error,
 	use func(src vectors.Source, texts *textsReport, o index.BuildOptions) error) (err error) {
-	in, work := &b.in, &b.work
+	input, work := &b.in, &b.work
 	defer work.LimitMemory()()
 	b.begin = a.now()
 	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
 		return err
 	}
 	o := b.o
-	if !in.texts.Given() {
-		if o.Input, err = in.docs.Identity(); err != nil {
+	if !input.texts.Given() {
+		if o.Input, err = input.docs.Identity(); err != nil {
 			return err
 		}
 		if o.Input == "" && o.Resume {
 			return flags.Usagef("--resume needs files, not pipes")
 		}
-		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
+		return input.openVectors(ctx, a.in, a.printWarning, func(src vectors.Source, m *storage.Model) error {
 			o.Model, b.opened = m, a.now()
-			return in.docs.WithFileNames(use(src, nil, o))
+			return input.docs.WithFileNames(use(src, nil, o))
 		})
 	}
-	if err := can(&o); err != nil {
+	if err := check(&o); err != nil {
 		return err
 	}
-	var made *storage.Model
+	var codecModel *storage.Model
 	if o.Like != nil {
-		made = o.Like.Header().Model
+		codecModel = o.Like.Header().Model
 	}
-	enc, m, err := a.openEncoder(ctx, &in.encoder, "", flags.Opening{IndexModel: made, Threads: work.Threads, OpenDevice: a.on(&b.device)})
+	enc, m, err := a.openEncoder(ctx, &input.encoder, "", flags.Opening{IndexModel: codecModel, Threads: work.Threads, OpenDevice: a.deviceOpener(&b.device)})
 	if err != nil {
 		return err
 	}
 	o.Model, b.opened = m, a.now()
-	s := &spooling{app: a, encoder: enc, texts: &in.texts, path: in.texts.Spool, temporary: path + ".spool"}
+	s := &spooling{app: a, encoder: enc, texts: &input.texts, spoolPath: input.texts.Spool, temporaryPath: path + ".spool"}
 	pool := o.Pool
 	if o.Like != nil {
 		pool = o.Like.Header().Build.Pool
 	}
-	err = s.use(ctx, !b.trainOnly && s.streams(pool), func(src vectors.Source, tag string, r *textsReport) error {
+	err = s.withVectors(ctx, !b.trainOnly && s.canStream(pool), func(src vectors.Source, tag string, r *textsReport) error {
 		if tag != "" {
 			o.Input, o.Resume = tag, true
 		}
-		return in.texts.WithFileNames(use(src, r, o))
+		return input.texts.WithFileNames(use(src, r, o))
 	})
 	return errors.Join(err, enc.Close())
 }
 
-func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *build,
+func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *buildFlags,
 	o index.BuildOptions) error {
 	begin := a.now()
-	make := index.Build
+	buildFunc := index.Build
 	if b.trainOnly {
-		make = index.Train
+		buildFunc = index.Train
 	}
-	r, err := make(ctx, path, src, &o)
+	r, err := buildFunc(ctx, path, src, &o)
 	if err != nil {
-		if on := (*index.ResumableError)(nil); errors.As(err, &on) {
-			a.hint("%s encoded in %s: repeat the command to continue from there",
-				out.Plural(on.Docs, "document or passage is", "documents or passages are"), path)
+		if resumable := (*index.ResumableError)(nil); errors.As(err, &resumable) {
+			a.printHint("%s encoded in %s: repeat the command to continue from there",
+				out.Plural(resumable.Docs, "document or passage is", "documents or passages are"), path)
 		}
 		return err
 	}
 	built := a.now()
-	var checked *storage.Defaults
+	var defaults *storage.Defaults
 	if !b.trainOnly && !b.noCheck {
-		checked = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
+		defaults = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -317,7 +317,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
-		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: checked,
+		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: defaults,
 	}
 	if o.PoolBy.OfPages() {
 		rep.PoolBy = string(o.PoolBy)
@@ -327,22 +327,22 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		rep.Nbits, rep.Centroids = h.Nbits, h.Centroids
 		rep.Pool, rep.PoolBy, rep.Seed = max(h.Build.Pool, 1), h.Build.PoolBy, h.Build.Seed
 	}
-	end, t := a.now(), &rep.Seconds
-	*t = buildSeconds{
+	end, seconds := a.now(), &rep.Seconds
+	*seconds = buildSeconds{
 		Open: b.opened.Sub(b.begin).Seconds(), Texts: begin.Sub(b.opened).Seconds(),
 		Check: end.Sub(built).Seconds(), Total: end.Sub(b.begin).Seconds(),
 		Sample: r.Seconds.Sample, Train: r.Seconds.Train, Encode: r.Seconds.Encode,
 	}
-	t.Other = max(t.Total-t.Open-t.Texts-t.Sample-t.Train-t.Encode-t.Check, 0)
+	seconds.Other = max(seconds.Total-seconds.Open-seconds.Texts-seconds.Sample-seconds.Train-seconds.Encode-seconds.Check, 0)
 	if o.Centroids > rep.Centroids {
-		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids,
+		a.printWarning("%d centroids were asked for, the sample of %s allows %d", o.Centroids,
 			out.Plural(rep.SampleTokens, "token"), rep.Centroids)
 	}
 	a.warnOfZeros(r.Zero, r.Tokens)
-	rep.NotFreed = a.notFreed(path, r.NotFreed)
+	rep.NotFreed = a.warnNotFreed(path, r.NotFreed)
 	return a.report(rep, func(text *bytes.Buffer) {
 		if texts != nil {
-			texts.line(text)
+			texts.writeLine(text)
 		}
 		if b.trainOnly {
 			fmt.Fprintf(text, "%s: a codec, from ", path)
@@ -365,15 +365,15 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
 		checkedLines(text, rep.Defaults)
-		rep.Seconds.line(text)
+		rep.Seconds.writeLine(text)
 	})
 }
 
-// notFreed warns of an index that is larger than it need be.
-func (a *app) notFreed(path string, err error) string {
+// warnNotFreed warns of an index that is larger than it need be.
+func (a *app) warnNotFreed(path string, err error) string {
 	if err == nil {
 		return ""
 	}
-	a.warn("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v", path, err)
+	a.printWarning("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v", path, err)
 	return err.Error()
 }

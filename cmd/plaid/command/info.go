@@ -39,7 +39,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
   plaid info --cpu
   plaid info --devices`,
 	}
-	var names indexes
+	var names indexNames
 	names.register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print everything as JSON")
 	processor := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
@@ -47,37 +47,37 @@ the cpu is its architecture and its capability the name of the kernels.`,
 	cmd.MarkFlagsMutuallyExclusive("cpu", "devices")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if *processor || *devices {
-			return takes()(cmd, args)
+			return namedArgs()(cmd, args)
 		}
-		return takes("INDEX")(cmd, args)
+		return namedArgs("INDEX")(cmd, args)
 	}
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		if *processor {
 			r, err := cpu.Describe("")
 			if err != nil {
 				return err
 			}
-			return a.reportAs("cpu", r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
+			return a.reportTyped("cpu", r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
 		}
 		if *devices {
 			return a.listDevices()
 		}
-		return a.openSearched(ctx, &names, args[0], func(x *searched) error {
-			if x.several() {
-				return a.infoOfSet(ctx, args[0], x.parts)
+		return a.openSearched(ctx, &names, args[0], func(target *searchTarget) error {
+			if target.hasSeveralFiles() {
+				return a.infoOfShards(ctx, args[0], target.shards)
 			}
-			in, err := x.snap.Info(ctx)
+			in, err := target.snap.Info(ctx)
 			if err != nil {
 				return err
 			}
-			return a.report(in, func(b *bytes.Buffer) { infoText(b, in, collection.Undecided(x.snap)) })
+			return a.report(in, func(b *bytes.Buffer) { infoText(b, in, collection.Undecided(target.snap)) })
 		})
 	})
 	return cmd
 }
 
-// infoOfSet describes several indexes that are one.
-func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapshot) error {
+// infoOfShards describes several indexes that are one.
+func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Snapshot) error {
 	r := struct {
 		Path     string        `json:"path"`
 		Codec    string        `json:"codec_digest"`
@@ -87,7 +87,7 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 		Bytes    int64         `json:"file_bytes"`
 		Files    []*index.Info `json:"files"`
 	}{Path: path}
-	for _, p := range parts {
+	for _, p := range shards {
 		in, err := p.Info(ctx)
 		if err != nil {
 			return err
@@ -131,19 +131,19 @@ func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 	line("documents", "%s%s", out.Count(in.Docs), passages)
 	line("ordinals", "%s of %s given out, %s of them deleted since",
 		out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
-	deleted, scaled := "", "taken as they are"
+	deleted, scaling := "", "taken as they are"
 	if in.DeletedTokens > 0 {
 		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)",
 			out.Count(in.DeletedTokens))
 	}
 	if h.Normalize {
-		scaled = "scaled to unit length"
+		scaling = "scaled to unit length"
 	}
 	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deleted)
 	if undecided {
 		line("vectors", "none yet: the first decide the dimension")
 	} else {
-		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaled)
+		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaling)
 	}
 	line("codec", "%s", in.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
@@ -168,11 +168,11 @@ func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 		line("made by", "%s", text)
 	}
 	if h.Build.Pool > 1 {
-		by := ""
+		method := ""
 		if h.Build.PoolBy != "" {
-			by = ", by " + h.Build.PoolBy
+			method = ", by " + h.Build.PoolBy
 		}
-		line("pooling", "one token for %d of a document%s", h.Build.Pool, by)
+		line("pooling", "one token for %d of a document%s", h.Build.Pool, method)
 	}
 	driftText(line, in.Drift)
 	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"),
@@ -186,27 +186,27 @@ func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 // their sum, and what else there is and the file.
 func sizesText(b *bytes.Buffer, in *index.Info) {
 	s := in.Sizes
-	stored := in.Tokens + in.DeletedTokens
+	storedTokens := in.Tokens + in.DeletedTokens
 	t := out.Table{Indent: 2}
 	t.Line("", "bytes", "a token")
-	part := func(name string, n int64) {
-		t.Line(name, out.Count(n), fmt.Sprintf("%.2f", float64(n)/float64(max(stored, 1))))
+	sizeLine := func(name string, n int64) {
+		t.Line(name, out.Count(n), fmt.Sprintf("%.2f", float64(n)/float64(max(storedTokens, 1))))
 	}
-	part("codes", s.Codes)
-	part("residuals", s.Residuals)
-	part("factors", s.Factors)
-	part("lengths and ids", s.Docs)
-	part("documents by id", s.IDs)
-	part("postings", s.Postings)
-	part("bitmaps of documents", s.Tombstones)
-	part("tokens, all in", s.Total()-s.Codec-s.Payload-s.Fields)
-	part("codec", s.Codec)
-	part("metadata", s.Payload)
-	part("fields of metadata", s.Fields)
+	sizeLine("codes", s.Codes)
+	sizeLine("residuals", s.Residuals)
+	sizeLine("factors", s.Factors)
+	sizeLine("lengths and ids", s.Docs)
+	sizeLine("documents by id", s.IDs)
+	sizeLine("postings", s.Postings)
+	sizeLine("bitmaps of documents", s.Tombstones)
+	sizeLine("tokens, all in", s.Total()-s.Codec-s.Payload-s.Fields)
+	sizeLine("codec", s.Codec)
+	sizeLine("metadata", s.Payload)
+	sizeLine("fields of metadata", s.Fields)
 	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
-	part("free pages", free)
-	part("rest of pages", in.Pages.Size-s.Total()-free)
-	part("file", in.Pages.Size)
+	sizeLine("free pages", free)
+	sizeLine("rest of pages", in.Pages.Size-s.Total()-free)
+	sizeLine("file", in.Pages.Size)
 	t.Print(b)
 }
 
@@ -239,12 +239,12 @@ func (a *app) listDevices() error {
 		return err
 	}
 	r := deviceReport{Devices: []kernels.DeviceInfo{{Name: "cpu", Model: processor.Arch, Capability: processor.Selected}}, Absent: []string{}}
-	found, why := kernels.Devices()
+	found, reasons := kernels.Devices()
 	r.Devices = append(r.Devices, found...)
-	for _, err := range why {
+	for _, err := range reasons {
 		r.Absent = append(r.Absent, err.Error())
 	}
-	return a.reportAs("devices", r, func(b *bytes.Buffer) {
+	return a.reportTyped("devices", r, func(b *bytes.Buffer) {
 		t := out.Table{LeftColumns: 1}
 		t.Line("cpu")
 		t.Remark(fmt.Sprintf("the processor, %s, kernels %s (plaid info --cpu)", processor.Arch, processor.Selected))

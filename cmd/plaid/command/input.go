@@ -68,7 +68,7 @@ func (in *input) registerStored(f *pflag.FlagSet) {
 	in.docs.RegisterPayload(f)
 }
 
-func (in *input) check() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
+func (in *input) checkFlags() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
 
 // openVectors hands the vectors to use, and what made them.
 func (in *input) openVectors(ctx context.Context, stdin io.Reader, warn func(string, ...any),

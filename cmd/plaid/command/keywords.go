@@ -34,11 +34,11 @@ the whole text.`,
 		Example: `  plaid keywords docs.plaid
   plaid keywords docs.plaid --stemmer english --stop-words english --fields title,text
   plaid keywords code.plaid --tokenizer trigram`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	settings.Register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		s, err := settings.Settings()
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ the whole text.`,
 				}{kw.Path(), info}, func(b *bytes.Buffer) {
 					docs := out.Ordinals(info.Docs, snap.State().Passages > 0)
 					tokens := out.Plural(int64(info.Tokens), "token")
-					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), docs, tokens, describe(info.Settings))
+					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), docs, tokens, describeSettings(info.Settings))
 				})
 			})
 		})
@@ -63,8 +63,8 @@ the whole text.`,
 	return cmd
 }
 
-// describe says how text becomes words.
-func describe(s keywords.Settings) string {
+// describeSettings says how text becomes words.
+func describeSettings(s keywords.Settings) string {
 	parts := []string{s.Tokenizer}
 	if s.Stemmer != "" {
 		parts = append(parts, "stemmer "+s.Stemmer)
@@ -97,16 +97,16 @@ func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keyword
 		return err
 	}
 	defer func() { err = errors.Join(err, kw.Close()) }()
-	for again := false; ; again = true {
+	for rebuilt := false; ; rebuilt = true {
 		if err := kw.Sync(ctx, snap); err != nil {
 			return err
 		}
-		if !again && kw.Temporary() {
-			a.warn("%s is not there or not up to date: the words were read for this search alone; "+
+		if !rebuilt && kw.Temporary() {
+			a.printWarning("%s is not there or not up to date: the words were read for this search alone; "+
 				"plaid keywords %s keeps them", kw.Path(), snap.Path())
 		}
 		err := use(kw)
-		if !errors.Is(err, keywords.ErrDamaged) || again {
+		if !errors.Is(err, keywords.ErrDamaged) || rebuilt {
 			return err
 		}
 	}

@@ -56,26 +56,26 @@ type queryLoss struct {
 // measure finds what searches with a setting lose, and with the original vectors what compression
 // does.
 func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot, set *querySet, b *benchFlags,
-	used quality.Setting, reference [][]search.Hit) (err error) {
-	pruned, err := quality.MeasureRecall(ctx, e, set.qs, used.Options(b.k), reference, a.progress())
+	setting quality.Setting, reference [][]search.Hit) (err error) {
+	pruned, err := quality.MeasureRecall(ctx, e, set.queries, setting.Options(b.k), reference, a.progress())
 	if err != nil {
 		return err
 	}
-	r.addPruning(used, pruned)
+	r.addPruning(setting, pruned)
 	if len(b.originals.Vectors) == 0 {
 		return nil
 	}
-	src, err := b.originals.Open(ctx, a.in, a.warn)
+	src, err := b.originals.Open(ctx, a.in, a.printWarning)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	c, err := quality.MeasureCompression(ctx, engine, snap, set.qs, src, b.k, reference, a.progress())
+	c, err := quality.MeasureCompression(ctx, engine, snap, set.queries, src, b.k, reference, a.progress())
 	if err != nil {
 		return err
 	}
 	if c.Reshaped > 0 {
-		a.warn("%s of --vectors have another number of tokens in the index: are they those it was made from?", out.Plural(c.Reshaped, "document"))
+		a.printWarning("%s of --vectors have another number of tokens in the index: are they those it was made from?", out.Plural(c.Reshaped, "document"))
 	}
 	r.addCompression(c, b.k)
 	return nil
@@ -112,7 +112,7 @@ var lossStages = quality.LossStages[1:]
 // shownMissing is how many documents of a query a table lists.
 const shownMissing = 5
 
-func (r *losses) table(b *bytes.Buffer) {
+func (r *losses) writeTable(b *bytes.Buffer) {
 	p := &r.Pruning
 	fmt.Fprintf(b, "pruning: %v, against exhaustive search over the stored vectors\n", p.Setting)
 	t := out.Table{Indent: 2}

@@ -20,14 +20,14 @@ func Main() int {
 	defer context.AfterFunc(ctx, stop)()
 	return run(ctx, os.Args[1:], streams{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
-		resized: func() int { return width(os.Stderr) },
-		asks:    width(os.Stdin) > 0 && width(os.Stderr) > 0,
+		outWidth: terminalWidth(os.Stdout), errWidth: terminalWidth(os.Stderr),
+		resized:     func() int { return terminalWidth(os.Stderr) },
+		interactive: terminalWidth(os.Stdin) > 0 && terminalWidth(os.Stderr) > 0,
 	})
 }
 
-// width is the number of columns of a terminal, 0 if the file is none.
-func width(f *os.File) int {
+// terminalWidth is the number of columns of a terminal, 0 if the file is none.
+func terminalWidth(f *os.File) int {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {
 		return 0

@@ -49,42 +49,42 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 		Example: `  plaid mcp papers.plaid --model ./models/colbert-nano
   plaid mcp --data ./data --model ./models/colbert-nano
   plaid mcp --url http://localhost:8080`,
-		Args: takes("INDEX…"),
+		Args: namedArgs("INDEX…"),
 	}
 	f := cmd.Flags()
 	c.Register(f, agentSettings...)
 	f.Lookup("log-level").DefValue = "warn"
 	f.StringVar(&url, "url", "", "`ADDRESS` of a service that runs, instead of indexes")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c.Files = args
-		given := 0
-		for _, one := range []bool{len(args) > 0, f.Changed("data"), f.Changed("store")} {
-			if one {
-				given++
+		sources := 0
+		for _, present := range []bool{len(args) > 0, f.Changed("data"), f.Changed("store")} {
+			if present {
+				sources++
 			}
 		}
-		if given != 1 && url == "" {
+		if sources != 1 && url == "" {
 			return flags.Usagef("give INDEX, --data, --store or --url, and one of them")
 		}
 		if len(args) > 0 && f.Changed("device") {
 			return flags.Usagef("--device goes with --data: the processor searches INDEX")
 		}
 		for _, path := range args {
-			if err := oneFile(path); err != nil {
+			if err := checkSingleFile(path); err != nil {
 				return err
 			}
 		}
-		ctx, end := context.WithCancel(ctx)
-		defer end()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		if url != "" {
-			other := ""
+			settingFlag := ""
 			f.Visit(func(flag *pflag.Flag) {
 				if c.HasSetting(flag.Name) {
-					other = flag.Name
+					settingFlag = flag.Name
 				}
 			})
-			if other != "" {
-				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it", other)
+			if settingFlag != "" {
+				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it", settingFlag)
 			}
 			if len(args) > 0 {
 				return flags.Usagef("--url is a service with indexes of its own: INDEX does not go with it")
@@ -113,22 +113,22 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 
 // answerAgent answers until stdin ends. A person who has started it at a terminal is told how agents do.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
-	if a.asks {
+	if a.interactive {
 		plaid := map[string]any{"command": "plaid", "args": a.args}
 		settings, err := jsontext.Plain(map[string]any{"mcpServers": map[string]any{"plaid": plaid}})
 		if err != nil {
 			return err
 		}
-		a.hint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. "+
+		a.printHint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. "+
 			"Add it to an agent's settings, with full paths:\n  %s", settings)
 	}
-	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
+	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), nopWriteCloser{a.stdout})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("mcp: %w", err)
 	}
 	return ctx.Err()
 }
 
-type noClose struct{ io.Writer }
+type nopWriteCloser struct{ io.Writer }
 
-func (noClose) Close() error { return nil }
+func (nopWriteCloser) Close() error { return nil }

@@ -71,8 +71,8 @@ With --device, say what computes there and how much memory that takes.`,
 	f.Bool("json", false, "print everything as JSON")
 	cmd.MarkFlagsMutuallyExclusive("fetch", "no-weights")
 	cmd.MarkFlagsMutuallyExclusive("device", "no-weights")
-	cmd.Args, cmd.ValidArgsFunction = takes("[MODEL]"), completeModel
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.Args, cmd.ValidArgsFunction = namedArgs("[MODEL]"), completeModel
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			if enc.Dir != "" {
 				return flags.Usagef("the model is given as an argument and with --model")
@@ -89,11 +89,11 @@ With --device, say what computes there and how much memory that takes.`,
 		if err != nil {
 			return err
 		}
-		if o.Hub = a.hub(); fetch {
+		if o.Hub = a.modelHub(); fetch {
 			o.Hub.Refresh = true
 		}
 		if _, named := hub.Named(dir); settings || named && !fetch {
-			r, err := settingsOf(ctx, dir, o)
+			r, err := readModelSettings(ctx, dir, o)
 			if err != nil {
 				return enc.Explain(err)
 			}
@@ -101,11 +101,11 @@ With --device, say what computes there and how much memory that takes.`,
 				return a.report(r, func(b *bytes.Buffer) { modelText(b, r) })
 			}
 		}
-		var on flags.DeviceOpener
+		var openDevice flags.DeviceOpener
 		if f.Changed("device") {
-			on = a.on(&device)
+			openDevice = a.deviceOpener(&device)
 		}
-		e, err := enc.OpenWith(ctx, dir, o, on)
+		e, err := enc.OpenWith(ctx, dir, o, openDevice)
 		if err != nil {
 			return err
 		}
@@ -133,8 +133,8 @@ func (a *app) listModels() error {
 	})
 }
 
-// settingsOf reads the settings of a model, and finds the files of its weights that are not fetched yet.
-func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
+// readModelSettings reads the settings of a model, and finds the files of its weights that are not fetched yet.
+func readModelSettings(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
 	m, err := encode.FindModel(ctx, dir, o)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelRepor
 		return nil, err
 	}
 	if weights == nil {
-		return r, r.measure()
+		return r, r.addWeightBytes()
 	}
 	fetched := int64(0)
 	for _, f := range weights {
@@ -163,8 +163,8 @@ func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelRepor
 	return r, nil
 }
 
-// measure adds up the files of the weights.
-func (r *modelReport) measure() error {
+// addWeightBytes adds up the files of the weights.
+func (r *modelReport) addWeightBytes() error {
 	for _, path := range r.Tensors() {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -180,16 +180,16 @@ var precisions = []string{encode.F32.String(), encode.Int8.String(), encode.F16.
 
 func (a *app) describeModel(e *encode.Encoder) error {
 	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
-	all, err := r.Config.Config.Fingerprints(precisions...)
+	fingerprints, err := r.Config.Config.Fingerprints(precisions...)
 	if err != nil {
 		return err
 	}
 	for i, p := range precisions {
-		r.Precisions[p] = all[i]
+		r.Precisions[p] = fingerprints[i]
 	}
 	t := r.Config.Tokenizer
 	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = t.Kind(), t.VocabSize()
-	if err := r.measure(); err != nil {
+	if err := r.addWeightBytes(); err != nil {
 		return err
 	}
 	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
@@ -197,15 +197,15 @@ func (a *app) describeModel(e *encode.Encoder) error {
 
 func modelText(b *bytes.Buffer, r *modelReport) {
 	c := &r.Config.Config
-	piece := func(id int32) string {
+	tokenName := func(id int32) string {
 		if id < 0 {
 			return "none"
 		}
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
-	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family,
-		out.Plural(len(k.Layers), "layer"), k.Hidden, out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
+	backbone := &c.Backbone
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), backbone.Family,
+		out.Plural(len(backbone.Layers), "layer"), backbone.Hidden, out.Plural(backbone.Heads, "head"), backbone.Intermediate, out.Plural(backbone.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	if r.Missing != nil {
 		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))
@@ -238,22 +238,22 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		t.Line(name, out.Printable(value, 60))
 		t.Remark(cmp.Or(c.Origin[origin], origin))
 	}
-	yes := map[bool]string{true: "yes", false: "no"}
+	yesNo := map[bool]string{true: "yes", false: "no"}
 	line("dimension", fmt.Sprint(c.Dim), "dim")
 	for _, role := range []struct {
 		name string
 		r    *modeldir.Role
 	}{{"query", &c.Query}, {"document", &c.Document}} {
-		line(role.name+" marker", piece(role.r.Marker), role.name+".marker")
+		line(role.name+" marker", tokenName(role.r.Marker), role.name+".marker")
 		line(role.name+" prompt", fmt.Sprintf("%q", role.r.Prompt), role.name+".prompt")
 		line(role.name+" length", fmt.Sprint(role.r.Length), role.name+".length")
-		line(role.name+" skips", yes[role.r.Skip], role.name+".skip")
+		line(role.name+" skips", yesNo[role.r.Skip], role.name+".skip")
 	}
-	line("expansion", yes[c.Expand.On], "expand")
+	line("expansion", yesNo[c.Expand.On], "expand")
 	if c.Expand.On {
-		line("… with", piece(c.Expand.Mask), "mask")
+		line("… with", tokenName(c.Expand.Mask), "mask")
 		line("… to length", fmt.Sprint(c.Expand.Length), "expand.length")
-		line("… attended to", yes[c.Expand.Attend], "attend")
+		line("… attended to", yesNo[c.Expand.Attend], "attend")
 	}
 	var skipped []string
 	for _, id := range c.Skip {
@@ -270,7 +270,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	if p := c.Pooling; p != nil {
 		line("pooling", fmt.Sprintf("one vector for %g, after the first %d", p.Factor, p.Protected), "pooling")
 	}
-	line("lower case", yes[c.LowerCase], "lower_case")
+	line("lower case", yesNo[c.LowerCase], "lower_case")
 	for i, d := range c.Dense {
 		path, err := filepath.Rel(c.Dir, d.Path)
 		if err != nil {

@@ -24,9 +24,9 @@ type opener struct {
 	devices map[string]kernels.Device
 }
 
-// whenFree calls open, which opens indexes, with options that do not wait for a lock, and once more
+// openWithLockTimeout calls open, which opens indexes, with options that do not wait for a lock, and once more
 // with --lock-timeout if another process has one.
-func whenFree[T any](op *opener, write bool, open func(*index.Options) (T, error)) (T, error) {
+func openWithLockTimeout[T any](op *opener, write bool, open func(*index.Options) (T, error)) (T, error) {
 	o := index.Options{Write: write, Logger: op.logger()}
 	opened, err := open(&o)
 	if op.lockTimeout > 0 && errors.Is(err, storage.ErrLocked) {
@@ -37,8 +37,8 @@ func whenFree[T any](op *opener, write bool, open func(*index.Options) (T, error
 	return opened, err
 }
 
-// oneFile refuses a folder where a file is wanted, before what takes long.
-func oneFile(path string) error {
+// checkSingleFile refuses a folder where a file is wanted, before what takes long.
+func checkSingleFile(path string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return nil // to open it says what is wrong
 	}
@@ -50,11 +50,11 @@ func oneFile(path string) error {
 
 // open opens an index and hands it to use.
 func (op *opener) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
 	begin := op.now()
-	ix, err := whenFree(op, write, func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
+	ix, err := openWithLockTimeout(op, write, func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
 	if err != nil {
 		return err
 	}
@@ -77,77 +77,77 @@ func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index
 	})
 }
 
-// indexes names the index files of a command: INDEX, which may be a folder, and those
+// indexNames names the index files of a command: INDEX, which may be a folder, and those
 // of --shard, which are used as one with it.
-type indexes struct{ more []string }
+type indexNames struct{ shardPaths []string }
 
 // severalHelp is what the help says about several indexes.
 const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
 files and folders that --shard names. Each file is a shard. They must have the same codec (docs/scale.md).`
 
-func (x *indexes) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.more, "shard", nil, "`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
+func (x *indexNames) register(f *pflag.FlagSet) {
+	f.StringArrayVar(&x.shardPaths, "shard", nil, "`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
 }
 
-// paths are the files, in order.
-func (x *indexes) paths(first string) ([]string, error) {
-	var all []string
-	for _, path := range slices.Concat([]string{first}, x.more) {
+// indexPaths are the files, in order.
+func (x *indexNames) indexPaths(first string) ([]string, error) {
+	var allPaths []string
+	for _, path := range slices.Concat([]string{first}, x.shardPaths) {
 		paths, err := index.ShardPaths(path)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, paths...)
+		allPaths = append(allPaths, paths...)
 	}
-	return all, nil
+	return allPaths, nil
 }
 
-// openSet opens an index, or several as one, and hands them to use.
-func (op *opener) openSet(ctx context.Context, names *indexes, path string, write bool, use func(*index.Shards) error) (err error) {
-	paths, err := names.paths(path)
+// openShards opens an index, or several as one, and hands them to use.
+func (op *opener) openShards(ctx context.Context, names *indexNames, path string, write bool, use func(*index.Shards) error) (err error) {
+	paths, err := names.indexPaths(path)
 	if err != nil {
 		return err
 	}
 	begin := op.now()
-	set, err := whenFree(op, write, func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
-	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.more) == 0 {
+	shards, err := openWithLockTimeout(op, write, func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
+	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.shardPaths) == 0 {
 		return fmt.Errorf("%s is a folder, and %w: name one of its %d indexes", path, differ, len(paths))
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, set.Close()) }()
-	if err := op.logOpened(op.now().Sub(begin), set.Files()...); err != nil {
+	defer func() { err = errors.Join(err, shards.Close()) }()
+	if err := op.logOpened(op.now().Sub(begin), shards.Files()...); err != nil {
 		return err
 	}
-	return use(set)
+	return use(shards)
 }
 
-// searched is what a command searches: one index, or several as one.
-type searched struct {
-	set   *index.ShardsSnapshot
-	parts []*index.Snapshot // its files; the number of a hit or an explanation stands for one
-	snap  *index.Snapshot   // the one whose codec and model are those of all
+// searchTarget is what a command searches: one index, or several as one.
+type searchTarget struct {
+	shardsSnapshot *index.ShardsSnapshot
+	shards         []*index.Snapshot // its files; the number of a hit or an explanation stands for one
+	snap           *index.Snapshot   // the one whose codec and model are those of all
 }
 
-// several reports whether there is more than one file.
-func (x *searched) several() bool { return len(x.parts) > 1 }
+// hasSeveralFiles reports whether there is more than one file.
+func (x *searchTarget) hasSeveralFiles() bool { return len(x.shards) > 1 }
 
 // openSearched opens what is searched for reading.
-func (op *opener) openSearched(ctx context.Context, names *indexes, path string, use func(*searched) error) error {
-	return op.openSet(ctx, names, path, false, func(set *index.Shards) (err error) {
-		snap, err := set.Snapshot()
+func (op *opener) openSearched(ctx context.Context, names *indexNames, path string, use func(*searchTarget) error) error {
+	return op.openShards(ctx, names, path, false, func(shards *index.Shards) (err error) {
+		snap, err := shards.Snapshot()
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, snap.Close()) }()
-		x := &searched{set: snap, parts: snap.Snapshots(), snap: snap.Snapshots()[0]}
-		for _, p := range x.parts { // one that says which model it is of
-			if p.Header().Model != nil {
-				x.snap = p
+		target := &searchTarget{shardsSnapshot: snap, shards: snap.Snapshots(), snap: snap.Snapshots()[0]}
+		for _, shard := range target.shards { // one that says which model it is of
+			if shard.Header().Model != nil {
+				target.snap = shard
 				break
 			}
 		}
-		return use(x)
+		return use(target)
 	})
 }

@@ -38,7 +38,7 @@ replaced only with --force; until it is complete it counts as unfinished.`,
 		Example: `  plaid reshard all.plaid a.plaid b.plaid
   plaid reshard all.plaid shards/
   plaid reshard shards docs.plaid --shards 4`,
-		Args: takes("OUT", "IN", "…"),
+		Args: namedArgs("OUT", "IN", "…"),
 	}
 	f := cmd.Flags()
 	f.Var(flags.Int(&shards, 0, 1), "shards", "number of indexes to make, in a folder")
@@ -46,9 +46,9 @@ replaced only with --force; until it is complete it counts as unfinished.`,
 	f.Var(flags.Size(&o.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		names := indexes{more: args[2:]}
-		paths, err := names.paths(args[1])
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
+		names := indexNames{shardPaths: args[2:]}
+		paths, err := names.indexPaths(args[1])
 		switch {
 		case err != nil:
 			return err
@@ -62,46 +62,46 @@ replaced only with --force; until it is complete it counts as unfinished.`,
 		o.LockTimeout, o.Logger, o.Progress = a.lockTimeout, a.logger(), a.progress()
 		if shards > 0 {
 			return a.openSnapshot(ctx, paths[0], func(snap *index.Snapshot) error {
-				return a.split(ctx, args[0], snap, shards, index.SplitBy(by), &o)
+				return a.splitIndex(ctx, args[0], snap, shards, index.SplitBy(by), &o)
 			})
 		}
-		return a.openSearched(ctx, &names, args[1], func(x *searched) error { return a.merge(ctx, args[0], x.parts, &o) })
+		return a.openSearched(ctx, &names, args[1], func(target *searchTarget) error { return a.mergeIndexes(ctx, args[0], target.shards, &o) })
 	})
 	return cmd
 }
 
-// merge makes one index of several.
-func (a *app) merge(ctx context.Context, path string, parts []*index.Snapshot, o *index.CopyOptions) error {
-	var from []index.CopyFrom
-	for _, p := range parts {
-		from = append(from, index.CopyFrom{Snapshot: p})
+// mergeIndexes makes one index of several.
+func (a *app) mergeIndexes(ctx context.Context, path string, shards []*index.Snapshot, o *index.CopyOptions) error {
+	var sources []index.CopyFrom
+	for _, p := range shards {
+		sources = append(sources, index.CopyFrom{Snapshot: p})
 	}
-	r, err := index.Copy(ctx, path, from, o)
+	r, err := index.Copy(ctx, path, sources, o)
 	if err != nil {
 		return err
 	}
 	return a.report(struct {
 		*index.CopyReport
 		Files int `json:"files"`
-	}{r, len(parts)}, func(b *bytes.Buffer) {
+	}{r, len(shards)}, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Documents(r.Docs, r.Passages),
-			out.Plural(int64(r.Tokens), "token"), out.Plural(len(parts), "file"))
+			out.Plural(int64(r.Tokens), "token"), out.Plural(len(shards), "file"))
 	})
 }
 
-// split makes a folder of indexes of one.
-func (a *app) split(ctx context.Context, dir string, snap *index.Snapshot, shards int, by index.SplitBy, o *index.CopyOptions) error {
-	parts, err := index.Split(ctx, snap, dir, shards, by, o)
+// splitIndex makes a folder of indexes of one.
+func (a *app) splitIndex(ctx context.Context, dir string, snap *index.Snapshot, shards int, by index.SplitBy, o *index.CopyOptions) error {
+	reports, err := index.Split(ctx, snap, dir, shards, by, o)
 	if err != nil {
 		return err
 	}
 	return a.report(struct {
 		Path  string             `json:"path"`
 		Parts []index.CopyReport `json:"shards"`
-	}{dir, parts}, func(b *bytes.Buffer) {
+	}{dir, reports}, func(b *bytes.Buffer) {
 		t := out.Table{LeftColumns: 1}
 		t.Line("FILE", "DOCUMENTS", "PASSAGES", "TOKENS")
-		for _, p := range parts {
+		for _, p := range reports {
 			t.Line(p.Path, out.Count(p.Docs), out.Count(p.Passages), out.Count(p.Tokens))
 		}
 		t.Print(b)

@@ -38,7 +38,7 @@ Search parameters that were stored by tune are dropped. Then the recall of searc
 is measured as plaid index does it; --no-check leaves that out.`,
 		Example: `  plaid retrain docs.plaid
   plaid retrain docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --nbits 4`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	originals.RegisterOriginals(f, "encode from these")
@@ -51,7 +51,7 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	var noCheck bool
 	f.BoolVar(&noCheck, "no-check", false, noCheckHelp)
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		if f.Changed("nbits") {
 			o.Nbits = nbits
 		}
@@ -64,10 +64,10 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	return cmd
 }
 
-func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, check bool) (err error) {
+func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, measureRecall bool) (err error) {
 	defer work.LimitMemory()()
 	if originals.Given() {
-		if o.Vectors, err = originals.Open(ctx, a.in, a.warn); err != nil {
+		if o.Vectors, err = originals.Open(ctx, a.in, a.printWarning); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, o.Vectors.Close()) }()
@@ -79,15 +79,15 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 	}); err != nil {
 		return err
 	}
-	var checked *storage.Defaults
-	if check {
-		checked = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
+	var defaults *storage.Defaults
+	if measureRecall {
+		defaults = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	return a.report(struct {
 		Path string `json:"path"`
 		*index.RetrainReport
 		Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	}{path, r, checked}, func(b *bytes.Buffer) {
+	}{path, r, defaults}, func(b *bytes.Buffer) {
 		// Decoded vectors were rounded before, so the error against them is below that of a build.
 		against := ""
 		switch {
@@ -103,6 +103,6 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 		if o.Vectors != nil {
 			fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
 		}
-		checkedLines(b, checked)
+		checkedLines(b, defaults)
 	})
 }

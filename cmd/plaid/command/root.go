@@ -56,9 +56,9 @@ Results go to stdout, everything else to stderr.`,
 		}
 	}
 	root.AddCommand(exitTopic())
-	root.SetUsageTemplate(usageTemplate(root, a.textWidth()))
-	root.SetHelpFunc(a.helped(root.HelpFunc()))
-	a.finish(root)
+	root.SetUsageTemplate(usageTemplate(root, a.helpWidth()))
+	root.SetHelpFunc(a.hideUnusualFlags(root.HelpFunc()))
+	a.finishCommand(root)
 	a.completions(root)
 	return root
 }
@@ -93,11 +93,11 @@ func (a *app) groups() []group {
 	}
 }
 
-// finish gives commands what all have, and lets no flag that has one value be given twice.
-func (a *app) finish(cmd *cobra.Command) {
-	cmd.Long = wrapped(cmd.Long, a.textWidth())
+// finishCommand gives commands what all have, and lets no flag that has one value be given twice.
+func (a *app) finishCommand(cmd *cobra.Command) {
+	cmd.Long = wrapParagraphs(cmd.Long, a.helpWidth())
 	cmd.DisableFlagsInUseLine = cmd.HasParent()
-	once := func(f *pflag.Flag) {
+	refuseRepeats := func(f *pflag.Flag) {
 		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() { // cobra reads a line twice to complete it
 			f.Value = flags.Once(f.Value)
 		}
@@ -105,10 +105,10 @@ func (a *app) finish(cmd *cobra.Command) {
 			f.DefValue = "" // cobra knows no zeros of these types
 		}
 	}
-	cmd.LocalNonPersistentFlags().VisitAll(once)
-	cmd.PersistentFlags().VisitAll(once)
-	a.helpFlags(cmd)
+	cmd.LocalNonPersistentFlags().VisitAll(refuseRepeats)
+	cmd.PersistentFlags().VisitAll(refuseRepeats)
+	a.addHelpFlags(cmd)
 	for _, c := range cmd.Commands() {
-		a.finish(c)
+		a.finishCommand(c)
 	}
 }

@@ -67,21 +67,21 @@ query, trec has the columns query, Q0, document, rank, score and "plaid", and ts
 query, document, rank and score, whose ids may have blanks.`,
 		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
   plaid score --queries queries.npy --query-ids qids.txt --vectors docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
-		Args: takes(),
+		Args: namedArgs(),
 	}
 	s.register(cmd.Flags())
 	printed.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv") // the texts that grep shows are in indexes
-	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, _ []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
 		}
-		return a.score(ctx, &s, &printed, write)
+		return a.scoreFiles(ctx, &s, &printed, write)
 	})
 	return cmd
 }
 
-func (a *app) score(ctx context.Context, s *scoreFlags, printed *resultFlags, write hitWriter) (err error) {
+func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlags, write hitWriter) (err error) {
 	if _, err := s.queries.AreTexts(nil); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a *app) score(ctx context.Context, s *scoreFlags, printed *resultFlags, wr
 		return err
 	}
 	defer func() { err = errors.Join(err, queries.Close()) }()
-	docs, err := s.docs.Open(ctx, a.in, a.warn)
+	docs, err := s.docs.Open(ctx, a.in, a.printWarning)
 	if err != nil {
 		return err
 	}
@@ -102,32 +102,32 @@ func (a *app) score(ctx context.Context, s *scoreFlags, printed *resultFlags, wr
 	if q != d && q != 0 && d != 0 {
 		return fmt.Errorf("%s: %w: queries have %d, documents %d", s.queries.Vectors, index.ErrDimension, q, d)
 	}
-	x := &scoring{a: a, flags: s, docs: docs, lists: make([][]topk.Scored, queries.Len())}
-	if err := x.readQueries(ctx, queries); err != nil {
+	run := &scoring{a: a, flags: s, docs: docs, scored: make([][]topk.Scored, queries.Len())}
+	if err := run.readQueries(ctx, queries); err != nil {
 		return err
 	}
-	if err := x.readCandidates(ctx, queries); err != nil {
+	if err := run.readCandidates(ctx, queries); err != nil {
 		return err
 	}
-	if x.whole = wholeOf(docs); x.whole != nil {
-		defer func() { err = errors.Join(err, x.whole.Close()) }()
+	if run.mapped = mapDocs(docs); run.mapped != nil {
+		defer func() { err = errors.Join(err, run.mapped.Close()) }()
 	}
 	dev, err := a.openDevice(ctx, &s.device)
 	if err != nil {
 		return err
 	}
-	if x.onDevice = dev != nil; x.onDevice {
-		x.backend, err = maxsim.On(dev)
+	if run.onDevice = dev != nil; run.onDevice {
+		run.backend, err = maxsim.On(dev)
 	} else {
-		x.backend, err = maxsim.Select("")
+		run.backend, err = maxsim.Select("")
 	}
 	if err != nil {
 		return err
 	}
-	if err := x.run(ctx); err != nil {
+	if err := run.run(ctx); err != nil {
 		return err
 	}
-	return x.write(queries, write)
+	return run.writeBest(queries, write)
 }
 
 // scoring is one run of plaid score.
@@ -136,13 +136,13 @@ type scoring struct {
 	flags   *scoreFlags
 	backend maxsim.Backend
 	// onDevice: the backend is that of a device.
-	onDevice bool
-	docs     vectors.Source
-	whole    *wholeDocs // the documents, where they are mapped
-	queries  *maxsim.Batch
-	wanted   map[string][]int32 // the queries that want a document; nil: all
-	top      *maxsim.Top        // where all documents are scored
-	lists    [][]topk.Scored    // of each query, where there are candidates
+	onDevice     bool
+	docs         vectors.Source
+	mapped       *mappedDocs // the documents, where they are mapped
+	queries      *maxsim.Batch
+	queriesByDoc map[string][]int32 // the queries that want a document; nil: all
+	best         *maxsim.Top        // where all documents are scored
+	scored       [][]topk.Scored    // of each query, where there are candidates
 }
 
 func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error {
@@ -159,7 +159,7 @@ func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error
 		offsets = append(offsets, len(values)/queries.Dim())
 	}
 	if len(offsets) == 1 {
-		return noQueries(x.flags.queries.Vectors)
+		return noQueriesError(x.flags.queries.Vectors)
 	}
 	x.queries = maxsim.Packed(maxsim.Float32(values, queries.Dim()), offsets)
 	return nil
@@ -174,22 +174,22 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if err != nil {
 		return err
 	}
-	x.wanted = map[string][]int32{}
-	without, first := 0, ""
+	x.queriesByDoc = map[string][]int32{}
+	withoutCandidates, first := 0, ""
 	for i := range queries.Len() {
 		id := queries.ID(i)
 		if !run.Has(id) {
-			if without++; without == 1 {
+			if withoutCandidates++; withoutCandidates == 1 {
 				first = id
 			}
 		}
 		for _, h := range run.Hits(id) {
-			x.wanted[h.Doc] = append(x.wanted[h.Doc], int32(i))
+			x.queriesByDoc[h.Doc] = append(x.queriesByDoc[h.Doc], int32(i))
 		}
 	}
-	x.a.warnOfQueries(without, first, x.flags.candidates)
-	missing := make(map[string]bool, len(x.wanted))
-	for id := range x.wanted {
+	x.a.warnOfMissingQueries(withoutCandidates, first, x.flags.candidates)
+	missing := make(map[string]bool, len(x.queriesByDoc))
+	for id := range x.queriesByDoc {
 		missing[id] = true
 	}
 	for i := range x.docs.Len() {
@@ -198,7 +198,7 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if len(missing) == 0 {
 		return nil
 	}
-	x.a.warn("%s: of the documents that it lists %s not in %s, such as %q, and passed over", x.flags.candidates,
+	x.a.printWarning("%s: of the documents that it lists %s not in %s, such as %q, and passed over", x.flags.candidates,
 		out.Plural(len(missing), "is", "are"), strings.Join(x.flags.docs.Vectors, ", "), slices.Min(slices.Collect(maps.Keys(missing))))
 	return nil
 }
@@ -206,8 +206,8 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 // scoreBlock is how many values of documents are a block: one is scored while the next is read.
 // That of a device is what crosses the bus as one piece.
 const (
-	scoreBlock       = 1 << 22
-	scoreBlockDevice = 1 << 24
+	hostBlockValues   = 1 << 22
+	deviceBlockValues = 1 << 24
 )
 
 // docBlock is documents as they were read.
@@ -223,15 +223,15 @@ func (x *scoring) run(ctx context.Context) error {
 	if k == 0 {
 		k = x.docs.Len()
 	}
-	x.flags.k, x.top = k, maxsim.NewTop(k)
+	x.flags.k, x.best = k, maxsim.NewTop(k)
 	// Those that a device wants are gathered, so that no others cross the bus.
-	if x.whole != nil && !(x.onDevice && x.wanted != nil) {
-		return x.scoreWhole(ctx)
+	if x.mapped != nil && !(x.onDevice && x.queriesByDoc != nil) {
+		return x.scoreMapped(ctx)
 	}
-	same := func(b *docBlock) (*docBlock, error) { return b, nil }
-	for b, err := range parallel.Map(ctx, x.read(ctx), 2, func(b *docBlock) int { return 4 * len(b.values) }, same) {
+	identity := func(b *docBlock) (*docBlock, error) { return b, nil }
+	for b, err := range parallel.Map(ctx, x.readBlocks(ctx), 2, func(b *docBlock) int { return 4 * len(b.values) }, identity) {
 		if err == nil {
-			err = x.block(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), func(i int) int { return b.ordinals[i] }, nil)
+			err = x.scoreBatch(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), func(i int) int { return b.ordinals[i] }, nil)
 		}
 		if err != nil {
 			return err
@@ -240,26 +240,26 @@ func (x *scoring) run(ctx context.Context) error {
 	return nil
 }
 
-// read reads the documents that are scored, block by block.
-func (x *scoring) read(ctx context.Context) iter.Seq2[*docBlock, error] {
-	size := scoreBlock
+// readBlocks reads the documents that are scored, block by block.
+func (x *scoring) readBlocks(ctx context.Context) iter.Seq2[*docBlock, error] {
+	size := hostBlockValues
 	if x.onDevice {
-		size = scoreBlockDevice
+		size = deviceBlockValues
 	}
 	return func(yield func(*docBlock, error) bool) {
 		b := &docBlock{offsets: []int{0}}
-		i, dim := 0, max(x.docs.Dim(), 1)
+		ordinal, dim := 0, max(x.docs.Dim(), 1)
 		for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
+			if x.queriesByDoc == nil || len(x.queriesByDoc[d.ID]) > 0 {
 				b.values = append(b.values, d.Tokens...)
 				b.offsets = append(b.offsets, len(b.values)/dim)
-				b.ordinals = append(b.ordinals, i)
+				b.ordinals = append(b.ordinals, ordinal)
 			}
-			if i++; len(b.values) >= size {
+			if ordinal++; len(b.values) >= size {
 				if !yield(b, nil) {
 					return
 				}
@@ -270,26 +270,26 @@ func (x *scoring) read(ctx context.Context) iter.Seq2[*docBlock, error] {
 	}
 }
 
-func (x *scoring) terms() maxsim.Terms {
+func (x *scoring) scoringTerms() maxsim.Terms {
 	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
 }
 
-// block scores documents with all queries, or with those that want them; check, where it is not
+// scoreBatch scores documents with all queries, or with those that want them; check, where it is not
 // nil, finds what is wrong with one of these.
-func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int, check func(ordinal int) error) error {
-	if x.wanted == nil {
+func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int, check func(ordinal int) error) error {
+	if x.queriesByDoc == nil {
 		// Not held: what a device keeps for the next block would go with it.
-		return x.top.Add(ctx, x.backend, x.queries, docs, x.terms())
+		return x.best.Add(ctx, x.backend, x.queries, docs, x.scoringTerms())
 	}
 	var queries, items []int32
 	for i := range docs.Len() {
-		n := ordinal(i)
-		wanted := x.wanted[x.docs.ID(n)]
-		if len(wanted) == 0 || x.docs.Rows(n) == 0 {
+		docOrdinal := ordinal(i)
+		wanted := x.queriesByDoc[x.docs.ID(docOrdinal)]
+		if len(wanted) == 0 || x.docs.Rows(docOrdinal) == 0 {
 			continue
 		}
 		if check != nil {
-			if err := check(n); err != nil {
+			if err := check(docOrdinal); err != nil {
 				return err
 			}
 		}
@@ -297,33 +297,33 @@ func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinal func(it
 			queries, items = append(queries, q), append(items, int32(i))
 		}
 	}
-	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: x.terms(), Scores: make([]float32, len(items))}
+	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: x.scoringTerms(), Scores: make([]float32, len(items))}
 	if err := x.backend.Score(ctx, &c); err != nil {
 		return err
 	}
 	for i, score := range c.Scores {
 		q := queries[i]
-		x.lists[q] = append(x.lists[q], topk.Scored{Doc: uint32(ordinal(int(items[i]))), Score: score})
+		x.scored[q] = append(x.scored[q], topk.Scored{Doc: uint32(ordinal(int(items[i]))), Score: score})
 	}
 	return nil
 }
 
-// write prints the best of each query.
-func (x *scoring) write(queries vectors.Source, write hitWriter) error {
-	if x.wanted == nil {
-		for q, hits := range x.top.Hits() {
+// writeBest prints the best of each query.
+func (x *scoring) writeBest(queries vectors.Source, write hitWriter) error {
+	if x.queriesByDoc == nil {
+		for q, hits := range x.best.Hits() {
 			for _, h := range hits {
-				x.lists[q] = append(x.lists[q], topk.Scored{Doc: uint32(h.Doc), Score: h.Score})
+				x.scored[q] = append(x.scored[q], topk.Scored{Doc: uint32(h.Doc), Score: h.Score})
 			}
 		}
 	}
-	for lo := 0; lo < len(x.lists); lo += batchQueries {
+	for lo := 0; lo < len(x.scored); lo += batchQueries {
 		var ids []string
 		var results []search.Result
-		for q := lo; q < min(lo+batchQueries, len(x.lists)); q++ {
-			slices.SortFunc(x.lists[q], topk.Order)
+		for q := lo; q < min(lo+batchQueries, len(x.scored)); q++ {
+			slices.SortFunc(x.scored[q], topk.Order)
 			var r search.Result
-			for _, s := range x.lists[q][:min(x.flags.k, len(x.lists[q]))] {
+			for _, s := range x.scored[q][:min(x.flags.k, len(x.scored[q]))] {
 				r.Hits = append(r.Hits, search.Hit{ID: x.docs.ID(int(s.Doc)), Ordinal: s.Doc, Score: s.Score})
 			}
 			ids, results = append(ids, queries.ID(q)), append(results, r)
@@ -335,30 +335,30 @@ func (x *scoring) write(queries vectors.Source, write hitWriter) error {
 	return nil
 }
 
-// wholeDocs are documents that lie in memory as one matrix, because their file is
+// mappedDocs are documents that lie in memory as one matrix, because their file is
 // mapped: nothing of it is read before it is scored.
-type wholeDocs struct {
+type mappedDocs struct {
 	*vectors.Mapped
 	tokens maxsim.Matrix
 }
 
-// wholeOf maps documents, or returns nil if they can only be read.
-func wholeOf(src vectors.Source) *wholeDocs {
+// mapDocs maps documents, or returns nil if they can only be read.
+func mapDocs(src vectors.Source) *mappedDocs {
 	m := vectors.Map(src)
 	if m == nil {
 		return nil
 	}
 	switch {
 	case m.Brain:
-		return &wholeDocs{m, maxsim.BFloat16(m.U16, m.Dim)}
+		return &mappedDocs{m, maxsim.BFloat16(m.U16, m.Dim)}
 	case m.U16 != nil:
-		return &wholeDocs{m, maxsim.Float16(m.U16, m.Dim)}
+		return &mappedDocs{m, maxsim.Float16(m.U16, m.Dim)}
 	}
-	return &wholeDocs{m, maxsim.Float32(m.F32, m.Dim)}
+	return &mappedDocs{m, maxsim.Float32(m.F32, m.Dim)}
 }
 
-// slice is the documents from to to.
-func (w *wholeDocs) slice(from, to int) *maxsim.Batch {
+// batch is the documents from to to.
+func (w *mappedDocs) batch(from, to int) *maxsim.Batch {
 	lo, hi := w.Starts[from], w.Starts[to]
 	b := &maxsim.Batch{Tokens: w.tokens.Slice(lo, hi)}
 	if w.Rows != nil { // padded
@@ -373,33 +373,33 @@ func (w *wholeDocs) slice(from, to int) *maxsim.Batch {
 	return b
 }
 
-// checked checks documents on several threads.
-func (w *wholeDocs) checked(ctx context.Context, from, to, threads int) error {
-	const piece = 64
-	return parallel.Do(ctx, parallel.Blocks(to-from, piece), threads, func(i int) error {
-		lo, hi := parallel.Block(i, to-from, piece)
+// checkParallel checks documents on several threads.
+func (w *mappedDocs) checkParallel(ctx context.Context, from, to, threads int) error {
+	const docsPerTask = 64
+	return parallel.Do(ctx, parallel.Blocks(to-from, docsPerTask), threads, func(i int) error {
+		lo, hi := parallel.Block(i, to-from, docsPerTask)
 		return w.Check(ctx, from+lo, from+hi)
 	})
 }
 
-// scoreWhole scores mapped documents; of those that are not wanted nothing is read.
-func (x *scoring) scoreWhole(ctx context.Context) error {
-	size := scoreBlock
-	if x.onDevice || x.wanted != nil {
-		size = 16 * scoreBlockDevice // the backend has pieces of its own
+// scoreMapped scores mapped documents; of those that are not wanted nothing is read.
+func (x *scoring) scoreMapped(ctx context.Context) error {
+	size := hostBlockValues
+	if x.onDevice || x.queriesByDoc != nil {
+		size = 16 * deviceBlockValues // the backend has pieces of its own
 	}
-	w, n := x.whole, x.docs.Len()
+	w, n := x.mapped, x.docs.Len()
 	for from := 0; from < n; {
 		to := from + 1
 		for to < n && (w.Starts[to+1]-w.Starts[from])*w.Dim <= size {
 			to++
 		}
 		var err error
-		if x.wanted == nil {
-			err = w.checked(ctx, from, to, x.flags.threads)
+		if x.queriesByDoc == nil {
+			err = w.checkParallel(ctx, from, to, x.flags.threads)
 		}
 		if err == nil {
-			err = x.block(ctx, w.slice(from, to), func(i int) int { return from + i }, func(i int) error { return w.Check(ctx, i, i+1) })
+			err = x.scoreBatch(ctx, w.batch(from, to), func(i int) int { return from + i }, func(i int) error { return w.Check(ctx, i, i+1) })
 		}
 		if err != nil {
 			if changed := w.Unchanged(); changed != nil && errors.Is(err, maxsim.ErrFault) {

@@ -25,7 +25,7 @@ const batchQueries = 32
 func (a *app) searchCommand() *cobra.Command {
 	var s flags.Search
 	var words flags.Words
-	var names indexes
+	var names indexNames
 	var printed resultFlags
 	var store string
 	cmd := &cobra.Command{
@@ -74,7 +74,7 @@ store are asked, without their tokens: the rights to the store decide.`,
   plaid search a.plaid --shard b.plaid --shard c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --json`,
-		Args: takes("INDEX", "…"),
+		Args: namedArgs("INDEX", "…"),
 	}
 	f := cmd.Flags()
 	s.Register(f)
@@ -82,7 +82,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 	names.register(f)
 	printed.register(cmd)
 	registerStore(f, &store)
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 		if err != nil {
 			return err
 		}
-		o.Payload, o.Matches = printed.payloads() || printed.highlight, printed.highlight
+		o.Payload, o.Matches = printed.showsPayloads() || printed.highlight, printed.highlight
 		switch {
 		case printed.highlight && !texts:
 			return flags.Usagef("--highlight is for questions as texts")
@@ -118,22 +118,22 @@ store are asked, without their tokens: the rights to the store decide.`,
 		}
 		if store != "" {
 			switch {
-			case names.more != nil:
+			case names.shardPaths != nil:
 				return flags.Usagef("--shard is an index file: in a store the shards of an index are its own")
 			case f.Changed("device"):
 				return flags.Usagef("--device does not go with --store: the services that have it search")
 			case printed.highlight && words.WordsOnly():
 				return flags.Usagef("--highlight does not go with --keywords and --store")
 			}
-			answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
+			answers := &answerer{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
 			return a.searchStore(ctx, store, args, &words, answers, o, printed.stats)
 		}
-		if paths, err := names.paths(args[0]); err != nil {
+		if paths, err := names.indexPaths(args[0]); err != nil {
 			return err
 		} else if len(paths) > 1 && words.SearchesWords() {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
-		answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
+		answers := &answerer{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
 		if words.WordsOnly() {
 			return a.searchWords(ctx, args, &words, answers, o)
 		}
@@ -142,53 +142,53 @@ store are asked, without their tokens: the rights to the store decide.`,
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, names *indexes, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
+func (a *app) search(ctx context.Context, names *indexNames, args []string, words *flags.Words, answers *answerer, o search.Options, stats string) error {
 	s := answers.flags
-	return a.openSearched(ctx, names, args[0], func(x *searched) (err error) {
-		if err := answers.printed.checkIndex(ctx, x); err != nil {
+	return a.openSearched(ctx, names, args[0], func(target *searchTarget) (err error) {
+		if err := answers.printed.checkIndex(ctx, target); err != nil {
 			return err
 		}
-		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads, &s.Device); err != nil {
+		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], target.snap, s.Threads, &s.Device); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
 		if err := answers.printed.checkIDs("query", answers.queries); err != nil {
 			return err
 		}
-		if x.several() {
-			answers.warn = a.warn
+		if target.hasSeveralFiles() {
+			answers.warn = a.printWarning
 		}
 		a.warnWithoutCandidates(s, answers.queries)
 		if answers.highlight {
-			answers.queries.high = a.newHighlighter(answers.queries, x)
+			answers.queries.highlighter = a.newHighlighter(answers.queries, target)
 		}
-		err = a.withSearcher(ctx, x, s.Threads, &s.Device, func(engine searcher) error {
+		err = a.withSearcher(ctx, target, s.Threads, &s.Device, func(engine searcher) error {
 			if !words.Hybrid {
 				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			m, err := a.mixer(ctx, words, x.snap, o)
+			m, err := a.newWordSearch(ctx, words, target.snap, o)
 			if err != nil {
 				return err
 			}
-			return m.fused(ctx, args[1:], answers, engine, o)
+			return m.answerHybrid(ctx, args[1:], answers, engine, o)
 		})
 		if err != nil {
 			return err
 		}
 		total := &answers.total
 		if n := total.FilterMissing; n > 0 {
-			a.warn("%s not in the index, and passed over", out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
+			a.printWarning("%s not in the index, and passed over", out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
 		}
-		a.logger().Info("searched", "queries", total.Queries, "took", round(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
+		a.logger().Info("searched", "queries", total.Queries, "took", roundDuration(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
 		return a.printStats(stats, *total)
 	})
 }
 
-// answering prints the results of queries, of each once, however often it starts again.
-type answering struct {
+// answerer prints the results of queries, of each once, however often it starts again.
+type answerer struct {
 	flags   *flags.Search
 	printed *resultFlags
-	queries *queries
+	queries *openedQueries
 	write   hitWriter
 	// highlight says that words of hits are wanted.
 	highlight bool
@@ -202,7 +202,7 @@ type answering struct {
 
 // answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
 // changes results before they are printed.
-func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
+func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
 	page := o.Page()
 	if w.warn != nil { // to find documents again that are on the pages before
 		o.SetPage(search.Page{K: page.End(), Block: page.K})
@@ -219,7 +219,7 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 		if err != nil {
 			return err
 		}
-		w.showOnce(page, results)
+		w.cutToPage(page, results)
 		for _, r := range results {
 			w.total.Add(r.Stats)
 		}
@@ -231,25 +231,25 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 	return nil
 }
 
-// showOnce leaves the hits of a page, given all up to its end. Of a document that is in several files,
+// cutToPage leaves the hits of a page, given all up to its end. Of a document that is in several files,
 // such as an index and a copy of it, it leaves the best one.
-func (w *answering) showOnce(page search.Page, results []search.Result) {
+func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 	if w.warn == nil {
 		return
 	}
 	for i := range results {
 		seen, r := map[string]int{}, &results[i]
-		before := page.Offset
+		toSkip := page.Offset
 		r.K, r.Offset = page.K, page.Offset
 		r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
-			before--
-			part, twice := seen[h.ID]
-			if twice && part != h.Shard && !w.warned {
+			toSkip--
+			shard, seenBefore := seen[h.ID]
+			if seenBefore && shard != h.Shard && !w.warned {
 				w.warned = true
 				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
 			}
 			seen[h.ID] = h.Shard
-			return twice || before >= 0 || !page.Enough(h.Score)
+			return seenBefore || toSkip >= 0 || !page.Enough(h.Score)
 		})
 	}
 }
@@ -258,11 +258,11 @@ func (w *answering) showOnce(page search.Page, results []search.Result) {
 // are searched one by one.
 func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet, o search.Options) ([]search.Result, error) {
 	if !s.PerQuery() {
-		results, err := e.SearchBatch(ctx, batch.qs, o)
-		return results, batch.named(err)
+		results, err := e.SearchBatch(ctx, batch.queries, o)
+		return results, batch.withQueryName(err)
 	}
-	results := make([]search.Result, len(batch.qs))
-	for i, q := range batch.qs {
+	results := make([]search.Result, len(batch.queries))
+	for i, q := range batch.queries {
 		r, err := e.Search(ctx, q, s.ForQuery(o, batch.ids[i]))
 		if err != nil {
 			return nil, fmt.Errorf("query %q: %w", batch.ids[i], err)
@@ -275,15 +275,15 @@ func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch 
 // warnWithoutCandidates says which queries have no candidates.
 func (t *stdio) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
 	n, first := s.CountWithoutCandidates(queries)
-	t.warnOfQueries(n, first, s.Candidates)
+	t.warnOfMissingQueries(n, first, s.Candidates)
 }
 
-func (t *stdio) warnOfQueries(n int, first, run string) {
+func (t *stdio) warnOfMissingQueries(n int, first, runPath string) {
 	switch {
 	case n == 1:
-		t.warn("query %q is not in %s: it has no candidates", first, run)
+		t.printWarning("query %q is not in %s: it has no candidates", first, runPath)
 	case n > 1:
-		t.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, run)
+		t.printWarning("%d queries (%q is the first) are not in %s: they have no candidates", n, first, runPath)
 	}
 }
 
@@ -347,25 +347,25 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 		count("… queries with last places in doubt", d.InDoubt)
 		count("… bytes streamed", d.Streamed)
 	}
-	type timed struct {
+	type stageTime struct {
 		name string
 		ns   int64
 	}
-	times := func(list []timed) {
-		for _, x := range list {
-			table.Line("time: "+x.name, fmt.Sprintf("%.2f ms", float64(x.ns)/1e6), fmt.Sprintf("%.3f ms", float64(x.ns)/1e6/float64(n)))
+	times := func(list []stageTime) {
+		for _, stage := range list {
+			table.Line("time: "+stage.name, fmt.Sprintf("%.2f ms", float64(stage.ns)/1e6), fmt.Sprintf("%.3f ms", float64(stage.ns)/1e6/float64(n)))
 		}
 	}
-	if d := s.Device; d != nil {
-		t := d.Times
-		times([]timed{
-			{"device, waiting", int64(t.Wait)}, {"device, copies and launches", int64(t.Transfer)}, {"device, centroid scores", int64(t.Centroids)},
-			{"device, probe", int64(t.Probe)}, {"device, scan", int64(t.Scan)}, {"device, choice", int64(t.TopK)}, {"device, fine scores", int64(t.Fine)},
-			{"device, all", int64(t.Total)},
+	if device := s.Device; device != nil {
+		deviceTimes := device.Times
+		times([]stageTime{
+			{"device, waiting", int64(deviceTimes.Wait)}, {"device, copies and launches", int64(deviceTimes.Transfer)}, {"device, centroid scores", int64(deviceTimes.Centroids)},
+			{"device, probe", int64(deviceTimes.Probe)}, {"device, scan", int64(deviceTimes.Scan)}, {"device, choice", int64(deviceTimes.TopK)}, {"device, fine scores", int64(deviceTimes.Fine)},
+			{"device, all", int64(deviceTimes.Total)},
 		})
 	}
 	t := s.Times
-	times([]timed{
+	times([]stageTime{
 		{"centroid scores", int64(t.Centroids)}, {"probe", int64(t.Probe)}, {"approximate", int64(t.Approx)},
 		{"exact", int64(t.Exact)}, {"refine", int64(t.Refine)}, {"all stages", int64(t.Total)},
 	})

@@ -20,8 +20,8 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	c := daemon.NewConfig()
-	var show, ready bool
-	var starter starter
+	var printConfig, ready bool
+	var starter starterFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a folder of indexes over HTTP",
@@ -54,24 +54,24 @@ certificates read again.`,
   plaid serve --store s3://bucket/plaid --listen :8080
   plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
   plaid serve --config plaid.yaml --print-config`,
-		Args: takes(),
+		Args: namedArgs(),
 	}
 	f := cmd.Flags()
 	c.Register(f)
-	f.BoolVar(&show, "print-config", false, "print the settings in force as YAML, and end")
+	f.BoolVar(&printConfig, "print-config", false, "print the settings in force as YAML, and end")
 	f.BoolVar(&ready, "ready", false, "ask the service that runs with these settings whether it is ready, and end: exit code 0, or 1")
 	starter.register(f, "service")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "serve the folder without changing it, beside others that do the same; only indexes that have documents")
-	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, _ []string) error {
 		if err := c.Load(os.Environ(), f); err != nil {
 			return flags.UsageError{Err: err}
 		}
-		if show {
+		if printConfig {
 			var b bytes.Buffer
 			if err := c.Print(&b); err != nil {
 				return err
 			}
-			return a.print(b.Bytes())
+			return a.writeOutput(b.Bytes())
 		}
 		if ready {
 			if err := daemon.Ready(ctx, c); err != nil {
@@ -84,20 +84,20 @@ certificates read again.`,
 		defer signal.Stop(reload)
 		c.Reload = reload
 		c.LockTimeout = a.lockTimeout
-		ctx, end := context.WithCancel(ctx)
-		defer end()
-		listening := func(address string) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		onListening := func(address string) {
 			if page := pageAt(address, c); page != "" && a.errWidth > 0 {
-				a.hint("open %s", page)
+				a.printHint("open %s", page)
 			}
 		}
-		if err := starter.check(); err != nil {
+		if err := starter.checkFlags(); err != nil {
 			return err
 		}
 		if starter.untilEOF {
-			listening = func(string) { starter.watch(a, end) }
+			onListening = func(string) { starter.watchStdin(a, cancel) }
 		}
-		err := starter.tidy(daemon.Run(ctx, c, a.console, os.Environ(), listening))
+		err := starter.removeTemporary(daemon.Run(ctx, c, a.console, os.Environ(), onListening))
 		if errors.Is(err, daemon.ErrConfig) || errors.Is(err, server.ErrTokens) {
 			return flags.UsageError{Err: err}
 		}

@@ -26,7 +26,7 @@ type streams struct {
 	out, err           io.Writer
 	outWidth, errWidth int
 	resized            func() int       // the width of stderr now; nil: it stays as it is
-	asks               bool             // somebody at a terminal can be asked
+	interactive        bool             // somebody at a terminal can be asked
 	now                func() time.Time // nil: time.Now
 }
 
@@ -59,24 +59,24 @@ func (t *stdio) colours() out.Colours {
 	return out.Colours{On: runtime.GOOS != "windows" || os.Getenv("WT_SESSION")+os.Getenv("TERM") != ""}
 }
 
-// warn writes a line to stderr unless --quiet.
-func (t *stdio) warn(format string, args ...any) {
+// printWarning writes a line to stderr unless --quiet.
+func (t *stdio) printWarning(format string, args ...any) {
 	if !t.quiet {
-		fmt.Fprintf(t.console, "plaid: warning: %s\n", t.readable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(t.console, "plaid: warning: %s\n", t.forTerminal(fmt.Sprintf(format, args...)))
 	}
 }
 
-// hint writes what may help after an error, or what was decided, to stderr unless --quiet.
-func (t *stdio) hint(format string, args ...any) {
+// printHint writes what may help after an error, or what was decided, to stderr unless --quiet.
+func (t *stdio) printHint(format string, args ...any) {
 	if !t.quiet {
-		fmt.Fprintf(t.console, "plaid: %s\n", t.readable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(t.console, "plaid: %s\n", t.forTerminal(fmt.Sprintf(format, args...)))
 	}
 }
 
-// readable makes a message fit for a terminal: the names of files and documents in
+// forTerminal makes a message fit for a terminal: the names of files and documents in
 // it may be of any bytes and any length. Lines stay lines, except within a name
 // that was given as an argument.
-func (t *stdio) readable(msg string) string {
+func (t *stdio) forTerminal(msg string) string {
 	for _, arg := range t.args {
 		if strings.HasPrefix(arg, "-") {
 			_, arg, _ = strings.Cut(arg, "=")
@@ -85,11 +85,11 @@ func (t *stdio) readable(msg string) string {
 			msg = strings.ReplaceAll(msg, arg, strings.ReplaceAll(arg, "\n", `\n`))
 		}
 	}
-	const most = 2000 // bytes of a line
+	const maxLineBytes = 2000 // bytes of a line
 	var b strings.Builder
 	for line := range strings.Lines(out.Escaped(msg)) {
-		if over := len(line) - most; over > 0 {
-			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:most/2], ""), over, strings.ToValidUTF8(line[len(line)-most/2:], ""))
+		if excess := len(line) - maxLineBytes; excess > 0 {
+			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:maxLineBytes/2], ""), excess, strings.ToValidUTF8(line[len(line)-maxLineBytes/2:], ""))
 		}
 		b.WriteString(line)
 	}
@@ -106,12 +106,12 @@ func (h warnHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
 func (h warnHandler) WithGroup(string) slog.Handler                { return h }
 
 func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
-	h.t.warn("%s", r.Message)
+	h.t.printWarning("%s", r.Message)
 	return nil
 }
 
-// print writes a result to stdout in one go.
-func (t *stdio) print(text []byte) error {
+// writeOutput writes a result to stdout in one go.
+func (t *stdio) writeOutput(text []byte) error {
 	if _, err := t.out.Write(text); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
@@ -123,43 +123,43 @@ var errOutput = errors.New("writing the result")
 
 // report prints v as a line of JSON with --json, else what text writes.
 func (t *stdio) report(v any, text func(b *bytes.Buffer)) error {
-	return t.reportAs(t.name, v, text)
+	return t.reportTyped(t.name, v, text)
 }
 
-// reportAs is report for a type of JSON that has another name than the command.
-func (t *stdio) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
+// reportTyped is report for a type of JSON that has another name than the command.
+func (t *stdio) reportTyped(kind string, v any, text func(b *bytes.Buffer)) error {
 	if t.json {
 		line, err := out.TypedJSONLine(kind, v)
 		if err != nil {
 			return err
 		}
-		return t.print(line)
+		return t.writeOutput(line)
 	}
 	var b bytes.Buffer
 	text(&b)
-	return t.print([]byte(out.Escaped(b.String())))
+	return t.writeOutput([]byte(out.Escaped(b.String())))
 }
 
-// reportIn is report in the form that --format names.
-func (t *stdio) reportIn(format *flags.Format, v any, table func() []byte) error {
+// reportFormatted is report in the form that --format names.
+func (t *stdio) reportFormatted(format *flags.Format, v any, table func() []byte) error {
 	if format.Word() != "json" {
-		return t.print(table())
+		return t.writeOutput(table())
 	}
 	line, err := out.TypedJSONLine(t.name, v)
 	if err != nil {
 		return err
 	}
-	return t.print(line)
+	return t.writeOutput(line)
 }
 
 // reportColoured is report of a text that has colours: what it has of others is clean.
 func (t *stdio) reportColoured(v any, text func(b *bytes.Buffer)) error {
 	if t.json {
-		return t.reportAs(t.name, v, text)
+		return t.reportTyped(t.name, v, text)
 	}
 	var b bytes.Buffer
 	text(&b)
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
 // logger writes to stderr with --verbose, nowhere without.
@@ -189,11 +189,11 @@ func (t *stdio) progress() func(index.Progress) {
 	}
 }
 
-// hub is the hub of models that are given by name. Its downloads are shown as other progress is.
-func (t *stdio) hub() *hub.Hub {
-	var tell func(hub.Progress)
+// modelHub is the hub of models that are given by name. Its downloads are shown as other progress is.
+func (t *stdio) modelHub() *hub.Hub {
+	var report func(hub.Progress)
 	if show := t.progress(); show != nil {
-		tell = func(p hub.Progress) {
+		report = func(p hub.Progress) {
 			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done, Total: p.Total, Unit: out.UnitBytes})
 		}
 	}
@@ -201,31 +201,31 @@ func (t *stdio) hub() *hub.Hub {
 	if !t.verbose {
 		log = t.warner()
 	}
-	return hub.FromEnv().With(log, tell)
+	return hub.FromEnv().With(log, report)
 }
 
 // stages logs the stages of a long operation as they end.
 type stages struct {
-	log   *slog.Logger
-	now   func() time.Time
-	last  index.Progress
-	begin time.Time
+	log        *slog.Logger
+	now        func() time.Time
+	last       index.Progress
+	stageBegan time.Time
 }
 
 func (s *stages) report(p index.Progress) {
 	if p.Stage != s.last.Stage {
-		s.end()
-		s.begin = s.now()
+		s.logLast()
+		s.stageBegan = s.now()
 	}
 	s.last = p
 }
 
-// end logs the last stage.
-func (s *stages) end() {
+// logLast logs the last stage.
+func (s *stages) logLast() {
 	if s.last.Stage == "" {
 		return
 	}
-	args := []any{"stage", s.last.Stage, "took", round(s.now().Sub(s.begin))}
+	args := []any{"stage", s.last.Stage, "took", roundDuration(s.now().Sub(s.stageBegan))}
 	if s.last.Unit != "" {
 		args = append(args, s.last.Unit, s.last.Done)
 	}
@@ -244,7 +244,7 @@ func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 			return err
 		}
 		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages", snap.State().Passages,
-			"tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
+			"tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", roundDuration(took))
 		if err := snap.Close(); err != nil {
 			return err
 		}
@@ -252,8 +252,8 @@ func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 	return nil
 }
 
-// round leaves what is worth reading of a time.
-func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+// roundDuration leaves what is worth reading of a time.
+func roundDuration(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // writeFile writes a file that appears when it is complete; flag names it in an
 // error. The index is never overwritten. What names the program's stdout goes
@@ -283,14 +283,14 @@ func (t *stdio) checkOutput(flag, path string) error {
 
 // isStdout tells whether a path, such as /dev/stdout, is where results go.
 func (t *stdio) isStdout(path string) bool {
-	out, ok := t.stdout.(*os.File)
+	stdout, ok := t.stdout.(*os.File)
 	if !ok {
 		return false
 	}
-	there, err := os.Stat(path)
+	named, err := os.Stat(path)
 	if err != nil {
 		return false
 	}
-	info, err := out.Stat()
-	return err == nil && os.SameFile(there, info)
+	info, err := stdout.Stat()
+	return err == nil && os.SameFile(named, info)
 }

@@ -24,19 +24,19 @@ func (s *spooling) survey(ctx context.Context) error {
 	if !s.texts.Rereadable() {
 		return nil
 	}
-	return s.whole(func(passages bool) (err error) {
-		s.known, err = encode.SurveyTexts(s.admitted(ctx, s.texts.Open(ctx, nil), passages))
+	return s.retryWithPassages(func(passages bool) (err error) {
+		s.surveyed, err = encode.SurveyTexts(s.admittedTexts(ctx, s.texts.Open(ctx, nil), passages))
 		return err
 	})
 }
 
-// whole calls pass, which goes through all texts, and calls it once more if some of them turn out to
+// retryWithPassages calls pass, which goes through all texts, and calls it once more if some of them turn out to
 // be passages: then the ids of all are compared.
-func (s *spooling) whole(pass func(passages bool) error) error {
+func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
 	passages := s.texts.SplitsTexts()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
-		s.passed, s.kinds = folder.Passed{}, nil // they are found again
+		s.passed, s.passedEndings = folder.Passed{}, nil // they are found again
 		err = pass(true)
 	}
 	return err
@@ -49,27 +49,27 @@ func (s *spooling) prepare() error {
 	model := s.encoder.Config()
 	s.texts.Model = &model
 	s.texts.PassedOver = func(name string) {
-		if s.kinds == nil {
-			s.kinds = map[string]int{}
+		if s.passedEndings == nil {
+			s.passedEndings = map[string]int{}
 		}
-		s.kinds[strings.ToLower(filepath.Ext(name))]++
+		s.passedEndings[strings.ToLower(filepath.Ext(name))]++
 		s.passed.Kinds++
 		s.passed.Name(name, "no kind of text by its name")
 	}
 	return s.texts.CheckModel()
 }
 
-// admitted passes texts on that may be stored: a passage goes on when all of its document are known.
+// admittedTexts passes texts on that may be stored: a passage goes on when all of its document are known.
 // Without passages, the first one is errPassages.
-func (s *spooling) admitted(
+func (s *spooling) admittedTexts(
 	ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool,
 ) iter.Seq2[encode.Text, error] {
 	stream := index.NewAdmission()
 	return func(yield func(encode.Text, error) bool) {
 		var group []encode.Text
 		var documents []index.Arrival
-		pass := func() bool {
-			err := admit(ctx, stream, s.admit, documents, passages)
+		passGroup := func() bool {
+			err := admitGroup(ctx, stream, s.admit, documents, passages)
 			if refused := (*index.ArrivalError)(nil); errors.As(err, &refused) {
 				err = group[refused.Row].Fault(-1, refused.Err)
 			}
@@ -89,7 +89,7 @@ func (s *spooling) admitted(
 				}
 			}
 			if err != nil {
-				if pass() {
+				if passGroup() {
 					yield(t, err)
 				}
 				return
@@ -98,28 +98,28 @@ func (s *spooling) admitted(
 			if p != nil {
 				document.Parent = p.Of
 			}
-			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !pass() {
+			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !passGroup() {
 				return
 			}
 			group, documents = append(group, t), append(documents, document)
-			if p == nil && !pass() {
+			if p == nil && !passGroup() {
 				return
 			}
 		}
-		pass()
+		passGroup()
 	}
 }
 
-// admit refuses documents, one or the passages of one, that cannot be stored with those of the stream
+// admitGroup refuses documents, one or the passages of one, that cannot be stored with those of the stream
 // before them, or those that are there.
-func admit(ctx context.Context, stream *index.Admission, there func(context.Context, []index.Arrival) error,
+func admitGroup(ctx context.Context, stream *index.Admission, admitStored func(context.Context, []index.Arrival) error,
 	documents []index.Arrival, passages bool) error {
 	if len(documents) == 0 || documents[0].ID == "" {
 		return nil
 	}
 	if passages {
-		again, err := stream.Admit(ctx, documents, false)
-		if again {
+		duplicate, err := stream.Admit(ctx, documents, false)
+		if duplicate {
 			err = &index.ArrivalError{ID: documents[0].ID, Err: fmt.Errorf(
 				"%w: a document or passage before it has this id, or that of its document", index.ErrDuplicateID)}
 		}
@@ -127,8 +127,8 @@ func admit(ctx context.Context, stream *index.Admission, there func(context.Cont
 			return err
 		}
 	}
-	if there == nil {
+	if admitStored == nil {
 		return nil
 	}
-	return there(ctx, documents)
+	return admitStored(ctx, documents)
 }

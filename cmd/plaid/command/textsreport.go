@@ -39,15 +39,15 @@ type textsReport struct {
 	added       bool                // to an index that was there
 }
 
-// line reads like this: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
-func (r *textsReport) line(b *bytes.Buffer) {
-	r.counts(b)
+// writeLine reads like this: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
+func (r *textsReport) writeLine(b *bytes.Buffer) {
+	r.writeCounts(b)
 	if r.Skipped > 0 {
 		fmt.Fprintf(b, "       %s of punctuation, without vectors\n", out.Plural(r.Skipped, "token is", "tokens are"))
 	}
 }
 
-func (r *textsReport) counts(b *bytes.Buffer) {
+func (r *textsReport) writeCounts(b *bytes.Buffer) {
 	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
 	if r.Resumed > 0 {
 		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
@@ -71,8 +71,8 @@ func (r *textsReport) counts(b *bytes.Buffer) {
 	b.WriteByte('\n')
 }
 
-// skipped is how many tokens have no vectors since the model skips them.
-func (s *spooling) skipped(r *encode.Report) int64 {
+// tokensWithoutVectors is how many tokens have no vectors since the model skips them.
+func (s *spooling) tokensWithoutVectors(r *encode.Report) int64 {
 	if c := s.encoder.Config(); !c.Document.Skip && len(c.Keep) == 0 || c.Pools() {
 		return 0
 	}
@@ -83,21 +83,21 @@ func (s *spooling) skipped(r *encode.Report) int64 {
 func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsReport {
 	return &textsReport{
 		Texts: texts, Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
-		Tokens: r.Tokens, Skipped: s.skipped(r), Seconds: s.app.now().Sub(begin).Seconds(),
+		Tokens: r.Tokens, Skipped: s.tokensWithoutVectors(r), Seconds: s.app.now().Sub(begin).Seconds(),
 		PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
 	}
 }
 
-// warn tells of faults of texts.
-func (s *spooling) warn(r *encode.Report) {
-	s.lost.warn(s.app, r.Texts+r.Resumed)
-	s.warnOfPassed()
+// warnOfTexts tells of faults of texts.
+func (s *spooling) warnOfTexts(r *encode.Report) {
+	s.textless.warnOf(s.app, r.Texts+r.Resumed)
+	s.warnOfPassedFiles()
 	if names := s.texts.Hidden(); names != nil {
-		s.app.warn("metadata: the documents' own %s is not kept, since the field that is named for it takes its place "+
+		s.app.printWarning("metadata: the documents' own %s is not kept, since the field that is named for it takes its place "+
 			"(--drop-text keeps a title and a text)", strings.Join(names, ", "))
 	}
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
+		s.app.printWarning("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
 			out.Plural(r.Texts, "text was", "texts were"),
 			out.Plural(s.encoder.Config().Document.Length, "token"), out.Plural(r.Dropped, "token was", "tokens were"))
 	}
@@ -107,70 +107,70 @@ func (s *spooling) warn(r *encode.Report) {
 // warnUnknown tells of texts whose words the model does not know.
 func (a *app) warnUnknown(r *encode.Report) {
 	if r.Unknown > 0 {
-		a.warn("%s of %s mostly unknown to the model, which was made for another script, or cuts no words out of theirs: "+
+		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or cuts no words out of theirs: "+
 			"searches by vectors hardly find them", out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
 	}
 }
 
-// lostTexts are documents without a text.
-type lostTexts struct {
-	n     int
-	first string   // the id of the first
-	row   int      // and its number among all
-	has   []string // its fields
-	rows  int      // of all documents
+// textlessDocuments are documents without a text.
+type textlessDocuments struct {
+	count    int
+	firstID  string   // the id of the first
+	firstRow int      // and its number among all
+	fields   []string // its fields
+	total    int      // of all documents
 }
 
-func (l *lostTexts) look(t *encode.Text) {
-	l.rows++
+func (l *textlessDocuments) countIfEmpty(t *encode.Text) {
+	l.total++
 	if t.Full() != "" {
 		return
 	}
-	if l.n++; l.n > 1 {
+	if l.count++; l.count > 1 {
 		return
 	}
-	l.first, l.row = t.ID, l.rows-1
+	l.firstID, l.firstRow = t.ID, l.total-1
 	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // a payload is an object
 		if key != "text" {
-			l.has = append(l.has, key)
+			l.fields = append(l.fields, key)
 		}
 		return nil
 	})
 }
 
-// warn tells of them, with an example.
-func (l *lostTexts) warn(a *app, all int) {
-	if l.n == 0 {
+// warnOf tells of them, with an example.
+func (l *textlessDocuments) warnOf(a *app, total int) {
+	if l.count == 0 {
 		return
 	}
-	name := "document " + strconv.Itoa(l.row)
-	if l.first != "" {
-		name = "document " + out.Quoted(l.first)
+	example := "document " + strconv.Itoa(l.firstRow)
+	if l.firstID != "" {
+		example = "document " + out.Quoted(l.firstID)
 	}
-	if len(l.has) > 0 {
-		name += ", which has " + out.Printable(strings.Join(l.has, ", "), 200) + ","
+	if len(l.fields) > 0 {
+		example += ", which has " + out.Printable(strings.Join(l.fields, ", "), 200) + ","
 	}
-	a.warn("%s no text and will not be found: %s is the first (--text-field says which field has it)",
-		out.Plural(l.n, fmt.Sprintf("of %s documents has", out.Count(all)), fmt.Sprintf("of %s documents have", out.Count(all))), name)
+	a.printWarning("%s no text and will not be found: %s is the first (--text-field says which field has it)",
+		out.Plural(l.count, fmt.Sprintf("of %s documents has", out.Count(total)), fmt.Sprintf("of %s documents have", out.Count(total))), example)
 }
 
-// warnOfPassed tells which files of folders were not read.
-func (s *spooling) warnOfPassed() {
-	more := ""
+// warnOfPassedFiles tells which files of folders were not read.
+func (s *spooling) warnOfPassedFiles() {
+	advice := ""
 	var kinds []string
-	for _, suffix := range slices.Sorted(maps.Keys(s.kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", s.kinds[suffix], cmp.Or(suffix, "without an ending")))
+	for _, suffix := range slices.Sorted(maps.Keys(s.passedEndings)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", s.passedEndings[suffix], cmp.Or(suffix, "without an ending")))
 		switch suffix {
 		case ".pdf":
-			more += "; pdftotext makes text of PDFs"
+			advice += "; pdftotext makes text of PDFs"
 		case ".parquet", ".arrow":
-			more += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
+			advice += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
 		}
 	}
 	total := s.passed.Kinds
 	if total > 0 {
-		s.app.warn("%s passed over (%s): %s are read%s", out.Plural(total, "file was", "files were"),
-			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, more)
+		s.app.printWarning("%s passed over (%s): %s are read%s", out.Plural(total, "file was", "files were"),
+			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, advice)
 	}
 	s.app.logPassed(total, s.passed.Files)
 }
@@ -180,16 +180,16 @@ func (a *app) logPassed(total int, named []folder.PassedFile) {
 	for _, f := range named {
 		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
 	}
-	if more := total - len(named); more > 0 && len(named) > 0 {
-		a.logger().Info("passed over", "more", more)
+	if unnamed := total - len(named); unnamed > 0 && len(named) > 0 {
+		a.logger().Info("passed over", "more", unnamed)
 	}
 }
 
-// looked notes texts that have none.
-func (s *spooling) looked(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+// countTextless notes texts that have none.
+func (s *spooling) countTextless(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for t, err := range texts {
-			s.lost.look(&t)
+			s.textless.countIfEmpty(&t)
 			if !yield(t, err) {
 				return
 			}

@@ -64,7 +64,7 @@ it, and --reset removes it. Tune again when the index has grown much.`,
 		Example: `  plaid tune docs.plaid --queries queries.npy
   plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
   plaid tune docs.plaid --reset`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	t.register(f)
@@ -72,11 +72,11 @@ it, and --reset removes it. Tune again when the index has grown much.`,
 	cmd.MarkFlagsMutuallyExclusive("reset", "queries")
 	cmd.MarkFlagsMutuallyExclusive("reset", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		if t.reset {
 			return a.resetDefaults(ctx, args[0], &t.format)
 		}
-		return a.tune(ctx, args[0], &t)
+		return a.tuneIndex(ctx, args[0], &t)
 	})
 	return cmd
 }
@@ -95,7 +95,7 @@ func (a *app) resetDefaults(ctx context.Context, path string, format *flags.Form
 		if err := ix.SetDefaults(nil); err != nil {
 			return err
 		}
-		return a.reportIn(format, struct {
+		return a.reportFormatted(format, struct {
 			Index string `json:"index"`
 			Reset bool   `json:"reset"`
 		}{path, before != nil}, func() []byte {
@@ -121,22 +121,22 @@ type tuneReport struct {
 
 var errUnconfirmed = errors.New("the queries held out do not reach the target")
 
-func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
+func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 	t.o.Progress = a.progress()
 	var tuning *quality.Tuning
 	var state storage.State
 	var generation uint64
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
 	rep := tuneReport{Index: path}
 	// The long part needs no lock that keeps others out.
-	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, x *searched, set *querySet) (err error) {
+	err := a.openForMeasuring(ctx, &indexNames{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, target *searchTarget, set *querySet) (err error) {
 		engine := e.(*search.Engine) // of one file
-		snap := x.snap
+		snap := target.snap
 		state, generation = snap.State(), snap.Generation()
-		rep.Queries = len(set.qs)
-		tuning, err = quality.Tune(ctx, engine, snap, set.qs, t.o)
+		rep.Queries = len(set.queries)
+		tuning, err = quality.Tune(ctx, engine, snap, set.queries, t.o)
 		return err
 	})
 	if err != nil {
@@ -147,14 +147,14 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	keep, verdict := t.verdict(tuning.Confirmed())
 	if keep {
 		err := a.open(ctx, path, true, func(ix *index.Index) error {
-			return store(ix, tuning.Defaults(state, a.now()), state, generation)
+			return storeDefaults(ix, tuning.Defaults(state, a.now()), state, generation)
 		})
 		if err != nil {
 			return err
 		}
 		rep.Stored = true
 	}
-	return errors.Join(a.reportIn(&t.format, rep, rep.table), verdict)
+	return errors.Join(a.reportFormatted(&t.format, rep, rep.textTable), verdict)
 }
 
 // verdict says whether to store what was found, and with which error to end.
@@ -167,23 +167,23 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	}
 	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim lower (--recall %s, --worst), "+
 		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters meanwhile",
-		errUnconfirmed, out.Float(lower(t.o.Recall)))
+		errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
 }
 
-// lower is a recall to try after one that was not reached: half as near to 1.
-func lower(recall float64) float64 {
+// lowerTarget is a recall to try after one that was not reached: half as near to 1.
+func lowerTarget(recall float64) float64 {
 	return math.Round((1-2*(1-recall))*1e4) / 1e4
 }
 
-// store refuses to give parameters to an index that is not the one they were
+// storeDefaults refuses to give parameters to an index that is not the one they were
 // found on.
-func store(ix *index.Index, d *storage.Defaults, state storage.State, generation uint64) (err error) {
+func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.State, measuredGeneration uint64) (err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
-	now := snap.State()
-	same := snap.Generation() == generation && now.Docs == state.Docs && now.Live == state.Live && now.Tokens == state.Tokens
+	state := snap.State()
+	same := snap.Generation() == measuredGeneration && state.Docs == measuredState.Docs && state.Live == measuredState.Live && state.Tokens == measuredState.Tokens
 	if err := snap.Close(); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func store(ix *index.Index, d *storage.Defaults, state storage.State, generation
 	return ix.SetDefaults(d)
 }
 
-func (r *tuneReport) table() []byte {
+func (r *tuneReport) textTable() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d held out\n\n",
 		r.Index, out.Float(r.Target), r.Worst, out.Queries(r.Queries-r.HeldOut), r.HeldOut)
@@ -245,13 +245,13 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	if docs != d.Docs {
 		grown = fmt.Sprintf(" of %s then", out.Plural(d.Docs, "document"))
 	}
-	how := "tuned"
+	method := "tuned"
 	if d.Passages {
-		how = "checked"
+		method = "checked"
 	}
-	line(how, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
+	line(method, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
-		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingOf(c), quality.InWords(c, d.Passages))
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingFromDefaults(c), quality.InWords(c, d.Passages))
 	}
 }
 
@@ -261,7 +261,7 @@ const noCheckHelp = "do not measure the recall of searches by questions made fro
 func (a *app) checkRecall(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) *storage.Defaults {
 	d, err := a.selfCheck(ctx, path, threads, o)
 	if err != nil {
-		a.warn("the index is complete, but the recall of its searches was not measured: %v", err)
+		a.printWarning("the index is complete, but the recall of its searches was not measured: %v", err)
 	}
 	return d
 }
@@ -288,7 +288,7 @@ func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality
 		return nil, err
 	}
 	d.Time = a.now().UTC().Truncate(time.Second)
-	return d, a.open(ctx, path, true, func(ix *index.Index) error { return store(ix, d, state, generation) })
+	return d, a.open(ctx, path, true, func(ix *index.Index) error { return storeDefaults(ix, d, state, generation) })
 }
 
 // checkedLines prints what was measured, if anything was.

@@ -18,7 +18,7 @@ import (
 func (a *app) updateCommand() *cobra.Command {
 	var where flags.Where
 	var set []string
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "update INDEX {ID… | --where CONDITION} --set FIELD=JSON…",
 		Short: "Set fields in the metadata of documents",
@@ -39,14 +39,14 @@ is a key with dots; a field within an object is an error: set the object as a wh
 condition need only be in one of them.`,
 		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
   plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
-		Args: takes("INDEX", "…"),
+		Args: namedArgs("INDEX", "…"),
 	}
 	f := cmd.Flags()
 	names.register(f)
 	where.Register(f, "change the documents that meet it")
 	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; may be repeated")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()
 		switch {
 		case err != nil:
@@ -62,7 +62,7 @@ condition need only be in one of them.`,
 		if err != nil {
 			return err
 		}
-		return a.change(ctx, &names, args[0], func(ix changeable) error {
+		return a.openForChange(ctx, &names, args[0], func(ix changeableIndex) error {
 			var n index.Affected
 			var err error
 			if c != nil {

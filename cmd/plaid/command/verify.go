@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "verify INDEX",
 		Short: "Check every byte of an index that is in use",
@@ -26,11 +26,11 @@ twenty faults are printed.
 
 ` + severalHelp + ` Each is checked.`,
 		Example: `  plaid verify docs.plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	names.register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print the result as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		type result struct {
 			Path     string   `json:"path"`
 			OK       bool     `json:"ok"`
@@ -40,7 +40,7 @@ twenty faults are printed.
 			Faults   []string `json:"faults"`
 		}
 		r := result{Path: args[0], Faults: []string{}}
-		paths, err := names.paths(args[0])
+		paths, err := names.indexPaths(args[0])
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ twenty faults are printed.
 			}))
 		}
 		if err = errors.Join(faults...); err == nil { // and that they fit each other
-			err = a.openSearched(ctx, &names, args[0], func(*searched) error { return nil })
+			err = a.openSearched(ctx, &names, args[0], func(*searchTarget) error { return nil })
 		}
 		r.OK = err == nil
 		if !r.OK && (!errors.Is(err, storage.ErrCorrupt) || !a.json) {

@@ -76,10 +76,10 @@ Show the version of the program, the commit and the tags that it was built of, t
 versions of Go and of the index format, and the kernels, device code and encoders that
 this build has.`,
 		Example: `  plaid version --json`,
-		Args:    takes(),
+		Args:    namedArgs(),
 	}
 	cmd.Flags().Bool("json", false, "print the version as JSON")
-	cmd.RunE = a.command(func(context.Context, []string) error {
+	cmd.RunE = a.commandFunc(func(context.Context, []string) error {
 		v := a.buildVersion()
 		return a.report(v, func(b *bytes.Buffer) {
 			fmt.Fprintf(b, "plaid %s\n", v.Version)
@@ -90,11 +90,11 @@ this build has.`,
 				}
 				fmt.Fprintf(b, "revision: %s of %s%s\n", v.Revision, v.Time, changed)
 			}
-			how := ""
+			tags := ""
 			if len(v.Tags) > 0 {
-				how = ", tags " + strings.Join(v.Tags, " ")
+				tags = ", tags " + strings.Join(v.Tags, " ")
 			}
-			fmt.Fprintf(b, "built with %s for %s%s; index format %d\n", v.Go, v.Platform, how, v.FormatVersion)
+			fmt.Fprintf(b, "built with %s for %s%s; index format %d\n", v.Go, v.Platform, tags, v.FormatVersion)
 			fmt.Fprintf(b, "kernels: %s\n", strings.Join(v.Backends, ", "))
 			if len(v.Devices) == 0 {
 				fmt.Fprintln(b, "devices: none are built in")

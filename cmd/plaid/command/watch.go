@@ -59,7 +59,7 @@ meanwhile. While another process has it open the changes wait.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
   plaid watch code.plaid . --model ./models/colbert-nano --once
   plaid search code.plaid 'where are locks taken?' --format grep`,
-		Args: takes("INDEX", "FOLDER"),
+		Args: namedArgs("INDEX", "FOLDER"),
 	}
 	f := cmd.Flags()
 	encoder.RegisterDocuments(f)
@@ -73,43 +73,43 @@ meanwhile. While another process has it open the changes wait.`,
 		"delete the documents of all files that have vanished at the first look, however many")
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		defer work.LimitMemory()()
 		if !f.Changed("lock-timeout") {
 			a.lockTimeout = lockPatience
 		}
 		s.app, s.path, s.root, s.device = a, args[0], args[1], folder.Device
 		s.build.Threads, s.build.Memory, s.build.Logger = work.Threads, work.Memory, a.logger()
-		made, err := a.modelOf(ctx, s.path)
+		model, err := a.indexModel(ctx, s.path)
 		if err != nil {
 			return err
 		}
-		opening := flags.Opening{IndexModel: made, Threads: work.Threads, OpenDevice: a.on(&device)}
+		opening := flags.Opening{IndexModel: model, Threads: work.Threads, OpenDevice: a.deviceOpener(&device)}
 		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, opening); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()
 		c := s.encoder.Config()
-		if s.parting, err = window.Splitting(&c, 0); err != nil {
+		if s.splitting, err = window.Splitting(&c, 0); err != nil {
 			return err
 		}
 		if once {
-			r, err := s.lookUntilStill(ctx)
+			r, err := s.syncUntilStable(ctx)
 			if err != nil {
 				return err
 			}
-			if err := a.reportFolder(r); err != nil || r.why == "" {
+			if err := a.reportFolder(r); err != nil || r.keptReason == "" {
 				return err
 			}
-			return fmt.Errorf("%w: %s", errPartial, r.why)
+			return fmt.Errorf("%w: %s", errPartial, r.keptReason)
 		}
-		return a.watch(ctx, &s)
+		return a.watchFolder(ctx, &s)
 	})
 	return cmd
 }
 
-// modelOf is what an index says of its model; nil if there is no index, or it says nothing.
-func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err error) {
+// indexModel is what an index says of its model; nil if there is no index, or it says nothing.
+func (a *app) indexModel(ctx context.Context, path string) (m *storage.Model, err error) {
 	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 		m = snap.Header().Model
 		return nil
@@ -150,21 +150,21 @@ const (
 	glanceEvery = 2 * time.Second
 )
 
-// watch looks at the folder each time that something happens there.
-func (a *app) watch(ctx context.Context, s *folderSync) error {
-	events, werr := fsnotify.NewWatcher()
-	poll := werr != nil
-	if werr == nil {
+// watchFolder looks at the folder each time that something happens there.
+func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
+	events, eventsErr := fsnotify.NewWatcher()
+	poll := eventsErr != nil
+	if eventsErr == nil {
 		defer events.Close()
 	} else {
 		events = &fsnotify.Watcher{}
 	}
-	first, again, told, kept := true, time.Duration(0), "", ""
+	first, wait, lastError, lastKept := true, time.Duration(0), "", ""
 	for {
-		r, err := s.look(ctx, func(dir string) {
+		r, err := s.syncOnce(ctx, func(dir string) {
 			if !poll {
 				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-					poll, werr = true, err
+					poll, eventsErr = true, err
 				}
 			}
 		})
@@ -173,43 +173,43 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 			return nil // it was told to end
 		case errors.Is(err, errNothingToIndex):
 			if first {
-				a.hint("%v", err)
+				a.printHint("%v", err)
 			}
-			again = 0
+			wait = 0
 		case errors.Is(err, errMounted):
-			again = settled
+			wait = settledAge
 		case errors.Is(err, errOtherFolder), errors.Is(err, errOtherCut),
 			err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
-			if said := err.Error(); said != told { // and not each time, all night
-				told = said
-				a.warn("%v; trying again", err)
+			if text := err.Error(); text != lastError { // and not each time, all night
+				lastError = text
+				a.printWarning("%v; trying again", err)
 			}
-			again = retryAfter
+			wait = retryAfter
 		default:
-			told = ""
-			if first || r.Added+r.Changed+r.Deleted > 0 || r.why != kept {
+			lastError = ""
+			if first || r.Added+r.Changed+r.Deleted > 0 || r.keptReason != lastKept {
 				if err := a.reportFolder(r); err != nil {
 					return err
 				}
 			}
-			if r.why != kept && r.why != "" {
-				a.warn("%s", r.why)
+			if r.keptReason != lastKept && r.keptReason != "" {
+				a.printWarning("%s", r.keptReason)
 			}
-			kept = r.why
-			if again = 0; r.again {
-				again = settled
+			lastKept = r.keptReason
+			if wait = 0; r.lookAgain {
+				wait = settledAge
 			}
 		}
 		if first && poll {
-			a.warn("the system does not tell what changes in %s (%v): it is looked at each %v", s.root, werr, pollEvery)
+			a.printWarning("the system does not tell what changes in %s (%v): it is looked at each %v", s.root, eventsErr, pollEvery)
 		}
 		first = false
-		if poll && (again == 0 || again > pollEvery) {
-			again = pollEvery
+		if poll && (wait == 0 || wait > pollEvery) {
+			wait = pollEvery
 		}
-		if !waitForChange(ctx, events, again, s.disturbed) {
+		if !waitForChange(ctx, events, wait, s.disturbed) {
 			return nil
 		}
 	}
@@ -217,12 +217,12 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 
 // waitForChange waits until something has happened and nothing more does, until again has passed,
 // if that is not 0, or until disturbed. It returns false if ctx has ended.
-func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Duration, disturbed func() bool) bool {
-	var due, end <-chan time.Time
+func waitForChange(ctx context.Context, events *fsnotify.Watcher, wait time.Duration, disturbed func() bool) bool {
+	var due, latest <-chan time.Time
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
-	if again > 0 {
-		due = time.After(again)
+	if wait > 0 {
+		due = time.After(wait)
 	}
 	for {
 		select {
@@ -230,17 +230,17 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Dur
 			return false
 		case <-due:
 			return true
-		case <-end:
+		case <-latest:
 			return true
 		case <-glance.C:
-			if again == 0 && disturbed() {
+			if wait == 0 && disturbed() {
 				return true
 			}
 		case <-events.Errors: // events were lost: the whole folder is looked at anyway
 			return true
 		case <-events.Events: // also of a change of who may read a file
-			if end == nil {
-				end = time.After(patience)
+			if latest == nil {
+				latest = time.After(patience)
 			}
 			due = time.After(quiet)
 		}

@@ -29,7 +29,7 @@ type folderSync struct {
 	app        *app
 	path, root string
 	largest    int64 // bytes of a file
-	parting    encode.Splitting
+	splitting  encode.Splitting
 	encoder    *encode.Encoder
 	model      *storage.Model
 	build      index.BuildOptions
@@ -45,10 +45,10 @@ type folderSync struct {
 
 	warned []string // paths of .gitignore files that cannot be used
 
-	home     string               // the folder, as payloads name it
-	known    map[string]fileState // by path; nil: not read yet
-	indexed  indexState           // that known was read from
-	otherCut int                  // how often another process had cut files differently
+	home      string               // the folder, as payloads name it
+	known     map[string]fileState // by path; nil: not read yet
+	indexed   indexState           // that known was read from
+	otherCuts int                  // how often another process had cut files differently
 }
 
 // fileState is what the index has of a file.
@@ -61,8 +61,8 @@ type fileState struct {
 	mode   fs.FileMode
 }
 
-func (f *fileState) same(as *folder.File) bool {
-	return f.size == as.Size && f.mode == as.Mode && !f.time.IsZero() && f.time.Equal(as.Time)
+func (f *fileState) isUnchanged(file *folder.File) bool {
+	return f.size == file.Size && f.mode == file.Mode && !f.time.IsZero() && f.time.Equal(file.Time)
 }
 
 // folderReport says what one look at the folder came to.
@@ -78,43 +78,43 @@ type folderReport struct {
 	Truncated int    `json:"truncated"`
 	Passed    int    `json:"passed_over"` // files that are no text, or too large
 	// PassedFiles names the first of these.
-	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
-	Kept        int                 `json:"kept"` // files that have vanished and whose documents stay
-	Seconds     float64             `json:"seconds"`
-	why         string              // files are kept
-	again       bool                // a file may have changed while it was read
-	meanwhile   bool                // another process has changed the index during the look
+	PassedFiles     []folder.PassedFile `json:"passed_over_files,omitempty"`
+	Kept            int                 `json:"kept"` // files that have vanished and whose documents stay
+	Seconds         float64             `json:"seconds"`
+	keptReason      string              // files are kept
+	lookAgain       bool                // a file may have changed while it was read
+	changedByOthers bool                // another process has changed the index during the look
 }
 
-// settled is how old a file must be for its time to tell that it has not changed since.
-const settled = 2 * time.Second
+// settledAge is how old a file must be for its time to tell that it has not changed since.
+const settledAge = 2 * time.Second
 
 // errMounted: a file system came or went during a look, so the devices of files are not known.
 var errMounted = errors.New("a file system was mounted or unmounted while the folder was looked at")
 
-// looks is how often a folder that changes during a look is looked at.
-const looks = 3
+// maxLooks is how often a folder that changes during a look is looked at.
+const maxLooks = 3
 
-// lookUntilStill looks again if others have changed the index, or mounts have changed, during the
+// syncUntilStable looks again if others have changed the index, or mounts have changed, during the
 // look. The report is that of all looks.
-func (s *folderSync) lookUntilStill(ctx context.Context) (*folderReport, error) {
-	var all folderReport
+func (s *folderSync) syncUntilStable(ctx context.Context) (*folderReport, error) {
+	var total folderReport
 	for n := 1; ; n++ {
-		r, err := s.look(ctx, nil)
-		if errors.Is(err, errMounted) && n < looks {
+		r, err := s.syncOnce(ctx, nil)
+		if errors.Is(err, errMounted) && n < maxLooks {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
-		r.add(&all)
-		if all = *r; !r.meanwhile || n == looks {
+		r.addEarlier(&total)
+		if total = *r; !r.changedByOthers || n == maxLooks {
 			return r, nil
 		}
 	}
 }
 
-// add takes in the changes of an earlier look.
-func (r *folderReport) add(earlier *folderReport) {
+// addEarlier takes in the changes of an earlier look.
+func (r *folderReport) addEarlier(earlier *folderReport) {
 	r.Added += earlier.Added
 	r.Changed += earlier.Changed
 	r.Deleted += earlier.Deleted
@@ -125,21 +125,21 @@ func (r *folderReport) add(earlier *folderReport) {
 	r.Seconds += earlier.Seconds
 }
 
-// look compares the folder with the index, and changes the index.
-func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
+// syncOnce compares the folder with the index, and changes the index.
+func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
 	if err := s.findHome(); err != nil {
 		return nil, err
 	}
-	on := s.newDevices()
+	devices := s.newDevices()
 	files, passed, err := folder.Scan(ctx, s.home, s.largest, func(dir string) {
 		if dirs != nil {
 			dirs(dir)
 		}
-		on.note(dir)
+		devices.recordDevice(dir)
 	})
 	if err == nil {
-		err = on.err
+		err = devices.err
 	}
 	if err == nil {
 		err = s.followIndex(ctx)
@@ -150,48 +150,48 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	for _, path := range passed.Rules {
 		if !slices.Contains(s.warned, path) {
 			s.warned = append(s.warned, path)
-			s.app.warn("%s has more than 1 MiB: its folder is passed over", path)
+			s.app.printWarning("%s has more than 1 MiB: its folder is passed over", path)
 		}
 	}
 	r := &folderReport{Path: s.path}
 	c := comparison{
-		sync: s, begin: begin, cut: folder.Cut(s.parting), on: on, passed: &passed, report: r,
+		sync: s, begin: begin, cut: folder.Cut(s.splitting), devices: devices, passed: &passed, report: r,
 		next: make(map[string]fileState, len(files)), arrived: map[string]int{},
 	}
 	for i := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := c.file(&files[i]); err != nil {
+		if err := c.compareFile(&files[i]); err != nil {
 			return nil, err
 		}
 	}
-	if err := on.still(); err != nil {
+	if err := devices.checkUnchanged(); err != nil {
 		return nil, err
 	}
-	m, err := c.missing()
+	missing, err := c.findMissing()
 	if err != nil {
 		return nil, err
 	}
-	r.Files, r.Deleted, r.Kept, r.why = len(c.next), len(c.todo.gone), len(m.kept), m.why()
+	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.kept), missing.keptReason()
 	r.Passed += passed.All()
 	r.PassedFiles = passed.Files
 	if s.sinceRead != nil {
 		s.sinceRead()
 	}
 	switch {
-	case !c.todo.empty():
-		err = s.change(ctx, &c.todo, c.next, r)
+	case !c.work.isEmpty():
+		err = s.applyChanges(ctx, &c.work, c.next, r)
 	case s.moved && !s.rooted && len(s.known) > 0:
-		err = s.write(ctx, func(*index.Index) error { return nil })
+		err = s.changeIndex(ctx, func(*index.Index) error { return nil })
 	}
 	if err != nil {
 		return nil, err
 	}
 	s.rooted, s.allowEmpty = true, false
-	s.known, s.mounts = c.next, on.begins(m)
-	r.meanwhile = s.indexed.others
-	r.again = r.again || r.meanwhile
+	s.known, s.mounts = c.next, devices.mountPoints(missing)
+	r.changedByOthers = s.indexed.changedByOthers
+	r.lookAgain = r.lookAgain || r.changedByOthers
 	r.Seconds = s.app.now().Sub(begin).Seconds()
 	return r, nil
 }
@@ -201,21 +201,21 @@ type comparison struct {
 	sync    *folderSync
 	begin   time.Time
 	cut     string
-	on      *devices
+	devices *devices
 	passed  *folder.Passed
 	report  *folderReport
 	next    map[string]fileState // files that the index is to have
 	arrived map[string]int       // new files by their digests
-	todo    pending
+	work    pending
 }
 
-// file compares a file that is there.
-func (c *comparison) file(f *folder.File) error {
+// compareFile compares a file that is there.
+func (c *comparison) compareFile(f *folder.File) error {
 	state, known := c.sync.known[f.Path]
-	device := cmp.Or(c.on.ofFile(f.Path), state.device)
-	if known && state.same(f) && state.cut == c.cut {
+	device := cmp.Or(c.devices.ofFile(f.Path), state.device)
+	if known && state.isUnchanged(f) && state.cut == c.cut {
 		if state.device != device {
-			c.todo.device(device, f.Path)
+			c.work.addDevice(device, f.Path)
 			state.device = device
 		}
 		c.next[f.Path] = state
@@ -235,43 +235,43 @@ func (c *comparison) file(f *folder.File) error {
 	case !known:
 		c.report.Added++
 		c.arrived[content.Digest]++
-		c.todo.files = append(c.todo.files, f)
+		c.work.files = append(c.work.files, f)
 	case state.digest != content.Digest || state.cut != c.cut:
 		c.report.Changed++
-		c.todo.files = append(c.todo.files, f)
+		c.work.files = append(c.work.files, f)
 	case state.device != device:
-		c.todo.device(device, f.Path)
+		c.work.addDevice(device, f.Path)
 	}
 	state = fileState{content.Digest, device, c.cut, f.Size, f.Time, f.Mode}
-	if c.begin.Sub(f.Time).Abs() < settled { // it may change once more within the same tick of its clock
-		state.time, c.report.again = time.Time{}, true
+	if c.begin.Sub(f.Time).Abs() < settledAge { // it may change once more within the same tick of its clock
+		state.time, c.report.lookAgain = time.Time{}, true
 	}
 	c.next[f.Path] = state
 	return nil
 }
 
-// missing decides which of the files that are not there have been deleted.
-func (c *comparison) missing() (*missing, error) {
+// findMissing decides which of the files that are not there have been deleted.
+func (c *comparison) findMissing() (*missingFiles, error) {
 	s := c.sync
-	m := &missing{sync: s, arrived: c.arrived, seen: len(s.known), allow: s.allowEmpty}
+	missing := &missingFiles{sync: s, arrived: c.arrived, visible: len(s.known), allowEmpty: s.allowEmpty}
 	for path, state := range s.known {
 		if _, stays := c.next[path]; stays {
 			continue
 		} else if c.passed.Hides(path) { // it may be as it was; it is read once it may be
 			c.next[path] = state.unread()
-			m.seen--
+			missing.visible--
 			continue
 		}
-		m.paths = append(m.paths, path)
+		missing.paths = append(missing.paths, path)
 	}
 	var err error
-	if c.todo.gone, err = m.sort(); err != nil {
+	if c.work.deleted, err = missing.deletedFiles(); err != nil {
 		return nil, err
 	}
-	for _, path := range m.kept {
+	for _, path := range missing.kept {
 		c.next[path] = s.known[path].unread()
 	}
-	return m, nil
+	return missing, nil
 }
 
 // unread is the state of a file that cannot be seen: it is read once it is there again.
@@ -283,18 +283,18 @@ func (f fileState) unread() fileState {
 // pending is the work that a look has found.
 type pending struct {
 	files   []*folder.File
-	gone    []string            // names of documents
+	deleted []string            // names of documents
 	devices map[string][]string // paths of files that are the same, by their new device
 }
 
-func (p *pending) device(device, path string) {
+func (p *pending) addDevice(device, path string) {
 	if p.devices == nil {
 		p.devices = map[string][]string{}
 	}
 	p.devices[device] = append(p.devices[device], path)
 }
 
-func (p *pending) empty() bool { return len(p.files)+len(p.gone)+len(p.devices) == 0 }
+func (p *pending) isEmpty() bool { return len(p.files)+len(p.deleted)+len(p.devices) == 0 }
 
 // findHome finds the whole path of the folder, without links. Where a link leads to another one
 // by now, that is another folder.
@@ -309,8 +309,8 @@ func (s *folderSync) findHome() error {
 	return err
 }
 
-// elsewhere is true of files of another folder.
-var elsewhere = sync.OnceValues(func() (*condition.Expr, error) {
+// otherFolderCondition is true of files of another folder.
+var otherFolderCondition = sync.OnceValues(func() (*condition.Expr, error) {
 	return condition.Parse("root <> ? AND digest IS NOT NULL AND path IS NOT NULL")
 })
 
@@ -320,7 +320,7 @@ var errOtherFolder = errors.New("the index follows another folder")
 // checkFolder finds out whether the files that the index has are of this folder; whoever has
 // said that it was moved has their root changed.
 func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *index.Snapshot) error {
-	e, err := elsewhere()
+	e, err := otherFolderCondition()
 	if err != nil {
 		return err
 	}
@@ -354,34 +354,34 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 		errOtherFolder, s.path, fields.Root, s.home)
 }
 
-// change encodes what has changed, and stores it with what is gone in one step.
-func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState,
+// applyChanges encodes what has changed, and stores it with what is gone in one step.
+func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[string]fileState,
 	r *folderReport) (err error) {
-	if len(todo.files) == 0 {
-		return s.write(ctx, func(ix *index.Index) error {
-			if len(todo.gone) > 0 {
-				if _, _, err := ix.Delete(ctx, todo.gone); err != nil {
+	if len(work.files) == 0 {
+		return s.changeIndex(ctx, func(ix *index.Index) error {
+			if len(work.deleted) > 0 {
+				if _, _, err := ix.Delete(ctx, work.deleted); err != nil {
 					return err
 				}
 			}
-			return s.putDevices(ctx, ix, todo)
+			return s.storeDevices(ctx, ix, work)
 		})
 	}
 	// What is encoded is lost if the index cannot be written: where another process has it,
 	// that is found out first.
 	if _, err := os.Stat(s.path); err == nil {
-		if err := s.write(ctx, func(*index.Index) error { return nil }); err != nil {
+		if err := s.changeIndex(ctx, func(*index.Index) error { return nil }); err != nil {
 			return err
 		}
 	}
-	spool, encoded, err := encode.Spool(ctx, s.encoder, s.texts(ctx, todo.files, next), "", nil)
+	spool, encoded, err := encode.Spool(ctx, s.encoder, s.readPassages(ctx, work.files, next), "", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	r.Tokens, r.Truncated = encoded.Tokens, encoded.Truncated
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
+		s.app.printWarning("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
 			out.Count(r.Truncated), out.Plural(spool.Len(), "text was", "texts were"),
 			out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
@@ -399,24 +399,24 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 		}
 		return err
 	}
-	return s.write(ctx, func(ix *index.Index) error {
+	return s.changeIndex(ctx, func(ix *index.Index) error {
 		added, err := ix.Add(ctx, spool, &index.AddOptions{
-			Replace: true, Delete: todo.gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory,
+			Replace: true, Delete: work.deleted, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory,
 		})
 		if err != nil {
 			return err
 		}
 		r.Docs, r.Passages = added.Docs, added.Passages
-		return s.putDevices(ctx, ix, todo)
+		return s.storeDevices(ctx, ix, work)
 	})
 }
 
 // errNothingToIndex: the files of a folder have no words.
 var errNothingToIndex = errors.New("there is nothing to index yet: no file has a word")
 
-// texts are the passages of files, which are read again one by one: what they have then is
+// readPassages are the passages of files, which are read again one by one: what they have then is
 // what is stored, and known.
-func (s *folderSync) texts(ctx context.Context, files []*folder.File,
+func (s *folderSync) readPassages(ctx context.Context, files []*folder.File,
 	next map[string]fileState) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for _, f := range files {
@@ -437,7 +437,7 @@ func (s *folderSync) texts(ctx context.Context, files []*folder.File,
 			state.digest = c.Digest
 			next[f.Path] = state
 			c.Root, c.Device = s.home, state.device
-			for t, err := range c.Texts(s.parting) {
+			for t, err := range c.Texts(s.splitting) {
 				if !yield(t, err) || err != nil {
 					return
 				}

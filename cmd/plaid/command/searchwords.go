@@ -18,25 +18,25 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// mixer searches for the words of questions, and fuses what it finds with results by vectors.
-type mixer struct {
-	app    *app
-	flags  *flags.Words
-	wanted search.Options // of the results in the end
-	docs   int            // that there are
+// wordSearch searches for the words of questions, and fuses what it finds with results by vectors.
+type wordSearch struct {
+	app      *app
+	flags    *flags.Words
+	options  search.Options // of the results in the end
+	docCount int            // that there are
 	// open makes ready what rank asks, and calls use, which continues where it was if it is called again.
 	open func(ctx context.Context, use func() error) error
 	// rank searches for a text: documents, or with a group documents of passages.
 	rank func(ctx context.Context, text string, k int) ([]search.Hit, error)
 	// payload reads what was stored beside a hit; nil means that hits come with it.
-	payload func(h *search.Hit) (search.Payload, error)
-	engine  search.Searcher   // tells what matched, where it is wanted
-	texts   map[string]string // of questions beside vectors, by the ids of these
+	payload       func(h *search.Hit) (search.Payload, error)
+	engine        search.Searcher   // tells what matched, where it is wanted
+	questionsByID map[string]string // of questions beside vectors, by the ids of these
 }
 
-// mixer is that of an index file.
-func (a *app) mixer(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*mixer, error) {
-	m := &mixer{app: a, flags: f, wanted: o, docs: snap.Len()}
+// newWordSearch is that of an index file.
+func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*wordSearch, error) {
+	m := &wordSearch{app: a, flags: f, options: o, docCount: snap.Len()}
 	m.payload = func(h *search.Hit) (search.Payload, error) {
 		p, err := snap.Payload(h.Ordinal)
 		return p, err
@@ -74,27 +74,27 @@ func (a *app) mixer(ctx context.Context, f *flags.Words, snap *index.Snapshot, o
 
 // readQuestions reads questions in their order. Those without ids have the numbers of their rows.
 func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []string) (ids, texts []string, err error) {
-	known := map[string]bool{}
+	seen := map[string]bool{}
 	for text, err := range f.Texts(ctx, questions, a.in) {
 		if err != nil {
 			return nil, nil, err
 		}
 		id := cmp.Or(text.ID, strconv.Itoa(len(ids)))
-		if known[id] {
+		if seen[id] {
 			return nil, nil, &encode.TextError{Path: f.Questions, Row: len(ids), ID: id, Err: errors.New("the id comes twice")}
 		}
-		known[id] = true
+		seen[id] = true
 		ids, texts = append(ids, id), append(texts, text.Full())
 	}
 	if len(ids) == 0 {
-		return nil, nil, noQueries(f.Questions)
+		return nil, nil, noQueriesError(f.Questions)
 	}
 	return ids, texts, nil
 }
 
-// readBeside reads the questions that lie beside vectors: those of a file by their ids, arguments
+// readQuestionsOfVectors reads the questions that lie beside vectors: those of a file by their ids, arguments
 // in their order.
-func (m *mixer) readBeside(ctx context.Context, f *flags.Queries, questions []string, q *queries) error {
+func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Queries, questions []string, q *openedQueries) error {
 	ids, texts, err := m.app.readQuestions(ctx, f, questions)
 	if err != nil {
 		return err
@@ -102,56 +102,56 @@ func (m *mixer) readBeside(ctx context.Context, f *flags.Queries, questions []st
 	if f.Questions == "" && len(ids) != q.Len() {
 		return flags.Usagef("there are %s and %s of --queries: give one for each, or --questions with their ids", out.Plural(len(ids), "question"), out.Plural(q.Len(), "query", "queries"))
 	}
-	m.texts = make(map[string]string, len(ids))
+	m.questionsByID = make(map[string]string, len(ids))
 	for i, id := range ids {
 		if f.Questions == "" {
 			id = q.ID(i)
 		}
-		m.texts[id] = texts[i]
+		m.questionsByID[id] = texts[i]
 	}
 	for i := range q.Len() {
-		if id := q.ID(i); m.texts[id] == "" {
+		if id := q.ID(i); m.questionsByID[id] == "" {
 			return fmt.Errorf("query %q has no text in %s: %w; --query-ids names the queries", id, f.Questions, errNotFound)
 		}
 	}
 	return nil
 }
 
-// text is what to search for with a query of a batch.
-func (m *mixer) text(batch *querySet, i int) string {
-	if batch.words != nil {
-		return batch.words[i]
+// questionText is what to search for with a query of a batch.
+func (m *wordSearch) questionText(batch *querySet, i int) string {
+	if batch.questions != nil {
+		return batch.questions[i]
 	}
-	return m.texts[batch.ids[i]]
+	return m.questionsByID[batch.ids[i]]
 }
 
-// both fuses the results of a batch with what has the words of its questions.
-func (m *mixer) both(ctx context.Context, batch *querySet, results []search.Result) error {
-	p := m.wanted.Page()
-	sides := p.Sides(m.docs)
+// fuseBatch fuses the results of a batch with what has the words of its questions.
+func (m *wordSearch) fuseBatch(ctx context.Context, batch *querySet, results []search.Result) error {
+	p := m.options.Page()
+	sides := p.Sides(m.docCount)
 	for i := range results {
-		found, err := m.words(ctx, m.text(batch, i), sides.K)
+		wordHits, err := m.rankWords(ctx, m.questionText(batch, i), sides.K)
 		if err == nil {
 			var fused []search.RankedHit
-			every := search.Page{Offset: p.Offset, K: p.K}
-			fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), every, sides)
+			allScores := search.Page{Offset: p.Offset, K: p.K}
+			fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(wordHits), allScores, sides)
 			if err == nil {
 				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
 					return !p.Enough(float32(h.Score)) // as it is printed
 				})
-				results[i].Hits, err = m.hits(ctx, batch, i, fused)
+				results[i].Hits, err = m.completeHits(ctx, batch, i, fused)
 				results[i].K, results[i].Offset = p.K, p.Offset
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("query %q: %w", batch.label(i), err)
+			return fmt.Errorf("query %q: %w", batch.displayName(i), err)
 		}
 	}
 	return nil
 }
 
-// words is rank with errors of a command line.
-func (m *mixer) words(ctx context.Context, text string, k int) ([]search.Hit, error) {
+// rankWords is rank with errors of a command line.
+func (m *wordSearch) rankWords(ctx context.Context, text string, k int) ([]search.Hit, error) {
 	hits, err := m.rank(ctx, text, k)
 	switch {
 	case errors.Is(err, keywords.ErrSyntax):
@@ -162,11 +162,11 @@ func (m *mixer) words(ctx context.Context, text string, k int) ([]search.Hit, er
 	return hits, err
 }
 
-// hits are results as those of vectors are.
-func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []search.RankedHit) ([]search.Hit, error) {
-	if batch.high != nil {
+// completeHits are results as those of vectors are.
+func (m *wordSearch) completeHits(ctx context.Context, batch *querySet, i int, ranked []search.RankedHit) ([]search.Hit, error) {
+	if batch.highlighter != nil {
 		err := search.MatchRanked(ranked, func(o search.Options) ([]search.Hit, error) {
-			r, err := m.engine.Search(ctx, batch.qs[i], o)
+			r, err := m.engine.Search(ctx, batch.queries[i], o)
 			if err != nil {
 				return nil, err
 			}
@@ -181,7 +181,7 @@ func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []searc
 		h := &hits[j]
 		*h = ranked[j].Hit
 		h.Score = float32(ranked[j].Score)
-		if m.wanted.Payload && m.wanted.Group == "" && m.payload != nil {
+		if m.options.Payload && m.options.Group == "" && m.payload != nil {
 			var err error
 			if h.Payload, err = m.payload(h); err != nil {
 				return nil, err
@@ -191,27 +191,27 @@ func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []searc
 	return hits, nil
 }
 
-// fused answers queries by vectors and by words.
-func (m *mixer) fused(ctx context.Context, questions []string, answers *answering, engine search.Searcher, o search.Options) error {
+// answerHybrid answers queries by vectors and by words.
+func (m *wordSearch) answerHybrid(ctx context.Context, questions []string, answers *answerer, engine search.Searcher, o search.Options) error {
 	if answers.queries.texts == nil {
-		if err := m.readBeside(ctx, &answers.flags.Queries, questions, answers.queries); err != nil {
+		if err := m.readQuestionsOfVectors(ctx, &answers.flags.Queries, questions, answers.queries); err != nil {
 			return err
 		}
 	}
 	m.engine = engine
-	o.SetPage(o.Page().Sides(m.docs))
+	o.SetPage(o.Page().Sides(m.docCount))
 	o.Payload, o.Matches = o.Payload && (o.Group != "" || m.payload == nil), false // the rest is for the fused hits
 	return m.open(ctx, func() error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
-			return m.both(ctx, batch, results)
+			return m.fuseBatch(ctx, batch, results)
 		})
 	})
 }
 
 // searchWords answers questions by their words alone.
-func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, answers *answering, o search.Options) error {
-	return a.openSearched(ctx, &indexes{}, args[0], func(x *searched) error {
-		m, err := a.mixer(ctx, f, x.snap, o)
+func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, answers *answerer, o search.Options) error {
+	return a.openSearched(ctx, &indexNames{}, args[0], func(target *searchTarget) error {
+		m, err := a.newWordSearch(ctx, f, target.snap, o)
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 		if err != nil {
 			return err
 		}
-		if err := answers.printed.checkIndex(ctx, x); err != nil {
+		if err := answers.printed.checkIndex(ctx, target); err != nil {
 			return err
 		}
 		for _, id := range ids {
@@ -227,20 +227,20 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 				return err
 			}
 		}
-		asked := len(args) > 1
+		fromArguments := len(args) > 1
 		if !answers.highlight {
-			return m.search(ctx, ids, texts, asked, nil, answers.write)
+			return m.answerWords(ctx, ids, texts, fromArguments, nil, answers.write)
 		}
-		return a.showWords(ctx, x, answers.flags, ids, texts, func(q *queries, engine search.Searcher) error {
+		return a.highlightWordHits(ctx, target, answers.flags, ids, texts, func(q *openedQueries, engine search.Searcher) error {
 			m.engine = engine
-			return m.search(ctx, ids, texts, asked, q, answers.write)
+			return m.answerWords(ctx, ids, texts, fromArguments, q, answers.write)
 		})
 	})
 }
 
-// search searches for words. asked says that the texts are arguments; encoded are they as vectors,
+// answerWords searches for words. asked says that the texts are arguments; encoded are they as vectors,
 // nil if these are not needed.
-func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, encoded *queries, write hitWriter) error {
+func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromArguments bool, encoded *openedQueries, write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are rebuilt
 	return m.open(ctx, func() error {
 		for next < len(ids) {
@@ -251,20 +251,20 @@ func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, enc
 					return err
 				}
 			}
-			batch.ids, batch.words = ids[next:end], texts[next:end]
-			if asked {
-				batch.texts = batch.words
+			batch.ids, batch.questions = ids[next:end], texts[next:end]
+			if fromArguments {
+				batch.questionArgs = batch.questions
 			}
 			results := make([]search.Result, end-next)
-			p := m.wanted.Page()
+			p := m.options.Page()
 			for i := range results {
-				found, err := m.words(ctx, batch.words[i], p.End())
+				wordHits, err := m.rankWords(ctx, batch.questions[i], p.End())
 				if err == nil {
 					results[i].Offset = p.Offset
-					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(p.Hits(found)))
+					results[i].Hits, err = m.completeHits(ctx, batch, i, search.Ranked(p.Hits(wordHits)))
 				}
 				if err != nil {
-					return fmt.Errorf("query %q: %w", batch.label(i), err)
+					return fmt.Errorf("query %q: %w", batch.displayName(i), err)
 				}
 			}
 			if err := write(batch, results); err != nil {
