@@ -66,7 +66,8 @@ func clusterStudy(f *flag.FlagSet) measureFunc {
 		for _, part := range []struct {
 			name    string
 			measure func(context.Context)
-		}{{"put", o.measurePuts}, {"changes", o.measureChanges}, {"search", o.measureSearches}, {"cold", o.measureColdSearch}, {"idle", o.measureIdle}} {
+		}{{"put", o.measurePuts}, {"changes", o.measureChanges}, {"search", o.measureSearches},
+			{"cold", o.measureColdSearch}, {"idle", o.measureIdle}} {
 			if !slices.Contains(strings.Split(*partNames, ","), part.name) {
 				continue
 			}
@@ -193,7 +194,8 @@ func (o *clusterOptions) measureSearches(ctx context.Context) {
 			file := o.measureRequests(ctx, clients, o.searchRequest(ctx, single, mode))
 			shards := o.measureRequests(ctx, clients, o.searchRequest(ctx, sharded, mode))
 			o.printRow(fmt.Sprintf("%d at a time, %s, one file of %d documents", clients, modeName, o.docs), "%v", file)
-			o.printRow(fmt.Sprintf("%d at a time, %s, 4 shards on 4 nodes", clients, modeName), "%v: %.2f × as fast", shards,
+			o.printRow(fmt.Sprintf("%d at a time, %s, 4 shards on 4 nodes", clients, modeName), "%v: %.2f × as fast",
+				shards,
 				file.quantile(.5)/shards.quantile(.5))
 			p99 = shards.quantile(.99)
 		}
@@ -205,7 +207,8 @@ func (o *clusterOptions) measureSearches(ctx context.Context) {
 }
 
 // searchRequest puts one search.
-func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collection, mode search.Mode) func(i int) error {
+func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collection,
+	mode search.Mode) func(i int) error {
 	return func(i int) error {
 		v, err := c.Snapshot(ctx)
 		if err != nil {
@@ -258,7 +261,8 @@ func (o *clusterOptions) measureIdle(ctx context.Context) {
 	pauseFor(ctx, 2*o.period) // replicas are opened everywhere
 	requestsBefore, start := o.store.requests(), time.Now()
 	pauseFor(ctx, 3*o.period)
-	o.printRow(fmt.Sprintf("requests to the store, %d shards × 2 on 8 nodes, idle", indexCount*shardsPerIndex), "%.1f/s",
+	o.printRow(fmt.Sprintf("requests to the store, %d shards × 2 on 8 nodes, idle", indexCount*shardsPerIndex),
+		"%.1f/s",
 		float64(o.store.requests()-requestsBefore)/time.Since(start).Seconds())
 }
 

@@ -43,16 +43,23 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 			go func() { _ = node.server.Serve(listener) }()
 			name := fmt.Sprintf("%s-%d", prefix, i)
 			node.Cluster = must(cluster.Open(ctx, cluster.Config{
-				Store: o.store, Place: o.address, Dir: filepath.Join(o.dir, prefix, name), Name: name,
-				Address: "http://" + listener.Addr().String(), Shards: shards, Replicas: replicas,
-				Index: store.Options{Threads: o.threads}, Deadline: patience,
+				Store:    o.store,
+				Place:    o.address,
+				Dir:      filepath.Join(o.dir, prefix, name),
+				Name:     name,
+				Address:  "http://" + listener.Addr().String(),
+				Shards:   shards,
+				Replicas: replicas,
+				Index:    store.Options{Threads: o.threads},
+				Deadline: patience,
 			}))
 			node.door.handler.Store(node.Handler())
 		}
 		waitUntil(ctx, func() bool { // all know of all
 			return !slices.ContainsFunc(s.nodes, func(node *studyNode) bool {
 				known := node.Layout().Nodes
-				return len(known) < n || slices.ContainsFunc(known, func(other collection.Node) bool { return !other.Heard })
+				return len(known) < n || slices.ContainsFunc(known,
+					func(other collection.Node) bool { return !other.Heard })
 			})
 		})
 	})
@@ -153,7 +160,8 @@ func (c *countingStore) Replace(ctx context.Context, name string, body []byte) (
 	return c.Store.Replace(ctx, name, body)
 }
 
-func (c *countingStore) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
+func (c *countingStore) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry,
+	error) {
 	c.others.Add(1)
 	r, e, err := c.Store.Get(ctx, name, from, length)
 	if err == nil {
@@ -218,5 +226,10 @@ func (o *clusterOptions) document(n uint64, tokens int) collection.DocumentInput
 		}
 	}
 	metadata := fmt.Appendf(nil, `{"n":%d}`, n%1000)
-	return collection.DocumentInput{ID: fmt.Sprintf("d%d", n), Vectors: v, Dim: o.dim, Metadata: metadata}
+	return collection.DocumentInput{
+		ID:       fmt.Sprintf("d%d", n),
+		Vectors:  v,
+		Dim:      o.dim,
+		Metadata: metadata,
+	}
 }

@@ -35,14 +35,16 @@ type grownOptions struct {
 
 func grownStudy(f *flag.FlagSet) measureFunc {
 	var o grownOptions
-	f.Float64Var(&o.tokens, "tokens", 0, "millions of tokens, of documents drawn at random with noise (0: the documents as they are)")
+	f.Float64Var(&o.tokens, "tokens", 0, "millions of tokens, of documents drawn at random with noise (0: the "+
+		"documents as they are)")
 	f.Float64Var(&o.noise, "noise", 0.5, "length of the noise relative to that of a vector")
 	f.IntVar(&o.nbits, "nbits", 4, "bits a component in the end")
 	f.Float64Var(&o.factor, "factor", 0, "a collection is trained when it has grown by so much (0: as collections are)")
 	f.IntVar(&o.queries, "queries", 0, "use the first `N` queries (0: all)")
 	f.BoolVar(&o.settle, "settle", false, "wait for each training before the next batch comes")
 	batches := numbers(f, "batch", 1, "documents that come at a time, a row each", 100)
-	until := numbers[int64](f, "until", -1, "tokens from which a collection is trained no more by itself (0: as collections are), a row each", 0)
+	until := numbers[int64](f, "until", -1, "tokens from which a collection is trained no more by itself (0: as "+
+		"collections are), a row each", 0)
 	return func(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		o.vectors, o.batches, o.until = args[0], *batches, *until
 		return o.measure(ctx, stdout)
@@ -75,7 +77,8 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	m := grownMeasure{queries: queries.queries(), src: src}
-	fmt.Fprintln(stdout, "| collection | bits | K | trainings | seconds | MB | of that free | R@10 | R@100 | p50 ms | RMSE |")
+	fmt.Fprintln(stdout, "| collection | bits | K | trainings | seconds | MB | of that free | R@10 | R@100 | p50 "+
+		"ms | RMSE |")
 	fmt.Fprintln(stdout, "|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	start := time.Now()
 	path := filepath.Join(dir, "once.plaid")
@@ -92,7 +95,8 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	}
 	for _, until := range o.until {
 		for _, batch := range o.batches {
-			if err := o.growCollection(ctx, stdout, &m, filepath.Join(dir, fmt.Sprint(until, batch)), docs, until, batch); err != nil {
+			if err := o.growCollection(ctx, stdout, &m, filepath.Join(dir, fmt.Sprint(until, batch)), docs, until,
+				batch); err != nil {
 				return err
 			}
 		}
@@ -101,7 +105,8 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 }
 
 // growCollection makes a collection of documents that come in batches.
-func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.DocumentInput,
+func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string,
+	docs []collection.DocumentInput,
 	until int64, batch int) (err error) {
 	s, err := store.Open(ctx, dir, &store.Options{Growth: collection.Growth{Until: until, Factor: o.factor}})
 	if err != nil {
@@ -150,7 +155,8 @@ type grownMeasure struct {
 	exact   [][]search.Hit // of the queries, over the original vectors
 }
 
-func (m *grownMeasure) measureIndex(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int, took time.Duration) (err error) {
+func (m *grownMeasure) measureIndex(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int,
+	took time.Duration) (err error) {
 	const k = 100
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -213,7 +219,9 @@ func (m *grownMeasure) measureIndex(ctx context.Context, w io.Writer, name strin
 		return err
 	}
 	mb := func(bytes int64) float64 { return float64(bytes) / 1e6 }
-	fmt.Fprintf(w, "| %s | %d | %d | %d | %.1f | %.1f | %.1f | %.4f | %.4f | %.2f | %.4f |\n", name, h.Nbits, h.Centroids, trainings,
-		took.Seconds(), mb(pages.Size), mb(pages.Size-sizes.Total()), shares[10], shares[k], milliseconds(times[len(times)/2]), snap.Drift().AddedRMSE)
+	fmt.Fprintf(w, "| %s | %d | %d | %d | %.1f | %.1f | %.1f | %.4f | %.4f | %.2f | %.4f |\n", name, h.Nbits,
+		h.Centroids, trainings,
+		took.Seconds(), mb(pages.Size), mb(pages.Size-sizes.Total()), shares[10], shares[k],
+		milliseconds(times[len(times)/2]), snap.Drift().AddedRMSE)
 	return nil
 }

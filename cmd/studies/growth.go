@@ -101,7 +101,8 @@ func (o *growthOptions) buildIndex(ctx context.Context, path string, millions fl
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(log, "%s: %d tokens in %v, root mean square error %.4f\n", path, report.Tokens, time.Since(start).Round(time.Second), report.RMSE)
+	_, err = fmt.Fprintf(log, "%s: %d tokens in %v, root mean square error %.4f\n", path, report.Tokens,
+		time.Since(start).Round(time.Second), report.RMSE)
 	return err
 }
 
@@ -136,7 +137,8 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, singleEngine.Close()) }()
-	points, err := quality.Sweep(ctx, singleEngine, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
+	points, err := quality.Sweep(ctx, singleEngine, queries,
+		quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
 	if err != nil {
 		return nil, err
 	}
@@ -150,13 +152,15 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
 func (o *growthOptions) writeTable(w io.Writer, sizes []grownSize) {
-	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly | centroids | probe | approx | exact and refine ms |\n", o.k)
+	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly "+
+		"| centroids | probe | approx | exact and refine ms |\n", o.k)
 	fmt.Fprintln(w, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, size := range sizes {
 		s, n := size.point.Stats, float64(size.point.Stats.Queries)
 		mean := func(d time.Duration) float64 { return milliseconds(d) / n }
 		fmt.Fprintf(w, "| %d | %d | %d | %.3g | %.2f | %.2f | %.4f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
-			size.tokens, size.docs, size.centroids, size.point.Effort, milliseconds(size.point.Latency.P50), milliseconds(size.point.Latency.P95), size.point.Recall,
+			size.tokens, size.docs, size.centroids, size.point.Effort, milliseconds(size.point.Latency.P50),
+			milliseconds(size.point.Latency.P95), size.point.Recall,
 			float64(s.Candidates)/n, float64(s.ExactDocs)/n,
 			mean(s.Times.Centroids), mean(s.Times.Probe), mean(s.Times.Approx), mean(s.Times.Exact+s.Times.Refine))
 	}

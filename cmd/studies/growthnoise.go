@@ -38,7 +38,12 @@ func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*n
 	if total == 0 {
 		return nil, fmt.Errorf("%w: a collection without tokens cannot grow", vectors.ErrShape)
 	}
-	g := &noisy{real: real, noise: noise, seed: seed, deviates: make([]float32, deviateCount+real.Dim())}
+	g := &noisy{
+		real:     real,
+		noise:    noise,
+		seed:     seed,
+		deviates: make([]float32, deviateCount+real.Dim()),
+	}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for n := int64(0); n < tokens; {
 		i := rng.IntN(real.Len())
@@ -61,7 +66,8 @@ func (g *noisy) Close() error    { return g.real.Close() }
 func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	if from < 0 || from > to || to > len(g.origins) {
 		return func(yield func(vectors.Document, error) bool) {
-			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, len(g.origins)))
+			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to,
+				len(g.origins)))
 		}
 	}
 	size := func(d noiseless) int { return 4 * len(d.tokens) }

@@ -44,13 +44,16 @@ type loadOptions struct {
 func loadStudy(f *flag.FlagSet) measureFunc {
 	var o loadOptions
 	clients := numbers(f, "clients", 1, "numbers of clients", 2, 8, 32, 200)
-	open := numbers(f, "open", 0, "rates of the open loop, as shares of what the closed loop reached (0: none)", 0.5, 0.8)
-	f.StringVar(&o.data, "data", "", "folder of the collection, which is made if it is not there, and kept (empty: a temporary one)")
+	open := numbers(f, "open", 0, "rates of the open loop, as shares of what the closed loop reached (0: none)", 0.5,
+		0.8)
+	f.StringVar(&o.data, "data", "", "folder of the collection, which is made if it is not there, and kept "+
+		"(empty: a temporary one)")
 	f.DurationVar(&o.slice, "slice", 2*time.Second, "how long the engine, and then the service, is asked in a round")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds")
 	f.IntVar(&o.k, "k", 10, "how many documents to search for")
 	f.IntVar(&o.batch, "batch", 1, "queries of one request")
-	f.IntVar(&o.documents, "documents", 50, "documents a second that the writer adds (0: measure without a writer only)")
+	f.IntVar(&o.documents, "documents", 50, "documents a second that the writer adds (0: measure without a writer "+
+		"only)")
 	f.IntVar(&o.group, "group", 10, "documents of one update")
 	f.Uint64Var(&o.seed, "seed", 1, "what decides the arrivals")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -96,7 +99,13 @@ func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writ
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	bench := &loadBench{options: o, input: input, service: s, queries: input.queries.queries(), rng: rand.New(rand.NewPCG(o.seed, 0))}
+	bench := &loadBench{
+		options: o,
+		input:   input,
+		service: s,
+		queries: input.queries.queries(),
+		rng:     rand.New(rand.NewPCG(o.seed, 0)),
+	}
 	for i := range bench.queries {
 		body, err := input.searchJSON(i, o.batch, o.k)
 		if err != nil {
@@ -108,7 +117,12 @@ func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writ
 	if err != nil {
 		return nil, err
 	}
-	r := &loadReport{loadOptions: o, stats: st, queries: len(bench.queries), processors: parallel.Processors()}
+	r := &loadReport{
+		loadOptions: o,
+		stats:       st,
+		queries:     len(bench.queries),
+		processors:  parallel.Processors(),
+	}
 	if _, err := bench.measureClients(ctx, 2, 1, false); err != nil { // to warm up
 		return nil, err
 	}
@@ -126,8 +140,10 @@ func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writ
 				return nil, err
 			}
 			for _, row := range rows {
-				fmt.Fprintf(stderr, "%s, %d clients, writer %v: %.0f a second, %.3f of the engine's %.0f; CPU %.2f ms, the engine's %.2f\n",
-					row.loop, row.clients, row.writing, row.service.rate, row.ratio, row.engine.rate, row.service.cpu, row.engine.cpu)
+				fmt.Fprintf(stderr, "%s, %d clients, writer %v: %.0f a second, %.3f of the engine's %.0f; CPU "+
+					"%.2f ms, the engine's %.2f\n",
+					row.loop, row.clients, row.writing, row.service.rate, row.ratio, row.engine.rate, row.service.cpu,
+					row.engine.cpu)
 			}
 			r.rows = append(r.rows, rows...)
 		}
@@ -166,7 +182,13 @@ func (b *loadBench) measureClients(ctx context.Context, n, rounds int, writing b
 				ratios = append(ratios, fromService.perSecond()/fromEngine.perSecond())
 			}
 		}
-		r := loadRow{loop: loop, clients: n, writing: writing, engine: summarize(&engineTally), service: summarize(&serviceTally)}
+		r := loadRow{
+			loop:    loop,
+			clients: n,
+			writing: writing,
+			engine:  summarize(&engineTally),
+			service: summarize(&serviceTally),
+		}
 		if len(ratios) > 0 {
 			slices.Sort(ratios)
 			r.ratio = ratios[len(ratios)/2]

@@ -78,7 +78,8 @@ func (in *loadInput) fillCollection(ctx context.Context, s *store.Store) (*store
 		}
 		st, err := c.Stats(ctx)
 		if err == nil && (st.Documents != wantDocuments || st.Dim != in.src.Dim()) {
-			err = fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(), st.Documents, st.Dim, wantDocuments, in.src.Dim())
+			err = fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(),
+				st.Documents, st.Dim, wantDocuments, in.src.Dim())
 		}
 		return c, err
 	}

@@ -151,8 +151,14 @@ type figures struct {
 
 func summarize(t *tally) figures {
 	return figures{
-		requests: len(t.durations), rate: t.perSecond(), p50: t.quantile(0.5), p90: t.quantile(0.9), p99: t.quantile(0.99), slowest: t.quantile(1),
-		cpu: milliseconds(t.cpu) / float64(max(len(t.durations), 1)), errors: t.faults,
+		requests: len(t.durations),
+		rate:     t.perSecond(),
+		p50:      t.quantile(0.5),
+		p90:      t.quantile(0.9),
+		p99:      t.quantile(0.99),
+		slowest:  t.quantile(1),
+		cpu:      milliseconds(t.cpu) / float64(max(len(t.durations), 1)),
+		errors:   t.faults,
 	}
 }
 
@@ -176,9 +182,12 @@ type loadReport struct {
 
 func (r *loadReport) writeTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d documents, %d tokens, %d bits, %d centroids; %d queries, %d in a request, k = %d; %d processors; %d rounds of 2 × %v\n\n",
-		r.stats.Documents, r.stats.Tokens, r.stats.Nbits, r.stats.Centroids, r.queries, r.batch, r.k, r.processors, r.rounds, r.slice)
-	b.WriteString("| loop | clients | writer | engine, queries a second | service | share | engine CPU ms | service | engine p50 ms | p99 | service p50 ms | p90 | p99 | most | errors |\n")
+	fmt.Fprintf(&b, "%d documents, %d tokens, %d bits, %d centroids; %d queries, %d in a request, k = %d; %d "+
+		"processors; %d rounds of 2 × %v\n\n",
+		r.stats.Documents, r.stats.Tokens, r.stats.Nbits, r.stats.Centroids, r.queries, r.batch, r.k, r.processors,
+		r.rounds, r.slice)
+	b.WriteString("| loop | clients | writer | engine, queries a second | service | share | engine CPU ms | " +
+		"service | engine p50 ms | p99 | service p50 ms | p90 | p99 | most | errors |\n")
 	b.WriteString("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|\n")
 	for _, row := range r.rows {
 		e, s := &row.engine, &row.service
@@ -187,8 +196,10 @@ func (r *loadReport) writeTable(w io.Writer) error {
 			writer = fmt.Sprintf("%d updates, p50 %.0f ms, p99 %.0f ms", f.requests, f.p50, f.p99)
 			errs += listFaults("writer: ", f.errors)
 		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %.0f | %.0f | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %s |\n",
-			row.loop, row.clients, writer, e.rate, s.rate, row.ratio, e.cpu, s.cpu, e.p50, e.p99, s.p50, s.p90, s.p99, s.slowest, errs)
+		fmt.Fprintf(&b, "| %s | %d | %s | %.0f | %.0f | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | "+
+			"%.2f | %s |\n",
+			row.loop, row.clients, writer, e.rate, s.rate, row.ratio, e.cpu, s.cpu, e.p50, e.p99, s.p50, s.p90, s.p99,
+			s.slowest, errs)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

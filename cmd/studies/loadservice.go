@@ -75,7 +75,8 @@ type client struct {
 
 // httpMessage is a request as it goes over the wire.
 func httpMessage(method, path string, body []byte) []byte {
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body))
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+
+		"%d\r\n\r\n", method, path, len(body))
 	return append([]byte(head), body...)
 }
 

@@ -33,7 +33,8 @@ type measureFunc func(ctx context.Context, args []string, stdout, stderr io.Writ
 var studies = []study{
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
 	{"grown", "VECTORS", "what a collection costs that came in batches (docs/service.md)", grownStudy},
-	{"cluster", "STORE", "changes, searches and requests of a cluster in one process (docs/lab/cluster.md)", clusterStudy},
+	{"cluster", "STORE", "changes, searches and requests of a cluster in one process (docs/lab/cluster.md)",
+		clusterStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 
@@ -71,7 +72,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func numbers[T cmp.Ordered](f *flag.FlagSet, name string, minimum T, usage string, values ...T) *[]T {
 	f.Func(name, fmt.Sprintf("%s, separated by commas (default %v)", usage, values), func(text string) error {
 		var parsed []T
-		if err := json.Unmarshal([]byte("["+text+"]"), &parsed); err != nil || len(parsed) == 0 || slices.Min(parsed) < minimum {
+		if err := json.Unmarshal([]byte("["+text+"]"), &parsed); err != nil || len(parsed) == 0 ||
+			slices.Min(parsed) < minimum {
 			return fmt.Errorf("want numbers of at least %v", minimum)
 		}
 		values = parsed

@@ -60,13 +60,20 @@ documents in one step; if one fails, those before it have theirs.`,
 		if err := in.checkFlags(); err != nil {
 			return err
 		}
-		o := index.AddOptions{Replace: replace, KeepPayload: !in.texts.Drop, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
+		o := index.AddOptions{
+			Replace:     replace,
+			KeepPayload: !in.texts.Drop,
+			Threads:     work.Threads,
+			Memory:      work.Memory,
+			Progress:    a.progress(),
+		}
 		return a.add(ctx, &names, args[0], &in, work, o)
 	})
 	return cmd
 }
 
-func (a *app) add(ctx context.Context, names *indexNames, path string, in *input, work flags.Resources, o index.AddOptions) error {
+func (a *app) add(ctx context.Context, names *indexNames, path string, in *input, work flags.Resources,
+	o index.AddOptions) error {
 	defer work.LimitMemory()()
 	if !in.texts.Given() {
 		return in.openVectors(ctx, a.in, a.printWarning, func(src vectors.Source, m *storage.Model) error {
@@ -79,13 +86,20 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 	}
 	// The index is open for as long as it takes to find what is wrong with the texts, not
 	// while they are encoded, but on a device.
-	s := &spooling{app: a, texts: &in.texts, spoolPath: in.texts.Spool, temporaryPath: filepath.Clean(path) + ".add.spool"}
+	s := &spooling{
+		app:           a,
+		texts:         &in.texts,
+		spoolPath:     in.texts.Spool,
+		temporaryPath: filepath.Clean(path) + ".add.spool",
+	}
 	var streamed *encode.Collection
 	var report *textsReport
 	err := a.openSearched(ctx, names, path, func(x *searchTarget) (err error) {
 		snap := x.snap
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads, OpenDevice: a.deviceOpener(&in.device)}); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(),
+			flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads,
+				OpenDevice: a.deviceOpener(&in.device)}); err != nil {
 			return err
 		}
 		if err := checkDimensionKnown(snap); err != nil {
@@ -96,7 +110,8 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 		}
 		o.Model = m
 		if snap.Header().Model == nil {
-			a.printWarning("%s does not name the model of its vectors: scores mean something only if it was %v", snap.Path(), m)
+			a.printWarning("%s does not name the model of its vectors: scores mean something only if it was %v",
+				snap.Path(), m)
 		}
 		s.admit = func(ctx context.Context, documents []index.Arrival) error {
 			_, err := index.NewAdmission(x.shards...).Admit(ctx, documents, o.Replace)
@@ -159,7 +174,8 @@ func (a *app) canChange(ctx context.Context, names *indexNames, path string) err
 	return a.openForChange(ctx, names, path, func(changeableIndex) error { return nil })
 }
 
-func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
+func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, src vectors.Source,
+	texts *textsReport, o index.AddOptions, checked bool) error {
 	report := func(r *index.AddReport, ix *index.Index) error {
 		a.warnOfZeros(r.Zero, r.Tokens)
 		if checked && o.Model == nil {
@@ -180,7 +196,8 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts},
+		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
+			texts},
 			func(b *bytes.Buffer) {
 				if texts != nil {
 					texts.writeLine(b)
@@ -192,7 +209,8 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 				}
 				b.WriteByte('\n')
 				if r.Kept > 0 {
-					fmt.Fprintf(b, "%s the metadata of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
+					fmt.Fprintf(b, "%s the metadata of the document before\n",
+						out.Plural(r.Kept, "document keeps", "documents keep"))
 				}
 			})
 	}
@@ -215,7 +233,8 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 // warnOfZeros warns of what is probably padding.
 func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
-		t.printWarning("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token", out.Count(zero),
+		t.printWarning("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token",
+			out.Count(zero),
 			out.Plural(tokens, "token vector is", "token vectors are"))
 	}
 }

@@ -84,7 +84,12 @@ func rewordExclusiveFlags(err error) error {
 func Root() *cobra.Command { return newApp(streams{}, nil).rootCommand() }
 
 func newApp(s streams, args []string) *app {
-	a := &app{opener: opener{stdio: stdio{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}}}
+	a := &app{opener: opener{stdio: stdio{
+		streams: s,
+		stdout:  s.out,
+		args:    args,
+		console: out.NewConsole(s.err, s.errWidth),
+	}}}
 	a.console.CurrentWidth = s.resized
 	a.out = a.console.ErasingStatus(s.out)
 	if a.now == nil {
@@ -139,7 +144,8 @@ func (a *app) reportError(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	if fault != nil {
-		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
+		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with "+
+			"what follows\n%s", index.Version(), fault.Stack)
 	}
 	if suggestion != "" {
 		fmt.Fprintln(a.console, capitalized(suggestion))
@@ -171,7 +177,8 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 	hasFlag := func(flag string) bool { return cmd != nil && cmd.Flags().Lookup(flag) != nil }
 	isError := func(target error) bool { return errors.Is(err, target) }
 	switch {
-	case hasFlag("force") && !cmd.Flags().Changed("force") && (isError(storage.ErrExists) || isError(storage.ErrNotIndex) && cmd.Name() == "backup"):
+	case hasFlag("force") && !cmd.Flags().Changed("force") &&
+		(isError(storage.ErrExists) || isError(storage.ErrNotIndex) && cmd.Name() == "backup"):
 		return "--force replaces it"
 	case isError(index.ErrDuplicateID) && hasFlag("replace") && !cmd.Flags().Changed("replace"):
 		return "--replace puts the new documents in the place of the old"
@@ -183,11 +190,13 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 		return "--text-format names the format of a file with another suffix"
 	case isError(storage.ErrLocked) && hasFlag("lock-timeout"):
 		if slices.Contains(readingCommands, cmd.Name()) {
-			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks that, and GET /indices/INDEX/backup gives a copy"
+			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks " +
+				"that, and GET /indices/INDEX/backup gives a copy"
 		}
 		return "--lock-timeout waits for it"
 	case isError(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
-		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
+		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and " +
+			"centroids in it"
 	case isError(interop.ErrPayloads) && hasFlag("metadata"):
 		return "--metadata FILE takes others along, --metadata none does without"
 	case isError(encode.ErrLines) && hasFlag("text-format"):
@@ -196,7 +205,8 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 		return cmp.Or(indexHint(cmd), "plaid index makes one")
 	case isError(syscall.EROFS) && cmd != nil && cmd.Name() == "keywords":
 		return "searches by words do without the file, and read the words each time"
-	case isError(syscall.ENOSPC) && hasFlag("spool") && !cmd.Flags().Changed("spool") && strings.Contains(err.Error(), ".spool"):
+	case isError(syscall.ENOSPC) && hasFlag("spool") && !cmd.Flags().Changed("spool") &&
+		strings.Contains(err.Error(), ".spool"):
 		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE puts it on another disk"
 	case isError(condition.ErrParameter) && hasFlag("param"):
 		return "--param gives the value of a question mark, one for each, in order"
@@ -205,7 +215,8 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 	case isError(fs.ErrNotExist) && modelIsMissing(cmd, err):
 		return "--model takes the folder of a model, or its name at the Hugging Face hub, ORG/NAME"
 	case isError(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
-		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
+		return "plaid index --scales none makes one without, from the original vectors or from those of plaid " +
+			"export --format npy"
 	}
 	return ""
 }
@@ -247,7 +258,8 @@ func indexIsMissing(cmd *cobra.Command, err error) bool {
 func (a *app) commandFunc(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.commandStarted, a.name = true, strings.ReplaceAll(commandPath(cmd), " ", "-")
-		if err := errors.Join(refuseServiceAddress(cmd, args), flags.CheckBareChoices(cmd.Flags(), a.args)); err != nil {
+		if err := errors.Join(refuseServiceAddress(cmd, args),
+			flags.CheckBareChoices(cmd.Flags(), a.args)); err != nil {
 			return err
 		}
 		err := fn(cmd.Context(), args)
@@ -262,12 +274,14 @@ func refuseServiceAddress(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if strings.HasPrefix(args[0], "s3://") {
-		return flags.Usagef("%s is an object store: plaid search NAME --store %s searches an index of it", args[0], args[0])
+		return flags.Usagef("%s is an object store: plaid search NAME --store %s searches an index of it", args[0],
+			args[0])
 	}
 	if cmd.Name() == "search" || !modelof.IsServer(args[0]) {
 		return nil
 	}
-	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
+	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone "+
+		"asks a service", args[0], cmd.CommandPath())
 }
 
 // namedArgs wants as many arguments as names; one in brackets may be missing, and a name that ends in … takes any

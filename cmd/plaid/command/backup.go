@@ -47,8 +47,10 @@ report says which happened. Both are read whole either way.`,
 		Args: namedArgs("INDEX", "COPY"),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.Incremental, "incremental", false, "write only what has changed into a copy that is there, where that is possible")
-	f.Var(flags.Choice(&checks, "full", "full", "checksums", "none"), "verify", "what to check of the copy before it takes its place")
+	f.BoolVar(&o.Incremental, "incremental", false,
+		"write only what has changed into a copy that is there, where that is possible")
+	f.Var(flags.Choice(&checks, "full", "full", "checksums", "none"), "verify",
+		"what to check of the copy before it takes its place")
 	f.BoolVar(&o.Force, "force", false, "replace a COPY that is no index")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
@@ -71,7 +73,8 @@ report says which happened. Both are read whole either way.`,
 			case err != nil:
 				return err
 			case len(names) == 0:
-				return fmt.Errorf("%s: %w: a folder without collections of plaid serve; name one of its files", path, errNotFound)
+				return fmt.Errorf("%s: %w: a folder without collections of plaid serve; name one of its files", path,
+					errNotFound)
 			case stdout:
 				return flags.Usagef("a folder is copied to a folder, not to stdout")
 			}
@@ -109,7 +112,8 @@ func adviseOnWriter(err error, source bool) error {
 	case errors.Is(err, index.ErrSameFile):
 		return flags.UsageError{Err: err}
 	case source && errors.Is(err, storage.ErrLocked):
-		return fmt.Errorf("%w; the process that writes can make backups itself (a service: GET /indices/NAME/backup), or stop writing for a moment", err)
+		return fmt.Errorf("%w; the process that writes can make backups itself (a service: GET "+
+			"/indices/NAME/backup), or stop writing for a moment", err)
 	}
 	return err
 }
@@ -122,7 +126,8 @@ func backupText(to string, r *index.BackupReport, c index.Checks) string {
 	case r.Whole != "":
 		method += " (" + r.Whole + ")"
 	}
-	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified", index.CheckNothing: "not verified"}[c]
+	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified",
+		index.CheckNothing: "not verified"}[c]
 	return fmt.Sprintf("%s: %s, %s, %s of %s written, %s\n",
 		to, out.Documents(r.Docs, r.Passages), method, out.Bytes(r.Written), out.Bytes(r.Size), checked)
 }

@@ -57,7 +57,12 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 	case inside:
 		return fmt.Errorf("%w: %s lies in %s", index.ErrSameFile, to, from)
 	}
-	rep := folderBackup{Path: from, Copy: to, Collections: map[string]*index.BackupReport{}, Verified: o.Check.String()}
+	rep := folderBackup{
+		Path:        from,
+		Copy:        to,
+		Collections: map[string]*index.BackupReport{},
+		Verified:    o.Check.String(),
+	}
 	var text bytes.Buffer
 	var faults []error
 	for _, name := range names {
@@ -86,7 +91,8 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 // backupCollection copies the folder of a collection. The report is nil of one that has never
 // had documents. One without an index whose copy has one has lost it, or was deleted and made
 // again: the copy may be all that is left.
-func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport, err error) {
+func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport,
+	err error) {
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return nil, err
 	}
@@ -99,7 +105,8 @@ func (a *app) backupCollection(ctx context.Context, from, to string, o *index.Ba
 	if !opened && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)) {
 		switch _, serr := os.Stat(target); {
 		case serr == nil:
-			return nil, fmt.Errorf("%w: the index is not there, and the copy has one, which is kept; if it was emptied on purpose, delete %s", err, target)
+			return nil, fmt.Errorf("%w: the index is not there, and the copy has one, which is kept; if it was "+
+				"emptied on purpose, delete %s", err, target)
 		case !errors.Is(serr, fs.ErrNotExist):
 			return nil, serr
 		}

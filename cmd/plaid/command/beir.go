@@ -66,7 +66,8 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")
 	f.Var(flags.Nbits(&o.Build.Nbits), "nbits", "residual bits a component")
 	f.Var(flags.Int(&o.Build.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
-	f.VarP(flags.Int(&o.Search.K, 100, 1), "k", "k", "how many documents to find for a query, at least as many as the measures look at")
+	f.VarP(flags.Int(&o.Search.K, 100, 1), "k", "k",
+		"how many documents to find for a query, at least as many as the measures look at")
 	f.BoolVar(&exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
 	effort.Register(f)
 	f.Var(flags.Measures(&o.Measures), "measures", "what to compute, by the names of ir_measures")
@@ -123,17 +124,21 @@ func (a *app) checkSameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Opti
 			flag              string
 			requested, stored uint64
 		}{
-			{"nbits", uint64(o.Build.Nbits), uint64(h.Nbits)}, {"centroids", uint64(o.Build.Centroids), uint64(h.Centroids)},
+			{"nbits", uint64(o.Build.Nbits), uint64(h.Nbits)},
+			{"centroids", uint64(o.Build.Centroids), uint64(h.Centroids)},
 		} {
-			if f.Changed(setting.flag) && setting.requested != setting.stored && !(setting.flag == "centroids" && setting.requested == 0) {
-				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another --index, or leave the flag out", o.Index, setting.stored, setting.flag, setting.requested)
+			if f.Changed(setting.flag) && setting.requested != setting.stored &&
+				!(setting.flag == "centroids" && setting.requested == 0) {
+				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another "+
+					"--index, or leave the flag out", o.Index, setting.stored, setting.flag, setting.requested)
 			}
 		}
 		return nil
 	})
 }
 
-func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources, o beir.Options) (err error) {
+func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources,
+	o beir.Options) (err error) {
 	defer work.LimitMemory()()
 	var r *beir.Report
 	o.Build.LockTimeout, o.Open.LockTimeout = a.lockTimeout, a.lockTimeout
@@ -160,10 +165,12 @@ func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *fl
 		a.printWarning("%s was there already: it was searched as it is", o.Index)
 	}
 	if r.Unsearched > 0 {
-		a.printWarning("%s no vectors: they count 0", out.Plural(r.Unsearched, "judged query has", "judged queries have"))
+		a.printWarning("%s no vectors: they count 0",
+			out.Plural(r.Unsearched, "judged query has", "judged queries have"))
 	}
 	if r.QueriesAreDocuments() && !o.Eval.ExcludeSelf {
-		a.printWarning("%s of %s has its own id first: the queries are documents, as in ArguAna, for which measures are published with --exclude-self",
+		a.printWarning("%s of %s has its own id first: the queries are documents, as in ArguAna, for which "+
+			"measures are published with --exclude-self",
 			out.Count(r.Result.SelfFirst), out.Queries(r.Result.Count(eval.AverageEvaluated)))
 	}
 	measures := map[string]float64{}
@@ -202,7 +209,8 @@ func beirTable(r *beir.Report, encoded *textsReport) []byte {
 	fmt.Fprintf(&b, "index:  %s, %s\n", out.Bytes(r.Bytes), build)
 	n := r.Stats.Queries
 	fmt.Fprintf(&b, "search: k = %d, %s in %s, %.0f a second; of one p50 %.2f ms, p95 %.2f ms\n", r.K, out.Queries(n),
-		out.Seconds(r.Seconds.Search), float64(n)/r.Seconds.Search, out.Milliseconds(r.Latency.P50), out.Milliseconds(r.Latency.P95))
+		out.Seconds(r.Seconds.Search), float64(n)/r.Seconds.Search, out.Milliseconds(r.Latency.P50),
+		out.Milliseconds(r.Latency.P95))
 	fmt.Fprintf(&b, "all:    %s\n", out.Seconds(r.Seconds.Total))
 	return b.Bytes()
 }
@@ -245,12 +253,18 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	if err != nil {
 		return err
 	}
-	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "", flags.Opening{Threads: o.Threads, OpenDevice: c.app.deviceOpener(&c.device)})
+	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "",
+		flags.Opening{Threads: o.Threads, OpenDevice: c.app.deviceOpener(&c.device)})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, enc.Close()) }()
-	s := &spooling{app: c.app, encoder: enc, texts: &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""}, spoolPath: c.spool}
+	s := &spooling{
+		app:       c.app,
+		encoder:   enc,
+		texts:     &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""},
+		spoolPath: c.spool,
+	}
 	if o.CheckID != nil { // before anything is encoded
 		s.admit = func(_ context.Context, documents []index.Arrival) error {
 			for i, d := range documents {
@@ -282,10 +296,11 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}
 	return s.finish(use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
-			return s.withVectors(ctx, s.canStream(o.Build.Pool), func(src vectors.Source, _ string, r *textsReport) error {
-				c.encoded = r
-				return use(src)
-			})
+			return s.withVectors(ctx, s.canStream(o.Build.Pool),
+				func(src vectors.Source, _ string, r *textsReport) error {
+					c.encoded = r
+					return use(src)
+				})
 		},
 		Queries: func(ctx context.Context, _ func(string) bool, use func(vectors.Source) error) error {
 			q, err := c.app.encodeQueries(ctx, enc, encode.Texts(queryTexts...), queries, false)
@@ -294,7 +309,9 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 			}
 			return errors.Join(use(q), q.Close())
 		},
-		Model: model, DocsName: corpus, QueriesName: queries,
+		Model:       model,
+		DocsName:    corpus,
+		QueriesName: queries,
 	}))
 }
 

@@ -94,62 +94,69 @@ func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *b
 	if err != nil {
 		return err
 	}
-	return a.openForMeasuring(ctx, names, path, &b.queries, b.threads, &b.device, &b.device, func(e searcher, target *searchTarget, set *querySet) error {
-		snap := target.snap
-		engine, singleIndex := e.(*search.Engine)
-		if !singleIndex && len(b.originals.Vectors) > 0 {
-			return flags.Usagef("--vectors: compression is measured on one index")
-		}
-		o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
-		stored, err := storedSetting(target.shards, b.k)
-		if err != nil {
-			return err
-		}
-		requested := b.efforts.Settings(b.k, snap.Header().Centroids)
-		measured := quality.Setting{}
-		if stored != nil {
-			measured = *stored
-		}
-		settings := append([]quality.Setting{{}, measured}, requested...)
-		if len(requested) == 1 {
-			measured = requested[0]
-		}
-		for _, s := range append(settings, quality.Setting{Exhaustive: true}) {
-			if !slices.Contains(o.Settings, s) {
-				o.Settings = append(o.Settings, s)
+	return a.openForMeasuring(ctx, names, path, &b.queries, b.threads, &b.device, &b.device,
+		func(e searcher, target *searchTarget, set *querySet) error {
+			snap := target.snap
+			engine, singleIndex := e.(*search.Engine)
+			if !singleIndex && len(b.originals.Vectors) > 0 {
+				return flags.Usagef("--vectors: compression is measured on one index")
 			}
-		}
-		if qrels != nil {
-			if o.Judge, err = newJudge(qrels, b.judging.Options, set.ids); err != nil {
+			o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
+			stored, err := storedSetting(target.shards, b.k)
+			if err != nil {
 				return err
 			}
-		}
-		reference, err := quality.Reference(ctx, e, set.queries, b.k, o.Progress)
-		if err != nil {
-			return err
-		}
-		points, err := quality.Sweep(ctx, e, set.queries, o, reference)
-		if err != nil {
-			return err
-		}
-		r := &benchReport{
-			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.queries), Points: points, stored: stored,
-			losses: losses{ids: set.ids, perQuery: b.perQuery},
-		}
-		if err := r.measure(ctx, a, e, engine, snap, set, b, measured, reference); err != nil {
-			return err
-		}
-		for _, shard := range target.shards {
-			state := shard.State()
-			r.Docs += int64(state.Documents())
-			r.Passages += int64(state.Passages)
-			r.Tokens += state.LiveTokens
-		}
-		if qrels != nil {
-			r.Measure = judgeMeasure
-		}
-		return a.reportFormatted(&b.format, r, r.textTable)
-	})
+			requested := b.efforts.Settings(b.k, snap.Header().Centroids)
+			measured := quality.Setting{}
+			if stored != nil {
+				measured = *stored
+			}
+			settings := append([]quality.Setting{{}, measured}, requested...)
+			if len(requested) == 1 {
+				measured = requested[0]
+			}
+			for _, s := range append(settings, quality.Setting{Exhaustive: true}) {
+				if !slices.Contains(o.Settings, s) {
+					o.Settings = append(o.Settings, s)
+				}
+			}
+			if qrels != nil {
+				if o.Judge, err = newJudge(qrels, b.judging.Options, set.ids); err != nil {
+					return err
+				}
+			}
+			reference, err := quality.Reference(ctx, e, set.queries, b.k, o.Progress)
+			if err != nil {
+				return err
+			}
+			points, err := quality.Sweep(ctx, e, set.queries, o, reference)
+			if err != nil {
+				return err
+			}
+			r := &benchReport{
+				Index:   path,
+				Backend: snap.Backend(),
+				Threads: b.threads,
+				K:       b.k,
+				Queries: len(set.queries),
+				Points:  points,
+				stored:  stored,
+				losses:  losses{ids: set.ids, perQuery: b.perQuery},
+			}
+			if err := r.measure(ctx, a, e, engine, snap, set, b, measured, reference); err != nil {
+				return err
+			}
+			for _, shard := range target.shards {
+				state := shard.State()
+				r.Docs += int64(state.Documents())
+				r.Passages += int64(state.Passages)
+				r.Tokens += state.LiveTokens
+			}
+			if qrels != nil {
+				r.Measure = judgeMeasure
+			}
+			return a.reportFormatted(&b.format, r, r.textTable)
+		})
 }
 
 // storedSetting is what the indexes have stored for searches of k, if all have the same;
@@ -172,7 +179,13 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 
 // settingFromDefaults is what an index has stored, as it is measured.
 func settingFromDefaults(c storage.DefaultClass) quality.Setting {
-	return quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
+	return quality.Setting{
+		Probes: c.Probes,
+		Approx: c.Approx,
+		Exact:  c.Exact,
+		Effort: c.Effort,
+		Scan:   c.Scan,
+	}
 }
 
 // judgeMeasure is what plaid bench computes from judgements.
@@ -186,7 +199,8 @@ func newJudge(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.Re
 		return nil, err
 	}
 	if !slices.ContainsFunc(ids, qrels.Judged) {
-		return nil, fmt.Errorf("none of the queries is judged: their ids are %q and so on, those of the judgements %q; see --query-ids", ids[0], qrels.Queries()[0])
+		return nil, fmt.Errorf("none of the queries is judged: their ids are %q and so on, those of the "+
+			"judgements %q; see --query-ids", ids[0], qrels.Queries()[0])
 	}
 	o.Average = eval.AverageEvaluated
 	return func(results []search.Result) (float64, error) {
@@ -227,7 +241,8 @@ func (r *benchReport) textTable() []byte {
 		out.Plural(r.Tokens, "token"),
 		out.Queries(r.Queries), r.K, r.threads())
 	t := out.Table{Indent: 2}
-	head := []string{"", "probes", "approx", "exact", "p50 ms", "p95 ms", "p99 ms", "queries/s", fmt.Sprintf("recall@%d", r.K)}
+	head := []string{"", "probes", "approx", "exact", "p50 ms", "p95 ms", "p99 ms", "queries/s",
+		fmt.Sprintf("recall@%d", r.K)}
 	if r.Measure != "" {
 		head = append(head, r.Measure)
 	}
@@ -249,7 +264,8 @@ func (r *benchReport) textTable() []byte {
 			probes = "scan"
 		}
 		line := []string{mark, probes, budget(p.Approx), budget(p.Exact),
-			ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), fmt.Sprintf("%.1f", p.QPS), out.FourDecimals(p.Recall)}
+			ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), fmt.Sprintf("%.1f", p.QPS),
+			out.FourDecimals(p.Recall)}
 		if p.Value != nil {
 			line = append(line, out.FourDecimals(*p.Value))
 		}

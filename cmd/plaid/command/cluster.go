@@ -60,7 +60,8 @@ type openedStore struct {
 }
 
 // storeCommand makes a command for the collections of a store. c is how it is opened.
-func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config, run func(context.Context, openedStore) error) *cobra.Command {
+func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config,
+	run func(context.Context, openedStore) error) *cobra.Command {
 	f := cmd.Flags()
 	f.String("store", "", daemon.StoreUsage+" (default: "+EnvStore+")")
 	if f.Lookup("json") == nil {
@@ -198,7 +199,12 @@ resumed with --resume.`,
 			build := cluster.BuildOptions{Train: o, Dir: scratch, Logger: a.logger()}
 			if show := a.progress(); show != nil {
 				build.Progress = func(done, total int) {
-					show(index.Progress{Stage: "store", Done: int64(done), Total: int64(total), Unit: "shards"})
+					show(index.Progress{
+						Stage: "store",
+						Done:  int64(done),
+						Total: int64(total),
+						Unit:  "shards",
+					})
 				}
 			}
 			r, err := cluster.Build(ctx, opened.store, name, build, src)
@@ -207,7 +213,8 @@ resumed with --resume.`,
 			}
 			return a.reportClusterBuild(name, r, src.Dim(), texts, &o)
 		}
-		return a.openAndBuild(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil }, use)
+		return a.openAndBuild(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil },
+			use)
 	})
 }
 

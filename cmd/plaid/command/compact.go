@@ -37,7 +37,8 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 	}
 	cmd.Flags().Bool("json", false, "print the report as JSON")
 	salvagePath := cmd.Flags().String("salvage", "", "write what can be read of a damaged index to a new `FILE`")
-	withDeleted := cmd.Flags().Bool("with-deleted", false, "with --salvage: take documents that may have been deleted as well")
+	withDeleted := cmd.Flags().Bool("with-deleted", false,
+		"with --salvage: take documents that may have been deleted as well")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		switch {
 		case *salvagePath != "":
@@ -75,7 +76,8 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 				BytesBefore int64  `json:"bytes_before"`
 				BytesAfter  int64  `json:"bytes_after"`
 			}{args[0], docs, passages, before.Size(), after.Size()}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages), out.Bytes(before.Size()),
+				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages),
+					out.Bytes(before.Size()),
 					out.Bytes(after.Size()))
 			})
 		})
@@ -97,7 +99,10 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 		return err
 	}
 	r, err := index.Salvage(ctx, path, to, &index.SalvageOptions{
-		WithDeleted: withDeleted, LockTimeout: a.lockTimeout, Logger: a.logger(), Progress: a.progress(),
+		WithDeleted: withDeleted,
+		LockTimeout: a.lockTimeout,
+		Logger:      a.logger(),
+		Progress:    a.progress(),
 	})
 	a.console.ClearStatus()
 	if r == nil {
@@ -114,7 +119,8 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 		return err
 	}
 	complete := err == nil && r.Complete()
-	err = errors.Join(err, a.reportTyped("salvage", salvageResult{path, to, complete, r}, func(b *bytes.Buffer) { salvageText(b, to, r) }))
+	err = errors.Join(err, a.reportTyped("salvage", salvageResult{path, to, complete, r},
+		func(b *bytes.Buffer) { salvageText(b, to, r) }))
 	if err != nil || complete {
 		return err
 	}
@@ -138,7 +144,8 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 			fmt.Fprintf(b, "lost: %q: %s\n", id, l.Why)
 		}
 		if n := l.Docs - int64(len(l.IDs)); n > 0 {
-			fmt.Fprintf(b, "lost: %s of ordinals %d to %d whose ids are lost too: %s\n", out.Plural(n, "document"), l.First, l.Last, l.Why)
+			fmt.Fprintf(b, "lost: %s of ordinals %d to %d whose ids are lost too: %s\n", out.Plural(n, "document"),
+				l.First, l.Last, l.Why)
 		}
 	}
 	for _, id := range r.LostPayloads {

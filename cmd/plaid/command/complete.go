@@ -142,10 +142,11 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		ctx, stop := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
 		defer stop()
 		if len(args) == 0 {
-			_ = a.withStore(ctx, store, cluster.Config{}, func(collections *cluster.Cluster, _ objects.Store) error { // no store: no names
-				names = collections.Names()
-				return nil
-			})
+			_ = a.withStore(ctx, store, cluster.Config{},
+				func(collections *cluster.Cluster, _ objects.Store) error { // no store: no names
+					names = collections.Names()
+					return nil
+				})
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -157,16 +158,18 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var ids []string
-	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0], func(snap *index.Snapshot) error { // no index: no ids
-		for ordinal := range min(snap.State().Docs, maxIDsScanned) {
-			if len(ids) == maxIDs {
-				break
+	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0],
+		func(snap *index.Snapshot) error { // no index: no ids
+			for ordinal := range min(snap.State().Docs, maxIDsScanned) {
+				if len(ids) == maxIDs {
+					break
+				}
+				if id := snap.ID(ordinal); snap.Live(ordinal) && strings.HasPrefix(id, typed) &&
+					!slices.Contains(args[1:], id) {
+					ids = append(ids, id)
+				}
 			}
-			if id := snap.ID(ordinal); snap.Live(ordinal) && strings.HasPrefix(id, typed) && !slices.Contains(args[1:], id) {
-				ids = append(ids, id)
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -100,7 +100,8 @@ type deletion struct {
 	ids   []string
 }
 
-func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted index.Affected, missing []string, err error) {
+func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted index.Affected, missing []string,
+	err error) {
 	if d.where != nil {
 		deleted, err = ix.DeleteWhere(ctx, d.where)
 		return deleted, nil, err
@@ -110,7 +111,8 @@ func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted 
 
 // countDocuments counts the documents and passages that would be deleted, and all documents, and lists
 // unknown ids.
-func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n index.Affected, total int, missing []string, err error) {
+func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n index.Affected, total int,
+	missing []string, err error) {
 	for _, s := range target.shards {
 		total += s.Documents()
 	}
@@ -158,7 +160,8 @@ func (a *app) countDeletion(ctx context.Context, names *indexNames, path string,
 			Docs     int      `json:"docs"`
 			Missing  []string `json:"missing"`
 		}{path, n.Documents, n.Passages, total, missing}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(total, "document"), out.Documents(n.Documents, n.Passages))
+			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(total, "document"),
+				out.Documents(n.Documents, n.Passages))
 		})
 		if err != nil {
 			return err
@@ -178,7 +181,8 @@ func (a *app) confirmDeletingAll(ctx context.Context, names *indexNames, path st
 	if err != nil || n.Documents < total || total == 0 {
 		return err
 	}
-	return a.confirm(ctx, fmt.Sprintf("This deletes all %s of %s.", out.Plural(total, "document"), out.Printable(path, 200)))
+	return a.confirm(ctx, fmt.Sprintf("This deletes all %s of %s.", out.Plural(total, "document"),
+		out.Printable(path, 200)))
 }
 
 // confirm lets a person at a terminal decide whether something is deleted.
@@ -255,7 +259,8 @@ type changeableIndex interface {
 }
 
 // openForChange opens one index, or several, for writing.
-func (op *opener) openForChange(ctx context.Context, names *indexNames, path string, use func(changeableIndex) error) error {
+func (op *opener) openForChange(ctx context.Context, names *indexNames, path string,
+	use func(changeableIndex) error) error {
 	return op.openShards(ctx, names, path, true, func(shards *index.Shards) error {
 		if files := shards.Files(); len(files) == 1 {
 			return use(files[0])

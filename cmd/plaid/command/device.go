@@ -66,7 +66,8 @@ type searcher interface {
 
 // withSearcher makes a searcher for what is searched, on a device if there are flags that name
 // one, and hands it to use.
-func (op *opener) withSearcher(ctx context.Context, target *searchTarget, threads int, d *flags.Device, use func(searcher) error) (err error) {
+func (op *opener) withSearcher(ctx context.Context, target *searchTarget, threads int, d *flags.Device,
+	use func(searcher) error) (err error) {
 	var dev kernels.Device
 	if d != nil {
 		if dev, err = op.openDevice(ctx, d); err != nil {
@@ -99,7 +100,8 @@ func (op *opener) withSearcher(ctx context.Context, target *searchTarget, thread
 		return err
 	}
 	if m := description.Memory; m != nil {
-		op.logger().Info("index on device", "device", description.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
+		op.logger().Info("index on device", "device", description.Device, "resident", m.Resident, "pieces", m.Pieces,
+			"bytes", m.Index(), "limit", m.Limit)
 	}
 	return use(e)
 }

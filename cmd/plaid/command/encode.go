@@ -73,10 +73,12 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
-	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
+	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the "+
+		"output folder, removed when it is complete)")
 	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
 	f.BoolVar(&e.queries, "queries", false, "encode the texts as questions, for searches")
-	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
+	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their "+
+		"mean (1: keep all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
 	e.device.RegisterEncoding(f)
@@ -115,7 +117,8 @@ const metadataFile = "metadata.jsonl"
 func (e *encoding) outputPath(name string) string { return filepath.Join(e.dir, name) }
 
 func (e *encoding) run(ctx context.Context) (err error) {
-	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, OpenDevice: e.app.deviceOpener(&e.device)})
+	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "",
+		flags.Opening{Threads: e.threads, OpenDevice: e.app.deviceOpener(&e.device)})
 	if err != nil {
 		return err
 	}
@@ -137,7 +140,14 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	if e.queries {
 		return e.encodeQueries(ctx, enc, model)
 	}
-	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, spoolPath: e.texts.Spool, temporaryPath: spool, float32: e.float32}
+	s := &spooling{
+		app:           e.app,
+		encoder:       enc,
+		texts:         &e.texts,
+		spoolPath:     e.texts.Spool,
+		temporaryPath: spool,
+		float32:       e.float32,
+	}
 	if e.pool <= 1 { // the matrix grows beside the spool
 		s.vectorsPath, s.matrixPath = e.outputPath(matrix+".part"), e.outputPath(matrix)
 	}
@@ -195,7 +205,12 @@ func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model
 	if q.Len() == 0 {
 		return errors.Join(noQueriesError(from), q.Close())
 	}
-	r := &textsReport{Texts: q.Len(), Truncated: q.truncated, Tokens: q.Tokens(), Seconds: e.app.now().Sub(begin).Seconds()}
+	r := &textsReport{
+		Texts:     q.Len(),
+		Truncated: q.truncated,
+		Tokens:    q.Tokens(),
+		Seconds:   e.app.now().Sub(begin).Seconds(),
+	}
 	return errors.Join(e.write(ctx, q.Spool, nil, enc.Dim(), model, r), q.Close())
 }
 
@@ -212,7 +227,12 @@ type encodeReport struct {
 // write makes the files. payloads is the source again if some document has a payload.
 func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int,
 	model *storage.Model, r *textsReport) error {
-	rep := encodeReport{Dir: e.dir, textsReport: *r, Dim: dim, Fingerprint: model.Fingerprint}
+	rep := encodeReport{
+		Dir:         e.dir,
+		textsReport: *r,
+		Dim:         dim,
+		Fingerprint: model.Fingerprint,
+	}
 	matrix, lengths, ids := e.fileNames()
 	lens := make([]int64, src.Len())
 	for i := range lens {

@@ -78,7 +78,8 @@ func (a *app) evaluateRuns(ctx context.Context, e *flags.Judging, o evalOutput, 
 		for i := range others {
 			others[i] = results[i+1].Result
 		}
-		if comparisons, err = eval.CompareAll(ctx, results[0].Result, others, eval.CompareOptions{Average: e.Average}); err != nil {
+		if comparisons, err = eval.CompareAll(ctx, results[0].Result, others,
+			eval.CompareOptions{Average: e.Average}); err != nil {
 			switch {
 			case errors.Is(err, eval.ErrTooFewPairs), errors.Is(err, eval.ErrUnpaired):
 				a.printWarning("the runs are not compared: %v", err)
@@ -90,7 +91,8 @@ func (a *app) evaluateRuns(ctx context.Context, e *flags.Judging, o evalOutput, 
 	if o.format.Word() == "tsv" {
 		return a.writeOutput(o.tsvLines(results))
 	}
-	return a.reportFormatted(&o.format, o.jsonReport(e, results, comparisons), func() []byte { return o.textTable(e, results, comparisons) })
+	return a.reportFormatted(&o.format, o.jsonReport(e, results, comparisons),
+		func() []byte { return o.textTable(e, results, comparisons) })
 }
 
 // evalOutput is how plaid eval prints.
@@ -132,7 +134,8 @@ func (o evalOutput) textTable(e *flags.Judging, results []judgedRun, comparisons
 		t := out.Table{LeftColumns: 1}
 		t.Line("MEASURE", "DIFFERENCE", "WINS", "TIES", "LOSSES", "P", "HOLM")
 		for _, c := range measures {
-			t.Line(c.Measure.String(), signedDifference(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties), fmt.Sprint(c.Losses), probability(c.P), probability(c.Holm))
+			t.Line(c.Measure.String(), signedDifference(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties),
+				fmt.Sprint(c.Losses), probability(c.P), probability(c.Holm))
 		}
 		t.Print(&b)
 	}
@@ -199,7 +202,12 @@ type evalQueryJSON struct {
 }
 
 func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) evalJSON {
-	report := evalJSON{Qrels: e.Qrels, Average: e.Average.String(), Ties: e.Ties.String(), ExcludeSelf: e.ExcludeSelf}
+	report := evalJSON{
+		Qrels:       e.Qrels,
+		Average:     e.Average.String(),
+		Ties:        e.Ties.String(),
+		ExcludeSelf: e.ExcludeSelf,
+	}
 	for _, m := range e.Measures {
 		report.Measures = append(report.Measures, m.String())
 	}
@@ -212,8 +220,12 @@ func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparison
 	}
 	for i, r := range results {
 		run := evalRunJSON{
-			Run: r.name, Tag: r.run.Tag, Queries: r.Count(r.Average), Missing: r.missing(), Unjudged: r.Unjudged,
-			Means: byName(r.Means),
+			Run:      r.name,
+			Tag:      r.run.Tag,
+			Queries:  r.Count(r.Average),
+			Missing:  r.missing(),
+			Unjudged: r.Unjudged,
+			Means:    byName(r.Means),
 		}
 		if o.perQuery {
 			for _, q := range r.averagedQueries() {
@@ -255,7 +267,8 @@ type judgedRun struct {
 }
 
 // judgeRuns evaluates runs.
-func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string, runs []*eval.Run) ([]judgedRun, error) {
+func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string,
+	runs []*eval.Run) ([]judgedRun, error) {
 	results := make([]judgedRun, len(runs))
 	for i, run := range runs {
 		if err := ctx.Err(); err != nil {
@@ -267,10 +280,12 @@ func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels
 		}
 		evaluated := res.Count(eval.AverageEvaluated)
 		if evaluated == 0 {
-			return nil, fmt.Errorf("%s: none of its queries (%d) is judged in %s (%d)", paths[i], run.Len(), e.Qrels, qrels.Len())
+			return nil, fmt.Errorf("%s: none of its queries (%d) is judged in %s (%d)", paths[i], run.Len(), e.Qrels,
+				qrels.Len())
 		}
 		if 2*res.SelfFirst > evaluated && !e.ExcludeSelf {
-			a.printWarning("%s: the first hit has the id of the query for %d of %s; if queries are documents, --exclude-self leaves it out",
+			a.printWarning("%s: the first hit has the id of the query for %d of %s; if queries are documents, "+
+				"--exclude-self leaves it out",
 				paths[i], res.SelfFirst, out.Queries(evaluated))
 		}
 		results[i] = judgedRun{paths[i], run, res}

@@ -39,12 +39,15 @@ var exitTable = []struct {
 }{
 	{exitOK, "done", "done"},
 	{exitFailed, "failed", "failed: bad input, a full disk, a file that is no index or is there already"},
-	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or device that this machine does not have"},
-	{exitPartial, "partial", "done in part: some of the documents to delete are not there, not all could be salvaged, or documents whose files have vanished were kept"},
+	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or " +
+		"device that this machine does not have"},
+	{exitPartial, "partial", "done in part: some of the documents to delete are not there, not all could be " +
+		"salvaged, or documents whose files have vanished were kept"},
 	{exitNotFound, "not_found", "not found: a file, a document, a query, or an index of a store"},
 	{exitCorrupt, "corrupt", "the index, or its log in a store, is corrupt"},
 	{exitLocked, "locked", "the index is locked: another process has it open (see --lock-timeout)"},
-	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed at the last step of a change, which was made or was not: look (plaid info)"},
+	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed at the last step of a " +
+		"change, which was made or was not: look (plaid info)"},
 	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }
 
@@ -70,7 +73,8 @@ func explainedByInterrupt(err error) bool {
 	if !errors.Is(err, context.Canceled) {
 		return false
 	}
-	for _, exception := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
+	for _, exception := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt,
+		storage.ErrInternal} {
 		if errors.Is(err, exception) {
 			return false
 		}
@@ -99,7 +103,8 @@ func exitCode(err error) int {
 		return exitCorrupt
 	case isAny(context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), isAny(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField,
+	case errors.As(err, &usage), isAny(index.ErrOption, search.ErrOption, kernels.ErrUnavailable,
+		condition.ErrUnknownField,
 		collection.ErrName, collection.ErrConfig, objects.ErrName):
 		return exitUsage
 	case isAny(errPartial):

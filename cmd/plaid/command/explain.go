@@ -86,7 +86,8 @@ type explainReport struct {
 	NoPieces string         `json:"no_pieces,omitempty"`
 }
 
-func (a *app) explain(ctx context.Context, names *indexNames, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
+func (a *app) explain(ctx context.Context, names *indexNames, path string, questions []string, s *flags.Search,
+	o search.Options, query, doc string) error {
 	return a.openSearched(ctx, names, path, func(target *searchTarget) (err error) {
 		queries, err := a.openQueries(ctx, &s.Queries, questions, target.snap, s.Threads, &s.Device)
 		if err != nil {
@@ -148,7 +149,8 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 	if r.File != "" {
 		location = " of " + out.Escaped(r.File)
 	}
-	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", c.Name(out.TableID(explanation.ID)), explanation.Ordinal, location, out.Plural(explanation.Tokens, "token"))
+	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", c.Name(out.TableID(explanation.ID)), explanation.Ordinal,
+		location, out.Plural(explanation.Tokens, "token"))
 	fmt.Fprintf(b, "score:    %.4f\n", explanation.Score)
 	stage := c.Bad(fmt.Sprint(explanation.Stage))
 	if explanation.Rank > 0 {
@@ -159,7 +161,8 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 		fmt.Fprintf(b, ", rank %d", explanation.Rank)
 	}
 	if explanation.Rank == 0 && explanation.StageScore != nil && explanation.StageLimit != nil {
-		fmt.Fprintf(b, ": %.4f in this stage, %.4f was needed; both are approximate", *explanation.StageScore, *explanation.StageLimit)
+		fmt.Fprintf(b, ": %.4f in this stage, %.4f was needed; both are approximate", *explanation.StageScore,
+			*explanation.StageLimit)
 	}
 	if explanation.Plan != "" {
 		fmt.Fprintf(b, "\nplan:     %s", explanation.Plan)
@@ -168,7 +171,8 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 		fmt.Fprintf(b, "\nimage:    %s", out.Printable(explanation.Image, 200))
 	}
 	if g := explanation.Grid; g != nil {
-		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json tells of cells)", g.Rows, g.Columns, out.Plural(g.Special, "other token"))
+		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json tells of cells)", g.Rows, g.Columns,
+			out.Plural(g.Special, "other token"))
 	}
 	if explanation.NoGrid != "" {
 		fmt.Fprintf(b, "\nno grid:  %s", out.Escaped(explanation.NoGrid))
@@ -181,9 +185,11 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 	if r.NoPieces != "" {
 		fmt.Fprintf(b, "no pieces of text: %s\n\n", out.Escaped(r.NoPieces))
 	}
-	fmt.Fprintln(b, c.Dim(fmt.Sprintf("%11s  %9s  %8s  %10s  %11s  %8s", "QUERY TOKEN", "DOC TOKEN", "WEIGHT", "SCORE", "BY CENTROID", "CENTROID")))
+	fmt.Fprintln(b, c.Dim(fmt.Sprintf("%11s  %9s  %8s  %10s  %11s  %8s", "QUERY TOKEN", "DOC TOKEN", "WEIGHT",
+		"SCORE", "BY CENTROID", "CENTROID")))
 	for _, m := range explanation.Matches {
-		fmt.Fprintf(b, "%11d  %9d  %8.3g  %10.4f  %11.4f  %8d\n", m.QueryToken, m.DocToken, m.Weight, m.Score, m.Centroid, m.Code)
+		fmt.Fprintf(b, "%11d  %9d  %8.3g  %10.4f  %11.4f  %8d\n", m.QueryToken, m.DocToken, m.Weight, m.Score,
+			m.Centroid, m.Code)
 	}
 }
 
@@ -229,8 +235,13 @@ func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search
 		}
 		q, d := queryTokens[m.QueryToken], source.Tokens[m.DocToken]
 		p := matchedPiece{
-			QueryToken: m.QueryToken, QueryPiece: q.Piece, QueryStart: q.Start, QueryEnd: q.End,
-			DocToken: m.DocToken, DocPiece: d.Piece, Score: m.Score,
+			QueryToken: m.QueryToken,
+			QueryPiece: q.Piece,
+			QueryStart: q.Start,
+			QueryEnd:   q.End,
+			DocToken:   m.DocToken,
+			DocPiece:   d.Piece,
+			Score:      m.Score,
 		}
 		var text string
 		if p.Field, text, p.Start, p.End = source.Place(d); p.Field != "" {
@@ -271,7 +282,8 @@ func piecesTable(b *bytes.Buffer, pieces []matchedPiece, c out.Colours) {
 		if p.Field != "" {
 			location = fmt.Sprintf("%s %d-%d", p.Field, p.Start, p.End)
 		}
-		t.Line(fmt.Sprint(p.QueryToken), out.Printable(p.QueryPiece, 20), fmt.Sprint(p.DocToken), out.Printable(p.DocPiece, 20), location, fmt.Sprintf("%.4f", p.Score))
+		t.Line(fmt.Sprint(p.QueryToken), out.Printable(p.QueryPiece, 20), fmt.Sprint(p.DocToken),
+			out.Printable(p.DocPiece, 20), location, fmt.Sprintf("%.4f", p.Score))
 		if p.context != "" {
 			t.Remark(strings.Join(c.Wrap(p.context, 80, 1), ""))
 		}

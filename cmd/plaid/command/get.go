@@ -212,7 +212,8 @@ func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldN
 					return err
 				}
 			}
-			if err := a.reportTyped("facet", facet, func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
+			if err := a.reportTyped("facet", facet,
+				func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
 				return err
 			}
 		}

@@ -16,21 +16,30 @@ import (
 
 // usualFlags are the flags that --help lists of a command with many; --help-all lists the others too.
 var usualFlags = map[string][]string{
-	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
-	"beir":    {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
-	"bench":   {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query", "json"},
-	"encode":  {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force", "json"},
-	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model", "json"},
+	"add":  {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
+	"beir": {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
+	"bench": {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query",
+		"json"},
+	"encode": {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force",
+		"json"},
+	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model",
+		"json"},
 	"index":   {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "force"},
 	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},
-	"score":   {"queries", "query-lengths", "vectors", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
-	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "show-metadata", "highlight", "json"},
-	"serve":   {"data", "store", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory", "device"},
-	"tune":    {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
-	"watch":   {"model", "window", "window-by", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
-	"mcp":     {"model", "data", "store", "url", "precision", "query-length", "threads", "encoder", "model-settings", "document-length"},
+	"score": {"queries", "query-lengths", "vectors", "lengths", "ids", "candidates", "k", "normalize", "format",
+		"json"},
+	"search": {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "show-metadata",
+		"highlight", "json"},
+	"serve": {"data", "store", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory",
+		"device"},
+	"tune": {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
+	"watch": {"model", "window", "window-by", "once", "precision", "nbits", "max-file", "document-length", "device",
+		"json"},
+	"mcp": {"model", "data", "store", "url", "precision", "query-length", "threads", "encoder", "model-settings",
+		"document-length"},
 
-	"cluster build": {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "store"},
+	"cluster build": {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits",
+		"store"},
 }
 
 // usualFlagNames are those of a command, by its path.
@@ -136,9 +145,10 @@ func (t *stdio) helpWidth() int {
 // helpCommand is plaid help. That of cobra ends well if it knows no such command.
 func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "help [COMMAND]",
-		Short:   "Describe a command",
-		Long:    "Describe a command: what it does, its usual flags, and examples. plaid help exit lists the\nexit codes.",
+		Use:   "help [COMMAND]",
+		Short: "Describe a command",
+		Long: "Describe a command: what it does, its usual flags, and examples. plaid help exit lists " +
+			"the\nexit codes.",
 		Example: "  plaid help search\n  plaid help exit",
 		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, c := range a.root.Commands() {

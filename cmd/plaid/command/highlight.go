@@ -28,12 +28,14 @@ type highlighter struct {
 
 // newHighlighter is that of queries, which are texts, for what is searched.
 func (a *app) newHighlighter(q *openedQueries, target *searchTarget) *highlighter {
-	return &highlighter{encoder: q.encoder, warn: a.printWarning, poolFactor: func(shard int) int { return target.shards[shard].Header().Build.Pool }}
+	return &highlighter{encoder: q.encoder, warn: a.printWarning,
+		poolFactor: func(shard int) int { return target.shards[shard].Header().Build.Pool }}
 }
 
 // highlightWordHits makes queries of texts that are searched for by words, and what tells of hits which of
 // their words match.
-func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *flags.Search, ids, texts []string, use func(*openedQueries, search.Searcher) error) (err error) {
+func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *flags.Search, ids, texts []string,
+	use func(*openedQueries, search.Searcher) error) (err error) {
 	list := func(yield func(encode.Text, error) bool) {
 		for i := range ids {
 			if !yield(encode.Text{ID: ids[i], Text: texts[i]}, nil) {
@@ -41,7 +43,8 @@ func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *fl
 			}
 		}
 	}
-	q, err := a.openTextQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device, target.snap.Header().Model, target.snap.Path())
+	q, err := a.openTextQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device,
+		target.snap.Header().Model, target.snap.Path())
 	if err != nil {
 		return err
 	}
@@ -127,7 +130,8 @@ func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, 
 			name = fmt.Sprintf("#%d", p.Passage.Number)
 		}
 		text := t.payloadSnippet(p.Payload, spans, t.payloadWidth(indent+20))
-		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)), strings.Join(text[:min(1, len(text))], ""))
+		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)),
+			strings.Join(text[:min(1, len(text))], ""))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		for _, line := range text[min(1, len(text)):] {
 			fmt.Fprintf(b, "%*s%s\n", indent+19, "", line)

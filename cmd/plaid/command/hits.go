@@ -34,7 +34,9 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	r.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv", "grep")
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
-	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
+	f.BoolVar(&r.highlight, "highlight", false,
+		"show the words of documents that words of the question have found (table: in colour or in brackets; "+
+			"jsonl: spans)")
 	flags.BareChoice(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
 }
 
@@ -127,7 +129,12 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 			return err
 		}, nil
 	}
-	table := hitTable{stdio: t, colours: t.colours(), payload: r.payload, lines: 1}
+	table := hitTable{
+		stdio:   t,
+		colours: t.colours(),
+		payload: r.payload,
+		lines:   1,
+	}
 	if r.highlight && t.outWidth > 0 {
 		table.lines = highlightLines
 	}
@@ -279,7 +286,8 @@ func (t *hitTable) writeAnswers(b *bytes.Buffer, queries *querySet, results []se
 func (t *hitTable) writeHit(b *bytes.Buffer, prefix string, idWidth int, h *search.Hit, text []string) {
 	id := out.TableID(h.ID)
 	fill := strings.Repeat(" ", idWidth-utf8.RuneCountInString(id)+2)
-	b.WriteString(strings.TrimRight(prefix+t.colours.Name(id)+fill+strings.Join(text[:min(1, len(text))], ""), " ") + "\n")
+	b.WriteString(strings.TrimRight(prefix+t.colours.Name(id)+fill+strings.Join(text[:min(1, len(text))], ""), " ") +
+		"\n")
 	indent := strings.Repeat(" ", len(prefix)+idWidth+2)
 	for _, line := range text[min(1, len(text)):] {
 		b.WriteString(indent + line + "\n")
@@ -335,7 +343,8 @@ func (t *hitTable) writeRows(b *bytes.Buffer, set *querySet, results []search.Re
 			if err != nil {
 				return err
 			}
-			t.writeHit(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", widths.query, query, r.Offset+j+1, h.Score), widths.id, h, text)
+			t.writeHit(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", widths.query, query, r.Offset+j+1, h.Score), widths.id,
+				h, text)
 			if err := t.writePassageLines(b, set, i, h, widths.query+8); err != nil {
 				return err
 			}

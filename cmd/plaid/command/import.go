@@ -59,7 +59,8 @@ names other, or none; this one leaves it out.`,
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "",
 		"`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
-	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
+	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by "+
+		"_id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
@@ -74,7 +75,8 @@ names other, or none; this one leaves it out.`,
 			}
 		}
 		err = a.importIndex(ctx, args[0], args[1], payload, o)
-		if fileError := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) && !errors.As(err, &fileError) {
+		if fileError := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) &&
+			!errors.As(err, &fileError) {
 			return fmt.Errorf("%s: %w", ids, err) // how many there are
 		}
 		return err
@@ -116,15 +118,27 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		a.printWarning("%s", w)
 	}
 	rep := importReport{
-		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty,
-		Payloads: r.Payloads,
-		Tokens:   r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
-		WeightChange: r.WeightChange, WeightBefore: r.WeightBefore, WeightAfter: r.WeightAfter,
-		Warnings: append([]string{}, r.Warnings...),
+		Path:          path,
+		Bytes:         info.Size(),
+		Engine:        r.Engine,
+		Docs:          r.Docs,
+		Passages:      r.Passages,
+		EmptyDocs:     r.Empty,
+		Payloads:      r.Payloads,
+		Tokens:        r.Tokens,
+		ClampedTokens: r.Clamped,
+		Dim:           r.Dim,
+		Nbits:         r.Nbits,
+		Centroids:     r.K,
+		WeightChange:  r.WeightChange,
+		WeightBefore:  r.WeightBefore,
+		WeightAfter:   r.WeightAfter,
+		Warnings:      append([]string{}, r.Warnings...),
 	}
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
-			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim,
+			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"),
+			rep.Dim,
 			out.Plural(rep.Nbits, "bit"), formatName(rep.Engine))
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)

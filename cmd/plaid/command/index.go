@@ -74,7 +74,8 @@ func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 	for _, stage := range []struct {
 		name    string
 		seconds float64
-	}{{"open", s.Open}, {"texts", s.Texts}, {"sample", s.Sample}, {"train", s.Train}, {"compress", s.Encode}, {"check", s.Check}, {"other", s.Other}} {
+	}{{"open", s.Open}, {"texts", s.Texts}, {"sample", s.Sample}, {"train", s.Train}, {"compress", s.Encode},
+		{"check", s.Check}, {"other", s.Other}} {
 		if stage.seconds >= s.Total/200 {
 			parts = append(parts, stage.name+" "+out.Seconds(stage.seconds))
 		}
@@ -103,17 +104,22 @@ func (b *buildFlags) register(f *pflag.FlagSet) {
 	b.work.Register(f)
 	b.device.Register(f)
 	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
-	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
+	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids",
+		"number of centroids (0: by the number of tokens, at most what the sample allows)")
 	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
-	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
+	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"},
+		"`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
 	f.Lookup("scales").DefValue = strings.Join(b.scales, ",")
-	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
+	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their "+
+		"mean (1: keep all)")
 	var methods []string
 	for _, m := range pool.Methods() {
 		methods = append(methods, string(m))
 	}
-	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by", "`METHOD` of --pool: similar tokens; of pages of pictures tiles, cells in squares (4: 2 × 2), or neighbours, similar cells that touch")
+	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by",
+		"`METHOD` of --pool: similar tokens; of pages of pictures tiles, cells in squares (4: 2 × 2), or "+
+			"neighbours, similar cells that touch")
 	f.BoolVar(&b.noNormalize, "no-normalize", false, "do not scale vectors to unit length")
 	f.Bool("json", false, "print the report as JSON")
 }
@@ -207,10 +213,12 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	b.register(f)
 	b.in.registerStored(f)
 	f.BoolVar(&b.o.Force, "force", false, "replace an index that is there")
-	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what can be continued if this one is interrupted")
+	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what "+
+		"can be continued if this one is interrupted")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
-	f.BoolVar(&b.trainOnly, "codec-only", false, "train the codec and store no documents: for further indexes with --codec")
+	f.BoolVar(&b.trainOnly, "codec-only", false,
+		"train the codec and store no documents: for further indexes with --codec")
 	starter.register(f, "build")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		return starter.run(ctx, a, func(ctx context.Context) error { return a.buildFile(ctx, f, args[0], &b) })
@@ -269,22 +277,30 @@ func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, chec
 	if o.Like != nil {
 		codecModel = o.Like.Header().Model
 	}
-	enc, m, err := a.openEncoder(ctx, &input.encoder, "", flags.Opening{IndexModel: codecModel, Threads: work.Threads, OpenDevice: a.deviceOpener(&b.device)})
+	enc, m, err := a.openEncoder(ctx, &input.encoder, "",
+		flags.Opening{IndexModel: codecModel, Threads: work.Threads, OpenDevice: a.deviceOpener(&b.device)})
 	if err != nil {
 		return err
 	}
 	o.Model, b.opened = m, a.now()
-	s := &spooling{app: a, encoder: enc, texts: &input.texts, spoolPath: input.texts.Spool, temporaryPath: path + ".spool"}
+	s := &spooling{
+		app:           a,
+		encoder:       enc,
+		texts:         &input.texts,
+		spoolPath:     input.texts.Spool,
+		temporaryPath: path + ".spool",
+	}
 	pool := o.Pool
 	if o.Like != nil {
 		pool = o.Like.Header().Build.Pool
 	}
-	err = s.withVectors(ctx, !b.trainOnly && s.canStream(pool), func(src vectors.Source, tag string, r *textsReport) error {
-		if tag != "" {
-			o.Input, o.Resume = tag, true
-		}
-		return input.texts.WithFileNames(use(src, r, o))
-	})
+	err = s.withVectors(ctx, !b.trainOnly && s.canStream(pool),
+		func(src vectors.Source, tag string, r *textsReport) error {
+			if tag != "" {
+				o.Input, o.Resume = tag, true
+			}
+			return input.texts.WithFileNames(use(src, r, o))
+		})
 	return errors.Join(err, enc.Close())
 }
 
@@ -306,18 +322,36 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	built := a.now()
 	var defaults *storage.Defaults
 	if !b.trainOnly && !b.noCheck {
-		defaults = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
+		defaults = a.checkRecall(ctx, path, o.Threads,
+			quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
 	rep := indexReport{
-		Path: path, Bytes: info.Size(), Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty, Tokens: r.Tokens,
-		Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
-		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
-		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
-		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: defaults,
+		Path:          path,
+		Bytes:         info.Size(),
+		Docs:          r.Docs,
+		Passages:      r.Passages,
+		EmptyDocs:     r.Empty,
+		Tokens:        r.Tokens,
+		Pool:          o.Pool,
+		ZeroTokens:    r.Zero,
+		ClampedTokens: r.Clamped,
+		Dim:           src.Dim(),
+		Nbits:         o.Nbits,
+		Centroids:     r.Train.K,
+		Seed:          o.Seed,
+		SampleDocs:    r.SampleDocs,
+		SampleTokens:  r.Train.Vectors,
+		Iterations:    r.Train.Iterations,
+		RMSE:          r.RMSE,
+		Encoded:       texts,
+		Model:         o.Model,
+		Codec:         b.codec,
+		Resumed:       r.Resumed,
+		Defaults:      defaults,
 	}
 	if o.PoolBy.OfPages() {
 		rep.PoolBy = string(o.PoolBy)
@@ -329,9 +363,13 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	}
 	end, seconds := a.now(), &rep.Seconds
 	*seconds = buildSeconds{
-		Open: b.opened.Sub(b.begin).Seconds(), Texts: begin.Sub(b.opened).Seconds(),
-		Check: end.Sub(built).Seconds(), Total: end.Sub(b.begin).Seconds(),
-		Sample: r.Seconds.Sample, Train: r.Seconds.Train, Encode: r.Seconds.Encode,
+		Open:   b.opened.Sub(b.begin).Seconds(),
+		Texts:  begin.Sub(b.opened).Seconds(),
+		Check:  end.Sub(built).Seconds(),
+		Total:  end.Sub(b.begin).Seconds(),
+		Sample: r.Seconds.Sample,
+		Train:  r.Seconds.Train,
+		Encode: r.Seconds.Encode,
 	}
 	seconds.Other = max(seconds.Total-seconds.Open-seconds.Texts-seconds.Sample-seconds.Train-seconds.Encode-seconds.Check, 0)
 	if o.Centroids > rep.Centroids {
@@ -374,6 +412,7 @@ func (a *app) warnNotFreed(path string, err error) string {
 	if err == nil {
 		return ""
 	}
-	a.printWarning("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v", path, err)
+	a.printWarning("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v",
+		path, err)
 	return err.Error()
 }

@@ -238,7 +238,8 @@ func (a *app) listDevices() error {
 	if err != nil {
 		return err
 	}
-	r := deviceReport{Devices: []kernels.DeviceInfo{{Name: "cpu", Model: processor.Arch, Capability: processor.Selected}}, Absent: []string{}}
+	r := deviceReport{Devices: []kernels.DeviceInfo{{Name: "cpu", Model: processor.Arch,
+		Capability: processor.Selected}}, Absent: []string{}}
 	found, reasons := kernels.Devices()
 	r.Devices = append(r.Devices, found...)
 	for _, err := range reasons {
@@ -249,7 +250,8 @@ func (a *app) listDevices() error {
 		t.Line("cpu")
 		t.Remark(fmt.Sprintf("the processor, %s, kernels %s (plaid info --cpu)", processor.Arch, processor.Selected))
 		for _, d := range r.Devices[1:] {
-			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability, out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
+			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability,
+				out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
 			if d.Unusable != "" {
 				text += "; not usable: " + d.Unusable
 			}

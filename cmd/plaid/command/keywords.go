@@ -86,10 +86,20 @@ func describeSettings(s keywords.Settings) string {
 // they turn out to be damaged they are rebuilt, and use is called again.
 func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool,
 	use func(*keywords.Index) error) (err error) {
-	o := &keywords.Options{Settings: s, Write: write, LockTimeout: a.lockTimeout, Logger: a.logger()}
+	o := &keywords.Options{
+		Settings:    s,
+		Write:       write,
+		LockTimeout: a.lockTimeout,
+		Logger:      a.logger(),
+	}
 	if show := a.progress(); show != nil {
 		o.Progress = func(done, total int64) {
-			show(index.Progress{Stage: "keywords", Done: done, Total: total, Unit: "documents"})
+			show(index.Progress{
+				Stage: "keywords",
+				Done:  done,
+				Total: total,
+				Unit:  "documents",
+			})
 		}
 	}
 	kw, err := keywords.Open(ctx, keywords.Path(snap.Path()), o)

@@ -55,7 +55,8 @@ type queryLoss struct {
 
 // measure finds what searches with a setting lose, and with the original vectors what compression
 // does.
-func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot, set *querySet, b *benchFlags,
+func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot,
+	set *querySet, b *benchFlags,
 	setting quality.Setting, reference [][]search.Hit) (err error) {
 	pruned, err := quality.MeasureRecall(ctx, e, set.queries, setting.Options(b.k), reference, a.progress())
 	if err != nil {
@@ -75,14 +76,21 @@ func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search
 		return err
 	}
 	if c.Reshaped > 0 {
-		a.printWarning("%s of --vectors have another number of tokens in the index: are they those it was made from?", out.Plural(c.Reshaped, "document"))
+		a.printWarning("%s of --vectors have another number of tokens in the index: are they those it was made from?",
+			out.Plural(c.Reshaped, "document"))
 	}
 	r.addCompression(c, b.k)
 	return nil
 }
 
 func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
-	r.Pruning = pruningLoss{Setting: s, Recall: x.Mean(), Worst: 1, Wanted: x.Wanted(), Lost: x.Lost()}
+	r.Pruning = pruningLoss{
+		Setting: s,
+		Recall:  x.Mean(),
+		Worst:   1,
+		Wanted:  x.Wanted(),
+		Lost:    x.Lost(),
+	}
 	for i := range x.Queries {
 		q := &x.Queries[i]
 		r.Pruning.Worst = min(r.Pruning.Worst, q.Recall())
@@ -95,7 +103,14 @@ func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
 
 func (r *losses) addCompression(c *quality.Compression, k int) {
 	r.Compression = &compressionLoss{
-		Docs: c.Docs, PassedOver: c.Passed, Reshaped: c.Reshaped, Overlap: c.Overlap(k), Worst: 1, Scores: c.Scores, RMSE: c.RMSE, Bias: c.Bias,
+		Docs:       c.Docs,
+		PassedOver: c.Passed,
+		Reshaped:   c.Reshaped,
+		Overlap:    c.Overlap(k),
+		Worst:      1,
+		Scores:     c.Scores,
+		RMSE:       c.RMSE,
+		Bias:       c.Bias,
 	}
 	for i := range c.Queries {
 		v := c.Queries[i].Overlap(k)
@@ -117,7 +132,8 @@ func (r *losses) writeTable(b *bytes.Buffer) {
 	fmt.Fprintf(b, "pruning: %v, against exhaustive search over the stored vectors\n", p.Setting)
 	t := out.Table{Indent: 2}
 	head := []string{"recall", "worst query", "missing"}
-	line := []string{out.FourDecimals(p.Recall), out.FourDecimals(p.Worst), out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
+	line := []string{out.FourDecimals(p.Recall), out.FourDecimals(p.Worst),
+		out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
 	for _, s := range lossStages {
 		head, line = append(head, string(s)), append(line, out.Count(p.Lost[s]))
 	}
@@ -125,10 +141,12 @@ func (r *losses) writeTable(b *bytes.Buffer) {
 	t.Line(line...)
 	t.Print(b)
 	if c := r.Compression; c != nil {
-		fmt.Fprintf(b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the originals, %s\n", out.Plural(c.Docs, "document"))
+		fmt.Fprintf(b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the "+
+			"originals, %s\n", out.Plural(c.Docs, "document"))
 		t := out.Table{Indent: 2}
 		t.Line("overlap", "worst query", "error of scores", "bias")
-		t.Line(out.FourDecimals(c.Overlap), out.FourDecimals(c.Worst), out.FourDecimals(c.RMSE), fmt.Sprintf("%+.4f", c.Bias))
+		t.Line(out.FourDecimals(c.Overlap), out.FourDecimals(c.Worst), out.FourDecimals(c.RMSE),
+			fmt.Sprintf("%+.4f", c.Bias))
 		t.Print(b)
 	}
 	if r.perQuery {

@@ -19,8 +19,11 @@ func Main() int {
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	return run(ctx, os.Args[1:], streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		outWidth: terminalWidth(os.Stdout), errWidth: terminalWidth(os.Stderr),
+		in:          os.Stdin,
+		out:         os.Stdout,
+		err:         os.Stderr,
+		outWidth:    terminalWidth(os.Stdout),
+		errWidth:    terminalWidth(os.Stderr),
 		resized:     func() int { return terminalWidth(os.Stderr) },
 		interactive: terminalWidth(os.Stdin) > 0 && terminalWidth(os.Stderr) > 0,
 	})

@@ -84,7 +84,8 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 				}
 			})
 			if settingFlag != "" {
-				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it", settingFlag)
+				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it",
+					settingFlag)
 			}
 			if len(args) > 0 {
 				return flags.Usagef("--url is a service with indexes of its own: INDEX does not go with it")

@@ -204,8 +204,10 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
 	backbone := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), backbone.Family,
-		out.Plural(len(backbone.Layers), "layer"), backbone.Hidden, out.Plural(backbone.Heads, "head"), backbone.Intermediate, out.Plural(backbone.MaxPositions, "token"))
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir),
+		backbone.Family,
+		out.Plural(len(backbone.Layers), "layer"), backbone.Hidden, out.Plural(backbone.Heads, "head"),
+		backbone.Intermediate, out.Plural(backbone.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	if r.Missing != nil {
 		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))
@@ -227,7 +229,8 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		fmt.Fprintf(b, "fingerprint: %s in %s%s\n", r.Precisions[p], p, used)
 	}
 	if d := r.Device; d != nil {
-		fmt.Fprintf(b, "runs on:     %s (%s) in %v; %s of weights, %s for batches of up to %s\n", d.Device.Name, d.Device.Model, d.Precision,
+		fmt.Fprintf(b, "runs on:     %s (%s) in %v; %s of weights, %s for batches of up to %s\n", d.Device.Name,
+			d.Device.Model, d.Precision,
 			out.Bytes(d.Weights), out.Bytes(d.Batches), out.Plural(d.Tokens, "token"))
 	}
 	b.WriteByte('\n')
@@ -276,7 +279,8 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		if err != nil {
 			path = d.Path
 		}
-		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), filepath.ToSlash(path))
+		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation),
+			filepath.ToSlash(path))
 	}
 	t.Print(b)
 	for _, w := range c.Warnings {

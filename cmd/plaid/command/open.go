@@ -54,7 +54,8 @@ func (op *opener) open(ctx context.Context, path string, write bool, use func(*i
 		return err
 	}
 	begin := op.now()
-	ix, err := openWithLockTimeout(op, write, func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
+	ix, err := openWithLockTimeout(op, write,
+		func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,8 @@ const severalHelp = `INDEX may be a folder: all its files *.plaid are used as on
 files and folders that --shard names. Each file is a shard. They must have the same codec (docs/scale.md).`
 
 func (x *indexNames) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.shardPaths, "shard", nil, "`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
+	f.StringArrayVar(&x.shardPaths, "shard", nil,
+		"`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
 }
 
 // indexPaths are the files, in order.
@@ -103,13 +105,15 @@ func (x *indexNames) indexPaths(first string) ([]string, error) {
 }
 
 // openShards opens an index, or several as one, and hands them to use.
-func (op *opener) openShards(ctx context.Context, names *indexNames, path string, write bool, use func(*index.Shards) error) (err error) {
+func (op *opener) openShards(ctx context.Context, names *indexNames, path string, write bool,
+	use func(*index.Shards) error) (err error) {
 	paths, err := names.indexPaths(path)
 	if err != nil {
 		return err
 	}
 	begin := op.now()
-	shards, err := openWithLockTimeout(op, write, func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
+	shards, err := openWithLockTimeout(op, write,
+		func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
 	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.shardPaths) == 0 {
 		return fmt.Errorf("%s is a folder, and %w: name one of its %d indexes", path, differ, len(paths))
 	}
@@ -134,7 +138,8 @@ type searchTarget struct {
 func (x *searchTarget) hasSeveralFiles() bool { return len(x.shards) > 1 }
 
 // openSearched opens what is searched for reading.
-func (op *opener) openSearched(ctx context.Context, names *indexNames, path string, use func(*searchTarget) error) error {
+func (op *opener) openSearched(ctx context.Context, names *indexNames, path string,
+	use func(*searchTarget) error) error {
 	return op.openShards(ctx, names, path, false, func(shards *index.Shards) (err error) {
 		snap, err := shards.Snapshot()
 		if err != nil {

@@ -84,8 +84,10 @@ func (q *openedQueries) Close() error {
 
 // openQueries opens the queries for an index. Texts are encoded, by the model that
 // the index names if the flags name none.
-func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot, threads int, d *flags.Device) (*openedQueries, error) {
-	q, err := a.openQueriesFor(ctx, f, questions, threads, d, func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
+func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot,
+	threads int, d *flags.Device) (*openedQueries, error) {
+	q, err := a.openQueriesFor(ctx, f, questions, threads, d,
+		func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +99,8 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 
 // openQueriesFor opens the queries for what searched names: its model, and itself. Texts are
 // encoded on the device that is named.
-func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []string, threads int, d *flags.Device, indexModel func() (*storage.Model, string, error)) (*openedQueries, error) {
+func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []string, threads int, d *flags.Device,
+	indexModel func() (*storage.Model, string, error)) (*openedQueries, error) {
 	texts, err := f.AreTexts(questions)
 	if err != nil {
 		return nil, err
@@ -129,8 +132,14 @@ func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []
 }
 
 // openTextQueries encodes texts, by the model of an index if none is named.
-func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string, threads int, d *flags.Device, indexModel *storage.Model, indexName string) (*openedQueries, error) {
-	enc, model, err := a.openEncoder(ctx, f, indexName, flags.Opening{IndexModel: indexModel, Threads: threads, OpenDevice: a.deviceOpener(d), Queries: true})
+func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string,
+	threads int, d *flags.Device, indexModel *storage.Model, indexName string) (*openedQueries, error) {
+	enc, model, err := a.openEncoder(ctx, f, indexName, flags.Opening{
+		IndexModel: indexModel,
+		Threads:    threads,
+		OpenDevice: a.deviceOpener(d),
+		Queries:    true,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +147,14 @@ func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.
 	if err != nil {
 		return nil, errors.Join(err, enc.Close())
 	}
-	return &openedQueries{Source: encoded.Spool, sourceName: name, model: model, texts: encoded.texts, encoder: enc, warnOfZeros: a.printWarning}, nil
+	return &openedQueries{
+		Source:      encoded.Spool,
+		sourceName:  name,
+		model:       model,
+		texts:       encoded.texts,
+		encoder:     enc,
+		warnOfZeros: a.printWarning,
+	}, nil
 }
 
 // maxQueryTokens is the most tokens of a query of a model, 0 where its folder does not tell.
@@ -161,10 +177,12 @@ func maxQueryTokens(model *storage.Model) int {
 
 // openEncoder opens the model that made the vectors of an index, or that of the flags;
 // whose "" is no index.
-func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName string, opening flags.Opening) (*encode.Encoder, *storage.Model, error) {
+func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName string,
+	opening flags.Opening) (*encode.Encoder, *storage.Model, error) {
 	indexModel := opening.IndexModel
 	if indexName != "" && !f.HasModel() && (indexModel == nil || indexModel.Name == "") {
-		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", indexName, flags.MissingModelError())
+		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", indexName,
+			flags.MissingModelError())
 	}
 	opening.Logger, opening.Hub = a.logger(), a.modelHub()
 	e, m, err := f.Open(ctx, opening)
@@ -172,14 +190,16 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName strin
 		return nil, nil, err
 	}
 	if indexModel != nil && indexModel.Fingerprint == m.Near && indexModel.Fingerprint != "" {
-		a.printHint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, indexModel.Precision)
+		a.printHint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999",
+			m.Precision, indexModel.Precision)
 	}
 	return e, m, nil
 }
 
 // openForMeasuring opens an index, or several, reads all queries and makes a searcher for use:
 // on the devices that encode and that search, nil for the processor.
-func (a *app) openForMeasuring(ctx context.Context, names *indexNames, path string, f *flags.Queries, threads int, encodeDevice, searchDevice *flags.Device, use func(searcher, *searchTarget, *querySet) error) error {
+func (a *app) openForMeasuring(ctx context.Context, names *indexNames, path string, f *flags.Queries, threads int,
+	encodeDevice, searchDevice *flags.Device, use func(searcher, *searchTarget, *querySet) error) error {
 	if _, err := f.AreTexts(nil); err != nil {
 		return err
 	}
@@ -208,7 +228,8 @@ func checkDimensionKnown(snap *index.Snapshot) error {
 }
 
 func noVectorsError(name string) error {
-	return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", name, index.ErrDimension)
+	return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", name,
+		index.ErrDimension)
 }
 
 // checkFor finds queries that do not fit an index file.
@@ -233,7 +254,8 @@ func checkQueries(queries *openedQueries, indexName string, indexModel *storage.
 		return noVectorsError(indexName)
 	}
 	if d := queries.Dim(); d != 0 && d != dim {
-		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.sourceName, index.ErrDimension, d, indexName, dim)
+		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.sourceName, index.ErrDimension, d, indexName,
+			dim)
 	}
 	for i := range queries.Len() {
 		if queries.Rows(i) == 0 {
@@ -264,10 +286,12 @@ func (q *openedQueries) read(ctx context.Context, lo, hi int) (*querySet, error)
 			return nil, err
 		}
 		if q.warnOfZeros != nil && hasZeroVector(d.Tokens, q.Dim()) {
-			q.warnOfZeros("query %q of %s has token vectors that are zero, and add nothing to any score: padding? --query-lengths says what is a token", d.ID, q.sourceName)
+			q.warnOfZeros("query %q of %s has token vectors that are zero, and add nothing to any score: padding? "+
+				"--query-lengths says what is a token", d.ID, q.sourceName)
 			q.warnOfZeros = nil
 		}
-		set.queries = append(set.queries, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(), Model: q.model})
+		set.queries = append(set.queries, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(),
+			Model: q.model})
 		set.ids = append(set.ids, d.ID)
 	}
 	if q.texts != nil {
@@ -292,7 +316,8 @@ const queryBatch = 256
 
 // encodeQueries encodes texts as queries. One without a word is an error, and so
 // are ids that come twice; from names where the texts are from in it.
-func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string, float16 bool) (_ *encodedQueries, err error) {
+func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string,
+	float16 bool) (_ *encodedQueries, err error) {
 	queryTexts, err := readQueries(texts, e, from)
 	if err != nil {
 		return nil, err
@@ -329,7 +354,13 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 				}
 			}
 			if show != nil {
-				show(out.Texts{Done: lo + len(batchTexts), Total: len(queryTexts), Bytes: int64(lo + len(batchTexts)), AllBytes: int64(len(queryTexts)), Tokens: tokens})
+				show(out.Texts{
+					Done:     lo + len(batchTexts),
+					Total:    len(queryTexts),
+					Bytes:    int64(lo + len(batchTexts)),
+					AllBytes: int64(len(queryTexts)),
+					Tokens:   tokens,
+				})
 			}
 		}
 	}
@@ -339,7 +370,8 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 	}
 	if q.truncated > 0 {
 		c := e.Config()
-		a.printWarning("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(queryTexts), "query was", "queries were"),
+		a.printWarning("%s of %s cut at %s", out.Count(q.truncated),
+			out.Plural(len(queryTexts), "query was", "queries were"),
 			c.QueryLimit("--query-length"))
 	}
 	return q, nil

@@ -43,7 +43,8 @@ replaced only with --force; until it is complete it counts as unfinished.`,
 	f := cmd.Flags()
 	f.Var(flags.Int(&shards, 0, 1), "shards", "number of indexes to make, in a folder")
 	f.Var(flags.Choice(&by, "hash", "hash", "range"), "by", "which documents are together in one of --shards")
-	f.Var(flags.Size(&o.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
+	f.Var(flags.Size(&o.Memory, index.DefaultMemory), "memory",
+		"budget for buffers, such as 512MiB or 2GB; a soft limit")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
@@ -65,7 +66,8 @@ replaced only with --force; until it is complete it counts as unfinished.`,
 				return a.splitIndex(ctx, args[0], snap, shards, index.SplitBy(by), &o)
 			})
 		}
-		return a.openSearched(ctx, &names, args[1], func(target *searchTarget) error { return a.mergeIndexes(ctx, args[0], target.shards, &o) })
+		return a.openSearched(ctx, &names, args[1],
+			func(target *searchTarget) error { return a.mergeIndexes(ctx, args[0], target.shards, &o) })
 	})
 	return cmd
 }
@@ -90,7 +92,8 @@ func (a *app) mergeIndexes(ctx context.Context, path string, shards []*index.Sna
 }
 
 // splitIndex makes a folder of indexes of one.
-func (a *app) splitIndex(ctx context.Context, dir string, snap *index.Snapshot, shards int, by index.SplitBy, o *index.CopyOptions) error {
+func (a *app) splitIndex(ctx context.Context, dir string, snap *index.Snapshot, shards int, by index.SplitBy,
+	o *index.CopyOptions) error {
 	reports, err := index.Split(ctx, snap, dir, shards, by, o)
 	if err != nil {
 		return err

@@ -64,7 +64,8 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	return cmd
 }
 
-func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, measureRecall bool) (err error) {
+func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources,
+	o index.RetrainOptions, measureRecall bool) (err error) {
 	defer work.LimitMemory()()
 	if originals.Given() {
 		if o.Vectors, err = originals.Open(ctx, a.in, a.printWarning); err != nil {
@@ -81,7 +82,8 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 	}
 	var defaults *storage.Defaults
 	if measureRecall {
-		defaults = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
+		defaults = a.checkRecall(ctx, path, o.Threads,
+			quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	return a.report(struct {
 		Path string `json:"path"`
@@ -101,7 +103,8 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 			out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
 			out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE, against)
 		if o.Vectors != nil {
-			fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
+			fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n",
+				out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
 		}
 		checkedLines(b, defaults)
 	})

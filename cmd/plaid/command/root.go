@@ -44,7 +44,8 @@ Results go to stdout, everything else to stderr.`,
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to stderr what is done, and how long each stage takes")
-	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
+	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout",
+		"how long to wait for another process that has the index locked")
 	for _, g := range a.groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, c := range g.commands {
@@ -72,7 +73,8 @@ type group struct {
 func (a *app) groups() []group {
 	return []group{
 		{"Make an index", []*cobra.Command{
-			a.indexCommand(), a.addCommand(), a.watchCommand(), a.reshardCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
+			a.indexCommand(), a.addCommand(), a.watchCommand(), a.reshardCommand(), a.importCommand(),
+			a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
 			a.searchCommand(), a.explainCommand(), a.getCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),
@@ -84,7 +86,8 @@ func (a *app) groups() []group {
 			a.benchCommand(), a.tuneCommand(), a.evalCommand(), a.beirCommand(),
 		}},
 		{"Look after an index", []*cobra.Command{
-			a.infoCommand(), a.verifyCommand(), a.backupCommand(), a.exportCommand(), a.deleteCommand(), a.updateCommand(), a.compactCommand(),
+			a.infoCommand(), a.verifyCommand(), a.backupCommand(), a.exportCommand(), a.deleteCommand(),
+			a.updateCommand(), a.compactCommand(),
 			a.retrainCommand(), a.keywordsCommand(),
 		}},
 		{"This program", []*cobra.Command{

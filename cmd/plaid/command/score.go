@@ -40,7 +40,8 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 	s.queries.RegisterVectors(f)
 	s.docs.RegisterScored(f)
 	f.VarP(flags.Int(&s.k, 10, 0), "k", "k", "how many documents to return for a query (0: all)")
-	f.StringVar(&s.candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query (default: all)")
+	f.StringVar(&s.candidates, "candidates", "",
+		"TREC run `FILE` with the documents to score for each query (default: all)")
 	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
 	flags.Threads(f, &s.threads, 0)
 	s.device.RegisterSearching(f)
@@ -102,7 +103,12 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 	if q != d && q != 0 && d != 0 {
 		return fmt.Errorf("%s: %w: queries have %d, documents %d", s.queries.Vectors, index.ErrDimension, q, d)
 	}
-	run := &scoring{a: a, flags: s, docs: docs, scored: make([][]topk.Scored, queries.Len())}
+	run := &scoring{
+		a:      a,
+		flags:  s,
+		docs:   docs,
+		scored: make([][]topk.Scored, queries.Len()),
+	}
 	if err := run.readQueries(ctx, queries); err != nil {
 		return err
 	}
@@ -199,7 +205,8 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 		return nil
 	}
 	x.a.printWarning("%s: of the documents that it lists %s not in %s, such as %q, and passed over", x.flags.candidates,
-		out.Plural(len(missing), "is", "are"), strings.Join(x.flags.docs.Vectors, ", "), slices.Min(slices.Collect(maps.Keys(missing))))
+		out.Plural(len(missing), "is", "are"), strings.Join(x.flags.docs.Vectors, ", "),
+		slices.Min(slices.Collect(maps.Keys(missing))))
 	return nil
 }
 
@@ -229,9 +236,11 @@ func (x *scoring) run(ctx context.Context) error {
 		return x.scoreMapped(ctx)
 	}
 	identity := func(b *docBlock) (*docBlock, error) { return b, nil }
-	for b, err := range parallel.Map(ctx, x.readBlocks(ctx), 2, func(b *docBlock) int { return 4 * len(b.values) }, identity) {
+	for b, err := range parallel.Map(ctx, x.readBlocks(ctx), 2, func(b *docBlock) int { return 4 * len(b.values) },
+		identity) {
 		if err == nil {
-			err = x.scoreBatch(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), func(i int) int { return b.ordinals[i] }, nil)
+			err = x.scoreBatch(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets),
+				func(i int) int { return b.ordinals[i] }, nil)
 		}
 		if err != nil {
 			return err
@@ -276,7 +285,8 @@ func (x *scoring) scoringTerms() maxsim.Terms {
 
 // scoreBatch scores documents with all queries, or with those that want them; check, where it is not
 // nil, finds what is wrong with one of these.
-func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int, check func(ordinal int) error) error {
+func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int,
+	check func(ordinal int) error) error {
 	if x.queriesByDoc == nil {
 		// Not held: what a device keeps for the next block would go with it.
 		return x.best.Add(ctx, x.backend, x.queries, docs, x.scoringTerms())
@@ -297,7 +307,13 @@ func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal fu
 			queries, items = append(queries, q), append(items, int32(i))
 		}
 	}
-	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: x.scoringTerms(), Scores: make([]float32, len(items))}
+	c := maxsim.Call{
+		Q:      x.queries,
+		D:      docs,
+		Pairs:  maxsim.Listed(queries, items),
+		Terms:  x.scoringTerms(),
+		Scores: make([]float32, len(items)),
+	}
 	if err := x.backend.Score(ctx, &c); err != nil {
 		return err
 	}
@@ -399,7 +415,8 @@ func (x *scoring) scoreMapped(ctx context.Context) error {
 			err = w.checkParallel(ctx, from, to, x.flags.threads)
 		}
 		if err == nil {
-			err = x.scoreBatch(ctx, w.batch(from, to), func(i int) int { return from + i }, func(i int) error { return w.Check(ctx, i, i+1) })
+			err = x.scoreBatch(ctx, w.batch(from, to), func(i int) int { return from + i },
+				func(i int) error { return w.Check(ctx, i, i+1) })
 		}
 		if err != nil {
 			if changed := w.Unchanged(); changed != nil && errors.Is(err, maxsim.ErrFault) {

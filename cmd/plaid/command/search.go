@@ -90,7 +90,8 @@ store are asked, without their tokens: the rights to the store decide.`,
 		if modelof.IsServer(args[0]) && store == "" {
 			return a.searchService(ctx, f, args, &s, &words, &printed, write)
 		}
-		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" && s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" &&
+			s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
 			return flags.Usagef("%s is taken for INDEX, and there is no such file", out.Quoted(args[0]))
 		}
 		s.Queries.AllowBoth = words.Hybrid
@@ -112,7 +113,8 @@ store are asked, without their tokens: the rights to the store decide.`,
 		case printed.highlight && words.Expression():
 			return flags.Usagef("--highlight does not go with --keywords=expression")
 		case o.Group != "" && words.WordsOnly() && o.Group != search.GroupBest:
-			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
+			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages",
+				o.Group)
 		case words.WordsOnly() && printed.stats != "":
 			return flags.Usagef("--stats counts what searches by vectors did, and there are none")
 		}
@@ -125,7 +127,12 @@ store are asked, without their tokens: the rights to the store decide.`,
 			case printed.highlight && words.WordsOnly():
 				return flags.Usagef("--highlight does not go with --keywords and --store")
 			}
-			answers := &answerer{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
+			answers := &answerer{
+				flags:     &s,
+				printed:   &printed,
+				write:     write,
+				highlight: printed.highlight,
+			}
 			return a.searchStore(ctx, store, args, &words, answers, o, printed.stats)
 		}
 		if paths, err := names.indexPaths(args[0]); err != nil {
@@ -133,7 +140,12 @@ store are asked, without their tokens: the rights to the store decide.`,
 		} else if len(paths) > 1 && words.SearchesWords() {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
-		answers := &answerer{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
+		answers := &answerer{
+			flags:     &s,
+			printed:   &printed,
+			write:     write,
+			highlight: printed.highlight,
+		}
 		if words.WordsOnly() {
 			return a.searchWords(ctx, args, &words, answers, o)
 		}
@@ -142,13 +154,15 @@ store are asked, without their tokens: the rights to the store decide.`,
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, names *indexNames, args []string, words *flags.Words, answers *answerer, o search.Options, stats string) error {
+func (a *app) search(ctx context.Context, names *indexNames, args []string, words *flags.Words, answers *answerer,
+	o search.Options, stats string) error {
 	s := answers.flags
 	return a.openSearched(ctx, names, args[0], func(target *searchTarget) (err error) {
 		if err := answers.printed.checkIndex(ctx, target); err != nil {
 			return err
 		}
-		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], target.snap, s.Threads, &s.Device); err != nil {
+		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], target.snap, s.Threads,
+			&s.Device); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
@@ -177,9 +191,11 @@ func (a *app) search(ctx context.Context, names *indexNames, args []string, word
 		}
 		total := &answers.total
 		if n := total.FilterMissing; n > 0 {
-			a.printWarning("%s not in the index, and passed over", out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
+			a.printWarning("%s not in the index, and passed over",
+				out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
 		}
-		a.logger().Info("searched", "queries", total.Queries, "took", roundDuration(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
+		a.logger().Info("searched", "queries", total.Queries, "took", roundDuration(total.Times.Total), "candidates",
+			total.Candidates, "exact", total.ExactDocs)
 		return a.printStats(stats, *total)
 	})
 }
@@ -202,7 +218,8 @@ type answerer struct {
 
 // answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
 // changes results before they are printed.
-func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
+func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options,
+	refine func(*querySet, []search.Result) error) error {
 	page := o.Page()
 	if w.warn != nil { // to find documents again that are on the pages before
 		o.SetPage(search.Page{K: page.End(), Block: page.K})
@@ -246,7 +263,8 @@ func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 			shard, seenBefore := seen[h.ID]
 			if seenBefore && shard != h.Shard && !w.warned {
 				w.warned = true
-				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
+				w.warn("document %q is in more than one of the files: such documents are shown once, and results "+
+					"are fewer; is one file a copy of another?", h.ID)
 			}
 			seen[h.ID] = h.Shard
 			return seenBefore || toSkip >= 0 || !page.Enough(h.Score)
@@ -256,7 +274,8 @@ func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 
 // answerBatch searches a batch. Candidates differ from query to query, so that these
 // are searched one by one.
-func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet, o search.Options) ([]search.Result, error) {
+func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet,
+	o search.Options) ([]search.Result, error) {
 	if !s.PerQuery() {
 		results, err := e.SearchBatch(ctx, batch.queries, o)
 		return results, batch.withQueryName(err)
@@ -353,14 +372,18 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 	}
 	times := func(list []stageTime) {
 		for _, stage := range list {
-			table.Line("time: "+stage.name, fmt.Sprintf("%.2f ms", float64(stage.ns)/1e6), fmt.Sprintf("%.3f ms", float64(stage.ns)/1e6/float64(n)))
+			table.Line("time: "+stage.name, fmt.Sprintf("%.2f ms", float64(stage.ns)/1e6),
+				fmt.Sprintf("%.3f ms", float64(stage.ns)/1e6/float64(n)))
 		}
 	}
 	if device := s.Device; device != nil {
 		deviceTimes := device.Times
 		times([]stageTime{
-			{"device, waiting", int64(deviceTimes.Wait)}, {"device, copies and launches", int64(deviceTimes.Transfer)}, {"device, centroid scores", int64(deviceTimes.Centroids)},
-			{"device, probe", int64(deviceTimes.Probe)}, {"device, scan", int64(deviceTimes.Scan)}, {"device, choice", int64(deviceTimes.TopK)}, {"device, fine scores", int64(deviceTimes.Fine)},
+			{"device, waiting", int64(deviceTimes.Wait)},
+			{"device, copies and launches", int64(deviceTimes.Transfer)},
+			{"device, centroid scores", int64(deviceTimes.Centroids)},
+			{"device, probe", int64(deviceTimes.Probe)}, {"device, scan", int64(deviceTimes.Scan)},
+			{"device, choice", int64(deviceTimes.TopK)}, {"device, fine scores", int64(deviceTimes.Fine)},
 			{"device, all", int64(deviceTimes.Total)},
 		})
 	}

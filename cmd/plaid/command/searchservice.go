@@ -49,7 +49,8 @@ func parseServiceAddress(address string) (service *mcp.Service, name string, err
 }
 
 // searchService asks a service for the best documents of each question.
-func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string, s *flags.Search, words *flags.Words, printed *resultFlags, write hitWriter) error {
+func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string, s *flags.Search, words *flags.Words,
+	printed *resultFlags, write hitWriter) error {
 	texts, err := s.Queries.AreTexts(args[1:])
 	if err != nil {
 		return err
@@ -88,7 +89,8 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		if strings.TrimSpace(text) == "" {
 			return fmt.Errorf("%s: text %d: %w", s.Queries.Name(), row, errEmptyQuery)
 		}
-		set := &querySet{ids: []string{q.ID}, questions: []string{text}, serviceSpans: map[*search.Hit][]highlight.Span{}}
+		set := &querySet{ids: []string{q.ID}, questions: []string{text},
+			serviceSpans: map[*search.Hit][]highlight.Span{}}
 		if q.ID == "" {
 			set.ids[0] = strconv.Itoa(row)
 		}
@@ -157,7 +159,8 @@ func availableIndexes(names []string, typed string) string {
 }
 
 // askService asks one question, and tells what the service notes.
-func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words, printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
+func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words,
+	printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
 	body, _ := s.RequestBody()
 	words.AddToRequest(body, text)
 	body["queries"] = []string{text}
@@ -185,7 +188,8 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 	}
 	r := &answer.Results[0]
 	if len(r.Metadata) != len(r.Scores) {
-		return nil, nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores), len(r.Metadata))
+		return nil, nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores),
+			len(r.Metadata))
 	}
 	result := search.Result{Hits: make([]search.Hit, len(r.Scores)), Offset: s.Offset()}
 	for i := range result.Hits {
@@ -204,7 +208,12 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 			hit.ID, hit.Score = passage.ID, float32(passage.Score)
 			_, hit.Payload = splitMetadata(passage.Metadata)
 			if passage.Number != nil && *passage.Number >= 0 {
-				hit.Passage = &vectors.Passage{Of: h.ID, Number: *passage.Number, Start: passage.Start, End: passage.End}
+				hit.Passage = &vectors.Passage{
+					Of:     h.ID,
+					Number: *passage.Number,
+					Start:  passage.Start,
+					End:    passage.End,
+				}
 			}
 			set.serviceSpans[hit] = passage.Spans
 		}
@@ -227,7 +236,8 @@ func splitMetadata(metadata json.RawMessage) (id string, payload search.Payload)
 		ID string `json:"_id"`
 	}
 	_ = json.Unmarshal(metadata, &withID) // without an id there is none
-	stored, err := condition.Fields{"_id": json.RawMessage("null"), "_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
+	stored, err := condition.Fields{"_id": json.RawMessage("null"),
+		"_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
 	if err != nil {
 		return withID.ID, search.Payload(metadata)
 	}

@@ -24,7 +24,8 @@ func registerStore(f *pflag.FlagSet, address *string) {
 
 // withStore opens the collections of a store, and hands them to use. Services that share the store
 // are asked for what is in them.
-func (op *opener) withStore(ctx context.Context, address string, c cluster.Config, use func(*cluster.Cluster, objects.Store) error) (err error) {
+func (op *opener) withStore(ctx context.Context, address string, c cluster.Config,
+	use func(*cluster.Cluster, objects.Store) error) (err error) {
 	if c.Store, err = daemon.OpenStore(address); err != nil {
 		return err
 	}
@@ -51,7 +52,8 @@ func findStoreIndex(collections *cluster.Cluster, name string) (collection.Colle
 }
 
 // searchStore answers questions and queries by a collection of a store.
-func (a *app) searchStore(ctx context.Context, store string, args []string, words *flags.Words, answers *answerer, o search.Options, stats string) error {
+func (a *app) searchStore(ctx context.Context, store string, args []string, words *flags.Words, answers *answerer,
+	o search.Options, stats string) error {
 	s, name := answers.flags, args[0]
 	return a.withStore(ctx, store, cluster.Config{}, func(collections *cluster.Cluster, _ objects.Store) (err error) {
 		index, err := findStoreIndex(collections, name)
@@ -78,7 +80,8 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 			return m.answerWords(ctx, ids, texts, len(args) > 1, nil, answers.write)
 		}
 		indexModel := func() (*storage.Model, string, error) { return d.Model, name, nil }
-		if answers.queries, err = a.openQueriesFor(ctx, &s.Queries, args[1:], s.Threads, &s.Device, indexModel); err != nil {
+		if answers.queries, err = a.openQueriesFor(ctx, &s.Queries, args[1:], s.Threads, &s.Device,
+			indexModel); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
@@ -90,7 +93,8 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 		}
 		a.warnWithoutCandidates(s, answers.queries)
 		if answers.highlight {
-			answers.queries.highlighter = &highlighter{encoder: answers.queries.encoder, warn: a.printWarning, poolFactor: func(int) int { return d.Pool }}
+			answers.queries.highlighter = &highlighter{encoder: answers.queries.encoder, warn: a.printWarning,
+				poolFactor: func(int) int { return d.Pool }}
 		}
 		if words.Hybrid {
 			err = m.answerHybrid(ctx, args[1:], answers, engine, o)
@@ -107,10 +111,18 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 // newStoreWordSearch is the mixer of a collection, which has its words ready.
 func (a *app) newStoreWordSearch(f *flags.Words, engine *collection.Searcher, o search.Options, docs int) *wordSearch {
 	return &wordSearch{
-		app: a, flags: f, options: o, docCount: docs,
-		open: func(_ context.Context, use func() error) error { return use() },
+		app:      a,
+		flags:    f,
+		options:  o,
+		docCount: docs,
+		open:     func(_ context.Context, use func() error) error { return use() },
 		rank: func(ctx context.Context, text string, k int) ([]search.Hit, error) {
-			q := collection.KeywordQuery{Text: text, Mode: f.Query(k).Mode, K: k, Payload: o.Payload}
+			q := collection.KeywordQuery{
+				Text:    text,
+				Mode:    f.Query(k).Mode,
+				K:       k,
+				Payload: o.Payload,
+			}
 			if o.Group != "" {
 				q.Passages = o.Passages
 			}

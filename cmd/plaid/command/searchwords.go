@@ -35,8 +35,14 @@ type wordSearch struct {
 }
 
 // newWordSearch is that of an index file.
-func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*wordSearch, error) {
-	m := &wordSearch{app: a, flags: f, options: o, docCount: snap.Len()}
+func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*wordSearch,
+	error) {
+	m := &wordSearch{
+		app:      a,
+		flags:    f,
+		options:  o,
+		docCount: snap.Len(),
+	}
 	m.payload = func(h *search.Hit) (search.Payload, error) {
 		p, err := snap.Payload(h.Ordinal)
 		return p, err
@@ -73,7 +79,8 @@ func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Sna
 }
 
 // readQuestions reads questions in their order. Those without ids have the numbers of their rows.
-func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []string) (ids, texts []string, err error) {
+func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []string) (ids, texts []string,
+	err error) {
 	seen := map[string]bool{}
 	for text, err := range f.Texts(ctx, questions, a.in) {
 		if err != nil {
@@ -81,7 +88,12 @@ func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []s
 		}
 		id := cmp.Or(text.ID, strconv.Itoa(len(ids)))
 		if seen[id] {
-			return nil, nil, &encode.TextError{Path: f.Questions, Row: len(ids), ID: id, Err: errors.New("the id comes twice")}
+			return nil, nil, &encode.TextError{
+				Path: f.Questions,
+				Row:  len(ids),
+				ID:   id,
+				Err:  errors.New("the id comes twice"),
+			}
 		}
 		seen[id] = true
 		ids, texts = append(ids, id), append(texts, text.Full())
@@ -94,13 +106,15 @@ func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []s
 
 // readQuestionsOfVectors reads the questions that lie beside vectors: those of a file by their ids, arguments
 // in their order.
-func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Queries, questions []string, q *openedQueries) error {
+func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Queries, questions []string,
+	q *openedQueries) error {
 	ids, texts, err := m.app.readQuestions(ctx, f, questions)
 	if err != nil {
 		return err
 	}
 	if f.Questions == "" && len(ids) != q.Len() {
-		return flags.Usagef("there are %s and %s of --queries: give one for each, or --questions with their ids", out.Plural(len(ids), "question"), out.Plural(q.Len(), "query", "queries"))
+		return flags.Usagef("there are %s and %s of --queries: give one for each, or --questions with their ids",
+			out.Plural(len(ids), "question"), out.Plural(q.Len(), "query", "queries"))
 	}
 	m.questionsByID = make(map[string]string, len(ids))
 	for i, id := range ids {
@@ -111,7 +125,8 @@ func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Querie
 	}
 	for i := range q.Len() {
 		if id := q.ID(i); m.questionsByID[id] == "" {
-			return fmt.Errorf("query %q has no text in %s: %w; --query-ids names the queries", id, f.Questions, errNotFound)
+			return fmt.Errorf("query %q has no text in %s: %w; --query-ids names the queries", id, f.Questions,
+				errNotFound)
 		}
 	}
 	return nil
@@ -163,7 +178,8 @@ func (m *wordSearch) rankWords(ctx context.Context, text string, k int) ([]searc
 }
 
 // completeHits are results as those of vectors are.
-func (m *wordSearch) completeHits(ctx context.Context, batch *querySet, i int, ranked []search.RankedHit) ([]search.Hit, error) {
+func (m *wordSearch) completeHits(ctx context.Context, batch *querySet, i int,
+	ranked []search.RankedHit) ([]search.Hit, error) {
 	if batch.highlighter != nil {
 		err := search.MatchRanked(ranked, func(o search.Options) ([]search.Hit, error) {
 			r, err := m.engine.Search(ctx, batch.queries[i], o)
@@ -192,7 +208,8 @@ func (m *wordSearch) completeHits(ctx context.Context, batch *querySet, i int, r
 }
 
 // answerHybrid answers queries by vectors and by words.
-func (m *wordSearch) answerHybrid(ctx context.Context, questions []string, answers *answerer, engine search.Searcher, o search.Options) error {
+func (m *wordSearch) answerHybrid(ctx context.Context, questions []string, answers *answerer, engine search.Searcher,
+	o search.Options) error {
 	if answers.queries.texts == nil {
 		if err := m.readQuestionsOfVectors(ctx, &answers.flags.Queries, questions, answers.queries); err != nil {
 			return err
@@ -209,7 +226,8 @@ func (m *wordSearch) answerHybrid(ctx context.Context, questions []string, answe
 }
 
 // searchWords answers questions by their words alone.
-func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, answers *answerer, o search.Options) error {
+func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, answers *answerer,
+	o search.Options) error {
 	return a.openSearched(ctx, &indexNames{}, args[0], func(target *searchTarget) error {
 		m, err := a.newWordSearch(ctx, f, target.snap, o)
 		if err != nil {
@@ -231,16 +249,18 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 		if !answers.highlight {
 			return m.answerWords(ctx, ids, texts, fromArguments, nil, answers.write)
 		}
-		return a.highlightWordHits(ctx, target, answers.flags, ids, texts, func(q *openedQueries, engine search.Searcher) error {
-			m.engine = engine
-			return m.answerWords(ctx, ids, texts, fromArguments, q, answers.write)
-		})
+		return a.highlightWordHits(ctx, target, answers.flags, ids, texts,
+			func(q *openedQueries, engine search.Searcher) error {
+				m.engine = engine
+				return m.answerWords(ctx, ids, texts, fromArguments, q, answers.write)
+			})
 	})
 }
 
 // answerWords searches for words. asked says that the texts are arguments; encoded are they as vectors,
 // nil if these are not needed.
-func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromArguments bool, encoded *openedQueries, write hitWriter) error {
+func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromArguments bool, encoded *openedQueries,
+	write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are rebuilt
 	return m.open(ctx, func() error {
 		for next < len(ids) {

@@ -59,9 +59,11 @@ certificates read again.`,
 	f := cmd.Flags()
 	c.Register(f)
 	f.BoolVar(&printConfig, "print-config", false, "print the settings in force as YAML, and end")
-	f.BoolVar(&ready, "ready", false, "ask the service that runs with these settings whether it is ready, and end: exit code 0, or 1")
+	f.BoolVar(&ready, "ready", false, "ask the service that runs with these settings whether it is ready, and "+
+		"end: exit code 0, or 1")
 	starter.register(f, "service")
-	f.BoolVar(&c.ReadOnly, "read-only", false, "serve the folder without changing it, beside others that do the same; only indexes that have documents")
+	f.BoolVar(&c.ReadOnly, "read-only", false,
+		"serve the folder without changing it, beside others that do the same; only indexes that have documents")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, _ []string) error {
 		if err := c.Load(os.Environ(), f); err != nil {
 			return flags.UsageError{Err: err}

@@ -24,7 +24,8 @@ type starterFlags struct {
 
 func (s *starterFlags) register(f *pflag.FlagSet, what string) {
 	f.BoolVar(&s.untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
-	f.StringVar(&s.temporary, "temporary", "", "`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the "+what+" with it")
+	f.StringVar(&s.temporary, "temporary", "",
+		"`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the "+what+" with it")
 }
 
 func (s *starterFlags) checkFlags() error {

@@ -89,7 +89,8 @@ func (t *stdio) forTerminal(msg string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out.Escaped(msg)) {
 		if excess := len(line) - maxLineBytes; excess > 0 {
-			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:maxLineBytes/2], ""), excess, strings.ToValidUTF8(line[len(line)-maxLineBytes/2:], ""))
+			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:maxLineBytes/2], ""),
+				excess, strings.ToValidUTF8(line[len(line)-maxLineBytes/2:], ""))
 		}
 		b.WriteString(line)
 	}
@@ -194,7 +195,12 @@ func (t *stdio) modelHub() *hub.Hub {
 	var report func(hub.Progress)
 	if show := t.progress(); show != nil {
 		report = func(p hub.Progress) {
-			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done, Total: p.Total, Unit: out.UnitBytes})
+			show(index.Progress{
+				Stage: "fetch " + p.File,
+				Done:  p.Done,
+				Total: p.Total,
+				Unit:  out.UnitBytes,
+			})
 		}
 	}
 	log := t.logger()
@@ -243,7 +249,8 @@ func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 		if err != nil {
 			return err
 		}
-		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages", snap.State().Passages,
+		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages",
+			snap.State().Passages,
 			"tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", roundDuration(took))
 		if err := snap.Close(); err != nil {
 			return err

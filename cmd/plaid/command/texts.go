@@ -99,7 +99,8 @@ func (s *spooling) finish(err error) error {
 	case err == nil, errors.Is(err, errOutput):
 		err = errors.Join(err, s.remove(s.spoolToRemove))
 	default:
-		s.app.printHint("the vectors of the texts are in %s: repeat the command to continue from there", s.spoolToRemove)
+		s.app.printHint("the vectors of the texts are in %s: repeat the command to continue from there",
+			s.spoolToRemove)
 	}
 	return err
 }
@@ -208,7 +209,8 @@ func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsRepor
 
 // withVectors hands the vectors of the texts to use: those of a spool, or of a source that encodes them
 // while they are taken; tag stands for the texts then.
-func (s *spooling) withVectors(ctx context.Context, stream bool, use func(src vectors.Source, tag string, r *textsReport) error) error {
+func (s *spooling) withVectors(ctx context.Context, stream bool,
+	use func(src vectors.Source, tag string, r *textsReport) error) error {
 	if !stream {
 		return s.run(ctx, func(src *encode.Spooled, r *textsReport) error { return use(src, "", r) })
 	}

@@ -48,7 +48,8 @@ func (r *textsReport) writeLine(b *bytes.Buffer) {
 }
 
 func (r *textsReport) writeCounts(b *bytes.Buffer) {
-	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
+	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated),
+		out.Count(r.Empty))
 	if r.Resumed > 0 {
 		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
 	}
@@ -82,9 +83,17 @@ func (s *spooling) tokensWithoutVectors(r *encode.Report) int64 {
 // report is the report on a number of texts whose encoding began at begin.
 func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsReport {
 	return &textsReport{
-		Texts: texts, Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
-		Tokens: r.Tokens, Skipped: s.tokensWithoutVectors(r), Seconds: s.app.now().Sub(begin).Seconds(),
-		PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
+		Texts:       texts,
+		Resumed:     r.Resumed,
+		Equal:       r.Equal,
+		Empty:       r.Empty,
+		Truncated:   r.Truncated,
+		Dropped:     r.Dropped,
+		Tokens:      r.Tokens,
+		Skipped:     s.tokensWithoutVectors(r),
+		Seconds:     s.app.now().Sub(begin).Seconds(),
+		PassedOver:  s.passed.Kinds,
+		PassedFiles: s.passed.Files,
 	}
 }
 
@@ -93,7 +102,8 @@ func (s *spooling) warnOfTexts(r *encode.Report) {
 	s.textless.warnOf(s.app, r.Texts+r.Resumed)
 	s.warnOfPassedFiles()
 	if names := s.texts.Hidden(); names != nil {
-		s.app.printWarning("metadata: the documents' own %s is not kept, since the field that is named for it takes its place "+
+		s.app.printWarning("metadata: the documents' own %s is not kept, since the field that is named for it "+
+			"takes its place "+
 			"(--drop-text keeps a title and a text)", strings.Join(names, ", "))
 	}
 	if r.Truncated > 0 {
@@ -107,7 +117,8 @@ func (s *spooling) warnOfTexts(r *encode.Report) {
 // warnUnknown tells of texts whose words the model does not know.
 func (a *app) warnUnknown(r *encode.Report) {
 	if r.Unknown > 0 {
-		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or cuts no words out of theirs: "+
+		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or cuts no words "+
+			"out of theirs: "+
 			"searches by vectors hardly find them", out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
 	}
 }
@@ -151,7 +162,8 @@ func (l *textlessDocuments) warnOf(a *app, total int) {
 		example += ", which has " + out.Printable(strings.Join(l.fields, ", "), 200) + ","
 	}
 	a.printWarning("%s no text and will not be found: %s is the first (--text-field says which field has it)",
-		out.Plural(l.count, fmt.Sprintf("of %s documents has", out.Count(total)), fmt.Sprintf("of %s documents have", out.Count(total))), example)
+		out.Plural(l.count, fmt.Sprintf("of %s documents has", out.Count(total)),
+			fmt.Sprintf("of %s documents have", out.Count(total))), example)
 }
 
 // warnOfPassedFiles tells which files of folders were not read.

@@ -35,7 +35,8 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
 	f.Var(flags.Weight(&t.o.Worst, 0), "worst",
 		"share of it to find for the worst query (0: what goes with --recall, 0.7 with 0.995)")
-	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
+	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k",
+		"classes of k to tune for; a search uses that of the next larger one")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	t.device.RegisterEncoding(f)
 	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
@@ -131,14 +132,15 @@ func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 	}
 	rep := tuneReport{Index: path}
 	// The long part needs no lock that keeps others out.
-	err := a.openForMeasuring(ctx, &indexNames{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, target *searchTarget, set *querySet) (err error) {
-		engine := e.(*search.Engine) // of one file
-		snap := target.snap
-		state, generation = snap.State(), snap.Generation()
-		rep.Queries = len(set.queries)
-		tuning, err = quality.Tune(ctx, engine, snap, set.queries, t.o)
-		return err
-	})
+	err := a.openForMeasuring(ctx, &indexNames{}, path, &t.queries, t.threads, &t.device, nil,
+		func(e searcher, target *searchTarget, set *querySet) (err error) {
+			engine := e.(*search.Engine) // of one file
+			snap := target.snap
+			state, generation = snap.State(), snap.Generation()
+			rep.Queries = len(set.queries)
+			tuning, err = quality.Tune(ctx, engine, snap, set.queries, t.o)
+			return err
+		})
 	if err != nil {
 		return err
 	}
@@ -165,8 +167,10 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	case t.dryRun:
 		return false, errUnconfirmed
 	}
-	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim lower (--recall %s, --worst), "+
-		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters meanwhile",
+	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim "+
+		"lower (--recall %s, --worst), "+
+		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters "+
+		"meanwhile",
 		errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
 }
 
@@ -177,13 +181,15 @@ func lowerTarget(recall float64) float64 {
 
 // storeDefaults refuses to give parameters to an index that is not the one they were
 // found on.
-func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.State, measuredGeneration uint64) (err error) {
+func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.State,
+	measuredGeneration uint64) (err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
 	state := snap.State()
-	same := snap.Generation() == measuredGeneration && state.Docs == measuredState.Docs && state.Live == measuredState.Live && state.Tokens == measuredState.Tokens
+	same := snap.Generation() == measuredGeneration && state.Docs == measuredState.Docs &&
+		state.Live == measuredState.Live && state.Tokens == measuredState.Tokens
 	if err := snap.Close(); err != nil {
 		return err
 	}
@@ -195,7 +201,8 @@ func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.S
 
 func (r *tuneReport) textTable() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d held out\n\n",
+	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d "+
+		"held out\n\n",
 		r.Index, out.Float(r.Target), r.Worst, out.Queries(r.Queries-r.HeldOut), r.HeldOut)
 	t := out.Table{Indent: 2}
 	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "worst", "work", "ms", "untuned: held out",
@@ -206,14 +213,16 @@ func (r *tuneReport) textTable() []byte {
 			verdict = "NOT CONFIRMED"
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
-		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact), out.FourDecimals(c.Tuned.Recall),
+		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact),
+			out.FourDecimals(c.Tuned.Recall),
 			out.FourDecimals(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
 			ms(c.HeldOut.Cost), out.FourDecimals(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
 			strconv.Itoa(len(c.Trials)))
 		t.Remark(verdict)
 	}
 	t.Print(&b)
-	b.WriteString("\n· derived for each query; scan: no probing; work: counted, in tokens scored by centroids; ms: mean time of a query held out\n")
+	b.WriteString("\n· derived for each query; scan: no probing; work: counted, in tokens scored by centroids; " +
+		"ms: mean time of a query held out\n")
 	if r.Stored {
 		b.WriteString("stored as the defaults of the index\n")
 	}

@@ -114,7 +114,8 @@ func parseFields(set []string) (condition.Fields, error) {
 		case !ok:
 			return nil, flags.Usagef("--set %s: FIELD=JSON is needed", out.Quoted(s))
 		case !json.Valid([]byte(value)):
-			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which the shell wants quoted too: '%s=%q'", out.Quoted(s), name, value)
+			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which the shell "+
+				"wants quoted too: '%s=%q'", out.Quoted(s), name, value)
 		case fields[name] != nil:
 			return nil, flags.Usagef("--set: %s twice", out.Quoted(name))
 		}

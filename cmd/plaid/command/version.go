@@ -39,9 +39,14 @@ type version struct {
 // buildVersion reads what the linker has noted.
 func (a *app) buildVersion() version {
 	v := version{
-		Version: index.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Tags: []string{}, FormatVersion: storage.FormatVersion, Backends: kernels.Backends(), Devices: kernels.DeviceCode(),
-		Encoders: []string{"native", "remote"},
+		Version:       index.Version(),
+		Go:            runtime.Version(),
+		Platform:      runtime.GOOS + "/" + runtime.GOARCH,
+		Tags:          []string{},
+		FormatVersion: storage.FormatVersion,
+		Backends:      kernels.Backends(),
+		Devices:       kernels.DeviceCode(),
+		Encoders:      []string{"native", "remote"},
 	}
 	if onnxruntime.BuiltIn {
 		v.Encoders = append(v.Encoders, "onnxruntime")

@@ -163,7 +163,8 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 	for {
 		r, err := s.syncOnce(ctx, func(dir string) {
 			if !poll {
-				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+					!errors.Is(err, fs.ErrPermission) {
 					poll, eventsErr = true, err
 				}
 			}
@@ -203,7 +204,8 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 			}
 		}
 		if first && poll {
-			a.printWarning("the system does not tell what changes in %s (%v): it is looked at each %v", s.root, eventsErr, pollEvery)
+			a.printWarning("the system does not tell what changes in %s (%v): it is looked at each %v", s.root,
+				eventsErr, pollEvery)
 		}
 		first = false
 		if poll && (wait == 0 || wait > pollEvery) {

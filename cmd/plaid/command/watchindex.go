@@ -169,7 +169,8 @@ func (s *folderSync) changeIndex(ctx context.Context, change func(*index.Index) 
 		return err
 	}
 	return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
-		current, err := s.withSnapshot(ix, before, func(snap *index.Snapshot) error { return s.checkFolder(ctx, ix, snap) })
+		current, err := s.withSnapshot(ix, before,
+			func(snap *index.Snapshot) error { return s.checkFolder(ctx, ix, snap) })
 		if err != nil {
 			return err
 		}

@@ -155,8 +155,14 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	}
 	r := &folderReport{Path: s.path}
 	c := comparison{
-		sync: s, begin: begin, cut: folder.Cut(s.splitting), devices: devices, passed: &passed, report: r,
-		next: make(map[string]fileState, len(files)), arrived: map[string]int{},
+		sync:    s,
+		begin:   begin,
+		cut:     folder.Cut(s.splitting),
+		devices: devices,
+		passed:  &passed,
+		report:  r,
+		next:    make(map[string]fileState, len(files)),
+		arrived: map[string]int{},
 	}
 	for i := range files {
 		if err := ctx.Err(); err != nil {
@@ -253,7 +259,12 @@ func (c *comparison) compareFile(f *folder.File) error {
 // findMissing decides which of the files that are not there have been deleted.
 func (c *comparison) findMissing() (*missingFiles, error) {
 	s := c.sync
-	missing := &missingFiles{sync: s, arrived: c.arrived, visible: len(s.known), allowEmpty: s.allowEmpty}
+	missing := &missingFiles{
+		sync:       s,
+		arrived:    c.arrived,
+		visible:    len(s.known),
+		allowEmpty: s.allowEmpty,
+	}
 	for path, state := range s.known {
 		if _, stays := c.next[path]; stays {
 			continue
@@ -401,7 +412,11 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 	}
 	return s.changeIndex(ctx, func(ix *index.Index) error {
 		added, err := ix.Add(ctx, spool, &index.AddOptions{
-			Replace: true, Delete: work.deleted, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory,
+			Replace: true,
+			Delete:  work.deleted,
+			Model:   s.model,
+			Threads: s.build.Threads,
+			Memory:  s.build.Memory,
 		})
 		if err != nil {
 			return err

@@ -89,7 +89,12 @@ const envTokens = envPrefix + "TOKENS"
 func NewConfig() *Config {
 	c := &Config{}
 	add := func(name string, v pflag.Value, list bool, usage string) {
-		c.settings = append(c.settings, &setting{name: name, usage: usage, value: v, list: list})
+		c.settings = append(c.settings, &setting{
+			name:  name,
+			usage: usage,
+			value: v,
+			list:  list,
+		})
 	}
 	text := func(name string, p *string, def, usage string) {
 		add(name, textValue(p, def), false, usage)
@@ -109,39 +114,49 @@ func NewConfig() *Config {
 	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked. "+
 		"With --store it is the cache (default: in the user's folder of caches)")
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
-	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
+	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy "+
+		"passes it on")
 
 	text("images", &c.Images, "", "`DIR` of pictures, with a folder named after each index: "+
 		"documents name their pictures in the field image, as paths below that")
 
 	text("model", &c.Model, "", flags.ModelUsage+"; without one only vectors are taken")
-	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), onnxruntime, or the address of a server that encodes")
+	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), "+
+		"onnxruntime, or the address of a server that encodes")
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", flags.ModelSettingsUsage)
-	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
+	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false,
+		"how the model computes on the processor; on a device it is f16")
 	count("query-length", &c.QueryLength, flags.QueryLengthUsage)
 	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)
 
-	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
-	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use, for the model first (0: what is free)")
+	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several "+
+		"with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
+	size("device-memory", &c.DeviceMemory, 0,
+		"how much of the device's memory to use, for the model first (0: what is free)")
 	count("threads", &c.Threads, "goroutines of one search, and texts that are encoded at once (0: one a processor)")
 
-	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and limits (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or "+
+		"with permissions by index and limits (docs/service.md); read again when it changes. "+envTokens+
+		" may have such lines too")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
 	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service answers to, or *; "+
 		"others are refused, except localhost and addresses (default: none, and with tokens any name)")
-	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
+	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true,
+		"addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+
 		"a text to encode has at most a hundredth of it, or 1MiB if that is more (0: no limit)")
 	size("max-memory", &c.MaxMemory, 2<<30, "memory for requests: half of it for their bodies, half for answers; "+
 		"one body takes at most a quarter of it, one answer an eighth, the queue of an index a quarter, "+
 		"and a training half as much as all requests (0: no limit)")
-	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
+	span("work-timeout", &c.WorkTimeout, 300*time.Second,
+		"how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
-	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: no limit)")
+	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: "+
+		"no limit)")
 	add("index-rates", listValue(&c.IndexRates, checkIndexRate), true,
 		"requests a second of indexes, as PATTERN=N for each index whose name matches")
 	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
@@ -151,12 +166,15 @@ func NewConfig() *Config {
 		"that are answered exhaustively too, in the background, for the recall in metrics and statistics (0: none)")
 
 	text("store", &c.Store, "", StoreUsage+", which keeps the indexes for all services that have it: a cluster")
-	text("node", &c.Node, "", "`NAME` of this service among those of the store, the same after a restart (default: host and port)")
+	text("node", &c.Node, "", "`NAME` of this service among those of the store, the same after a restart "+
+		"(default: host and port)")
 	text("zone", &c.Zone, "", "`NAME` of what may fail as a whole with this service: replicas are in different zones")
-	text("advertise", &c.Advertise, "", "`URL` under which the other services of the store reach this one (default: made of the address)")
+	text("advertise", &c.Advertise, "", "`URL` under which the other services of the store reach this one "+
+		"(default: made of the address)")
 	add("shards", flags.Int(&c.Shards, 1, 1), false, "shards of an index that is declared, in a store")
 	add("replicas", flags.Int(&c.Replicas, 2, 1), false, "services that search each shard, in a store")
-	add("partial", flags.Choice(&c.Partial, "refuse", "refuse", "allow"), false, "results that lack shards which do not answer, in a store")
+	add("partial", flags.Choice(&c.Partial, "refuse", "refuse", "allow"), false,
+		"results that lack shards which do not answer, in a store")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
 	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")
@@ -274,7 +292,8 @@ func (c *Config) checkSettings() error {
 	case c.Data == "" && c.Store == "" && len(c.Files) == 0:
 		return configError("--data is missing: the folder of the indexes; or --store, an object store")
 	case strings.Contains(c.Data, "://"):
-		return configError("data is %q; want a folder of this machine: an address of an object store is for --store", c.Data)
+		return configError("data is %q; want a folder of this machine: an address of an object store is for --store",
+			c.Data)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return configError("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
@@ -285,8 +304,10 @@ func (c *Config) checkSettings() error {
 		return configError("listen is empty")
 	case !isAddress(c.Listen):
 		return configError("listen is %q; want HOST:PORT, such as 127.0.0.1:8080, or unix:PATH", c.Listen)
-	case !c.hasEncoder() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
-		return configError("precision, model-settings, query-length, document-length, encoder and encoder-option need a model")
+	case !c.hasEncoder() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" ||
+		len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
+		return configError("precision, model-settings, query-length, document-length, encoder and encoder-option " +
+			"need a model")
 	}
 	return nil
 }
@@ -318,7 +339,8 @@ var (
 
 // Logger writes to w in a format and from a level on.
 func Logger(w io.Writer, format, level string) *slog.Logger {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError}
 	o := &slog.HandlerOptions{Level: levels[level]}
 	if format == "json" {
 		o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { // a number says its unit

@@ -56,7 +56,8 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 			return err
 		}
 		serving.TLS = &tls.Config{
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Get(), nil }, MinVersion: tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Get(), nil },
+			MinVersion:     tls.VersionTLS12,
 		}
 		reload.add(cert.Reload)
 	}
@@ -86,7 +87,8 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	serving.Handler = stripBasePath(c.BasePath, routeInner(indexes.inner, s))
 	err = c.withModel(ctx, s, indexes.model, logger, closing, func(ctx context.Context) error {
 		c.warnOfRisks(l, o.Tokens != nil, logger)
-		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
+		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Place(), "indexes",
+			len(collections.Names()), "model", c.modelName(), "version", o.Version)
 		if ready != nil {
 			ready(l.Addr().String())
 		}
@@ -97,7 +99,8 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 }
 
 // RunLocal opens what Run serves, without an address: do has the service for itself.
-func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string, use func(ctx context.Context, s *server.Server) error) (err error) {
+func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string,
+	use func(ctx context.Context, s *server.Server) error) (err error) {
 	logger := Logger(log, c.LogFormat, c.LogLevel)
 	closing := &closers{}
 	defer func() { err = errors.Join(err, closing.close()) }()
@@ -129,14 +132,19 @@ func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string, u
 }
 
 // options of a server, but for what depends on its address and its indexes.
-func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers, reload *reloader) (*server.Options, error) {
+func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers,
+	reload *reloader) (*server.Options, error) {
 	tracing, err := OpenTracing(ctx, index.Version())
 	if err != nil {
 		return nil, err
 	}
 	o := &server.Options{
-		Version: index.Version(), Logger: logger, EncoderLater: c.hasEncoder(),
-		Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits(),
+		Version:      index.Version(),
+		Logger:       logger,
+		EncoderLater: c.hasEncoder(),
+		Origins:      c.CORSOrigins,
+		Hosts:        c.Hosts,
+		Limits:       c.limits(),
 	}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
@@ -164,7 +172,8 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 }
 
 // withModel calls do while the model is loaded beside it, and ends do if that fails.
-func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *loadedEncoder, logger *slog.Logger, closing *closers, serve func(context.Context) error) error {
+func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *loadedEncoder, logger *slog.Logger,
+	closing *closers, serve func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	switch {
@@ -197,14 +206,19 @@ type openedIndexes struct {
 
 // open opens the indexes, and completes the options of the service with what they are. l is where
 // it listens, nil for a service without an address.
-func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger, closing *closers) (*openedIndexes, error) {
+func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger,
+	closing *closers) (*openedIndexes, error) {
 	if len(c.Files) > 0 {
 		paths, err := c.filesByName()
 		if err != nil {
 			return nil, err
 		}
 		collections, closeFiles, err := store.Shared(ctx, paths, &store.Options{
-			Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger),
+			Threads:     c.Threads,
+			Backend:     c.Backend,
+			LockTimeout: c.LockTimeout,
+			Logger:      logger,
+			Derive:      store.DeriveKeywords(logger),
 		})
 		if err != nil {
 			return nil, err
@@ -221,13 +235,20 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	}
 	indexes := &openedIndexes{}
 	storeOptions := &store.Options{
-		Threads: c.Threads, Memory: c.MaxMemory / 2, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout,
-		Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Bytes: c.MaxMemory / 4},
-		Sampling: c.Sampling,
+		Threads:     c.Threads,
+		Memory:      c.MaxMemory / 2,
+		Device:      device,
+		Backend:     c.Backend,
+		LockTimeout: c.LockTimeout,
+		Logger:      logger,
+		Derive:      store.DeriveKeywords(logger),
+		Queue:       store.QueueLimits{Bytes: c.MaxMemory / 4},
+		Sampling:    c.Sampling,
 	}
 	if device != nil {
 		closing.add(device.Close)
-		if indexes.model, storeOptions.Attach.Memory, err = c.openEncoderOnDevice(ctx, device, logger, closing); err != nil {
+		if indexes.model, storeOptions.Attach.Memory,
+			err = c.openEncoderOnDevice(ctx, device, logger, closing); err != nil {
 			return nil, err
 		}
 		o.Device = device.Info().Name
@@ -295,8 +316,12 @@ func (c *closers) close() error {
 // limits are those limits of the service that settings name; the others follow from them.
 func (c *Config) limits() server.Limits {
 	return server.Limits{
-		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxMemory / 2), Answers: unlimited(c.MaxMemory / 2),
-		Work: unlimited(c.WorkTimeout), Rate: c.Rate, Indexes: unlimited(c.MaxIndexes),
+		Body:    unlimited(c.MaxBody),
+		Bodies:  unlimited(c.MaxMemory / 2),
+		Answers: unlimited(c.MaxMemory / 2),
+		Work:    unlimited(c.WorkTimeout),
+		Rate:    c.Rate,
+		Indexes: unlimited(c.MaxIndexes),
 	}
 }
 
@@ -335,7 +360,8 @@ func (r *reloader) reloadOnSignal(signals <-chan os.Signal) (stop func()) {
 // tokens are those of the file and of the environment; nil if there are neither. A
 // variable that is there and empty is an error, as an empty file is: whoever set it did not
 // mean that everybody may do everything.
-func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader, log *slog.Logger) (server.TokenSource, error) {
+func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
+	log *slog.Logger) (server.TokenSource, error) {
 	var sources tokenSources
 	text, set := "", false
 	for _, line := range environ {
@@ -429,7 +455,8 @@ func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
 		log.Warn("whoever reaches this address can read, change and remove everything: set tokens-file")
 	}
 	if c.TLSCert == "" && tokens {
-		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and tls-key")
+		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and " +
+			"tls-key")
 	}
 }
 

@@ -40,7 +40,8 @@ type loadedEncoder struct {
 func (m loadedEncoder) Model() *storage.Model { return m.model }
 
 // loadModel loads the model while the service answers what needs none.
-func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers, failed func(error)) {
+func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers,
+	failed func(error)) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))
@@ -60,7 +61,8 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 
 // openEncoderOnDevice opens the model on a device, if there is one and texts are to be encoded there,
 // and says how much of the device's memory indexes may take beside it; 0: what is free.
-func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device, log *slog.Logger, closing *closers) (*loadedEncoder, int64, error) {
+func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device, log *slog.Logger,
+	closing *closers) (*loadedEncoder, int64, error) {
 	if !c.hasEncoder() {
 		return nil, c.DeviceMemory, nil
 	}
@@ -68,8 +70,10 @@ func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device,
 	began := time.Now()
 	e, err := c.openModel(ctx, log, func(context.Context) (flags.OpenedDevice, error) {
 		return flags.OpenedDevice{
-			Device: device, Memory: c.DeviceMemory, Auto: auto,
-			Note: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+			Device: device,
+			Memory: c.DeviceMemory,
+			Auto:   auto,
+			Note:   func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
 		}, nil
 	})
 	if err != nil {
@@ -77,7 +81,8 @@ func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device,
 	}
 	indexMemory := c.DeviceMemory
 	if d := e.Config().Device; auto && d != nil && indexMemory > 0 && indexMemory <= d.Weights+d.Batches {
-		log.Info("texts are encoded by the processor: the model and its batches would leave no device memory for indexes",
+		log.Info("texts are encoded by the processor: the model and its batches would leave no device memory for "+
+			"indexes",
 			"memory", indexMemory, "weights", d.Weights, "batches", d.Batches)
 		if err := e.Close(); err != nil {
 			return nil, 0, fmt.Errorf("model: %w", err)
@@ -87,12 +92,15 @@ func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device,
 		}
 	}
 	closing.add(e.Close)
-	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took", time.Since(began))
+	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took",
+		time.Since(began))
 	if d := e.Config().Device; d != nil {
-		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights, "batches", d.Batches, "tokens", d.Tokens)
+		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights,
+			"batches", d.Batches, "tokens", d.Tokens)
 		if indexMemory > 0 {
 			if indexMemory -= d.Weights + d.Batches; indexMemory <= 0 {
-				return nil, 0, fmt.Errorf("%w: device memory of %d bytes: the model and its batches take %d, nothing is left for indexes", kernels.ErrUnavailable, c.DeviceMemory, d.Weights+d.Batches)
+				return nil, 0, fmt.Errorf("%w: device memory of %d bytes: the model and its batches take %d, "+
+					"nothing is left for indexes", kernels.ErrUnavailable, c.DeviceMemory, d.Weights+d.Batches)
 			}
 		}
 	}
@@ -164,7 +172,8 @@ func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 	}
 }
 
-func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener) (loadedEncoder, error) {
+func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener) (loadedEncoder,
+	error) {
 	f, dir, o, err := c.modelOptions(log)
 	if err != nil {
 		return loadedEncoder{}, err

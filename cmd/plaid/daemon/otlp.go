@@ -22,7 +22,8 @@ const otlpProtocol = "http/protobuf"
 //
 // The exporter reads its variables itself and only logs those that it cannot use, so they are
 // checked here first.
-func OpenTracing(ctx context.Context, version string, attributes ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
+func OpenTracing(ctx context.Context, version string, attributes ...attribute.KeyValue) (*sdktrace.TracerProvider,
+	error) {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return nil, nil
 	}
@@ -45,7 +46,8 @@ func OpenTracing(ctx context.Context, version string, attributes ...attribute.Ke
 	if _, err := url.PathUnescape(headers); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
 	}
-	attributes = append(attributes, attribute.String("service.name", "plaid"), attribute.String("service.version", version))
+	attributes = append(attributes, attribute.String("service.name", "plaid"),
+		attribute.String("service.version", version))
 	about, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("%w: OTEL_RESOURCE_ATTRIBUTES: %w", ErrConfig, err)

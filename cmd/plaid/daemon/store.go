@@ -49,7 +49,8 @@ func (c *Config) checkStore() error {
 	case c.Node != "" && c.Node != nodeName(c.Node):
 		return fmt.Errorf("node is %q; letters, digits and -_. are possible, and no dot at the beginning", c.Node)
 	case c.Advertise == "":
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "":
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" ||
+		u.Fragment != "":
 		return fmt.Errorf("advertise is %q; want a URL such as http://10.0.0.7:8080", c.Advertise)
 	}
 	return nil
@@ -67,8 +68,14 @@ func nodeName(text string) string {
 func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener, log *slog.Logger, closing *closers) (
 	nodes *cluster.Cluster, data string, err error) {
 	config := cluster.Config{
-		Place: c.Store, Zone: c.Zone, Shards: c.Shards, Replicas: c.Replicas, Index: *o,
-		Deadline: c.WorkTimeout / 10, Partial: c.Partial == "allow", Logger: log,
+		Place:    c.Store,
+		Zone:     c.Zone,
+		Shards:   c.Shards,
+		Replicas: c.Replicas,
+		Index:    *o,
+		Deadline: c.WorkTimeout / 10,
+		Partial:  c.Partial == "allow",
+		Logger:   log,
 	}
 	if l == nil {
 		if data, err = os.MkdirTemp("", "plaid-"); err != nil {

@@ -53,7 +53,9 @@ func (d *Device) RegisterEncoding(f *pflag.FlagSet) {
 }
 
 func (d *Device) register(f *pflag.FlagSet, purpose, severalDevices string) {
-	f.StringVar(&d.Name, "device", "", "`NAME` of the device "+purpose+": cpu, cuda:0 and so on, or auto for a GPU if there is one; "+severalDevices+" (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
+	f.StringVar(&d.Name, "device", "", "`NAME` of the device "+purpose+
+		": cpu, cuda:0 and so on, or auto for a GPU if there is one; "+severalDevices+
+		" (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
 }
 
 // Format are the flags for the form of results: --format, and --json for the one

@@ -45,7 +45,8 @@ const bundledModel = "docs/examples/quickstart/colbert-nano"
 // MissingModelError is the error of a command that needs a model and has none.
 func MissingModelError() error {
 	return Usagef("--model is missing: give the folder of a late-interaction model, " +
-		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
+		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or " +
+		"lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
 		bundledModel + " in plaid's repository is small, and for trying")
 }
 
@@ -53,10 +54,12 @@ func MissingModelError() error {
 const (
 	ModelUsage = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, " +
 		"ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
-	ModelSettingsUsage  = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)"
+	ModelSettingsUsage = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in " +
+		"(docs/encoder.md)"
 	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
 	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
-	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
+	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, " +
+		"document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
 )
 
 // Register adds the flags.
@@ -85,7 +88,8 @@ func (e *Encoder) registerSettings(f *pflag.FlagSet) {
 }
 
 func (e *Encoder) registerBackend(f *pflag.FlagSet) {
-	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where one is named), "+encode.ONNXRuntime+", or the address of a server that encodes")
+	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+
+		" (the default where one is named), "+encode.ONNXRuntime+", or the address of a server that encodes")
 }
 
 func (e *Encoder) registerModel(f *pflag.FlagSet) {
@@ -97,7 +101,8 @@ func (e *Encoder) registerModel(f *pflag.FlagSet) {
 func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.registerModel(f)
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
-		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do (default: as for the index, or f32; f16 with --device)")
+		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do "+
+			"(default: as for the index, or f32; f16 with --device)")
 	e.registerSettings(f)
 }
 
@@ -135,8 +140,10 @@ func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Chang
 
 // Options is how a folder is opened, "": the one of --model, or a server. What the
 // flags leave open is as the model of an index says, if that is not nil.
-func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
-	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && indexModel != nil && modelof.IsServer(indexModel.Name) {
+func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options,
+	err error) {
+	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && indexModel != nil &&
+		modelof.IsServer(indexModel.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length", "query-length"} {
 			if e.changed(name) {
 				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
@@ -237,7 +244,8 @@ func checkModel(indexModel, queryModel *storage.Model) error {
 		return nil
 	}
 	if indexModel.Precision != queryModel.Precision {
-		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, queryModel.Precision, indexModel.Precision)
+		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, queryModel.Precision,
+			indexModel.Precision)
 	}
 	return err
 }
@@ -290,7 +298,8 @@ func (e *Encoder) setFolderOptions(o *encode.Options, indexFolder modelof.Folder
 	switch o.Backend {
 	case "", encode.Native, encode.Device, encode.ONNXRuntime:
 	default:
-		return Usagef("--encoder %q: there is %s, %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.Device, encode.ONNXRuntime)
+		return Usagef("--encoder %q: there is %s, %s, %s, and servers by their address, http:// or https://",
+			o.Backend, encode.Native, encode.Device, encode.ONNXRuntime)
 	}
 	return e.forEachOption(func(key, value string) (bool, error) {
 		switch key {
@@ -337,7 +346,12 @@ func (e *Encoder) serverOptions(indexModel *storage.Model, threads int, log *slo
 		}
 		return true, err
 	})
-	return &encode.Options{Backend: encode.Remote, Remote: r, Threads: threads, Logger: log}, err
+	return &encode.Options{
+		Backend: encode.Remote,
+		Remote:  r,
+		Threads: threads,
+		Logger:  log,
+	}, err
 }
 
 // forEachOption hands over the options; those that set does not know are usage errors.
@@ -352,7 +366,8 @@ func (e *Encoder) forEachOption(set func(key, value string) (bool, error)) error
 			return Usagef("--encoder-option %q: %w", option, err)
 		}
 		if !ok {
-			return Usagef("--encoder-option %q: --encoder %s has no such option", option, cmp.Or(e.backend, encode.Native))
+			return Usagef("--encoder-option %q: --encoder %s has no such option", option,
+				cmp.Or(e.backend, encode.Native))
 		}
 	}
 	return nil

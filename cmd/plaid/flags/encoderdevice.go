@@ -25,7 +25,8 @@ type OpenedDevice struct {
 
 // OpenWith opens what computes: on a device, where there is one and no other encoder was
 // named. What was named and cannot be is an error.
-func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, openDevice DeviceOpener) (*encode.Encoder, error) {
+func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options,
+	openDevice DeviceOpener) (*encode.Encoder, error) {
 	enc, err := e.openOnDevice(ctx, dir, o, openDevice)
 	return enc, e.Explain(err)
 }
@@ -48,7 +49,8 @@ func (e *Encoder) Explain(err error) error {
 	return err
 }
 
-func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Options, openDevice DeviceOpener) (*encode.Encoder, error) {
+func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Options,
+	openDevice DeviceOpener) (*encode.Encoder, error) {
 	if o.Backend != "" && o.Backend != encode.Device {
 		return e.openOnProcessor(ctx, dir, o)
 	}
@@ -64,15 +66,19 @@ func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Option
 	}
 	if o.Precision != encode.F16 && (o.Precision == encode.Int8 || e.changed("precision")) {
 		if device.Auto && o.Backend == "" {
-			device.Note("texts are encoded by the processor: %s computes in f16, not in %v", device.Info().Name, o.Precision)
+			device.Note("texts are encoded by the processor: %s computes in f16, not in %v", device.Info().Name,
+				o.Precision)
 			return e.openOnProcessor(ctx, dir, o)
 		}
-		return nil, Usagef("precision %v is the processor's, %s computes in f16: --encoder native encodes on the processor, and leaves the rest to the device", o.Precision, device.Info().Name)
+		return nil, Usagef("precision %v is the processor's, %s computes in f16: --encoder native encodes on the "+
+			"processor, and leaves the rest to the device", o.Precision, device.Info().Name)
 	}
 	deviceOptions := *o
-	deviceOptions.Backend, deviceOptions.Precision, deviceOptions.On, deviceOptions.DeviceMemory = encode.Device, encode.F16, device.Device, device.Memory
+	deviceOptions.Backend, deviceOptions.Precision, deviceOptions.On, deviceOptions.DeviceMemory = encode.Device,
+		encode.F16, device.Device, device.Memory
 	enc, err := encode.OpenContext(ctx, dir, &deviceOptions)
-	unsupported := errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily) || errors.Is(err, kernels.ErrDeviceMemory)
+	unsupported := errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily) ||
+		errors.Is(err, kernels.ErrDeviceMemory)
 	if device.Auto && o.Backend == "" && unsupported {
 		device.Note("texts are encoded by the processor: %v", err)
 		return e.openOnProcessor(ctx, dir, o)
@@ -83,7 +89,8 @@ func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Option
 // openOnProcessor opens what needs no device.
 func (e *Encoder) openOnProcessor(ctx context.Context, dir string, o *encode.Options) (*encode.Encoder, error) {
 	if o.Backend == encode.Device {
-		return nil, Usagef("--encoder %s needs a device: --device or PLAID_DEVICE names one (plaid info --devices lists them)", encode.Device)
+		return nil, Usagef("--encoder %s needs a device: --device or PLAID_DEVICE names one (plaid info --devices "+
+			"lists them)", encode.Device)
 	}
 	if o.Precision == encode.F16 {
 		if e.changed("precision") {

@@ -34,12 +34,15 @@ type Documents struct {
 // Register adds the flags of documents to be indexed.
 func (d *Documents) Register(f *pflag.FlagSet) {
 	d.RegisterScored(f)
-	f.StringVar(&d.Model, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
+	f.StringVar(&d.Model, "vectors-model", "",
+		"what made the vectors: a "+ModelFile+
+			" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
 }
 
 // RegisterPayload adds the flag for what is stored beside them.
 func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.payloads, "metadata", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+	f.StringArrayVar(&d.payloads, "metadata", nil,
+		"JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 }
 
 // Identity stands for the files that are named, by their places, sizes and times: it is
@@ -70,7 +73,8 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.ids != nil || d.payloads != nil
 	switch {
 	case t.Given() && d.payloads != nil && len(d.Vectors) == 0:
-		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of each row, are its metadata")
+		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of " +
+			"each row, are its metadata")
 	case t.Given() && vectors:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
 	case !t.Given() && cmp.Or(e.FirstGiven(), t.givenTextFlag()) != "":
@@ -84,19 +88,23 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 // RegisterOriginals adds the flags of the documents that an index was made from, and
 // says what for.
 func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil,
+		"`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
 	d.registerParts(f)
 }
 
 // RegisterScored adds the flags of documents to be scored as they are.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil,
+		"`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for "+
+			"stdin; may be repeated")
 	d.registerParts(f)
 }
 
 // registerParts adds the flags of the files beside the vectors.
 func (d *Documents) registerParts(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document: .npy, .json or text")
+	f.StringArrayVar(&d.lengths, "lengths", nil,
+		"`FILE` with the number of tokens of each document: .npy, .json or text")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
 }
 
@@ -106,7 +114,8 @@ func (d *Documents) Given() bool {
 }
 
 // Open opens the collections, one after another. warn is told of metadata that match no document.
-func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source, err error) {
+func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source,
+	err error) {
 	n := len(d.Vectors)
 	if firstStdin := slices.Index(d.Vectors, "-"); firstStdin >= 0 && slices.Contains(d.Vectors[firstStdin+1:], "-") {
 		return nil, Usagef("stdin (-) can be read once")
@@ -123,7 +132,8 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 		case 0:
 			*part.files = make([]string, n)
 		default:
-			return nil, Usagef("%d --%s for %d --vectors: give one for each, '' for one that has none", len(*part.files), part.flag, n)
+			return nil, Usagef("%d --%s for %d --vectors: give one for each, '' for one that has none",
+				len(*part.files), part.flag, n)
 		}
 	}
 	var sources []vectors.Source
@@ -136,8 +146,11 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	}()
 	for i := range n {
 		s, err := openVectors(ctx, stdin, vectors.Files{
-			Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i],
-			Notice: func(text string) { warn("%s", text) },
+			Vectors: d.Vectors[i],
+			Lengths: d.lengths[i],
+			IDs:     d.ids[i],
+			Payload: d.payloads[i],
+			Notice:  func(text string) { warn("%s", text) },
 		})
 		if errors.Is(err, vectors.ErrNoLengths) {
 			return nil, Usagef("%w; --lengths FILE says it", err)
@@ -187,7 +200,9 @@ type Queries struct {
 
 // Register adds the flags.
 func (q *Queries) Register(f *pflag.FlagSet) {
-	f.StringVar(&q.Questions, "questions", "", "`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), each also as .gz, .zst or .xz, - for stdin, which is .jsonl or .txt")
+	f.StringVar(&q.Questions, "questions", "",
+		"`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), each also as .gz, .zst or "+
+			".xz, - for stdin, which is .jsonl or .txt")
 	q.Encoder.RegisterQueries(f)
 	q.RegisterVectors(f)
 }
@@ -195,7 +210,8 @@ func (q *Queries) Register(f *pflag.FlagSet) {
 // RegisterVectors adds the flags of queries that are vectors.
 func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 	q.textless = f.Lookup("questions") == nil
-	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
+	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or "+
+		"several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
 }
@@ -291,7 +307,11 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 // index's model has, or 0 if it is not known.
 func (q *Queries) Open(ctx context.Context, stdin io.Reader, maxQueryTokens func() int) (vectors.Source, error) {
 	s, err := openVectors(ctx, stdin, vectors.Files{
-		Vectors: q.Vectors, Queries: true, QueryLength: maxQueryTokens, Lengths: q.lengths, IDs: q.ids,
+		Vectors:     q.Vectors,
+		Queries:     true,
+		QueryLength: maxQueryTokens,
+		Lengths:     q.lengths,
+		IDs:         q.ids,
 	})
 	if errors.Is(err, vectors.ErrNoLengths) {
 		return nil, Usagef("%w; --query-lengths FILE says it", err)

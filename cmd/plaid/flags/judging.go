@@ -21,13 +21,16 @@ type Judging struct {
 
 // Register adds the flags.
 func (e *Judging) Register(f *pflag.FlagSet) {
-	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain, .gz, .zst or .xz; or the folder of a BEIR collection")
+	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain, .gz, .zst or .xz; or "+
+		"the folder of a BEIR collection")
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
 	f.Var(Measures(&e.Measures), "measures", "what to compute, by the names of ir_measures")
 	f.Var(Enum(&e.Ties, eval.TiesTREC, eval.TiesTREC10, eval.TiesRank), "ties",
-		"order of hits: by score, float32 (trec) or float64 (trec10), equal ones by id from the last; or by the rank column")
+		"order of hits: by score, float32 (trec) or float64 (trec10), equal ones by id from the last; or by the "+
+			"rank column")
 	f.Var(Enum(&e.Average, eval.AverageJudged, eval.AverageEvaluated, eval.AverageRelevant), "average",
-		"mean over all judged queries, a missing one counting 0; over those also in the run; or over all with a relevant document")
+		"mean over all judged queries, a missing one counting 0; over those also in the run; or over all with a "+
+			"relevant document")
 	ExcludeSelf(f, &e.ExcludeSelf)
 }
 
@@ -36,7 +39,8 @@ func (e *Judging) Register(f *pflag.FlagSet) {
 func (e *Judging) RegisterOptional(f *pflag.FlagSet, measure string) {
 	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements, or the folder of a BEIR collection: adds "+measure)
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
-	f.BoolVar(&e.ExcludeSelf, "exclude-self", false, "leave a hit whose id is that of the query out of "+measure+" (ArguAna, Quora)")
+	f.BoolVar(&e.ExcludeSelf, "exclude-self", false,
+		"leave a hit whose id is that of the query out of "+measure+" (ArguAna, Quora)")
 }
 
 // ExcludeSelf adds the flag for collections whose queries are documents.

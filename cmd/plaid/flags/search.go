@@ -38,17 +38,22 @@ type Search struct {
 // Register adds the flags.
 func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
-	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE`: score the documents that it lists for each query, and no others")
-	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the third page")
+	f.StringVar(&s.Candidates, "candidates", "",
+		"TREC run `FILE`: score the documents that it lists for each query, and no others")
+	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the "+
+		"third page")
 	f.Var(OptionalNumber(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
 	var groups []string
 	for _, g := range search.Groupings() {
 		groups = append(groups, string(g))
 	}
-	BareChoice(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens", groups...)
+	BareChoice(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those "+
+		"of --passages, or by MaxSim over all their tokens", groups...)
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
-	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be repeated")
-	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be repeated")
+	f.StringArrayVar(&s.feedback.Like, "like", nil,
+		"`ID` of a document that is good: add to each query what it has; may be repeated")
+	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil,
+		"`ID` of a document that is bad: what it has counts against others; may be repeated")
 	s.Device.RegisterSearching(f)
 }
 
@@ -58,7 +63,8 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
 	f.BoolVar(&s.exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
 	s.Effort.Register(f)
-	f.StringVar(&s.ids, "ids", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
+	f.StringVar(&s.ids, "ids", "", "`FILE` with one id a line: return no other documents; an empty file lets none "+
+		"through")
 	s.Where.Register(f, "return no other documents")
 	Threads(f, &s.Threads, 0)
 }
@@ -67,8 +73,12 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 // and counted by the search.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	o := search.Options{
-		K: s.k, Offset: s.offset, MinScore: s.minScore,
-		AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages,
+		K:            s.k,
+		Offset:       s.offset,
+		MinScore:     s.minScore,
+		AllowMissing: true,
+		Group:        search.Grouping(s.group),
+		Passages:     s.passages,
 	}
 	if fb := s.feedback; len(fb.Like)+len(fb.Unlike) > 0 {
 		o.Feedback = &fb
@@ -126,7 +136,8 @@ func (s *Search) RequestBody() (body map[string]any, supportedFlags []string) {
 		mode = search.Exhaustive
 	}
 	params := map[string]any{"top_k": s.k, "mode": mode.String()}
-	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx, "n_full_scores": s.Exact} {
+	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx,
+		"n_full_scores": s.Exact} {
 		if n > 0 {
 			params[name] = n
 		}
@@ -149,7 +160,8 @@ func (s *Search) RequestBody() (body map[string]any, supportedFlags []string) {
 		body["passages"] = cmp.Or(s.passages, search.DefaultPassages)
 	}
 	if f := s.feedback; len(f.Like)+len(f.Unlike) > 0 {
-		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
+		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...),
+			"unlike": append([]string{}, f.Unlike...)}
 	}
 	return body, []string{
 		"k", "offset", "min-score", "exhaustive", "probes", "approx", "exact", "where", "param",
@@ -197,8 +209,10 @@ type Where struct {
 // Register adds the flags. what says what is done with the documents that match.
 func (w *Where) Register(f *pflag.FlagSet, what string) {
 	w.set = f
-	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, 'en')\"; a list meets what an element meets (tags = 'x'): "+what)
-	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
+	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, "+
+		"'en')\"; a list meets what an element meets (tags = 'x'): "+what)
+	f.StringArrayVar(&w.params, "param", nil,
+		"`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
 }
 
 // Text is the condition as it was written, with its values.

@@ -67,7 +67,13 @@ func (w *Window) Register(f *pflag.FlagSet, defaultUnit, zeroMeaning string) {
 // Splitting returns the settings of the flags; model counts tokens. An error is found before texts
 // are read.
 func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting, error) {
-	p := encode.Splitting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
+	p := encode.Splitting{
+		By:      encode.Unit(w.by),
+		Window:  w.Size,
+		Overlap: w.Overlap,
+		Model:   model,
+		Threads: threads,
+	}
 	if err := p.Check(); err != nil {
 		return p, Usagef("--window: %w", err)
 	}
@@ -79,13 +85,17 @@ func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting,
 func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.set = f
 	if !arguments {
-		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz, .zst or .xz; .html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be repeated")
+		f.StringArrayVar(&t.Paths, "text", nil,
+			"`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz, .zst or .xz; "+
+				".html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be "+
+				"repeated")
 	}
 	var formats []string
 	for _, format := range encode.Formats() {
 		formats = append(formats, string(format))
 	}
-	f.Var(Choice(&t.format, "", formats...), "text-format", "`FORMAT` of the texts: "+strings.Join(formats, ", ")+" (default: by the name of the file; stdin: jsonl)")
+	f.Var(Choice(&t.format, "", formats...), "text-format",
+		"`FORMAT` of the texts: "+strings.Join(formats, ", ")+" (default: by the name of the file; stdin: jsonl)")
 	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
 	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
 	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
@@ -94,12 +104,14 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 
 // RegisterDrop adds the flag for what is kept of texts.
 func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
-	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the metadata: results cannot show them then")
+	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the metadata: results cannot show "+
+		"them then")
 }
 
 // RegisterSpool adds the flag for the file that vectors wait in.
 func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
-	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
+	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same "+
+		"model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
 }
 
 // Given says whether texts were given.
@@ -107,7 +119,8 @@ func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
 // givenTextFlag is the name of a flag beside --text that was given; "" if none was.
 func (t *Texts) givenTextFlag() string {
-	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field", "title-field", "drop-text", "spool")
+	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field",
+		"title-field", "drop-text", "spool")
 }
 
 // Check finds flags that do not go together.
@@ -177,9 +190,15 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 	return parallel.Map(ctx, texts, 1, nil, convert)
 }
 
-func (t *Texts) readFiles(ctx context.Context, stdin io.Reader, convert func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
+func (t *Texts) readFiles(ctx context.Context, stdin io.Reader,
+	convert func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: convert}
+		r := encode.Reader{
+			Format:     encode.Format(t.format),
+			Fields:     t.fields,
+			PassedOver: t.PassedOver,
+			Each:       convert,
+		}
 		for _, path := range t.Paths {
 			texts := r.Texts(ctx, path)
 			if path == "-" {

@@ -133,8 +133,10 @@ func CheckBareChoices(f *pflag.FlagSet, args []string) error {
 		}
 		name, long := strings.CutPrefix(args[i], "--")
 		flag := f.Lookup(name)
-		if long && flag != nil && strings.Contains(flag.NoOptDefVal, "|") && slices.Contains(strings.Split(flag.NoOptDefVal, "|"), args[i+1]) {
-			return Usagef("--%[1]s=%[2]s, with an equals sign, is what you mean; an argument %[2]s stands before --%[1]s", name, args[i+1])
+		if long && flag != nil && strings.Contains(flag.NoOptDefVal, "|") &&
+			slices.Contains(strings.Split(flag.NoOptDefVal, "|"), args[i+1]) {
+			return Usagef("--%[1]s=%[2]s, with an equals sign, is what you mean; an argument %[2]s stands before "+
+				"--%[1]s", name, args[i+1])
 		}
 	}
 	return nil

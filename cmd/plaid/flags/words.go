@@ -26,7 +26,8 @@ type Words struct {
 func (w *Words) Register(cmd *cobra.Command) {
 	w.set = cmd.Flags()
 	f := w.set
-	f.BoolVar(&w.Hybrid, "hybrid", false, "search by vectors and by the words of the questions, and fuse what is found; the vectors may come from --queries")
+	f.BoolVar(&w.Hybrid, "hybrid", false, "search by vectors and by the words of the questions, and fuse what is "+
+		"found; the vectors may come from --queries")
 	BareChoice(f, &w.mode, "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`, "words", "expression")
 	f.Var(Weight(&w.alpha, fuse.DefaultAlpha), "alpha", "what vectors count in --hybrid, 0 to 1; words count the rest")
 	cmd.MarkFlagsMutuallyExclusive("hybrid", "keywords")
@@ -48,7 +49,8 @@ func (w *Words) Check(questions bool, s *Search) error {
 	case w.SearchesWords() && !questions:
 		return Usagef("--hybrid and --keywords need questions: as arguments, or in the file of --questions")
 	case w.WordsOnly() && s.Queries.Vectors != "":
-		return Usagef("--keywords searches no vectors; --hybrid searches for those of --queries and the words of questions")
+		return Usagef("--keywords searches no vectors; --hybrid searches for those of --queries and the words of " +
+			"questions")
 	case w.WordsOnly() && len(s.feedback.Like)+len(s.feedback.Unlike) > 0:
 		return Usagef("--like and --unlike add to vectors, and a search by words alone has none")
 	case !w.Hybrid && w.set.Changed("alpha"):
@@ -92,10 +94,12 @@ type KeywordSettings struct {
 // Register adds the flags.
 func (k *KeywordSettings) Register(f *pflag.FlagSet) {
 	k.set = f
-	f.Var(Choice(&k.settings.Tokenizer, keywords.Unicode61, keywords.Unicode61, keywords.Trigram), "tokenizer", "find words, or any part of a text of three characters or more")
+	f.Var(Choice(&k.settings.Tokenizer, keywords.Unicode61, keywords.Unicode61, keywords.Trigram), "tokenizer",
+		"find words, or any part of a text of three characters or more")
 	f.Var(Choice(&k.settings.Stemmer, "", keywords.English), "stemmer", "find words with other endings")
 	f.Var(Choice(&k.settings.StopWords, "", keywords.English), "stop-words", "pass over the most common words")
-	f.StringVar(&k.fields, "fields", "", "`LIST` of the JSON fields to search, as title,author.name (default: all values)")
+	f.StringVar(&k.fields, "fields", "", "`LIST` of the JSON fields to search, as title,author.name (default: all "+
+		"values)")
 }
 
 // Settings are those of the flags; nil if none is given.

@@ -103,7 +103,12 @@ type Texts struct {
 
 // TextProgress shows on a console how far texts are encoded.
 func TextProgress(c *Console, now func() time.Time) func(Texts) {
-	p, firstBytes := &progress{console: c, now: now, lastShown: now(), stageBegan: now()}, int64(-1)
+	p, firstBytes := &progress{
+		console:    c,
+		now:        now,
+		lastShown:  now(),
+		stageBegan: now(),
+	}, int64(-1)
 	return func(t Texts) {
 		if firstBytes < 0 {
 			firstBytes = t.Bytes
