@@ -1,5 +1,5 @@
-// Package daemon is `plaid serve`: it reads a configuration, opens a store and a model,
-// and serves them until it is told to end.
+// Package daemon implements `plaid serve`: it reads a configuration, opens a store and a model, and
+// serves them until it is told to end.
 package daemon
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 )
 
-// Config is the configuration. [NewConfig] makes one with the defaults.
+// Config is the configuration of a service. [NewConfig] returns one with the defaults.
 type Config struct {
 	File string
 
@@ -45,47 +45,48 @@ type Config struct {
 	Hosts           []string
 	TrustedProxies  []string
 
-	// MaxBody and MaxMemory decide about the other limits in bytes: see limits.
+	// MaxBody and MaxMemory determine the other limits in bytes: see [Config.limits].
 	MaxBody, MaxMemory        int64
 	WorkTimeout, DrainTimeout time.Duration
 	Rate                      float64
 	IndexRates                []string
 	MaxIndexes                int
 
-	// Sampling is of questions that are measured for what searches find.
+	// Sampling says which share of the questions is also answered exhaustively, to measure recall.
 	Sampling collection.Sampling
 
 	LogFormat, LogLevel string
 
-	// Store is the object store of the indexes; "": they are in the folder Data, which is the
-	// cache otherwise.
+	// Store is the address of the object store with the indexes; "" means that they are in the
+	// folder Data, which is a cache otherwise.
 	Store                 string
 	Node, Zone, Advertise string
 	Shards, Replicas      int
-	Partial               string // "refuse" or "allow"
+	// Partial is "refuse" or "allow".
+	Partial string
 
-	// Files are paths of index files that are served instead, and not changed: see
-	// [store.Shared]. Each is named by its file name without .plaid. They are for whoever makes
-	// a Config in Go, as the next three are.
+	// Files are paths of index files that are served in place of a folder, and are not changed: see
+	// [store.Shared]. Each index has the name of its file, without .plaid. No setting names Files
+	// or the next three fields: a Go program sets them.
 	Files []string
-	// ReadOnly serves the folder as it is, without a lock on it and without changes: see
-	// ReadOnly of package store.
+	// ReadOnly serves the folder without a lock on it and without changing it: see
+	// [store.ReadOnly].
 	ReadOnly bool
-	// Backend names the kernels, and LockTimeout is how long to wait for another
-	// process that has the data folder.
+	// Backend names the kernels; LockTimeout is how long to wait for another process that has the
+	// data folder open.
 	Backend     string
 	LockTimeout time.Duration
-	// Reload, where set, is told when tokens and certificates are to be read again.
+	// Reload, if not nil, receives a signal when tokens and certificates shall be read again.
 	Reload <-chan os.Signal
 
 	settings []*setting
 }
 
-// envTokens is the variable that has tokens, a line each as in a file of them. It is no setting:
-// secrets are never printed.
+// envTokens is the variable that holds tokens, one in each line, as in a file of tokens. It is not
+// a setting: secrets are never printed.
 const envTokens = envPrefix + "TOKENS"
 
-// NewConfig is the configuration without anything set.
+// NewConfig returns the configuration with all settings at their defaults.
 func NewConfig() *Config {
 	c := &Config{}
 	add := func(name string, v pflag.Value, list bool, usage string) {
@@ -99,7 +100,7 @@ func NewConfig() *Config {
 	text := func(name string, p *string, def, usage string) {
 		add(name, textValue(p, def), false, usage)
 	}
-	// count is a number whose usage says what 0 stands for.
+	// count adds a number; its usage says what 0 means.
 	count := func(name string, p *int, usage string) {
 		add(name, flags.Int(p, 0, 0), false, usage)
 	}
@@ -181,7 +182,8 @@ func NewConfig() *Config {
 	return c
 }
 
-// Register adds the flags: all, or those that are named. Their values are read by Load.
+// Register adds the flags of all settings, or only of those named. [Config.Load] reads their
+// values.
 func (c *Config) Register(f *pflag.FlagSet, names ...string) {
 	for _, s := range c.settings {
 		if len(names) == 0 || slices.Contains(names, s.name) {
@@ -194,13 +196,13 @@ func (c *Config) Register(f *pflag.FlagSet, names ...string) {
 	}
 }
 
-// HasSetting tells whether a flag is one of the settings.
+// HasSetting reports whether a flag is one of the settings.
 func (c *Config) HasSetting(name string) bool {
 	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name })
 }
 
-// flagValue is a flag that keeps what it was given: it is set after the environment and
-// the file, which it overrules. What cannot be set is an error at once.
+// flagValue is the value of a flag that remembers the text it was given: it is applied after the
+// environment and the file, which it overrides. Set reports a bad value at once.
 type flagValue struct {
 	pflag.Value
 	set  bool
@@ -213,7 +215,7 @@ func (g *flagValue) Set(s string) error {
 	return g.Value.Set(s)
 }
 
-// String implements pflag.Value: what was given, as it was.
+// String implements [pflag.Value]: it returns the text as it was given.
 func (g *flagValue) String() string {
 	if g.set {
 		return g.text
@@ -221,7 +223,7 @@ func (g *flagValue) String() string {
 	return g.Value.String()
 }
 
-// flagListValue is a flag that may be repeated.
+// flagListValue is the value of a flag that may be repeated.
 type flagListValue struct{ flagValue }
 
 // Set implements pflag.Value.
@@ -243,8 +245,8 @@ func (g *flagListValue) Replace(values []string) error {
 // GetSlice implements pflag.SliceValue.
 func (g *flagListValue) GetSlice() []string { return strings.Split(g.text, ",") }
 
-// Load sets, each over the one before: the file, the environment, and the flags that
-// were given.
+// Load applies the file, the environment and the flags that were given, each over the one before,
+// and checks the result.
 func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 	file := c.File
 	for _, line := range environ {
@@ -274,10 +276,10 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 	return c.checkSettings()
 }
 
-// minMemory is the least that max-memory may be: its shares are limits of single requests.
+// minMemory is the minimum of max-memory: shares of it are the limits of single requests.
 const minMemory = 16 << 20
 
-// checkSettings finds what does not go together.
+// checkSettings returns an error for settings that do not go together.
 func (c *Config) checkSettings() error {
 	configError := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
@@ -299,7 +301,7 @@ func (c *Config) checkSettings() error {
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
 		return configError("base-path is %q; want a path such as /plaid", c.BasePath)
 	case c.MaxMemory > 0 && c.MaxMemory < minMemory:
-		return configError("max-memory is %d bytes; %d are the least", c.MaxMemory, minMemory)
+		return configError("max-memory is %d bytes; it must be at least %d", c.MaxMemory, minMemory)
 	case c.Listen == "":
 		return configError("listen is empty")
 	case !isAddress(c.Listen):
@@ -312,13 +314,14 @@ func (c *Config) checkSettings() error {
 	return nil
 }
 
-// isAddress reports whether a service can listen on an address: whether it has a host, if only an
-// empty one, and a port.
+// isAddress reports whether a service can listen on s: host and port, where the host may be empty,
+// or a Unix socket.
 func isAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	return err == nil && port != "" || strings.HasPrefix(s, "unix:")
 }
 
+// proxies returns the addresses of trusted proxies.
 func (c *Config) proxies() ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for _, s := range c.TrustedProxies {
@@ -331,19 +334,19 @@ func (c *Config) proxies() ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// LogFormats and LogLevels are what [Logger] takes.
+// LogFormats and LogLevels are the values that [Logger] takes.
 var (
 	LogFormats = []string{"text", "json"}
 	LogLevels  = []string{"debug", "info", "warn", "error"}
 )
 
-// Logger writes to w in a format and from a level on.
+// Logger returns a logger that writes records of at least a level to w, in a format.
 func Logger(w io.Writer, format, level string) *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}
 	o := &slog.HandlerOptions{Level: levels[level]}
 	if format == "json" {
-		o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { // a number says its unit
+		o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { // keys of numbers name the unit
 			if a.Value.Kind() == slog.KindDuration {
 				return slog.Float64(a.Key+"_ms", float64(a.Value.Duration())/float64(time.Millisecond))
 			}

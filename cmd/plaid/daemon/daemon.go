@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,10 +31,9 @@ import (
 	"github.com/plaid-ir/plaid/server/mcp"
 )
 
-// Run serves until ctx ends, and then ends in order: /readyz says so, requests that run
-// are finished, what was queued is written, and files are closed. log takes the log,
-// and environ is the environment. ready, where set, is called with the address when the
-// service listens.
+// Run serves until ctx ends. Then /readyz says that it is ending, running requests are finished,
+// queued changes are written, and files are closed. Run writes its log to log; environ is the
+// environment. It calls ready, if that is not nil, with the address when the service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
 	parallel.Spare()
 	defer delayCollection()()
@@ -63,7 +61,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	}
 	defer reload.reloadOnSignal(c.Reload)()
 
-	// The address first: a second service on the same one ends at once.
+	// Listen before indexes and model are opened: a second service on the same address fails at once.
 	l, err := listen(ctx, c.Listen)
 	if err != nil {
 		return err
@@ -98,7 +96,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	return err
 }
 
-// RunLocal opens what Run serves, without an address: do has the service for itself.
+// RunLocal opens the same service as [Run], but without an address, and hands it to use.
 func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string,
 	use func(ctx context.Context, s *server.Server) error) (err error) {
 	logger := Logger(log, c.LogFormat, c.LogLevel)
@@ -108,7 +106,7 @@ func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string,
 	if err != nil {
 		return err
 	}
-	o.Tokens = nil // whoever has the process has its files
+	o.Tokens = nil // the user of this process can read the files anyway
 	indexes, err := c.open(ctx, o, nil, logger, closing)
 	if err != nil {
 		return err
@@ -120,7 +118,7 @@ func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string,
 	switch {
 	case indexes.model != nil:
 		s.SetEncoder(*indexes.model)
-	case c.hasEncoder(): // before anything is asked, unlike Run
+	case c.hasEncoder(): // unlike Run, load the model before the first request
 		e, err := c.openModel(ctx, logger, nil)
 		if err != nil {
 			return fmt.Errorf("model: %w", err)
@@ -131,7 +129,7 @@ func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string,
 	return use(ctx, s)
 }
 
-// options of a server, but for what depends on its address and its indexes.
+// options returns the options of the server that depend neither on its address nor on its indexes.
 func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers,
 	reload *reloader) (*server.Options, error) {
 	tracing, err := OpenTracing(ctx, index.Version())
@@ -171,7 +169,8 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	return o, err
 }
 
-// withModel calls do while the model is loaded beside it, and ends do if that fails.
+// withModel calls serve while it loads the model, and ends serve if that fails. onDevice is the
+// model if it is loaded already, or nil.
 func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *loadedEncoder, logger *slog.Logger,
 	closing *closers, serve func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
@@ -189,23 +188,25 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *load
 	}
 	err := serve(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // the model
+		err = cause // loading the model has failed
 	}
 	return err
 }
 
-// openedIndexes are the indexes that are served, and what came with them.
+// openedIndexes are the indexes that are served, and what was opened with them.
 type openedIndexes struct {
 	collections collection.Catalog
-	// inner answers the other services of a store, below innerRoutes; nil: there are none.
+	// inner answers the other services of a store, below innerRoutes; nil means that there are
+	// none.
 	inner http.Handler
-	// model is the one on a device, which comes first: what it leaves of the memory is for the
-	// indexes. Otherwise it is nil, and loaded while the service answers what needs none.
+	// model is a model on a device, which is opened before the indexes, since they get the memory
+	// that it leaves. nil means that the model is loaded while the service already answers other
+	// requests.
 	model *loadedEncoder
 }
 
-// open opens the indexes, and completes the options of the service with what they are. l is where
-// it listens, nil for a service without an address.
+// open opens the indexes, and completes the options of the service with their properties. l is the
+// listener of the service, or nil if it has no address.
 func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger,
 	closing *closers) (*openedIndexes, error) {
 	if len(c.Files) > 0 {
@@ -280,12 +281,13 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 		return indexes, nil
 	}
 	o.UploadDir = filepath.Join(data, ".uploads")
-	if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
+	if err := os.RemoveAll(o.UploadDir); err != nil { // left by a service that was killed
 		return nil, err
 	}
 	return indexes, os.MkdirAll(o.UploadDir, 0o777)
 }
 
+// openFolder opens the folder of the indexes. It returns the function that closes it.
 func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
 	if c.ReadOnly {
 		return store.ReadOnly(ctx, c.Data, o)
@@ -300,7 +302,7 @@ func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store
 	return st, st.Close, nil
 }
 
-// closers are closed in the order opposite to that in which they were added.
+// closers are functions that close what was opened, in reverse order.
 type closers struct{ functions []func() error }
 
 func (c *closers) add(f func() error) { c.functions = append(c.functions, f) }
@@ -313,7 +315,7 @@ func (c *closers) close() error {
 	return errors.Join(errs...)
 }
 
-// limits are those limits of the service that settings name; the others follow from them.
+// limits returns the limits of the service that settings name; the server derives the others.
 func (c *Config) limits() server.Limits {
 	return server.Limits{
 		Body:    unlimited(c.MaxBody),
@@ -325,7 +327,8 @@ func (c *Config) limits() server.Limits {
 	}
 }
 
-// unlimited turns a setting, of which 0 means no limit, into a field of [server.Limits].
+// unlimited converts a setting in which 0 means no limit to a field of [server.Limits], in which -1
+// does.
 func unlimited[T int | int64 | time.Duration](n T) T {
 	if n == 0 {
 		return -1
@@ -333,12 +336,12 @@ func unlimited[T int | int64 | time.Duration](n T) T {
 	return n
 }
 
-// reloader reads files again when it is told to.
+// reloader reads files again when it receives a signal.
 type reloader struct{ functions []func() }
 
 func (r *reloader) add(f func()) { r.functions = append(r.functions, f) }
 
-// reloadOnSignal reads them at each signal, until the function that it returns is called.
+// reloadOnSignal calls the functions at each signal, until stop is called.
 func (r *reloader) reloadOnSignal(signals <-chan os.Signal) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -357,9 +360,9 @@ func (r *reloader) reloadOnSignal(signals <-chan os.Signal) (stop func()) {
 	return func() { close(ended); <-done }
 }
 
-// tokens are those of the file and of the environment; nil if there are neither. A
-// variable that is there and empty is an error, as an empty file is: whoever set it did not
-// mean that everybody may do everything.
+// tokens returns the tokens of the file and of the environment; nil if neither is set. A variable
+// that is set but empty is an error, as an empty file is: its author surely did not mean that
+// everybody may do everything.
 func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
 	log *slog.Logger) (server.TokenSource, error) {
 	var sources tokenSources
@@ -390,10 +393,10 @@ func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
 	return sources, nil
 }
 
-// tokenSources are several that count as one.
+// tokenSources are several sources of tokens that count as one.
 type tokenSources []server.TokenSource
 
-// Tokens implements server.TokenSource.
+// Tokens implements [server.TokenSource].
 func (sources tokenSources) Tokens() []server.Token {
 	if len(sources) == 1 {
 		return sources[0].Tokens()
@@ -405,48 +408,7 @@ func (sources tokenSources) Tokens() []server.Token {
 	return tokens
 }
 
-const unixPrefix = "unix:"
-
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	var lc net.ListenConfig
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
-			// What a service that was killed has left; one that lives answers.
-			if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-				return nil, errors.Join(fmt.Errorf("listen: %s: another service answers there", path), conn.Close())
-			}
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
-		}
-		return lc.Listen(ctx, "unix", path)
-	}
-	l, err := lc.Listen(ctx, "tcp", address)
-	if wrong := (*net.AddrError)(nil); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("%w: listen is %q: %s; want HOST:PORT, such as 127.0.0.1:8080, or :8080",
-			ErrConfig, address, wrong.Err)
-	}
-	return l, err
-}
-
-func publicAddress(l net.Listener, c *Config) string {
-	if l.Addr().Network() == "unix" {
-		return unixPrefix + l.Addr().String()
-	}
-	scheme := "http://"
-	if c.TLSCert != "" {
-		scheme = "https://"
-	}
-	return scheme + l.Addr().String() + c.BasePath
-}
-
-// isLoopback tells whether only programs of this machine reach a listener.
-func isLoopback(l net.Listener) bool {
-	a, err := netip.ParseAddrPort(l.Addr().String())
-	return err == nil && a.Addr().IsLoopback()
-}
-
-// warnOfRisks says what is risky.
+// warnOfRisks logs what is risky about the settings of a service that other machines reach.
 func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
 	if isLoopback(l) || l.Addr().Network() == "unix" {
 		return
@@ -460,8 +422,8 @@ func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
 	}
 }
 
-// stripBasePath takes a path off the front of the paths of requests, as some proxies do
-// themselves: paths without it are taken as they are.
+// stripBasePath removes a path from the front of the paths of requests. Paths without it are served
+// as they are, since some proxies remove it themselves.
 func stripBasePath(path string, s http.Handler) http.Handler {
 	if path == "" {
 		return s
@@ -476,7 +438,7 @@ func stripBasePath(path string, s http.Handler) http.Handler {
 	})
 }
 
-// filesByName are the paths of Files by their names.
+// filesByName returns the paths of Files by the names of their indexes.
 func (c *Config) filesByName() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, path := range c.Files {
@@ -492,9 +454,9 @@ func (c *Config) filesByName() (map[string]string, error) {
 	return paths, nil
 }
 
-// delayCollection has garbage collected when there are 8 MiB of it more than of what is in use, until the
-// function that it returns is called. By default Go begins when the heap has 4 MiB: the collections of a service
-// of small indexes took a tenth of its processor time.
+// delayCollection makes Go collect garbage when there are 8 MiB more of it than there is memory in
+// use, until end is called. By default Go begins when the heap has 4 MiB: collections took a tenth
+// of the processor time of a service of small indexes.
 func delayCollection() (end func()) {
 	const counted = 8 << 20
 	untouched := make([]byte, counted) // counts as in use, but takes no memory

@@ -22,15 +22,15 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// hasEncoder tells whether there is something that encodes texts.
+// hasEncoder reports whether the settings name an encoder of texts.
 func (c *Config) hasEncoder() bool {
 	return c.Model != "" || modelof.IsServer(c.Encoder)
 }
 
-// modelName is what encodes, for the log.
+// modelName returns the name of the encoder, for the log.
 func (c *Config) modelName() string { return cmp.Or(c.Model, c.Encoder) }
 
-// loadedEncoder is an encoder with what indexes are to know of it.
+// loadedEncoder is an encoder with the description that indexes store of it.
 type loadedEncoder struct {
 	*encode.Encoder
 	model *storage.Model
@@ -39,7 +39,8 @@ type loadedEncoder struct {
 // Model implements [server.Maker].
 func (m loadedEncoder) Model() *storage.Model { return m.model }
 
-// loadModel loads the model while the service answers what needs none.
+// loadModel loads the model while the service already answers the requests that need none. It calls
+// failed if that goes wrong.
 func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers,
 	failed func(error)) {
 	defer func() {
@@ -59,8 +60,9 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "took", time.Since(began))
 }
 
-// openEncoderOnDevice opens the model on a device, if there is one and texts are to be encoded there,
-// and says how much of the device's memory indexes may take beside it; 0: what is free.
+// openEncoderOnDevice opens the model on a device, if the settings name a model. It also returns
+// how many bytes of the device indexes may use; 0 means all that is free. An automatically chosen
+// device is left to the indexes if the model would take all of its memory.
 func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device, log *slog.Logger,
 	closing *closers) (*loadedEncoder, int64, error) {
 	if !c.hasEncoder() {
@@ -107,8 +109,8 @@ func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device,
 	return &e, indexMemory, nil
 }
 
-// checkModel reads what the folder of the model says, so that one which is not there, or
-// none, ends a service before it begins to serve.
+// checkModel reads the settings in the model's folder, so that a missing or unreadable model ends
+// the service before it begins to serve.
 func (c *Config) checkModel(ctx context.Context, log *slog.Logger) error {
 	if !c.hasEncoder() {
 		return nil
@@ -124,7 +126,8 @@ func (c *Config) checkModel(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// modelOptions are how the model is opened, as commands do that have the same flags.
+// modelOptions returns how the model is opened. It goes through the flags of the commands, so that
+// a setting means the same everywhere.
 func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o *encode.Options, err error) {
 	f = new(flags.Encoder)
 	set := pflag.NewFlagSet("model", pflag.ContinueOnError)
@@ -160,7 +163,7 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	return f, dir, o, nil
 }
 
-// logFetching logs now and then how much of a model has been fetched.
+// logFetching returns a function that logs every ten seconds how much of a model has been fetched.
 func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 	const every = 10 * time.Second
 	last := now()
@@ -172,6 +175,8 @@ func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 	}
 }
 
+// openModel opens the model, on the device that openDevice returns, or on the processor if
+// openDevice is nil.
 func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener) (loadedEncoder,
 	error) {
 	f, dir, o, err := c.modelOptions(log)

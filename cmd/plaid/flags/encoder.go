@@ -26,23 +26,25 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Encoder are the flags of what turns texts into token vectors.
+// Encoder holds the flags of the encoder, which turns texts into token vectors.
 type Encoder struct {
-	Dir string // of the model
+	// Dir is the folder of the model, or its name at a hub.
+	Dir string
 
 	precision      string
 	settings       string
 	documentLength int
 	queryLength    int
-	backend        string // what computes, or the address of a server
-	options        []string
-	set            *pflag.FlagSet
+	// backend is the encoder's name or the address of a server.
+	backend string
+	options []string
+	set     *pflag.FlagSet
 }
 
-// bundledModel is the model in the repository.
+// bundledModel is the folder of the small model in the repository.
 const bundledModel = "docs/examples/quickstart/colbert-nano"
 
-// MissingModelError is the error of a command that needs a model and has none.
+// MissingModelError returns the error of a command that needs a model and has none.
 func MissingModelError() error {
 	return Usagef("--model is missing: give the folder of a late-interaction model, " +
 		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or " +
@@ -50,7 +52,7 @@ func MissingModelError() error {
 		bundledModel + " in plaid's repository is small, and for trying")
 }
 
-// What flags say of themselves that plaid serve has too.
+// Help texts of flags that plaid serve has, too.
 const (
 	ModelUsage = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, " +
 		"ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
@@ -62,15 +64,15 @@ const (
 		"document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
 )
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Encoder) Register(f *pflag.FlagSet) {
 	e.RegisterFolder(f)
 	e.registerBackend(f)
 	f.StringArrayVar(&e.options, "encoder-option", nil, EncoderOptionUsage)
 }
 
-// RegisterQueries adds those of commands that encode questions for an index, which keeps the
-// rest.
+// RegisterQueries adds the flags of commands that encode questions for an index. The index knows
+// the other settings.
 func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 	e.registerModel(f)
 	e.registerBackend(f)
@@ -78,7 +80,7 @@ func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 	e.RegisterQueryLength(f)
 }
 
-// RegisterQueryLength adds the flag for how long queries may be.
+// RegisterQueryLength adds the flag for the maximum length of queries.
 func (e *Encoder) RegisterQueryLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.queryLength, 0, 0), "query-length", QueryLengthUsage)
 }
@@ -97,7 +99,7 @@ func (e *Encoder) registerModel(f *pflag.FlagSet) {
 	f.StringVar(&e.Dir, "model", "", ModelUsage)
 }
 
-// RegisterFolder adds those of a model's folder alone.
+// RegisterFolder adds the flags that concern the folder of a model only.
 func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.registerModel(f)
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
@@ -106,24 +108,24 @@ func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.registerSettings(f)
 }
 
-// RegisterDocuments adds the flags for commands that encode documents.
+// RegisterDocuments adds the flags of commands that encode documents.
 func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
 	e.Register(f)
 	e.RegisterLength(f)
 }
 
-// RegisterLength adds the flag for how long documents may be.
+// RegisterLength adds the flag for the maximum length of documents.
 func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", DocumentLengthUsage)
 }
 
-// FirstGiven is the name of a flag of the group that was given; "" if none was.
+// FirstGiven returns the name of the first flag of the group that is set; "" if none is.
 func (e *Encoder) FirstGiven() string {
 	return firstChanged(e.set,
 		"model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
 }
 
-// firstChanged is the first of some flags that was given; "" if none was.
+// firstChanged returns the first of the names whose flag is set; "" if none is.
 func firstChanged(f *pflag.FlagSet, names ...string) string {
 	for _, name := range names {
 		if f != nil && f.Changed(name) {
@@ -133,13 +135,14 @@ func firstChanged(f *pflag.FlagSet, names ...string) string {
 	return ""
 }
 
-// HasModel says whether the flags name a folder or a server.
+// HasModel reports whether the flags name a model or a server.
 func (e *Encoder) HasModel() bool { return e.Dir != "" || modelof.IsServer(e.backend) }
 
+// changed reports whether a flag is set.
 func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
-// Options is how a folder is opened, "": the one of --model, or a server. What the
-// flags leave open is as the model of an index says, if that is not nil.
+// Options returns the folder of the model, "" for a server or if no flag names one, and how to open
+// it. indexModel is what an index says of its model, or nil; it decides what the flags leave open.
 func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options,
 	err error) {
 	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && indexModel != nil &&
@@ -153,7 +156,7 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 		return "", o, err
 	}
 	if indexModel != nil && modelof.IsServer(indexModel.Name) {
-		indexModel = nil // nothing that it says is of a folder
+		indexModel = nil // a server's settings do not apply to a folder
 	}
 	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
 	precision, indexFolder, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
@@ -186,23 +189,26 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 	return dir, o, e.setFolderOptions(o, indexFolder)
 }
 
-// Opening is how an encoder is opened.
+// Opening says how to open an encoder.
 type Opening struct {
-	// Of is what made the vectors of an index; nil: there is none, or nobody knows.
+	// IndexModel is the model that made the vectors of an index; nil means that there is no index,
+	// or that the model is unknown.
 	IndexModel *storage.Model
 	Threads    int
-	// On opens the device of the command; nil, and if it gives nil: the processor computes.
+	// OpenDevice opens the device of the command. The processor computes if OpenDevice is nil or
+	// returns no device.
 	OpenDevice DeviceOpener
-	// Queries says that nothing but queries will be encoded: their precision may be another
-	// one than that of the index, if it is near.
+	// Queries says that only queries will be encoded: their precision may differ from that of the
+	// index, if their vectors are nearly the same.
 	Queries bool
-	// Hub is the hub of models that are given by name; nil means the one that the environment describes.
+	// Hub is the hub of models that are given by name; nil means the one that the environment
+	// describes.
 	Hub    *hub.Hub
 	Logger *slog.Logger
 }
 
-// Open opens the model of --model, or that of an index, and says what an index is
-// to know of it. Another model than that of the index is an error.
+// Open opens the model of --model, or that of an index. It returns the description of the model
+// that an index stores. It is an error if the model is not the one of the index.
 func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *storage.Model, error) {
 	indexModel := opening.IndexModel
 	dir, o, err := e.Options(indexModel, opening.Threads, opening.Logger)
@@ -237,7 +243,8 @@ func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *
 	return enc, m, nil
 }
 
-// checkModel tells what to do about vectors of another model.
+// checkModel returns an error if queryModel is not the model of the index, and names the precisions
+// if these are the difference.
 func checkModel(indexModel, queryModel *storage.Model) error {
 	err := indexModel.CheckQueries(queryModel)
 	if err == nil {
@@ -250,13 +257,14 @@ func checkModel(indexModel, queryModel *storage.Model) error {
 	return err
 }
 
-// ModelFile is the name of the file that says what made vectors, beside them.
+// ModelFile is the name of the file that describes the model, in a folder of vectors.
 const ModelFile = "model.json"
 
-// fingerprintPattern is a SHA-256 in hexadecimal digits.
+// fingerprintPattern matches a SHA-256 in hexadecimal digits.
 var fingerprintPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// ParseModel is the value of --vectors-model; nil for "".
+// ParseModel reads the value of --vectors-model: a file as plaid encode writes it, a fingerprint,
+// or a name. It returns nil for "".
 func ParseModel(s string) (*storage.Model, error) {
 	if s == "" {
 		return nil, nil
@@ -286,8 +294,8 @@ func ParseModel(s string) (*storage.Model, error) {
 	return m, nil
 }
 
-// setFolderOptions applies the flags to options of a folder, or what an index keeps of it where
-// they say nothing.
+// setFolderOptions completes the options of a model in a folder from the flags; indexFolder has the
+// settings of an index, which count where no flag is set.
 func (e *Encoder) setFolderOptions(o *encode.Options, indexFolder modelof.Folder) error {
 	if o.Backend = e.backend; e.backend == "" && indexFolder.Encoder != "" {
 		o.Backend = indexFolder.Encoder
@@ -314,8 +322,8 @@ func (e *Encoder) setFolderOptions(o *encode.Options, indexFolder modelof.Folder
 	})
 }
 
-// serverOptions returns the options of a server, of that which an index names where no flag
-// does. Dir is how the server calls the model, "": as the index says.
+// serverOptions returns the options of a server: that of the flags, or else that of the index. Dir
+// is the server's name for the model; "" means the name that the index has.
 func (e *Encoder) serverOptions(indexModel *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
 	r := &remote.Options{URL: e.backend, Logger: log}
 	if indexModel != nil && modelof.IsServer(indexModel.Name) {
@@ -354,7 +362,8 @@ func (e *Encoder) serverOptions(indexModel *storage.Model, threads int, log *slo
 	}, err
 }
 
-// forEachOption hands over the options; those that set does not know are usage errors.
+// forEachOption calls set with each --encoder-option. It returns a [UsageError] for an option that
+// set does not know.
 func (e *Encoder) forEachOption(set func(key, value string) (bool, error)) error {
 	for _, option := range e.options {
 		key, value, ok := strings.Cut(option, "=")

@@ -11,28 +11,33 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// DeviceOpener opens the device of a command; nil for the processor.
+// DeviceOpener opens the device of a command. A zero OpenedDevice.Device means the processor.
 type DeviceOpener func(context.Context) (OpenedDevice, error)
 
-// OpenedDevice is a device that is open for as long as a command runs.
+// OpenedDevice is a device that stays open while a command runs.
 type OpenedDevice struct {
 	kernels.Device
-	Memory int64 // that may be used; 0: what is free
-	// Auto: nobody named the device, so that what it cannot do the processor does.
+	// Memory is the number of bytes of the device that may be used; 0 means all that is free.
+	Memory int64
+	// Auto reports that the device was found, not named by the user: the processor then does
+	// whatever the device cannot.
 	Auto bool
-	Note func(format string, args ...any) // tells what was decided
+	// Note tells the user which of the two was chosen, and why.
+	Note func(format string, args ...any)
 }
 
-// OpenWith opens what computes: on a device, where there is one and no other encoder was
-// named. What was named and cannot be is an error.
+// OpenWith opens an encoder: on the device that openDevice returns, unless the flags name another
+// encoder or openDevice returns none. It is an error if the device cannot encode what the flags ask
+// for, unless the device was chosen automatically.
 func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options,
 	openDevice DeviceOpener) (*encode.Encoder, error) {
 	enc, err := e.openOnDevice(ctx, dir, o, openDevice)
 	return enc, e.Explain(err)
 }
 
-// Explain names the flag whose length a model does not take, and the key of --model-settings that
-// decides where files leave something open or contradict each other.
+// Explain adds the cure to an error of a model: the flag whose length the model does not take, or
+// the key of --model-settings that decides where the model's files leave something open or
+// contradict each other.
 func (e *Encoder) Explain(err error) error {
 	var modelError *modeldir.ModelError
 	var lengthError *modeldir.LengthError
@@ -49,6 +54,8 @@ func (e *Encoder) Explain(err error) error {
 	return err
 }
 
+// openOnDevice opens the encoder on the device, or on the processor if there is no device or if an
+// automatically chosen device cannot do it.
 func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Options,
 	openDevice DeviceOpener) (*encode.Encoder, error) {
 	if o.Backend != "" && o.Backend != encode.Device {
@@ -70,7 +77,7 @@ func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Option
 				o.Precision)
 			return e.openOnProcessor(ctx, dir, o)
 		}
-		return nil, Usagef("precision %v is the processor's, %s computes in f16: --encoder native encodes on the "+
+		return nil, Usagef("precision %v needs the processor, since %s computes in f16: --encoder native encodes on the "+
 			"processor, and leaves the rest to the device", o.Precision, device.Info().Name)
 	}
 	deviceOptions := *o
@@ -86,7 +93,7 @@ func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Option
 	return enc, err
 }
 
-// openOnProcessor opens what needs no device.
+// openOnProcessor opens an encoder that needs no device.
 func (e *Encoder) openOnProcessor(ctx context.Context, dir string, o *encode.Options) (*encode.Encoder, error) {
 	if o.Backend == encode.Device {
 		return nil, Usagef("--encoder %s needs a device: --device or PLAID_DEVICE names one (plaid info --devices "+
@@ -94,9 +101,9 @@ func (e *Encoder) openOnProcessor(ctx context.Context, dir string, o *encode.Opt
 	}
 	if o.Precision == encode.F16 {
 		if e.changed("precision") {
-			return nil, Usagef("precision %v is that of devices: --device names one", encode.F16)
+			return nil, Usagef("precision %v needs a device: --device names one", encode.F16)
 		}
-		o.Precision = encode.F32 // that of the index is near it
+		o.Precision = encode.F32 // its vectors are nearly those of an index in f16
 	}
 	return encode.OpenContext(ctx, dir, o)
 }

@@ -23,15 +23,16 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Documents are the flags that name the files of documents. Each may be given
-// several times, one collection after another.
+// Documents holds the flags that name files of documents. Each flag may be given several times: the
+// collections are read one after another.
 type Documents struct {
-	Vectors                []string
-	Model                  string // what made them
+	Vectors []string
+	// Model says what made the vectors, as in --vectors-model.
+	Model                  string
 	lengths, ids, payloads []string
 }
 
-// Register adds the flags of documents to be indexed.
+// Register adds the flags of documents that go into an index.
 func (d *Documents) Register(f *pflag.FlagSet) {
 	d.RegisterScored(f)
 	f.StringVar(&d.Model, "vectors-model", "",
@@ -39,15 +40,14 @@ func (d *Documents) Register(f *pflag.FlagSet) {
 			" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
 }
 
-// RegisterPayload adds the flag for what is stored beside them.
+// RegisterPayload adds the flag for metadata that is stored with the documents.
 func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.payloads, "metadata", nil,
 		"JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 }
 
-// Identity stands for the files that are named, by their places, sizes and times: it is
-// another one when one of them is written. "" where there is one that is no regular
-// file, such as a pipe, or is not there.
+// Identity returns a digest of the paths, sizes and times of the files: it changes when one of them
+// is written. It returns "" if one of them is missing or is not a regular file.
 func (d *Documents) Identity() (string, error) {
 	sum := sha256.New()
 	for _, files := range [][]string{d.Vectors, d.lengths, d.ids, d.payloads} {
@@ -59,7 +59,7 @@ func (d *Documents) Identity() (string, error) {
 			}
 			info, err := os.Stat(path)
 			if err != nil || !info.Mode().IsRegular() {
-				return "", nil // who opens it says what is wrong
+				return "", nil // opening the file reports what is wrong
 			}
 			fmt.Fprintf(sum, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 		}
@@ -67,8 +67,8 @@ func (d *Documents) Identity() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// CheckTexts finds flags that do not go together: documents are texts that are
-// encoded, or vectors.
+// CheckTexts returns an error for flags that do not go together: documents are either texts to
+// encode or vectors.
 func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.ids != nil || d.payloads != nil
 	switch {
@@ -85,15 +85,15 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 	return t.Check()
 }
 
-// RegisterOriginals adds the flags of the documents that an index was made from, and
-// says what for.
+// RegisterOriginals adds the flags of the documents that an index was made from; what says in the
+// help what they are used for.
 func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil,
 		"`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
 	d.registerParts(f)
 }
 
-// RegisterScored adds the flags of documents to be scored as they are.
+// RegisterScored adds the flags of documents that are scored without an index.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil,
 		"`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for "+
@@ -101,19 +101,20 @@ func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 	d.registerParts(f)
 }
 
-// registerParts adds the flags of the files beside the vectors.
+// registerParts adds the flags of the files that belong to the vectors.
 func (d *Documents) registerParts(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.lengths, "lengths", nil,
 		"`FILE` with the number of tokens of each document: .npy, .json or text")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
 }
 
-// Given says whether any of the flags was.
+// Given reports whether any of the flags is set.
 func (d *Documents) Given() bool {
 	return len(d.Vectors)+len(d.lengths)+len(d.ids)+len(d.payloads) > 0
 }
 
-// Open opens the collections, one after another. warn is told of metadata that match no document.
+// Open opens the collections, to be read one after another. It calls warn for metadata that matches
+// no document.
 func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source,
 	err error) {
 	n := len(d.Vectors)
@@ -166,9 +167,11 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	return vectors.Concat(sources...)
 }
 
-// WithFileNames puts the files before an error that is about all of them.
+// WithFileNames puts the names of the files before an error that concerns all of them.
 func (d *Documents) WithFileNames(err error) error { return withFileNames(d.Vectors, err) }
 
+// withFileNames puts the names of files before an error that says that they hold nothing to index,
+// which concerns all of them.
 func withFileNames(paths []string, err error) error {
 	if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
 		return fmt.Errorf("%s: %w", joinFileNames(paths), err)
@@ -176,7 +179,7 @@ func withFileNames(paths []string, err error) error {
 	return err
 }
 
-// joinFileNames is files as messages name them.
+// joinFileNames lists files as messages name them.
 func joinFileNames(paths []string) string {
 	names := slices.Clone(paths)
 	if i := slices.Index(names, "-"); i >= 0 {
@@ -185,20 +188,23 @@ func joinFileNames(paths []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Queries are the flags that say which queries there are: files of vectors, or
-// questions as texts and a model.
+// Queries holds the flags that name queries: files of vectors, or questions as texts and a model
+// that encodes them.
 type Queries struct {
-	Vectors   string
-	Questions string // file of texts
+	Vectors string
+	// Questions is a file of texts.
+	Questions string
 	Encoder   Encoder
-	// Beside lets questions lie beside vectors: their words are searched for.
+	// AllowBoth allows questions as texts together with vectors: the questions are then searched by
+	// their words.
 	AllowBoth bool
 
 	lengths, ids string
-	textless     bool // texts are of no use to the command
+	// textless reports that the command takes no questions as texts.
+	textless bool
 }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (q *Queries) Register(f *pflag.FlagSet) {
 	f.StringVar(&q.Questions, "questions", "",
 		"`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), each also as .gz, .zst or "+
@@ -216,8 +222,9 @@ func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
 }
 
-// AreTexts reports whether the queries are texts that are to be encoded, those of the command
-// line included, and finds flags that do not go together.
+// AreTexts reports whether the queries are texts to encode. questions are the arguments of the
+// command, nil if it takes none. It returns an error for flags that do not go together, and for an
+// empty question.
 func (q *Queries) AreTexts(questions []string) (bool, error) {
 	hasQuestions := len(questions) > 0 || q.Questions != ""
 	texts := hasQuestions && q.Vectors == ""
@@ -246,8 +253,7 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 	return texts, nil
 }
 
-// missingMessage says what a command without queries could have been given; questions are nil
-// where it takes none as arguments.
+// missingMessage says which flags and arguments name queries, for a command that was given none.
 func (q *Queries) missingMessage(questions []string) string {
 	switch {
 	case q.textless:
@@ -258,7 +264,7 @@ func (q *Queries) missingMessage(questions []string) string {
 	return "which queries? give questions as arguments, --questions, a file of texts, or --queries, a file of vectors"
 }
 
-// Name is what errors call the queries.
+// Name returns the name of the queries in messages.
 func (q *Queries) Name() string {
 	switch {
 	case q.Vectors == "-", q.Vectors == "" && q.Questions == "-":
@@ -271,7 +277,7 @@ func (q *Queries) Name() string {
 	return "questions"
 }
 
-// Texts are the questions.
+// Texts returns the questions: those of the file of --questions, or else the arguments.
 func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	if q.Questions == "" {
 		return func(yield func(encode.Text, error) bool) {
@@ -303,8 +309,8 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 	}
 }
 
-// Open opens queries that are vectors. longest, where set, returns the most tokens that a query of the
-// index's model has, or 0 if it is not known.
+// Open opens queries that are vectors. maxQueryTokens, if not nil, returns the number of tokens of
+// the longest query that the model of the index makes, or 0 if that is unknown.
 func (q *Queries) Open(ctx context.Context, stdin io.Reader, maxQueryTokens func() int) (vectors.Source, error) {
 	s, err := openVectors(ctx, stdin, vectors.Files{
 		Vectors:     q.Vectors,
@@ -319,7 +325,8 @@ func (q *Queries) Open(ctx context.Context, stdin io.Reader, maxQueryTokens func
 	return s, withTextHint(q.Vectors, err)
 }
 
-// withTextHint tells those who hand in texts what is wanted.
+// withTextHint adds to an error about a JSON-lines file of vectors how its lines must look, since a
+// file of texts has the same ending.
 func withTextHint(path string, err error) error {
 	ext := strings.ToLower(filepath.Ext(path))
 	if errors.Is(err, vectors.ErrFormat) && (ext == ".jsonl" || ext == ".ndjson") {

@@ -11,7 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Judging are the flags that say how runs are judged.
+// Judging holds the flags for judgements and for how runs are evaluated against them.
 type Judging struct {
 	Qrels    string
 	Measures []eval.Measure
@@ -19,7 +19,7 @@ type Judging struct {
 	split string
 }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Judging) Register(f *pflag.FlagSet) {
 	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain, .gz, .zst or .xz; or "+
 		"the folder of a BEIR collection")
@@ -34,8 +34,8 @@ func (e *Judging) Register(f *pflag.FlagSet) {
 	ExcludeSelf(f, &e.ExcludeSelf)
 }
 
-// RegisterOptional adds the flags of a command for which judgements are an extra that
-// adds one measure.
+// RegisterOptional adds the flags of a command that works without judgements and computes one more
+// measure with them.
 func (e *Judging) RegisterOptional(f *pflag.FlagSet, measure string) {
 	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements, or the folder of a BEIR collection: adds "+measure)
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
@@ -43,12 +43,12 @@ func (e *Judging) RegisterOptional(f *pflag.FlagSet, measure string) {
 		"leave a hit whose id is that of the query out of "+measure+" (ArguAna, Quora)")
 }
 
-// ExcludeSelf adds the flag for collections whose queries are documents.
+// ExcludeSelf adds the flag for collections whose queries are documents themselves.
 func ExcludeSelf(f *pflag.FlagSet, p *bool) {
 	f.BoolVar(p, "exclude-self", false, "leave out a hit whose id is that of the query (ArguAna, Quora)")
 }
 
-// Load reads the judgements.
+// Load reads the judgements. It returns a [UsageError] if --qrels is missing.
 func (e *Judging) Load(ctx context.Context) (*eval.Qrels, error) {
 	if e.Qrels == "" {
 		return nil, Usagef("--qrels is missing")
@@ -65,7 +65,7 @@ func (e *Judging) Load(ctx context.Context) (*eval.Qrels, error) {
 	return files.Parse(ctx, e.Qrels, eval.ReadQrels)
 }
 
-// LoadIfGiven is Load for commands that can do without judgements: nil then.
+// LoadIfGiven reads the judgements, or returns nil without --qrels.
 func (e *Judging) LoadIfGiven(ctx context.Context) (*eval.Qrels, error) {
 	switch {
 	case e.Qrels != "":

@@ -14,14 +14,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Search are the flags of a search.
+// Search holds the flags of a search.
 type Search struct {
 	Queries Queries
 	Where   Where
 	Effort
 	Threads int
 	Device  Device
-	// Candidates is the run that --candidates names.
+	// Candidates is the path of --candidates, a run.
 	Candidates string
 
 	k          int
@@ -32,10 +32,11 @@ type Search struct {
 	offset     int
 	minScore   *float64
 	feedback   search.Feedback
-	run        *eval.Run // of --candidates
+	// run is the content of the file of --candidates.
+	run *eval.Run
 }
 
-// Register adds the flags.
+// Register adds all flags of a search to f.
 func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
 	f.StringVar(&s.Candidates, "candidates", "",
@@ -57,7 +58,7 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	s.Device.RegisterSearching(f)
 }
 
-// RegisterExplained adds those that an explanation of a search takes too.
+// RegisterExplained adds the flags that an explanation of a search takes, too.
 func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 	s.Queries.Register(f)
 	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
@@ -69,8 +70,8 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 	Threads(f, &s.Threads, 0)
 }
 
-// Options reads the files that the flags name. Ids that are not in an index are passed over,
-// and counted by the search.
+// Options reads the files that the flags name and returns the options of the search. The search
+// skips ids that are not in the index, and counts them.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	o := search.Options{
 		K:            s.k,
@@ -125,11 +126,11 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	return o, nil
 }
 
-// Offset is how many of the best documents are passed over.
+// Offset returns the number of best documents that are skipped.
 func (s *Search) Offset() int { return s.offset }
 
-// RequestBody are the parameters of a search that a service is asked for, as its JSON has them,
-// and the flags that mean something to it.
+// RequestBody returns the JSON body of a search that is sent to a service, and the names of the
+// flags that a service supports.
 func (s *Search) RequestBody() (body map[string]any, supportedFlags []string) {
 	mode := search.Pruned
 	if s.exhaustive {
@@ -169,7 +170,7 @@ func (s *Search) RequestBody() (body map[string]any, supportedFlags []string) {
 	}
 }
 
-// ForQuery completes the options for one query.
+// ForQuery adds to the options the candidates of the query with this id.
 func (s *Search) ForQuery(o search.Options, id string) search.Options {
 	if s.run != nil {
 		o.Candidates = []string{}
@@ -180,11 +181,11 @@ func (s *Search) ForQuery(o search.Options, id string) search.Options {
 	return o
 }
 
-// PerQuery reports whether options differ from query to query.
+// PerQuery reports whether the options differ from query to query.
 func (s *Search) PerQuery() bool { return s.run != nil }
 
-// CountWithoutCandidates counts the queries that the run of --candidates lacks, and
-// names the first of them.
+// CountWithoutCandidates counts the queries that the run of --candidates lacks, and returns the id
+// of the first of them.
 func (s *Search) CountWithoutCandidates(queries vectors.Source) (n int, first string) {
 	if s.run == nil {
 		return 0, ""
@@ -199,14 +200,14 @@ func (s *Search) CountWithoutCandidates(queries vectors.Source) (n int, first st
 	return n, first
 }
 
-// Where are the flags of a condition over the metadata of documents.
+// Where holds the flags of a condition over the metadata of documents.
 type Where struct {
 	text   string
 	params []string
 	set    *pflag.FlagSet
 }
 
-// Register adds the flags. what says what is done with the documents that match.
+// Register adds the flags to f; what says in the help what happens to the documents that match.
 func (w *Where) Register(f *pflag.FlagSet, what string) {
 	w.set = f
 	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, "+
@@ -215,10 +216,10 @@ func (w *Where) Register(f *pflag.FlagSet, what string) {
 		"`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
 }
 
-// Text is the condition as it was written, with its values.
+// Text returns the condition as it was typed, with the values of its question marks.
 func (w *Where) Text() (text string, params []string) { return w.text, w.params }
 
-// Condition is what the flags say, nil without --where.
+// Condition parses the condition and binds its values. It returns nil without --where.
 func (w *Where) Condition() (*condition.Condition, error) {
 	if !w.set.Changed("where") {
 		if w.params != nil {
@@ -241,34 +242,34 @@ func (w *Where) Condition() (*condition.Condition, error) {
 	return c, nil
 }
 
-// Effort are the flags for the budgets of a search, from which its speed and its
-// recall follow. What is not given is derived from k.
+// Effort holds the flags for the budgets of a search, which trade speed for recall. A budget of 0
+// is derived from k.
 type Effort struct{ Probes, Approx, Exact int }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Effort) Register(f *pflag.FlagSet) {
 	f.Var(Int(&e.Probes, 0, 0), "probes", "centroids to probe for a query token (0: by k)")
 	f.Var(Int(&e.Approx, 0, 0), "approx", "documents that get an approximate score at most (0: by k)")
 	f.Var(Int(&e.Exact, 0, 0), "exact", "documents that get an exact score at most, at least k (0: by k)")
 }
 
-// Apply puts the budgets into the options of a search.
+// Apply sets the budgets in the options of a search.
 func (e *Effort) Apply(o *search.Options) {
 	o.Probes, o.Approx, o.Exact = e.Probes, e.Approx, e.Exact
 }
 
-// Efforts are the same flags with lists, of which all combinations are measured.
+// Efforts holds the flags of [Effort] with lists of values, all combinations of which are measured.
 type Efforts struct{ probes, approx, exact []int }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Efforts) Register(f *pflag.FlagSet) {
 	f.Var(Ints(&e.probes, 0), "probes", "centroids to probe for a query token, such as 1,2,4,8 (0: derived)")
 	f.Var(Ints(&e.approx, 0), "approx", "documents that get an approximate score at most (0: derived)")
 	f.Var(Ints(&e.exact, 0), "exact", "documents that get an exact score at most (0: derived)")
 }
 
-// Settings are all combinations for searches of k in an index of some centroids; none if no flag
-// was given.
+// Settings returns all combinations, for searches for k documents in an index of some number of
+// centroids; nil if no flag is set.
 func (e *Efforts) Settings(k, centroids int) []quality.Setting {
 	if e.probes == nil && e.approx == nil && e.exact == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// openVectors opens a file of vectors, which may be stdin (-) or a pipe: what can be
-// read only once goes to a temporary file, since it is read more than once. Its first bytes
-// say how it is written.
+// openVectors opens a file of vectors, which may be stdin (-) or a pipe. Vectors are read more than
+// once, so openVectors copies a stream to a temporary file, and looks at its first bytes to find
+// the format if the name has no ending.
 func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vectors.Source, error) {
 	path := input.Vectors
 	info, err := os.Stat(path)
@@ -41,7 +41,7 @@ func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vec
 	}
 	buffered := bufio.NewReader(r)
 	if input.Format == "" && filepath.Ext(path) == "" {
-		head, _ := buffered.Peek(9) // fewer bytes are told when they are read
+		head, _ := buffered.Peek(9) // io.Copy reports an error, or a short file
 		input.Format = vectorFormat(head)
 	}
 	_, err = io.Copy(copied, buffered)
@@ -56,8 +56,8 @@ func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vec
 	return &source, nil
 }
 
-// vectorFormat is the format of a file of vectors that begins so. Lines of JSON are what is none of
-// the others.
+// vectorFormat returns the format of a file of vectors that begins with head. A file that is in
+// none of the binary formats counts as lines of JSON.
 func vectorFormat(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x93NUMPY")):
@@ -70,13 +70,14 @@ func vectorFormat(head []byte) string {
 	return "jsonl"
 }
 
-// copiedSource is a source in a temporary file, which goes with it.
+// copiedSource is a source in a temporary file. Close removes the file.
 type copiedSource struct {
 	vectors.Source
 	originalName, copyPath string
 }
 
-// withOriginalName is an error with the name that the file had before it was copied.
+// withOriginalName puts the name that the user gave in the place of the temporary file's name in an
+// error.
 func (c *copiedSource) withOriginalName(err error) error {
 	if fe := (*vectors.FileError)(nil); errors.As(err, &fe) && fe.Path == c.copyPath {
 		fe.Path = c.originalName
@@ -84,6 +85,7 @@ func (c *copiedSource) withOriginalName(err error) error {
 	return err
 }
 
+// Docs implements [vectors.Source].
 func (c *copiedSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for d, err := range c.Source.Docs(ctx, from, to) {
@@ -94,6 +96,7 @@ func (c *copiedSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 	}
 }
 
+// Close closes the source and removes its file.
 func (c *copiedSource) Close() error {
 	err := c.Source.Close()
 	if c.copyPath == "" {

@@ -20,37 +20,37 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Texts are the flags that say which texts are to be encoded, and how they are
-// kept.
+// Texts holds the flags that name texts to encode, and say how they are split and stored.
 type Texts struct {
 	Paths []string
-	// Spool is the file for the vectors, "": one that goes after success.
+	// Spool is the file for the vectors; "" means a temporary one that is removed after success.
 	Spool string
-	// Drop keeps titles and texts out of the payload.
+	// Drop keeps titles and texts out of the metadata.
 	Drop bool
 
-	// Model encodes the texts: it counts the tokens of passages.
+	// Model is the model that encodes the texts: passages are measured in its tokens.
 	Model *encode.Config
 
-	// PassedOver, where set, is told of files of folders that are not read.
+	// PassedOver, if not nil, is called with each file of a folder that is not read.
 	PassedOver func(name string)
 
 	fields encode.Fields
 	format string
 	window Window
 	set    *pflag.FlagSet
+	// hidden has, for each of ownFields, whether a document's field of that name was left out.
 	hidden [len(ownFields)]atomic.Bool
 }
 
-// Window are the flags that say how texts are cut into passages.
+// Window holds the flags that say how texts are split into passages.
 type Window struct {
 	Size, Overlap int
 	by            string
 	set           *pflag.FlagSet
 }
 
-// Register adds the flags. by is the unit that help gives as the default, none the meaning of a
-// size of 0.
+// Register adds the flags to f. For the help, defaultUnit is the unit without --window-by, and
+// zeroMeaning says what a size of 0 does.
 func (w *Window) Register(f *pflag.FlagSet, defaultUnit, zeroMeaning string) {
 	w.set = f
 	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
@@ -64,8 +64,8 @@ func (w *Window) Register(f *pflag.FlagSet, defaultUnit, zeroMeaning string) {
 		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+defaultUnit+")")
 }
 
-// Splitting returns the settings of the flags; model counts tokens. An error is found before texts
-// are read.
+// Splitting returns the settings of the flags, with tokens counted by model. It checks them, so
+// that a bad setting is found before texts are read.
 func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting, error) {
 	p := encode.Splitting{
 		By:      encode.Unit(w.by),
@@ -80,8 +80,7 @@ func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting,
 	return p, nil
 }
 
-// Register adds the flags; those of a command that takes the paths as arguments
-// have no --text.
+// Register adds the flags to f. A command that takes the paths as arguments has no --text.
 func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.set = f
 	if !arguments {
@@ -102,28 +101,29 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.window.Register(f, string(encode.ByWords), "do not")
 }
 
-// RegisterDrop adds the flag for what is kept of texts.
+// RegisterDrop adds the flag that keeps titles and texts out of the metadata.
 func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
 	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the metadata: results cannot show "+
 		"them then")
 }
 
-// RegisterSpool adds the flag for the file that vectors wait in.
+// RegisterSpool adds the flag for the file that keeps the vectors until they are stored.
 func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
 	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same "+
 		"model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
 }
 
-// Given says whether texts were given.
+// Given reports whether texts were named.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
-// givenTextFlag is the name of a flag beside --text that was given; "" if none was.
+// givenTextFlag returns the first given flag that makes sense only with --text; "" if there is
+// none.
 func (t *Texts) givenTextFlag() string {
 	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field",
 		"title-field", "drop-text", "spool")
 }
 
-// Check finds flags that do not go together.
+// Check returns an error for flags that do not go together.
 func (t *Texts) Check() error {
 	stdin := 0
 	for _, path := range t.Paths {
@@ -143,7 +143,8 @@ func (t *Texts) Check() error {
 	return nil
 }
 
-// CheckModel refuses a window longer than the model reads, before texts are read.
+// CheckModel returns an error if passages are longer than the model reads. It is called before
+// texts are read.
 func (t *Texts) CheckModel() error {
 	if t.window.Size == 0 {
 		return nil
@@ -152,11 +153,11 @@ func (t *Texts) CheckModel() error {
 	return err
 }
 
-// SplitsTexts reports whether texts are cut into passages.
+// SplitsTexts reports whether texts are split into passages.
 func (t *Texts) SplitsTexts() bool { return t.window.Size > 0 }
 
-// Rereadable says whether the texts can be gone through more than once: they are files
-// and folders, none of them a pipe.
+// Rereadable reports whether the texts can be read more than once: they come from files and
+// folders, and none from a pipe.
 func (t *Texts) Rereadable() bool {
 	for _, path := range t.Paths {
 		info, err := os.Stat(path)
@@ -167,10 +168,11 @@ func (t *Texts) Rereadable() bool {
 	return true
 }
 
-// WithFileNames puts the files before an error that is about all of them.
+// WithFileNames puts the names of the files before an error that concerns all of them.
 func (t *Texts) WithFileNames(err error) error { return withFileNames(t.Paths, err) }
 
-// Open is the texts of all files, one after another, cut into passages and with their payload.
+// Open returns the texts of all files, one file after another, split into passages and with their
+// metadata.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	convert := t.withPayload
 	if t.Drop && t.fields.ID == "" {
@@ -190,6 +192,7 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 	return parallel.Map(ctx, texts, 1, nil, convert)
 }
 
+// readFiles returns the texts of all files as they are, after convert, if that is not nil.
 func (t *Texts) readFiles(ctx context.Context, stdin io.Reader,
 	convert func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
@@ -213,7 +216,7 @@ func (t *Texts) readFiles(ctx context.Context, stdin io.Reader,
 	}
 }
 
-// withRowIDs gives texts without ids the numbers of their rows.
+// withRowIDs uses the numbers of rows as ids, if the first text has no id.
 func withRowIDs(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		row, generateIDs := 0, false
@@ -232,8 +235,8 @@ func withRowIDs(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, erro
 	}
 }
 
-// withPayload keeps title and text beside a document, as a JSON object with what else the
-// file has of it.
+// withPayload makes the metadata of a document: a JSON object of its title, its text and the other
+// fields that the file has of it.
 func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
 	payload, err := t.payloadWithoutOwnFields(text)
 	if err != nil || t.Drop {
@@ -251,8 +254,9 @@ func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
 	return text, err
 }
 
-// payloadWithoutOwnFields returns the payload of a text without the fields whose names its id, title and text take: if
-// flags name other fields for these, a document may have fields of these names too ([Texts.Hidden]).
+// payloadWithoutOwnFields returns the metadata of a text without the fields whose names its id,
+// title and text take. Flags may name other fields for these, and then a document can have fields
+// of these names, too; [Texts.Hidden] reports them.
 func (t *Texts) payloadWithoutOwnFields(text encode.Text) (payload []byte, err error) {
 	if t.fields == (encode.Fields{}) || len(text.Payload) == 0 {
 		return text.Payload, nil
@@ -277,10 +281,10 @@ func (t *Texts) payloadWithoutOwnFields(text encode.Text) (payload []byte, err e
 	return jsontext.Plain(fields)
 }
 
-// ownFields are the names of id, title and text in metadata.
+// ownFields are the names that the id, the title and the text have in metadata.
 var ownFields = [3]string{vectors.IDField, "title", "text"}
 
-// Hidden are the names of the fields of documents that makeRoom has left out.
+// Hidden returns the names of fields of documents that payloadWithoutOwnFields has left out.
 func (t *Texts) Hidden() (names []string) {
 	for i, name := range ownFields {
 		if t.hidden[i].Load() {
@@ -290,5 +294,5 @@ func (t *Texts) Hidden() (names []string) {
 	return names
 }
 
-// Name is the files, for messages.
+// Name returns the names of the files, for messages.
 func (t *Texts) Name() string { return joinFileNames(t.Paths) }

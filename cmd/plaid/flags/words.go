@@ -11,13 +11,14 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Words are the flags of searches by the words of questions, alone or fused with those by
+// Words holds the flags of searches by the words of questions, alone or fused with a search by
 // vectors.
 type Words struct {
-	// Hybrid: questions are searched by their words too.
+	// Hybrid reports whether questions are searched by their words, too.
 	Hybrid bool
 
-	mode  string // "words" or "expression"; "" means that vectors are searched
+	// mode is "words" or "expression"; "" means that vectors are searched.
+	mode  string
 	alpha float64
 	set   *pflag.FlagSet
 }
@@ -33,17 +34,17 @@ func (w *Words) Register(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("hybrid", "keywords")
 }
 
-// WordsOnly reports whether nothing but words is searched for.
+// WordsOnly reports whether questions are searched by their words and not by vectors.
 func (w *Words) WordsOnly() bool { return w.mode != "" }
 
-// Expression reports whether questions are expressions rather than words.
+// Expression reports whether questions are expressions of search terms rather than plain words.
 func (w *Words) Expression() bool { return w.mode == "expression" }
 
-// SearchesWords reports whether words are searched for.
+// SearchesWords reports whether questions are searched by their words, alone or fused.
 func (w *Words) SearchesWords() bool { return w.Hybrid || w.WordsOnly() }
 
-// Check finds flags that do not go together. questions says that there are questions as texts,
-// and s is the search that they go to.
+// Check returns an error for flags that do not go together. questions reports whether the queries
+// are given as texts, and s is the search that they go to.
 func (w *Words) Check(questions bool, s *Search) error {
 	switch {
 	case w.SearchesWords() && !questions:
@@ -61,8 +62,8 @@ func (w *Words) Check(questions bool, s *Search) error {
 	return nil
 }
 
-// AddToRequest adds what a service is asked for with a question as text, as its JSON has it, and
-// returns the flags that mean something to it.
+// AddToRequest adds the fields for a question to the JSON body of a search that is sent to a
+// service. It returns the names of the flags that a service supports.
 func (w *Words) AddToRequest(body map[string]any, question string) (supportedFlags []string) {
 	if w.Hybrid {
 		body["text_query"], body["alpha"] = []string{question}, w.alpha
@@ -70,7 +71,7 @@ func (w *Words) AddToRequest(body map[string]any, question string) (supportedFla
 	return []string{"hybrid", "alpha"}
 }
 
-// Query is a query for words without its text.
+// Query returns a keyword query for k documents, without its text.
 func (w *Words) Query(k int) keywords.Query {
 	q := keywords.Query{K: k}
 	if w.Expression() {
@@ -79,19 +80,20 @@ func (w *Words) Query(k int) keywords.Query {
 	return q
 }
 
-// Fuse fuses what was found by vectors and by words.
+// Fuse fuses hits by vectors with hits by words and returns the page p of them. sides is the page
+// of each list that the fusion needs.
 func (w *Words) Fuse(vectors, words []search.RankedHit, p, sides search.Page) ([]search.RankedHit, error) {
 	return search.FuseRanked(fuse.RelativeScore, w.alpha, p, sides, vectors, words)
 }
 
-// KeywordSettings are the flags that say how text becomes terms.
+// KeywordSettings holds the flags for how text becomes search terms.
 type KeywordSettings struct {
 	settings keywords.Settings
 	fields   string
 	set      *pflag.FlagSet
 }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (k *KeywordSettings) Register(f *pflag.FlagSet) {
 	k.set = f
 	f.Var(Choice(&k.settings.Tokenizer, keywords.Unicode61, keywords.Unicode61, keywords.Trigram), "tokenizer",
@@ -102,7 +104,7 @@ func (k *KeywordSettings) Register(f *pflag.FlagSet) {
 		"values)")
 }
 
-// Settings are those of the flags; nil if none is given.
+// Settings returns the settings of the flags, or nil if no flag is set.
 func (k *KeywordSettings) Settings() (*keywords.Settings, error) {
 	given := false
 	for _, name := range []string{"tokenizer", "stemmer", "stop-words", "fields"} {

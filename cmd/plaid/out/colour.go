@@ -5,9 +5,11 @@ import (
 	"unicode"
 )
 
-// Colours are those of a terminal. Without them parts of texts are marked in brackets.
+// Colours writes parts of a text in the colours of a terminal, or, without colours, marks them with
+// brackets.
 type Colours struct{ On bool }
 
+// colour puts s between the escape sequences of a colour.
 func (c Colours) colour(code, s string) string {
 	if !c.On || s == "" {
 		return s
@@ -15,29 +17,29 @@ func (c Colours) colour(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// Bold is a heading, or a question.
+// Bold formats a heading, or a question.
 func (c Colours) Bold(s string) string { return c.colour("1", s) }
 
-// Dim is what is beside the point.
+// Dim formats what matters less.
 func (c Colours) Dim(s string) string { return c.colour("2", s) }
 
-// Name is a document.
+// Name formats the id of a document.
 func (c Colours) Name(s string) string { return c.colour("35", s) }
 
-// Good is what was found, and Bad what was not.
+// Good formats a success, such as a document that was found.
 func (c Colours) Good(s string) string { return c.colour("32", s) }
 
-// Bad is what was not found.
+// Bad formats a failure, such as a document that was not found.
 func (c Colours) Bad(s string) string { return c.colour("33", s) }
 
-// Texts that are marked have these around the parts; [Clean] leaves none of them in what is
-// somebody else's.
+// Marks around the parts of a text that are highlighted. [Clean] removes them from texts that come
+// from elsewhere.
 const (
 	MarkBegin = "\x01"
 	MarkEnd   = "\x02"
 )
 
-// Clean is a text without what a terminal would do something with. White space stays.
+// Clean replaces the characters of a text that a terminal would interpret. White space stays.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) && !unicode.IsSpace(r) {
@@ -47,8 +49,8 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Wrap breaks a clean text with marks into lines of some characters; what has no room in
-// the last of them is cut off.
+// Wrap breaks a clean text with marks into lines of at most width columns. The last of at most
+// lines lines is cut off, and ends in "…".
 func (c Colours) Wrap(s string, width, lines int) []string {
 	var wrapped []string
 	words := strings.Fields(s)
@@ -58,7 +60,7 @@ func (c Colours) Wrap(s string, width, lines int) []string {
 			lineWidth += 1 + c.textWidth(words[n])
 			n++
 		}
-		if lineWidth > width { // one word: what does not fit goes on in the next line
+		if lineWidth > width { // a single word: split it
 			fitting, remainder := c.split(words[0], width)
 			wrapped, words[0] = append(wrapped, fitting), remainder
 			continue
@@ -75,7 +77,8 @@ func (c Colours) Wrap(s string, width, lines int) []string {
 	return c.replaceMarks(wrapped)
 }
 
-// columns is how many a character takes.
+// columns returns the number of columns of a character: marks become escape sequences, which take
+// none.
 func (c Colours) columns(r rune) int {
 	if c.On && strings.ContainsRune(MarkBegin+MarkEnd, r) {
 		return 0
@@ -83,6 +86,7 @@ func (c Colours) columns(r rune) int {
 	return 1
 }
 
+// textWidth returns the number of columns of a text.
 func (c Colours) textWidth(s string) (n int) {
 	for _, r := range s {
 		n += c.columns(r)
@@ -90,7 +94,7 @@ func (c Colours) textWidth(s string) (n int) {
 	return n
 }
 
-// split is as much of a text as some columns hold, and the rest.
+// split cuts a text after as many characters as fit into width columns.
 func (c Colours) split(s string, width int) (fitting, remainder string) {
 	n := 0
 	for i, r := range s {
@@ -101,8 +105,8 @@ func (c Colours) split(s string, width int) (fitting, remainder string) {
 	return s, ""
 }
 
-// replaceMarks puts colours or brackets in the place of marks. A part that goes on in the next line
-// begins there again; one that was cut ends.
+// replaceMarks replaces marks with colours or brackets. A marked part that goes on in the next line
+// is marked again there; one that was cut off ends with its line.
 func (c Colours) replaceMarks(lines []string) []string {
 	begin, end := "[", "]"
 	if c.On {

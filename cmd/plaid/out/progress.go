@@ -8,44 +8,47 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
-// How often progress is shown: on a terminal, and elsewhere.
+// Intervals at which progress is shown: on a terminal, and elsewhere.
 const (
 	redrawEvery = 100 * time.Millisecond
 	lineEvery   = 10 * time.Second
 )
 
-// UnitBytes is the unit of progress that is shown as sizes are.
+// UnitBytes is the unit of progress in bytes, which is shown as sizes are.
 const UnitBytes = "bytes"
 
-// progress shows how far a long operation is.
+// progress shows how far a long operation has come.
 type progress struct {
 	console *Console
 	now     func() time.Time
 
-	stage      string
-	stageBegan time.Time // of the stage
-	stageFirst int64     // done when the stage was first reported
+	stage string
+	// stageBegan is when the current stage began.
+	stageBegan time.Time
+	// stageFirst is the amount that was done when the stage was first reported.
+	stageFirst int64
 	lastShown  time.Time
 }
 
-// Progress shows on a console what long operations report.
+// Progress returns a function that shows on a console what a long operation reports.
 func Progress(c *Console, now func() time.Time) func(index.Progress) {
 	p := &progress{console: c, now: now, lastShown: now()}
 	return p.report
 }
 
+// report shows a report, if it is time.
 func (p *progress) report(r index.Progress) {
 	now := p.now()
 	if r.Stage != p.stage {
 		if p.stage != "" && p.console.width > 0 {
-			p.lastShown = time.Time{} // what stands there is over
+			p.lastShown = time.Time{} // replace the status line of the last stage at once
 		}
 		p.stage, p.stageBegan, p.stageFirst = r.Stage, now, r.Done
 	}
 	p.showIfDue(now, func() string { return p.progressText(r, now) })
 }
 
-// showIfDue shows a text, if it is time.
+// showIfDue shows a line if the last one is old enough.
 func (p *progress) showIfDue(now time.Time, line func() string) {
 	interval := lineEvery
 	if p.console.width > 0 {
@@ -63,7 +66,7 @@ func (p *progress) showIfDue(now time.Time, line func() string) {
 	}
 }
 
-// progressText reads like: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
+// progressText formats a report: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
 func (p *progress) progressText(r index.Progress, now time.Time) string {
 	if r.Unit == "" {
 		return r.Stage + " …"
@@ -85,7 +88,8 @@ func (p *progress) progressText(r index.Progress, now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// timeLeft is the time that what is to be done will take; nothing if that is not known.
+// timeLeft formats the time that the remaining work takes, as a list of one part; an empty list if
+// it is unknown.
 func timeLeft(remaining int64, perSecond float64) []string {
 	s := float64(remaining) / perSecond
 	if s > 0 && s < 1e6 {
@@ -94,14 +98,18 @@ func timeLeft(remaining int64, perSecond float64) []string {
 	return nil
 }
 
-// Texts is how far the encoding of texts is.
+// Texts reports how far the encoding of texts has come.
 type Texts struct {
-	Done, Total     int   // texts, with those that were done before; Total 0: not known
-	Bytes, AllBytes int64 // the same of their bytes
-	Tokens          int64 // of the model, computed now
+	// Done and Total count texts, including those that an earlier run encoded; a Total of 0 means
+	// unknown.
+	Done, Total int
+	// Bytes and AllBytes count the bytes of the same texts.
+	Bytes, AllBytes int64
+	// Tokens counts tokens of the model that this run has encoded.
+	Tokens int64
 }
 
-// TextProgress shows on a console how far texts are encoded.
+// TextProgress returns a function that shows on a console how far the encoding of texts has come.
 func TextProgress(c *Console, now func() time.Time) func(Texts) {
 	p, firstBytes := &progress{
 		console:    c,
@@ -118,7 +126,8 @@ func TextProgress(c *Console, now func() time.Time) func(Texts) {
 	}
 }
 
-// textProgressLine reads like: texts 45%, 2,300 of 5,183, 600,000 tokens, 35.2k tokens/s, 20s left.
+// textProgressLine formats a report: texts 45%, 2,300 of 5,183, 600,000 tokens, 35.2k tokens/s, 20s
+// left. firstBytes is the amount that an earlier run had done.
 func textProgressLine(t Texts, firstBytes int64, elapsed float64) string {
 	parts := []string{Plural(t.Done, "text")}
 	if t.AllBytes > 0 {

@@ -6,10 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// Table is lines of text whose columns are lined up, two blanks apart.
+// Table is lines of text with aligned columns, two blanks apart.
 type Table struct {
-	Indent      int // blanks before each line
-	LeftColumns int // so many columns are lined up to the left, the others, numbers, to the right
+	// Indent is the number of blanks before each line.
+	Indent int
+	// LeftColumns is the number of columns that are aligned to the left; the others hold numbers
+	// and are aligned to the right.
+	LeftColumns int
 	lines       []tableLine
 }
 
@@ -18,15 +21,15 @@ type tableLine struct {
 	remark string
 }
 
-// Line adds a line.
+// Line appends a line.
 func (t *Table) Line(cells ...string) { t.lines = append(t.lines, tableLine{cells: cells}) }
 
-// Remark puts a text after the cells of the last line. It takes no part in lining
-// up: it may be of any length, and other lines may have none.
+// Remark puts a text after the cells of the last line. It is not aligned: it may be of any length,
+// and other lines need none.
 func (t *Table) Remark(text string) { t.lines[len(t.lines)-1].remark = text }
 
-// Print writes the table to b. An empty cell is as wide as its column, at the end of
-// a line too.
+// Print writes the table to b. Empty cells are padded to the width of their column, at the end of a
+// line, too.
 func (t *Table) Print(b *bytes.Buffer) {
 	var widths []int
 	for _, l := range t.lines {
