@@ -72,6 +72,7 @@ documents in one step; if one fails, those before it have theirs.`,
 	return cmd
 }
 
+// add adds documents to an index: vectors as they are, or texts after encoding them.
 func (a *app) add(ctx context.Context, names *indexNames, path string, in *input, work flags.Resources,
 	o index.AddOptions) error {
 	defer work.LimitMemory()()
@@ -143,8 +144,8 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 	return err
 }
 
-// admitNow refuses documents that an index, as it is now, does not take. While another program writes
-// it, it refuses none: the index decides again when they are stored.
+// admitNow refuses documents that the index, as it is now, does not accept. While another program
+// writes to the index it refuses none: the index checks the documents again when they are stored.
 func (a *app) admitNow(
 	ctx context.Context, names *indexNames, path string, documents []index.Arrival, replace bool,
 ) (err error) {
@@ -168,12 +169,15 @@ func (a *app) admitNow(
 	return errors.Join(err, snap.Close())
 }
 
-// canChange opens what is to be changed later for writing, and closes it: what keeps it from
-// that is said before texts are read.
+// canChange opens the index for writing and closes it again, so that a reason why it cannot be
+// changed is found before texts are read.
 func (a *app) canChange(ctx context.Context, names *indexNames, path string) error {
 	return a.openForChange(ctx, names, path, func(changeableIndex) error { return nil })
 }
 
+// addDocuments adds a source of vectors to an index and reports it. texts is the report on their
+// encoding, or nil. With hintModel it tells the user if nothing shows that the vectors come from
+// the model of the index.
 func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, src vectors.Source,
 	texts *textsReport, o index.AddOptions, checked bool) error {
 	report := func(r *index.AddReport, ix *index.Index) error {
@@ -230,7 +234,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 	})
 }
 
-// warnOfZeros warns of what is probably padding.
+// warnOfZeros warns of token vectors that are zero, and are probably padding.
 func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
 		t.printWarning("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token",
@@ -239,7 +243,8 @@ func (t *stdio) warnOfZeros(zero, tokens int64) {
 	}
 }
 
-// hintAtModel says that nobody knows whether vectors are of the model of the index.
+// hintAtModel tells the user that the model of the added vectors is unknown while that of the index
+// is known.
 func (a *app) hintAtModel(ix *index.Index) error {
 	snap, err := ix.Snapshot()
 	if err != nil {

@@ -30,12 +30,14 @@ import (
 // app is one run of the program.
 type app struct {
 	opener
-	commandStarted bool // the command line was understood
-	helpAll        bool // --help-all
-	root           *cobra.Command
+	// commandStarted reports that the command line was valid: later errors are not about its usage.
+	commandStarted bool
+	// helpAll reports that --help-all was given.
+	helpAll bool
+	root    *cobra.Command
 }
 
-// run carries out a command line and returns the exit code.
+// run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
 	a := newApp(s, args)
 	a.json = wantsJSON(args)
@@ -63,15 +65,15 @@ func run(ctx context.Context, args []string, s streams) int {
 	return exitCode(err)
 }
 
-// completing reports whether a shell asks how a line may be completed.
+// completing reports whether a shell asks for completions of a line.
 func (a *app) completing() bool {
 	return len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd)
 }
 
-// exclusiveFlags is how cobra says that two flags exclude each other.
+// exclusiveFlags matches cobra's message about flags that exclude each other.
 var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[(.+)\] are set none of the others can be`)
 
-// rewordExclusiveFlags says it as the other errors of a command line do.
+// rewordExclusiveFlags says in the words of this program that flags exclude each other.
 func rewordExclusiveFlags(err error) error {
 	m := exclusiveFlags.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -80,7 +82,7 @@ func rewordExclusiveFlags(err error) error {
 	return fmt.Errorf("give --%s, not both", strings.ReplaceAll(m[1], " ", " or --"))
 }
 
-// Root is the command line, to be described: manual pages are made of it.
+// Root returns the command line without running it; manual pages are generated from it.
 func Root() *cobra.Command { return newApp(streams{}, nil).rootCommand() }
 
 func newApp(s streams, args []string) *app {
@@ -98,8 +100,8 @@ func newApp(s streams, args []string) *app {
 	return a
 }
 
-// wantsJSON looks for --json itself, since errors in the flags before it are
-// to be JSON too.
+// wantsJSON reports whether --json is among the arguments. It looks itself, before the flags are
+// parsed, since errors in other flags are printed as JSON, too.
 func wantsJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
@@ -107,7 +109,7 @@ func wantsJSON(args []string) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
-// reportError writes an error to stderr, as a line of JSON with --json.
+// reportError writes an error to stderr: as text with advice, or as a line of JSON with --json.
 func (a *app) reportError(cmd *cobra.Command, err error) {
 	code := exitCode(err)
 	msg := a.forTerminal(errorText(err))
@@ -155,7 +157,8 @@ func (a *app) reportError(cmd *cobra.Command, err error) {
 	}
 }
 
-// errorText is the text of an error without the names of system calls that opened a file.
+// errorText returns the text of an error without the names of the system calls that opened a file,
+// and with a path said once.
 func errorText(err error) string {
 	msg := err.Error()
 	var pathError *fs.PathError
@@ -171,8 +174,8 @@ func errorText(err error) string {
 	return msg
 }
 
-// errorAdvice is what a command line can do about an error of a library, which knows no
-// flags.
+// errorAdvice returns what the user can do about an error of a library, in terms of the flags of
+// the command, which libraries do not know; "" if there is no advice.
 func errorAdvice(cmd *cobra.Command, err error) string {
 	hasFlag := func(flag string) bool { return cmd != nil && cmd.Flags().Lookup(flag) != nil }
 	isError := func(target error) bool { return errors.Is(err, target) }
@@ -221,11 +224,11 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// readingCommands are the commands that could do with a copy of an index.
+// readingCommands are the commands that a copy of an index would serve as well.
 var readingCommands = []string{"search", "explain", "get", "info", "export", "bench"}
 
-// modelIsMissing reports whether an error is about a --model that does not exist and that no hub
-// could have.
+// modelIsMissing reports whether an error is about a --model that is neither a folder nor a name
+// that a hub could have.
 func modelIsMissing(cmd *cobra.Command, err error) bool {
 	if _, named := errors.AsType[*hub.Error](err); named || cmd == nil {
 		return false
@@ -244,7 +247,8 @@ func modelIsMissing(cmd *cobra.Command, err error) bool {
 	return errors.Is(serr, fs.ErrNotExist)
 }
 
-// indexIsMissing says whether what is not there is the index that the command was to read.
+// indexIsMissing reports whether an error says that the index which the command reads does not
+// exist.
 func indexIsMissing(cmd *cobra.Command, err error) bool {
 	if cmd == nil || !strings.Contains(cmd.Use, "INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
 		return false
@@ -254,7 +258,8 @@ func indexIsMissing(cmd *cobra.Command, err error) bool {
 	return path != "" && errors.Is(serr, fs.ErrNotExist) && strings.Contains(err.Error(), path+": ")
 }
 
-// commandFunc is a command whose errors are not those of its command line.
+// commandFunc wraps the function of a command: from its call on, errors are not about the usage of
+// the command line. It closes the devices that the command has opened.
 func (a *app) commandFunc(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.commandStarted, a.name = true, strings.ReplaceAll(commandPath(cmd), " ", "-")
@@ -267,7 +272,8 @@ func (a *app) commandFunc(fn func(ctx context.Context, args []string) error) fun
 	}
 }
 
-// refuseServiceAddress refuses the address of a service, or of a store, where the file of an index is wanted.
+// refuseServiceAddress returns an error for the address of a service or of a store where a command
+// needs the file of an index.
 func refuseServiceAddress(cmd *cobra.Command, args []string) error {
 	use := strings.Fields(cmd.Use)
 	if len(args) == 0 || len(use) < 2 || !strings.Contains(use[1], "INDEX") {
@@ -284,8 +290,8 @@ func refuseServiceAddress(cmd *cobra.Command, args []string) error {
 		"asks a service", args[0], cmd.CommandPath())
 }
 
-// namedArgs wants as many arguments as names; one in brackets may be missing, and a name that ends in … takes any
-// number, also none.
+// namedArgs checks the number of arguments: one for each name. A name in brackets is optional, and
+// a name that ends in "…" stands for any number of arguments, including none.
 func namedArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		for i, name := range names {

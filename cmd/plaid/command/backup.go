@@ -106,7 +106,8 @@ report says which happened. Both are read whole either way.`,
 	return cmd
 }
 
-// adviseOnWriter says what to do about an index that another process writes to.
+// adviseOnWriter adds to an error that says that another process writes to the index how that
+// process can make the backup. source reports whether the error is about the source of the backup.
 func adviseOnWriter(err error, source bool) error {
 	switch {
 	case errors.Is(err, index.ErrSameFile):
@@ -118,6 +119,7 @@ func adviseOnWriter(err error, source bool) error {
 	return err
 }
 
+// backupText describes a copy in one line.
 func backupText(to string, r *index.BackupReport, c index.Checks) string {
 	method := "whole copy"
 	switch {

@@ -18,14 +18,14 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// The files of a collection in a folder of plaid serve; see docs/service.md.
+// Files of a collection in a folder of plaid serve; see docs/service.md.
 const (
 	collectionConfig = "collection.json"
 	collectionIndex  = "index.plaid"
 )
 
-// findCollections are the names of the collections in a folder of plaid serve, also of those that
-// cannot be read; none of what is something else.
+// findCollections returns the names of the collections in a folder of plaid serve, including
+// damaged ones. It returns none for any other folder.
 func findCollections(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -39,7 +39,7 @@ func findCollections(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// folderBackup is what `plaid backup --json` prints of a folder.
+// folderBackup is what `plaid backup --json` prints for a folder.
 type folderBackup struct {
 	Path        string                         `json:"path"`
 	Copy        string                         `json:"copy"`
@@ -47,9 +47,9 @@ type folderBackup struct {
 	Verified    string                         `json:"verified"`
 }
 
-// backupFolder copies each collection of a folder, one after another, each as it is at its
-// moment. What a copy has beside them stays. A collection that cannot be copied leaves its
-// copy as it was, and does not keep the others from being copied.
+// backupFolder copies the collections of a folder one after another. Collections that only the copy
+// has stay there. A collection that cannot be copied leaves its copy as it was, and the others are
+// copied nevertheless.
 func (a *app) backupFolder(ctx context.Context, from, to string, names []string, o *index.BackupOptions) error {
 	switch inside, err := isInside(to, from); {
 	case err != nil:
@@ -88,9 +88,9 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 	return a.report(rep, func(b *bytes.Buffer) { b.Write(text.Bytes()) })
 }
 
-// backupCollection copies the folder of a collection. The report is nil of one that has never
-// had documents. One without an index whose copy has one has lost it, or was deleted and made
-// again: the copy may be all that is left.
+// backupCollection copies the folder of a collection. The report is nil for a collection that has
+// never had documents. If the index is gone but its copy exists, it was lost or was deleted and
+// declared again: that is an error, since the copy may be all that remains.
 func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport,
 	err error) {
 	if err := os.MkdirAll(to, 0o777); err != nil {
@@ -118,8 +118,8 @@ func (a *app) backupCollection(ctx context.Context, from, to string, o *index.Ba
 	return r, copyFile(ctx, filepath.Join(from, collectionConfig), filepath.Join(to, collectionConfig))
 }
 
-// isInside tells whether a path, of which the end need not be there yet, is a folder or in it,
-// under any name.
+// isInside reports whether a path is a folder or lies in it, under any name. The end of the path
+// need not exist yet.
 func isInside(path, dir string) (bool, error) {
 	folder, err := os.Stat(dir)
 	if err != nil {
@@ -150,7 +150,7 @@ func isInside(path, dir string) (bool, error) {
 	}
 }
 
-// copyFile copies a small file so that it is there as a whole or not at all.
+// copyFile copies a small file, so that the copy is complete or absent.
 func copyFile(ctx context.Context, from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {

@@ -109,8 +109,8 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	return cmd
 }
 
-// checkSameBuild refuses flags of a build that contradict an index that is there, which is
-// searched as it is, and a place where none can be.
+// checkSameBuild returns an error if build flags contradict an existing index, which is searched as
+// it is, or if no index can be created at the path.
 func (a *app) checkSameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) error {
 	if o.Index == "" {
 		return nil
@@ -137,6 +137,7 @@ func (a *app) checkSameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Opti
 	})
 }
 
+// runBEIR indexes and searches a test collection and prints its measures.
 func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources,
 	o beir.Options) (err error) {
 	defer work.LimitMemory()()
@@ -184,6 +185,7 @@ func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *fl
 	}{r, measures, in.encoded}, func() []byte { return beirTable(r, in.encoded) })
 }
 
+// beirTable formats the result of plaid beir.
 func beirTable(r *beir.Report, encoded *textsReport) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s: %s, %s, %s\n\n", r.Collection, r.Split, out.Documents(r.Docs, r.Passages),
@@ -215,17 +217,19 @@ func beirTable(r *beir.Report, encoded *textsReport) []byte {
 	return b.Bytes()
 }
 
-// beirInput is where plaid beir has its vectors from: a folder of them, or the
-// texts of the collection and a model.
+// beirInput provides the vectors for plaid beir: from a folder, or by encoding the texts of the
+// collection.
 type beirInput struct {
 	app            *app
 	dir            string
 	vectors, spool string
 	encoder        flags.Encoder
 	device         flags.Device
-	encoded        *textsReport // nil if nothing was encoded
+	// encoded is the report on the encoding; nil if vectors were given.
+	encoded *textsReport
 }
 
+// checkFlags returns an error for flags that do not go together.
 func (c *beirInput) checkFlags() error {
 	switch {
 	case c.vectors == "" && !c.encoder.HasModel():
@@ -236,7 +240,7 @@ func (c *beirInput) checkFlags() error {
 	return nil
 }
 
-// open makes the vectors ready and hands them to use.
+// open opens the vectors, or prepares the encoding of the texts, and hands them to use.
 func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vectors) error) (err error) {
 	if c.vectors != "" {
 		v, err := beir.Folder(c.vectors)
@@ -315,8 +319,8 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}))
 }
 
-// temporarySpool is the file in which the vectors of a collection wait if no flag names one. The same
-// command has the same one, so that it can continue from there.
+// temporarySpool returns the file that keeps the vectors of a collection if no flag names one. It
+// depends on the user, the texts and the model, so that the same command continues from it.
 func temporarySpool(corpus string, e *encode.Encoder) (string, error) {
 	path, err := filepath.Abs(corpus)
 	if err != nil {
@@ -326,7 +330,7 @@ func temporarySpool(corpus string, e *encode.Encoder) (string, error) {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("plaid-beir-%x.spool", sum[:8])), nil
 }
 
-// findFile finds a file of the collection, which may be packed.
+// findFile returns the path of a file of the collection, which may be compressed.
 func (c *beirInput) findFile(name string) (string, error) {
 	path := filepath.Join(c.dir, name)
 	for _, suffix := range append([]string{""}, files.PackedSuffixes()...) {
@@ -340,7 +344,7 @@ func (c *beirInput) findFile(name string) (string, error) {
 	return "", fmt.Errorf("%s is no BEIR folder: no %s: %w", c.dir, name, fs.ErrNotExist)
 }
 
-// runLayout is how a run is written to a file.
+// runLayout returns the layout of a run by the name of its file.
 func runLayout(file string) eval.Layout {
 	if strings.EqualFold(filepath.Ext(file), ".tsv") {
 		return eval.TSV
@@ -348,7 +352,7 @@ func runLayout(file string) eval.Layout {
 	return eval.TREC
 }
 
-// filterTexts lets the texts through that keep wants, and errors.
+// filterTexts passes on errors and the texts whose ids keep accepts.
 func filterTexts(texts iter.Seq2[encode.Text, error], keep func(id string) bool) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for t, err := range texts {

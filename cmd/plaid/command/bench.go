@@ -20,7 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// benchFlags say what plaid bench measures and where that goes.
+// benchFlags holds the flags of plaid bench.
 type benchFlags struct {
 	queries    flags.Queries
 	judging    flags.Judging
@@ -89,6 +89,8 @@ is measured on one index.`,
 	return cmd
 }
 
+// runBench measures the searches of an index with several settings, and what pruning and
+// compression lose.
 func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *benchFlags) error {
 	qrels, err := b.judging.LoadIfGiven(ctx)
 	if err != nil {
@@ -159,8 +161,8 @@ func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *b
 		})
 }
 
-// storedSetting is what the indexes have stored for searches of k, if all have the same;
-// nil without.
+// storedSetting returns the parameters that the indexes have stored for searches for k documents;
+// nil if they have none, or not all the same.
 func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err error) {
 	for i, snap := range snaps {
 		d, err := snap.Defaults()
@@ -177,7 +179,7 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 	return first, nil
 }
 
-// settingFromDefaults is what an index has stored, as it is measured.
+// settingFromDefaults converts stored parameters to a setting that can be measured.
 func settingFromDefaults(c storage.DefaultClass) quality.Setting {
 	return quality.Setting{
 		Probes: c.Probes,
@@ -188,11 +190,11 @@ func settingFromDefaults(c storage.DefaultClass) quality.Setting {
 	}
 }
 
-// judgeMeasure is what plaid bench computes from judgements.
+// judgeMeasure is the measure that plaid bench computes from judgements.
 const judgeMeasure = "nDCG@10"
 
-// newJudge returns a function that evaluates the results of these queries. A
-// query without a judgement takes no part, nor does a judgement of another query.
+// newJudge returns a function that computes [judgeMeasure] for results of the queries with these
+// ids. Queries without judgements, and judgements of other queries, do not count.
 func newJudge(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.Result) (float64, error), error) {
 	m, err := eval.ParseMeasures(judgeMeasure)
 	if err != nil {
@@ -218,7 +220,7 @@ func newJudge(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.Re
 	}, nil
 }
 
-// benchReport is what plaid bench measured.
+// benchReport is what plaid bench prints.
 type benchReport struct {
 	Index    string          `json:"index"`
 	Docs     int64           `json:"docs"`
@@ -235,6 +237,7 @@ type benchReport struct {
 	stored *quality.Setting
 }
 
+// textTable formats the report for reading.
 func (r *benchReport) textTable() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s, %s, %s; k = %d, %s\n\n", r.Index, out.Documents(r.Docs, r.Passages),
@@ -278,6 +281,7 @@ func (r *benchReport) textTable() []byte {
 	return b.Bytes()
 }
 
+// remark returns the remark that a table has on a setting.
 func (r *benchReport) remark(s quality.Setting) string {
 	switch {
 	case r.stored != nil && s == *r.stored:
@@ -290,6 +294,7 @@ func (r *benchReport) remark(s quality.Setting) string {
 	return ""
 }
 
+// threads describes the number of threads in words.
 func (r *benchReport) threads() string {
 	if r.Threads == 0 {
 		return "a thread a processor"

@@ -22,7 +22,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// EnvStore has the address of the object store that plaid cluster looks after.
+// EnvStore is the environment variable with the address of the object store that plaid cluster
+// uses.
 const EnvStore = "PLAID_STORE"
 
 func (a *app) clusterCommand() *cobra.Command {
@@ -52,14 +53,16 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 	return cmd
 }
 
-// openedStore has the collections of an object store, the store itself, and the arguments of a command.
+// openedStore is an opened object store: its collections, the store itself, and the arguments of
+// the command.
 type openedStore struct {
 	*cluster.Cluster
 	store objects.Store
 	args  []string
 }
 
-// storeCommand makes a command for the collections of a store. c is how it is opened.
+// storeCommand completes a command for the collections of a store: it adds the flags, opens the
+// store as c says, and calls run.
 func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config,
 	run func(context.Context, openedStore) error) *cobra.Command {
 	f := cmd.Flags()
@@ -79,7 +82,7 @@ func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config,
 	return cmd
 }
 
-// storeAddress is the store that a command line names; "": none.
+// storeAddress returns the store that a command line names; "" if it names none.
 func storeAddress(cmd *cobra.Command) string {
 	f := cmd.Flags().Lookup("store")
 	switch {
@@ -218,6 +221,7 @@ resumed with --resume.`,
 	})
 }
 
+// reportClusterBuild reports what plaid cluster build did.
 func (a *app) reportClusterBuild(name string, r *index.BuildReport, dim int, texts *textsReport,
 	o *index.BuildOptions) error {
 	return a.report(struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster"
 )
 
+// errNotWell is the error of plaid cluster status if the store has faults.
 var errNotWell = errors.New("not all is well")
 
 func (a *app) clusterStatusCommand() *cobra.Command {
@@ -38,10 +39,11 @@ no fault: notes say so.`,
 	})
 }
 
-// maxLines is how many lines a table, or the list of faults, has at most: all are one screen.
+// maxLines is the maximum number of lines of a table, or of the list of faults, so that all of them
+// fit on one screen.
 const maxLines = 15
 
-// clusterStatusText shows a status.
+// clusterStatusText formats a status for reading.
 func clusterStatusText(b *bytes.Buffer, s *cluster.Status) {
 	if len(s.Faults) == 0 {
 		fmt.Fprintf(b, "all is well on %s\n", out.Plural(len(s.Nodes), "node"))
@@ -91,7 +93,8 @@ func clusterStatusText(b *bytes.Buffer, s *cluster.Status) {
 	}
 }
 
-// collectionState names the stage of a collection and the work on it. known reports whether the sizes of all shards are known.
+// collectionState names the stage of a collection and the work on it. known reports whether the
+// sizes of all shards are known.
 func collectionState(c *cluster.CollectionStatus) (state string, known bool) {
 	if c.Fault != "" {
 		return "not touched", false
@@ -119,9 +122,10 @@ func collectionState(c *cluster.CollectionStatus) (state string, known bool) {
 	return state, known
 }
 
+// firstLines returns the items that are shown.
 func firstLines[T any](items []T) []T { return items[:min(len(items), maxLines)] }
 
-// moreLines says how many lines are left out.
+// moreLines says how many of n lines are left out, if any.
 func moreLines(b *bytes.Buffer, n int, singular string, plural ...string) {
 	if n > maxLines {
 		fmt.Fprintf(b, "  … and %s, which --json shows\n", out.Plural(n-maxLines, singular, plural...))

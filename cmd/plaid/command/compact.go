@@ -85,7 +85,7 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 	return cmd
 }
 
-// salvageResult is the report of compact --salvage.
+// salvageResult is what `plaid compact --salvage --json` prints.
 type salvageResult struct {
 	Path     string `json:"path"`
 	Out      string `json:"out"`
@@ -93,7 +93,7 @@ type salvageResult struct {
 	*index.SalvageReport
 }
 
-// salvage writes what can be read of a damaged index to a new file.
+// salvage writes the readable documents of a damaged index to a new file.
 func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) error {
 	if err := checkSingleFile(path); err != nil {
 		return err
@@ -127,6 +127,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 	return fmt.Errorf("%w: not all of %s could be salvaged", errPartial, path)
 }
 
+// salvageText lists what was saved and what was lost.
 func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 	fmt.Fprintf(b, "%s: %s, %s\n", to, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 	if tx := r.Transaction; tx.DamagedMeta {

@@ -18,21 +18,22 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Endings of files that arguments and values of flags have.
+// Endings of the files that arguments and flags take.
 var (
 	indexFiles  = []string{"plaid"}
 	vectorFiles = []string{"npy", "npz", "safetensors", "jsonl", "ndjson"}
 	textFiles   = []string{"jsonl", "ndjson", "json", "csv", "tsv", "txt", "html", "ipynb", "gz", "zst", "xz"}
 )
 
-// fileEndings of the files of flags, by their names. Others that take a FILE take any.
+// fileEndings are the endings of the files that a flag takes, by its name. Any other flag for a
+// FILE takes files of all endings.
 var fileEndings = map[string][]string{
 	"vectors": vectorFiles, "queries": vectorFiles, "text": textFiles, "questions": textFiles,
 	"index": indexFiles, "shard": indexFiles, "codec": indexFiles, "salvage": indexFiles,
 }
 
-// completions lets shells complete the values of flags, the names of index files and the ids of
-// documents; cobra completes commands and flags by itself.
+// completions registers completions of the values of flags, the names of index files and the ids of
+// documents. Cobra completes the names of commands and flags itself.
 func (a *app) completions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		a.completions(cmd)
@@ -47,8 +48,7 @@ func (a *app) completions(root *cobra.Command) {
 	}
 }
 
-// completionCommand lets cobra add plaid completion, and makes a shell that it does not know an
-// error.
+// completionCommand lets cobra add plaid completion, and makes an unknown shell an error.
 func (a *app) completionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})
@@ -71,7 +71,7 @@ func (a *app) completionCommand(root *cobra.Command) {
 	cmd.RunE = func(*cobra.Command, []string) error { return cmd.Help() }
 }
 
-// removeUsageQuotes takes the quotes out of what flags say of themselves: they mark the names of values
+// removeUsageQuotes removes the backquotes from the help of flags: they mark the names of values
 // for the help, and a shell would show them.
 func removeUsageQuotes(cmd *cobra.Command) {
 	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
@@ -82,7 +82,7 @@ func removeUsageQuotes(cmd *cobra.Command) {
 	}
 }
 
-// completionFor completes what the type of a flag says of its values; nil if it has none.
+// completionFor returns the completion of a flag's values by their type; nil if it takes no value.
 func completionFor(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
 	files, known := fileEndings[f.Name]
@@ -105,7 +105,7 @@ func completionFor(f *pflag.Flag) cobra.CompletionFunc {
 	return cobra.NoFileCompletions
 }
 
-// completeDevice asks which devices there are.
+// completeDevice offers the devices of this machine.
 func completeDevice(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	names := []string{"cpu\tthe processor", "auto\ta GPU if there is one"}
 	found, _ := kernels.Devices()
@@ -129,13 +129,15 @@ func completeModel(_ *cobra.Command, _ []string, typed string) ([]string, cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Completion is to take no longer than a key press: this many ids are offered, and looked at.
+// Limits that keep a completion as fast as a key press: how many ids are offered, and how many are
+// read.
 const (
 	maxIDs        = 100
 	maxIDsScanned = 200_000
 )
 
-// completeArgument offers index files, or the names of a store, and then ids of documents where the command takes some.
+// completeArgument offers index files, or the indexes of a store, and then ids of documents if the
+// command takes some.
 func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if store := storeAddress(cmd); store != "" {
 		var names []string

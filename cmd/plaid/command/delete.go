@@ -94,12 +94,13 @@ id loses it.`,
 	return cmd
 }
 
-// deletion is of the documents that a command line names: by a condition, or else by ids.
+// deletion names the documents to delete: those that meet a condition, or else those with ids.
 type deletion struct {
 	where *condition.Condition
 	ids   []string
 }
 
+// deleteFrom deletes the documents. missing are the ids that the index does not have.
 func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted index.Affected, missing []string,
 	err error) {
 	if d.where != nil {
@@ -109,8 +110,8 @@ func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted 
 	return ix.Delete(ctx, d.ids)
 }
 
-// countDocuments counts the documents and passages that would be deleted, and all documents, and lists
-// unknown ids.
+// countDocuments counts the documents and passages that would be deleted (n) and all documents
+// (total), and lists unknown ids.
 func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n index.Affected, total int,
 	missing []string, err error) {
 	for _, s := range target.shards {
@@ -145,7 +146,7 @@ func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n 
 	return n, total, missing, nil
 }
 
-// countDeletion says what a deletion would do.
+// countDeletion reports what a deletion would do.
 func (a *app) countDeletion(ctx context.Context, names *indexNames, path string, d *deletion) error {
 	return a.openSearched(ctx, names, path, func(target *searchTarget) error {
 		n, total, missing, err := d.countDocuments(ctx, target)
@@ -170,7 +171,7 @@ func (a *app) countDeletion(ctx context.Context, names *indexNames, path string,
 	})
 }
 
-// confirmDeletingAll asks whether all documents may go, if they would.
+// confirmDeletingAll asks the user if the deletion concerns all documents of the index.
 func (a *app) confirmDeletingAll(ctx context.Context, names *indexNames, path string, d *deletion) error {
 	var n index.Affected
 	var total int
@@ -185,7 +186,8 @@ func (a *app) confirmDeletingAll(ctx context.Context, names *indexNames, path st
 		out.Printable(path, 200)))
 }
 
-// confirm lets a person at a terminal decide whether something is deleted.
+// confirm describes an effect to the user at the terminal and returns an error unless the answer is
+// yes.
 func (a *app) confirm(ctx context.Context, effect string) error {
 	fmt.Fprintf(a.console, "%s Go on? [y/N] ", effect)
 	answer, err := bufio.NewReader(files.ContextReader(ctx, a.in)).ReadString('\n')
@@ -198,7 +200,8 @@ func (a *app) confirm(ctx context.Context, effect string) error {
 	return nil
 }
 
-// newDeletion is that of a condition, or of the ids that are given or in a file.
+// newDeletion returns the deletion that the command line describes: by a condition, by the ids in a
+// file, or by ids as arguments.
 func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []string) (*deletion, error) {
 	matching, err := where.Condition()
 	switch {
@@ -218,12 +221,13 @@ func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []s
 	return &deletion{ids: ids}, err
 }
 
-// sortedUnique sorts ids, and leaves one of each; never nil.
+// sortedUnique returns the distinct ids in order; never nil.
 func sortedUnique(ids []string) []string {
 	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(ids)))...)
 }
 
-// missingError names the ids that were not there, the first of them at least.
+// missingError returns an error that names the first of the missing ids: [errPartial] if other
+// documents were deleted, or else [errNotFound]. It is nil if none is missing.
 func missingError(deleted index.Affected, missing []string) error {
 	if len(missing) == 0 {
 		return nil
@@ -258,7 +262,7 @@ type changeableIndex interface {
 		set condition.Fields) (updated index.Affected, missing []string, err error)
 }
 
-// openForChange opens one index, or several, for writing.
+// openForChange opens one index, or several, for writing and hands it to use.
 func (op *opener) openForChange(ctx context.Context, names *indexNames, path string,
 	use func(changeableIndex) error) error {
 	return op.openShards(ctx, names, path, true, func(shards *index.Shards) error {

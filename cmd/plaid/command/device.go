@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// openDevice opens a device, unless the command has done so; nil stands for the processor. It
-// is closed when the command ends.
+// openDevice opens a device, or returns the one that the command has opened before; nil means the
+// processor. The device is closed when the command ends.
 func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Device, error) {
 	if dev, ok := op.devices[d.Name]; ok {
 		return dev, nil
@@ -32,7 +32,7 @@ func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Devi
 	return dev, nil
 }
 
-// closeDevices closes what the command has opened.
+// closeDevices closes the devices that the command has opened.
 func (op *opener) closeDevices() error {
 	var errs []error
 	for _, d := range op.devices {
@@ -44,7 +44,7 @@ func (op *opener) closeDevices() error {
 	return errors.Join(errs...)
 }
 
-// deviceOpener is how an encoder gets the device that flags name.
+// deviceOpener returns a function that opens the device of the flags for an encoder.
 func (op *opener) deviceOpener(d *flags.Device) flags.DeviceOpener {
 	return func(ctx context.Context) (flags.OpenedDevice, error) {
 		dev, err := op.openDevice(ctx, d)
@@ -52,20 +52,20 @@ func (op *opener) deviceOpener(d *flags.Device) flags.DeviceOpener {
 	}
 }
 
-// deviceIsAuto says that a device is the one that was found, and not one that was named: what it
-// cannot do the processor does.
+// deviceIsAuto reports whether the device is chosen automatically, and not named by the user. The
+// processor then does whatever the device cannot.
 func deviceIsAuto(d *flags.Device) bool {
 	return cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 }
 
-// searcher answers queries and tells how.
+// searcher answers queries, and explains the answers.
 type searcher interface {
 	quality.Traced
 	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
 }
 
-// withSearcher makes a searcher for what is searched, on a device if there are flags that name
-// one, and hands it to use.
+// withSearcher opens a searcher for the target and hands it to use. It searches on the device that
+// d names; the processor searches if d is nil.
 func (op *opener) withSearcher(ctx context.Context, target *searchTarget, threads int, d *flags.Device,
 	use func(searcher) error) (err error) {
 	var dev kernels.Device

@@ -27,17 +27,20 @@ import (
 
 // encoding is one run of plaid encode.
 type encoding struct {
-	app         *app
-	texts       flags.Texts
-	encoder     flags.Encoder
-	device      flags.Device
-	threads     int
-	dir         string // of the output
-	queries     bool
-	pool        int
-	float32     bool
-	force       bool
-	matrixSpool *encode.Spooled // has the vectors in a file that becomes the matrix; nil means that they are copied
+	app     *app
+	texts   flags.Texts
+	encoder flags.Encoder
+	device  flags.Device
+	threads int
+	// dir is the output folder.
+	dir     string
+	queries bool
+	pool    int
+	float32 bool
+	force   bool
+	// matrixSpool has the vectors in a file that becomes the matrix; nil means that the vectors are
+	// copied.
+	matrixSpool *encode.Spooled
 }
 
 func (a *app) encodeCommand() *cobra.Command {
@@ -104,7 +107,7 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	return cmd
 }
 
-// fileNames are those of the files for documents and for queries.
+// fileNames returns the names of the output files, for documents or for queries.
 func (e *encoding) fileNames() (matrix, lengths, ids string) {
 	if e.queries {
 		return "queries.npy", "querylens.npy", "query_ids.txt"
@@ -114,8 +117,10 @@ func (e *encoding) fileNames() (matrix, lengths, ids string) {
 
 const metadataFile = "metadata.jsonl"
 
+// outputPath returns the path of an output file.
 func (e *encoding) outputPath(name string) string { return filepath.Join(e.dir, name) }
 
+// run encodes the texts and writes the files.
 func (e *encoding) run(ctx context.Context) (err error) {
 	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "",
 		flags.Opening{Threads: e.threads, OpenDevice: e.app.deviceOpener(&e.device)})
@@ -173,8 +178,8 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	})
 }
 
-// checkSameModel refuses to put vectors of documents beside queries of another model, or
-// the other way round.
+// checkSameModel returns an error if the output folder has queries of another model and this run
+// encodes documents, or the other way round.
 func (e *encoding) checkSameModel(m *storage.Model) error {
 	existing, err := flags.ParseModel(e.outputPath(flags.ModelFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,7 +199,8 @@ func (e *encoding) checkSameModel(m *storage.Model) error {
 	return nil
 }
 
-// encodeQueries goes without a file that could be gone on with.
+// encodeQueries encodes the texts as queries. There are few of them, so an interrupted run starts
+// over.
 func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model *storage.Model) error {
 	begin := e.app.now()
 	from := e.texts.Name()
@@ -224,7 +230,8 @@ type encodeReport struct {
 	Files       []string `json:"files"`
 }
 
-// write makes the files. payloads is the source again if some document has a payload.
+// write writes the output files. payloads is the same source if some document has metadata, and nil
+// otherwise.
 func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int,
 	model *storage.Model, r *textsReport) error {
 	rep := encodeReport{
@@ -302,7 +309,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 	})
 }
 
-// writeMatrix copies the vectors.
+// writeMatrix copies the vectors into an array, after pooling.
 func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name string, rows, dim int) error {
 	kind := "<f2"
 	if e.float32 {
@@ -330,7 +337,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 	return w.Close()
 }
 
-// writeLines makes a file of what lines writes.
+// writeLines writes an output file with the function lines.
 func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufio.Writer) error) error {
 	return files.WriteAtomic(ctx, e.outputPath(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
@@ -341,7 +348,7 @@ func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufi
 	})
 }
 
-// writePayload puts the id before the fields of a document's payload.
+// writePayload writes the metadata of a document as a line of JSON, with its id as the first field.
 func writePayload(b *bufio.Writer, d vectors.Document) error {
 	id, err := json.Marshal(d.ID)
 	if err != nil {

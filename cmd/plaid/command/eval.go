@@ -59,6 +59,7 @@ first one for the run if there are several, all digits, and the mean as query
 	return cmd
 }
 
+// evaluateRuns measures the runs, compares the later ones with the first, and prints the result.
 func (a *app) evaluateRuns(ctx context.Context, e *flags.Judging, o evalOutput, paths []string) error {
 	qrels, err := e.Load(ctx)
 	if err != nil {
@@ -95,12 +96,13 @@ func (a *app) evaluateRuns(ctx context.Context, e *flags.Judging, o evalOutput, 
 		func() []byte { return o.textTable(e, results, comparisons) })
 }
 
-// evalOutput is how plaid eval prints.
+// evalOutput says how plaid eval prints.
 type evalOutput struct {
 	format   flags.Format
 	perQuery bool
 }
 
+// tsvLines formats the values as lines of tab-separated fields.
 func (o evalOutput) tsvLines(results []judgedRun) []byte {
 	var b bytes.Buffer
 	for _, r := range results {
@@ -122,6 +124,7 @@ func (o evalOutput) tsvLines(results []judgedRun) []byte {
 	return b.Bytes()
 }
 
+// textTable formats the values and the comparisons for reading.
 func (o evalOutput) textTable(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) []byte {
 	var b bytes.Buffer
 	if o.perQuery {
@@ -148,6 +151,7 @@ func (o evalOutput) textTable(e *flags.Judging, results []judgedRun, comparisons
 	return b.Bytes()
 }
 
+// queryTable writes a table of the values of each query.
 func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
 	several := len(results) > 1
 	t := out.Table{LeftColumns: 1}
@@ -175,6 +179,7 @@ func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judg
 	t.Print(b)
 }
 
+// evalJSON is what `plaid eval --format json` prints.
 type evalJSON struct {
 	Qrels       string        `json:"qrels"`
 	Average     string        `json:"average"`
@@ -191,7 +196,7 @@ type evalRunJSON struct {
 	Missing  int                `json:"missing"`
 	Unjudged int                `json:"unjudged"`
 	Means    map[string]float64 `json:"means"`
-	// Against the first run, by measure; absent for the first.
+	// Against compares the run with the first one, by measure; the first run has none.
 	Against  map[string]eval.Comparison `json:"against,omitempty"`
 	PerQuery []evalQueryJSON            `json:"per_query,omitempty"`
 }
@@ -201,6 +206,7 @@ type evalQueryJSON struct {
 	Values map[string]float64 `json:"values"`
 }
 
+// jsonReport returns the report for JSON.
 func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) evalJSON {
 	report := evalJSON{
 		Qrels:       e.Qrels,
@@ -243,7 +249,7 @@ func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparison
 	return report
 }
 
-// signedDifference is a difference as tables show it; 0 and what rounds to it have no sign.
+// signedDifference formats a difference with its sign; a difference that rounds to 0 has no sign.
 func signedDifference(x float64) string {
 	if math.Abs(x) < 0.00005 {
 		return "0.0000"
@@ -251,7 +257,7 @@ func signedDifference(x float64) string {
 	return fmt.Sprintf("%+.4f", x)
 }
 
-// probability is a p as tables show it.
+// probability formats a p-value.
 func probability(p float64) string {
 	if p < 0.0001 {
 		return "<0.0001"
@@ -261,12 +267,13 @@ func probability(p float64) string {
 
 // judgedRun is a run with its evaluation.
 type judgedRun struct {
-	name string // the path
+	// name is the path of the run.
+	name string
 	run  *eval.Run
 	*eval.Result
 }
 
-// judgeRuns evaluates runs.
+// judgeRuns evaluates runs against the judgements.
 func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string,
 	runs []*eval.Run) ([]judgedRun, error) {
 	results := make([]judgedRun, len(runs))
@@ -293,7 +300,7 @@ func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels
 	return results, nil
 }
 
-// loadRuns reads runs. The path - is stdin.
+// loadRuns reads runs. The path - means stdin.
 func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error) {
 	runs := make([]*eval.Run, len(paths))
 	stdin := false
@@ -315,7 +322,7 @@ func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error)
 	return runs, nil
 }
 
-// averagedQueries are the queries that the mean runs over.
+// averagedQueries returns the queries that the means are over.
 func (r judgedRun) averagedQueries() []eval.QueryResult {
 	var queries []eval.QueryResult
 	for _, q := range r.Queries {
@@ -326,10 +333,10 @@ func (r judgedRun) averagedQueries() []eval.QueryResult {
 	return queries
 }
 
-// missing is how many judged queries the run lacks.
+// missing returns the number of judged queries that the run lacks.
 func (r judgedRun) missing() int { return len(r.Queries) - r.Count(eval.AverageEvaluated) }
 
-// meansTable has a row for each run.
+// meansTable writes a table with the means of each run.
 func meansTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
 	t := out.Table{LeftColumns: 1}
 	head := []string{"RUN", "QUERIES", "MISSING"}
@@ -344,7 +351,7 @@ func meansTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
 	t.Print(b)
 }
 
-// meansRules says what the means are of.
+// meansRules says which queries the means are over, and how ties are broken.
 func meansRules(e *flags.Judging) string {
 	s := "Means over all judged queries; one missing from the run counts 0."
 	switch e.Average {
@@ -360,7 +367,7 @@ func meansRules(e *flags.Judging) string {
 	return s
 }
 
-// fourDecimals are values as tables show them.
+// fourDecimals formats values as the cells of a table.
 func fourDecimals(values []float64) []string {
 	cells := make([]string, len(values))
 	for i, v := range values {
@@ -369,5 +376,5 @@ func fourDecimals(values []float64) []string {
 	return cells
 }
 
-// allQueries stands for the mean where queries have their ids.
+// allQueries stands in the place of a query's id for the mean over all of them.
 const allQueries = "all"

@@ -31,8 +31,8 @@ const (
 	exitInterrupted = 130
 )
 
-// exitTable describes the exit codes, for plaid help exit and the manual page. The
-// words are those of errors as JSON.
+// exitTable describes the exit codes, for plaid help exit and the manual page. Errors as JSON have
+// the word of the code.
 var exitTable = []struct {
 	code       int
 	word, what string
@@ -51,7 +51,7 @@ var exitTable = []struct {
 	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }
 
-// exitWord is the word for an exit code.
+// exitWord returns the word of an exit code.
 func exitWord(code int) string {
 	for _, e := range exitTable {
 		if e.code == code {
@@ -61,14 +61,15 @@ func exitWord(code int) string {
 	return ""
 }
 
+// Results of commands that are not all that was asked for, with exit codes of their own.
 var (
 	errPartial  = errors.New("done in part")
 	errNotFound = errors.New("not found")
 )
 
-// explainedByInterrupt tells whether an error of a command that was interrupted is
-// the interrupt, and nothing else: a full disk is a full disk, and what an error
-// says of the index holds whatever ended the command.
+// explainedByInterrupt reports whether an error of an interrupted command is the interrupt and
+// nothing else. A full disk stays a full disk, and an error that concerns the state of the index
+// holds whatever ended the command.
 func explainedByInterrupt(err error) bool {
 	if !errors.Is(err, context.Canceled) {
 		return false
@@ -82,8 +83,8 @@ func explainedByInterrupt(err error) bool {
 	return true
 }
 
-// exitCode is the exit code of an error. Where an error wraps several reasons
-// the first of the list decides.
+// exitCode returns the exit code of an error. If an error wraps several reasons, the first case of
+// the switch decides.
 func exitCode(err error) int {
 	isAny := func(targets ...error) bool {
 		for _, t := range targets {

@@ -77,15 +77,16 @@ Give the same search parameters as to plaid search.
 // explainReport is what `plaid explain --json` prints.
 type explainReport struct {
 	Query string `json:"query"`
-	// File is where the document is, if several indexes are searched.
+	// File is the index file of the document, if several are searched.
 	File string `json:"file,omitempty"`
 	*search.Explanation
-	// Pieces has the texts of the matches; NoPieces is why there are none of a query
-	// that is a text.
+	// Pieces has the texts of the matches; NoPieces says why there are none for a query that is a
+	// text.
 	Pieces   []matchedPiece `json:"pieces,omitempty"`
 	NoPieces string         `json:"no_pieces,omitempty"`
 }
 
+// explain answers the query, explains the document and prints the explanation.
 func (a *app) explain(ctx context.Context, names *indexNames, path string, questions []string, s *flags.Search,
 	o search.Options, query, doc string) error {
 	return a.openSearched(ctx, names, path, func(target *searchTarget) (err error) {
@@ -133,6 +134,7 @@ func (a *app) explain(ctx context.Context, names *indexNames, path string, quest
 	})
 }
 
+// findQuery returns the number of the query with an id; -1 if there is none.
 func findQuery(queries vectors.Source, id string) int {
 	for i := range queries.Len() {
 		if queries.ID(i) == id {
@@ -142,6 +144,7 @@ func findQuery(queries vectors.Source, id string) int {
 	return -1
 }
 
+// explainTable formats an explanation for reading.
 func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 	explanation := r.Explanation
 	fmt.Fprintf(b, "query:    %s\n", c.Bold(out.Printable(r.Query, 200)))
@@ -193,28 +196,29 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 	}
 }
 
-// matchedPiece is what one query token found, as text.
+// matchedPiece is a query token and the document token that it matched best, as text.
 type matchedPiece struct {
 	QueryToken int    `json:"query_token"`
 	QueryPiece string `json:"query_piece"`
-	// QueryStart and QueryEnd bound the bytes of the query that the token was made
-	// of; both are 0 for tokens that the model puts around it.
+	// QueryStart and QueryEnd bound the bytes of the query that the token was made from; both are 0
+	// for tokens that the model adds.
 	QueryStart int    `json:"query_start"`
 	QueryEnd   int    `json:"query_end"`
 	DocToken   int    `json:"doc_token"`
 	DocPiece   string `json:"doc_piece"`
-	// Field of the payload that the document token is in, "" for those that the model
-	// puts around a text; Start and End bound its bytes there, Text has them.
+	// Field is the field of the metadata that contains the document token; "" for tokens that the
+	// model adds. Start and End bound its bytes there, and Text has them.
 	Field string  `json:"field"`
 	Start int     `json:"start"`
 	End   int     `json:"end"`
 	Text  string  `json:"text"`
 	Score float64 `json:"score"`
 
-	context string // the text with some of what is around it
+	// context is the text with a few characters around it.
+	context string
 }
 
-// findPieces tells which pieces of a document's text the tokens of a query found.
+// findPieces returns the texts of the tokens that matched, of the query and of the document.
 func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search.Explanation) ([]matchedPiece, error) {
 	payload, err := snap.Payload(x.Ordinal)
 	if err != nil {
@@ -252,10 +256,10 @@ func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search
 	return pieces, nil
 }
 
-// contextRunes is how much of a text is shown on each side of a match.
+// contextRunes is the number of characters that are shown on each side of a match.
 const contextRunes = 25
 
-// markInContext marks a part of a text, with some of what is beside it.
+// markInContext marks a part of a text and cuts away all but contextRunes characters on each side.
 func markInContext(text string, start, end int) string {
 	lo, hi := start, end
 	for range contextRunes {
@@ -274,6 +278,7 @@ func markInContext(text string, start, end int) string {
 	return s
 }
 
+// piecesTable writes a table of the matches as text.
 func piecesTable(b *bytes.Buffer, pieces []matchedPiece, c out.Colours) {
 	t := out.Table{LeftColumns: 5}
 	t.Line("QUERY", "", "DOCUMENT", "", "BYTES", "SCORE")

@@ -96,6 +96,8 @@ of them; documents are shown of one.`,
 	return cmd
 }
 
+// get prints a document, or the passages of one, and writes its vectors to a file if that is not
+// "".
 func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, force bool) error {
 	ordinal, ok, err := snap.Ordinal(id)
 	if err != nil {
@@ -132,6 +134,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 	return a.showDocument(snap, ordinal)
 }
 
+// getWhere prints the documents that meet a condition.
 func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.Condition) error {
 	docs, err := snap.Select(ctx, c)
 	if err != nil {
@@ -140,6 +143,7 @@ func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.C
 	return a.showDocuments(ctx, snap, docs.ToArray())
 }
 
+// showDocuments prints live documents, one after another.
 func (a *app) showDocuments(ctx context.Context, snap *index.Snapshot, docs []uint32) error {
 	for i, ordinal := range docs {
 		if err := ctx.Err(); err != nil {
@@ -179,10 +183,10 @@ func (a *app) showDocument(snap *index.Snapshot, ordinal uint32) error {
 	})
 }
 
-// maxValueRunes is how many characters of a value are shown.
+// maxValueRunes is the number of characters of a value that are shown.
 const maxValueRunes = 60
 
-// facets counts the values of fields.
+// facets counts the values of fields in all documents, or in those that meet c.
 func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
 	o index.FacetOptions) (err error) {
 	if o.Values == 0 {
@@ -221,7 +225,7 @@ func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldN
 	})
 }
 
-// facetText shows the values of a field. In an index with passages each counts by itself.
+// facetText formats the values of a field. In an index with passages each passage counts by itself.
 func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
 	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), maxValueRunes), out.Ordinals(f.Docs, passages))
 	if f.Missing > 0 {

@@ -14,10 +14,11 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// writeGrep prints a line for each hit, or for each passage of one, as grep does: the path of the
-// file, as it is found from the working folder, the line in it that has most of the question's
-// words (1 of pages and notebooks, whose text is not as their lines are), and its text. A hit that is
-// no passage of a file has its id for a path, and its text's first line.
+// writeGrep prints a line for each hit, or for each passage of one, as grep does: path, line number
+// and text. The path is relative to the working folder. The line is the one with most of the
+// question's words; it is line 1 for pages and notebooks, whose files do not contain their text
+// line by line. A hit that does not come from a file has its id for a path, and the first line of
+// its text.
 func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
@@ -50,7 +51,7 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	return t.writeOutput(b.Bytes())
 }
 
-// leafHits are hits, of documents of passages these.
+// leafHits returns the passages of hits that have some, and the other hits themselves.
 func leafHits(hits []search.Hit) (leaves []search.Hit) {
 	for _, h := range hits {
 		if len(h.Passages) == 0 {
@@ -61,8 +62,8 @@ func leafHits(hits []search.Hit) (leaves []search.Hit) {
 	return leaves
 }
 
-// relativePath is the path of a file of a folder as it is found from the working folder; one that
-// is not there, since the folder is elsewhere by now, is as it is in its folder.
+// relativePath returns the path of a file in the folder root, relative to the working folder. It
+// returns path itself if the folder has been moved, so that the file is not there.
 func relativePath(root, path string) string {
 	if root == "" {
 		return path
@@ -84,11 +85,10 @@ func relativePath(root, path string) string {
 	return absolute
 }
 
-// maxLineRunes is how many characters of a line are printed.
+// maxLineRunes is the number of characters of a line that are printed.
 const maxLineRunes = 200
 
-// bestLine is the line of a text with most of a question's words, the first of such, and its
-// number from 0.
+// bestLine returns the first line with most of a question's words, and its number, counted from 0.
 func bestLine(text, question string) (number int, line string) {
 	words := human.WordsOf(question)
 	best := -1

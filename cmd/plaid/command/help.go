@@ -14,7 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
-// usualFlags are the flags that --help lists of a command with many; --help-all lists the others too.
+// usualFlags are the flags that --help lists for a command with many flags, by the command's path;
+// --help-all lists the others, too.
 var usualFlags = map[string][]string{
 	"add":  {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
 	"beir": {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
@@ -42,16 +43,16 @@ var usualFlags = map[string][]string{
 		"store"},
 }
 
-// usualFlagNames are those of a command, by its path.
+// usualFlagNames returns the usual flags of a command; nil means that --help lists all of them.
 func usualFlagNames(cmd *cobra.Command) []string { return usualFlags[commandPath(cmd)] }
 
-// commandPath is the path of a command without the name of the program.
+// commandPath returns the path of a command without the name of the program.
 func commandPath(cmd *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 }
 
-// addHelpFlags gives a command --help, which lists its usual flags, and --help-all. A command whose
-// flags are all listed takes --help-all, too, but does not mention it.
+// addHelpFlags adds --help, which lists the usual flags, and --help-all. A command whose flags are
+// all usual accepts --help-all, too, but does not list it.
 func (a *app) addHelpFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolP("help", "h", false, "describe the command")
@@ -62,8 +63,8 @@ func (a *app) addHelpFlags(cmd *cobra.Command) {
 	f.Lookup("help-all").Hidden = len(usualFlagNames(cmd)) == 0
 }
 
-// hideUnusualFlags wraps cobra's help of a command: flags that are not usual are left out, unless all are
-// asked for.
+// hideUnusualFlags wraps cobra's help of a command: it hides the flags that are not usual, unless
+// --help-all was given.
 func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, args []string) {
 		names := usualFlagNames(cmd)
@@ -95,8 +96,8 @@ func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.
 	}
 }
 
-// usageTemplate is cobra's, with flags in lines that a terminal has room for, and with topics as they
-// are asked for.
+// usageTemplate is cobra's template, with flags wrapped to the width of the terminal, and with help
+// topics under the names by which the user asks for them.
 func usageTemplate(root *cobra.Command, width int) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
@@ -106,8 +107,8 @@ func usageTemplate(root *cobra.Command, width int) string {
 	).Replace(root.UsageTemplate())
 }
 
-// wrapParagraphs fills the paragraphs of a text into lines of a width. Those that begin with blanks, as
-// tables do, stay as they are.
+// wrapParagraphs fills the paragraphs of a text to lines of a width. A paragraph that begins with a
+// blank, as a table does, stays as it is.
 func wrapParagraphs(text string, width int) string {
 	var paragraphs []string
 	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
@@ -134,7 +135,7 @@ func wrapParagraphs(text string, width int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// helpWidth is how wide help is printed: as wide as the terminal within bounds, and 80 elsewhere.
+// helpWidth returns the width of the help: that of the terminal within bounds, or 80.
 func (t *stdio) helpWidth() int {
 	if t.outWidth == 0 {
 		return 80
@@ -142,7 +143,7 @@ func (t *stdio) helpWidth() int {
 	return min(max(t.outWidth, 60), 100)
 }
 
-// helpCommand is plaid help. That of cobra ends well if it knows no such command.
+// helpCommand returns plaid help. Cobra's own would succeed for an unknown command.
 func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -169,7 +170,7 @@ func (a *app) helpCommand() *cobra.Command {
 	}
 }
 
-// exitTopic is plaid help exit.
+// exitTopic returns the help topic plaid help exit.
 func exitTopic() *cobra.Command {
 	text := "A command ends with one of these exit codes. Errors as JSON (--json) have the word as \"reason\".\n\n"
 	for _, e := range exitTable {

@@ -14,26 +14,29 @@ import (
 	"github.com/plaid-ir/plaid/search/highlight"
 )
 
-// highlighter finds the words of hits that questions have found.
+// highlighter finds the words of hits that match a question.
 type highlighter struct {
-	encoder    *encode.Encoder
+	encoder *encode.Encoder
+	// poolFactor returns the pooling factor of an index by its number.
 	poolFactor func(shard int) int
 	warn       func(format string, args ...any)
 	warned     bool
 
-	question    string
-	queryTokens []encode.Token // its tokens
-	queryError  error          // why there are none
+	question string
+	// queryTokens are the tokens of question.
+	queryTokens []encode.Token
+	// queryError says why queryTokens are missing.
+	queryError error
 }
 
-// newHighlighter is that of queries, which are texts, for what is searched.
+// newHighlighter returns a highlighter for queries that are texts.
 func (a *app) newHighlighter(q *openedQueries, target *searchTarget) *highlighter {
 	return &highlighter{encoder: q.encoder, warn: a.printWarning,
 		poolFactor: func(shard int) int { return target.shards[shard].Header().Build.Pool }}
 }
 
-// highlightWordHits makes queries of texts that are searched for by words, and what tells of hits which of
-// their words match.
+// highlightWordHits encodes questions that are searched by words, and hands use the queries and a
+// searcher. Both are needed to find the words of hits that match.
 func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *flags.Search, ids, texts []string,
 	use func(*openedQueries, search.Searcher) error) (err error) {
 	list := func(yield func(encode.Text, error) bool) {
@@ -56,8 +59,8 @@ func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *fl
 	return a.withSearcher(ctx, target, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
-// findSpans are the words of a hit, which has its payload and its matches; none where they
-// cannot be told.
+// findSpans returns the words of a hit that match the question; none if they cannot be found. The
+// hit has its payload and its matches.
 func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
 	if h == nil || hit.Matches == nil {
 		return nil, nil
@@ -82,8 +85,8 @@ func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highl
 	return nil, nil
 }
 
-// payloadSnippet is what a payload says, in lines of so many characters: where words were found, the
-// part of the field with the most of them, each marked.
+// payloadSnippet returns the text that a payload shows, in lines of limit characters: with spans,
+// the part of the field with the best matches, each of them marked.
 func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span, limit int) []string {
 	score, best := map[string]float64{}, ""
 	for _, s := range spans {
@@ -114,7 +117,7 @@ func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span
 	return t.colours.Wrap(marked, limit, t.lines)
 }
 
-// writePassageLines has the passages of a hit below it.
+// writePassageLines writes the passages of a hit below it.
 func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
 	for j := range h.Passages {
 		p := &h.Passages[j]

@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// commandsElsewhere are commands of other tools, with the names of those that do the same here.
+// commandsElsewhere maps commands of other tools to the commands here that do the same.
 var commandsElsewhere = map[string]string{
 	"build": "index", "create": "index", "make": "index", "init": "index", "new": "index",
 	"insert": "add", "append": "add", "upsert": "add", "put": "add", "sync": "watch",
@@ -28,13 +28,13 @@ var commandsElsewhere = map[string]string{
 	"ui": "serve", "open": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve",
 }
 
-// remarksElsewhere are about commands of other tools that no command does here.
+// remarksElsewhere has remarks on commands of other tools that have no equivalent command here.
 var remarksElsewhere = map[string]string{
 	"download": "plaid model ORG/NAME --fetch fetches a model from the Hugging Face hub",
 }
 
-// flagsElsewhere are flags of other tools, with the names of those that do the same here: the
-// first counts that the command has.
+// flagsElsewhere maps flags of other tools to flags here that do the same. The first one that the
+// command has is suggested.
 var flagsElsewhere = map[string][]string{
 	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"},
 	"num-results": {"k"}, "n": {"k"},
@@ -52,7 +52,7 @@ var flagsElsewhere = map[string][]string{
 	"chunk-size": {"window"}, "max-length": {"document-length", "query-length"},
 }
 
-// countsElsewhere are, by command, where to say how many documents are wanted, if not by -k.
+// countsElsewhere says, by command, how to set the number of results where that is not -k.
 var countsElsewhere = map[string]string{
 	"mcp":   "the agent says how many: k is an argument of its tools",
 	"serve": "each search says how many: params.top_k",
@@ -60,8 +60,8 @@ var countsElsewhere = map[string]string{
 	"get":   "all documents that --where lets through are shown; plaid search -k N shows the best",
 }
 
-// suggestionFor is a sentence for somebody who typed the flag or the command that a message says is unknown;
-// "" if nothing is like it.
+// suggestionFor returns a suggestion for an unknown flag or command, which msg reports; "" if
+// nothing is similar.
 func suggestionFor(cmd *cobra.Command, msg string) string {
 	if typed, ok := strings.CutPrefix(msg, "unknown command "); ok {
 		parent := cmd
@@ -79,7 +79,7 @@ func suggestionFor(cmd *cobra.Command, msg string) string {
 	return ""
 }
 
-// flagHint is the hint for a flag that is unknown.
+// flagHint returns a suggestion for an unknown flag.
 func flagHint(cmd *cobra.Command, typed string) string {
 	names := flagNames(cmd)
 	elsewhere := flagsElsewhere[strings.ToLower(typed)]
@@ -114,7 +114,7 @@ func flagHint(cmd *cobra.Command, typed string) string {
 	return "did you mean --" + nearest + "?"
 }
 
-// flagNames are the flags that a command's help lists.
+// flagNames returns the flags that the help of a command lists.
 func flagNames(cmd *cobra.Command) (names []string) {
 	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.InheritedFlags()} {
 		set.VisitAll(func(f *pflag.Flag) {
@@ -126,7 +126,7 @@ func flagNames(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// commandHint is the hint for a command that is unknown: its name in quotes, and then anything.
+// commandHint returns a suggestion for an unknown command. rest begins with its name in quotes.
 func commandHint(root *cobra.Command, rest string) string {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil {
@@ -155,11 +155,11 @@ func commandHint(root *cobra.Command, rest string) string {
 	return "did you mean '" + best + "'?"
 }
 
-// capitalized is a sentence that stands alone.
+// capitalized begins a sentence with an upper-case letter.
 func capitalized(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }
 
-// inputHint names the flag that an argument may have been meant for, if it is a file and the command
-// takes documents.
+// inputHint suggests the flag that an unexpected argument may have been meant for, if it is a file
+// and the command takes documents.
 func inputHint(cmd *cobra.Command, arg string) string {
 	flag := "text"
 	switch filepath.Ext(arg) {
@@ -172,7 +172,7 @@ func inputHint(cmd *cobra.Command, arg string) string {
 	return ": did you mean --" + flag + " " + arg + "?"
 }
 
-// indexHint says that INDEX comes first, where a later argument is the file of one.
+// indexHint says that INDEX comes first, if a later argument is an existing file.
 func indexHint(cmd *cobra.Command) string {
 	args := cmd.Flags().Args()
 	for _, arg := range args[min(1, len(args)):] {

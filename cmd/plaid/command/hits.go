@@ -22,7 +22,7 @@ import (
 // hitWriter prints the results of a batch of queries to stdout.
 type hitWriter func(queries *querySet, results []search.Result) error
 
-// resultFlags say how results are printed.
+// resultFlags hold the flags for how results are printed.
 type resultFlags struct {
 	format    flags.Format
 	stats     string
@@ -40,13 +40,13 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	flags.BareChoice(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
 }
 
-// showsPayloads says whether results show something of payloads.
+// showsPayloads reports whether the results show anything of payloads.
 func (r *resultFlags) showsPayloads() bool {
 	_, run := r.runLayout()
 	return r.payload || !run
 }
 
-// runLayout is how a run is printed; run is false where the format is no run.
+// runLayout returns the layout of a run; ok is false if the format is not that of a run.
 func (r *resultFlags) runLayout() (l eval.Layout, run bool) {
 	switch r.format.Word() {
 	case "trec":
@@ -57,8 +57,8 @@ func (r *resultFlags) runLayout() (l eval.Layout, run bool) {
 	return 0, false
 }
 
-// checkID refuses an id that the format cannot have, before anything is searched. what is "query" or
-// "document".
+// checkID returns an error for an id that the format cannot express, before anything is searched.
+// what is "query" or "document".
 func (r *resultFlags) checkID(what, id string) error {
 	l, run := r.runLayout()
 	if !run {
@@ -72,7 +72,7 @@ func (r *resultFlags) checkID(what, id string) error {
 	return nil
 }
 
-// checkIDs is checkID of all queries or documents of a source.
+// checkIDs checks the ids of all queries or documents of a source.
 func (r *resultFlags) checkIDs(what string, src vectors.Source) error {
 	if _, run := r.runLayout(); !run {
 		return nil
@@ -85,7 +85,7 @@ func (r *resultFlags) checkIDs(what string, src vectors.Source) error {
 	return nil
 }
 
-// checkIndex is checkID of all documents of indexes.
+// checkIndex checks the ids of all documents of the indexes.
 func (r *resultFlags) checkIndex(ctx context.Context, target *searchTarget) error {
 	if _, run := r.runLayout(); !run {
 		return nil
@@ -106,6 +106,7 @@ func (r *resultFlags) checkIndex(ctx context.Context, target *searchTarget) erro
 	return nil
 }
 
+// newHitWriter returns the writer of the chosen format.
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl" && r.format.Word() != "table":
@@ -141,24 +142,27 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	return table.write, nil
 }
 
-// hitJSON is a [search.Hit] without what means something inside the index only.
+// hitJSON is a [search.Hit] without the fields that have a meaning only inside the index.
 type hitJSON struct {
-	Rank    int            `json:"rank"` // from 1
+	// Rank counts from 1.
+	Rank    int            `json:"rank"`
 	ID      string         `json:"id"`
 	Score   float32        `json:"score"`
 	Payload search.Payload `json:"metadata,omitzero"`
-	// Image and Grid are those of a page.
+	// Image and Grid belong to a page of a document.
 	Image string        `json:"image,omitempty"`
 	Grid  *vectors.Grid `json:"grid,omitempty"`
-	// Passages are those of a document, where hits are grouped.
-	Passages []hitJSON        `json:"passages,omitempty"`
-	Number   *int             `json:"n,omitempty"`     // of a passage
-	Start    *int             `json:"start,omitempty"` // its bytes in the text of the document
-	End      *int             `json:"end,omitempty"`
-	Spans    []highlight.Span `json:"spans,omitempty"`
+	// Passages are those of a document, if hits are grouped.
+	Passages []hitJSON `json:"passages,omitempty"`
+	// Number is the number of a passage.
+	Number *int `json:"n,omitempty"`
+	// Start and End bound the bytes of a passage in the text of its document.
+	Start *int             `json:"start,omitempty"`
+	End   *int             `json:"end,omitempty"`
+	Spans []highlight.Span `json:"spans,omitempty"`
 }
 
-// hitsJSON are hits of query i; before is how many better ones were passed over.
+// hitsJSON converts hits of query i. offset is the number of better hits that were skipped.
 func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit) ([]hitJSON, error) {
 	hits := make([]hitJSON, len(found))
 	for j := range found {
@@ -187,6 +191,7 @@ func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit
 	return hits, nil
 }
 
+// writeJSONL prints one line of JSON for each query.
 func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
@@ -206,7 +211,7 @@ func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Res
 	return t.writeOutput(b.Bytes())
 }
 
-// writeRun prints hits below a header, which may be empty.
+// writeRun prints hits as a run, after a header, which may be "".
 func (t *stdio) writeRun(layout eval.Layout, header string, queries *querySet, results []search.Result) error {
 	run := &eval.Run{Tag: "plaid"}
 	for i, r := range results {
@@ -222,16 +227,18 @@ func (t *stdio) writeRun(layout eval.Layout, header string, queries *querySet, r
 	return t.writeOutput(b.Bytes())
 }
 
-// hitTable prints results for reading: query, rank, score, id, and what the
-// payload says.
+// hitTable prints results for reading: query, rank, score, id and a text of the payload.
 type hitTable struct {
 	*stdio
-	colours  out.Colours
-	payload  bool
-	lines    int // of what a payload says
+	colours out.Colours
+	payload bool
+	// lines is the maximum number of lines of a payload's text.
+	lines    int
 	wroteAny bool
 }
 
+// snippetColumn is the width of a payload's text without a terminal, and highlightLines its number
+// of lines with --highlight on a terminal.
 const (
 	snippetColumn  = 60 // characters at most, where there is no terminal
 	highlightLines = 3
@@ -251,7 +258,7 @@ func (t *hitTable) write(queries *querySet, results []search.Result) error {
 	return t.writeOutput(b.Bytes())
 }
 
-// writeAnswers has the hits of each question below it.
+// writeAnswers writes each question with its hits below it.
 func (t *hitTable) writeAnswers(b *bytes.Buffer, queries *querySet, results []search.Result) error {
 	for i, r := range results {
 		if t.wroteAny {
@@ -281,8 +288,8 @@ func (t *hitTable) writeAnswers(b *bytes.Buffer, queries *querySet, results []se
 	return nil
 }
 
-// writeHit is a hit behind what is before its id: the id in so many columns, and the lines of what
-// its payload says.
+// writeHit writes a hit after a prefix: its id, padded to idWidth columns, and the lines of its
+// text.
 func (t *hitTable) writeHit(b *bytes.Buffer, prefix string, idWidth int, h *search.Hit, text []string) {
 	id := out.TableID(h.ID)
 	fill := strings.Repeat(" ", idWidth-utf8.RuneCountInString(id)+2)
@@ -297,7 +304,7 @@ func (t *hitTable) writeHit(b *bytes.Buffer, prefix string, idWidth int, h *sear
 	}
 }
 
-// payloadLines is what the payload of a hit says, in lines of so many characters.
+// payloadLines returns the text of a hit's payload, in lines of limit characters.
 func (t *hitTable) payloadLines(queries *querySet, i int, h *search.Hit, limit int) ([]string, error) {
 	shown := h
 	if len(h.Passages) == 1 && h.Passages[0].Passage == nil {
@@ -307,7 +314,7 @@ func (t *hitTable) payloadLines(queries *querySet, i int, h *search.Hit, limit i
 	return t.payloadSnippet(shown.Payload, spans, limit), err
 }
 
-// payloadWidth is the room for what a payload says, beside so many characters.
+// payloadWidth returns the columns that are left for the text of a payload.
 func (t *hitTable) payloadWidth(usedColumns int) int {
 	if t.outWidth > 0 {
 		return max(t.outWidth-usedColumns, 10)
@@ -315,6 +322,7 @@ func (t *hitTable) payloadWidth(usedColumns int) int {
 	return snippetColumn
 }
 
+// writeRows writes a row for each hit, with the id of its query.
 func (t *hitTable) writeRows(b *bytes.Buffer, set *querySet, results []search.Result) error {
 	queries := set.ids
 	widths := struct{ query, id int }{len("QUERY"), len("ID")}

@@ -84,6 +84,8 @@ names other, or none; this one leaves it out.`,
 	return cmd
 }
 
+// importIndex imports the index folder of another engine. payload is the file with metadata,
+// "none", or "".
 func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
 	if payload == "none" {
 		payload = ""
@@ -146,8 +148,8 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	})
 }
 
-// formatName is the format of a folder, for people: a folder for one of two engines does not say which
-// one wrote it.
+// formatName describes the format of a folder. Two engines share one format, so the folder does not
+// show which of them wrote it.
 func formatName(engine string) string {
 	switch engine {
 	case interop.EngineNextPlaid:

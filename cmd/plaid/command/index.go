@@ -24,14 +24,15 @@ import (
 
 // indexReport is what `plaid index --json` prints.
 type indexReport struct {
-	Path          string  `json:"path"`
-	Bytes         int64   `json:"bytes"`
-	Docs          int     `json:"docs"`
-	Passages      int     `json:"passages"`
-	EmptyDocs     int     `json:"empty_docs"`
-	Tokens        int64   `json:"tokens"`
-	Pool          int     `json:"pool"`
-	PoolBy        string  `json:"pool_by,omitempty"` // where it is not of similar tokens
+	Path      string `json:"path"`
+	Bytes     int64  `json:"bytes"`
+	Docs      int    `json:"docs"`
+	Passages  int    `json:"passages"`
+	EmptyDocs int    `json:"empty_docs"`
+	Tokens    int64  `json:"tokens"`
+	Pool      int    `json:"pool"`
+	// PoolBy is the method of pooling, if it is not that of similar tokens.
+	PoolBy        string  `json:"pool_by,omitempty"`
 	ZeroTokens    int64   `json:"zero_tokens"`
 	ClampedTokens int     `json:"clamped_tokens"`
 	Dim           int     `json:"dim"`
@@ -43,20 +44,20 @@ type indexReport struct {
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
 	NotFreed      string  `json:"not_freed,omitempty"`
-	// Defaults is what the self-check has stored; nil without one.
+	// Defaults are the search parameters that the self-check has stored; nil without a check.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	// Codec is the file whose codec was used; "": it was trained.
+	// Codec is the file whose codec was used; "" means that one was trained.
 	Codec string `json:"codec,omitempty"`
-	// Encoded is what became of texts; nil for vectors.
+	// Encoded reports on the encoding of texts; nil for vectors.
 	Encoded *textsReport `json:"encoded,omitempty"`
-	// Resumed is how many documents an interrupted build had encoded.
+	// Resumed is the number of documents that an interrupted build had encoded.
 	Resumed int            `json:"resumed_docs,omitempty"`
 	Model   *storage.Model `json:"model,omitempty"`
 	Seconds buildSeconds   `json:"seconds"`
 }
 
-// buildSeconds are the stages of a build, and all of it. Open is what devices, files and models
-// take, Check the self-check, Other what is left.
+// buildSeconds are the times of the stages of a build. Open is the time to open devices, files and
+// models, Check that of the self-check, and Other the rest of Total.
 type buildSeconds struct {
 	Open   float64 `json:"open"`
 	Texts  float64 `json:"texts"`
@@ -68,7 +69,8 @@ type buildSeconds struct {
 	Total  float64 `json:"total"`
 }
 
-// writeLine reads like: time:  4.8s (open 700ms, texts 500ms, sample 400ms, train 2.6s, compress 500ms, check 100ms).
+// writeLine writes: time: 4.8s (open 700ms, texts 500ms, sample 400ms, train 2.6s, compress 500ms,
+// check 100ms).
 func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 	var parts []string
 	for _, stage := range []struct {
@@ -83,7 +85,7 @@ func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 	fmt.Fprintf(b, "time:  %s (%s)\n", out.Seconds(s.Total), strings.Join(parts, ", "))
 }
 
-// buildFlags is the flags of commands that train a codec, and build an index with it.
+// buildFlags holds the flags of commands that train a codec and build an index with it.
 type buildFlags struct {
 	in          input
 	work        flags.Resources
@@ -91,10 +93,11 @@ type buildFlags struct {
 	o           index.BuildOptions
 	scales      []string
 	noNormalize bool
-	codec       string // the file whose codec is used; "": one is trained
-	trainOnly   bool
-	noCheck     bool
-	// begin and opened are when it was begun, and when what it needs was open.
+	// codec is the file whose codec is used; "" means that one is trained.
+	codec     string
+	trainOnly bool
+	noCheck   bool
+	// begin is when the build began, and opened when its inputs were open.
 	begin, opened time.Time
 }
 
@@ -124,10 +127,10 @@ func (b *buildFlags) register(f *pflag.FlagSet) {
 	f.Bool("json", false, "print the report as JSON")
 }
 
-// codecFlags are the flags that say what a codec is like.
+// codecFlags are the flags that determine the codec.
 var codecFlags = []string{"nbits", "centroids", "sample-docs", "seed", "scales", "pool", "pool-by", "no-normalize"}
 
-// finishOptions checks the flags and makes options of them.
+// finishOptions checks the flags and derives the options from them.
 func (b *buildFlags) finishOptions(a *app, f *pflag.FlagSet) error {
 	for _, s := range b.scales {
 		if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(b.scales) > 1 {
@@ -226,7 +229,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	return cmd
 }
 
-// buildFile carries out a command that trains or builds.
+// buildFile runs a command that trains a codec or builds an index file.
 func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *buildFlags) error {
 	if err := b.finishOptions(a, f); err != nil {
 		return err
@@ -247,8 +250,9 @@ func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *b
 	})
 }
 
-// openAndBuild makes a source of what the flags name and options of them, and hands these to use. A spool of texts
-// is beside path; can is asked before any are encoded.
+// openAndBuild opens the documents that the flags name, as a source of vectors, and hands them to
+// use with the options of the build. The spool of texts lies next to path. Before texts are encoded
+// it calls check, which returns an error if the index could not be written.
 func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, check func(*index.BuildOptions) error,
 	use func(src vectors.Source, texts *textsReport, o index.BuildOptions) error) (err error) {
 	input, work := &b.in, &b.work
@@ -304,6 +308,7 @@ func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, chec
 	return errors.Join(err, enc.Close())
 }
 
+// buildIndex builds the index, measures its recall, and reports both.
 func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *buildFlags,
 	o index.BuildOptions) error {
 	begin := a.now()
@@ -407,7 +412,8 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	})
 }
 
-// warnNotFreed warns of an index that is larger than it need be.
+// warnNotFreed warns of an index that is larger than it needs to be, and returns the text of err;
+// "" if err is nil.
 func (a *app) warnNotFreed(path string, err error) string {
 	if err == nil {
 		return ""

@@ -76,7 +76,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 	return cmd
 }
 
-// infoOfShards describes several indexes that are one.
+// infoOfShards describes several indexes that are searched as one.
 func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Snapshot) error {
 	r := struct {
 		Path     string        `json:"path"`
@@ -112,7 +112,8 @@ func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Sna
 	})
 }
 
-// infoText describes an index; undecided: the first vectors give it their dimension.
+// infoText describes an index. undecided reports that it has no dimension yet: the first vectors
+// decide it.
 func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
@@ -182,8 +183,8 @@ func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 	sizesText(b, in)
 }
 
-// sizesText is a table of where the bytes of the file are: the parts of the tokens and
-// their sum, and what else there is and the file.
+// sizesText writes a table of the bytes of the file: first the parts of the tokens and their sum,
+// then the other parts and the whole file.
 func sizesText(b *bytes.Buffer, in *index.Info) {
 	s := in.Sizes
 	storedTokens := in.Tokens + in.DeletedTokens
@@ -210,7 +211,7 @@ func sizesText(b *bytes.Buffer, in *index.Info) {
 	t.Print(b)
 }
 
-// driftText tells how well the codec fits what was added to the index.
+// driftText says how well the codec fits the documents that were added since it was trained.
 func driftText(line func(name, format string, args ...any), d index.Drift) {
 	if d.Added == 0 {
 		return
@@ -229,10 +230,11 @@ func driftText(line func(name, format string, args ...any), d index.Drift) {
 // deviceReport is what `plaid info --devices --json` prints.
 type deviceReport struct {
 	Devices []kernels.DeviceInfo `json:"devices"`
-	// Absent says for each kind without devices why there is none.
+	// Absent says, for each kind of device that this machine does not have, why.
 	Absent []string `json:"absent"`
 }
 
+// listDevices prints the processor and the devices of this machine.
 func (a *app) listDevices() error {
 	processor, err := cpu.Describe("")
 	if err != nil {

@@ -12,21 +12,22 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// input is the flags of documents that go into an index: texts or vectors.
+// input holds the flags of documents that go into an index: texts or vectors.
 type input struct {
 	texts   flags.Texts
 	encoder flags.Encoder
 	docs    flags.Documents
-	device  flags.Device // of plaid add
+	// device is the device of plaid add.
+	device flags.Device
 }
 
-// textsHelp is what the help says about texts that are stored.
+// textsHelp is the help on texts that are stored.
 const textsHelp = textsRead + ` Titles and texts are stored as metadata,
 so that results can show them; --drop-text leaves them out.
 
 ` + spoolHelp
 
-// textsRead is what it says about reading them.
+// textsRead is the help on how texts are read.
 const textsRead = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
 kept), .csv or .tsv files with a column text, .txt files with a text a line, .html and
 .ipynb files, folders of text, Markdown, pages, notebooks and source code, or - for
@@ -36,13 +37,13 @@ collection.tsv of MS MARCO. A title comes before its text. A text that is too lo
 the model is cut, and counted; --window cuts it into passages instead, doc#0, doc#1 and
 so on.`
 
-// spoolHelp is what it says about where their vectors wait.
+// spoolHelp is the help on the file that keeps the vectors of texts.
 const spoolHelp = `The vectors of texts wait in a spool beside the index. To resume an
 interrupted run, repeat the command: nothing is encoded twice. Texts from stdin or a
 pipe start over, unless --spool names a file; then only their ids are compared with
 it.`
 
-// Of commands that have no spool on a device.
+// Help of commands that need no spool on a device.
 const (
 	buildsOnDevice = `
 
@@ -62,15 +63,16 @@ func (in *input) register(f *pflag.FlagSet) {
 	in.docs.Register(f)
 }
 
-// registerStored adds the flags of what is stored beside the vectors.
+// registerStored adds the flags of what is stored with the vectors.
 func (in *input) registerStored(f *pflag.FlagSet) {
 	in.texts.RegisterDrop(f)
 	in.docs.RegisterPayload(f)
 }
 
+// checkFlags returns an error for flags that do not go together.
 func (in *input) checkFlags() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
 
-// openVectors hands the vectors to use, and what made them.
+// openVectors opens the vectors and hands them to use, with the model that made them, or nil.
 func (in *input) openVectors(ctx context.Context, stdin io.Reader, warn func(string, ...any),
 	use func(vectors.Source, *storage.Model) error) (err error) {
 	m, err := flags.ParseModel(in.docs.Model)

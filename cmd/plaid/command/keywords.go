@@ -63,7 +63,7 @@ the whole text.`,
 	return cmd
 }
 
-// describeSettings says how text becomes words.
+// describeSettings describes how text becomes search terms.
 func describeSettings(s keywords.Settings) string {
 	parts := []string{s.Tokenizer}
 	if s.Stemmer != "" {
@@ -81,9 +81,10 @@ func describeSettings(s keywords.Settings) string {
 	return strings.Join(parts, ", ")
 }
 
-// withKeywords opens the keywords of an index, brings them up to a snapshot and hands them to use:
-// with write the file next to the index, else a temporary one unless that file is up to date. If
-// they turn out to be damaged they are rebuilt, and use is called again.
+// withKeywords opens the keywords of an index, updates them to a snapshot and hands them to use.
+// With write it updates the file next to the index; otherwise it makes a temporary file, unless the
+// file is up to date. If the keywords turn out to be damaged, they are rebuilt and use is called a
+// second time.
 func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool,
 	use func(*keywords.Index) error) (err error) {
 	o := &keywords.Options{

@@ -13,7 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// losses are what pruning and compression take from results, each on its own.
+// losses are the parts of the exact result that pruning and compression lose, each measured by
+// itself.
 type losses struct {
 	Pruning     pruningLoss      `json:"pruning"`
 	Compression *compressionLoss `json:"compression,omitempty"`
@@ -22,39 +23,44 @@ type losses struct {
 	perQuery    bool
 }
 
-// pruningLoss is of one setting, against exhaustive search over the stored vectors.
+// pruningLoss compares a setting with exhaustive search over the stored vectors.
 type pruningLoss struct {
-	Setting quality.Setting      `json:"setting"`
-	Recall  float64              `json:"recall"`
-	Worst   float64              `json:"worst"` // of a query
-	Wanted  int                  `json:"wanted"`
-	Missing int                  `json:"missing"`
-	Lost    map[search.Stage]int `json:"lost"` // by the stage
+	Setting quality.Setting `json:"setting"`
+	Recall  float64         `json:"recall"`
+	// Worst is the recall of the worst query.
+	Worst   float64 `json:"worst"`
+	Wanted  int     `json:"wanted"`
+	Missing int     `json:"missing"`
+	// Lost counts the missing documents by the stage that lost them.
+	Lost map[search.Stage]int `json:"lost"`
 }
 
-// compressionLoss is of exhaustive search over the stored vectors, against exact
-// MaxSim over the originals.
+// compressionLoss compares exhaustive search over the stored vectors with exact MaxSim over the
+// original vectors.
 type compressionLoss struct {
 	Docs       int     `json:"docs"`
 	PassedOver int     `json:"passed_over"`
 	Reshaped   int     `json:"reshaped"`
 	Overlap    float64 `json:"overlap"`
-	Worst      float64 `json:"worst"` // of a query
-	Scores     int     `json:"scores"`
-	RMSE       float64 `json:"score_rmse"`
-	Bias       float64 `json:"score_bias"`
+	// Worst is the overlap of the worst query.
+	Worst  float64 `json:"worst"`
+	Scores int     `json:"scores"`
+	RMSE   float64 `json:"score_rmse"`
+	Bias   float64 `json:"score_bias"`
 }
 
-// queryLoss is of one query.
+// queryLoss is the loss of one query.
 type queryLoss struct {
-	Query   string            `json:"query"`
-	Recall  float64           `json:"recall"`
-	Overlap *float64          `json:"overlap,omitempty"` // of compression
-	Missing []quality.Missing `json:"missing"`           // by pruning
+	Query  string  `json:"query"`
+	Recall float64 `json:"recall"`
+	// Overlap is that of compression.
+	Overlap *float64 `json:"overlap,omitempty"`
+	// Missing are the documents that pruning lost.
+	Missing []quality.Missing `json:"missing"`
 }
 
-// measure finds what searches with a setting lose, and with the original vectors what compression
-// does.
+// measure measures what searches with a setting lose, and, if the original vectors are given, what
+// compression loses.
 func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot,
 	set *querySet, b *benchFlags,
 	setting quality.Setting, reference [][]search.Hit) (err error) {
@@ -83,6 +89,7 @@ func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search
 	return nil
 }
 
+// addPruning adds the measured recall of searches.
 func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
 	r.Pruning = pruningLoss{
 		Setting: s,
@@ -101,6 +108,7 @@ func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
 	}
 }
 
+// addCompression adds the measured loss by compression.
 func (r *losses) addCompression(c *quality.Compression, k int) {
 	r.Compression = &compressionLoss{
 		Docs:       c.Docs,
@@ -121,12 +129,13 @@ func (r *losses) addCompression(c *quality.Compression, k int) {
 	}
 }
 
-// lossStages can lose a document here, where nothing is filtered.
+// lossStages are the stages that can lose a document without a filter.
 var lossStages = quality.LossStages[1:]
 
-// shownMissing is how many documents of a query a table lists.
+// shownMissing is the number of missing documents of a query that a table lists.
 const shownMissing = 5
 
+// writeTable writes the losses as tables.
 func (r *losses) writeTable(b *bytes.Buffer) {
 	p := &r.Pruning
 	fmt.Fprintf(b, "pruning: %v, against exhaustive search over the stored vectors\n", p.Setting)
@@ -154,7 +163,7 @@ func (r *losses) writeTable(b *bytes.Buffer) {
 	}
 }
 
-// queryTable lists the queries that pruning takes something from.
+// queryTable lists the queries for which pruning loses documents.
 func (r *losses) queryTable(b *bytes.Buffer) {
 	b.WriteString("\nqueries with missing documents (rank in the exhaustive result, stage)\n")
 	t := out.Table{LeftColumns: 2}

@@ -1,5 +1,5 @@
-// Package command is the command line of plaid: one file a command. The program
-// plaid is one call of [Main].
+// Package command implements the command line of plaid, with one file for each command. The program
+// plaid consists of one call of [Main].
 package command
 
 import (
@@ -29,7 +29,7 @@ func Main() int {
 	})
 }
 
-// terminalWidth is the number of columns of a terminal, 0 if the file is none.
+// terminalWidth returns the number of columns of a terminal, or 0 if the file is not a terminal.
 func terminalWidth(f *os.File) int {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {

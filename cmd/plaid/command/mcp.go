@@ -18,11 +18,11 @@ import (
 	"github.com/plaid-ir/plaid/server/mcp"
 )
 
-// EnvToken has the bearer token of a service that is asked, which is no flag since flags
-// are seen by others.
+// EnvToken is the environment variable with the bearer token of a service. It is not a flag, since
+// other users of the machine see the flags of a process.
 const EnvToken = "PLAID_TOKEN"
 
-// agentSettings are those of plaid serve that a service without an address has.
+// agentSettings are the settings of plaid serve that apply to a service without an address.
 var agentSettings = []string{
 	"data", "store", "model", "encoder", "encoder-option", "model-settings", "precision", "query-length",
 	"document-length", "device", "threads", "log-format", "log-level",
@@ -112,7 +112,8 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	return cmd
 }
 
-// answerAgent answers until stdin ends. A person who has started it at a terminal is told how agents do.
+// answerAgent answers an agent until stdin ends. If stdin is a terminal, it tells the user how
+// agents start the command.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
 	if a.interactive {
 		plaid := map[string]any{"command": "plaid", "args": a.args}
@@ -130,6 +131,7 @@ func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
 	return ctx.Err()
 }
 
+// nopWriteCloser is a writer whose Close does nothing.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }

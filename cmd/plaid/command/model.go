@@ -19,17 +19,18 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 )
 
-// modelReport is the JSON of `plaid model MODEL --json`.
+// modelReport is what `plaid model MODEL --json` prints.
 type modelReport struct {
 	encode.Config
-	// Precisions has the fingerprint of the model in each.
+	// Precisions has the fingerprint of the model in each precision.
 	Precisions map[string]string `json:"precisions,omitempty"`
 	Tokenizer  struct {
 		Kind       string `json:"kind"`
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
-	Bytes int64 `json:"bytes"` // of the weights' files; of those that are missing, if any are
-	// Missing are the files of a hub's model that have to be fetched before it can be used.
+	// Bytes is the size of the weights; only of the missing files if some are missing.
+	Bytes int64 `json:"bytes"`
+	// Missing are the files of a hub's model that must be fetched before it can be used.
 	Missing []hub.File `json:"missing,omitempty"`
 }
 
@@ -114,7 +115,7 @@ With --device, say what computes there and how much memory that takes.`,
 	return cmd
 }
 
-// listModels prints the models that are known to be read rightly.
+// listModels prints the models that are known to work.
 func (a *app) listModels() error {
 	models := modeldir.KnownModels()
 	return a.report(struct {
@@ -133,7 +134,8 @@ func (a *app) listModels() error {
 	})
 }
 
-// readModelSettings reads the settings of a model, and finds the files of its weights that are not fetched yet.
+// readModelSettings reads the settings of a model, and finds the files of its weights that are not
+// fetched yet.
 func readModelSettings(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
 	m, err := encode.FindModel(ctx, dir, o)
 	if err != nil {
@@ -163,7 +165,7 @@ func readModelSettings(ctx context.Context, dir string, o *encode.Options) (*mod
 	return r, nil
 }
 
-// addWeightBytes adds up the files of the weights.
+// addWeightBytes adds up the sizes of the files with weights.
 func (r *modelReport) addWeightBytes() error {
 	for _, path := range r.Tensors() {
 		info, err := os.Stat(path)
@@ -175,9 +177,10 @@ func (r *modelReport) addWeightBytes() error {
 	return nil
 }
 
-// precisions are all that there are, the processor's first.
+// precisions are all precisions, beginning with those of the processor.
 var precisions = []string{encode.F32.String(), encode.Int8.String(), encode.F16.String()}
 
+// describeModel prints a model that was loaded.
 func (a *app) describeModel(e *encode.Encoder) error {
 	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
 	fingerprints, err := r.Config.Config.Fingerprints(precisions...)
@@ -195,6 +198,7 @@ func (a *app) describeModel(e *encode.Encoder) error {
 	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
 }
 
+// modelText formats the description of a model for reading.
 func modelText(b *bytes.Buffer, r *modelReport) {
 	c := &r.Config.Config
 	tokenName := func(id int32) string {

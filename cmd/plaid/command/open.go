@@ -16,16 +16,16 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// opener opens indexes, and what searches them, as the global flags say.
+// opener opens indexes, and the devices that search them, as the global flags say.
 type opener struct {
 	stdio
 	lockTimeout time.Duration
-	// devices are those that the command has opened, by the names that it was given.
+	// devices are the opened devices, by the names that the flags gave.
 	devices map[string]kernels.Device
 }
 
-// openWithLockTimeout calls open, which opens indexes, with options that do not wait for a lock, and once more
-// with --lock-timeout if another process has one.
+// openWithLockTimeout opens indexes without waiting for a lock. If another process holds one, it
+// logs that and tries again with --lock-timeout.
 func openWithLockTimeout[T any](op *opener, write bool, open func(*index.Options) (T, error)) (T, error) {
 	o := index.Options{Write: write, Logger: op.logger()}
 	opened, err := open(&o)
@@ -37,7 +37,8 @@ func openWithLockTimeout[T any](op *opener, write bool, open func(*index.Options
 	return opened, err
 }
 
-// checkSingleFile refuses a folder where a file is wanted, before what takes long.
+// checkSingleFile returns an error if the path is a folder and the command needs a file. It is
+// called before long work begins.
 func checkSingleFile(path string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return nil // to open it says what is wrong
@@ -66,7 +67,7 @@ func (op *opener) open(ctx context.Context, path string, write bool, use func(*i
 	return use(ix)
 }
 
-// openSnapshot opens an index for reading and hands its content to use.
+// openSnapshot opens an index for reading and hands a snapshot of it to use.
 func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index.Snapshot) error) error {
 	return op.open(ctx, path, false, func(ix *index.Index) (err error) {
 		snap, err := ix.Snapshot()
@@ -78,11 +79,11 @@ func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index
 	})
 }
 
-// indexNames names the index files of a command: INDEX, which may be a folder, and those
-// of --shard, which are used as one with it.
+// indexNames name the index files of a command: INDEX, which may be a folder, and those of --shard,
+// which are searched together with it.
 type indexNames struct{ shardPaths []string }
 
-// severalHelp is what the help says about several indexes.
+// severalHelp is the help on several indexes.
 const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
 files and folders that --shard names. Each file is a shard. They must have the same codec (docs/scale.md).`
 
@@ -91,7 +92,7 @@ func (x *indexNames) register(f *pflag.FlagSet) {
 		"`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
 }
 
-// indexPaths are the files, in order.
+// indexPaths returns the paths of all index files, in order. first is INDEX.
 func (x *indexNames) indexPaths(first string) ([]string, error) {
 	var allPaths []string
 	for _, path := range slices.Concat([]string{first}, x.shardPaths) {
@@ -130,14 +131,17 @@ func (op *opener) openShards(ctx context.Context, names *indexNames, path string
 // searchTarget is what a command searches: one index, or several as one.
 type searchTarget struct {
 	shardsSnapshot *index.ShardsSnapshot
-	shards         []*index.Snapshot // its files; the number of a hit or an explanation stands for one
-	snap           *index.Snapshot   // the one whose codec and model are those of all
+	// shards are its index files; the shard number of a hit or an explanation stands for one of
+	// them.
+	shards []*index.Snapshot
+	// snap is the one whose codec and model are those of all.
+	snap *index.Snapshot
 }
 
-// hasSeveralFiles reports whether there is more than one file.
+// hasSeveralFiles reports whether there is more than one index file.
 func (x *searchTarget) hasSeveralFiles() bool { return len(x.shards) > 1 }
 
-// openSearched opens what is searched for reading.
+// openSearched opens for reading what a command searches, and hands it to use.
 func (op *opener) openSearched(ctx context.Context, names *indexNames, path string,
 	use func(*searchTarget) error) error {
 	return op.openShards(ctx, names, path, false, func(shards *index.Shards) (err error) {

@@ -22,18 +22,22 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// querySet is queries in memory: a batch, or all of a command that measures.
+// querySet is a set of queries in memory: a batch, or all queries of a command that measures.
 type querySet struct {
-	ids          []string
-	questionArgs []string // of questions that are arguments; nil for others
-	questions    []string // of all questions that are texts; nil for others
-	queries      []search.Query
-	highlighter  *highlighter // nil: no words are wanted
-	// told are the words of hits as a service has told them; nil: it was not asked.
+	ids []string
+	// questionArgs are the texts of questions that are arguments; nil for others.
+	questionArgs []string
+	// questions are the texts of all questions; nil for vectors.
+	questions []string
+	queries   []search.Query
+	// highlighter finds the words that match; nil means that they are not wanted.
+	highlighter *highlighter
+	// serviceSpans are the words that match, as a service has returned them; nil if no service was
+	// asked.
 	serviceSpans map[*search.Hit][]highlight.Span
 }
 
-// matchedSpans are the words of a hit of query i; none if they are not wanted.
+// matchedSpans returns the words of a hit that match query i; none if they are not wanted.
 func (q *querySet) matchedSpans(i int, h *search.Hit) ([]highlight.Span, error) {
 	if q.highlighter == nil {
 		return q.serviceSpans[h], nil
@@ -41,7 +45,8 @@ func (q *querySet) matchedSpans(i int, h *search.Hit) ([]highlight.Span, error) 
 	return q.highlighter.findSpans(q.questions[i], h)
 }
 
-// displayName is how results name a query to a reader: by its text if that was asked.
+// displayName returns the name of a query in results: its text if that was an argument, or else its
+// id.
 func (q *querySet) displayName(i int) string {
 	if q.questionArgs != nil {
 		return q.questionArgs[i]
@@ -49,7 +54,7 @@ func (q *querySet) displayName(i int) string {
 	return q.ids[i]
 }
 
-// withQueryName puts the id of a query in the place of its number in an error.
+// withQueryName replaces the number of a query in an error with the query's name.
 func (q *querySet) withQueryName(err error) error {
 	if conditionError := (*condition.Error)(nil); errors.As(err, &conditionError) {
 		return fmt.Errorf("--where: %w", conditionError) // the same of each query
@@ -60,20 +65,26 @@ func (q *querySet) withQueryName(err error) error {
 	return err
 }
 
-// openedQueries are those of a command: vectors, or texts with what encoded them.
+// openedQueries are the queries of a command: vectors, or texts together with the encoder that
+// encoded them.
 type openedQueries struct {
 	vectors.Source
-	sourceName    string         // of where they come from
-	model         *storage.Model // what made them; nil if that is not known
-	encoder       *encode.Encoder
-	texts         []string // nil where queries are vectors
-	fromArguments bool     // texts are arguments of the command
+	// sourceName is the name of the queries' file, or of whatever else they come from.
+	sourceName string
+	// model is the model that made the vectors; nil if it is unknown.
+	model   *storage.Model
+	encoder *encode.Encoder
+	// texts are the questions; nil if the queries are vectors.
+	texts []string
+	// fromArguments reports that the questions are arguments of the command.
+	fromArguments bool
 	highlighter   *highlighter
 
-	warnOfZeros func(format string, args ...any) // of zero vectors; nil: it has been done
+	// warnOfZeros is called for the first query with a zero vector; nil after that.
+	warnOfZeros func(format string, args ...any)
 }
 
-// Close closes the encoder too.
+// Close closes the queries and the encoder.
 func (q *openedQueries) Close() error {
 	err := q.Source.Close()
 	if q.encoder != nil {
@@ -82,8 +93,8 @@ func (q *openedQueries) Close() error {
 	return err
 }
 
-// openQueries opens the queries for an index. Texts are encoded, by the model that
-// the index names if the flags name none.
+// openQueries opens the queries for an index and checks that they fit it. Texts are encoded by the
+// model of the flags, or else by the model that the index names.
 func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot,
 	threads int, d *flags.Device) (*openedQueries, error) {
 	q, err := a.openQueriesFor(ctx, f, questions, threads, d,
@@ -97,8 +108,8 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	return q, nil
 }
 
-// openQueriesFor opens the queries for what searched names: its model, and itself. Texts are
-// encoded on the device that is named.
+// openQueriesFor opens the queries. indexModel returns the model and the name of the searched
+// index. Texts are encoded on the device d.
 func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []string, threads int, d *flags.Device,
 	indexModel func() (*storage.Model, string, error)) (*openedQueries, error) {
 	texts, err := f.AreTexts(questions)
@@ -131,7 +142,7 @@ func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []
 	return q, err
 }
 
-// openTextQueries encodes texts, by the model of an index if none is named.
+// openTextQueries encodes texts, by the model of the flags or else by that of an index.
 func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string,
 	threads int, d *flags.Device, indexModel *storage.Model, indexName string) (*openedQueries, error) {
 	enc, model, err := a.openEncoder(ctx, f, indexName, flags.Opening{
@@ -157,7 +168,8 @@ func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.
 	}, nil
 }
 
-// maxQueryTokens is the most tokens of a query of a model, 0 where its folder does not tell.
+// maxQueryTokens returns the maximum number of tokens that a model makes of a query; 0 if its
+// folder does not say.
 func maxQueryTokens(model *storage.Model) int {
 	if model == nil || model.Name == "" || modelof.IsServer(model.Name) {
 		return 0
@@ -175,8 +187,8 @@ func maxQueryTokens(model *storage.Model) int {
 	return c.Query.Length
 }
 
-// openEncoder opens the model that made the vectors of an index, or that of the flags;
-// whose "" is no index.
+// openEncoder opens the model of the flags, or else the model that made the vectors of an index.
+// indexName is "" if there is no index.
 func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName string,
 	opening flags.Opening) (*encode.Encoder, *storage.Model, error) {
 	indexModel := opening.IndexModel
@@ -196,8 +208,9 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName strin
 	return e, m, nil
 }
 
-// openForMeasuring opens an index, or several, reads all queries and makes a searcher for use:
-// on the devices that encode and that search, nil for the processor.
+// openForMeasuring opens an index, or several, reads all queries, and hands both to use with a
+// searcher. Queries are encoded on encodeDevice and searched on searchDevice; nil means the
+// processor.
 func (a *app) openForMeasuring(ctx context.Context, names *indexNames, path string, f *flags.Queries, threads int,
 	encodeDevice, searchDevice *flags.Device, use func(searcher, *searchTarget, *querySet) error) error {
 	if _, err := f.AreTexts(nil); err != nil {
@@ -219,7 +232,7 @@ func (a *app) openForMeasuring(ctx context.Context, names *indexNames, path stri
 	})
 }
 
-// checkDimensionKnown refuses an index that has no dimension yet.
+// checkDimensionKnown returns an error for an index that has no dimension yet.
 func checkDimensionKnown(snap *index.Snapshot) error {
 	if collection.Undecided(snap) {
 		return noVectorsError(snap.Path())
@@ -227,12 +240,13 @@ func checkDimensionKnown(snap *index.Snapshot) error {
 	return nil
 }
 
+// noVectorsError returns the error about an index that has no vectors, and so no dimension.
 func noVectorsError(name string) error {
 	return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", name,
 		index.ErrDimension)
 }
 
-// checkFor finds queries that do not fit an index file.
+// checkFor returns an error if the queries do not fit an index.
 func (q *openedQueries) checkFor(snap *index.Snapshot) error {
 	dim := snap.Dim()
 	if collection.Undecided(snap) {
@@ -241,8 +255,8 @@ func (q *openedQueries) checkFor(snap *index.Snapshot) error {
 	return checkQueries(q, snap.Path(), snap.Header().Model, dim)
 }
 
-// checkQueries finds queries that do not fit what is searched, before any is answered: its name, its model
-// and its dimension, 0 if it has none yet.
+// checkQueries returns an error if the queries do not fit an index, given its model and its
+// dimension, 0 if it has none yet. It finds all such errors before any query is answered.
 func checkQueries(queries *openedQueries, indexName string, indexModel *storage.Model, dim int) error {
 	if queries.Len() == 0 {
 		return noQueriesError(queries.sourceName)
@@ -267,8 +281,10 @@ func checkQueries(queries *openedQueries, indexName string, indexModel *storage.
 
 var errNoQueries = errors.New("the file has no queries")
 
+// noQueriesError returns the error about a file without queries.
 func noQueriesError(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
 
+// hasZeroVector reports whether one of the token vectors is zero.
 func hasZeroVector(tokens []float32, dim int) bool {
 	for row := range slices.Chunk(tokens, dim) {
 		if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
@@ -278,7 +294,7 @@ func hasZeroVector(tokens []float32, dim int) bool {
 	return false
 }
 
-// read reads the queries from lo to hi (exclusive).
+// read reads the queries lo to hi-1.
 func (q *openedQueries) read(ctx context.Context, lo, hi int) (*querySet, error) {
 	set := &querySet{highlighter: q.highlighter}
 	for d, err := range q.Docs(ctx, lo, hi) {
@@ -303,19 +319,19 @@ func (q *openedQueries) read(ctx context.Context, lo, hi int) (*querySet, error)
 	return set, nil
 }
 
-// encodedQueries are queries as vectors, with their texts.
+// encodedQueries are questions as vectors, with their texts.
 type encodedQueries struct {
 	*vectors.Spool
 	texts     []string
 	truncated int
 }
 
-// queryBatch is how many queries are encoded between two looks at the context and
-// the progress.
+// queryBatch is the number of queries that are encoded before progress is shown and the context is
+// checked.
 const queryBatch = 256
 
-// encodeQueries encodes texts as queries. One without a word is an error, and so
-// are ids that come twice; from names where the texts are from in it.
+// encodeQueries encodes texts as queries. Empty texts and duplicate ids are errors; from is the
+// name of the texts in them.
 func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string,
 	float16 bool) (_ *encodedQueries, err error) {
 	queryTexts, err := readQueries(texts, e, from)
@@ -377,7 +393,8 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 	return q, nil
 }
 
-// readQueries reads texts that are going to be encoded as queries, and refuses what encodeQueries does.
+// readQueries reads the texts that encodeQueries encodes, and returns an error for an empty text or
+// a duplicate id.
 func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from string) (list []encode.Text, err error) {
 	defer func() {
 		if textError := (*encode.TextError)(nil); errors.As(err, &textError) && textError.Path == "" {

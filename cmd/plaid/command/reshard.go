@@ -72,7 +72,7 @@ replaced only with --force; until it is complete it counts as unfinished.`,
 	return cmd
 }
 
-// mergeIndexes makes one index of several.
+// mergeIndexes copies the documents of several indexes into one.
 func (a *app) mergeIndexes(ctx context.Context, path string, shards []*index.Snapshot, o *index.CopyOptions) error {
 	var sources []index.CopyFrom
 	for _, p := range shards {
@@ -91,7 +91,7 @@ func (a *app) mergeIndexes(ctx context.Context, path string, shards []*index.Sna
 	})
 }
 
-// splitIndex makes a folder of indexes of one.
+// splitIndex copies the documents of an index into a folder of several.
 func (a *app) splitIndex(ctx context.Context, dir string, snap *index.Snapshot, shards int, by index.SplitBy,
 	o *index.CopyOptions) error {
 	reports, err := index.Split(ctx, snap, dir, shards, by, o)

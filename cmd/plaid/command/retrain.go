@@ -64,6 +64,8 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	return cmd
 }
 
+// retrain trains the codec of an index again, encodes its documents with it, and reports the
+// change.
 func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources,
 	o index.RetrainOptions, measureRecall bool) (err error) {
 	defer work.LimitMemory()()

@@ -10,6 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
+// rootCommand returns the command plaid with all its commands.
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "plaid COMMAND",
@@ -64,12 +65,13 @@ Results go to stdout, everything else to stderr.`,
 	return root
 }
 
-// group is commands that belong together in the help.
+// group is a group of commands in the help.
 type group struct {
 	title    string
 	commands []*cobra.Command
 }
 
+// groups returns all commands, in the groups and the order of the help.
 func (a *app) groups() []group {
 	return []group{
 		{"Make an index", []*cobra.Command{
@@ -96,7 +98,8 @@ func (a *app) groups() []group {
 	}
 }
 
-// finishCommand gives commands what all have, and lets no flag that has one value be given twice.
+// finishCommand adds to a command and its subcommands what all commands have. A flag with a single
+// value may be given only once.
 func (a *app) finishCommand(cmd *cobra.Command) {
 	cmd.Long = wrapParagraphs(cmd.Long, a.helpWidth())
 	cmd.DisableFlagsInUseLine = cmd.HasParent()

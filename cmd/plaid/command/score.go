@@ -25,7 +25,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// scoreFlags say what plaid score scores.
+// scoreFlags holds the flags of plaid score.
 type scoreFlags struct {
 	queries    flags.Queries
 	docs       flags.Documents
@@ -82,6 +82,7 @@ query, document, rank and score, whose ids may have blanks.`,
 	return cmd
 }
 
+// scoreFiles scores documents in files for each query and prints the best ones.
 func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlags, write hitWriter) (err error) {
 	if _, err := s.queries.AreTexts(nil); err != nil {
 		return err
@@ -141,16 +142,22 @@ type scoring struct {
 	a       *app
 	flags   *scoreFlags
 	backend maxsim.Backend
-	// onDevice: the backend is that of a device.
-	onDevice     bool
-	docs         vectors.Source
-	mapped       *mappedDocs // the documents, where they are mapped
-	queries      *maxsim.Batch
-	queriesByDoc map[string][]int32 // the queries that want a document; nil: all
-	best         *maxsim.Top        // where all documents are scored
-	scored       [][]topk.Scored    // of each query, where there are candidates
+	// onDevice reports whether the backend computes on a device.
+	onDevice bool
+	docs     vectors.Source
+	// mapped are the documents, if their file is mapped; nil otherwise.
+	mapped  *mappedDocs
+	queries *maxsim.Batch
+	// queriesByDoc are the queries for which a document is a candidate, by its id; nil means that
+	// all documents are scored for all queries.
+	queriesByDoc map[string][]int32
+	// best keeps the best documents of each query if all documents are scored.
+	best *maxsim.Top
+	// scored are the scored candidates of each query; in the end, the best documents of each.
+	scored [][]topk.Scored
 }
 
+// readQueries reads all queries into memory.
 func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error {
 	var values []float32
 	offsets := []int{0}
@@ -171,7 +178,8 @@ func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error
 	return nil
 }
 
-// readCandidates reads the run. What it names that is not there is passed over, with a warning.
+// readCandidates reads the run of --candidates. It warns of documents that the run names and the
+// files lack, and skips them.
 func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) error {
 	if x.flags.candidates == "" {
 		return nil
@@ -210,14 +218,14 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	return nil
 }
 
-// scoreBlock is how many values of documents are a block: one is scored while the next is read.
-// That of a device is what crosses the bus as one piece.
+// hostBlockValues is the number of values in a block of documents: one block is scored while the
+// next is read. deviceBlockValues is the number that crosses the bus to a device in one transfer.
 const (
 	hostBlockValues   = 1 << 22
 	deviceBlockValues = 1 << 24
 )
 
-// docBlock is documents as they were read.
+// docBlock is a block of documents that were read.
 type docBlock struct {
 	values   []float32
 	offsets  []int
@@ -249,7 +257,7 @@ func (x *scoring) run(ctx context.Context) error {
 	return nil
 }
 
-// readBlocks reads the documents that are scored, block by block.
+// readBlocks reads the documents to score, in blocks.
 func (x *scoring) readBlocks(ctx context.Context) iter.Seq2[*docBlock, error] {
 	size := hostBlockValues
 	if x.onDevice {
@@ -279,12 +287,14 @@ func (x *scoring) readBlocks(ctx context.Context) iter.Seq2[*docBlock, error] {
 	}
 }
 
+// scoringTerms returns the options of the scoring.
 func (x *scoring) scoringTerms() maxsim.Terms {
 	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
 }
 
-// scoreBatch scores documents with all queries, or with those that want them; check, where it is not
-// nil, finds what is wrong with one of these.
+// scoreBatch scores documents for all queries, or, with candidates, for the queries that list them.
+// ordinal returns the ordinal of an item of docs. check, if not nil, is called with each document
+// before it is scored as a candidate, and returns an error for a bad one.
 func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int,
 	check func(ordinal int) error) error {
 	if x.queriesByDoc == nil {
@@ -324,7 +334,7 @@ func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal fu
 	return nil
 }
 
-// writeBest prints the best of each query.
+// writeBest prints the best documents of each query.
 func (x *scoring) writeBest(queries vectors.Source, write hitWriter) error {
 	if x.queriesByDoc == nil {
 		for q, hits := range x.best.Hits() {
@@ -351,14 +361,15 @@ func (x *scoring) writeBest(queries vectors.Source, write hitWriter) error {
 	return nil
 }
 
-// mappedDocs are documents that lie in memory as one matrix, because their file is
-// mapped: nothing of it is read before it is scored.
+// mappedDocs are documents in one matrix in memory, because their file is mapped: none of it is
+// read before it is scored.
 type mappedDocs struct {
 	*vectors.Mapped
 	tokens maxsim.Matrix
 }
 
-// mapDocs maps documents, or returns nil if they can only be read.
+// mapDocs returns the documents as a matrix if their file is mapped, or nil if they have to be
+// read.
 func mapDocs(src vectors.Source) *mappedDocs {
 	m := vectors.Map(src)
 	if m == nil {
@@ -373,7 +384,7 @@ func mapDocs(src vectors.Source) *mappedDocs {
 	return &mappedDocs{m, maxsim.Float32(m.F32, m.Dim)}
 }
 
-// batch is the documents from to to.
+// batch returns the documents from to to-1.
 func (w *mappedDocs) batch(from, to int) *maxsim.Batch {
 	lo, hi := w.Starts[from], w.Starts[to]
 	b := &maxsim.Batch{Tokens: w.tokens.Slice(lo, hi)}
@@ -389,7 +400,7 @@ func (w *mappedDocs) batch(from, to int) *maxsim.Batch {
 	return b
 }
 
-// checkParallel checks documents on several threads.
+// checkParallel checks the values of documents on several threads.
 func (w *mappedDocs) checkParallel(ctx context.Context, from, to, threads int) error {
 	const docsPerTask = 64
 	return parallel.Do(ctx, parallel.Blocks(to-from, docsPerTask), threads, func(i int) error {
@@ -398,7 +409,7 @@ func (w *mappedDocs) checkParallel(ctx context.Context, from, to, threads int) e
 	})
 }
 
-// scoreMapped scores mapped documents; of those that are not wanted nothing is read.
+// scoreMapped scores mapped documents. Documents that are not candidates are not read.
 func (x *scoring) scoreMapped(ctx context.Context) error {
 	size := hostBlockValues
 	if x.onDevice || x.queriesByDoc != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// batchQueries is how many queries are searched, and their results printed, at
-// once.
+// batchQueries is the number of queries that are searched, and whose results are printed, at once.
 const batchQueries = 32
 
 func (a *app) searchCommand() *cobra.Command {
@@ -154,6 +153,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 	return cmd
 }
 
+// search answers the queries with index files.
 func (a *app) search(ctx context.Context, names *indexNames, args []string, words *flags.Words, answers *answerer,
 	o search.Options, stats string) error {
 	s := answers.flags
@@ -200,24 +200,27 @@ func (a *app) search(ctx context.Context, names *indexNames, args []string, word
 	})
 }
 
-// answerer prints the results of queries, of each once, however often it starts again.
+// answerer answers queries and prints the results of each query once, even if the search starts
+// again.
 type answerer struct {
 	flags   *flags.Search
 	printed *resultFlags
 	queries *openedQueries
 	write   hitWriter
-	// highlight says that words of hits are wanted.
+	// highlight reports whether the words that match are wanted.
 	highlight bool
-	// warn is told of a document that is in several files; nil means that a single file is searched.
+	// warn is called for a document that several files have; nil means that a single file is
+	// searched.
 	warn func(format string, args ...any)
 
-	next   int // the first query without an answer
+	// next is the first query without an answer.
+	next   int
 	total  search.Stats
 	warned bool
 }
 
-// answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
-// changes results before they are printed.
+// answerRemaining answers the queries that have no answer yet. refine, if not nil, changes results
+// before they are printed.
 func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options,
 	refine func(*querySet, []search.Result) error) error {
 	page := o.Page()
@@ -248,8 +251,8 @@ func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, 
 	return nil
 }
 
-// cutToPage leaves the hits of a page, given all up to its end. Of a document that is in several files,
-// such as an index and a copy of it, it leaves the best one.
+// cutToPage cuts results that begin at the first hit to a page. If several files have a document,
+// such as an index and a copy of it, it keeps only the best hit.
 func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 	if w.warn == nil {
 		return
@@ -272,8 +275,8 @@ func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 	}
 }
 
-// answerBatch searches a batch. Candidates differ from query to query, so that these
-// are searched one by one.
+// answerBatch searches a batch. If candidates differ from query to query, it searches the queries
+// one by one.
 func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet,
 	o search.Options) ([]search.Result, error) {
 	if !s.PerQuery() {
@@ -291,12 +294,13 @@ func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch 
 	return results, nil
 }
 
-// warnWithoutCandidates says which queries have no candidates.
+// warnWithoutCandidates warns of queries that have no candidates.
 func (t *stdio) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
 	n, first := s.CountWithoutCandidates(queries)
 	t.warnOfMissingQueries(n, first, s.Candidates)
 }
 
+// warnOfMissingQueries warns of n queries, the first of which is named, that a run lacks.
 func (t *stdio) warnOfMissingQueries(n int, first, runPath string) {
 	switch {
 	case n == 1:
@@ -306,7 +310,7 @@ func (t *stdio) warnOfMissingQueries(n int, first, runPath string) {
 	}
 }
 
-// printStats writes the sum over all searches to stderr.
+// printStats writes the statistics of all searches to stderr.
 func (t *stdio) printStats(format string, s search.Stats) error {
 	var b bytes.Buffer
 	switch format {
@@ -325,6 +329,7 @@ func (t *stdio) printStats(format string, s search.Stats) error {
 	return err
 }
 
+// statsTable formats statistics for reading.
 func statsTable(b *bytes.Buffer, s search.Stats) {
 	table := out.Table{Indent: 2}
 	n := max(s.Queries, 1)

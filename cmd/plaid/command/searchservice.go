@@ -25,8 +25,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// parseServiceAddress is the index of a service that an address names: http://host/NAME, or
-// http://host/indices/NAME.
+// parseServiceAddress splits the address of an index, http://HOST/NAME or http://HOST/indices/NAME,
+// into the service and the name.
 func parseServiceAddress(address string) (service *mcp.Service, name string, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 	return nil
 }
 
-// explainRefusal is the error of a service, with what may help.
+// explainRefusal adds to an error of a service what the user can do about it.
 func explainRefusal(ctx context.Context, service *mcp.Service, name string, err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" && ctx.Err() == nil {
 		return fmt.Errorf("no service answers there (plaid serve starts one): %w", op)
@@ -139,14 +139,16 @@ func explainRefusal(ctx context.Context, service *mcp.Service, name string, err 
 	return err
 }
 
-// serviceIndexNames says which indexes a service has.
+// serviceIndexNames says which indexes a service has; typed is the name that it does not have, or
+// "".
 func serviceIndexNames(ctx context.Context, service *mcp.Service, typed string) string {
 	var names []string
 	_ = service.Ask(ctx, http.MethodGet, "/indices", nil, &names) // whose error says less than the first one
 	return availableIndexes(names, typed)
 }
 
-// availableIndexes says which indexes there are, the one with the nearest name alone if it is near.
+// availableIndexes lists the names of indexes in a sentence, or suggests the one that is similar to
+// typed.
 func availableIndexes(names []string, typed string) string {
 	if len(names) == 0 {
 		return "no index is named there"
@@ -158,7 +160,7 @@ func availableIndexes(names []string, typed string) string {
 	return "there is " + strings.Join(names[:min(len(names), maxNames)], ", ")
 }
 
-// askService asks one question, and tells what the service notes.
+// askService asks one question. It returns the hits and the notes of the service.
 func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words,
 	printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
 	body, _ := s.RequestBody()
@@ -221,6 +223,7 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 	return []search.Result{result}, r.Notes, nil
 }
 
+// servicePassage is a passage in the response of a service.
 type servicePassage struct {
 	ID         string
 	Score      float64
@@ -230,7 +233,8 @@ type servicePassage struct {
 	Spans      []highlight.Span
 }
 
-// splitMetadata are the id that metadata of a service has, and what was stored.
+// splitMetadata splits the metadata that a service returns into the id and the payload as it was
+// stored.
 func splitMetadata(metadata json.RawMessage) (id string, payload search.Payload) {
 	var withID struct {
 		ID string `json:"_id"`

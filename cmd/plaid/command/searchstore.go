@@ -17,13 +17,13 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// registerStore adds the flag for the collections of an object store.
+// registerStore adds the flag for an object store.
 func registerStore(f *pflag.FlagSet, address *string) {
 	f.StringVar(address, "store", "", daemon.StoreUsage)
 }
 
-// withStore opens the collections of a store, and hands them to use. Services that share the store
-// are asked for what is in them.
+// withStore opens the collections of a store and hands them to use. Requests go to the services
+// that share the store.
 func (op *opener) withStore(ctx context.Context, address string, c cluster.Config,
 	use func(*cluster.Cluster, objects.Store) error) (err error) {
 	if c.Store, err = daemon.OpenStore(address); err != nil {
@@ -42,7 +42,7 @@ func (op *opener) withStore(ctx context.Context, address string, c cluster.Confi
 	return use(collections, c.Store)
 }
 
-// findStoreIndex finds a collection, and says which ones there are if it is not there.
+// findStoreIndex finds a collection. If there is none, the error lists the existing ones.
 func findStoreIndex(collections *cluster.Cluster, name string) (collection.Collection, error) {
 	c, err := collections.Get(name)
 	if errors.Is(err, collection.ErrUnknown) {
@@ -51,7 +51,7 @@ func findStoreIndex(collections *cluster.Cluster, name string) (collection.Colle
 	return c, err
 }
 
-// searchStore answers questions and queries by a collection of a store.
+// searchStore answers questions and queries with a collection of a store.
 func (a *app) searchStore(ctx context.Context, store string, args []string, words *flags.Words, answers *answerer,
 	o search.Options, stats string) error {
 	s, name := answers.flags, args[0]
@@ -108,7 +108,7 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 	})
 }
 
-// newStoreWordSearch is the mixer of a collection, which has its words ready.
+// newStoreWordSearch returns the word search of a collection, whose keywords are always ready.
 func (a *app) newStoreWordSearch(f *flags.Words, engine *collection.Searcher, o search.Options, docs int) *wordSearch {
 	return &wordSearch{
 		app:      a,

@@ -18,23 +18,29 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// wordSearch searches for the words of questions, and fuses what it finds with results by vectors.
+// wordSearch searches by the words of questions, and fuses the results with those by vectors.
 type wordSearch struct {
-	app      *app
-	flags    *flags.Words
-	options  search.Options // of the results in the end
-	docCount int            // that there are
-	// open makes ready what rank asks, and calls use, which continues where it was if it is called again.
+	app   *app
+	flags *flags.Words
+	// options are those of the final results.
+	options search.Options
+	// docCount is the number of documents and passages.
+	docCount int
+	// open prepares the keywords for rank and calls use. It may call use again, which then
+	// continues where it was.
 	open func(ctx context.Context, use func() error) error
-	// rank searches for a text: documents, or with a group documents of passages.
+	// rank searches for the words of a text: it returns documents, or, with a group, documents of
+	// passages.
 	rank func(ctx context.Context, text string, k int) ([]search.Hit, error)
-	// payload reads what was stored beside a hit; nil means that hits come with it.
-	payload       func(h *search.Hit) (search.Payload, error)
-	engine        search.Searcher   // tells what matched, where it is wanted
-	questionsByID map[string]string // of questions beside vectors, by the ids of these
+	// payload reads the payload of a hit; nil means that hits come with it.
+	payload func(h *search.Hit) (search.Payload, error)
+	// engine finds the tokens of hits that match, for highlights.
+	engine search.Searcher
+	// questionsByID are the texts of queries that are vectors, by the ids of the queries.
+	questionsByID map[string]string
 }
 
-// newWordSearch is that of an index file.
+// newWordSearch returns the word search of an index file.
 func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*wordSearch,
 	error) {
 	m := &wordSearch{
@@ -78,7 +84,8 @@ func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Sna
 	return m, nil
 }
 
-// readQuestions reads questions in their order. Those without ids have the numbers of their rows.
+// readQuestions reads questions in their order. A question without an id gets the number of its
+// row.
 func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []string) (ids, texts []string,
 	err error) {
 	seen := map[string]bool{}
@@ -104,8 +111,8 @@ func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []s
 	return ids, texts, nil
 }
 
-// readQuestionsOfVectors reads the questions that lie beside vectors: those of a file by their ids, arguments
-// in their order.
+// readQuestionsOfVectors reads the questions of queries that are vectors: those of a file by their
+// ids, arguments in their order.
 func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Queries, questions []string,
 	q *openedQueries) error {
 	ids, texts, err := m.app.readQuestions(ctx, f, questions)
@@ -132,7 +139,7 @@ func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Querie
 	return nil
 }
 
-// questionText is what to search for with a query of a batch.
+// questionText returns the words to search for with query i of a batch.
 func (m *wordSearch) questionText(batch *querySet, i int) string {
 	if batch.questions != nil {
 		return batch.questions[i]
@@ -140,7 +147,7 @@ func (m *wordSearch) questionText(batch *querySet, i int) string {
 	return m.questionsByID[batch.ids[i]]
 }
 
-// fuseBatch fuses the results of a batch with what has the words of its questions.
+// fuseBatch fuses the results of a batch by vectors with the results by the words of its questions.
 func (m *wordSearch) fuseBatch(ctx context.Context, batch *querySet, results []search.Result) error {
 	p := m.options.Page()
 	sides := p.Sides(m.docCount)
@@ -165,7 +172,7 @@ func (m *wordSearch) fuseBatch(ctx context.Context, batch *querySet, results []s
 	return nil
 }
 
-// rankWords is rank with errors of a command line.
+// rankWords calls rank and turns errors in the question into errors of the command line.
 func (m *wordSearch) rankWords(ctx context.Context, text string, k int) ([]search.Hit, error) {
 	hits, err := m.rank(ctx, text, k)
 	switch {
@@ -177,7 +184,8 @@ func (m *wordSearch) rankWords(ctx context.Context, text string, k int) ([]searc
 	return hits, err
 }
 
-// completeHits are results as those of vectors are.
+// completeHits adds to ranked hits what hits by vectors have: payloads and, for highlights,
+// matches.
 func (m *wordSearch) completeHits(ctx context.Context, batch *querySet, i int,
 	ranked []search.RankedHit) ([]search.Hit, error) {
 	if batch.highlighter != nil {
@@ -257,8 +265,8 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 	})
 }
 
-// answerWords searches for words. asked says that the texts are arguments; encoded are they as vectors,
-// nil if these are not needed.
+// answerWords answers questions by their words alone. fromArguments reports that the texts are
+// arguments. encoded are the questions as vectors, for highlights; nil if these are not wanted.
 func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromArguments bool, encoded *openedQueries,
 	write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are rebuilt

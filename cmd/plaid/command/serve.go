@@ -111,8 +111,8 @@ certificates read again.`,
 	return cmd
 }
 
-// pageAt is the address of the page of a service that listens at an address; "" where no browser can
-// open it.
+// pageAt returns the URL of the web page of a service that listens at an address; "" if no browser
+// can open it.
 func pageAt(address string, c *daemon.Config) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil { // a Unix socket

@@ -14,11 +14,14 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
-// starterFlags are the flags of a command that a program starts for itself. It holds the other end of the
-// command's stdin, a pipe, which closes however that program ends.
+// starterFlags holds the flags of a command that another program starts for its own use. The
+// program holds the other end of the command's stdin, a pipe, which is closed however the program
+// ends.
 type starterFlags struct {
-	untilEOF    bool
-	temporary   string // removed with all that is in it after the program has left; "": nothing
+	untilEOF bool
+	// temporary is a folder that is removed, with all its content, after the program has ended; ""
+	// means none.
+	temporary   string
 	programLeft atomic.Bool
 }
 
@@ -28,6 +31,7 @@ func (s *starterFlags) register(f *pflag.FlagSet, what string) {
 		"`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the "+what+" with it")
 }
 
+// checkFlags returns an error for flags that do not go together.
 func (s *starterFlags) checkFlags() error {
 	if s.temporary != "" && !s.untilEOF {
 		return flags.UsageError{Err: errors.New("--temporary is for --until-eof")}
@@ -35,8 +39,8 @@ func (s *starterFlags) checkFlags() error {
 	return nil
 }
 
-// watchStdin calls end when the program has left. Its other pipes are closed then: writing to them is no
-// reason to end without tidying up.
+// watchStdin calls cancel when the program has ended. The program's other pipes are closed then,
+// and writing to them must not kill this process before it has cleaned up.
 func (s *starterFlags) watchStdin(a *app, cancel func()) {
 	if !s.untilEOF {
 		return
@@ -51,7 +55,8 @@ func (s *starterFlags) watchStdin(a *app, cancel func()) {
 	}()
 }
 
-// removeTemporary removes the temporary folder of a program that has left.
+// removeTemporary removes the temporary folder if the program has ended, and returns err joined
+// with the error of that.
 func (s *starterFlags) removeTemporary(err error) error {
 	if !s.programLeft.Load() || s.temporary == "" {
 		return err
@@ -59,7 +64,7 @@ func (s *starterFlags) removeTemporary(err error) error {
 	return errors.Join(err, os.RemoveAll(s.temporary))
 }
 
-// run runs a command until it is finished, or the program has left.
+// run runs a command until it finishes or the program ends.
 func (s *starterFlags) run(ctx context.Context, a *app, command func(ctx context.Context) error) error {
 	if err := s.checkFlags(); err != nil {
 		return err
@@ -70,10 +75,10 @@ func (s *starterFlags) run(ctx context.Context, a *app, command func(ctx context
 	return s.removeTemporary(command(ctx))
 }
 
-// unreadableStdin is stdin while its end is waited for.
+// unreadableStdin takes the place of stdin while the command waits for its end.
 type unreadableStdin struct{}
 
-// Read implements io.Reader.
+// Read implements [io.Reader]. It always fails.
 func (unreadableStdin) Read([]byte) (int, error) {
 	return 0, flags.Usagef("stdin cannot be read: its end is the end of the command (--until-eof)")
 }

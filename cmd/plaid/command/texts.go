@@ -17,33 +17,42 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// spooling is one encoding of texts into a file.
+// spooling is one encoding of texts into a spool, a file of vectors.
 type spooling struct {
 	app     *app
 	encoder *encode.Encoder
 	texts   *flags.Texts
-	// path is the file, which stays; "" means the temporary one, which stays too if the run fails or is
-	// interrupted, so that the same command continues from there.
+	// spoolPath is a spool that stays; "" means the temporary one at temporaryPath, which stays,
+	// too, if the run fails or is interrupted, so that the same command continues from it.
 	spoolPath, temporaryPath string
-	// untilEnd says that the temporary file is needed until end, which removes it. Another process may
-	// have it meanwhile: then this one has none.
-	untilEnd      bool
-	spoolToRemove string // the file that end removes
-	vectorsPath   string // a file for the vectors alone, next to the temporary one; "" means that they are in that
-	matrixPath    string // the file that becomes of it
-	float32       bool   // whole numbers, not halves
-	// admit, where set, refuses documents that cannot be stored with those that are there.
+	// untilEnd keeps the temporary spool until finish, which removes it. If another process has it
+	// open, this one goes without a file.
+	untilEnd bool
+	// spoolToRemove is the file that finish removes.
+	spoolToRemove string
+	// vectorsPath is a file for the vectors alone, next to the temporary spool; "" means that the
+	// spool holds them.
+	vectorsPath string
+	// matrixPath is the final name of the file at vectorsPath.
+	matrixPath string
+	// float32 stores vectors in float32 rather than float16.
+	float32 bool
+	// admit, if not nil, returns an error for documents that cannot be stored with the existing
+	// ones.
 	admit func(ctx context.Context, documents []index.Arrival) error
 
-	surveyed *encode.Survey // nil means that nothing is known before
+	// surveyed is the result of survey; nil if the texts could not be read in advance.
+	surveyed *encode.Survey
 
-	textless      textlessDocuments
-	passed        folder.Passed  // files of folders that are not read
-	passedEndings map[string]int // how many of these have an ending
+	textless textlessDocuments
+	// passed are the files of folders that are not read.
+	passed folder.Passed
+	// passedEndings counts them by the endings of their names.
+	passedEndings map[string]int
 }
 
-// run encodes the texts, or what an earlier run left of them, and hands the vectors
-// to use. A temporary file goes when that was done.
+// run encodes the texts that an earlier run has not encoded, and hands the vectors of all to use.
+// It removes a temporary spool after success.
 func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsReport) error) error {
 	path := cmp.Or(s.spoolPath, s.temporaryPath)
 	if s.surveyed == nil {
@@ -92,7 +101,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	return err
 }
 
-// finish removes the file that was needed until now, or says where it is.
+// finish removes the spool that was needed until now, or, after an error, says where it is.
 func (s *spooling) finish(err error) error {
 	switch {
 	case s.spoolToRemove == "":
@@ -105,7 +114,7 @@ func (s *spooling) finish(err error) error {
 	return err
 }
 
-// remove removes the file, and what has the vectors if that is still there.
+// remove removes a spool, and the file of its vectors if that still exists.
 func (s *spooling) remove(path string) error {
 	var errs error
 	for _, name := range []string{path, s.vectorsPath} {
@@ -119,7 +128,7 @@ func (s *spooling) remove(path string) error {
 	return errs
 }
 
-// encode writes the vectors of the texts to a file, and shows how far it is of the total.
+// encode writes the vectors of the texts to a spool, and shows progress towards total.
 func (s *spooling) encode(ctx context.Context, path string, total out.Texts) (*encode.Spooled, *encode.Report, error) {
 	s.textless = textlessDocuments{}
 	o := &encode.SpoolOptions{Float32: s.float32, Vectors: s.vectorsPath, Matrix: s.matrixPath}
@@ -149,7 +158,8 @@ func (s *spooling) encode(ctx context.Context, path string, total out.Texts) (*e
 	}, path, o)
 }
 
-// explainStop says what becomes of a file that is not complete: it stays, unless nothing was written.
+// explainStop says what happens to an incomplete spool after an error: it stays, unless nothing was
+// written to it.
 func (s *spooling) explainStop(path string, isNew bool, r *encode.Report, err error) error {
 	switch {
 	case path == "", errors.Is(err, vectors.ErrSpoolInUse):
@@ -164,9 +174,9 @@ func (s *spooling) explainStop(path string, isNew bool, r *encode.Report, err er
 	return err
 }
 
-// canStream says that texts are encoded while an index takes them, whose vectors are pooled so.
-// On a device that takes less time than to write their vectors and to read them again. What a
-// spool has already is used.
+// canStream reports whether texts are encoded while an index takes their vectors, without a spool.
+// On a device, encoding takes less time than writing vectors and reading them again. An existing
+// spool is used, and texts from a pipe need one. pool is the pooling factor of the index.
 func (s *spooling) canStream(pool int) bool {
 	c := s.encoder.Config()
 	if s.spoolPath != "" || c.Backend != encode.Device || c.Pools() || pool > 1 || !s.texts.Rereadable() {
@@ -176,7 +186,7 @@ func (s *spooling) canStream(pool int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// collect goes through the texts, and makes a source of vectors of them.
+// collect reads the texts once, and returns a source that encodes them when it is read.
 func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsReport, error) {
 	begin := s.app.now()
 	if err := s.prepare(); err != nil {
@@ -207,8 +217,8 @@ func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsRepor
 	return c, report, nil
 }
 
-// withVectors hands the vectors of the texts to use: those of a spool, or of a source that encodes them
-// while they are taken; tag stands for the texts then.
+// withVectors hands the vectors of the texts to use: those of a spool, or, with stream, of a source
+// that encodes them when it is read. tag is then a digest of the texts, and "" otherwise.
 func (s *spooling) withVectors(ctx context.Context, stream bool,
 	use func(src vectors.Source, tag string, r *textsReport) error) error {
 	if !stream {

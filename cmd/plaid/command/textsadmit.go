@@ -14,8 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// survey goes through the texts before the first one is encoded, if they can be
-// gone through again.
+// survey reads all texts before the first one is encoded, if they can be read again. It finds their
+// faults and their number.
 func (s *spooling) survey(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
@@ -30,8 +30,8 @@ func (s *spooling) survey(ctx context.Context) error {
 	})
 }
 
-// retryWithPassages calls pass, which goes through all texts, and calls it once more if some of them turn out to
-// be passages: then the ids of all are compared.
+// retryWithPassages calls pass, which reads all texts. If some of them turn out to be passages, it
+// calls pass again with passages true, so that the ids of all are compared.
 func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
 	passages := s.texts.SplitsTexts()
 	err := pass(passages)
@@ -42,9 +42,10 @@ func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
 	return err
 }
 
+// errPassages reports that a text is a passage of a document.
 var errPassages = errors.New("there are passages")
 
-// prepare readies the texts to be read for the encoder, and counts files that are not read.
+// prepare sets up the reading of texts for the encoder, and counts files that are not read.
 func (s *spooling) prepare() error {
 	model := s.encoder.Config()
 	s.texts.Model = &model
@@ -59,8 +60,8 @@ func (s *spooling) prepare() error {
 	return s.texts.CheckModel()
 }
 
-// admittedTexts passes texts on that may be stored: a passage goes on when all of its document are known.
-// Without passages, the first one is errPassages.
+// admittedTexts passes on the texts that may be stored. A passage goes on when all passages of its
+// document are known. If passages is false, the first passage ends the texts with errPassages.
 func (s *spooling) admittedTexts(
 	ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool,
 ) iter.Seq2[encode.Text, error] {
@@ -110,8 +111,8 @@ func (s *spooling) admittedTexts(
 	}
 }
 
-// admitGroup refuses documents, one or the passages of one, that cannot be stored with those of the stream
-// before them, or those that are there.
+// admitGroup returns an error if documents, a single one or the passages of one, cannot be stored
+// together with the earlier ones of the stream, or with the existing ones of the index.
 func admitGroup(ctx context.Context, stream *index.Admission, admitStored func(context.Context, []index.Arrival) error,
 	documents []index.Arrival, passages bool) error {
 	if len(documents) == 0 || documents[0].ID == "" {

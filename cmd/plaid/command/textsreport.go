@@ -18,28 +18,35 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// textsReport says what encoding texts came to.
+// textsReport reports on the encoding of texts.
 type textsReport struct {
-	Texts   int `json:"texts"`
-	Resumed int `json:"resumed"` // of these, encoded by an earlier run
-	Equal   int `json:"equal"`   // equal to one before them, whose vectors they share
-	// Of those that were encoded now.
-	Empty     int     `json:"empty"`
-	Truncated int     `json:"truncated"`
-	Dropped   int64   `json:"dropped_tokens"` // that were cut off
-	Tokens    int64   `json:"tokens"`
-	Skipped   int64   `json:"skipped_tokens"` // of these, without vectors: punctuation
-	Seconds   float64 `json:"seconds"`
-	// Streamed: they were encoded while they were read, or while the index took them; Seconds is
-	// what reading them took, with ids and, where vectors stay on a device, vectors.
+	Texts int `json:"texts"`
+	// Resumed is the number of texts that an earlier run had encoded.
+	Resumed int `json:"resumed"`
+	// Equal is the number of texts that equal an earlier one, whose vectors they share.
+	Equal int `json:"equal"`
+	// Empty and the following fields concern the texts that this run has encoded.
+	Empty     int `json:"empty"`
+	Truncated int `json:"truncated"`
+	// Dropped is the number of tokens that were cut off.
+	Dropped int64 `json:"dropped_tokens"`
+	Tokens  int64 `json:"tokens"`
+	// Skipped is the number of tokens without vectors, such as punctuation.
+	Skipped int64   `json:"skipped_tokens"`
+	Seconds float64 `json:"seconds"`
+	// Streamed reports that texts were encoded while they were read, or while the index took their
+	// vectors. Seconds is then the time of reading, which includes ids and, if vectors stay on a
+	// device, the vectors.
 	Streamed bool `json:"streamed,omitempty"`
-	// PassedOver are files of folders that are not read; PassedFiles are the first of them.
+	// PassedOver counts the files of folders that are not read; PassedFiles are the first of them.
 	PassedOver  int                 `json:"passed_over,omitempty"`
 	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
-	added       bool                // to an index that was there
+	// added reports that the texts went into an existing index.
+	added bool
 }
 
-// writeLine reads like this: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
+// writeLine writes: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a
+// second.
 func (r *textsReport) writeLine(b *bytes.Buffer) {
 	r.writeCounts(b)
 	if r.Skipped > 0 {
@@ -47,6 +54,7 @@ func (r *textsReport) writeLine(b *bytes.Buffer) {
 	}
 }
 
+// writeCounts writes the first line of writeLine.
 func (r *textsReport) writeCounts(b *bytes.Buffer) {
 	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated),
 		out.Count(r.Empty))
@@ -72,7 +80,7 @@ func (r *textsReport) writeCounts(b *bytes.Buffer) {
 	b.WriteByte('\n')
 }
 
-// tokensWithoutVectors is how many tokens have no vectors since the model skips them.
+// tokensWithoutVectors returns the number of tokens that the model skips.
 func (s *spooling) tokensWithoutVectors(r *encode.Report) int64 {
 	if c := s.encoder.Config(); !c.Document.Skip && len(c.Keep) == 0 || c.Pools() {
 		return 0
@@ -80,7 +88,7 @@ func (s *spooling) tokensWithoutVectors(r *encode.Report) int64 {
 	return r.Tokens - r.Vectors
 }
 
-// report is the report on a number of texts whose encoding began at begin.
+// report returns the report on a number of texts whose encoding started at begin.
 func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsReport {
 	return &textsReport{
 		Texts:       texts,
@@ -97,7 +105,7 @@ func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsRe
 	}
 }
 
-// warnOfTexts tells of faults of texts.
+// warnOfTexts prints warnings about the texts that were encoded.
 func (s *spooling) warnOfTexts(r *encode.Report) {
 	s.textless.warnOf(s.app, r.Texts+r.Resumed)
 	s.warnOfPassedFiles()
@@ -114,7 +122,7 @@ func (s *spooling) warnOfTexts(r *encode.Report) {
 	s.app.warnUnknown(r)
 }
 
-// warnUnknown tells of texts whose words the model does not know.
+// warnUnknown warns of texts whose words the model does not know.
 func (a *app) warnUnknown(r *encode.Report) {
 	if r.Unknown > 0 {
 		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or cuts no words "+
@@ -123,15 +131,19 @@ func (a *app) warnUnknown(r *encode.Report) {
 	}
 }
 
-// textlessDocuments are documents without a text.
+// textlessDocuments counts documents without a text.
 type textlessDocuments struct {
-	count    int
-	firstID  string   // the id of the first
+	count int
+	// firstID is the id of the first such document, firstRow its number among all documents, and
+	// fields are the names of its fields.
+	firstID  string
 	firstRow int      // and its number among all
 	fields   []string // its fields
-	total    int      // of all documents
+	// total is the number of all documents.
+	total int
 }
 
+// countIfEmpty counts a document.
 func (l *textlessDocuments) countIfEmpty(t *encode.Text) {
 	l.total++
 	if t.Full() != "" {
@@ -149,7 +161,7 @@ func (l *textlessDocuments) countIfEmpty(t *encode.Text) {
 	})
 }
 
-// warnOf tells of them, with an example.
+// warnOf warns of the documents, with an example; total is the number of all documents.
 func (l *textlessDocuments) warnOf(a *app, total int) {
 	if l.count == 0 {
 		return
@@ -166,7 +178,7 @@ func (l *textlessDocuments) warnOf(a *app, total int) {
 			fmt.Sprintf("of %s documents have", out.Count(total))), example)
 }
 
-// warnOfPassedFiles tells which files of folders were not read.
+// warnOfPassedFiles warns of the files of folders that are not read.
 func (s *spooling) warnOfPassedFiles() {
 	advice := ""
 	var kinds []string
@@ -187,7 +199,7 @@ func (s *spooling) warnOfPassedFiles() {
 	s.app.logPassed(total, s.passed.Files)
 }
 
-// logPassed names the first files that were not read.
+// logPassed logs the names of the first files that are not read.
 func (a *app) logPassed(total int, named []folder.PassedFile) {
 	for _, f := range named {
 		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
@@ -197,7 +209,7 @@ func (a *app) logPassed(total int, named []folder.PassedFile) {
 	}
 }
 
-// countTextless notes texts that have none.
+// countTextless counts the documents without a text while it passes the texts on.
 func (s *spooling) countTextless(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for t, err := range texts {

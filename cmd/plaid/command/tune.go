@@ -20,7 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// tuneFlags say what plaid tune looks for.
+// tuneFlags holds the flags of plaid tune.
 type tuneFlags struct {
 	queries              flags.Queries
 	o                    quality.TuneOptions
@@ -82,7 +82,7 @@ it, and --reset removes it. Tune again when the index has grown much.`,
 	return cmd
 }
 
-// resetDefaults removes what tune has stored.
+// resetDefaults removes the search parameters that are stored in an index.
 func (a *app) resetDefaults(ctx context.Context, path string, format *flags.Format) error {
 	return a.open(ctx, path, true, func(ix *index.Index) error {
 		snap, err := ix.Snapshot()
@@ -122,6 +122,7 @@ type tuneReport struct {
 
 var errUnconfirmed = errors.New("the queries held out do not reach the target")
 
+// tuneIndex finds the cheapest search parameters of an index and stores them.
 func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 	t.o.Progress = a.progress()
 	var tuning *quality.Tuning
@@ -159,7 +160,8 @@ func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 	return errors.Join(a.reportFormatted(&t.format, rep, rep.textTable), verdict)
 }
 
-// verdict says whether to store what was found, and with which error to end.
+// verdict decides whether the parameters are stored, and returns the error with which the command
+// ends.
 func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	switch {
 	case confirmed || t.force:
@@ -174,13 +176,12 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 		errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
 }
 
-// lowerTarget is a recall to try after one that was not reached: half as near to 1.
+// lowerTarget returns a recall to try after one that was not reached: the distance to 1 is doubled.
 func lowerTarget(recall float64) float64 {
 	return math.Round((1-2*(1-recall))*1e4) / 1e4
 }
 
-// storeDefaults refuses to give parameters to an index that is not the one they were
-// found on.
+// storeDefaults stores search parameters, unless the index has changed since they were measured.
 func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.State,
 	measuredGeneration uint64) (err error) {
 	snap, err := ix.Snapshot()
@@ -199,6 +200,7 @@ func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.S
 	return ix.SetDefaults(d)
 }
 
+// textTable formats the report for reading.
 func (r *tuneReport) textTable() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d "+
@@ -229,7 +231,7 @@ func (r *tuneReport) textTable() []byte {
 	return b.Bytes()
 }
 
-// probesText is what is probed.
+// probesText formats the number of probes of a setting.
 func probesText(s quality.Setting) string {
 	if s.Scan {
 		return "scan"
@@ -237,7 +239,7 @@ func probesText(s quality.Setting) string {
 	return derivedOr(s.Probes)
 }
 
-// derivedOr is a parameter, with a dot for what is derived.
+// derivedOr formats a parameter, with a dot for one that is derived.
 func derivedOr(n int) string {
 	if n == 0 {
 		return "·"
@@ -245,7 +247,7 @@ func derivedOr(n int) string {
 	return strconv.Itoa(n)
 }
 
-// defaultsText is the part of plaid info on stored parameters.
+// defaultsText describes the stored search parameters, for plaid info.
 func defaultsText(line func(name, format string, args ...any), d *storage.Defaults, docs uint32) {
 	if d == nil {
 		return
@@ -266,7 +268,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 
 const noCheckHelp = "do not measure the recall of searches by questions made from the documents"
 
-// checkRecall is selfCheck for commands that have done what they are for.
+// checkRecall calls selfCheck for a command whose own work is done: an error is only a warning.
 func (a *app) checkRecall(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) *storage.Defaults {
 	d, err := a.selfCheck(ctx, path, threads, o)
 	if err != nil {
@@ -275,8 +277,8 @@ func (a *app) checkRecall(ctx context.Context, path string, threads int, o quali
 	return d
 }
 
-// selfCheck measures the recall of an index whose codec was just trained, and stores it with
-// what its searches need.
+// selfCheck measures the recall of an index whose codec was just trained. It stores the recall, and
+// the parameters that searches need to reach it.
 func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) (
 	d *storage.Defaults, err error,
 ) {
@@ -300,7 +302,7 @@ func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality
 	return d, a.open(ctx, path, true, func(ix *index.Index) error { return storeDefaults(ix, d, state, generation) })
 }
 
-// checkedLines prints what was measured, if anything was.
+// checkedLines writes the recall that was measured, if it was.
 func checkedLines(b *bytes.Buffer, d *storage.Defaults) {
 	if d == nil {
 		return

@@ -85,8 +85,8 @@ condition need only be in one of them.`,
 	return cmd
 }
 
-// cutField cuts FIELD=JSON. A field in double quotes is any text, as in conditions; another
-// one ends at the first "=".
+// cutField cuts FIELD=JSON. A field in double quotes may have any characters, as in conditions; any
+// other field ends at the first "=".
 func cutField(s string) (name, value string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		name, value, ok = strings.Cut(s, "=")
@@ -105,7 +105,7 @@ func cutField(s string) (name, value string, ok bool) {
 	return "", "", false
 }
 
-// parseFields reads FIELD=JSON.
+// parseFields reads the values of --set, each FIELD=JSON.
 func parseFields(set []string) (condition.Fields, error) {
 	fields := condition.Fields{}
 	for _, s := range set {

@@ -31,12 +31,13 @@ type version struct {
 	FormatVersion int      `json:"format_version"`
 	Backends      []string `json:"backends"`
 
-	// Devices are the kinds of devices that the build knows, with the device code in it.
+	// Devices are the kinds of devices that this build supports, with the names of their device
+	// code.
 	Devices  map[string][]string `json:"devices"`
 	Encoders []string            `json:"encoders"`
 }
 
-// buildVersion reads what the linker has noted.
+// buildVersion reads the information that the linker has stored.
 func (a *app) buildVersion() version {
 	v := version{
 		Version:       index.Version(),

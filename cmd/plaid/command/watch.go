@@ -108,7 +108,7 @@ meanwhile. While another process has it open the changes wait.`,
 	return cmd
 }
 
-// indexModel is what an index says of its model; nil if there is no index, or it says nothing.
+// indexModel returns the model that an index names; nil if there is no index, or if it names none.
 func (a *app) indexModel(ctx context.Context, path string) (m *storage.Model, err error) {
 	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 		m = snap.Header().Model
@@ -120,6 +120,7 @@ func (a *app) indexModel(ctx context.Context, path string) (m *storage.Model, er
 	return m, err
 }
 
+// reportFolder reports the changes of one look at the folder.
 func (a *app) reportFolder(r *folderReport) error {
 	a.logPassed(r.Passed, r.PassedFiles)
 	return a.report(r, func(b *bytes.Buffer) {
@@ -133,24 +134,26 @@ func (a *app) reportFolder(r *folderReport) error {
 	})
 }
 
-// lockPatience is how long a change waits for who searches the index just now, if nothing else
-// is said.
+// lockPatience is how long a change waits for processes that read the index, without
+// --lock-timeout.
 const lockPatience = 10 * time.Second
 
 const (
-	// quiet is how long nothing must happen before the folder is looked at, and patience how
-	// long that is waited for.
+	// quiet is how long a folder must be without events before it is read, and patience the longest
+	// wait for that.
 	quiet    = 50 * time.Millisecond
 	patience = 500 * time.Millisecond
-	// retryAfter is how long a change that failed waits.
+	// retryAfter is the pause after a change that failed.
 	retryAfter = 2 * time.Second
-	// pollEvery is how often a folder is looked at whose changes no event tells.
+	// pollEvery is the interval at which a folder is read that sends no events.
 	pollEvery = time.Second
-	// glanceEvery is how often the index and mounts are glanced at, whose changes no event tells.
+	// glanceEvery is the interval at which the index and the mounts are checked, which send no
+	// events.
 	glanceEvery = 2 * time.Second
 )
 
-// watchFolder looks at the folder each time that something happens there.
+// watchFolder brings the index up to date each time that something happens in the folder, until ctx
+// ends.
 func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 	events, eventsErr := fsnotify.NewWatcher()
 	poll := eventsErr != nil
@@ -217,8 +220,8 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 	}
 }
 
-// waitForChange waits until something has happened and nothing more does, until again has passed,
-// if that is not 0, or until disturbed. It returns false if ctx has ended.
+// waitForChange waits until events have come and stopped, until wait has passed, if that is not 0,
+// or until disturbed returns true. It returns false if ctx has ended.
 func waitForChange(ctx context.Context, events *fsnotify.Watcher, wait time.Duration, disturbed func() bool) bool {
 	var due, latest <-chan time.Time
 	glance := time.NewTicker(glanceEvery)

@@ -17,23 +17,28 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// indexState identifies the index as a look has left or read it, so that it shows whether others
-// have changed or replaced it since.
+// indexState identifies the content of the index after the last look, so that changes by others are
+// noticed.
 type indexState struct {
-	stamp           storage.Stamp
-	file            fs.FileInfo // nil: only the stamp tells
-	mayChange       bool        // the file may have changed once more within the same tick of its clock
-	changedByOthers bool        // others have changed it between the last look's reading and writing
+	stamp storage.Stamp
+	// file is the file that was read; nil means that only the stamp identifies the content.
+	file fs.FileInfo
+	// mayChange reports that the file is so young that a further change may have left its time as
+	// it is.
+	mayChange bool
+	// changedByOthers reports that others have changed the index between the reading and the
+	// writing of the last look.
+	changedByOthers bool
 }
 
-// matches reports whether a file is the one that was seen, as far as its size and time tell.
+// matches reports whether a file is the one that was read, as far as its size and time show.
 func (i *indexState) matches(info fs.FileInfo) bool {
 	return i.file != nil && os.SameFile(info, i.file) &&
 		info.Size() == i.file.Size() && info.ModTime().Equal(i.file.ModTime())
 }
 
-// indexStateOf returns the state of an open index; before is the file that its path named before it was
-// opened.
+// indexStateOf returns the state of an open index. before is the file at the path before the index
+// was opened.
 func (s *folderSync) indexStateOf(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
 	if i.stamp, err = snap.Stamp(); err != nil {
 		return i, err
@@ -61,7 +66,7 @@ func (s *folderSync) followIndex(ctx context.Context) error {
 	return s.readIndex(ctx, info)
 }
 
-// readIndex finds the files that the index has.
+// readIndex reads which files the index has.
 func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 	return s.app.openSnapshot(ctx, s.path, func(snap *index.Snapshot) error {
 		current, err := s.indexStateOf(snap, before)
@@ -138,13 +143,16 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 	return known, nil
 }
 
-// errOtherCut: two processes keep an index, and each cuts files again that the other has cut.
+// errOtherCut reports that another process keeps the same index with other settings, so that each
+// splits again what the other has split.
 var errOtherCut = errors.New("another plaid watch keeps the index and cuts its files differently")
 
-// maxOtherCuts is how often this process cuts files again that another process has cut differently.
+// maxOtherCuts is how often this process splits files again that another process has split
+// differently.
 const maxOtherCuts = 2
 
-// checkCut ends this process if another keeps cutting files differently: neither would ever end.
+// checkCut returns an error if another process keeps splitting files differently, since neither
+// would ever finish.
 func (s *folderSync) checkCut(known map[string]fileState) error {
 	cut := folder.Cut(s.splitting)
 	if s.known == nil {
@@ -162,7 +170,7 @@ func (s *folderSync) checkCut(known map[string]fileState) error {
 	return nil
 }
 
-// changeIndex opens the index to change it, if it is of this folder.
+// changeIndex opens the index for writing and calls change, if the index belongs to this folder.
 func (s *folderSync) changeIndex(ctx context.Context, change func(*index.Index) error) error {
 	before, err := os.Stat(s.path)
 	if err != nil {
@@ -188,7 +196,7 @@ func (s *folderSync) changeIndex(ctx context.Context, change func(*index.Index) 
 	})
 }
 
-// withSnapshot hands a snapshot of an open index to use, and returns the state that it shows.
+// withSnapshot hands a snapshot of an open index to use, and returns the state of the index.
 func (s *folderSync) withSnapshot(
 	ix *index.Index, before fs.FileInfo, use func(*index.Snapshot) error,
 ) (state indexState, err error) {
@@ -203,11 +211,11 @@ func (s *folderSync) withSnapshot(
 	return state, err
 }
 
-// devicesPerTransaction is the number of files of one transaction.
+// devicesPerTransaction is the number of files whose devices one transaction stores.
 const devicesPerTransaction = 1000
 
-// storeDevices stores the devices of files that have not changed: after a restart of the system, the
-// same file system may have another one.
+// storeDevices stores the devices of files that have not changed: after a restart of the system, a
+// file system may have another device number.
 func (s *folderSync) storeDevices(ctx context.Context, ix *index.Index, work *pending) error {
 	for _, device := range slices.Sorted(maps.Keys(work.devices)) {
 		value, err := json.Marshal(device)

@@ -15,22 +15,24 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 )
 
-// devices are the devices of the folders that a look goes through.
+// devices are the devices of the folders that a look reads.
 type devices struct {
 	sync *folderSync
-	dirs map[string]string // by whole path
-	err  error             // of the first folder whose device cannot be read
+	// dirs maps the full path of a folder to its device.
+	dirs map[string]string
+	// err is the error of the first folder whose device cannot be read.
+	err error
 }
 
 func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
 
-// wholePath returns the whole path of a file or folder, given its path with slashes in the folder
-// that is watched.
+// wholePath returns the full path of a file or folder, given its path within the watched folder,
+// with slashes.
 func (s *folderSync) wholePath(dir string) string {
 	return filepath.Join(s.home, filepath.FromSlash(dir))
 }
 
-// recordDevice remembers the device of a folder that is about to be read.
+// recordDevice records the device of a folder that is about to be read.
 func (d *devices) recordDevice(dir string) {
 	device, err := d.sync.device(dir)
 	switch {
@@ -44,7 +46,7 @@ func (d *devices) recordDevice(dir string) {
 // ofFile returns the device that a file was found on.
 func (d *devices) ofFile(file string) string { return d.dirs[d.sync.wholePath(path.Dir(file))] }
 
-// checkUnchanged returns [errMounted] if the device of a folder has changed since it was about to be read.
+// checkUnchanged returns [errMounted] if the device of a folder has changed since it was recorded.
 func (d *devices) checkUnchanged() error {
 	for dir, before := range d.dirs {
 		now, err := d.sync.device(dir)
@@ -57,8 +59,8 @@ func (d *devices) checkUnchanged() error {
 	return nil
 }
 
-// mountPoints returns the folders at which a file system begins, and those where one is away, with their
-// devices.
+// mountPoints returns the folders at which a file system begins, and those whose file system is
+// away, with their devices.
 func (d *devices) mountPoints(m *missingFiles) map[string]string {
 	mounts := map[string]string{}
 	for dir, device := range d.dirs {
@@ -77,47 +79,54 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // a folder of the path is a file by now
 }
 
-// missingFiles are the files that the index has and a look has not found. Not all of them have been
+// missingFiles are the files that the index has and a look did not find. Not all of them were
 // deleted:
 //
-//   - A file stays if its folder is on another file system than the file was: its own is away, be
-//     it for a minute or a year. Only --allow-empty takes such a file for deleted, since a later
-//     look sees no more than this one.
-//   - All stay if all known files have vanished, or more than half of more than fewFiles: the file
-//     system may be away without a sign, as on a system without numbers for devices.
+// 1. A file is kept if its folder is now on another file system than the file was: its own file
+// system is away, for a minute or for a year. Only --allow-empty takes such a file for deleted,
+// since later looks see no more than this one.
 //
-// Files that are there and no longer qualify, or have been renamed, have not vanished.
+// 2. All files are kept if all known files have vanished, or more than half of more than fewFiles:
+// the file system may be away without a sign, as on a system without device numbers.
+//
+// 3. A file that exists but no longer qualifies, or that was renamed, has not vanished.
 type missingFiles struct {
-	sync       *folderSync
-	paths      []string
-	arrived    map[string]int // digests of new files
-	visible    int            // known files that the look can tell to be there or not
+	sync  *folderSync
+	paths []string
+	// arrived counts new files by their digests.
+	arrived map[string]int
+	// visible is the number of known files that the look can tell to exist or not.
+	visible    int
 	allowEmpty bool
 
-	kept      []string
-	away      map[string]int // of kept, by the folder whose file system is away
-	vanished  int            // of kept, the others
+	kept []string
+	// away counts the kept files by the folder whose file system is away.
+	away map[string]int
+	// vanished is the number of the other kept files.
+	vanished  int
 	locations map[string]location
 }
 
-// location is where a folder is, or was.
+// location says where a folder is, or was.
 type location struct {
-	dir    string // the folder, or the first of its path that is not there
+	// dir is the folder, or the first folder of its path that does not exist.
+	dir    string
 	exists bool
-	device string // of the nearest folder of the path that is there
+	// device is that of the nearest folder of the path that exists.
+	device string
 	err    error
 }
 
-// onOtherDevice reports whether the folder is known to be on another device than this one, if that is
-// known.
+// onOtherDevice reports whether the folder is on another device than this one, if both are known.
 func (p *location) onOtherDevice(device string) bool {
 	return device != "" && p.device != "" && p.device != device
 }
 
-// Of up to fewFiles files all but one may vanish at a time.
+// fewFiles is the number of files up to which all but one may vanish at a time.
 const fewFiles = 4
 
-// deletedFiles returns the paths of the files that have been deleted.
+// deletedFiles returns the paths of the files that were deleted, and records the files that are
+// kept.
 func (m *missingFiles) deletedFiles() (deleted []string, err error) {
 	if len(m.paths) == 0 {
 		return nil, nil
@@ -178,10 +187,10 @@ func (m *missingFiles) locate(dir string) location {
 	return p
 }
 
-// maxFolders is how many folders a message names.
+// maxFolders is the number of folders that a message names.
 const maxFolders = 3
 
-// keptReason says which files are kept, and how to go on; "" if none are.
+// keptReason says which files are kept, and how to continue; "" if none are.
 func (m *missingFiles) keptReason() string {
 	var parts []string
 	for i, dir := range slices.Sorted(maps.Keys(m.away)) {
@@ -204,8 +213,8 @@ func (m *missingFiles) keptReason() string {
 		"or say --allow-empty once if the files were deleted"
 }
 
-// disturbed reports whether the index has been changed by others since the last look, or a file
-// system has come or gone, which no event tells.
+// disturbed reports whether others have changed the index since the last look, or whether a file
+// system was mounted or unmounted. No event reports these.
 func (s *folderSync) disturbed() bool {
 	info, err := os.Stat(s.path)
 	if err != nil && s.indexed.file != nil || err == nil && !s.indexed.matches(info) {

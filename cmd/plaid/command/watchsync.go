@@ -24,79 +24,106 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// folderSync keeps an index as a folder is.
+// folderSync keeps an index up to date with a folder. One look reads the folder, compares it with
+// the index, and changes the index.
 type folderSync struct {
 	app        *app
 	path, root string
-	largest    int64 // bytes of a file
-	splitting  encode.Splitting
-	encoder    *encode.Encoder
-	model      *storage.Model
-	build      index.BuildOptions
+	// largest is the size in bytes of the largest file that is read.
+	largest   int64
+	splitting encode.Splitting
+	encoder   *encode.Encoder
+	model     *storage.Model
+	build     index.BuildOptions
 
-	moved      bool // the folder was elsewhere before
-	rooted     bool // the index says where the folder is now
-	allowEmpty bool // at the next look documents go, however many files have vanished
+	// moved reports that the folder was elsewhere before.
+	moved bool
+	// rooted reports that the index says where the folder is now.
+	rooted bool
+	// allowEmpty lets the next look delete documents however many files have vanished.
+	allowEmpty bool
 
-	device func(path string) (string, error) // folder.Device, but for tests
-	mounts map[string]string                 // folders that begin a file system, and their devices
+	// device is folder.Device, except in tests.
+	device func(path string) (string, error)
+	// mounts maps the folders at which a file system begins to their devices.
+	mounts map[string]string
 
-	sinceRead func() // for tests: called between reading and writing
+	// sinceRead is called by tests between reading and writing; nil otherwise.
+	sinceRead func()
 
-	warned []string // paths of .gitignore files that cannot be used
+	// warned are the paths of .gitignore files that cannot be used and were warned of.
+	warned []string
 
-	home      string               // the folder, as payloads name it
-	known     map[string]fileState // by path; nil: not read yet
-	indexed   indexState           // that known was read from
-	otherCuts int                  // how often another process had cut files differently
+	// home is the full path of the folder, as payloads name it.
+	home string
+	// known are the files that the index has, by their paths; nil means that they were not read
+	// yet.
+	known map[string]fileState
+	// indexed is the state of the index that known was read from.
+	indexed indexState
+	// otherCuts counts how often another process had split files differently.
+	otherCuts int
 }
 
 // fileState is what the index has of a file.
 type fileState struct {
-	digest string // "": the index does not have all of it
-	device string // "": not known
+	// digest is the digest of the content; "" means that the index does not have all of it.
+	digest string
+	// device is the device of the file; "" means that it is unknown.
+	device string
 	cut    string
 	size   int64
-	time   time.Time // zero: the file is to be read again
-	mode   fs.FileMode
+	// time is the time of the file; zero means that the file must be read again.
+	time time.Time
+	mode fs.FileMode
 }
 
+// isUnchanged reports whether a file has the size, the mode and the time of the state.
 func (f *fileState) isUnchanged(file *folder.File) bool {
 	return f.size == file.Size && f.mode == file.Mode && !f.time.IsZero() && f.time.Equal(file.Time)
 }
 
-// folderReport says what one look at the folder came to.
+// folderReport reports on one look at the folder.
 type folderReport struct {
-	Path      string `json:"path"`
-	Files     int    `json:"files"`
-	Added     int    `json:"added"`
-	Changed   int    `json:"changed"` // encoded again
-	Deleted   int    `json:"deleted"`
-	Docs      int    `json:"docs"`     // that were encoded
-	Passages  int    `json:"passages"` // that some of these are stored in
-	Tokens    int64  `json:"tokens"`
-	Truncated int    `json:"truncated"`
-	Passed    int    `json:"passed_over"` // files that are no text, or too large
-	// PassedFiles names the first of these.
-	PassedFiles     []folder.PassedFile `json:"passed_over_files,omitempty"`
-	Kept            int                 `json:"kept"` // files that have vanished and whose documents stay
-	Seconds         float64             `json:"seconds"`
-	keptReason      string              // files are kept
-	lookAgain       bool                // a file may have changed while it was read
-	changedByOthers bool                // another process has changed the index during the look
+	Path  string `json:"path"`
+	Files int    `json:"files"`
+	Added int    `json:"added"`
+	// Changed counts the files that were encoded again.
+	Changed int `json:"changed"`
+	Deleted int `json:"deleted"`
+	// Docs counts the documents that were encoded, and Passages the passages that some of them are
+	// stored as.
+	Docs      int   `json:"docs"`
+	Passages  int   `json:"passages"` // that some of these are stored in
+	Tokens    int64 `json:"tokens"`
+	Truncated int   `json:"truncated"`
+	// Passed counts files that are not texts, or too large; PassedFiles names the first of them.
+	Passed      int                 `json:"passed_over"`
+	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
+	// Kept counts files that have vanished and whose documents stay.
+	Kept    int     `json:"kept"`
+	Seconds float64 `json:"seconds"`
+	// keptReason says why they stay.
+	keptReason string
+	// lookAgain reports that a file may have changed while it was read.
+	lookAgain bool
+	// changedByOthers reports that another process has changed the index during the look.
+	changedByOthers bool
 }
 
-// settledAge is how old a file must be for its time to tell that it has not changed since.
+// settledAge is the age at which the time of a file proves that the file has not changed since it
+// was read.
 const settledAge = 2 * time.Second
 
-// errMounted: a file system came or went during a look, so the devices of files are not known.
+// errMounted reports that a file system was mounted or unmounted during a look, so that the devices
+// of files are uncertain.
 var errMounted = errors.New("a file system was mounted or unmounted while the folder was looked at")
 
-// maxLooks is how often a folder that changes during a look is looked at.
+// maxLooks is the maximum number of looks at a folder that changes during a look.
 const maxLooks = 3
 
-// syncUntilStable looks again if others have changed the index, or mounts have changed, during the
-// look. The report is that of all looks.
+// syncUntilStable repeats a look if others have changed the index, or if mounts have changed,
+// during the look. The report covers all looks.
 func (s *folderSync) syncUntilStable(ctx context.Context) (*folderReport, error) {
 	var total folderReport
 	for n := 1; ; n++ {
@@ -113,7 +140,7 @@ func (s *folderSync) syncUntilStable(ctx context.Context) (*folderReport, error)
 	}
 }
 
-// addEarlier takes in the changes of an earlier look.
+// addEarlier adds the changes of an earlier look.
 func (r *folderReport) addEarlier(earlier *folderReport) {
 	r.Added += earlier.Added
 	r.Changed += earlier.Changed
@@ -125,7 +152,8 @@ func (r *folderReport) addEarlier(earlier *folderReport) {
 	r.Seconds += earlier.Seconds
 }
 
-// syncOnce compares the folder with the index, and changes the index.
+// syncOnce compares the folder with the index, and changes the index. dirs, if not nil, is called
+// with each folder before it is read.
 func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
 	if err := s.findHome(); err != nil {
@@ -210,12 +238,14 @@ type comparison struct {
 	devices *devices
 	passed  *folder.Passed
 	report  *folderReport
-	next    map[string]fileState // files that the index is to have
-	arrived map[string]int       // new files by their digests
+	// next are the files that the index shall have.
+	next map[string]fileState
+	// arrived counts new files by their digests.
+	arrived map[string]int
 	work    pending
 }
 
-// compareFile compares a file that is there.
+// compareFile compares an existing file with the index.
 func (c *comparison) compareFile(f *folder.File) error {
 	state, known := c.sync.known[f.Path]
 	device := cmp.Or(c.devices.ofFile(f.Path), state.device)
@@ -256,7 +286,7 @@ func (c *comparison) compareFile(f *folder.File) error {
 	return nil
 }
 
-// findMissing decides which of the files that are not there have been deleted.
+// findMissing decides which of the files that were not found were deleted.
 func (c *comparison) findMissing() (*missingFiles, error) {
 	s := c.sync
 	missing := &missingFiles{
@@ -285,19 +315,22 @@ func (c *comparison) findMissing() (*missingFiles, error) {
 	return missing, nil
 }
 
-// unread is the state of a file that cannot be seen: it is read once it is there again.
+// unread returns the state of a file that cannot be seen: it is read when it is there again.
 func (f fileState) unread() fileState {
 	f.time = time.Time{}
 	return f
 }
 
-// pending is the work that a look has found.
+// pending are the changes that a look has found.
 type pending struct {
-	files   []*folder.File
-	deleted []string            // names of documents
-	devices map[string][]string // paths of files that are the same, by their new device
+	files []*folder.File
+	// deleted are the names of documents to delete.
+	deleted []string
+	// devices are the paths of files that have changed only their device, by the new device.
+	devices map[string][]string
 }
 
+// addDevice adds a file that has changed only its device.
 func (p *pending) addDevice(device, path string) {
 	if p.devices == nil {
 		p.devices = map[string][]string{}
@@ -305,10 +338,11 @@ func (p *pending) addDevice(device, path string) {
 	p.devices[device] = append(p.devices[device], path)
 }
 
+// isEmpty reports whether there is nothing to change.
 func (p *pending) isEmpty() bool { return len(p.files)+len(p.deleted)+len(p.devices) == 0 }
 
-// findHome finds the whole path of the folder, without links. Where a link leads to another one
-// by now, that is another folder.
+// findHome finds the full path of the folder, without links. If a link now leads elsewhere, that is
+// another folder, and the files of the index are read again.
 func (s *folderSync) findHome() error {
 	home, err := filepath.EvalSymlinks(s.root)
 	if err == nil {
@@ -320,16 +354,17 @@ func (s *folderSync) findHome() error {
 	return err
 }
 
-// otherFolderCondition is true of files of another folder.
+// otherFolderCondition selects the files of other folders.
 var otherFolderCondition = sync.OnceValues(func() (*condition.Expr, error) {
 	return condition.Parse("root <> ? AND digest IS NOT NULL AND path IS NOT NULL")
 })
 
-// errOtherFolder: an index follows one folder only, since the ids of files are their paths in it.
+// errOtherFolder reports that the index belongs to another folder. An index follows only one, since
+// the ids of files are their paths in it.
 var errOtherFolder = errors.New("the index follows another folder")
 
-// checkFolder finds out whether the files that the index has are of this folder; whoever has
-// said that it was moved has their root changed.
+// checkFolder returns an error if the index has files of another folder. With --moved, it changes
+// their root to this folder instead, if the index is open for writing (ix is not nil).
 func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *index.Snapshot) error {
 	e, err := otherFolderCondition()
 	if err != nil {
@@ -365,7 +400,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 		errOtherFolder, s.path, fields.Root, s.home)
 }
 
-// applyChanges encodes what has changed, and stores it with what is gone in one step.
+// applyChanges encodes the changed files, and stores them and the deletions in one transaction.
 func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[string]fileState,
 	r *folderReport) (err error) {
 	if len(work.files) == 0 {
@@ -426,11 +461,11 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 	})
 }
 
-// errNothingToIndex: the files of a folder have no words.
+// errNothingToIndex reports that the files of a folder have no words.
 var errNothingToIndex = errors.New("there is nothing to index yet: no file has a word")
 
-// readPassages are the passages of files, which are read again one by one: what they have then is
-// what is stored, and known.
+// readPassages reads files again, one by one, and returns their passages. It records in next the
+// content that it has read, since that is what is stored.
 func (s *folderSync) readPassages(ctx context.Context, files []*folder.File,
 	next map[string]fileState) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
