@@ -85,8 +85,8 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 	if err := a.canChange(ctx, names, path); err != nil {
 		return err
 	}
-	// The index is open for as long as it takes to find what is wrong with the texts, not
-	// while they are encoded, but on a device.
+	// Check the texts while the index is open for reading. It is closed while they are encoded,
+	// since that takes long; on a device, they are encoded while the index takes them.
 	s := &spooling{
 		app:           a,
 		texts:         &in.texts,
@@ -118,7 +118,7 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 			_, err := index.NewAdmission(x.shards...).Admit(ctx, documents, o.Replace)
 			return err
 		}
-		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) { // several would each read all texts
+		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) { // each of several indexes would read all texts
 			if streamed, report, err = s.collect(ctx); err == nil {
 				report.added = true
 			}
@@ -126,7 +126,7 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 		}
 		return s.survey(ctx)
 	})
-	s.admit = func(ctx context.Context, documents []index.Arrival) error { // of a stream, as they arrive
+	s.admit = func(ctx context.Context, documents []index.Arrival) error { // checks the documents of a stream as they arrive
 		return a.admitNow(ctx, names, path, documents, o.Replace)
 	}
 	switch {
@@ -198,7 +198,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 			ZeroTokens    int64        `json:"zero_tokens"`
 			ClampedTokens int          `json:"clamped_tokens"`
 			RMSE          float64      `json:"rmse"`
-			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
+			BuildRMSE     float64      `json:"build_rmse"` // 0 if unknown, as for an imported index
 			Encoded       *textsReport `json:"encoded,omitempty"`
 		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
 			texts},

@@ -168,7 +168,7 @@ func errorText(err error) string {
 		msg = strings.ReplaceAll(msg, pathPrefix+pathPrefix, pathPrefix)
 	}
 	msg = strings.ReplaceAll(msg, kernels.ErrUnavailable.Error()+": ", "")
-	if errors.Is(err, fs.ErrNotExist) { // the libraries of Go and the system have a text each
+	if errors.Is(err, fs.ErrNotExist) { // use one text, that of the system, for errors of Go, too
 		msg = strings.ReplaceAll(msg, fs.ErrNotExist.Error(), syscall.ENOENT.Error())
 	}
 	return msg
@@ -241,7 +241,7 @@ func modelIsMissing(cmd *cobra.Command, err error) bool {
 		dir = cmd.Flags().Arg(0)
 	}
 	if text := err.Error(); dir == "" || !strings.Contains(text, dir+": ") || strings.HasSuffix(text, "?") {
-		return false // or a name that may have been meant is said already
+		return false // the message suggests a name already
 	}
 	_, serr := os.Stat(dir)
 	return errors.Is(serr, fs.ErrNotExist)

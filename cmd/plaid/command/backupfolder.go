@@ -43,7 +43,7 @@ func findCollections(dir string) (names []string, err error) {
 type folderBackup struct {
 	Path        string                         `json:"path"`
 	Copy        string                         `json:"copy"`
-	Collections map[string]*index.BackupReport `json:"collections"` // null: without documents
+	Collections map[string]*index.BackupReport `json:"collections"` // null for a collection without documents
 	Verified    string                         `json:"verified"`
 }
 
@@ -70,7 +70,7 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 		r, err := a.backupCollection(ctx, filepath.Join(from, name), dir, o)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("collection %q: %w", name, err))
-			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) { // as the others will be
+			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) { // the other collections will fail in the same way
 				break
 			}
 			continue

@@ -115,7 +115,7 @@ func (a *app) checkSameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Opti
 	if o.Index == "" {
 		return nil
 	}
-	if _, err := os.Stat(o.Index); err != nil { // there is none
+	if _, err := os.Stat(o.Index); err != nil { // a new index
 		return a.checkOutput("index", o.Index)
 	}
 	return a.openSnapshot(ctx, o.Index, func(snap *index.Snapshot) error {
@@ -249,6 +249,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		}
 		return use(v)
 	}
+	// Find the texts and open the model.
 	corpus, err := c.findFile("corpus.jsonl")
 	if err != nil {
 		return err
@@ -263,13 +264,15 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		return err
 	}
 	defer func() { err = errors.Join(err, enc.Close()) }()
+	// Prepare the encoding of the documents.
 	s := &spooling{
 		app:       c.app,
 		encoder:   enc,
 		texts:     &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""},
 		spoolPath: c.spool,
 	}
-	if o.CheckID != nil { // before anything is encoded
+	// Check ids before texts are encoded.
+	if o.CheckID != nil {
 		s.admit = func(_ context.Context, documents []index.Arrival) error {
 			for i, d := range documents {
 				if err := o.CheckID("document", d.ID); err != nil {
@@ -285,7 +288,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		}
 		s.untilEnd = true
 	}
-	// Faults of judgements and queries end the command before the documents are encoded.
+	// Read judgements and queries: their errors end the command before documents are encoded.
 	qrels, err := eval.LoadQrelsOf(c.dir, o.Split)
 	if err != nil {
 		return err

@@ -103,6 +103,7 @@ func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *b
 			if !singleIndex && len(b.originals.Vectors) > 0 {
 				return flags.Usagef("--vectors: compression is measured on one index")
 			}
+			// Measure the derived parameters, the stored ones, those of the flags, and exhaustive search.
 			o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
 			stored, err := storedSetting(target.shards, b.k)
 			if err != nil {
@@ -127,6 +128,7 @@ func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *b
 					return err
 				}
 			}
+			// Recall is measured against the exhaustive result.
 			reference, err := quality.Reference(ctx, e, set.queries, b.k, o.Progress)
 			if err != nil {
 				return err
@@ -148,6 +150,7 @@ func (a *app) runBench(ctx context.Context, names *indexNames, path string, b *b
 			if err := r.measure(ctx, a, e, engine, snap, set, b, measured, reference); err != nil {
 				return err
 			}
+			// Add up the sizes of all files.
 			for _, shard := range target.shards {
 				state := shard.State()
 				r.Docs += int64(state.Documents())
@@ -227,10 +230,10 @@ type benchReport struct {
 	Passages int64           `json:"passages"`
 	Tokens   uint64          `json:"tokens"`
 	Backend  string          `json:"backend"`
-	Threads  int             `json:"threads"` // 0: one a processor
+	Threads  int             `json:"threads"` // 0 means one for each processor
 	K        int             `json:"k"`
 	Queries  int             `json:"queries"`
-	Measure  string          `json:"measure,omitempty"` // of the values of points
+	Measure  string          `json:"measure,omitempty"` // the measure that Points have values of
 	Points   []quality.Point `json:"points"`
 	losses
 

@@ -40,7 +40,7 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 		Example: `  plaid serve --store /mnt/plaid --listen :8080
   plaid cluster status --store /mnt/plaid
   plaid cluster create wiki --shards 16 --store /mnt/plaid`,
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // those of a command that is misspelt
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // a misspelt command is the error to report
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
@@ -197,7 +197,7 @@ resumed with --resume.`,
 		if !f.Changed("seed") && c.Seed != nil {
 			b.o.Seed = *c.Seed
 		}
-		b.o.Force = true // what another build has left there
+		b.o.Force = true // replace the files of an earlier build
 		use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
 			build := cluster.BuildOptions{Train: o, Dir: scratch, Logger: a.logger()}
 			if show := a.progress(); show != nil {
@@ -356,7 +356,7 @@ the old index is in the new one.`,
 		if err != nil {
 			return err
 		}
-		if !existed { // any more
+		if !existed { // another process has removed it
 			return fmt.Errorf("%w: %s", collection.ErrUnknown, name)
 		}
 		return a.report(struct {

@@ -42,7 +42,7 @@ func (a *app) completions(root *cobra.Command) {
 		}
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if c := completionFor(f); c != nil {
-				_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that has one
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that has a completion already
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func completionFor(f *pflag.Flag) cobra.CompletionFunc {
 	case strings.Contains(f.Value.Type(), "|"):
 		return cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
 	case kind == "":
-		return nil // a switch
+		return nil // the flag takes no value
 	case f.Name == "device":
 		return completeDevice
 	case kind == "FILE" && known:
@@ -145,7 +145,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		defer stop()
 		if len(args) == 0 {
 			_ = a.withStore(ctx, store, cluster.Config{},
-				func(collections *cluster.Cluster, _ objects.Store) error { // no store: no names
+				func(collections *cluster.Cluster, _ objects.Store) error { // an error only means that there are no names
 					names = collections.Names()
 					return nil
 				})
@@ -161,7 +161,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 	}
 	var ids []string
 	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0],
-		func(snap *index.Snapshot) error { // no index: no ids
+		func(snap *index.Snapshot) error { // an error only means that there are no ids
 			for ordinal := range min(snap.State().Docs, maxIDsScanned) {
 				if len(ids) == maxIDs {
 					break

@@ -139,7 +139,7 @@ func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n 
 		}
 		if missing == nil {
 			missing = append([]string{}, unknown...)
-		} else { // what no index has
+		} else { // keep the ids that no index has
 			missing = slices.DeleteFunc(missing, func(id string) bool { return !slices.Contains(unknown, id) })
 		}
 	}

@@ -134,7 +134,7 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	matrix, _, _ := e.fileNames()
 	spool := e.outputPath(matrix + ".spool")
 	if _, err := os.Lstat(e.outputPath(matrix)); err == nil && !e.force {
-		// Files beside the spool of an earlier run are not complete.
+		// Files next to a spool were left incomplete by an earlier run, and are replaced.
 		if _, err := os.Lstat(spool); err != nil {
 			return fmt.Errorf("%s: %w; --force replaces it", e.outputPath(matrix), fs.ErrExist)
 		}
@@ -145,6 +145,7 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	if e.queries {
 		return e.encodeQueries(ctx, enc, model)
 	}
+	// Survey the documents, then encode them.
 	s := &spooling{
 		app:           e.app,
 		encoder:       enc,
@@ -153,7 +154,7 @@ func (e *encoding) run(ctx context.Context) (err error) {
 		temporaryPath: spool,
 		float32:       e.float32,
 	}
-	if e.pool <= 1 { // the matrix grows beside the spool
+	if e.pool <= 1 { // the vectors are written next to the spool and become the matrix
 		s.vectorsPath, s.matrixPath = e.outputPath(matrix+".part"), e.outputPath(matrix)
 	}
 	noDocuments := e.texts.WithFileNames(index.ErrNoDocuments)
@@ -164,10 +165,10 @@ func (e *encoding) run(ctx context.Context) (err error) {
 		return noDocuments
 	}
 	return s.run(ctx, func(src *encode.Spooled, r *textsReport) error {
-		if src.Len() == 0 { // of a pipe
+		if src.Len() == 0 { // a pipe is not surveyed in advance
 			return noDocuments
 		}
-		if s.vectorsPath != "" && src.InOrder() { // else they are copied
+		if s.vectorsPath != "" && src.InOrder() { // otherwise they are copied
 			e.matrixSpool = src
 		}
 		payloads := src
@@ -188,7 +189,7 @@ func (e *encoding) checkSameModel(m *storage.Model) error {
 	other := encoding{dir: e.dir, queries: !e.queries}
 	name, _, _ := other.fileNames()
 	if _, serr := os.Lstat(other.outputPath(name)); serr != nil {
-		return nil // all that is there is replaced
+		return nil // all files of the folder will be replaced
 	}
 	if err == nil {
 		err = existing.Check(m)
@@ -241,6 +242,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 		Fingerprint: model.Fingerprint,
 	}
 	matrix, lengths, ids := e.fileNames()
+	// Lengths after pooling.
 	lens := make([]int64, src.Len())
 	for i := range lens {
 		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
@@ -259,6 +261,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 		return err
 	}
 	rep.Files = []string{e.outputPath(matrix), e.outputPath(lengths), e.outputPath(ids)}
+	// Ids and metadata, a line for each document.
 	err = e.writeLines(ctx, ids, func(b *bufio.Writer) error {
 		for i := range src.Len() {
 			b.WriteString(src.ID(i))
@@ -286,6 +289,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 			return err
 		}
 	}
+	// The description of the model.
 	line, err := out.JSONLine(model)
 	if err != nil {
 		return err
@@ -297,7 +301,8 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 	if err != nil {
 		return err
 	}
-	if e.matrixSpool != nil { // last: all other files of a matrix are complete
+	// The matrix comes last, so that the other files are complete if it exists.
+	if e.matrixSpool != nil {
 		if err := e.matrixSpool.Matrix(e.outputPath(matrix)); err != nil {
 			return err
 		}

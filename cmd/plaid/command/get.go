@@ -108,7 +108,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		switch {
 		case err != nil:
 			return err
-		case len(passages) == 0: // with an id that is not too long to be read
+		case len(passages) == 0: // NotFound shortens a long id
 			return fmt.Errorf("%s: %w", snap.Path(), snap.NotFound(id))
 		case file != "":
 			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
@@ -127,7 +127,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		err = a.writeFile(ctx, "output", file, snap.Path(), func(w io.Writer) error {
 			return vectors.WriteNPY(w, "<f4", []int{len(v) / snap.Dim(), snap.Dim()}, v)
 		})
-		if err != nil || a.isStdout(file) { // text would spoil the array there
+		if err != nil || a.isStdout(file) { // text on stdout would spoil the array
 			return err
 		}
 	}

@@ -76,7 +76,7 @@ func relativePath(root, path string) string {
 	if err != nil {
 		return absolute
 	}
-	if link, err := filepath.EvalSymlinks(workingDir); err == nil { // the root has none
+	if link, err := filepath.EvalSymlinks(workingDir); err == nil { // the root has no links either
 		workingDir = link
 	}
 	if relative, err := filepath.Rel(workingDir, absolute); err == nil && filepath.IsLocal(relative) {

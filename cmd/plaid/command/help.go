@@ -84,7 +84,7 @@ func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.
 		cmd.SetOut(&text)
 		help(cmd, args)
 		cmd.SetOut(w)
-		for line := range strings.Lines(text.String()) { // pflag fills a column with blanks
+		for line := range strings.Lines(text.String()) { // pflag pads a column with blanks
 			fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 		}
 		switch {
@@ -101,7 +101,7 @@ func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.
 func usageTemplate(root *cobra.Command, width int) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
-		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", // the use of a root says it
+		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", // the usage of the root command shows it
 		"Additional help topics:", "Help topics:",
 		"{{rpad .CommandPath .CommandPathPadding}}", root.Name()+" help {{rpad .Name .NamePadding}}",
 	).Replace(root.UsageTemplate())

@@ -128,7 +128,7 @@ func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, 
 		if err != nil {
 			return err
 		}
-		name := "#?" // what another program has stored, or a service has not told
+		name := "#?" // stored by another program, or not returned by a service
 		if p.Passage != nil {
 			name = fmt.Sprintf("#%d", p.Passage.Number)
 		}

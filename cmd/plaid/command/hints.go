@@ -100,7 +100,7 @@ func flagHint(cmd *cobra.Command, typed string) string {
 		}
 	}
 	nearest := ""
-	for _, name := range names { // the shortest one that begins like this
+	for _, name := range names { // the shortest name that begins with typed
 		if len(typed) > 2 && strings.HasPrefix(name, typed) && (nearest == "" || len(name) < len(nearest)) {
 			nearest = name
 		}

@@ -126,7 +126,7 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 		header := layout.Header()
 		return func(queries *querySet, results []search.Result) error {
 			err := t.writeRun(layout, header, queries, results)
-			header = "" // of the first hits alone
+			header = "" // only before the first hits
 			return err
 		}, nil
 	}
@@ -171,7 +171,7 @@ func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit
 		if payload {
 			h.Payload = hit.Payload
 		}
-		if page, _ := vectors.PageOf(hit.Payload); page != nil { // a bad grid is told by explain
+		if page, _ := vectors.PageOf(hit.Payload); page != nil { // plaid explain reports a bad grid
 			h.Image, h.Grid = page.Image, page.Grid
 		}
 		if p := hit.Passage; p != nil {
@@ -240,7 +240,7 @@ type hitTable struct {
 // snippetColumn is the width of a payload's text without a terminal, and highlightLines its number
 // of lines with --highlight on a terminal.
 const (
-	snippetColumn  = 60 // characters at most, where there is no terminal
+	snippetColumn  = 60
 	highlightLines = 3
 )
 

@@ -77,7 +77,7 @@ names other, or none; this one leaves it out.`,
 		err = a.importIndex(ctx, args[0], args[1], payload, o)
 		if fileError := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) &&
 			!errors.As(err, &fileError) {
-			return fmt.Errorf("%s: %w", ids, err) // how many there are
+			return fmt.Errorf("%s: %w", ids, err) // the number of ids is wrong
 		}
 		return err
 	})
@@ -107,6 +107,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		}
 	}
 	o.LockTimeout = a.lockTimeout
+	// Import, and warn of what was lost.
 	r, err := index.Import(ctx, source, path, &o)
 	if err != nil {
 		return err
@@ -119,6 +120,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	for _, w := range r.Warnings {
 		a.printWarning("%s", w)
 	}
+	// Report.
 	rep := importReport{
 		Path:          path,
 		Bytes:         info.Size(),

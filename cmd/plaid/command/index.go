@@ -262,6 +262,7 @@ func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, chec
 		return err
 	}
 	o := b.o
+	// Vectors are read from files.
 	if !input.texts.Given() {
 		if o.Input, err = input.docs.Identity(); err != nil {
 			return err
@@ -274,6 +275,7 @@ func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, chec
 			return input.docs.WithFileNames(use(src, nil, o))
 		})
 	}
+	// Texts are encoded: by the model of the codec, if a codec is given.
 	if err := check(&o); err != nil {
 		return err
 	}
@@ -324,6 +326,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		}
 		return err
 	}
+	// Measure the recall of searches.
 	built := a.now()
 	var defaults *storage.Defaults
 	if !b.trainOnly && !b.noCheck {
@@ -334,6 +337,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	if err != nil {
 		return err
 	}
+	// Report what was built, with the settings of the codec if one was given.
 	rep := indexReport{
 		Path:          path,
 		Bytes:         info.Size(),

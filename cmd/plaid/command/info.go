@@ -81,7 +81,7 @@ func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Sna
 	r := struct {
 		Path     string        `json:"path"`
 		Codec    string        `json:"codec_digest"`
-		Docs     int64         `json:"docs"` // live
+		Docs     int64         `json:"docs"` // without deleted ones
 		Passages int64         `json:"passages"`
 		Tokens   uint64        `json:"tokens"`
 		Bytes    int64         `json:"file_bytes"`

@@ -63,7 +63,7 @@ With --device, say what computes there and how much memory that takes.`,
 	f := cmd.Flags()
 	enc.RegisterFolder(f)
 	enc.RegisterLength(f)
-	f.Lookup("model").Hidden = true // it is the argument
+	f.Lookup("model").Hidden = true // the model is an argument
 	device.RegisterEncoding(f)
 	threads, fetch, settings := 0, false, false
 	flags.Threads(f, &threads, 0)

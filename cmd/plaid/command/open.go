@@ -41,7 +41,7 @@ func openWithLockTimeout[T any](op *opener, write bool, open func(*index.Options
 // called before long work begins.
 func checkSingleFile(path string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return nil // to open it says what is wrong
+		return nil // opening the file reports what is wrong
 	}
 	if paths, err := index.ShardPaths(path); err == nil {
 		return fmt.Errorf("%s: %w: this takes one file, such as %s", path, files.ErrFolder, paths[0])
@@ -151,7 +151,7 @@ func (op *opener) openSearched(ctx context.Context, names *indexNames, path stri
 		}
 		defer func() { err = errors.Join(err, snap.Close()) }()
 		target := &searchTarget{shardsSnapshot: snap, shards: snap.Snapshots(), snap: snap.Snapshots()[0]}
-		for _, shard := range target.shards { // one that says which model it is of
+		for _, shard := range target.shards { // prefer an index that names its model
 			if shard.Header().Model != nil {
 				target.snap = shard
 				break

@@ -57,7 +57,7 @@ func (q *querySet) displayName(i int) string {
 // withQueryName replaces the number of a query in an error with the query's name.
 func (q *querySet) withQueryName(err error) error {
 	if conditionError := (*condition.Error)(nil); errors.As(err, &conditionError) {
-		return fmt.Errorf("--where: %w", conditionError) // the same of each query
+		return fmt.Errorf("--where: %w", conditionError) // it concerns all queries
 	}
 	if queryError := (*search.QueryError)(nil); errors.As(err, &queryError) && queryError.Index < len(q.ids) {
 		return fmt.Errorf("query %q: %w", q.displayName(queryError.Index), queryError.Err)
@@ -343,6 +343,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 	if !a.quiet {
 		show = out.TextProgress(a.console, a.now)
 	}
+	// docs encodes the texts in batches.
 	docs := func(yield func(vectors.Document, error) bool) {
 		tokens := int64(0)
 		for lo := 0; lo < len(queryTexts); lo += queryBatch {
@@ -401,7 +402,7 @@ func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from st
 			textError.Path = from
 		}
 	}()
-	var empty error // of the first one; an error of reading, such as a missing field, comes before it
+	var empty error // about the first empty text; errors of reading, such as a missing field, come first
 	for t, err := range texts {
 		if err != nil {
 			return nil, err

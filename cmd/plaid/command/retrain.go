@@ -92,7 +92,7 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 		*index.RetrainReport
 		Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	}{path, r, defaults}, func(b *bytes.Buffer) {
-		// Decoded vectors were rounded before, so the error against them is below that of a build.
+		// The error against decoded vectors is smaller than that of a build, since they were rounded before.
 		against := ""
 		switch {
 		case r.Original == 0:

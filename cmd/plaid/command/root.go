@@ -34,7 +34,7 @@ Results go to stdout, everything else to stderr.`,
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
 
-		DisableSuggestions: true, // complain has better ones
+		DisableSuggestions: true, // reportError has better ones
 		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	a.root = root
@@ -104,11 +104,12 @@ func (a *app) finishCommand(cmd *cobra.Command) {
 	cmd.Long = wrapParagraphs(cmd.Long, a.helpWidth())
 	cmd.DisableFlagsInUseLine = cmd.HasParent()
 	refuseRepeats := func(f *pflag.Flag) {
-		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() { // cobra reads a line twice to complete it
+		// Cobra parses a line twice to complete it.
+		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() {
 			f.Value = flags.Once(f.Value)
 		}
 		if f.DefValue == "0s" || f.DefValue == "0 B" {
-			f.DefValue = "" // cobra knows no zeros of these types
+			f.DefValue = "" // cobra does not know the zero values of these types
 		}
 	}
 	cmd.LocalNonPersistentFlags().VisitAll(refuseRepeats)

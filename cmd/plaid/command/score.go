@@ -20,7 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
+	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // registers the backends of the processor
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -71,7 +71,8 @@ query, document, rank and score, whose ids may have blanks.`,
 		Args: namedArgs(),
 	}
 	s.register(cmd.Flags())
-	printed.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv") // the texts that grep shows are in indexes
+	// Only indexes have the texts that grep shows.
+	printed.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, _ []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
@@ -87,6 +88,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 	if _, err := s.queries.AreTexts(nil); err != nil {
 		return err
 	}
+	// Open queries and documents, and check that they fit each other.
 	queries, err := s.queries.Open(ctx, a.in, nil)
 	if err != nil {
 		return err
@@ -104,6 +106,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 	if q != d && q != 0 && d != 0 {
 		return fmt.Errorf("%s: %w: queries have %d, documents %d", s.queries.Vectors, index.ErrDimension, q, d)
 	}
+	// Read queries and candidates; map the documents if that is possible.
 	run := &scoring{
 		a:      a,
 		flags:  s,
@@ -119,6 +122,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 	if run.mapped = mapDocs(docs); run.mapped != nil {
 		defer func() { err = errors.Join(err, run.mapped.Close()) }()
 	}
+	// Select the backend, then score and print.
 	dev, err := a.openDevice(ctx, &s.device)
 	if err != nil {
 		return err
@@ -239,7 +243,7 @@ func (x *scoring) run(ctx context.Context) error {
 		k = x.docs.Len()
 	}
 	x.flags.k, x.best = k, maxsim.NewTop(k)
-	// Those that a device wants are gathered, so that no others cross the bus.
+	// For a device, candidates are copied together, so that no other documents cross the bus.
 	if x.mapped != nil && !(x.onDevice && x.queriesByDoc != nil) {
 		return x.scoreMapped(ctx)
 	}
@@ -298,7 +302,7 @@ func (x *scoring) scoringTerms() maxsim.Terms {
 func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int,
 	check func(ordinal int) error) error {
 	if x.queriesByDoc == nil {
-		// Not held: what a device keeps for the next block would go with it.
+		// The batch must not be kept: releasing it would release what a device keeps for the next block.
 		return x.best.Add(ctx, x.backend, x.queries, docs, x.scoringTerms())
 	}
 	var queries, items []int32
@@ -388,7 +392,7 @@ func mapDocs(src vectors.Source) *mappedDocs {
 func (w *mappedDocs) batch(from, to int) *maxsim.Batch {
 	lo, hi := w.Starts[from], w.Starts[to]
 	b := &maxsim.Batch{Tokens: w.tokens.Slice(lo, hi)}
-	if w.Rows != nil { // padded
+	if w.Rows != nil { // documents are padded to the same length
 		b.Count, b.Lengths = to-from, w.Rows[from:to]
 		b.Stride = (hi - lo) / max(b.Count, 1)
 		return b
@@ -413,7 +417,7 @@ func (w *mappedDocs) checkParallel(ctx context.Context, from, to, threads int) e
 func (x *scoring) scoreMapped(ctx context.Context) error {
 	size := hostBlockValues
 	if x.onDevice || x.queriesByDoc != nil {
-		size = 16 * deviceBlockValues // the backend has pieces of its own
+		size = 16 * deviceBlockValues // the backend splits blocks itself
 	}
 	w, n := x.mapped, x.docs.Len()
 	for from := 0; from < n; {

@@ -224,7 +224,7 @@ type answerer struct {
 func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options,
 	refine func(*querySet, []search.Result) error) error {
 	page := o.Page()
-	if w.warn != nil { // to find documents again that are on the pages before
+	if w.warn != nil { // earlier pages are needed to recognise their documents
 		o.SetPage(search.Page{K: page.End(), Block: page.K})
 	}
 	for w.next < w.queries.Len() {

@@ -61,6 +61,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 	if _, err := s.Where.Condition(); err != nil {
 		return err
 	}
+	// Refuse flags that a service does not support.
 	_, allowed := s.RequestBody()
 	allowed = append(allowed, words.AddToRequest(map[string]any{}, "")...)
 	allowed = append(allowed, "json", "format", "show-metadata", "highlight", "quiet", "verbose", "help")
@@ -73,6 +74,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 	if unsupported != "" {
 		return flags.Usagef("--%s is for an index file: a service that runs has settings of its own", unsupported)
 	}
+	// Find the service and the index.
 	service, name, err := parseServiceAddress(args[0])
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func explainRefusal(ctx context.Context, service *mcp.Service, name string, err 
 // "".
 func serviceIndexNames(ctx context.Context, service *mcp.Service, typed string) string {
 	var names []string
-	_ = service.Ask(ctx, http.MethodGet, "/indices", nil, &names) // whose error says less than the first one
+	_ = service.Ask(ctx, http.MethodGet, "/indices", nil, &names) // its error says less than the first one
 	return availableIndexes(names, typed)
 }
 
@@ -163,6 +165,7 @@ func availableIndexes(names []string, typed string) string {
 // askService asks one question. It returns the hits and the notes of the service.
 func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words,
 	printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
+	// Send the request.
 	body, _ := s.RequestBody()
 	words.AddToRequest(body, text)
 	body["queries"] = []string{text}
@@ -185,6 +188,7 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 	if err := service.Ask(ctx, http.MethodPost, path, body, &answer); err != nil {
 		return nil, nil, err
 	}
+	// Check the response, and convert its hits.
 	if len(answer.Results) != 1 {
 		return nil, nil, fmt.Errorf("the service answers %d results to one question", len(answer.Results))
 	}
@@ -239,7 +243,7 @@ func splitMetadata(metadata json.RawMessage) (id string, payload search.Payload)
 	var withID struct {
 		ID string `json:"_id"`
 	}
-	_ = json.Unmarshal(metadata, &withID) // without an id there is none
+	_ = json.Unmarshal(metadata, &withID) // an error leaves the id empty
 	stored, err := condition.Fields{"_id": json.RawMessage("null"),
 		"_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
 	if err != nil {

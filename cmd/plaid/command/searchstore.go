@@ -67,6 +67,7 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		m := a.newStoreWordSearch(words, engine, o, int(d.Docs+d.Passages))
+		// Search by words needs no encoder.
 		if words.WordsOnly() {
 			ids, texts, err := a.readQuestions(ctx, &s.Queries, args[1:])
 			if err != nil {

@@ -159,7 +159,7 @@ func (m *wordSearch) fuseBatch(ctx context.Context, batch *querySet, results []s
 			fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(wordHits), allScores, sides)
 			if err == nil {
 				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
-					return !p.Enough(float32(h.Score)) // as it is printed
+					return !p.Enough(float32(h.Score)) // the score that is printed
 				})
 				results[i].Hits, err = m.completeHits(ctx, batch, i, fused)
 				results[i].K, results[i].Offset = p.K, p.Offset
@@ -225,7 +225,8 @@ func (m *wordSearch) answerHybrid(ctx context.Context, questions []string, answe
 	}
 	m.engine = engine
 	o.SetPage(o.Page().Sides(m.docCount))
-	o.Payload, o.Matches = o.Payload && (o.Group != "" || m.payload == nil), false // the rest is for the fused hits
+	// Matches, and payloads that can be read later, are added to the fused hits alone.
+	o.Payload, o.Matches = o.Payload && (o.Group != "" || m.payload == nil), false
 	return m.open(ctx, func() error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
 			return m.fuseBatch(ctx, batch, results)
@@ -269,7 +270,7 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 // arguments. encoded are the questions as vectors, for highlights; nil if these are not wanted.
 func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromArguments bool, encoded *openedQueries,
 	write hitWriter) error {
-	next := 0 // what is printed is not printed again if the keywords are rebuilt
+	next := 0 // results before it were printed, and are not printed again if the keywords are rebuilt
 	return m.open(ctx, func() error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))

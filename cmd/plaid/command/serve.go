@@ -77,7 +77,7 @@ certificates read again.`,
 		}
 		if ready {
 			if err := daemon.Ready(ctx, c); err != nil {
-				return errors.New(err.Error()) // 1, whatever the reason
+				return errors.New(err.Error()) // exit code 1 for every reason
 			}
 			return nil
 		}

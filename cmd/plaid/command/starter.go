@@ -48,7 +48,7 @@ func (s *starterFlags) watchStdin(a *app, cancel func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	stdin := a.in
 	a.in = unreadableStdin{}
-	go func() { // until the process ends: a read of a terminal cannot be given up
+	go func() { // may run until the process ends: a read of a terminal cannot be cancelled
 		defer cancel()
 		_, _ = io.Copy(io.Discard, stdin)
 		s.programLeft.Store(true)

@@ -45,7 +45,7 @@ type stdio struct {
 	// json reports whether --json is among args.
 	json bool
 
-	quiet, verbose bool // global flags
+	quiet, verbose bool // global flags --quiet and --verbose
 	stages         stages
 }
 
@@ -61,7 +61,7 @@ func (t *stdio) colours() out.Colours {
 	case t.outWidth == 0 || os.Getenv("TERM") == "dumb":
 		return out.Colours{}
 	}
-	// The console of Windows understands colours where one of these is set.
+	// Consoles of Windows that show colours set one of these variables.
 	return out.Colours{On: runtime.GOOS != "windows" || os.Getenv("WT_SESSION")+os.Getenv("TERM") != ""}
 }
 
@@ -90,7 +90,7 @@ func (t *stdio) forTerminal(msg string) string {
 			msg = strings.ReplaceAll(msg, arg, strings.ReplaceAll(arg, "\n", `\n`))
 		}
 	}
-	const maxLineBytes = 2000 // bytes of a line
+	const maxLineBytes = 2000
 	var b strings.Builder
 	for line := range strings.Lines(out.Escaped(msg)) {
 		if excess := len(line) - maxLineBytes; excess > 0 {

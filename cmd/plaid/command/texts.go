@@ -60,6 +60,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 			return err
 		}
 	}
+	// Progress runs towards the surveyed total.
 	var total out.Texts
 	if s.surveyed != nil {
 		total.Total, total.AllBytes = s.surveyed.Texts, s.surveyed.Bytes
@@ -67,6 +68,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	if path != s.temporaryPath {
 		s.vectorsPath = ""
 	}
+	// Encode. If another process has the spool open, do without a file, where that is allowed.
 	_, serr := os.Lstat(path)
 	isNew := path != "" && errors.Is(serr, fs.ErrNotExist)
 	begin := s.app.now()
@@ -82,10 +84,13 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
 	}
 	s.warnOfTexts(r)
+	// Use the vectors.
 	empty := spool.Tokens() == 0
 	err = use(spool, s.report(spool.Len(), r, begin))
-	// Closed before it is removed, which not every system allows otherwise.
+	// Close the spool before removing it, as Windows requires.
 	err = errors.Join(err, spool.Close())
+	// Keep or remove the spool. A temporary one stays if the work is not done, and if more of its
+	// texts are unused than used: it then belongs to another, larger run.
 	done := err == nil || errors.Is(err, errOutput)
 	switch temporary := s.spoolPath == "" && path != ""; {
 	case temporary && done && s.untilEnd:
@@ -192,7 +197,7 @@ func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsRepor
 	if err := s.prepare(); err != nil {
 		return nil, nil, err
 	}
-	defer func() { s.texts.PassedOver = nil }() // they are told of once
+	defer func() { s.texts.PassedOver = nil }() // files are counted in the first pass only
 	var c *encode.Collection
 	err := s.retryWithPassages(func(passages bool) (err error) {
 		first := true

@@ -20,7 +20,7 @@ func (s *spooling) survey(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	defer func() { s.texts.PassedOver = nil }() // they are told of once
+	defer func() { s.texts.PassedOver = nil }() // files are counted in the first pass only
 	if !s.texts.Rereadable() {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
 	passages := s.texts.SplitsTexts()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
-		s.passed, s.passedEndings = folder.Passed{}, nil // they are found again
+		s.passed, s.passedEndings = folder.Passed{}, nil // the second pass counts them again
 		err = pass(true)
 	}
 	return err
@@ -67,6 +67,7 @@ func (s *spooling) admittedTexts(
 ) iter.Seq2[encode.Text, error] {
 	stream := index.NewAdmission()
 	return func(yield func(encode.Text, error) bool) {
+		// group is a document, or the passages of one, as read so far; documents are their ids.
 		var group []encode.Text
 		var documents []index.Arrival
 		passGroup := func() bool {
@@ -85,7 +86,7 @@ func (s *spooling) admittedTexts(
 		for t, err := range texts {
 			var p *vectors.Passage
 			if err == nil && t.ID != "" {
-				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages { // a fault is found later
+				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages { // errors of PassageOf are reported later
 					err = errPassages
 				}
 			}

@@ -137,8 +137,8 @@ type textlessDocuments struct {
 	// firstID is the id of the first such document, firstRow its number among all documents, and
 	// fields are the names of its fields.
 	firstID  string
-	firstRow int      // and its number among all
-	fields   []string // its fields
+	firstRow int
+	fields   []string
 	// total is the number of all documents.
 	total int
 }
@@ -153,7 +153,7 @@ func (l *textlessDocuments) countIfEmpty(t *encode.Text) {
 		return
 	}
 	l.firstID, l.firstRow = t.ID, l.total-1
-	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // a payload is an object
+	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // never fails: a payload is an object
 		if key != "text" {
 			l.fields = append(l.fields, key)
 		}

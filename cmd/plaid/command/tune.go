@@ -132,10 +132,10 @@ func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 		return err
 	}
 	rep := tuneReport{Index: path}
-	// The long part needs no lock that keeps others out.
+	// Measure while the index is open for reading only, so that others can use it.
 	err := a.openForMeasuring(ctx, &indexNames{}, path, &t.queries, t.threads, &t.device, nil,
 		func(e searcher, target *searchTarget, set *querySet) (err error) {
-			engine := e.(*search.Engine) // of one file
+			engine := e.(*search.Engine) // the searcher of a single file
 			snap := target.snap
 			state, generation = snap.State(), snap.Generation()
 			rep.Queries = len(set.queries)

@@ -45,7 +45,7 @@ twenty faults are printed.
 			return err
 		}
 		var faults []error
-		for _, path := range paths { // each by itself: one that does not open hides no other
+		for _, path := range paths { // open each by itself, so that a damaged one does not hide the others
 			faults = append(faults, a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 				r.Docs += snap.Documents()
 				r.Passages += int(snap.State().Passages)
@@ -53,12 +53,12 @@ twenty faults are printed.
 				return snap.Verify(ctx)
 			}))
 		}
-		if err = errors.Join(faults...); err == nil { // and that they fit each other
+		if err = errors.Join(faults...); err == nil { // check that they can be searched together
 			err = a.openSearched(ctx, &names, args[0], func(*searchTarget) error { return nil })
 		}
 		r.OK = err == nil
 		if !r.OK && (!errors.Is(err, storage.ErrCorrupt) || !a.json) {
-			return err // the faults are the message
+			return err // the error lists the faults
 		}
 		if err != nil {
 			r.Faults = strings.Split(err.Error(), "\n")

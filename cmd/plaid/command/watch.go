@@ -164,6 +164,7 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 	}
 	first, wait, lastError, lastKept := true, time.Duration(0), "", ""
 	for {
+		// Bring the index up to date, and watch each folder that is read.
 		r, err := s.syncOnce(ctx, func(dir string) {
 			if !poll {
 				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) &&
@@ -174,7 +175,7 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 		})
 		switch {
 		case ctx.Err() != nil:
-			return nil // it was told to end
+			return nil // the user has ended the command
 		case errors.Is(err, errNothingToIndex):
 			if first {
 				a.printHint("%v", err)
@@ -186,7 +187,7 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 			err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
-			if text := err.Error(); text != lastError { // and not each time, all night
+			if text := err.Error(); text != lastError { // report the same error once
 				lastError = text
 				a.printWarning("%v; trying again", err)
 			}
@@ -206,6 +207,7 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 				wait = settledAge
 			}
 		}
+		// Wait for the next change.
 		if first && poll {
 			a.printWarning("the system does not tell what changes in %s (%v): it is looked at each %v", s.root,
 				eventsErr, pollEvery)
@@ -241,9 +243,9 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, wait time.Dura
 			if wait == 0 && disturbed() {
 				return true
 			}
-		case <-events.Errors: // events were lost: the whole folder is looked at anyway
+		case <-events.Errors: // events were lost, but a look reads the whole folder
 			return true
-		case <-events.Events: // also of a change of who may read a file
+		case <-events.Events: // including changes of permissions
 			if latest == nil {
 				latest = time.After(patience)
 			}

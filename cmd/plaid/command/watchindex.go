@@ -47,7 +47,7 @@ func (s *folderSync) indexStateOf(snap *index.Snapshot, before fs.FileInfo) (i i
 	if err == nil && before != nil && os.SameFile(before, info) && info.ModTime().UnixNano() == i.stamp.Modified {
 		i.file, i.mayChange = info, s.app.now().Sub(info.ModTime()).Abs() < settledAge
 	}
-	return i, nil // if another file has taken its place already, the next look reads that
+	return i, nil // if another file has replaced it already, the next look reads that one
 }
 
 // followIndex reads the index again if it has changed since the last look.
@@ -55,7 +55,7 @@ func (s *folderSync) followIndex(ctx context.Context) error {
 	s.indexed.changedByOthers = false
 	info, err := os.Stat(s.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // or removed since: all files are new
+	case errors.Is(err, fs.ErrNotExist): // no index yet, or it was removed: all files are new
 		s.known, s.indexed = map[string]fileState{}, indexState{}
 		return nil
 	case err != nil:
@@ -87,7 +87,8 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 		if err := s.checkCut(known); err != nil {
 			return err
 		}
-		for path, state := range known { // so that only files that may differ are read
+		// Keep sizes and times, so that only files that may differ are read.
+		for path, state := range known {
 			if previous := s.known[path]; state.digest != "" && previous.digest == state.digest {
 				state.size, state.time, state.mode = previous.size, previous.time, previous.mode
 				known[path] = state
@@ -102,7 +103,7 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 // were changed, has no digest.
 func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
 	known := map[string]fileState{}
-	missing := map[string]int{} // passages that have not been found yet
+	missing := map[string]int{} // number of passages of a file that were not found yet
 	for ordinal := range snap.State().Docs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -119,7 +120,7 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 			continue
 		}
 		name := snap.DocumentOf(ordinal)
-		if name != entry.Path { // a copy of a passage, under another name
+		if name != entry.Path { // a copy of a passage under another id
 			continue
 		}
 		state, seen := known[name]
@@ -156,7 +157,7 @@ const maxOtherCuts = 2
 func (s *folderSync) checkCut(known map[string]fileState) error {
 	cut := folder.Cut(s.splitting)
 	if s.known == nil {
-		return nil // at first, the files are cut as this process was told to
+		return nil // the first look splits files with the settings of this process
 	}
 	for _, state := range known {
 		if state.digest != "" && state.cut != cut {
@@ -189,7 +190,7 @@ func (s *folderSync) changeIndex(ctx context.Context, change func(*index.Index) 
 		if s.indexed, err = s.withSnapshot(ix, before, nil); err != nil {
 			return err
 		}
-		if changedByOthers { // their changes are not in known
+		if changedByOthers { // known lacks their changes
 			s.indexed = indexState{changedByOthers: true}
 		}
 		return nil

@@ -76,7 +76,7 @@ func (d *devices) mountPoints(m *missingFiles) map[string]string {
 
 // isAbsent reports whether an error says that there is nothing at a path.
 func isAbsent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // a folder of the path is a file by now
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // ENOTDIR: a folder of the path has become a file
 }
 
 // missingFiles are the files that the index has and a look did not find. Not all of them were
@@ -131,7 +131,7 @@ func (m *missingFiles) deletedFiles() (deleted []string, err error) {
 	if len(m.paths) == 0 {
 		return nil, nil
 	}
-	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder is gone, not its files
+	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder is gone, which says nothing about its files
 		return nil, err
 	}
 	slices.Sort(m.paths)

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -159,6 +157,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	if err := s.findHome(); err != nil {
 		return nil, err
 	}
+	// Read the folder, and the index if others have changed it.
 	devices := s.newDevices()
 	files, passed, err := folder.Scan(ctx, s.home, s.largest, func(dir string) {
 		if dirs != nil {
@@ -181,6 +180,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 			s.app.printWarning("%s has more than 1 MiB: its folder is passed over", path)
 		}
 	}
+	// Compare them file by file.
 	r := &folderReport{Path: s.path}
 	c := comparison{
 		sync:    s,
@@ -200,6 +200,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 			return nil, err
 		}
 	}
+	// Decide which of the missing files were deleted.
 	if err := devices.checkUnchanged(); err != nil {
 		return nil, err
 	}
@@ -210,6 +211,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.kept), missing.keptReason()
 	r.Passed += passed.All()
 	r.PassedFiles = passed.Files
+	// Change the index. With --moved, it is opened even if no file has changed, to change their root.
 	if s.sinceRead != nil {
 		s.sinceRead()
 	}
@@ -222,6 +224,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	if err != nil {
 		return nil, err
 	}
+	// Remember the state for the next look.
 	s.rooted, s.allowEmpty = true, false
 	s.known, s.mounts = c.next, devices.mountPoints(missing)
 	r.changedByOthers = s.indexed.changedByOthers
@@ -229,117 +232,6 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	r.Seconds = s.app.now().Sub(begin).Seconds()
 	return r, nil
 }
-
-// comparison compares the files of a folder with those that the index has.
-type comparison struct {
-	sync    *folderSync
-	begin   time.Time
-	cut     string
-	devices *devices
-	passed  *folder.Passed
-	report  *folderReport
-	// next are the files that the index shall have.
-	next map[string]fileState
-	// arrived counts new files by their digests.
-	arrived map[string]int
-	work    pending
-}
-
-// compareFile compares an existing file with the index.
-func (c *comparison) compareFile(f *folder.File) error {
-	state, known := c.sync.known[f.Path]
-	device := cmp.Or(c.devices.ofFile(f.Path), state.device)
-	if known && state.isUnchanged(f) && state.cut == c.cut {
-		if state.device != device {
-			c.work.addDevice(device, f.Path)
-			state.device = device
-		}
-		c.next[f.Path] = state
-		return nil
-	}
-	content, err := f.Read(c.sync.largest)
-	switch {
-	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
-		c.report.Passed++
-		c.passed.Name(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
-		return nil
-	case errors.Is(err, fs.ErrPermission):
-		c.passed.Close(f.Path)
-		return nil
-	case err != nil:
-		return err
-	case !known:
-		c.report.Added++
-		c.arrived[content.Digest]++
-		c.work.files = append(c.work.files, f)
-	case state.digest != content.Digest || state.cut != c.cut:
-		c.report.Changed++
-		c.work.files = append(c.work.files, f)
-	case state.device != device:
-		c.work.addDevice(device, f.Path)
-	}
-	state = fileState{content.Digest, device, c.cut, f.Size, f.Time, f.Mode}
-	if c.begin.Sub(f.Time).Abs() < settledAge { // it may change once more within the same tick of its clock
-		state.time, c.report.lookAgain = time.Time{}, true
-	}
-	c.next[f.Path] = state
-	return nil
-}
-
-// findMissing decides which of the files that were not found were deleted.
-func (c *comparison) findMissing() (*missingFiles, error) {
-	s := c.sync
-	missing := &missingFiles{
-		sync:       s,
-		arrived:    c.arrived,
-		visible:    len(s.known),
-		allowEmpty: s.allowEmpty,
-	}
-	for path, state := range s.known {
-		if _, stays := c.next[path]; stays {
-			continue
-		} else if c.passed.Hides(path) { // it may be as it was; it is read once it may be
-			c.next[path] = state.unread()
-			missing.visible--
-			continue
-		}
-		missing.paths = append(missing.paths, path)
-	}
-	var err error
-	if c.work.deleted, err = missing.deletedFiles(); err != nil {
-		return nil, err
-	}
-	for _, path := range missing.kept {
-		c.next[path] = s.known[path].unread()
-	}
-	return missing, nil
-}
-
-// unread returns the state of a file that cannot be seen: it is read when it is there again.
-func (f fileState) unread() fileState {
-	f.time = time.Time{}
-	return f
-}
-
-// pending are the changes that a look has found.
-type pending struct {
-	files []*folder.File
-	// deleted are the names of documents to delete.
-	deleted []string
-	// devices are the paths of files that have changed only their device, by the new device.
-	devices map[string][]string
-}
-
-// addDevice adds a file that has changed only its device.
-func (p *pending) addDevice(device, path string) {
-	if p.devices == nil {
-		p.devices = map[string][]string{}
-	}
-	p.devices[device] = append(p.devices[device], path)
-}
-
-// isEmpty reports whether there is nothing to change.
-func (p *pending) isEmpty() bool { return len(p.files)+len(p.deleted)+len(p.devices) == 0 }
 
 // findHome finds the full path of the folder, without links. If a link now leads elsewhere, that is
 // another folder, and the files of the index are read again.
@@ -376,7 +268,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 	}
 	docs, err := snap.Select(ctx, where)
 	switch {
-	case errors.Is(err, condition.ErrUnknownField): // no file is in it, or none that says of what folder it is
+	case errors.Is(err, condition.ErrUnknownField): // no document has the fields of a file
 		return nil
 	case err != nil || docs.IsEmpty():
 		return err
@@ -395,7 +287,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 		return err
 	}
 	var fields struct{ Root string }
-	_ = json.Unmarshal(d.Payload, &fields) // it has been selected by it
+	_ = json.Unmarshal(d.Payload, &fields) // never fails: the condition has read the field
 	return flags.Usagef("%w: %s follows %s; give each folder an index of its own, or --moved if that folder is now %s",
 		errOtherFolder, s.path, fields.Root, s.home)
 }
@@ -403,6 +295,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 // applyChanges encodes the changed files, and stores them and the deletions in one transaction.
 func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[string]fileState,
 	r *folderReport) (err error) {
+	// Without files to encode, only delete documents and store devices.
 	if len(work.files) == 0 {
 		return s.changeIndex(ctx, func(ix *index.Index) error {
 			if len(work.deleted) > 0 {
@@ -413,13 +306,14 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 			return s.storeDevices(ctx, ix, work)
 		})
 	}
-	// What is encoded is lost if the index cannot be written: where another process has it,
-	// that is found out first.
+	// Open the index for writing before the files are encoded: if another process has it open, the
+	// work would be lost.
 	if _, err := os.Stat(s.path); err == nil {
 		if err := s.changeIndex(ctx, func(*index.Index) error { return nil }); err != nil {
 			return err
 		}
 	}
+	// Encode the files.
 	spool, encoded, err := encode.Spool(ctx, s.encoder, s.readPassages(ctx, work.files, next), "", nil)
 	if err != nil {
 		return err
@@ -432,6 +326,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 			out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
 	s.app.warnUnknown(encoded)
+	// Build the index, or add to it.
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
 			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)
@@ -439,7 +334,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 		o := s.build
 		o.LockTimeout, o.Model = s.app.lockTimeout, s.model
 		built, err := index.Build(ctx, s.path, spool, &o)
-		s.indexed = indexState{} // whether it has been changed since is not known
+		s.indexed = indexState{} // others may have changed it since
 		if err == nil {
 			r.Docs, r.Passages = built.Docs, built.Passages
 		}
@@ -476,7 +371,7 @@ func (s *folderSync) readPassages(ctx context.Context, files []*folder.File,
 			}
 			c, err := f.Read(s.largest)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) {
-				// It is another one by now: the next look deletes what the index has of it.
+				// The file has changed: the next look deletes its documents.
 				next[f.Path] = fileState{device: next[f.Path].device}
 				continue
 			} else if err != nil {

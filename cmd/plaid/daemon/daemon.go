@@ -47,6 +47,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err := c.checkModel(ctx, logger); err != nil {
 		return err
 	}
+	// Certificates and tokens are read again at each signal.
 	serving := &server.ServeOptions{Drain: c.DrainTimeout}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
@@ -78,6 +79,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	}
 	collections := indexes.collections
 	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
+	// Serve, while the model is being loaded.
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
@@ -227,6 +229,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 		closing.add(closeFiles)
 		return &openedIndexes{collections: collections}, nil
 	}
+	// Open the device, and on it the model, which takes its memory first.
 	device, note, err := kernels.OpenDevice(ctx, c.Device)
 	if err != nil {
 		return nil, err
@@ -257,6 +260,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 			return nil, err
 		}
 	}
+	// Open the store or the folder.
 	data, closeStore := c.Data, (func(context.Context) error)(nil)
 	if c.Store != "" {
 		var nodes *cluster.Cluster
@@ -280,6 +284,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	if c.ReadOnly {
 		return indexes, nil
 	}
+	// Uploads go to a folder next to the indexes.
 	o.UploadDir = filepath.Join(data, ".uploads")
 	if err := os.RemoveAll(o.UploadDir); err != nil { // left by a service that was killed
 		return nil, err

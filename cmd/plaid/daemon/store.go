@@ -101,6 +101,7 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		}
 		closing.add(unlock)
 	}
+	// Join the services, or ask them.
 	config.Dir = filepath.Join(data, ".cluster") // not a valid name of an index
 	openObjects := objects.Open
 	if l == nil {
