@@ -20,33 +20,39 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// clusterOptions are those of the study of clusters: all nodes run in this process, talk HTTP over
-// the loopback, and share one object store. Documents are drawn at random around topics.
+// clusterOptions are the options of the study of clusters. All nodes run in this process, send HTTP
+// over the loopback interface, and share one object store. Documents are random vectors around
+// topics.
 type clusterOptions struct {
 	address, dir string
 	dim          int
-	period       time.Duration // of each measurement
-	writers      []int
-	docs, tokens int     // of the search over shards
-	threads      int     // of one search of one shard, and of one file
-	cold         float64 // MiB of the shard that is searched cold
-	idleShards   int
-	out, log     io.Writer
-	store        *countingStore
+	// period is the length of each measurement.
+	period  time.Duration
+	writers []int
+	// docs and tokens are the sizes of the search over shards.
+	docs, tokens int
+	// threads is the number of threads of one search, of a shard or of a file.
+	threads int
+	// cold is the size in MiB of the shard of the first search.
+	cold       float64
+	idleShards int
+	out, log   io.Writer
+	store      *countingStore
 }
 
+// clusterStudy registers the flags of the study of clusters.
 func clusterStudy(f *flag.FlagSet) measureFunc {
 	o := &clusterOptions{}
-	partNames := f.String("parts", "put,changes,search,cold,idle", "what is measured")
+	partNames := f.String("parts", "put,changes,search,cold,idle", "parts of the study to run")
 	f.StringVar(&o.dir, "dir", "", "folder for caches and files (\"\": a temporary one)")
-	f.IntVar(&o.dim, "dim", 96, "of the vectors")
-	f.DurationVar(&o.period, "time", 10*time.Second, "of each measurement")
+	f.IntVar(&o.dim, "dim", 96, "dimension of the vectors")
+	f.DurationVar(&o.period, "time", 10*time.Second, "length of each measurement")
 	writers := numbers(f, "writers", 1, "writers at a time", 1, 64, 256)
 	f.IntVar(&o.docs, "docs", 100_000, "documents of the search over shards")
-	f.IntVar(&o.tokens, "tokens", 32, "of each document")
-	f.IntVar(&o.threads, "threads", 1, "of the search of one shard, and of one file")
+	f.IntVar(&o.tokens, "tokens", 32, "tokens of each document")
+	f.IntVar(&o.threads, "threads", 1, "threads of the search of one shard, and of one file")
 	f.Float64Var(&o.cold, "cold", 1024, "MiB of the shard that is searched cold")
-	f.IntVar(&o.idleShards, "idle", 1600, "shards, with two replicas each, that wait for nothing")
+	f.IntVar(&o.idleShards, "idle", 1600, "idle shards, with two replicas each")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 		o.address, o.out, o.log, o.writers = args[0], stdout, stderr, *writers
 		if o.dir == "" {
@@ -71,7 +77,7 @@ func clusterStudy(f *flag.FlagSet) measureFunc {
 			if !slices.Contains(strings.Split(*partNames, ","), part.name) {
 				continue
 			}
-			if failed := recoverFailure(func() { part.measure(ctx) }); failed != nil { // the rest is measured
+			if failed := recoverFailure(func() { part.measure(ctx) }); failed != nil { // go on with the other parts
 				err = errors.Join(err, fmt.Errorf("%s: %w", part.name, failed))
 			}
 		}
@@ -79,6 +85,7 @@ func clusterStudy(f *flag.FlagSet) measureFunc {
 	}
 }
 
+// printRow writes a row of the table.
 func (o *clusterOptions) printRow(name, format string, args ...any) {
 	fmt.Fprintf(o.out, "| %s | %s |\n", name, fmt.Sprintf(format, args...))
 }
@@ -86,19 +93,20 @@ func (o *clusterOptions) printRow(name, format string, args ...any) {
 // failure is a panic that ends a part of the study.
 type failure struct{ error }
 
-// panicOn ends a part if there is an error, and must is check for who wants a value.
+// panicOn ends the current part of the study if there is an error.
 func panicOn(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
+// must returns v, or ends the current part of the study if there is an error.
 func must[T any](v T, err error) T {
 	panicOn(err)
 	return v
 }
 
-// recoverFailure is the error that has ended do.
+// recoverFailure runs a part of the study and returns the error that has ended it.
 func recoverFailure(part func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -113,7 +121,7 @@ func recoverFailure(part func()) (err error) {
 	return nil
 }
 
-// measureRequests lets clients put requests for a while, after some to warm up.
+// measureRequests lets clients send requests for a period, after a few requests to warm up.
 func (o *clusterOptions) measureRequests(ctx context.Context, clients int, request func(i int) error) *tally {
 	put := func(i int) (wrong string) {
 		if err := request(i); err != nil {
@@ -132,13 +140,14 @@ func (o *clusterOptions) measureRequests(ctx context.Context, clients int, reque
 	return t
 }
 
+// String formats the rate and the latencies.
 func (t *tally) String() string {
 	return fmt.Sprintf("%.0f/s, p50 %.2f ms, p99 %.2f ms", t.perSecond(), t.quantile(.5), t.quantile(.99))
 }
 
-// measurePuts measures the store by itself.
+// measurePuts measures the store without a cluster.
 func (o *clusterOptions) measurePuts(ctx context.Context) {
-	body := bytes.Repeat([]byte("0123456789abcdef"), 600) // about a document
+	body := bytes.Repeat([]byte("0123456789abcdef"), 600) // about the size of a document
 	for _, n := range o.writers {
 		runID := time.Now().UnixNano()
 		t := o.measureRequests(ctx, n, func(i int) error {
@@ -149,7 +158,7 @@ func (o *clusterOptions) measurePuts(ctx context.Context) {
 	}
 }
 
-// measureChanges measures single changes, each acknowledged, through all nodes.
+// measureChanges measures single changes through all nodes, each acknowledged.
 func (o *clusterOptions) measureChanges(ctx context.Context) {
 	nodes := o.startNodes(ctx, "changes", 4, 4, 2)
 	defer nodes.close()
@@ -176,7 +185,7 @@ func (o *clusterOptions) measureChanges(ctx context.Context) {
 	}
 }
 
-// measureSearches measures searches of shards, of one file, and of shards while a node hangs.
+// measureSearches measures searches of one file, of shards, and of shards while a node hangs.
 func (o *clusterOptions) measureSearches(ctx context.Context) {
 	file := o.buildIndexFile(ctx, "search.plaid", o.docs)
 	folder := must(store.Open(ctx, filepath.Join(o.dir, "folder"), &store.Options{Threads: o.threads}))
@@ -206,7 +215,7 @@ func (o *clusterOptions) measureSearches(ctx context.Context) {
 	}
 }
 
-// searchRequest puts one search.
+// searchRequest returns a function that sends one search.
 func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collection,
 	mode search.Mode) func(i int) error {
 	return func(i int) error {
@@ -220,7 +229,7 @@ func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collect
 	}
 }
 
-// measureColdSearch measures the first search of a shard that is nowhere but in the store.
+// measureColdSearch measures the first search of a shard that exists only in the store.
 func (o *clusterOptions) measureColdSearch(ctx context.Context) {
 	file := o.buildIndexFile(ctx, "cold.plaid", int(o.cold*(1<<20))/(o.tokens*(o.dim/2+8)))
 	name := fmt.Sprintf("cold-%x", time.Now().UnixNano())
@@ -244,7 +253,7 @@ func (o *clusterOptions) measureColdSearch(ctx context.Context) {
 		first.Seconds(), opened.Seconds(), bytesRead>>20, complete.Seconds(), o.measureRequests(ctx, 1, request))
 }
 
-// measureIdle measures what nodes ask the store while nothing happens.
+// measureIdle counts the requests that nodes send to the store while nothing happens.
 func (o *clusterOptions) measureIdle(ctx context.Context) {
 	const shardsPerIndex = 16
 	nodes := o.startNodes(ctx, "idle", 8, shardsPerIndex, 2)
@@ -258,7 +267,7 @@ func (o *clusterOptions) measureIdle(ctx context.Context) {
 		c := must(nodes.nodes[n%8].Declare(ctx, fmt.Sprintf("idle-%x-%d", runID, n), collection.Config{}))
 		must(c.Update(ctx, docs, collection.UpdateOptions{}))
 	}
-	pauseFor(ctx, 2*o.period) // replicas are opened everywhere
+	pauseFor(ctx, 2*o.period) // until all replicas are open
 	requestsBefore, start := o.store.requests(), time.Now()
 	pauseFor(ctx, 3*o.period)
 	o.printRow(fmt.Sprintf("requests to the store, %d shards × 2 on 8 nodes, idle", indexCount*shardsPerIndex),
@@ -266,7 +275,7 @@ func (o *clusterOptions) measureIdle(ctx context.Context) {
 		float64(o.store.requests()-requestsBefore)/time.Since(start).Seconds())
 }
 
-// buildIndexFile makes an index file of random documents, if it is not there.
+// buildIndexFile builds an index file of random documents, unless it exists.
 func (o *clusterOptions) buildIndexFile(ctx context.Context, name string, docs int) (file string) {
 	file = filepath.Join(o.dir, name)
 	if _, err := os.Stat(file); err != nil {
@@ -276,6 +285,7 @@ func (o *clusterOptions) buildIndexFile(ctx context.Context, name string, docs i
 	return file
 }
 
+// restore creates a collection from an index file.
 func restore(ctx context.Context, to collection.Restorer, name, file string) {
 	f := must(os.Open(file))
 	panicOn(errors.Join(to.Restore(ctx, name, f), f.Close()))

@@ -29,9 +29,11 @@ type studyNode struct {
 	server *http.Server
 }
 
+// studyNodes are the nodes of a cluster.
 type studyNodes struct{ nodes []*studyNode }
 
-// startNodes starts nodes of a cluster whose collections have some shards and replicas.
+// startNodes starts n nodes of a cluster with some number of shards and replicas, and waits until
+// all nodes know each other. Their names begin with prefix.
 func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shards, replicas int) *studyNodes {
 	s := &studyNodes{}
 	started := recoverFailure(func() {
@@ -55,7 +57,7 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 			}))
 			node.door.handler.Store(node.Handler())
 		}
-		waitUntil(ctx, func() bool { // all know of all
+		waitUntil(ctx, func() bool { // until all nodes know each other
 			return !slices.ContainsFunc(s.nodes, func(node *studyNode) bool {
 				known := node.Layout().Nodes
 				return len(known) < n || slices.ContainsFunc(known,
@@ -70,7 +72,7 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 	return s
 }
 
-// waitUntil waits until ok.
+// waitUntil waits until ok returns true.
 func waitUntil(ctx context.Context, ok func() bool) {
 	for !ok() {
 		panicOn(ctx.Err())
@@ -78,6 +80,7 @@ func waitUntil(ctx context.Context, ok func() bool) {
 	}
 }
 
+// pauseFor waits for a time, or until ctx ends.
 func pauseFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -85,6 +88,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
+// catalogs returns the catalogs of all nodes.
 func (s *studyNodes) catalogs() (catalogs []collection.Catalog) {
 	for _, n := range s.nodes {
 		catalogs = append(catalogs, n.Cluster)
@@ -92,7 +96,7 @@ func (s *studyNodes) catalogs() (catalogs []collection.Catalog) {
 	return catalogs
 }
 
-// awaitReplicas waits until all replicas of a collection have their files.
+// awaitReplicas waits until all replicas of a collection are ready.
 func (s *studyNodes) awaitReplicas(ctx context.Context, name string) {
 	notReady := func(r collection.Replica) bool { return r.State != "ready" }
 	waitUntil(ctx, func() bool {
@@ -104,6 +108,7 @@ func (s *studyNodes) awaitReplicas(ctx context.Context, name string) {
 	})
 }
 
+// close stops all nodes.
 func (s *studyNodes) close() {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
@@ -115,7 +120,7 @@ func (s *studyNodes) close() {
 	}
 }
 
-// awaitCollection is that of a collection in a set, as soon as it is known there.
+// awaitCollection returns a collection of a catalog as soon as the catalog knows it.
 func awaitCollection(ctx context.Context, catalog collection.Catalog, name string) (c collection.Collection) {
 	waitUntil(ctx, func() bool {
 		found, err := catalog.Get(name)
@@ -127,9 +132,9 @@ func awaitCollection(ctx context.Context, catalog collection.Catalog, name strin
 	return c
 }
 
-// studyDoor lets requests wait while a node hangs.
+// studyDoor is the HTTP handler of a node. It delays requests while the node is to hang.
 type studyDoor struct {
-	handler atomic.Value // http.Handler
+	handler atomic.Value // an http.Handler
 	hung    atomic.Bool
 }
 
@@ -142,12 +147,13 @@ func (d *studyDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// countingStore counts what is asked of a store.
+// countingStore counts the requests to a store, and the bytes that are read.
 type countingStore struct {
 	objects.Store
 	puts, others, bytesRead atomic.Int64
 }
 
+// requests returns the number of all requests.
 func (c *countingStore) requests() int64 { return c.puts.Load() + c.others.Load() }
 
 func (c *countingStore) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
@@ -175,7 +181,7 @@ func (c *countingStore) Get(ctx context.Context, name string, from, length int64
 
 func (c *countingStore) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
 	entries, err := c.Store.List(ctx, prefix, after, limit)
-	c.others.Add(1 + int64(len(entries)/1000)) // pages
+	c.others.Add(1 + int64(len(entries)/1000)) // a request for each page of names
 	return entries, err
 }
 
@@ -184,7 +190,7 @@ func (c *countingStore) Delete(ctx context.Context, name string) error {
 	return c.Store.Delete(ctx, name)
 }
 
-// randomDocuments is documents that are drawn at random, as they are asked for.
+// randomDocuments is a source of random documents, which are made when they are read.
 type randomDocuments struct {
 	o *clusterOptions
 	n int
@@ -209,13 +215,13 @@ func (d *randomDocuments) Docs(ctx context.Context, from, to int) iter.Seq2[vect
 	}
 }
 
-// document is the n-th of all documents, which is always the same.
+// document returns random document n, which is the same each time.
 func (o *clusterOptions) document(n uint64, tokens int) collection.DocumentInput {
 	r := rand.New(rand.NewPCG(n, 7))
 	v := make([]float32, 0, tokens*o.dim)
 	topic := make([]float64, o.dim)
 	for t := range tokens {
-		if t%8 == 0 { // near one of 4,096 points
+		if t%8 == 0 { // a new topic, one of 4,096 random points
 			points := rand.New(rand.NewPCG(uint64(r.IntN(4096)), 8))
 			for j := range topic {
 				topic[j] = points.NormFloat64()

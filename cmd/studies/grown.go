@@ -19,11 +19,13 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// grownOptions are those of the study of what growing costs: a collection that is built at once beside the same
-// that comes in batches. Recall is against exact scores of the original vectors, by the searches that a user gets.
+// grownOptions are the options of the study of growing collections: it compares a collection that
+// is built at once with one that receives the same documents in batches. Recall is measured against
+// exact scores of the original vectors, with the searches that users get.
 type grownOptions struct {
 	vectors string
-	tokens  float64 // millions; 0: the documents as they are
+	// tokens is the size in millions of tokens. 0 means the documents as they are.
+	tokens  float64
 	noise   float64
 	nbits   int
 	batches []int
@@ -33,6 +35,7 @@ type grownOptions struct {
 	settle  bool
 }
 
+// grownStudy registers the flags of the study of growing collections.
 func grownStudy(f *flag.FlagSet) measureFunc {
 	var o grownOptions
 	f.Float64Var(&o.tokens, "tokens", 0, "millions of tokens, of documents drawn at random with noise (0: the "+
@@ -51,6 +54,7 @@ func grownStudy(f *flag.FlagSet) measureFunc {
 	}
 }
 
+// measure builds the collections and writes a table with a row for each.
 func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error) {
 	src, err := openDocs(ctx, o.vectors)
 	if err != nil {
@@ -104,7 +108,7 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	return nil
 }
 
-// growCollection makes a collection of documents that come in batches.
+// growCollection adds the documents to a collection in batches, and measures it.
 func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string,
 	docs []collection.DocumentInput,
 	until int64, batch int) (err error) {
@@ -132,7 +136,7 @@ func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *
 		return err
 	}
 	took := time.Since(start)
-	// A deletion of nothing has its turn when the writer has tidied up.
+	// The writer executes this empty deletion after it has finished all other work.
 	if _, err := c.Delete(ctx, collection.Selection{IDs: []string{}}); err != nil {
 		return err
 	}
@@ -152,9 +156,12 @@ func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *
 type grownMeasure struct {
 	queries []search.Query
 	src     vectors.Source
-	exact   [][]search.Hit // of the queries, over the original vectors
+	// exact are the hits of the queries over the original vectors.
+	exact [][]search.Hit
 }
 
+// measureIndex searches an index and writes its row of the table. The time of a query is the best
+// of three.
 func (m *grownMeasure) measureIndex(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int,
 	took time.Duration) (err error) {
 	const k = 100

@@ -16,11 +16,10 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// growthOptions are those of the study of how search time grows with a collection: it
-// makes indexes of any number of tokens from a real collection, by drawing its documents
-// at random and adding noise to their vectors, and searches them with the real queries
-// and the parameters that are derived, one query at a time on one core. Recall is against
-// exhaustive search of the same index.
+// growthOptions are the options of the study of how search time grows with a collection. It makes
+// indexes of any number of tokens from a real collection, by drawing documents at random and adding
+// noise to their vectors. It searches them with the real queries and the derived parameters, one
+// query at a time on one core. Recall is measured against exhaustive search of the same index.
 type growthOptions struct {
 	vectors, dir string
 	noise        float64
@@ -29,6 +28,7 @@ type growthOptions struct {
 	build        index.BuildOptions
 }
 
+// growthStudy registers the flags of the study of growth.
 func growthStudy(f *flag.FlagSet) measureFunc {
 	var o growthOptions
 	sizes := numbers(f, "tokens", 0.001, "sizes in millions of tokens", 1.0, 5, 20)
@@ -75,14 +75,14 @@ func growthStudy(f *flag.FlagSet) measureFunc {
 	}
 }
 
-// grownSize is what was measured of one size, with one effort.
+// grownSize is the result for one size and one effort.
 type grownSize struct {
 	tokens, docs uint64
 	centroids    int
 	point        quality.Point
 }
 
-// buildIndex makes the index at path unless it is there.
+// buildIndex builds the index at path, unless it exists.
 func (o *growthOptions) buildIndex(ctx context.Context, path string, millions float64, log io.Writer) (err error) {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -106,7 +106,7 @@ func (o *growthOptions) buildIndex(ctx context.Context, path string, millions fl
 	return err
 }
 
-// search measures searches of an index, against its own exhaustive ones.
+// search measures searches of an index against exhaustive search of the same index.
 func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownSize, err error) {
 	m, err := readQueries(ctx, o.vectors, o.queries)
 	if err != nil {
@@ -149,8 +149,10 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 	return sizes, nil
 }
 
+// milliseconds returns a time in milliseconds.
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
+// writeTable writes the results as a table.
 func (o *growthOptions) writeTable(w io.Writer, sizes []grownSize) {
 	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly "+
 		"| centroids | probe | approx | exact and refine ms |\n", o.k)

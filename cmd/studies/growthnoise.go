@@ -13,23 +13,25 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// noisy is a collection of any size made from a real one: each document is one
-// of the real ones, drawn at random, each of its vectors with Gaussian noise of
-// the same length relative to its own, scaled to unit length. Documents are made
-// when they are asked for, and always alike.
+// noisy is a collection of any size that is made from a real one. Each document is a real document,
+// drawn at random, with Gaussian noise added to its vectors. The length of the noise is a fixed
+// share of the vector's length, and the sum is scaled to unit length. Documents are made when they
+// are read, and are the same each time.
 type noisy struct {
-	real     vectors.Source
-	noise    float64
-	seed     uint64
-	origins  []int32   // the real document that each is made from
-	deviates []float32 // normal deviates, of which each token takes a run
+	real  vectors.Source
+	noise float64
+	seed  uint64
+	// origins are the real documents that the documents are made from.
+	origins []int32
+	// deviates are normal deviates; the noise of a token is a run of them.
+	deviates []float32
 }
 
-// deviateCount is how many deviates there are. Two tokens of noise are alike only
-// where they begin at the same one.
+// deviateCount is the number of deviates at which a run may begin. The noise of two tokens is the
+// same only if their runs begin at the same deviate.
 const deviateCount = 1 << 20
 
-// newNoisy draws documents until they have at least so many tokens.
+// newNoisy draws documents until they have at least the given number of tokens.
 func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*noisy, error) {
 	total := int64(0)
 	for i := range real.Len() {
@@ -62,7 +64,7 @@ func (g *noisy) Rows(i int) int  { return g.real.Rows(int(g.origins[i])) }
 func (g *noisy) ID(i int) string { return strconv.Itoa(i) }
 func (g *noisy) Close() error    { return g.real.Close() }
 
-// Docs has noise added on all processors, since that takes longer than to encode the result.
+// Docs adds the noise on all processors, since that takes longer than encoding the result.
 func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	if from < 0 || from > to || to > len(g.origins) {
 		return func(yield func(vectors.Document, error) bool) {
@@ -79,10 +81,12 @@ func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docume
 
 // noiseless is the real document that a document is made from.
 type noiseless struct {
-	number int // of the document that is made
+	// number is the number of the document that is made.
+	number int
 	tokens []float32
 }
 
+// noiseless reads the real documents that the documents from to to-1 are made from.
 func (g *noisy) noiseless(ctx context.Context, from, to int) iter.Seq2[noiseless, error] {
 	return func(yield func(noiseless, error) bool) {
 		for i := from; i < to; i++ {
@@ -118,6 +122,7 @@ func (g *noisy) addNoise(tokens []float32, i uint64) {
 	}
 }
 
+// norm returns the length of a vector.
 func norm(v []float32) float64 {
 	sum := 0.0
 	for _, x := range v {

@@ -17,30 +17,34 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// loadOptions are those of the study of what the service reaches: how many queries a
-// second, and how late the answers come, for many clients at a time, and what of it is the
-// engine's own. The engine is asked the same queries in the same process, in turns with
-// the service, by as many goroutines as there are clients.
+// loadOptions are the options of the study of load: how many queries a second the service answers
+// for many clients, how long the answers take, and how much of that time is the engine's. The
+// engine answers the same queries in the same process, in turns with the service, on as many
+// goroutines as there are clients.
 //
-// In the closed loop each client asks again when it has an answer. In the open loop
-// queries arrive at a rate, at random (a Poisson process), whatever the answers do, and a
-// query that has to wait for a free client is late: its time counts from its arrival.
+// In the closed loop each client sends the next query when it has an answer. In the open loop
+// queries arrive at random at a fixed rate (a Poisson process), however long the answers take. The
+// time of a query counts from its arrival, so a query that waits for a free client is late.
 //
-// The clients are in the process of the service and cost part of its processors. They
-// keep their connections, send vectors as base64, and compare each answer of a
-// collection that does not change, byte by byte, with the first one to that query.
+// The clients run in the process of the service and use part of its processors. They keep their
+// connections, send vectors as base64, and, while the collection does not change, compare each
+// answer byte by byte with the first one to the same query.
 type loadOptions struct {
-	data      string
-	clients   []int
-	open      []float64 // shares of the closed loop's throughput
-	slice     time.Duration
-	rounds    int
-	k, batch  int
-	documents int // a second, that the writer adds
-	group     int // documents of one update
-	seed      uint64
+	data    string
+	clients []int
+	// open are rates of the open loop, as shares of the throughput of the closed loop.
+	open     []float64
+	slice    time.Duration
+	rounds   int
+	k, batch int
+	// documents is the number of documents a second that the writer adds.
+	documents int
+	// group is the number of documents of one update.
+	group int
+	seed  uint64
 }
 
+// loadStudy registers the flags of the study of load.
 func loadStudy(f *flag.FlagSet) measureFunc {
 	var o loadOptions
 	clients := numbers(f, "clients", 1, "numbers of clients", 2, 8, 32, 200)
@@ -75,7 +79,7 @@ func loadStudy(f *flag.FlagSet) measureFunc {
 	}
 }
 
-// loadBench asks the engine and the service the same queries.
+// loadBench sends the same queries to the engine and to the service.
 type loadBench struct {
 	options  *loadOptions
 	input    *loadInput
@@ -84,10 +88,12 @@ type loadBench struct {
 	messages [][]byte
 	rng      *rand.Rand
 
-	mu      sync.Mutex
-	answers [][]byte // the first to each message, while the collection does not change
+	mu sync.Mutex
+	// answers are the first answers to each message; nil while the collection changes.
+	answers [][]byte
 }
 
+// measureLoad starts the service and measures all numbers of clients, without and with a writer.
 func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writer) (_ *loadReport, err error) {
 	input, err := openLoad(ctx, dir)
 	if err != nil {
@@ -123,7 +129,7 @@ func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writ
 		queries:     len(bench.queries),
 		processors:  parallel.Processors(),
 	}
-	if _, err := bench.measureClients(ctx, 2, 1, false); err != nil { // to warm up
+	if _, err := bench.measureClients(ctx, 2, 1, false); err != nil { // warm up
 		return nil, err
 	}
 	for _, writing := range []bool{false, true} {
@@ -151,8 +157,8 @@ func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writ
 	return r, ctx.Err()
 }
 
-// measureClients measures one number of clients: the closed loop, and open ones at shares of
-// what that reached.
+// measureClients measures one number of clients: the closed loop, and open loops at shares of its
+// rate.
 func (b *loadBench) measureClients(ctx context.Context, n, rounds int, writing bool) (rows []loadRow, err error) {
 	if writing {
 		w := startWriter(ctx, b)
@@ -210,6 +216,7 @@ func (b *loadBench) measureClients(ctx context.Context, n, rounds int, writing b
 	return rows, ctx.Err()
 }
 
+// askEngine searches with the engine, beginning at query i, and returns the error's text, or "".
 func (b *loadBench) askEngine(ctx context.Context, i int) string {
 	v, err := b.service.collection.Snapshot(ctx)
 	if err != nil {
@@ -226,6 +233,7 @@ func (b *loadBench) askEngine(ctx context.Context, i int) string {
 	return ""
 }
 
+// askService sends message i to the service and returns the fault of the answer, or "".
 func (b *loadBench) askService(ctx context.Context, c *client, i int) string {
 	i %= len(b.messages)
 	status, body, err := c.roundTrip(ctx, b.messages[i])
@@ -244,7 +252,7 @@ func (b *loadBench) askService(ctx context.Context, c *client, i int) string {
 	return ""
 }
 
-// writer adds documents at a steady rate, in updates of a few.
+// writer adds documents at a steady rate, a few in each update.
 type writer struct {
 	stopping chan struct{}
 	wg       sync.WaitGroup
@@ -252,12 +260,14 @@ type writer struct {
 	err      error
 }
 
+// startWriter starts a writer, which [writer.finish] stops.
 func startWriter(ctx context.Context, b *loadBench) *writer {
 	w := &writer{stopping: make(chan struct{})}
 	w.wg.Go(func() { w.err = w.write(ctx, b) })
 	return w
 }
 
+// write sends updates until the writer is stopped.
 func (w *writer) write(ctx context.Context, b *loadBench) error {
 	c := client{address: b.service.address}
 	defer c.close()
@@ -286,6 +296,7 @@ func (w *writer) write(ctx context.Context, b *loadBench) error {
 	}
 }
 
+// finish stops the writer and returns the figures of its updates.
 func (w *writer) finish() (*figures, error) {
 	close(w.stopping)
 	w.wg.Wait()

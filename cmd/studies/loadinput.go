@@ -17,16 +17,18 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// spareDocuments is how many documents are kept in memory, to be added again and again.
+// spareDocuments is the number of documents that are kept in memory and added again and again.
 const spareDocuments = 500
 
-// loadInput is the collection in VECTORS.
+// loadInput is the collection in the folder VECTORS.
 type loadInput struct {
 	src     vectors.Source
 	queries *matrix
-	docs    *matrix // the first ones
+	// docs are the first documents.
+	docs *matrix
 }
 
+// openLoad opens the collection in a folder.
 func openLoad(ctx context.Context, dir string) (*loadInput, error) {
 	queries, err := readQueries(ctx, dir, 0)
 	if err != nil {
@@ -43,12 +45,12 @@ func openLoad(ctx context.Context, dir string) (*loadInput, error) {
 	if err != nil {
 		return nil, errors.Join(err, src.Close())
 	}
-	queries.dropEmpty() // a service takes none
+	queries.dropEmpty() // a service refuses them
 	docs.dropEmpty()
 	return &loadInput{src, queries, docs}, nil
 }
 
-// dropEmpty leaves rows without tokens out.
+// dropEmpty removes rows without tokens, which a service does not accept.
 func (m *matrix) dropEmpty() {
 	kept := 0
 	for i, id := range m.ids {
@@ -60,11 +62,11 @@ func (m *matrix) dropEmpty() {
 	m.ids, m.offsets = m.ids[:kept], m.offsets[:kept+1]
 }
 
-// loadName is the name of what is searched.
+// loadName is the name of the index that is searched.
 const loadName = "load"
 
-// fillCollection makes the collection at once. One that is there is used, without what a run that
-// was interrupted has added to it.
+// fillCollection adds all documents to the collection in one update. An existing collection is
+// used, after documents that an interrupted run has added are deleted.
 func (in *loadInput) fillCollection(ctx context.Context, s *store.Store) (*store.Collection, error) {
 	wantDocuments := uint64(0)
 	for i := range in.src.Len() {
@@ -97,7 +99,7 @@ func (in *loadInput) fillCollection(ctx context.Context, s *store.Store) (*store
 	return c, awaitTraining(ctx, c)
 }
 
-// deleteAdded takes away what a writer has added, and waits for a training.
+// deleteAdded deletes the documents that a writer has added, and waits for the end of a training.
 func deleteAdded(ctx context.Context, c *store.Collection) error {
 	added, err := condition.Parse("added = true")
 	if err != nil {
@@ -114,13 +116,13 @@ func deleteAdded(ctx context.Context, c *store.Collection) error {
 	return awaitTraining(ctx, c)
 }
 
-// matrixJSON is vectors on the wire.
+// matrixJSON is a matrix in a request.
 type matrixJSON struct {
 	Base64 string `json:"embeddings_b64"`
 	Shape  [2]int `json:"shape"`
 }
 
-// encodedRow is row number i, counted round and round.
+// encodedRow returns a row for a request; i wraps around at the number of rows.
 func (m *matrix) encodedRow(i int) matrixJSON {
 	row := m.row(i % len(m.ids))
 	b := make([]byte, 0, 4*len(row))
@@ -130,7 +132,7 @@ func (m *matrix) encodedRow(i int) matrixJSON {
 	return matrixJSON{base64.StdEncoding.EncodeToString(b), [2]int{len(row) / m.dim, m.dim}}
 }
 
-// searchJSON is the body of a search for some queries from number i on.
+// searchJSON returns the body of a search for n queries from number i on.
 func (in *loadInput) searchJSON(i, n, k int) ([]byte, error) {
 	var body struct {
 		Queries []matrixJSON   `json:"queries"`
@@ -143,7 +145,7 @@ func (in *loadInput) searchJSON(i, n, k int) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// updateJSON is the body of an update by some documents from number i on.
+// updateJSON returns the body of an update with n documents from number i on.
 func (in *loadInput) updateJSON(i, n int) ([]byte, error) {
 	var body struct {
 		Documents []matrixJSON      `json:"documents"`
@@ -171,7 +173,7 @@ func awaitTraining(ctx context.Context, c *store.Collection) error {
 	}
 }
 
-// readDocuments reads what is for a collection, which takes no empty documents.
+// readDocuments reads the documents for a collection, which accepts no empty ones.
 func readDocuments(ctx context.Context, src vectors.Source) (docs []collection.DocumentInput, err error) {
 	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err != nil {

@@ -15,18 +15,21 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 )
 
-// sendFunc puts request number i and returns "", or what is wrong with the answer. One
-// goroutine calls it at a time.
+// sendFunc sends request number i and returns "", or what is wrong with the answer. It is called
+// from one goroutine at a time.
 type sendFunc func(i int) (wrong string)
 
-// tally is what became of requests.
+// tally counts the outcomes of requests.
 type tally struct {
-	durations []time.Duration // of those that were answered well
+	// durations are the times of the requests with good answers.
+	durations []time.Duration
 	faults    map[string]int
 	span      time.Duration
-	cpu       time.Duration // of the whole process
+	// cpu is the processor time of the whole process.
+	cpu time.Duration
 }
 
+// add adds the counts of another tally.
 func (t *tally) add(o *tally) {
 	t.durations, t.span, t.cpu = append(t.durations, o.durations...), t.span+o.span, t.cpu+o.cpu
 	for fault, n := range o.faults {
@@ -34,6 +37,7 @@ func (t *tally) add(o *tally) {
 	}
 }
 
+// countFault counts n answers with a fault.
 func (t *tally) countFault(fault string, n int) {
 	if t.faults == nil {
 		t.faults = map[string]int{}
@@ -41,7 +45,7 @@ func (t *tally) countFault(fault string, n int) {
 	t.faults[fault] += n
 }
 
-// perSecond is requests answered well, a second.
+// perSecond returns the number of good answers a second.
 func (t *tally) perSecond() float64 {
 	if t.span == 0 {
 		return 0
@@ -49,7 +53,7 @@ func (t *tally) perSecond() float64 {
 	return float64(len(t.durations)) / t.span.Seconds()
 }
 
-// quantile is one of the times, in milliseconds.
+// quantile returns a quantile of the times, in milliseconds.
 func (t *tally) quantile(p float64) float64 {
 	if len(t.durations) == 0 {
 		return 0
@@ -58,8 +62,8 @@ func (t *tally) quantile(p float64) float64 {
 	return milliseconds(t.durations[min(int(p*float64(len(t.durations))), len(t.durations)-1)])
 }
 
-// runClients lets each client put requests until next says that there are none; next also
-// says when a request came into being, and may wait for that.
+// runClients lets each client send requests until next returns false. next returns the number of a
+// request and the time at which it is due, and may wait for that.
 func runClients(clients []sendFunc, next func() (i int, due time.Time, ok bool)) *tally {
 	var mu sync.Mutex
 	var total tally
@@ -89,7 +93,7 @@ func runClients(clients []sendFunc, next func() (i int, due time.Time, ok bool))
 	return &total
 }
 
-// closedLoop is a closed loop: each client asks again when it has an answer, for a while.
+// closedLoop sends requests for the time d: each client sends the next one when it has an answer.
 func closedLoop(ctx context.Context, clients []sendFunc, d time.Duration) *tally {
 	var n atomic.Int64
 	end := time.Now().Add(d)
@@ -99,12 +103,12 @@ func closedLoop(ctx context.Context, clients []sendFunc, d time.Duration) *tally
 	})
 }
 
-// unsent is what requests count as that no client was free for until twice the time of
-// the slice was over.
+// unsent is the fault of a request that no client was free for, until twice the time of the loop
+// was over.
 const unsent = "not sent: no client was free"
 
-// openLoop is an open loop: requests arrive at random, so many a second, for a while,
-// and are taken up in their order by clients that are free.
+// openLoop sends requests that arrive at random during the time d, at a mean rate. Clients that are
+// free send them in their order.
 func openLoop(ctx context.Context, clients []sendFunc, perSecond float64, d time.Duration, rng *rand.Rand) *tally {
 	var arrivals []time.Duration
 	for second := rng.ExpFloat64() / perSecond; second < d.Seconds(); second += rng.ExpFloat64() / perSecond {
@@ -130,7 +134,7 @@ func openLoop(ctx context.Context, clients []sendFunc, perSecond float64, d time
 		return i, due, true
 	})
 	if ctx.Err() == nil {
-		// Clients that ended took one each that was not sent; the rest nobody took.
+		// Each client that ended has taken one request that was not sent; the others were not taken.
 		if unsentCount := int(skipped.Load()) + max(len(arrivals)-int(n.Load()), 0); unsentCount > 0 {
 			total.countFault(unsent, unsentCount)
 		}
@@ -138,17 +142,19 @@ func openLoop(ctx context.Context, clients []sendFunc, perSecond float64, d time
 	return total
 }
 
-// figures are of the requests of a row; times are in milliseconds.
+// figures are the results for the requests of a row. Times are in milliseconds.
 type figures struct {
-	requests               int
-	rate                   float64 // a second
+	requests int
+	// rate counts good answers a second.
+	rate                   float64
 	p50, p90, p99, slowest float64
-	// cpu is processor time of the whole process, clients and writer with it, for each
-	// request; what others do on the machine changes it little.
+	// cpu is the processor time of the whole process for each request, including clients and
+	// writer. Other work on the machine changes it little.
 	cpu    float64
 	errors map[string]int
 }
 
+// summarize computes the figures of a tally.
 func summarize(t *tally) figures {
 	return figures{
 		requests: len(t.durations),
@@ -162,17 +168,18 @@ func summarize(t *tally) figures {
 	}
 }
 
-// loadRow is one loop with one number of clients. Rates are of queries.
+// loadRow is the result of one loop with one number of clients. Rates count queries.
 type loadRow struct {
 	loop            string
 	clients         int
 	writing         bool
 	engine, service figures
-	ratio           float64 // median of the rounds
-	writer          *figures
+	// ratio is the median over the rounds of the service's rate divided by the engine's.
+	ratio  float64
+	writer *figures
 }
 
-// loadReport is what the service reaches.
+// loadReport is the result of the study.
 type loadReport struct {
 	*loadOptions
 	stats               collection.Stats
@@ -180,6 +187,7 @@ type loadReport struct {
 	rows                []loadRow
 }
 
+// writeTable writes the result as a table.
 func (r *loadReport) writeTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d documents, %d tokens, %d bits, %d centroids; %d queries, %d in a request, k = %d; %d "+
@@ -205,7 +213,7 @@ func (r *loadReport) writeTable(w io.Writer) error {
 	return err
 }
 
-// listFaults lists errors by code.
+// listFaults lists faults with their counts, each after a prefix.
 func listFaults(prefix string, errs map[string]int) (list string) {
 	for _, fault := range slices.Sorted(maps.Keys(errs)) {
 		list += fmt.Sprintf("%s%d × %s; ", prefix, errs[fault], fault)

@@ -225,7 +225,7 @@ type beirInput struct {
 	vectors, spool string
 	encoder        flags.Encoder
 	device         flags.Device
-	// encoded is the report on the encoding; nil if vectors were given.
+	// encoded is the report on the encoding, or nil if vectors were given.
 	encoded *textsReport
 }
 

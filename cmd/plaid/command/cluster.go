@@ -82,7 +82,7 @@ func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config,
 	return cmd
 }
 
-// storeAddress returns the store that a command line names; "" if it names none.
+// storeAddress returns the store that a command line names, or "" if it names none.
 func storeAddress(cmd *cobra.Command) string {
 	f := cmd.Flags().Lookup("store")
 	switch {

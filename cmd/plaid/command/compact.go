@@ -127,7 +127,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 	return fmt.Errorf("%w: not all of %s could be salvaged", errPartial, path)
 }
 
-// salvageText lists what was saved and what was lost.
+// salvageText lists the documents that were saved and those that were lost.
 func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 	fmt.Fprintf(b, "%s: %s, %s\n", to, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 	if tx := r.Transaction; tx.DamagedMeta {

@@ -82,7 +82,7 @@ func removeUsageQuotes(cmd *cobra.Command) {
 	}
 }
 
-// completionFor returns the completion of a flag's values by their type; nil if it takes no value.
+// completionFor returns the completion of a flag's values by their type, or nil if it takes no value.
 func completionFor(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
 	files, known := fileEndings[f.Name]

@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// openDevice opens a device, or returns the one that the command has opened before; nil means the
+// openDevice opens a device, or returns the one that the command has opened before. Nil means the
 // processor. The device is closed when the command ends.
 func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Device, error) {
 	if dev, ok := op.devices[d.Name]; ok {

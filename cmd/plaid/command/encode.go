@@ -38,7 +38,7 @@ type encoding struct {
 	pool    int
 	float32 bool
 	force   bool
-	// matrixSpool has the vectors in a file that becomes the matrix; nil means that the vectors are
+	// matrixSpool has the vectors in a file that becomes the matrix. Nil means that the vectors are
 	// copied.
 	matrixSpool *encode.Spooled
 }

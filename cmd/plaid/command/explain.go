@@ -206,7 +206,7 @@ type matchedPiece struct {
 	QueryEnd   int    `json:"query_end"`
 	DocToken   int    `json:"doc_token"`
 	DocPiece   string `json:"doc_piece"`
-	// Field is the field of the metadata that contains the document token; "" for tokens that the
+	// Field is the field of the metadata that contains the document token, or "" for tokens that the
 	// model adds. Start and End bound its bytes there, and Text has them.
 	Field string  `json:"field"`
 	Start int     `json:"start"`

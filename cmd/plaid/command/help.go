@@ -43,7 +43,7 @@ var usualFlags = map[string][]string{
 		"store"},
 }
 
-// usualFlagNames returns the usual flags of a command; nil means that --help lists all of them.
+// usualFlagNames returns the usual flags of a command. Nil means that --help lists all of them.
 func usualFlagNames(cmd *cobra.Command) []string { return usualFlags[commandPath(cmd)] }
 
 // commandPath returns the path of a command without the name of the program.

@@ -59,7 +59,7 @@ func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *fl
 	return a.withSearcher(ctx, target, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
-// findSpans returns the words of a hit that match the question; none if they cannot be found. The
+// findSpans returns the words of a hit that match the question, or none if they cannot be found. The
 // hit has its payload and its matches.
 func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
 	if h == nil || hit.Matches == nil {

@@ -60,7 +60,7 @@ var countsElsewhere = map[string]string{
 	"get":   "all documents that --where lets through are shown; plaid search -k N shows the best",
 }
 
-// suggestionFor returns a suggestion for an unknown flag or command, which msg reports; "" if
+// suggestionFor returns a suggestion for an unknown flag or command, which msg reports, or "" if
 // nothing is similar.
 func suggestionFor(cmd *cobra.Command, msg string) string {
 	if typed, ok := strings.CutPrefix(msg, "unknown command "); ok {

@@ -107,7 +107,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		}
 	}
 	o.LockTimeout = a.lockTimeout
-	// Import, and warn of what was lost.
+	// Import, and warn of losses.
 	r, err := index.Import(ctx, source, path, &o)
 	if err != nil {
 		return err

@@ -44,11 +44,11 @@ type indexReport struct {
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
 	NotFreed      string  `json:"not_freed,omitempty"`
-	// Defaults are the search parameters that the self-check has stored; nil without a check.
+	// Defaults are the search parameters that the self-check has stored, or nil without a check.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	// Codec is the file whose codec was used; "" means that one was trained.
+	// Codec is the file whose codec was used. "" means that one was trained.
 	Codec string `json:"codec,omitempty"`
-	// Encoded reports on the encoding of texts; nil for vectors.
+	// Encoded reports on the encoding of texts, or nil for vectors.
 	Encoded *textsReport `json:"encoded,omitempty"`
 	// Resumed is the number of documents that an interrupted build had encoded.
 	Resumed int            `json:"resumed_docs,omitempty"`
@@ -93,7 +93,7 @@ type buildFlags struct {
 	o           index.BuildOptions
 	scales      []string
 	noNormalize bool
-	// codec is the file whose codec is used; "" means that one is trained.
+	// codec is the file whose codec is used. "" means that one is trained.
 	codec     string
 	trainOnly bool
 	noCheck   bool
@@ -337,7 +337,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	if err != nil {
 		return err
 	}
-	// Report what was built, with the settings of the codec if one was given.
+	// Report the new index, with the settings of the codec if one was given.
 	rep := indexReport{
 		Path:          path,
 		Bytes:         info.Size(),

@@ -63,7 +63,7 @@ func (in *input) register(f *pflag.FlagSet) {
 	in.docs.Register(f)
 }
 
-// registerStored adds the flags of what is stored with the vectors.
+// registerStored adds the flags of titles, texts and metadata, which are stored with the vectors.
 func (in *input) registerStored(f *pflag.FlagSet) {
 	in.texts.RegisterDrop(f)
 	in.docs.RegisterPayload(f)

@@ -41,7 +41,7 @@ func openWithLockTimeout[T any](op *opener, write bool, open func(*index.Options
 // called before long work begins.
 func checkSingleFile(path string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return nil // opening the file reports what is wrong
+		return nil // opening the file reports the error
 	}
 	if paths, err := index.ShardPaths(path); err == nil {
 		return fmt.Errorf("%s: %w: this takes one file, such as %s", path, files.ErrFolder, paths[0])

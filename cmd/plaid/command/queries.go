@@ -25,19 +25,19 @@ import (
 // querySet is a set of queries in memory: a batch, or all queries of a command that measures.
 type querySet struct {
 	ids []string
-	// questionArgs are the texts of questions that are arguments; nil for others.
+	// questionArgs are the texts of questions that are arguments, or nil for others.
 	questionArgs []string
-	// questions are the texts of all questions; nil for vectors.
+	// questions are the texts of all questions, or nil for vectors.
 	questions []string
 	queries   []search.Query
-	// highlighter finds the words that match; nil means that they are not wanted.
+	// highlighter finds the words that match. Nil means that they are not wanted.
 	highlighter *highlighter
-	// serviceSpans are the words that match, as a service has returned them; nil if no service was
+	// serviceSpans are the words that match, as a service has returned them, or nil if no service was
 	// asked.
 	serviceSpans map[*search.Hit][]highlight.Span
 }
 
-// matchedSpans returns the words of a hit that match query i; none if they are not wanted.
+// matchedSpans returns the words of a hit that match query i, or none if they are not wanted.
 func (q *querySet) matchedSpans(i int, h *search.Hit) ([]highlight.Span, error) {
 	if q.highlighter == nil {
 		return q.serviceSpans[h], nil
@@ -71,16 +71,16 @@ type openedQueries struct {
 	vectors.Source
 	// sourceName is the name of the queries' file, or of whatever else they come from.
 	sourceName string
-	// model is the model that made the vectors; nil if it is unknown.
+	// model is the model that made the vectors, or nil if it is unknown.
 	model   *storage.Model
 	encoder *encode.Encoder
-	// texts are the questions; nil if the queries are vectors.
+	// texts are the questions, or nil if the queries are vectors.
 	texts []string
 	// fromArguments reports that the questions are arguments of the command.
 	fromArguments bool
 	highlighter   *highlighter
 
-	// warnOfZeros is called for the first query with a zero vector; nil after that.
+	// warnOfZeros is called for the first query with a zero vector, or nil after that.
 	warnOfZeros func(format string, args ...any)
 }
 
@@ -168,7 +168,7 @@ func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.
 	}, nil
 }
 
-// maxQueryTokens returns the maximum number of tokens that a model makes of a query; 0 if its
+// maxQueryTokens returns the maximum number of tokens that a model makes of a query, or 0 if its
 // folder does not say.
 func maxQueryTokens(model *storage.Model) int {
 	if model == nil || model.Name == "" || modelof.IsServer(model.Name) {
@@ -209,7 +209,7 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName strin
 }
 
 // openForMeasuring opens an index, or several, reads all queries, and hands both to use with a
-// searcher. Queries are encoded on encodeDevice and searched on searchDevice; nil means the
+// searcher. Queries are encoded on encodeDevice and searched on searchDevice. Nil means the
 // processor.
 func (a *app) openForMeasuring(ctx context.Context, names *indexNames, path string, f *flags.Queries, threads int,
 	encodeDevice, searchDevice *flags.Device, use func(searcher, *searchTarget, *querySet) error) error {

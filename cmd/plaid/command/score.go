@@ -149,10 +149,10 @@ type scoring struct {
 	// onDevice reports whether the backend computes on a device.
 	onDevice bool
 	docs     vectors.Source
-	// mapped are the documents, if their file is mapped; nil otherwise.
+	// mapped are the documents, if their file is mapped, or nil otherwise.
 	mapped  *mappedDocs
 	queries *maxsim.Batch
-	// queriesByDoc are the queries for which a document is a candidate, by its id; nil means that
+	// queriesByDoc are the queries for which a document is a candidate, by its id. Nil means that
 	// all documents are scored for all queries.
 	queriesByDoc map[string][]int32
 	// best keeps the best documents of each query if all documents are scored.

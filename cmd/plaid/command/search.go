@@ -209,7 +209,7 @@ type answerer struct {
 	write   hitWriter
 	// highlight reports whether the words that match are wanted.
 	highlight bool
-	// warn is called for a document that several files have; nil means that a single file is
+	// warn is called for a document that several files have. Nil means that a single file is
 	// searched.
 	warn func(format string, args ...any)
 

@@ -32,7 +32,7 @@ type wordSearch struct {
 	// rank searches for the words of a text: it returns documents, or, with a group, documents of
 	// passages.
 	rank func(ctx context.Context, text string, k int) ([]search.Hit, error)
-	// payload reads the payload of a hit; nil means that hits come with it.
+	// payload reads the payload of a hit. Nil means that hits come with it.
 	payload func(h *search.Hit) (search.Payload, error)
 	// engine finds the tokens of hits that match, for highlights.
 	engine search.Searcher
@@ -267,7 +267,7 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 }
 
 // answerWords answers questions by their words alone. fromArguments reports that the texts are
-// arguments. encoded are the questions as vectors, for highlights; nil if these are not wanted.
+// arguments. encoded are the questions as vectors, for highlights, or nil if these are not wanted.
 func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromArguments bool, encoded *openedQueries,
 	write hitWriter) error {
 	next := 0 // results before it were printed, and are not printed again if the keywords are rebuilt

@@ -111,7 +111,7 @@ certificates read again.`,
 	return cmd
 }
 
-// pageAt returns the URL of the web page of a service that listens at an address; "" if no browser
+// pageAt returns the URL of the web page of a service that listens at an address, or "" if no browser
 // can open it.
 func pageAt(address string, c *daemon.Config) string {
 	host, port, err := net.SplitHostPort(address)

@@ -25,11 +25,11 @@ type streams struct {
 	in                 io.Reader
 	out, err           io.Writer
 	outWidth, errWidth int
-	// resized returns the current width of stderr; nil means that it does not change.
+	// resized returns the current width of stderr. Nil means that it does not change.
 	resized func() int
 	// interactive reports whether a user at a terminal can be asked.
 	interactive bool
-	// now returns the time; nil means [time.Now].
+	// now returns the time. Nil means [time.Now].
 	now func() time.Time
 }
 

@@ -22,7 +22,7 @@ type spooling struct {
 	app     *app
 	encoder *encode.Encoder
 	texts   *flags.Texts
-	// spoolPath is a spool that stays; "" means the temporary one at temporaryPath, which stays,
+	// spoolPath is a spool that stays. "" means the temporary one at temporaryPath, which stays,
 	// too, if the run fails or is interrupted, so that the same command continues from it.
 	spoolPath, temporaryPath string
 	// untilEnd keeps the temporary spool until finish, which removes it. If another process has it
@@ -30,7 +30,7 @@ type spooling struct {
 	untilEnd bool
 	// spoolToRemove is the file that finish removes.
 	spoolToRemove string
-	// vectorsPath is a file for the vectors alone, next to the temporary spool; "" means that the
+	// vectorsPath is a file for the vectors alone, next to the temporary spool. "" means that the
 	// spool holds them.
 	vectorsPath string
 	// matrixPath is the final name of the file at vectorsPath.
@@ -41,7 +41,7 @@ type spooling struct {
 	// ones.
 	admit func(ctx context.Context, documents []index.Arrival) error
 
-	// surveyed is the result of survey; nil if the texts could not be read in advance.
+	// surveyed is the result of survey, or nil if the texts could not be read in advance.
 	surveyed *encode.Survey
 
 	textless textlessDocuments

@@ -21,7 +21,7 @@ import (
 // noticed.
 type indexState struct {
 	stamp storage.Stamp
-	// file is the file that was read; nil means that only the stamp identifies the content.
+	// file is the file that was read. Nil means that only the stamp identifies the content.
 	file fs.FileInfo
 	// mayChange reports that the file is so young that a further change may have left its time as
 	// it is.

@@ -190,7 +190,7 @@ func (m *missingFiles) locate(dir string) location {
 // maxFolders is the number of folders that a message names.
 const maxFolders = 3
 
-// keptReason says which files are kept, and how to continue; "" if none are.
+// keptReason says which files are kept, and how to continue, or "" if none are.
 func (m *missingFiles) keptReason() string {
 	var parts []string
 	for i, dir := range slices.Sorted(maps.Keys(m.away)) {

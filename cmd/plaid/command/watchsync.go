@@ -46,7 +46,7 @@ type folderSync struct {
 	// mounts maps the folders at which a file system begins to their devices.
 	mounts map[string]string
 
-	// sinceRead is called by tests between reading and writing; nil otherwise.
+	// sinceRead is called by tests between reading and writing, or nil otherwise.
 	sinceRead func()
 
 	// warned are the paths of .gitignore files that cannot be used and were warned of.
@@ -54,7 +54,7 @@ type folderSync struct {
 
 	// home is the full path of the folder, as payloads name it.
 	home string
-	// known are the files that the index has, by their paths; nil means that they were not read
+	// known are the files that the index has, by their paths. Nil means that they were not read
 	// yet.
 	known map[string]fileState
 	// indexed is the state of the index that known was read from.
@@ -65,9 +65,9 @@ type folderSync struct {
 
 // fileState is what the index has of a file.
 type fileState struct {
-	// digest is the digest of the content; "" means that the index does not have all of it.
+	// digest is the digest of the content. "" means that the index does not have all of it.
 	digest string
-	// device is the device of the file; "" means that it is unknown.
+	// device is the device of the file. "" means that it is unknown.
 	device string
 	cut    string
 	size   int64

@@ -57,7 +57,7 @@ type Config struct {
 
 	LogFormat, LogLevel string
 
-	// Store is the address of the object store with the indexes; "" means that they are in the
+	// Store is the address of the object store with the indexes. "" means that they are in the
 	// folder Data, which is a cache otherwise.
 	Store                 string
 	Node, Zone, Advertise string

@@ -198,7 +198,7 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *load
 // openedIndexes are the indexes that are served, and what was opened with them.
 type openedIndexes struct {
 	collections collection.Catalog
-	// inner answers the other services of a store, below innerRoutes; nil means that there are
+	// inner answers the other services of a store, below innerRoutes. Nil means that there are
 	// none.
 	inner http.Handler
 	// model is a model on a device, which is opened before the indexes, since they get the memory
@@ -365,7 +365,7 @@ func (r *reloader) reloadOnSignal(signals <-chan os.Signal) (stop func()) {
 	return func() { close(ended); <-done }
 }
 
-// tokens returns the tokens of the file and of the environment; nil if neither is set. A variable
+// tokens returns the tokens of the file and of the environment, or nil if neither is set. A variable
 // that is set but empty is an error, as an empty file is: its author surely did not mean that
 // everybody may do everything.
 func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,

@@ -61,7 +61,7 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 }
 
 // openEncoderOnDevice opens the model on a device, if the settings name a model. It also returns
-// how many bytes of the device indexes may use; 0 means all that is free. An automatically chosen
+// how many bytes of the device indexes may use. 0 means all that is free. An automatically chosen
 // device is left to the indexes if the model would take all of its memory.
 func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device, log *slog.Logger,
 	closing *closers) (*loadedEncoder, int64, error) {

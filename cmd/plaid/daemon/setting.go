@@ -27,7 +27,7 @@ type setting struct {
 	value       pflag.Value
 	// list says that a file may give the value as a list.
 	list bool
-	// from is where the value was set last; "" means that it is the default.
+	// from is where the value was set last. "" means that it is the default.
 	from string
 }
 

@@ -184,7 +184,7 @@ func (c *Config) advertisedURL(l net.Listener) (string, error) {
 	return scheme + net.JoinHostPort(ip.String(), fmt.Sprint(address.Port)), nil
 }
 
-// outboundIP returns the address that this machine uses towards other networks; nil if it has none.
+// outboundIP returns the address that this machine uses towards other networks, or nil if it has none.
 // It sends nothing.
 func outboundIP() net.IP {
 	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // reserved for documentation: they take the default route

@@ -31,7 +31,7 @@ func (r *Resources) LimitMemory() (lift func()) {
 	return func() { debug.SetMemoryLimit(old) }
 }
 
-// Threads adds the flag for the number of goroutines; 0 means one for each processor.
+// Threads adds the flag for the number of goroutines. 0 means one for each processor.
 func Threads(f *pflag.FlagSet, p *int, def int) {
 	f.Var(Int(p, def, 0), "threads", "goroutines (0: one a processor)")
 }

@@ -119,13 +119,13 @@ func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", DocumentLengthUsage)
 }
 
-// FirstGiven returns the name of the first flag of the group that is set; "" if none is.
+// FirstGiven returns the name of the first flag of the group that is set, or "" if none is.
 func (e *Encoder) FirstGiven() string {
 	return firstChanged(e.set,
 		"model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
 }
 
-// firstChanged returns the first of the names whose flag is set; "" if none is.
+// firstChanged returns the first of the names whose flag is set, or "" if none is.
 func firstChanged(f *pflag.FlagSet, names ...string) string {
 	for _, name := range names {
 		if f != nil && f.Changed(name) {
@@ -191,7 +191,7 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 
 // Opening says how to open an encoder.
 type Opening struct {
-	// IndexModel is the model that made the vectors of an index; nil means that there is no index,
+	// IndexModel is the model that made the vectors of an index. Nil means that there is no index,
 	// or that the model is unknown.
 	IndexModel *storage.Model
 	Threads    int
@@ -201,7 +201,7 @@ type Opening struct {
 	// Queries says that only queries will be encoded: their precision may differ from that of the
 	// index, if their vectors are nearly the same.
 	Queries bool
-	// Hub is the hub of models that are given by name; nil means the one that the environment
+	// Hub is the hub of models that are given by name. Nil means the one that the environment
 	// describes.
 	Hub    *hub.Hub
 	Logger *slog.Logger
@@ -323,7 +323,7 @@ func (e *Encoder) setFolderOptions(o *encode.Options, indexFolder modelof.Folder
 }
 
 // serverOptions returns the options of a server: that of the flags, or else that of the index. Dir
-// is the server's name for the model; "" means the name that the index has.
+// is the server's name for the model. "" means the name that the index has.
 func (e *Encoder) serverOptions(indexModel *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
 	r := &remote.Options{URL: e.backend, Logger: log}
 	if indexModel != nil && modelof.IsServer(indexModel.Name) {

@@ -17,7 +17,7 @@ type DeviceOpener func(context.Context) (OpenedDevice, error)
 // OpenedDevice is a device that stays open while a command runs.
 type OpenedDevice struct {
 	kernels.Device
-	// Memory is the number of bytes of the device that may be used; 0 means all that is free.
+	// Memory is the number of bytes of the device that may be used. 0 means all that is free.
 	Memory int64
 	// Auto reports that the device was found, not named by the user: the processor then does
 	// whatever the device cannot.

@@ -59,7 +59,7 @@ func (d *Documents) Identity() (string, error) {
 			}
 			info, err := os.Stat(path)
 			if err != nil || !info.Mode().IsRegular() {
-				return "", nil // opening the file reports what is wrong
+				return "", nil // opening the file reports the error
 			}
 			fmt.Fprintf(sum, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 		}

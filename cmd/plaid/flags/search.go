@@ -269,7 +269,7 @@ func (e *Efforts) Register(f *pflag.FlagSet) {
 }
 
 // Settings returns all combinations, for searches for k documents in an index of some number of
-// centroids; nil if no flag is set.
+// centroids, or nil if no flag is set.
 func (e *Efforts) Settings(k, centroids int) []quality.Setting {
 	if e.probes == nil && e.approx == nil && e.exact == nil {
 		return nil

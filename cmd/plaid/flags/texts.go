@@ -23,7 +23,7 @@ import (
 // Texts holds the flags that name texts to encode, and say how they are split and stored.
 type Texts struct {
 	Paths []string
-	// Spool is the file for the vectors; "" means a temporary one that is removed after success.
+	// Spool is the file for the vectors. "" means a temporary one that is removed after success.
 	Spool string
 	// Drop keeps titles and texts out of the metadata.
 	Drop bool
@@ -116,7 +116,7 @@ func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
 // Given reports whether texts were named.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
-// givenTextFlag returns the first given flag that makes sense only with --text; "" if there is
+// givenTextFlag returns the first given flag that makes sense only with --text, or "" if there is
 // none.
 func (t *Texts) givenTextFlag() string {
 	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field",

@@ -17,7 +17,7 @@ type Words struct {
 	// Hybrid reports whether questions are searched by their words, too.
 	Hybrid bool
 
-	// mode is "words" or "expression"; "" means that vectors are searched.
+	// mode is "words" or "expression". "" means that vectors are searched.
 	mode  string
 	alpha float64
 	set   *pflag.FlagSet

@@ -10,7 +10,7 @@ import (
 type Console struct {
 	mu sync.Mutex
 	w  io.Writer
-	// width is the number of columns of the terminal; 0 means that it is not a terminal.
+	// width is the number of columns of the terminal. 0 means that it is not a terminal.
 	width       int
 	statusShown bool
 	// CurrentWidth, if not nil, returns the width of the terminal now, since windows are resized.

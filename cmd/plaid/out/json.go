@@ -56,7 +56,7 @@ func Snippet(p []byte) string {
 	return string(p)
 }
 
-// TextField returns a field of a payload that is a text; "" if it has no such field.
+// TextField returns a field of a payload that is a text, or "" if it has no such field.
 func TextField(p []byte, name string) (s string) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(p, &fields) == nil {
