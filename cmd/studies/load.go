@@ -89,7 +89,7 @@ type loadBench struct {
 	rng      *rand.Rand
 
 	mu sync.Mutex
-	// answers are the first answers to each message; nil while the collection changes.
+	// answers are the first answers to each message, or nil while the collection changes.
 	answers [][]byte
 }
 

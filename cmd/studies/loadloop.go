@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 )
 
-// sendFunc sends request number i and returns "", or what is wrong with the answer. It is called
+// sendFunc sends request number i and returns "", or the fault of the answer. It is called
 // from one goroutine at a time.
 type sendFunc func(i int) (wrong string)
 

@@ -118,7 +118,8 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 			_, err := index.NewAdmission(x.shards...).Admit(ctx, documents, o.Replace)
 			return err
 		}
-		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) { // each of several indexes would read all texts
+		// Each of several indexes would read all texts.
+		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) {
 			if streamed, report, err = s.collect(ctx); err == nil {
 				report.added = true
 			}
@@ -126,7 +127,8 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 		}
 		return s.survey(ctx)
 	})
-	s.admit = func(ctx context.Context, documents []index.Arrival) error { // checks the documents of a stream as they arrive
+	// Checks the documents of a stream as they arrive.
+	s.admit = func(ctx context.Context, documents []index.Arrival) error {
 		return a.admitNow(ctx, names, path, documents, o.Replace)
 	}
 	switch {
@@ -179,10 +181,10 @@ func (a *app) canChange(ctx context.Context, names *indexNames, path string) err
 // encoding, or nil. With hintModel it tells the user if nothing shows that the vectors come from
 // the model of the index.
 func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, src vectors.Source,
-	texts *textsReport, o index.AddOptions, checked bool) error {
+	texts *textsReport, o index.AddOptions, hintModel bool) error {
 	report := func(r *index.AddReport, ix *index.Index) error {
 		a.warnOfZeros(r.Zero, r.Tokens)
-		if checked && o.Model == nil {
+		if hintModel && o.Model == nil {
 			if err := a.hintAtModel(ix); err != nil {
 				return err
 			}

@@ -175,7 +175,7 @@ func errorText(err error) string {
 }
 
 // errorAdvice returns what the user can do about an error of a library, in terms of the flags of
-// the command, which libraries do not know, or "" if there is no advice.
+// the command, which libraries do not know, or "".
 func errorAdvice(cmd *cobra.Command, err error) string {
 	hasFlag := func(flag string) bool { return cmd != nil && cmd.Flags().Lookup(flag) != nil }
 	isError := func(target error) bool { return errors.Is(err, target) }

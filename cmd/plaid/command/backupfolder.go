@@ -70,7 +70,8 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 		r, err := a.backupCollection(ctx, filepath.Join(from, name), dir, o)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("collection %q: %w", name, err))
-			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) { // the other collections will fail in the same way
+			// The other collections will fail in the same way.
+			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) {
 				break
 			}
 			continue

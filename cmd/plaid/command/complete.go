@@ -145,7 +145,8 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		defer stop()
 		if len(args) == 0 {
 			_ = a.withStore(ctx, store, cluster.Config{},
-				func(collections *cluster.Cluster, _ objects.Store) error { // an error only means that there are no names
+				// An error only means that there are no names.
+				func(collections *cluster.Cluster, _ objects.Store) error {
 					names = collections.Names()
 					return nil
 				})

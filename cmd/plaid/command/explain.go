@@ -80,7 +80,7 @@ type explainReport struct {
 	// File is the index file of the document, if several are searched.
 	File string `json:"file,omitempty"`
 	*search.Explanation
-	// Pieces has the texts of the matches; NoPieces says why there are none for a query that is a
+	// Pieces has the texts of the matches; NoPieces says why they are missing for a query that is a
 	// text.
 	Pieces   []matchedPiece `json:"pieces,omitempty"`
 	NoPieces string         `json:"no_pieces,omitempty"`
@@ -134,7 +134,7 @@ func (a *app) explain(ctx context.Context, names *indexNames, path string, quest
 	})
 }
 
-// findQuery returns the number of the query with an id; -1 if there is none.
+// findQuery returns the number of the query with an id, or -1.
 func findQuery(queries vectors.Source, id string) int {
 	for i := range queries.Len() {
 		if queries.ID(i) == id {

@@ -101,7 +101,8 @@ func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.
 func usageTemplate(root *cobra.Command, width int) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
-		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", // the usage of the root command shows it
+		// The usage of the root command shows it.
+		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "",
 		"Additional help topics:", "Help topics:",
 		"{{rpad .CommandPath .CommandPathPadding}}", root.Name()+" help {{rpad .Name .NamePadding}}",
 	).Replace(root.UsageTemplate())

@@ -42,12 +42,12 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 
 // showsPayloads reports whether the results show anything of payloads.
 func (r *resultFlags) showsPayloads() bool {
-	_, run := r.runLayout()
-	return r.payload || !run
+	_, isRun := r.runLayout()
+	return r.payload || !isRun
 }
 
 // runLayout returns the layout of a run; ok is false if the format is not that of a run.
-func (r *resultFlags) runLayout() (l eval.Layout, run bool) {
+func (r *resultFlags) runLayout() (l eval.Layout, isRun bool) {
 	switch r.format.Word() {
 	case "trec":
 		return eval.TREC, true
@@ -58,13 +58,13 @@ func (r *resultFlags) runLayout() (l eval.Layout, run bool) {
 }
 
 // checkID returns an error for an id that the format cannot express, before anything is searched.
-// what is "query" or "document".
-func (r *resultFlags) checkID(what, id string) error {
-	l, run := r.runLayout()
-	if !run {
+// kind is "query" or "document".
+func (r *resultFlags) checkID(kind, id string) error {
+	l, isRun := r.runLayout()
+	if !isRun {
 		return nil
 	}
-	if err := l.CheckID(what, id); err != nil && l == eval.TREC {
+	if err := l.CheckID(kind, id); err != nil && l == eval.TREC {
 		return fmt.Errorf("%w: --format tsv or jsonl takes it", err)
 	} else if err != nil {
 		return fmt.Errorf("%w: --format jsonl takes it", err)
@@ -73,12 +73,12 @@ func (r *resultFlags) checkID(what, id string) error {
 }
 
 // checkIDs checks the ids of all queries or documents of a source.
-func (r *resultFlags) checkIDs(what string, src vectors.Source) error {
-	if _, run := r.runLayout(); !run {
+func (r *resultFlags) checkIDs(kind string, src vectors.Source) error {
+	if _, isRun := r.runLayout(); !isRun {
 		return nil
 	}
 	for i := range src.Len() {
-		if err := r.checkID(what, src.ID(i)); err != nil {
+		if err := r.checkID(kind, src.ID(i)); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (r *resultFlags) checkIDs(what string, src vectors.Source) error {
 
 // checkIndex checks the ids of all documents of the indexes.
 func (r *resultFlags) checkIndex(ctx context.Context, target *searchTarget) error {
-	if _, run := r.runLayout(); !run {
+	if _, isRun := r.runLayout(); !isRun {
 		return nil
 	}
 	for _, snap := range target.shards {
@@ -122,7 +122,7 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	case "grep":
 		return t.writeGrep, nil
 	}
-	if layout, run := r.runLayout(); run {
+	if layout, isRun := r.runLayout(); isRun {
 		header := layout.Header()
 		return func(queries *querySet, results []search.Result) error {
 			err := t.writeRun(layout, header, queries, results)

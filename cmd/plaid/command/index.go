@@ -380,7 +380,8 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		Train:  r.Seconds.Train,
 		Encode: r.Seconds.Encode,
 	}
-	seconds.Other = max(seconds.Total-seconds.Open-seconds.Texts-seconds.Sample-seconds.Train-seconds.Encode-seconds.Check, 0)
+	stages := seconds.Open + seconds.Texts + seconds.Sample + seconds.Train + seconds.Encode + seconds.Check
+	seconds.Other = max(seconds.Total-stages, 0)
 	if o.Centroids > rep.Centroids {
 		a.printWarning("%d centroids were asked for, the sample of %s allows %d", o.Centroids,
 			out.Plural(rep.SampleTokens, "token"), rep.Centroids)

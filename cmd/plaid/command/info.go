@@ -114,47 +114,47 @@ func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Sna
 
 // infoText describes an index. undecided reports that it has no dimension yet: the first vectors
 // decide it.
-func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
+func infoText(b *bytes.Buffer, info *index.Info, undecided bool) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
 	}
-	h := in.Header
-	line("file", "%s, %s, format %d, features %d", in.Path, out.Bytes(in.Pages.Size), in.FormatVersion,
-		in.FeatureVersion)
-	line("digest", "%s", in.Digest)
-	if in.Built != nil {
-		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
+	h := info.Header
+	line("file", "%s, %s, format %d, features %d", info.Path, out.Bytes(info.Pages.Size), info.FormatVersion,
+		info.FeatureVersion)
+	line("digest", "%s", info.Digest)
+	if info.Built != nil {
+		line("built", "%s by plaid %s", info.Built.Time.Format("2006-01-02 15:04:05 MST"), info.Built.Version)
 	}
 	passages := ""
-	if in.Passages > 0 {
-		passages = fmt.Sprintf(" in %s", out.Plural(in.Passages, "passage"))
+	if info.Passages > 0 {
+		passages = fmt.Sprintf(" in %s", out.Plural(info.Passages, "passage"))
 	}
-	line("documents", "%s%s", out.Count(in.Docs), passages)
+	line("documents", "%s%s", out.Count(info.Docs), passages)
 	line("ordinals", "%s of %s given out, %s of them deleted since",
-		out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
+		out.Count(info.Ordinals), out.Count(info.MaxOrdinals), out.Count(info.Deleted))
 	deleted, scaling := "", "taken as they are"
-	if in.DeletedTokens > 0 {
+	if info.DeletedTokens > 0 {
 		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)",
-			out.Count(in.DeletedTokens))
+			out.Count(info.DeletedTokens))
 	}
 	if h.Normalize {
 		scaling = "scaled to unit length"
 	}
-	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deleted)
+	line("tokens", "%s, %s clamped%s", out.Count(info.Tokens), out.Count(info.Clamped), deleted)
 	if undecided {
 		line("vectors", "none yet: the first decide the dimension")
 	} else {
 		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaling)
 	}
-	line("codec", "%s", in.CodecDigest)
+	line("codec", "%s", info.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
-	if in.Applied > 0 {
-		line("log", "entry %d is the last that was applied", in.Applied)
+	if info.Applied > 0 {
+		line("log", "entry %d is the last that was applied", info.Applied)
 	}
 	if h.Build.Source == "vectors" {
 		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed,
 			out.Plural(h.Build.Iterations, "iteration"), out.Plural(h.Build.SampleRows, "token"),
-			out.Ordinals(h.Build.SampleDocs, in.Passages > 0), h.Build.RMSE)
+			out.Ordinals(h.Build.SampleDocs, info.Passages > 0), h.Build.RMSE)
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}
@@ -175,19 +175,19 @@ func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 		}
 		line("pooling", "one token for %d of a document%s", h.Build.Pool, method)
 	}
-	driftText(line, in.Drift)
-	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"),
-		out.Plural(in.Chunks, "chunk"))
-	defaultsText(line, in.Defaults, in.Docs)
+	driftText(line, info.Drift)
+	line("layout", "generation %d, %s, %s", info.Generation, out.Plural(info.Segments, "segment"),
+		out.Plural(info.Chunks, "chunk"))
+	defaultsText(line, info.Defaults, info.Docs)
 	fmt.Fprintln(b)
-	sizesText(b, in)
+	sizesText(b, info)
 }
 
 // sizesText writes a table of the bytes of the file: first the parts of the tokens and their sum,
 // then the other parts and the whole file.
-func sizesText(b *bytes.Buffer, in *index.Info) {
-	s := in.Sizes
-	storedTokens := in.Tokens + in.DeletedTokens
+func sizesText(b *bytes.Buffer, info *index.Info) {
+	s := info.Sizes
+	storedTokens := info.Tokens + info.DeletedTokens
 	t := out.Table{Indent: 2}
 	t.Line("", "bytes", "a token")
 	sizeLine := func(name string, n int64) {
@@ -204,10 +204,10 @@ func sizesText(b *bytes.Buffer, in *index.Info) {
 	sizeLine("codec", s.Codec)
 	sizeLine("metadata", s.Payload)
 	sizeLine("fields of metadata", s.Fields)
-	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
+	free := int64(info.Pages.Free+info.Pages.Pending) * int64(info.Pages.Page)
 	sizeLine("free pages", free)
-	sizeLine("rest of pages", in.Pages.Size-s.Total()-free)
-	sizeLine("file", in.Pages.Size)
+	sizeLine("rest of pages", info.Pages.Size-s.Total()-free)
+	sizeLine("file", info.Pages.Size)
 	t.Print(b)
 }
 

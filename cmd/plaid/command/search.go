@@ -300,7 +300,7 @@ func (t *stdio) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
 	t.warnOfMissingQueries(n, first, s.Candidates)
 }
 
-// warnOfMissingQueries warns of n queries, the first of which is named, that a run lacks.
+// warnOfMissingQueries warns of n queries that a run lacks; first is the id of the first one.
 func (t *stdio) warnOfMissingQueries(n int, first, runPath string) {
 	switch {
 	case n == 1:

@@ -42,7 +42,7 @@ func (op *opener) withStore(ctx context.Context, address string, c cluster.Confi
 	return use(collections, c.Store)
 }
 
-// findStoreIndex finds a collection. If there is none, the error lists the existing ones.
+// findStoreIndex finds a collection. The error about an unknown one lists the existing ones.
 func findStoreIndex(collections *cluster.Cluster, name string) (collection.Collection, error) {
 	c, err := collections.Get(name)
 	if errors.Is(err, collection.ErrUnknown) {

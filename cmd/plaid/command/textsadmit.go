@@ -86,7 +86,8 @@ func (s *spooling) admittedTexts(
 		for t, err := range texts {
 			var p *vectors.Passage
 			if err == nil && t.ID != "" {
-				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages { // errors of PassageOf are reported later
+				// Errors of PassageOf are reported later.
+				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages {
 					err = errPassages
 				}
 			}

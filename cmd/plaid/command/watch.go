@@ -108,7 +108,7 @@ meanwhile. While another process has it open the changes wait.`,
 	return cmd
 }
 
-// indexModel returns the model that an index names, or nil if there is no index, or if it names none.
+// indexModel returns the model that an index names. It returns nil without an index or a model.
 func (a *app) indexModel(ctx context.Context, path string) (m *storage.Model, err error) {
 	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 		m = snap.Header().Model

@@ -76,7 +76,8 @@ func (d *devices) mountPoints(m *missingFiles) map[string]string {
 
 // isAbsent reports whether an error says that there is nothing at a path.
 func isAbsent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // ENOTDIR: a folder of the path has become a file
+	// ENOTDIR: a folder of the path has become a file.
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // missingFiles are the files that the index has and a look did not find. Not all of them were

@@ -360,7 +360,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 var errNothingToIndex = errors.New("there is nothing to index yet: no file has a word")
 
 // readPassages reads files again, one by one, and returns their passages. It records in next the
-// content that it has read, since that is what is stored.
+// content that it has read, since that content is stored.
 func (s *folderSync) readPassages(ctx context.Context, files []*folder.File,
 	next map[string]fileState) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {

@@ -195,7 +195,7 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *load
 	return err
 }
 
-// openedIndexes are the indexes that are served, and what was opened with them.
+// openedIndexes are the indexes that are served, with the other things that were opened for them.
 type openedIndexes struct {
 	collections collection.Catalog
 	// inner answers the other services of a store, below innerRoutes. Nil means that there are
@@ -307,7 +307,7 @@ func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store
 	return st, st.Close, nil
 }
 
-// closers are functions that close what was opened, in reverse order.
+// closers are functions that close files, models and indexes. They are called in reverse order.
 type closers struct{ functions []func() error }
 
 func (c *closers) add(f func() error) { c.functions = append(c.functions, f) }
@@ -413,7 +413,7 @@ func (sources tokenSources) Tokens() []server.Token {
 	return tokens
 }
 
-// warnOfRisks logs what is risky about the settings of a service that other machines reach.
+// warnOfRisks warns of risky settings if other machines reach the service.
 func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
 	if isLoopback(l) || l.Addr().Network() == "unix" {
 		return

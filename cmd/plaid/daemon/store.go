@@ -187,7 +187,8 @@ func (c *Config) advertisedURL(l net.Listener) (string, error) {
 // outboundIP returns the address that this machine uses towards other networks, or nil if it has none.
 // It sends nothing.
 func outboundIP() net.IP {
-	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // reserved for documentation: they take the default route
+	// Reserved for documentation: they take the default route.
+	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
 		if conn, err := net.Dial("udp", to); err == nil {
 			defer conn.Close()
 			return conn.LocalAddr().(*net.UDPAddr).IP

@@ -28,8 +28,8 @@ import (
 type Documents struct {
 	Vectors []string
 	// Model says what made the vectors, as in --vectors-model.
-	Model                  string
-	lengths, ids, payloads []string
+	Model                              string
+	lengthFiles, idFiles, payloadFiles []string
 }
 
 // Register adds the flags of documents that go into an index.
@@ -42,7 +42,7 @@ func (d *Documents) Register(f *pflag.FlagSet) {
 
 // RegisterPayload adds the flag for metadata that is stored with the documents.
 func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.payloads, "metadata", nil,
+	f.StringArrayVar(&d.payloadFiles, "metadata", nil,
 		"JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 }
 
@@ -50,7 +50,7 @@ func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
 // is written. It returns "" if one of them is missing or is not a regular file.
 func (d *Documents) Identity() (string, error) {
 	sum := sha256.New()
-	for _, files := range [][]string{d.Vectors, d.lengths, d.ids, d.payloads} {
+	for _, files := range [][]string{d.Vectors, d.lengthFiles, d.idFiles, d.payloadFiles} {
 		fmt.Fprintln(sum, len(files))
 		for _, name := range files {
 			path, err := filepath.Abs(name)
@@ -70,9 +70,9 @@ func (d *Documents) Identity() (string, error) {
 // CheckTexts returns an error for flags that do not go together: documents are either texts to
 // encode or vectors.
 func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
-	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.ids != nil || d.payloads != nil
+	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengthFiles != nil || d.idFiles != nil || d.payloadFiles != nil
 	switch {
-	case t.Given() && d.payloads != nil && len(d.Vectors) == 0:
+	case t.Given() && d.payloadFiles != nil && len(d.Vectors) == 0:
 		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of " +
 			"each row, are its metadata")
 	case t.Given() && vectors:
@@ -103,14 +103,14 @@ func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 
 // registerParts adds the flags of the files that belong to the vectors.
 func (d *Documents) registerParts(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.lengths, "lengths", nil,
+	f.StringArrayVar(&d.lengthFiles, "lengths", nil,
 		"`FILE` with the number of tokens of each document: .npy, .json or text")
-	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
+	f.StringArrayVar(&d.idFiles, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
 }
 
 // Given reports whether any of the flags is set.
 func (d *Documents) Given() bool {
-	return len(d.Vectors)+len(d.lengths)+len(d.ids)+len(d.payloads) > 0
+	return len(d.Vectors)+len(d.lengthFiles)+len(d.idFiles)+len(d.payloadFiles) > 0
 }
 
 // Open opens the collections, to be read one after another. It calls warn for metadata that matches
@@ -127,7 +127,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	for _, part := range []struct {
 		flag  string
 		files *[]string
-	}{{"lengths", &d.lengths}, {"ids", &d.ids}, {"metadata", &d.payloads}} {
+	}{{"lengths", &d.lengthFiles}, {"ids", &d.idFiles}, {"metadata", &d.payloadFiles}} {
 		switch len(*part.files) {
 		case n:
 		case 0:
@@ -148,9 +148,9 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	for i := range n {
 		s, err := openVectors(ctx, stdin, vectors.Files{
 			Vectors: d.Vectors[i],
-			Lengths: d.lengths[i],
-			IDs:     d.ids[i],
-			Payload: d.payloads[i],
+			Lengths: d.lengthFiles[i],
+			IDs:     d.idFiles[i],
+			Payload: d.payloadFiles[i],
 			Notice:  func(text string) { warn("%s", text) },
 		})
 		if errors.Is(err, vectors.ErrNoLengths) {

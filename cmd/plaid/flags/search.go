@@ -258,7 +258,7 @@ func (e *Effort) Apply(o *search.Options) {
 	o.Probes, o.Approx, o.Exact = e.Probes, e.Approx, e.Exact
 }
 
-// Efforts holds the flags of [Effort] with lists of values, all combinations of which are measured.
+// Efforts holds the flags of [Effort] with lists of values. All their combinations are measured.
 type Efforts struct{ probes, approx, exact []int }
 
 // Register adds the flags to f.
