@@ -27,22 +27,22 @@ func (a *app) addCommand() *cobra.Command {
 		Short: "Add documents to an index",
 		Long: `
 Add documents to an index, all of them or none. They are compressed with the codec
-that the index has; the error that is reported tells, beside that of the build,
-whether they are too unlike the documents that the codec was trained on.
+of the index. The report compares their error with that of the build: a much larger
+error means that they are unlike the documents that the codec was trained on.
 
-Texts are encoded by the model that the index names; --model names its folder if
-that was moved. Vectors that are said to be another model's are refused.
+Texts are encoded by the model that the index names; --model gives its folder if it
+was moved. Vectors of another model, as --vectors-model names it, are refused.
 
 ` + textsHelp + addsOnDevice + `
 
-An id that is in the index already is an error, or with --replace the document
-takes the place of the old one, whose metadata it keeps if it brings none. With
---replace the passages of a text take the place of all that it had, however many,
-and a text that has become short that of its passages.
+An id that is in the index already is an error. With --replace, the new document
+replaces the old one, and keeps its metadata if it has none of its own. The new
+passages of a text replace all old ones; a text that now fits into one passage
+replaces them, too.
 
 ` + severalHelp + ` A document goes to
-the file that has its id, or else to one by the hash of the id. Each file takes its
-documents in one step; if one fails, those before it have theirs.`,
+the file that has its id, or else to a file that the hash of the id selects. Each file
+is changed in one step; if one fails, the files before it are already changed.`,
 		Example: `  plaid add docs.plaid --text more.jsonl
   plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
   plaid add docs.plaid --vectors new.jsonl --replace`,
@@ -54,7 +54,7 @@ documents in one step; if one fails, those before it have theirs.`,
 	in.device.RegisterEncoding(f)
 	work.Register(f)
 	names.register(f)
-	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
+	f.BoolVar(&replace, "replace", false, "replace documents with the same id")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		if err := in.checkFlags(); err != nil {
@@ -111,7 +111,7 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 		}
 		o.Model = m
 		if snap.Header().Model == nil {
-			a.printWarning("%s does not name the model of its vectors: scores mean something only if it was %v",
+			a.printWarning("%s does not name the model of its vectors: scores are meaningful only if it was %v",
 				snap.Path(), m)
 		}
 		s.admit = func(ctx context.Context, documents []index.Arrival) error {
@@ -215,7 +215,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 				}
 				b.WriteByte('\n')
 				if r.Kept > 0 {
-					fmt.Fprintf(b, "%s the metadata of the document before\n",
+					fmt.Fprintf(b, "%s the metadata of the document that was replaced\n",
 						out.Plural(r.Kept, "document keeps", "documents keep"))
 				}
 			})
@@ -239,7 +239,8 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 // warnOfZeros warns of token vectors that are zero, and are probably padding.
 func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
-		t.printWarning("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token",
+		t.printWarning("%s of %s zero, and score 0 with everything: are they padding? --lengths gives the number "+
+			"of real tokens",
 			out.Count(zero),
 			out.Plural(tokens, "token vector is", "token vectors are"))
 	}
@@ -253,7 +254,7 @@ func (a *app) hintAtModel(ix *index.Index) error {
 		return err
 	}
 	if m := snap.Header().Model; m != nil {
-		a.printHint("%s is of %v; --vectors-model lets plaid check that such vectors are, too", ix.Path(), m)
+		a.printHint("%s was made with %v; with --vectors-model, plaid checks that the vectors were, too", ix.Path(), m)
 	}
 	return snap.Close()
 }

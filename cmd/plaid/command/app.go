@@ -146,8 +146,9 @@ func (a *app) reportError(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	if fault != nil {
-		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with "+
-			"what follows\n%s", index.Version(), fault.Stack)
+		fmt.Fprintf(a.console, "plaid: this is a bug in plaid (%s), not a problem of your files; please report it "+
+			"with "+
+			"the following lines\n%s", index.Version(), fault.Stack)
 	}
 	if suggestion != "" {
 		fmt.Fprintln(a.console, capitalized(suggestion))
@@ -184,9 +185,9 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 		(isError(storage.ErrExists) || isError(storage.ErrNotIndex) && cmd.Name() == "backup"):
 		return "--force replaces it"
 	case isError(index.ErrDuplicateID) && hasFlag("replace") && !cmd.Flags().Changed("replace"):
-		return "--replace puts the new documents in the place of the old"
+		return "--replace replaces the old documents"
 	case isError(encode.ErrNoTextField) && hasFlag("text-field"):
-		return "--text-field says which one has the text, --title-field and --id-field the others"
+		return "--text-field names the field with the text, --title-field and --id-field name the others"
 	case isError(encode.ErrNoField) && hasFlag("text-field"):
 		return "--text-field, --id-field and --title-field name fields or columns that each file has"
 	case isError(encode.ErrSuffix) && hasFlag("text-format"):
@@ -194,31 +195,33 @@ func errorAdvice(cmd *cobra.Command, err error) string {
 	case isError(storage.ErrLocked) && hasFlag("lock-timeout"):
 		if slices.Contains(readingCommands, cmd.Name()) {
 			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks " +
-				"that, and GET /indices/INDEX/backup gives a copy"
+				"the " +
+				"service, and GET /indices/INDEX/backup returns a copy"
 		}
 		return "--lock-timeout waits for it"
 	case isError(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
-		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and " +
+		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid wrote, with metadata.json and " +
 			"centroids in it"
 	case isError(interop.ErrPayloads) && hasFlag("metadata"):
-		return "--metadata FILE takes others along, --metadata none does without"
+		return "--metadata FILE stores other metadata, --metadata none stores none"
 	case isError(encode.ErrLines) && hasFlag("text-format"):
 		return "--text-format lines reads it"
 	case isError(fs.ErrNotExist) && indexIsMissing(cmd, err):
 		return cmp.Or(indexHint(cmd), "plaid index makes one")
 	case isError(syscall.EROFS) && cmd != nil && cmd.Name() == "keywords":
-		return "searches by words do without the file, and read the words each time"
+		return "searches by words work without the file, but read the words each time"
 	case isError(syscall.ENOSPC) && hasFlag("spool") && !cmd.Flags().Changed("spool") &&
 		strings.Contains(err.Error(), ".spool"):
-		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE puts it on another disk"
+		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE moves it to another disk"
 	case isError(condition.ErrParameter) && hasFlag("param"):
 		return "--param gives the value of a question mark, one for each, in order"
 	case isError(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && storeAddress(cmd) == "":
-		return "plaid compact --salvage saves what can be read"
+		return "plaid compact --salvage saves the documents that can still be read"
 	case isError(fs.ErrNotExist) && modelIsMissing(cmd, err):
 		return "--model takes the folder of a model, or its name at the Hugging Face hub, ORG/NAME"
 	case isError(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
-		return "plaid index --scales none makes one without, from the original vectors or from those of plaid " +
+		return "plaid index --scales none makes an index without scales, from the original vectors or from those " +
+			"of plaid " +
 			"export --format npy"
 	}
 	return ""
@@ -286,8 +289,8 @@ func refuseServiceAddress(cmd *cobra.Command, args []string) error {
 	if cmd.Name() == "search" || !modelof.IsServer(args[0]) {
 		return nil
 	}
-	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone "+
-		"asks a service", args[0], cmd.CommandPath())
+	return flags.Usagef("%s is a service, and %s reads files: of these commands, only plaid search "+
+		"can ask a service", args[0], cmd.CommandPath())
 }
 
 // namedArgs checks the number of arguments: one for each name. A name in brackets is optional, and

@@ -39,16 +39,16 @@ func (a *app) beirCommand() *cobra.Command {
 		Use:   "beir DIR {--model MODEL | --vectors DIR}",
 		Short: "Index, search and evaluate a test collection",
 		Long: `
-Take a test collection in BEIR's layout to a table of measures. With --model the
-texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz, .zst or
-.xz. With --vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
-docs and queries as .npy, .npz, .safetensors or .jsonl, and where they have no
-lengths and ids of their own doclens.npy, doc_ids.txt, querylens.npy and
-query_ids.txt.
+Index, search and evaluate a test collection in BEIR's layout, and print a table of
+measures. With --model, the texts of DIR are encoded: corpus.jsonl and queries.jsonl,
+each also as .gz, .zst or .xz. With --vectors, only the judgements of DIR are read,
+qrels/SPLIT.tsv. The folder of --vectors has docs and queries as .npy, .npz,
+.safetensors or .jsonl, and, if these files contain no lengths and ids, also
+doclens.npy, doc_ids.txt, querylens.npy and query_ids.txt.
 
-Every judged query is searched, and counts; one without vectors counts 0. An
---index that is there is searched as it is, with the parameters that are stored
-in it, and flags of a build that it contradicts are an error; a new one is kept.`,
+Every judged query counts; one without vectors counts 0. An existing --index is
+searched as it is, with the parameters that are stored in it; it is an error if build
+flags contradict it. A new one is kept.`,
 		Example: `  plaid beir scifact --model answerdotai/answerai-colbert-small-v1
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
@@ -70,7 +70,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 		"how many documents to find for a query, at least as many as the measures look at")
 	f.BoolVar(&exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
 	effort.Register(f)
-	f.Var(flags.Measures(&o.Measures), "measures", "what to compute, by the names of ir_measures")
+	f.Var(flags.Measures(&o.Measures), "measures", "measures to compute, by the names of ir_measures")
 	flags.ExcludeSelf(f, &o.Eval.ExcludeSelf)
 	f.StringVar(&run, "run", "",
 		"write the results as a run to `FILE`: of four columns and a header if its name ends in .tsv, else TREC's six")
@@ -129,7 +129,7 @@ func (a *app) checkSameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Opti
 		} {
 			if f.Changed(setting.flag) && setting.requested != setting.stored &&
 				!(setting.flag == "centroids" && setting.requested == 0) {
-				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another "+
+				return flags.Usagef("%s exists and has %d, which contradicts --%s %d; name another "+
 					"--index, or leave the flag out", o.Index, setting.stored, setting.flag, setting.requested)
 			}
 		}
@@ -163,7 +163,7 @@ func (a *app) runBEIR(ctx context.Context, in *beirInput, run string, format *fl
 		}
 	}
 	if r.Reused {
-		a.printWarning("%s was there already: it was searched as it is", o.Index)
+		a.printWarning("%s existed already, and was searched as it is", o.Index)
 	}
 	if r.Unsearched > 0 {
 		a.printWarning("%s no vectors: they count 0",
@@ -235,7 +235,7 @@ func (c *beirInput) checkFlags() error {
 	case c.vectors == "" && !c.encoder.HasModel():
 		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
 	case c.vectors != "" && (c.encoder.FirstGiven() != "" || c.spool != ""):
-		return flags.Usagef("--vectors does not go with --model and what belongs to it")
+		return flags.Usagef("--vectors does not go with --model and the flags of the encoder")
 	}
 	return nil
 }
@@ -344,7 +344,7 @@ func (c *beirInput) findFile(name string) (string, error) {
 	if _, err := os.Stat(c.dir); err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("%s is no BEIR folder: no %s: %w", c.dir, name, fs.ErrNotExist)
+	return "", fmt.Errorf("%s is not a BEIR folder: no %s: %w", c.dir, name, fs.ErrNotExist)
 }
 
 // runLayout returns the layout of a run by the name of its file.

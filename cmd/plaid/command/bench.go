@@ -52,24 +52,24 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench INDEX {--questions FILE | --queries FILE}",
 		Short: "Measure speed, and what pruning and compression lose",
 		Long: `
-Search the same queries with the parameters that are derived, those that plaid tune
-stored, and exhaustively, and with every combination of --probes, --approx and --exact.
-For each setting print latency, queries a second, recall and, with --qrels, nDCG@10.
+Search the same queries with the derived parameters, with those that plaid tune has
+stored, exhaustively, and with every combination of --probes, --approx and --exact. For
+each setting, print latency, queries a second, recall and, with --qrels, nDCG@10.
 
-Latency is of queries searched one at a time, on --threads goroutines; queries
-a second are of all of them handed in at once. Recall is the share of the
-exhaustive result over the stored vectors that is found. A * marks the Pareto
-front: no other setting is faster, by the median, and finds as much. Results are
-of the machine as it is: let nothing else run.
+Latency is measured with one query at a time, on --threads goroutines; queries a
+second are measured with all queries at once. Recall is the share of the exhaustive
+result over the stored vectors that is found. A * marks the Pareto front: no other
+setting has both a lower median latency and the same recall. Run nothing else on the
+machine meanwhile.
 
-Then two losses are shown, which are never mixed. Pruning is of the setting that
-searches use, stored or derived, or of the one that flags name: each missing document
-is followed through the search, to the stage that lost it: not probed (no probed
-centroid is among its own), cut (beyond the approximate budget), pruned (beyond the
-exact budget, by approximate score), or outranked (scored exactly; another has the same
-score but for rounding). Compression, with --vectors: the share of the exact result,
-MaxSim over the original vectors in float32, that exhaustive search over the stored
-vectors returns, and by how much the scores of the exact result differ.
+Then two losses are shown, separately. Pruning concerns the setting that searches use,
+stored or derived, or the only one that flags name. Each missing document is traced to
+the stage that lost it: not probed (none of its centroids was probed), cut (beyond the
+approximate budget), pruned (beyond the exact budget, by approximate score), or
+outranked (scored exactly; another document has the same score up to rounding).
+Compression is measured with --vectors: the share of the exact result, MaxSim over the
+original vectors in float32, that exhaustive search over the stored vectors returns,
+and by how much the scores of the exact result differ.
 
 ` + severalHelp + ` Compression
 is measured on one index.`,

@@ -29,13 +29,13 @@ const EnvStore = "PLAID_STORE"
 func (a *app) clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster COMMAND",
-		Short: "Look after indexes in an object store",
+		Short: "Manage indexes in an object store",
 		Long: `
-Look after the indexes of services that share an object store (plaid serve --store): its
-nodes. The store has all that they know. An index is in shards, and several nodes search each;
-any node takes any request (docs/cluster.md).
+Manage the indexes of services that share an object store (plaid serve --store). These
+services are its nodes, and the store has all of their data. An index consists of shards,
+and several nodes search each of them; any node answers any request (docs/cluster.md).
 
-Indexes are also made, changed, searched and removed over HTTP, as those of one service.
+Indexes can also be created, changed, searched and removed over HTTP, as with one service.
 --store, or else ` + EnvStore + `, is the address of the store.`,
 		Example: `  plaid serve --store /mnt/plaid --listen :8080
   plaid cluster status --store /mnt/plaid
@@ -100,22 +100,23 @@ func (a *app) clusterCreateCommand() *cobra.Command {
 	var maxDocuments int
 	cmd := &cobra.Command{
 		Use:   "create INDEX",
-		Short: "Make an index without documents in a store",
+		Short: "Create an index without documents in a store",
 		Long: `
-Make an index without documents. The ids of documents decide which shard has them, once and for
-all; nodes that come and go take shards over from each other. --replicas nodes search each shard,
-in different zones where there are some.
+Create an index without documents. The id of a document determines its shard, and the number of
+shards never changes. --replicas nodes search each shard, in different zones if there are any;
+nodes take over shards from each other when they come and go.
 
-With --max-documents the oldest documents go when there are more: each shard keeps its share.`,
+With --max-documents the oldest documents are deleted when there are more: each shard keeps its
+share.`,
 		Example: `  plaid cluster create wiki --shards 16 --replicas 2 --store s3://bucket/plaid`,
 		Args:    namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
-	f.Var(flags.Int(&o.Shards, 1, 1), "shards", "how many shards there are")
+	f.Var(flags.Int(&o.Shards, 1, 1), "shards", "number of shards")
 	f.Var(flags.Int(&o.Replicas, 2, 1), "replicas", "how many nodes search each shard")
 	f.Var(flags.Nbits(&c.Nbits), "nbits", "residual bits a component")
 	c.Nbits, f.Lookup("nbits").DefValue = 4, "4"
-	f.Var(flags.Int(&maxDocuments, 0, 0), "max-documents", "how many documents are kept, the newest ones (0: all)")
+	f.Var(flags.Int(&maxDocuments, 0, 0), "max-documents", "number of documents to keep, the newest ones (0: all)")
 	f.Var(flags.Choice(&c.Tokenizer, collection.TokenizerUnicode, collection.TokenizerUnicode,
 		collection.TokenizerTrigram), "tokenizer", "find words, or any part of a text of three characters or more")
 	return a.storeCommand(cmd, &o, func(ctx context.Context, opened openedStore) error {
@@ -133,7 +134,7 @@ With --max-documents the oldest documents go when there are more: each shard kee
 			Replicas int               `json:"replicas"`
 			Config   collection.Config `json:"config"`
 		}{created.Name(), o.Shards, o.Replicas, created.Config()}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "made %s with %s, each on %s\n", created.Name(), out.Plural(o.Shards, "shard"),
+			fmt.Fprintf(b, "created %s with %s, each on %s\n", created.Name(), out.Plural(o.Shards, "shard"),
 				out.Plural(o.Replicas, "node"))
 		})
 	})
@@ -146,16 +147,16 @@ func (a *app) clusterBuildCommand() *cobra.Command {
 		Use:   "build INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index of a store from texts or token vectors",
 		Long: `
-Give an index of a store all its documents at once, in the place of those that it has: this
-machine trains one codec, compresses the documents as plaid index does, and puts a file of each
-shard into the store. Searches see nothing of it before all are there. What is changed
-meanwhile is changed in the new documents.
+Replace all documents of an index in a store: this machine trains one codec, compresses the
+documents as plaid index does, and writes one file for each shard to the store. Searches find the
+old documents until all shards are written. Changes that are made meanwhile are applied to the new
+documents.
 
 ` + textsRead + ` Titles and texts are stored as metadata; --drop-text leaves them out.
 
-The files take twice their size in --scratch until they are in the store. The vectors of texts wait
-there in INDEX.spool: repeat the command to resume an interrupted run. A build from vectors is
-resumed with --resume.`,
+The files take twice their size in --scratch until they are in the store. The vectors of texts are
+kept there in INDEX.spool: repeat the command to resume an interrupted run. --resume resumes a
+build from vectors.`,
 		Example: `  plaid cluster build wiki --text corpus.jsonl --model lightonai/LateOn --store /mnt/plaid
   plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid`,
 		Args: namedArgs("INDEX"),
@@ -163,12 +164,12 @@ resumed with --resume.`,
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there "+
+	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is created if necessary "+
 		"(default: that of temporary files, and the current one for the spool)")
 	f.BoolVar(&b.o.Resume, "resume", false,
 		"continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
-		f.Lookup(name).Usage += " (default: as the index was made)"
+		f.Lookup(name).Usage += " (default: as for the index)"
 		f.Lookup(name).DefValue = ""
 	}
 	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
@@ -181,7 +182,7 @@ resumed with --resume.`,
 			return err
 		}
 		if b.o.Resume && scratch == "" {
-			return flags.Usagef("--resume needs --scratch, the folder of the build that was interrupted")
+			return flags.Usagef("--resume needs --scratch, the folder of the interrupted build")
 		}
 		if scratch != "" {
 			if err := os.MkdirAll(scratch, 0o777); err != nil {
@@ -253,8 +254,8 @@ func (a *app) clusterRebalanceCommand() *cobra.Command {
 		Use:   "rebalance INDEX --replicas N",
 		Short: "Change how many nodes search each shard of an index",
 		Long: `
-Change how many nodes search each shard. Which nodes those are follows from who is there, and
-needs no command: nodes that come take over shards, and those of nodes that go are taken over.`,
+Change how many nodes search each shard. Shards are assigned to nodes without a command: new nodes
+take over shards, and other nodes take over the shards of nodes that have gone.`,
 		Example: `  plaid cluster rebalance wiki --replicas 3 --store /mnt/plaid`,
 		Args:    namedArgs("INDEX"),
 	}
@@ -276,7 +277,7 @@ needs no command: nodes that come take over shards, and those of nodes that go a
 			Name     string `json:"name"`
 			Replicas int    `json:"replicas"`
 		}{opened.args[0], replicas}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "each shard of %s is for %s\n", opened.args[0], out.Plural(replicas, "node"))
+			fmt.Fprintf(b, "each shard of %s is now searched by %s\n", opened.args[0], out.Plural(replicas, "node"))
 		})
 	})
 }
@@ -284,11 +285,11 @@ needs no command: nodes that come take over shards, and those of nodes that go a
 func (a *app) clusterVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [INDEX]",
-		Short: "Read every byte that a store has of its indexes",
+		Short: "Check every byte that a store has of its indexes",
 		Long: `
-Read every byte that a store has of an index, or of all: its logs, which nothing may be missing
-from, and its files. Nodes need not run. Objects that no index speaks of, such as what an
-interrupted training has left, are listed; they do no harm.`,
+Check every byte that a store has of one index, or of all: its logs, which must be complete, and
+its files. Nodes need not run. Objects that belong to no index, such as those of an interrupted
+training, are listed; they do no harm.`,
 		Example: `  plaid cluster verify wiki --store s3://bucket/plaid`,
 		Args:    namedArgs("[INDEX]"),
 	}
@@ -330,9 +331,8 @@ func (a *app) clusterRemoveCommand() *cobra.Command {
 		Use:   "remove INDEX",
 		Short: "Remove an index of a store, with all its documents",
 		Long: `
-Remove an index with all its documents. On a terminal you are asked before; elsewhere --yes is
-needed. Nodes delete its objects within two hours. The name may be used again at once: nothing of
-the old index is in the new one.`,
+Remove an index with all its documents. On a terminal you are asked first; elsewhere --yes is
+needed. Nodes delete its objects within two hours. The name can be used again at once.`,
 		Example: `  plaid cluster remove wiki --yes --store s3://bucket/plaid`,
 		Args:    namedArgs("INDEX"),
 	}
@@ -345,7 +345,7 @@ the old index is in the new one.`,
 		switch {
 		case yes:
 		case !a.interactive:
-			return flags.Usagef("%s would be removed with all its documents: --yes says that you mean it", name)
+			return flags.Usagef("%s would be removed with all its documents: --yes confirms that", name)
 		default:
 			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, opened.Place())
 			if err := a.confirm(ctx, question); err != nil {

@@ -20,12 +20,12 @@ var errNotWell = errors.New("not all is well")
 func (a *app) clusterStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether all is well, the indexes and the nodes",
+		Short: "Show faults, indexes and nodes of a store",
 		Long: `
-Show whether all is well, and if not, what is wrong; then the indexes of the store, the largest
-first, and its nodes. --json has all of them, and each shard. The exit code is 0 if all is well,
-and 1 if not. Fewer nodes than an index is to have replicas, and nodes of different versions, are
-no fault: notes say so.`,
+Show whether all is well, and the faults if not; then the indexes of the store, the largest first,
+and its nodes. --json lists all of them, with each shard. The exit code is 0 if all is well, and 1
+if not. It is not a fault, but a note, if there are fewer nodes than an index shall have replicas,
+or if nodes have different versions.`,
 		Example: `  plaid cluster status --store s3://bucket/plaid`,
 		Args:    namedArgs(),
 	}

@@ -21,24 +21,24 @@ func (a *app) compactCommand() *cobra.Command {
 		Short: "Rewrite an index without its deleted documents",
 		Long: `
 Rewrite an index without its deleted documents and with its segments merged into
-one, and replace the old file by the new one. Until then, this needs as much free
-space as the index takes. Searches give the same results as before.
+one, and replace the old file with the new one. Meanwhile this needs as much free
+space as the index takes. Searches return the same results as before.
 
-With --salvage, the index may be damaged, and nothing of it is changed: each live
-document that can still be read goes into a new index as it is, with its id and
-metadata, and what is lost is listed. If one of the two meta pages of the file is
-damaged, the commit that the other one shows is taken. The exit code is 3 if
-anything is lost or in doubt. It is 5, and nothing is written, if the header, the
-codec, or every document is lost, or if it cannot be told any more what was
-deleted; --with-deleted then takes the documents in doubt and lists them.`,
+With --salvage, the index may be damaged, and it is not changed: each live document
+that can still be read is copied to a new index, with its id and metadata, and the
+losses are listed. If one of the two meta pages of the file is damaged, the commit of
+the other one is used. The exit code is 3 if anything is lost or in doubt. It is 5, and
+nothing is written, if the header, the codec, or every document is lost, or if it is
+unknown which documents were deleted; --with-deleted then copies the documents in
+doubt and lists them.`,
 		Example: `  plaid compact docs.plaid
   plaid compact damaged.plaid --salvage rescued.plaid`,
 		Args: namedArgs("INDEX"),
 	}
 	cmd.Flags().Bool("json", false, "print the report as JSON")
-	salvagePath := cmd.Flags().String("salvage", "", "write what can be read of a damaged index to a new `FILE`")
+	salvagePath := cmd.Flags().String("salvage", "", "copy the readable documents of a damaged index to a new `FILE`")
 	withDeleted := cmd.Flags().Bool("with-deleted", false,
-		"with --salvage: take documents that may have been deleted as well")
+		"with --salvage: also copy documents that may have been deleted")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		switch {
 		case *salvagePath != "":
@@ -135,10 +135,10 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 		if tx.Claimed > 0 {
 			fmt.Fprintf(b, ", and says %d", tx.Claimed)
 		}
-		b.WriteString("; a later change is not seen\n")
+		b.WriteString("; later changes are lost\n")
 	}
 	if r.StateLost {
-		b.WriteString("the counters are lost: documents at the end, of which no id is left, are not listed\n")
+		b.WriteString("the counters are lost: documents at the end whose ids are lost are not listed\n")
 	}
 	for _, l := range r.Lost {
 		for _, id := range l.IDs {
@@ -153,7 +153,7 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 		fmt.Fprintf(b, "without metadata: %q\n", id)
 	}
 	if n := r.UnknownPayloads; n > 0 {
-		fmt.Fprintf(b, "lost: metadata of %s that are not known\n", out.Plural(n, "document"))
+		fmt.Fprintf(b, "lost: metadata of %s whose ids are unknown\n", out.Plural(n, "document"))
 	}
 	for _, id := range r.UncertainPayloads {
 		fmt.Fprintf(b, "may have had metadata: %q\n", id)

@@ -30,18 +30,18 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
 		Short: "Delete documents from an index",
 		Long: `
-Delete documents by id, all in one step. Ids that are not there are named, and
-change the exit code: 3 if other documents were deleted, 4 if none was. With
---where, delete the documents that meet a condition (docs/conditions.md), which may
-be none.
+Delete documents by id, all in one step. Ids that the index does not have are listed,
+and change the exit code: 3 if other documents were deleted, 4 if none was. With
+--where, delete the documents that meet a condition (docs/conditions.md); there may be
+none.
 
---dry-run says how many documents that are, and deletes none. On a terminal, you are
-asked before all documents of an index go; --yes answers.
+--dry-run only counts the documents. On a terminal, you are asked before all documents
+of an index are deleted, unless --yes is given.
 
-The space is given back by plaid compact.
+plaid compact frees the space.
 
-` + severalHelp + ` Every file that has an
-id loses it.`,
+` + severalHelp + ` An id is deleted
+in every file that has it.`,
 		Example: `  plaid delete docs.plaid doc17 doc18
   plaid delete docs.plaid --ids old.txt
   plaid delete docs.plaid --where "year < ? OR lang IS NULL" --param 1990`,
@@ -51,8 +51,8 @@ id loses it.`,
 	names.register(f)
 	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
 	where.Register(f, "delete the documents that meet it")
-	f.BoolVar(&dryRun, "dry-run", false, "delete nothing, and say how many documents there are")
-	f.BoolVar(&yes, "yes", false, "do not ask before all documents are deleted")
+	f.BoolVar(&dryRun, "dry-run", false, "only count the documents that would be deleted")
+	f.BoolVar(&yes, "yes", false, "do not ask before deleting all documents")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "yes")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {

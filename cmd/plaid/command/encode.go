@@ -49,26 +49,28 @@ func (a *app) encodeCommand() *cobra.Command {
 		Use:   "encode TEXTS… --model MODEL -o DIR",
 		Short: "Turn texts into files of token vectors",
 		Long: `
-Encode texts into the files that other commands take: docs.npy, doclens.npy,
-doc_ids.txt and metadata.jsonl, or with --queries queries.npy, querylens.npy and
-query_ids.txt, beside model.json, which says what made them. Both may go into one
-folder, which is what plaid beir --vectors takes.
+Encode texts into the files that other commands read: docs.npy, doclens.npy,
+doc_ids.txt and metadata.jsonl, or, with --queries, queries.npy, querylens.npy and
+query_ids.txt. model.json describes the model. Documents and queries may be written to
+the same folder, as plaid beir --vectors expects them.
 
-TEXTS are .jsonl files as those of BEIR (_id, title, text), .csv or .tsv files
-with a column text (in .tsv nothing is quoted, and without a line of names each is an
-id, a tab and a text), .txt files with a text a line, .html, .ipynb, folders of text,
-Markdown, pages, notebooks and source code, or - for stdin; files may be compressed
-(.gz, .zst, .xz). A title comes before its text. A text that is too long is cut, and
-counted; --window cuts it into passages instead, doc#0, doc#1 and so on.
+TEXTS are .jsonl files like those of BEIR (_id, title, text), .csv or .tsv files
+with a column text (a .tsv has no quotes; without a line of names, each line is an id,
+a tab and a text), .txt files with one text in each line, .html, .ipynb, folders of text,
+Markdown, web pages, notebooks and source code, or - for stdin; files may be compressed
+(.gz, .zst, .xz). A title is put before its text. Texts longer than the model's limit
+are truncated, and the command reports how many; --window splits them into passages
+instead, doc#0, doc#1 and so on.
 
-The vectors of documents grow in docs.npy.part, and digests of their texts in a spool
-beside it. To resume an interrupted run, or one that a fault in the texts has ended,
-repeat the command: no text is encoded twice, wherever it stands now. With --pool,
-with --spool, and where texts repeat or have moved, the vectors are copied at the end.`,
+The vectors of documents are written to docs.npy.part, and digests of their texts to a
+spool next to it. To resume a run that was interrupted, or that ended with an error in
+the texts, repeat the command: no text is encoded twice, even if it has moved. The
+vectors are copied at the end with --pool, with --spool, and if texts repeat or have
+moved.`,
 		Example: `  plaid encode corpus.jsonl --model answerdotai/answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --queries --model answerdotai/answerai-colbert-small-v1 -o vectors
   plaid encode notes --model ./colbert --precision int8 --window 240 --overlap 40 -o vectors
-  plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
+  plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt`,
 		Args: namedArgs("TEXTS", "…"),
 	}
 	f := cmd.Flags()
@@ -76,16 +78,16 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
-	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the "+
+	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` that keeps the vectors between runs (default: one in the "+
 		"output folder, removed when it is complete)")
-	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
+	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to; it is created if necessary")
 	f.BoolVar(&e.queries, "queries", false, "encode the texts as questions, for searches")
 	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their "+
 		"mean (1: keep all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
 	e.device.RegisterEncoding(f)
-	f.BoolVar(&e.force, "force", false, "replace files that are there")
+	f.BoolVar(&e.force, "force", false, "replace existing files")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		e.texts.Paths = args
@@ -195,7 +197,7 @@ func (e *encoding) checkSameModel(m *storage.Model) error {
 		err = existing.Check(m)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is there already, write to another folder: %w", other.outputPath(name), err)
+		return fmt.Errorf("%s exists already, write to another folder: %w", other.outputPath(name), err)
 	}
 	return nil
 }

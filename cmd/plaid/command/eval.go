@@ -35,15 +35,15 @@ trec_eval; names are those of ir_measures:
 AP, RR, R, P, Success, Rprec and Bpref take the lowest grade that is relevant,
 as in P(rel=2)@10.
 
-Of several runs each is compared with the first: the mean difference, the queries where
-it is better, equal and worse, and p, the probability of such a difference by chance
-(Fisher's paired randomisation test, two-sided). Several tests make a false positive
-likely, so p is also given after Holm's correction over all runs and measures. The same
-input gives the same p.
+If there are several runs, each is compared with the first: the mean difference, the
+number of queries where it is better, equal and worse, and p, the probability of such a
+difference by chance (Fisher's paired randomisation test, two-sided). Several tests make
+a false positive likely, so p is also given after Holm's correction over all runs and
+measures. The same input gives the same p.
 
-Formats: table is for reading; tsv has the columns query, measure, value, with a
-first one for the run if there are several, all digits, and the mean as query
-"all" at the end; json is one object, and has the comparisons.`,
+Formats: table is for reading; tsv has the columns query, measure and value, with a
+column for the run before them if there are several, all digits, and the mean as query
+"all" at the end; json is one object, which includes the comparisons.`,
 		Example: `  plaid eval --qrels scifact run.trec
   plaid eval --qrels qrels.trec --measures nDCG@10,AP(rel=2),R@1000 bm25.run plaid.run.gz
   plaid eval --qrels arguana --exclude-self --per-query --format tsv run.trec > values.tsv`,

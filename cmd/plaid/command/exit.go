@@ -38,16 +38,16 @@ var exitTable = []struct {
 	word, what string
 }{
 	{exitOK, "done", "done"},
-	{exitFailed, "failed", "failed: bad input, a full disk, a file that is no index or is there already"},
+	{exitFailed, "failed", "failed: bad input, a full disk, a file that is not an index, or that exists already"},
 	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or " +
 		"device that this machine does not have"},
-	{exitPartial, "partial", "done in part: some of the documents to delete are not there, not all could be " +
+	{exitPartial, "partial", "done in part: some of the documents to delete do not exist, not all could be " +
 		"salvaged, or documents whose files have vanished were kept"},
 	{exitNotFound, "not_found", "not found: a file, a document, a query, or an index of a store"},
 	{exitCorrupt, "corrupt", "the index, or its log in a store, is corrupt"},
 	{exitLocked, "locked", "the index is locked: another process has it open (see --lock-timeout)"},
-	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed at the last step of a " +
-		"change, which was made or was not: look (plaid info)"},
+	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed in the last step of a " +
+		"change, so that it was made or not: check with plaid info"},
 	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }
 

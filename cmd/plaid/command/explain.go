@@ -27,17 +27,16 @@ func (a *app) explainCommand() *cobra.Command {
 		Use:   "explain INDEX DOC {QUESTION | --query ID {--questions FILE | --queries FILE}}",
 		Short: "Show how a document scores for a query, and where it left the search",
 		Long: `
-Answer one query and tell what became of one document: whether it was returned,
-or which stage of the search dropped it and by how much, and for each query
-token the document token that it matches best. Where the query is a text and the
-index has that of the document, these are the pieces of both, with the bytes of the
-title or the text that each was made of. Of a document that is stored as passages
-the best one is explained.
+Answer one query and explain the result for one document: whether it was returned, or
+which stage of the search dropped it and by how much, and for each query token the
+document token that it matches best. If the query is a text and the index has the text
+of the document, the tokens are shown as text, with their bytes in the title or the
+text. If a document is stored as passages, the best one is explained.
 
-Where the document is a page of a picture (docs/page-images.md), --json has a score for
-each cell of its grid.
+If the document is a page image (docs/page-images.md), --json has a score for each cell
+of its grid.
 
-Give the same search parameters as to plaid search.
+Use the same search parameters as with plaid search.
 
 ` + severalHelp,
 		Example: `  plaid explain docs.plaid doc17 'what makes cells divide?'
@@ -174,7 +173,7 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 		fmt.Fprintf(b, "\nimage:    %s", out.Printable(explanation.Image, 200))
 	}
 	if g := explanation.Grid; g != nil {
-		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json tells of cells)", g.Rows, g.Columns,
+		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json has the score of each cell)", g.Rows, g.Columns,
 			out.Plural(g.Special, "other token"))
 	}
 	if explanation.NoGrid != "" {

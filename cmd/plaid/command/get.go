@@ -32,23 +32,22 @@ func (a *app) getCommand() *cobra.Command {
 		Use:   "get INDEX {ID | --where CONDITION | --facet FIELD}",
 		Short: "Show documents, or count the values of their fields",
 		Long: `
-Show what an index holds of a document: its place in the order of insertion, the
-number of its tokens, its metadata, and with --output the decoded token vectors
-as a NumPy array of float32 [tokens, dim]. A file that is there is replaced only with
---force, when the new one is complete. If --output is /dev/stdout, nothing else goes
-there. The id of a document that is stored as passages stands for these.
+Show a document of an index: its number in the order of insertion, its number of
+tokens, its metadata, and with --output its decoded token vectors as a NumPy array of
+float32 [tokens, dim]. An existing file is replaced only with --force, when the new one
+is complete. If --output is /dev/stdout, nothing else is written there. The id of a
+document that is stored as passages stands for its passages.
 
-With --where, show the documents that meet the condition
-(docs/conditions.md), in the order of insertion, one after another: with --json a
-line for each. There may be none.
+With --where, show the documents that meet the condition (docs/conditions.md), in the
+order of insertion; with --json there is a line for each. There may be none.
 
 With --facet, count how many documents have each value of a field of their metadata:
-all documents, or those of --where. The values of the most documents come first, equal
-counts in the order of the values. They are shown as JSON: the number 1, the text "1"
-and true are three values. Of an array each element counts, once a document.
+of all documents, or of those of --where. The most frequent values come first, equal
+counts in the order of the values. Values are shown as JSON: the number 1, the text "1"
+and true are three values. Each element of an array counts, once for each document.
 
-` + severalHelp + ` Facets are of all
-of them; documents are shown of one.`,
+` + severalHelp + ` Facets count the
+documents of all files; documents are shown from one.`,
 		Example: `  plaid get docs.plaid doc17
   plaid get docs.plaid doc17 --output doc17.npy
   plaid get docs.plaid --where "lang = ?" --param de --json
@@ -57,10 +56,10 @@ of them; documents are shown of one.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&file, "output", "o", "", "`FILE`, .npy, to write the decoded vectors to")
-	f.BoolVar(&force, "force", false, "replace a file that is there")
+	f.BoolVar(&force, "force", false, "replace an existing file")
 	where.Register(f, "show the documents that meet it")
 	f.StringArrayVar(&facets, "facet", nil,
-		"count the values of this `FIELD`, such as lang or author.name; of a list each element counts; may be repeated")
+		"count the values of this `FIELD`, such as lang or author.name; each element of a list counts; may be repeated")
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")

@@ -30,7 +30,7 @@ var commandsElsewhere = map[string]string{
 
 // remarksElsewhere has remarks on commands of other tools that have no equivalent command here.
 var remarksElsewhere = map[string]string{
-	"download": "plaid model ORG/NAME --fetch fetches a model from the Hugging Face hub",
+	"download": "to fetch a model from the Hugging Face hub, use plaid model ORG/NAME --fetch",
 }
 
 // flagsElsewhere maps flags of other tools to flags here that do the same. The first one that the
@@ -57,7 +57,7 @@ var countsElsewhere = map[string]string{
 	"mcp":   "the agent says how many: k is an argument of its tools",
 	"serve": "each search says how many: params.top_k",
 	"eval":  "a measure says how many: --measures nDCG@10,R@100",
-	"get":   "all documents that --where lets through are shown; plaid search -k N shows the best",
+	"get":   "all documents that meet --where are shown; plaid search -k N shows the best",
 }
 
 // suggestionFor returns a suggestion for an unknown flag or command, which msg reports, or "" if

@@ -35,9 +35,9 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
 	f.BoolVar(&r.highlight, "highlight", false,
-		"show the words of documents that words of the question have found (table: in colour or in brackets; "+
+		"mark the words that matched the question (table: in colour or in brackets; "+
 			"jsonl: spans)")
-	flags.BareChoice(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
+	flags.BareChoice(f, &r.stats, "stats", "print statistics of the searches to stderr", "table", "json")
 }
 
 // showsPayloads reports whether the results show anything of payloads.

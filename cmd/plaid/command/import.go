@@ -42,16 +42,16 @@ func (a *app) importCommand() *cobra.Command {
 	o := index.ImportOptions{}
 	cmd := &cobra.Command{
 		Use:   "import SOURCE INDEX",
-		Short: "Make an index from the index folder of another engine",
+		Short: "Import the index folder of another engine",
 		Long: `
-Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
-is only read. Centroids and codes are taken as they are, bucket weights are put
-on a grid of 16 bits; the report tells how far they moved.
+Import the index folder of ColBERT, fast-plaid or next-plaid without modifying it.
+Centroids and codes are copied as they are, bucket weights are rounded to 16 bits; the
+report says by how much they changed.
 
-SOURCE is the folder with metadata.json and centroids, or the folder of an index of
-PyLate, whose ids are taken along. The program of vectors/formats (docs/formats.md)
-also takes along what fast-plaid and next-plaid keep in metadata.db, unless --metadata
-names other, or none; this one leaves it out.`,
+SOURCE is the folder with metadata.json and centroids, or the folder of a PyLate index,
+whose ids are imported, too. The program of vectors/formats (docs/formats.md) also
+imports the metadata.db of fast-plaid and next-plaid, unless --metadata names another
+file, or none; this program does not read it.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
 		Args: namedArgs("SOURCE", "INDEX"),
@@ -61,7 +61,7 @@ names other, or none; this one leaves it out.`,
 		"`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
 	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by "+
 		"_id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
-	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
+	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "check the inverted lists of the source against its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
 	f.Bool("json", false, "print the report as JSON")

@@ -170,37 +170,37 @@ func (a *app) indexCommand() *cobra.Command {
 		Use:   "index INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
 		Long: `
-Build an index file from texts, which the model in a folder encodes, or from token
-vectors. A codec is trained on a sample of the documents, then all of them are
-compressed, in bounded memory. The same input, options and seed give the same
-index, whatever the number of threads.
+Build an index file from texts, which a model encodes, or from token vectors. A codec
+is trained on a sample of the documents, then all of them are compressed, in bounded
+memory. The same input, options and seed give the same index, whatever the number of
+threads.
 
 ` + textsHelp + buildsOnDevice + `
 
-The index keeps the fingerprint of the model, its folder and its precision: plaid
-add and plaid search find it there, and refuse another one.
+The index stores the fingerprint of the model, its folder and its precision: plaid
+add and plaid search open that model, and refuse another one.
 
-With --codec-only INDEX is a codec alone, an index without documents, trained on
-documents that are like those to come. --codec takes it, or that of another index, in
-place of training one; texts are then encoded by the model that it names. Indexes of
+With --codec-only, INDEX is a codec alone, an index without documents. Train it on
+documents that are like those to come. --codec uses it, or the codec of another index,
+instead of training one; texts are then encoded by the model that it names. Indexes of
 one codec, built on any number of machines, are searched as one, and plaid reshard
-makes one of them (docs/scale.md).
+merges them (docs/scale.md).
 
-A build from vectors that died, or with --resume was interrupted, left what it had
-encoded: with --resume the same command continues from there and makes the same index,
-as long as the files have the same size and time. Without it, it starts over.
-Memory, --memory, is one of the options that must be the same.
+A build from vectors that was killed, or interrupted with --resume, leaves the documents
+that it has encoded: with --resume, the same command continues from there and makes the
+same index, as long as the files have the same size and time, and the options, such as
+--memory, are the same. Without --resume, it starts over.
 
-At the end some questions are made from the documents, to see what searches for 10
-and 100 documents find of what all scores would, and how much they have to look at; that
-is stored, and plaid info shows it. They are about as hard as real ones; plaid tune is for
-those of your users.
-A small index is not checked, nor with --no-check.
+Finally plaid makes test questions from the documents and measures recall@10 and
+recall@100 against exhaustive search. The result is stored, with the effort that searches
+need, and plaid info shows it. These questions are about as hard as real ones; plaid
+tune measures those of your users. Small indexes are not checked, and --no-check skips
+the check.
 
-An index that is there is replaced only with --force, and stays as it is, and
-readable, until the new one is finished. With --until-eof the build ends when stdin
-does, for a program that starts it and holds the other end of a pipe, which closes
-however that program ends; with --temporary a folder goes then.
+An existing index is replaced only with --force, and can be read until the new one is
+complete. With --until-eof, the build ends when stdin does. That is for a program that
+starts the build and holds the other end of a pipe, which closes however the program
+ends; --temporary then removes a folder.
 
 Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
@@ -215,11 +215,11 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.BoolVar(&b.o.Force, "force", false, "replace an index that is there")
-	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what "+
-		"can be continued if this one is interrupted")
+	f.BoolVar(&b.o.Force, "force", false, "replace an existing index")
+	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, or, if this "+
+		"build is interrupted, leave it so that it can be continued")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
-	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
+	f.StringVar(&b.codec, "codec", "", "`FILE` with the codec to use: an index, or the output of --codec-only")
 	f.BoolVar(&b.trainOnly, "codec-only", false,
 		"train the codec and store no documents: for further indexes with --codec")
 	starter.register(f, "build")
@@ -383,7 +383,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	stages := seconds.Open + seconds.Texts + seconds.Sample + seconds.Train + seconds.Encode + seconds.Check
 	seconds.Other = max(seconds.Total-stages, 0)
 	if o.Centroids > rep.Centroids {
-		a.printWarning("%d centroids were asked for, the sample of %s allows %d", o.Centroids,
+		a.printWarning("--centroids %d: the sample of %s allows only %d", o.Centroids,
 			out.Plural(rep.SampleTokens, "token"), rep.Centroids)
 	}
 	a.warnOfZeros(r.Zero, r.Tokens)
@@ -401,7 +401,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim,
 			out.Plural(rep.Nbits, "bit"))
 		if rep.Resumed > 0 {
-			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Ordinals(rep.Resumed, rep.Passages > 0))
+			fmt.Fprintf(text, "resumed: %s had been encoded already\n", out.Ordinals(rep.Resumed, rep.Passages > 0))
 		}
 		if rep.Codec != "" {
 			fmt.Fprintf(text, "codec: that of %s, %s; root mean square error %.4f\n", rep.Codec,
@@ -423,7 +423,7 @@ func (a *app) warnNotFreed(path string, err error) string {
 	if err == nil {
 		return ""
 	}
-	a.printWarning("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v",
+	a.printWarning("the index is complete, but the space of the old one was not freed (plaid compact %s frees it): %v",
 		path, err)
 	return err.Error()
 }

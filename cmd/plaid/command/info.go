@@ -19,21 +19,20 @@ func (a *app) infoCommand() *cobra.Command {
 		Use:   "info {INDEX | --cpu | --devices}",
 		Short: "Describe an index",
 		Long: `
-Describe an index: how it was made, what is in it, and where its bytes are. The
-whole file is read. Two indexes of the same digest have the same content. Each
-document, or passage of one, that was ever added has an ordinal of its own. Ordinals are limited, and
-compact does not give one out again. What is added next fills free pages; compact
-removes them.
+Describe an index: how it was made, its content, and how its bytes are used. The whole
+file is read. Two indexes with the same digest have the same content. Each document or
+passage that was ever added has its own ordinal. The number of ordinals is limited, and
+compact does not reuse them. New documents fill free pages; compact removes these.
 
-` + severalHelp + ` Then there is a
-line for each file, and with --json all that is known of each.
+` + severalHelp + ` There is a line
+for each file then, and with --json the whole description of each.
 
-With --cpu, describe the processor instead: what it offers, and which inner
-loops each stage uses. The environment variable PLAID_CPU names others; they give the
+With --cpu, describe the processor instead: its features, and the kernels that each
+stage uses. The environment variable PLAID_CPU selects other kernels; they return the
 same results to the bit, at another speed.
 
-With --devices, list what --device of other commands can name; as JSON, the model of
-the cpu is its architecture and its capability the name of the kernels.`,
+With --devices, list the devices that --device of other commands accepts; as JSON, the
+model of the cpu is its architecture, and its capability is the name of the kernels.`,
 		Example: `  plaid info docs.plaid
   plaid info docs.plaid --json
   plaid info --cpu
@@ -130,11 +129,11 @@ func infoText(b *bytes.Buffer, info *index.Info, undecided bool) {
 		passages = fmt.Sprintf(" in %s", out.Plural(info.Passages, "passage"))
 	}
 	line("documents", "%s%s", out.Count(info.Docs), passages)
-	line("ordinals", "%s of %s given out, %s of them deleted since",
+	line("ordinals", "%s of %s used, %s of them deleted since",
 		out.Count(info.Ordinals), out.Count(info.MaxOrdinals), out.Count(info.Deleted))
 	deleted, scaling := "", "taken as they are"
 	if info.DeletedTokens > 0 {
-		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)",
+		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact frees their space)",
 			out.Count(info.DeletedTokens))
 	}
 	if h.Normalize {
@@ -142,14 +141,14 @@ func infoText(b *bytes.Buffer, info *index.Info, undecided bool) {
 	}
 	line("tokens", "%s, %s clamped%s", out.Count(info.Tokens), out.Count(info.Clamped), deleted)
 	if undecided {
-		line("vectors", "none yet: the first decide the dimension")
+		line("vectors", "none yet: the first ones determine the dimension")
 	} else {
 		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaling)
 	}
 	line("codec", "%s", info.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
 	if info.Applied > 0 {
-		line("log", "entry %d is the last that was applied", info.Applied)
+		line("log", "the last applied entry is %d", info.Applied)
 	}
 	if h.Build.Source == "vectors" {
 		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed,

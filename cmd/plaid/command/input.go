@@ -28,32 +28,31 @@ so that results can show them; --drop-text leaves them out.
 ` + spoolHelp
 
 // textsRead is the help on how texts are read.
-const textsRead = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
-kept), .csv or .tsv files with a column text, .txt files with a text a line, .html and
-.ipynb files, folders of text, Markdown, pages, notebooks and source code, or - for
-stdin; files may be compressed (.gz, .zst, .xz). In .tsv nothing is quoted: each line
-is a document, and without a line of names an id, a tab and a text, as in
-collection.tsv of MS MARCO. A title comes before its text. A text that is too long for
-the model is cut, and counted; --window cuts it into passages instead, doc#0, doc#1 and
-so on.`
+const textsRead = `--text reads .jsonl files like those of BEIR (_id, title, text; other fields are
+stored as metadata), .csv or .tsv files with a column text, .txt files with one text in
+each line, .html and .ipynb files, folders of text, Markdown, web pages, notebooks and
+source code, or - for stdin; files may be compressed (.gz, .zst, .xz). A .tsv has no
+quotes: each line is a document, and without a line of names it is an id, a tab and a
+text, as in collection.tsv of MS MARCO. A title is put before its text. Texts longer
+than the model's limit are truncated, and the command reports how many; --window splits
+them into passages instead, doc#0, doc#1 and so on.`
 
 // spoolHelp is the help on the file that keeps the vectors of texts.
-const spoolHelp = `The vectors of texts wait in a spool beside the index. To resume an
-interrupted run, repeat the command: nothing is encoded twice. Texts from stdin or a
-pipe start over, unless --spool names a file; then only their ids are compared with
-it.`
+const spoolHelp = `The vectors of texts are kept in a spool next to the index until it is
+complete. To resume an interrupted run, repeat the command: nothing is encoded twice.
+Texts from stdin or a pipe start over, unless --spool names a file; then only their ids
+are compared with it.`
 
 // Help of commands that need no spool on a device.
 const (
 	buildsOnDevice = `
 
-With --device texts are encoded while the index is built, without a spool, unless
---spool names one; an interrupted run continues from what the index has.`
+With --device, texts are encoded while the index is built, without a spool unless
+--spool names one; an interrupted run continues from the incomplete index.`
 	addsOnDevice = `
 
-With --device texts are encoded while the index takes them, without a spool, unless
---spool names one or there are several indexes; an interrupted run starts
-over.`
+With --device, texts are encoded while they are added to the index, without a spool
+unless --spool names one or there are several indexes; an interrupted run starts over.`
 )
 
 func (in *input) register(f *pflag.FlagSet) {

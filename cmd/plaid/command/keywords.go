@@ -21,16 +21,16 @@ func (a *app) keywordsCommand() *cobra.Command {
 		Use:   "keywords INDEX",
 		Short: "Make the metadata of an index searchable by words",
 		Long: `
-Make INDEX.keywords, with which plaid search --hybrid and --keywords find
-documents by the words of their metadata, or bring it up to the index. A search that
-finds no such file, or one that is not up to date, does the work in a temporary file,
-for itself alone. This command also decides how text becomes words.
+Create or update INDEX.keywords, with which plaid search --hybrid and --keywords find
+documents by the words of their metadata. If the file does not exist or is not up to
+date, a search does the same work in a temporary file of its own. This command also
+determines how text becomes words.
 
-The file is derived from the index and may be deleted at any time. Settings that
-are not given stay as they are; others rebuild the file.
+The file is derived from the index and may be deleted at any time. Settings that are
+not given stay as they are; changed ones rebuild the file.
 
-Of metadata that is JSON all values are searched, or those of --fields; of others
-the whole text.`,
+If metadata is JSON, all its values are searched, or those of --fields; otherwise the
+whole text is.`,
 		Example: `  plaid keywords docs.plaid
   plaid keywords docs.plaid --stemmer english --stop-words english --fields title,text
   plaid keywords code.plaid --tokenizer trigram`,
@@ -113,7 +113,7 @@ func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keyword
 			return err
 		}
 		if !rebuilt && kw.Temporary() {
-			a.printWarning("%s is not there or not up to date: the words were read for this search alone; "+
+			a.printWarning("%s does not exist or is not up to date: the words were read for this search only; "+
 				"plaid keywords %s keeps them", kw.Path(), snap.Path())
 		}
 		err := use(kw)

@@ -82,7 +82,7 @@ func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search
 		return err
 	}
 	if c.Reshaped > 0 {
-		a.printWarning("%s of --vectors have another number of tokens in the index: are they those it was made from?",
+		a.printWarning("%s of --vectors have another number of tokens in the index: was it made from these files?",
 			out.Plural(c.Reshaped, "document"))
 	}
 	r.addCompression(c, b.k)

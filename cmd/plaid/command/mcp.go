@@ -35,17 +35,17 @@ func (a *app) mcpCommand() *cobra.Command {
 		Use:   "mcp [INDEX…]",
 		Short: "Let an agent search, by the Model Context Protocol",
 		Long: `
-Answer an agent on stdin and stdout by the Model Context Protocol (MCP): tools that
+Serve an agent on stdin and stdout with the Model Context Protocol (MCP): its tools
 list the indexes, search them by meaning and by words, read documents, find similar
 ones, and explain a score; documents are resources. Nothing can be changed.
 
-INDEX are index files, each named by its file name without .plaid; they are open only
-while they are asked, so that plaid watch can keep them as a folder is. --data is a
-folder of plaid serve, which must not be running on it; --store is an object store that
-services share, which are asked; --url is a service that runs, asked with the token in ` + EnvToken + `. With --model questions are searched by meaning,
-without one by words.
+INDEX are index files, each named by its file name without .plaid. They are open only
+during a request, so that plaid watch can keep them in sync with a folder. --data is a
+folder of plaid serve, while no service runs on it; --store is an object store whose
+services are asked; --url is a running service, asked with the token in ` + EnvToken + `.
+With --model, questions are searched by meaning, without one by words.
 
-A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
+A service offers the same tools at /mcp (streamable HTTP), for its tokens.`,
 		Example: `  plaid mcp papers.plaid --model ./models/colbert-nano
   plaid mcp --data ./data --model ./models/colbert-nano
   plaid mcp --url http://localhost:8080`,
@@ -54,7 +54,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	f := cmd.Flags()
 	c.Register(f, agentSettings...)
 	f.Lookup("log-level").DefValue = "warn"
-	f.StringVar(&url, "url", "", "`ADDRESS` of a service that runs, instead of indexes")
+	f.StringVar(&url, "url", "", "`ADDRESS` of a running service, instead of indexes")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c.Files = args
 		sources := 0
@@ -64,7 +64,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 			}
 		}
 		if sources != 1 && url == "" {
-			return flags.Usagef("give INDEX, --data, --store or --url, and one of them")
+			return flags.Usagef("give one of INDEX, --data, --store and --url")
 		}
 		if len(args) > 0 && f.Changed("device") {
 			return flags.Usagef("--device goes with --data: the processor searches INDEX")

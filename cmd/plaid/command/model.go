@@ -41,19 +41,19 @@ func (a *app) modelCommand() *cobra.Command {
 		Use:   "model [MODEL]",
 		Short: "Describe a model, or list models",
 		Long: `
-Read a late-interaction model as encoding does, weights included, and show how it
-will be used: each value with the file that it comes from, what is doubtful, and
-the fingerprint, which an index keeps.
+Read a late-interaction model as encoding does, including its weights, and show how it
+will be used: each value with the file that it comes from, doubtful values, and the
+fingerprint that an index stores.
 
 MODEL is a folder, or the name of a model at the Hugging Face hub, ORG/NAME or
-ORG/NAME@REVISION. Of a model that is not in the hub's cache, settings and
-tokenizer are fetched, and the command says whether they can be read and how large
-the weights are. --fetch fetches these too, and asks the hub for the newest commit of
-a branch.
+ORG/NAME@REVISION. If the model is not in the hub's cache, its settings and tokenizer
+are fetched, and the command says whether they can be read and how large the weights
+are. --fetch also fetches the weights, and asks the hub for the newest commit of a
+branch.
 
-Without MODEL, list models that are known to be read rightly.
+Without MODEL, list models that are known to work.
 
-With --device, say what computes there and how much memory that takes.`,
+With --device, show how the device runs the model, and how much memory that takes.`,
 		Example: `  plaid model
   plaid model answerdotai/answerai-colbert-small-v1
   plaid model lightonai/GTE-ModernColBERT-v1 --fetch
@@ -67,8 +67,8 @@ With --device, say what computes there and how much memory that takes.`,
 	device.RegisterEncoding(f)
 	threads, fetch, settings := 0, false, false
 	flags.Threads(f, &threads, 0)
-	f.BoolVar(&fetch, "fetch", false, "fetch the weights, too, of the newest commit")
-	f.BoolVar(&settings, "no-weights", false, "describe settings and tokenizer alone, which is faster")
+	f.BoolVar(&fetch, "fetch", false, "also fetch the weights, of the newest commit")
+	f.BoolVar(&settings, "no-weights", false, "describe only settings and tokenizer, which is faster")
 	f.Bool("json", false, "print everything as JSON")
 	cmd.MarkFlagsMutuallyExclusive("fetch", "no-weights")
 	cmd.MarkFlagsMutuallyExclusive("device", "no-weights")
@@ -130,7 +130,7 @@ func (a *app) listModels() error {
 			t.Remark("its " + string(m.Checked))
 		}
 		t.Print(b)
-		b.WriteString("\nplaid model MODEL says of any other whether it can be read.\n")
+		b.WriteString("\nplaid model MODEL shows whether any other model can be read.\n")
 	})
 }
 

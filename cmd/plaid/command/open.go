@@ -44,7 +44,7 @@ func checkSingleFile(path string) error {
 		return nil // opening the file reports the error
 	}
 	if paths, err := index.ShardPaths(path); err == nil {
-		return fmt.Errorf("%s: %w: this takes one file, such as %s", path, files.ErrFolder, paths[0])
+		return fmt.Errorf("%s: %w: the command needs one file, such as %s", path, files.ErrFolder, paths[0])
 	}
 	return fmt.Errorf("%s: %w: an index is a file", path, files.ErrFolder)
 }
@@ -84,12 +84,12 @@ func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index
 type indexNames struct{ shardPaths []string }
 
 // severalHelp is the help on several indexes.
-const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
+const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, together with the
 files and folders that --shard names. Each file is a shard. They must have the same codec (docs/scale.md).`
 
 func (x *indexNames) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&x.shardPaths, "shard", nil,
-		"`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
+		"`FILE` of another shard, or a folder of shards, used as one index with INDEX; may be repeated")
 }
 
 // indexPaths returns the paths of all index files, in order. first is INDEX.

@@ -129,7 +129,7 @@ func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []
 	}
 	blank := func(q string) bool { return strings.ContainsAny(q, " \t") }
 	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, blank) {
-		a.printHint("%d questions of a word each; quotes around all words make them one question", n)
+		a.printHint("%d questions of one word each; put quotes around several words to make them one question", n)
 	}
 	model, indexName, err := indexModel()
 	if err != nil {
@@ -193,7 +193,7 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName strin
 	opening flags.Opening) (*encode.Encoder, *storage.Model, error) {
 	indexModel := opening.IndexModel
 	if indexName != "" && !f.HasModel() && (indexModel == nil || indexModel.Name == "") {
-		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", indexName,
+		return nil, nil, fmt.Errorf("%s does not name the model of its vectors: %w", indexName,
 			flags.MissingModelError())
 	}
 	opening.Logger, opening.Hub = a.logger(), a.modelHub()
@@ -242,7 +242,7 @@ func checkDimensionKnown(snap *index.Snapshot) error {
 
 // noVectorsError returns the error about an index that has no vectors, and so no dimension.
 func noVectorsError(name string) error {
-	return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", name,
+	return fmt.Errorf("%s: %w: it has no vectors yet; the service that created it accepts the first ones", name,
 		index.ErrDimension)
 }
 
@@ -302,8 +302,9 @@ func (q *openedQueries) read(ctx context.Context, lo, hi int) (*querySet, error)
 			return nil, err
 		}
 		if q.warnOfZeros != nil && hasZeroVector(d.Tokens, q.Dim()) {
-			q.warnOfZeros("query %q of %s has token vectors that are zero, and add nothing to any score: padding? "+
-				"--query-lengths says what is a token", d.ID, q.sourceName)
+			q.warnOfZeros("query %q of %s has token vectors that are zero and do not change any score: are they "+
+				"padding? "+
+				"--query-lengths gives the number of real tokens", d.ID, q.sourceName)
 			q.warnOfZeros = nil
 		}
 		set.queries = append(set.queries, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(),

@@ -22,20 +22,21 @@ func (a *app) retrainCommand() *cobra.Command {
 	o := index.RetrainOptions{}
 	cmd := &cobra.Command{
 		Use:   "retrain INDEX",
-		Short: "Train the codec of an index again, on what is in it",
+		Short: "Train the codec of an index again, on its documents",
 		Long: `
 Train the codec of an index again, on the documents that it has now, encode them
-with it, and replace the old file by the new one. Ids, order and metadata
-stay. Until then as much free space as the index takes is needed. plaid info says
-whether it would pay: what was added since the training has a larger error than
-what it was trained on, or there are many more tokens now.
+with it, and replace the old file with the new one. Ids, order and metadata stay.
+Meanwhile this needs as much free space as the index takes. plaid info shows whether
+retraining pays: if the documents that were added since the training have a larger error
+than those it was trained on, or if there are many more tokens now.
 
-With --vectors, documents are encoded from their original vectors, by id, and
-those without from what is stored, which loses a little each time. What the files
-have beyond the index is passed over; other vectors for an id are an error.
+With --vectors, documents are encoded from their original vectors, by id. The others
+are encoded from the stored vectors, which loses a little precision each time.
+Documents of the files that the index does not have are skipped; it is an error if the
+files have two different matrices for an id.
 
-Search parameters that were stored by tune are dropped. Then the recall of searches
-is measured as plaid index does it; --no-check leaves that out.`,
+Search parameters that were stored by tune are removed. Then the recall of searches is
+measured as plaid index does; --no-check skips that.`,
 		Example: `  plaid retrain docs.plaid
   plaid retrain docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --nbits 4`,
 		Args: namedArgs("INDEX"),

@@ -19,10 +19,10 @@ func (a *app) rootCommand() *cobra.Command {
 Give plaid texts, or token vectors of any model: it writes one index file and finds
 the documents that answer a question best, in milliseconds on one processor core.
 
-It searches by late interaction, as ColBERT does: a model makes a vector of every
-token, and plaid finds the documents whose tokens match those of the question best.
-A model is a folder, or has a name at the Hugging Face hub, by which it is fetched.
-Vectors that were made elsewhere come from .npy, .npz, .safetensors or .jsonl files.
+It searches by late interaction, as ColBERT does: a model turns every token into a
+vector, and plaid finds the documents whose tokens match those of the question best.
+A model is a folder, or a name at the Hugging Face hub, from which it is fetched.
+Vectors that were made elsewhere are read from .npy, .npz, .safetensors or .jsonl files.
 Results go to stdout, everything else to stderr.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
   plaid search docs.plaid 'what makes cells divide?'
@@ -44,7 +44,7 @@ Results go to stdout, everything else to stderr.`,
 	root.SetVersionTemplate("plaid {{.Version}}\n")
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
-	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to stderr what is done, and how long each stage takes")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "log each stage to stderr, and how long it takes")
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout",
 		"how long to wait for another process that has the index locked")
 	for _, g := range a.groups() {
@@ -87,7 +87,7 @@ func (a *app) groups() []group {
 		{"Measure", []*cobra.Command{
 			a.benchCommand(), a.tuneCommand(), a.evalCommand(), a.beirCommand(),
 		}},
-		{"Look after an index", []*cobra.Command{
+		{"Maintain an index", []*cobra.Command{
 			a.infoCommand(), a.verifyCommand(), a.backupCommand(), a.exportCommand(), a.deleteCommand(),
 			a.updateCommand(), a.compactCommand(),
 			a.retrainCommand(), a.keywordsCommand(),

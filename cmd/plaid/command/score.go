@@ -42,7 +42,7 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 	f.VarP(flags.Int(&s.k, 10, 0), "k", "k", "how many documents to return for a query (0: all)")
 	f.StringVar(&s.candidates, "candidates", "",
 		"TREC run `FILE` with the documents to score for each query (default: all)")
-	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
+	f.BoolVar(&s.normalize, "normalize", false, "scale token vectors to unit length first")
 	flags.Threads(f, &s.threads, 0)
 	s.device.RegisterSearching(f)
 }
@@ -54,20 +54,20 @@ func (a *app) scoreCommand() *cobra.Command {
 		Use:   "score --queries FILE --vectors FILE",
 		Short: "Score plain vectors from files, without an index",
 		Long: `
-Score documents that are plain token vectors in files with exact MaxSim, and
-print the best for each query: all documents, or with --candidates those that a
-TREC run lists for it, which reranks the run. Documents need not fit in memory:
-arrays of 16-bit and 32-bit floats are mapped, others read block by block. A
-document without tokens is never printed.
+Score documents that are token vectors in files with exact MaxSim, and print the best
+ones for each query. All documents are scored, or, with --candidates, those that a TREC
+run lists for the query, which reranks the run. Documents need not fit in memory: arrays
+of 16-bit and 32-bit floats are mapped, others are read block by block. A document
+without tokens is never printed.
 
-The scores are of float32 products. A vector counts as it is unless --normalize
-is given.
+Scores are computed in float32. Vectors are used as they are, unless --normalize is
+given.
 
-Formats are those of plaid search: table is for reading, jsonl is one object a
-query, trec has the columns query, Q0, document, rank, score and "plaid", and tsv
-query, document, rank and score, whose ids may have blanks.`,
-		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
-  plaid score --queries queries.npy --query-ids qids.txt --vectors docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
+Formats are those of plaid search: table is for reading; jsonl has one object for each
+query; trec has the columns query, Q0, document, rank, score and "plaid"; tsv has the
+columns query, document, rank and score, and allows blanks in ids.`,
+		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec
+  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --candidates bm25.trec -k 0`,
 		Args: namedArgs(),
 	}
 	s.register(cmd.Flags())
@@ -216,7 +216,7 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if len(missing) == 0 {
 		return nil
 	}
-	x.a.printWarning("%s: of the documents that it lists %s not in %s, such as %q, and passed over", x.flags.candidates,
+	x.a.printWarning("%s: of the documents that it lists, %s not in %s, such as %q, and skipped", x.flags.candidates,
 		out.Plural(len(missing), "is", "are"), strings.Join(x.flags.docs.Vectors, ", "),
 		slices.Min(slices.Collect(maps.Keys(missing))))
 	return nil

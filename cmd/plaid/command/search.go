@@ -31,38 +31,39 @@ func (a *app) searchCommand() *cobra.Command {
 		Use:   "search INDEX {QUESTION… | --questions FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
 		Long: `
-Find the documents of highest MaxSim score for each query. Results come in the
-order of the queries, best document first; documents of the same score in the
-order in which they were added. Fewer than k documents are returned only where
-fewer match.
+Find the documents with the highest MaxSim scores for each query. Results are in the
+order of the queries, best document first; documents with the same score are in the
+order in which they were added. Fewer than k documents are returned only if fewer
+match.
 
-Questions are texts. The model that the index names encodes them; --model says
-where its folder is if it was moved, or names the model of an index that was built
-from vectors. A question by another model than that of the index is refused. With
---keywords the words of questions are searched for, which needs no model, and with
---hybrid both; the vectors may come from --queries then.
+Questions are texts. The model that the index names encodes them; --model gives its
+folder if it was moved, or names the model of an index that was built from vectors.
+Another model than that of the index is refused. --keywords searches by the words of
+questions, which needs no model, and --hybrid by words and vectors; the vectors may then
+come from --queries.
 
 ` + severalHelp + `
 --device may then name several devices, as cuda:0,cuda:1, which share the files.
 
-Only documents that share a probed centroid with the query are scored, and of
-these exactly only the most promising; the budgets follow from k. --exhaustive scores
-every document, --candidates those that a TREC run lists for the query.
+A search scores the documents that share a probed centroid with the query, and computes
+exact scores only for the most promising of these; the budgets follow from k.
+--exhaustive scores every document, --candidates those that a TREC run lists for the
+query.
 
-Formats: table is for reading; jsonl is one object a query, {"type": "result",
-"query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
-question's text or else an id; trec has the columns query, Q0, document, rank, score
-and tag, and questions that are arguments by their numbers from 0; the scores of these two give back
-the exact float32. tsv has the columns query-id, doc-id, rank and score and a line of
-these names; ids may have blanks there, and in trec they are an error before the
-search. grep has path:line: text, for an index that plaid watch keeps.
+Formats: table is for reading. jsonl has one object for each query, {"type": "result",
+"query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, where the query is the text
+of a question, or else an id. trec has the columns query, Q0, document, rank, score and
+tag; questions that are arguments are numbered from 0. The scores of these two give back
+the exact float32. tsv has the columns query-id, doc-id, rank and score, and a line of
+these names; its ids may have blanks, which are an error with trec. grep has path:line:
+text, for an index that plaid watch maintains.
 
-INDEX may be the address of an index of a service that runs, such as
-http://localhost:8080/docs. The service encodes the questions; it is asked with the
-token in ` + EnvToken + `.
+INDEX may be the address of an index of a running service, such as
+http://localhost:8080/docs. The service encodes the questions; the token in
+` + EnvToken + ` is sent to it.
 
-With --store INDEX is the name of an index in an object store. The services that share the
-store are asked, without their tokens: the rights to the store decide.`,
+With --store, INDEX is the name of an index in an object store. The services that share
+the store are asked, without their tokens: access to the store is sufficient.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --questions queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --keywords 'cell division'
@@ -91,7 +92,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 		}
 		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" &&
 			s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
-			return flags.Usagef("%s is taken for INDEX, and there is no such file", out.Quoted(args[0]))
+			return flags.Usagef("%s is taken for INDEX, but there is no such file", out.Quoted(args[0]))
 		}
 		s.Queries.AllowBoth = words.Hybrid
 		texts, err := s.Queries.AreTexts(args[1:])
@@ -115,14 +116,14 @@ store are asked, without their tokens: the rights to the store decide.`,
 			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages",
 				o.Group)
 		case words.WordsOnly() && printed.stats != "":
-			return flags.Usagef("--stats counts what searches by vectors did, and there are none")
+			return flags.Usagef("--stats is for searches by vectors, and --keywords searches by words")
 		}
 		if store != "" {
 			switch {
 			case names.shardPaths != nil:
-				return flags.Usagef("--shard is an index file: in a store the shards of an index are its own")
+				return flags.Usagef("--shard is for index files: an index of a store has its own shards")
 			case f.Changed("device"):
-				return flags.Usagef("--device does not go with --store: the services that have it search")
+				return flags.Usagef("--device does not go with --store: its services search")
 			case printed.highlight && words.WordsOnly():
 				return flags.Usagef("--highlight does not go with --keywords and --store")
 			}
@@ -137,7 +138,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 		if paths, err := names.indexPaths(args[0]); err != nil {
 			return err
 		} else if len(paths) > 1 && words.SearchesWords() {
-			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
+			return flags.Usagef("--keywords and --hybrid search one index; %s stands for %d", args[0], len(paths))
 		}
 		answers := &answerer{
 			flags:     &s,
@@ -191,7 +192,7 @@ func (a *app) search(ctx context.Context, names *indexNames, args []string, word
 		}
 		total := &answers.total
 		if n := total.FilterMissing; n > 0 {
-			a.printWarning("%s not in the index, and passed over",
+			a.printWarning("%s not in the index, and skipped",
 				out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
 		}
 		a.logger().Info("searched", "queries", total.Queries, "took", roundDuration(total.Times.Total), "candidates",

@@ -56,7 +56,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		return err
 	}
 	if !texts {
-		return flags.Usagef("a service is asked questions as texts: give them as arguments, or with --questions")
+		return flags.Usagef("a service needs questions as texts: give them as arguments, or with --questions")
 	}
 	if _, err := s.Where.Condition(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		}
 	})
 	if unsupported != "" {
-		return flags.Usagef("--%s is for an index file: a service that runs has settings of its own", unsupported)
+		return flags.Usagef("--%s is for an index file: a running service has its own settings", unsupported)
 	}
 	// Find the service and the index.
 	service, name, err := parseServiceAddress(args[0])
@@ -136,7 +136,7 @@ func explainRefusal(ctx context.Context, service *mcp.Service, name string, err 
 	case r.Code == "INDEX_NOT_FOUND" || r.Code == "INDEX_NOT_DECLARED":
 		return fmt.Errorf("%w: %w: %s", errNotFound, err, serviceIndexNames(ctx, service, name))
 	case r.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%w; %s has the token that is sent", err, EnvToken)
+		return fmt.Errorf("%w; set %s to a valid token", err, EnvToken)
 	}
 	return err
 }
@@ -153,13 +153,13 @@ func serviceIndexNames(ctx context.Context, service *mcp.Service, typed string) 
 // typed.
 func availableIndexes(names []string, typed string) string {
 	if len(names) == 0 {
-		return "no index is named there"
+		return "it has no indexes"
 	}
 	if near := human.Nearest(typed, names); typed != "" && near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	const maxNames = 20
-	return "there is " + strings.Join(names[:min(len(names), maxNames)], ", ")
+	return "there are " + strings.Join(names[:min(len(names), maxNames)], ", ")
 }
 
 // askService asks one question. It returns the hits and the notes of the service.
@@ -190,11 +190,11 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 	}
 	// Check the response, and convert its hits.
 	if len(answer.Results) != 1 {
-		return nil, nil, fmt.Errorf("the service answers %d results to one question", len(answer.Results))
+		return nil, nil, fmt.Errorf("the service returned %d results for one question", len(answer.Results))
 	}
 	r := &answer.Results[0]
 	if len(r.Metadata) != len(r.Scores) {
-		return nil, nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores),
+		return nil, nil, fmt.Errorf("the service returned %d scores, and metadata of %d documents", len(r.Scores),
 			len(r.Metadata))
 	}
 	result := search.Result{Hits: make([]search.Hit, len(r.Scores)), Offset: s.Offset()}

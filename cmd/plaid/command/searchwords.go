@@ -99,7 +99,7 @@ func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []s
 				Path: f.Questions,
 				Row:  len(ids),
 				ID:   id,
-				Err:  errors.New("the id comes twice"),
+				Err:  errors.New("the id is used twice"),
 			}
 		}
 		seen[id] = true
@@ -120,7 +120,7 @@ func (m *wordSearch) readQuestionsOfVectors(ctx context.Context, f *flags.Querie
 		return err
 	}
 	if f.Questions == "" && len(ids) != q.Len() {
-		return flags.Usagef("there are %s and %s of --queries: give one for each, or --questions with their ids",
+		return flags.Usagef("there are %s for %s of --queries: give one for each, or --questions with their ids",
 			out.Plural(len(ids), "question"), out.Plural(q.Len(), "query", "queries"))
 	}
 	m.questionsByID = make(map[string]string, len(ids))

@@ -26,15 +26,15 @@ type starterFlags struct {
 }
 
 func (s *starterFlags) register(f *pflag.FlagSet, what string) {
-	f.BoolVar(&s.untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
+	f.BoolVar(&s.untilEOF, "until-eof", false, "end in order when stdin ends; nothing else is read from stdin")
 	f.StringVar(&s.temporary, "temporary", "",
-		"`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the "+what+" with it")
+		"`DIR` to remove, with its content, after the end of stdin (--until-eof) has ended the "+what)
 }
 
 // checkFlags returns an error for flags that do not go together.
 func (s *starterFlags) checkFlags() error {
 	if s.temporary != "" && !s.untilEOF {
-		return flags.UsageError{Err: errors.New("--temporary is for --until-eof")}
+		return flags.UsageError{Err: errors.New("--temporary goes with --until-eof")}
 	}
 	return nil
 }
@@ -80,5 +80,5 @@ type unreadableStdin struct{}
 
 // Read implements [io.Reader]. It always fails.
 func (unreadableStdin) Read([]byte) (int, error) {
-	return 0, flags.Usagef("stdin cannot be read: its end is the end of the command (--until-eof)")
+	return 0, flags.Usagef("stdin cannot be read: --until-eof waits for its end")
 }

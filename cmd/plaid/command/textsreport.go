@@ -110,9 +110,8 @@ func (s *spooling) warnOfTexts(r *encode.Report) {
 	s.textless.warnOf(s.app, r.Texts+r.Resumed)
 	s.warnOfPassedFiles()
 	if names := s.texts.Hidden(); names != nil {
-		s.app.printWarning("metadata: the documents' own %s is not kept, since the field that is named for it "+
-			"takes its place "+
-			"(--drop-text keeps a title and a text)", strings.Join(names, ", "))
+		s.app.printWarning("metadata: the documents' own %s is not stored, since the field that a flag names takes "+
+			"its place (--drop-text keeps a title and a text)", strings.Join(names, ", "))
 	}
 	if r.Truncated > 0 {
 		s.app.printWarning("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
@@ -125,9 +124,9 @@ func (s *spooling) warnOfTexts(r *encode.Report) {
 // warnUnknown warns of texts whose words the model does not know.
 func (a *app) warnUnknown(r *encode.Report) {
 	if r.Unknown > 0 {
-		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or cuts no words "+
-			"out of theirs: "+
-			"searches by vectors hardly find them", out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
+		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or does not "+
+			"split theirs into words: searches by vectors hardly find them",
+			out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
 	}
 }
 
@@ -173,7 +172,7 @@ func (l *textlessDocuments) warnOf(a *app, total int) {
 	if len(l.fields) > 0 {
 		example += ", which has " + out.Printable(strings.Join(l.fields, ", "), 200) + ","
 	}
-	a.printWarning("%s no text and will not be found: %s is the first (--text-field says which field has it)",
+	a.printWarning("%s no text and will not be found: %s is the first (--text-field names the field with the text)",
 		out.Plural(l.count, fmt.Sprintf("of %s documents has", out.Count(total)),
 			fmt.Sprintf("of %s documents have", out.Count(total))), example)
 }
@@ -193,7 +192,7 @@ func (s *spooling) warnOfPassedFiles() {
 	}
 	total := s.passed.Kinds
 	if total > 0 {
-		s.app.printWarning("%s passed over (%s): %s are read%s", out.Plural(total, "file was", "files were"),
+		s.app.printWarning("%s skipped (%s): %s are read%s", out.Plural(total, "file was", "files were"),
 			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, advice)
 	}
 	s.app.logPassed(total, s.passed.Files)

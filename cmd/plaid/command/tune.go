@@ -34,14 +34,14 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 	t.queries.Register(f)
 	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
 	f.Var(flags.Weight(&t.o.Worst, 0), "worst",
-		"share of it to find for the worst query (0: what goes with --recall, 0.7 with 0.995)")
+		"share of it to find for the worst query (0: derived from --recall, 0.7 for 0.995)")
 	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k",
-		"classes of k to tune for; a search uses that of the next larger one")
+		"classes of k to tune for; a search uses the next larger class")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	t.device.RegisterEncoding(f)
-	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
+	f.BoolVar(&t.force, "force", false, "store the parameters even if the held-out queries do not reach the target")
 	f.BoolVar(&t.dryRun, "dry-run", false, "store nothing")
-	f.BoolVar(&t.reset, "reset", false, "remove what is stored, and measure nothing")
+	f.BoolVar(&t.reset, "reset", false, "only remove the stored parameters")
 }
 
 func (a *app) tuneCommand() *cobra.Command {
@@ -50,18 +50,18 @@ func (a *app) tuneCommand() *cobra.Command {
 		Use:   "tune INDEX {--questions FILE | --queries FILE | --reset}",
 		Short: "Find the cheapest search parameters and store them",
 		Long: `
-Find, for each k, the cheapest parameters whose searches reach a recall of the
-exhaustive result, in the mean and for the worst query. They are chosen on one half of the queries, where they must
-exceed the target by a standard error, and measured on the other half. If that
-reaches the target too they are stored in the index, as its defaults: searches
-without a filter that name no parameters use them. If it does not, that is said,
-nothing is stored unless --force is given, and the command fails.
+Find, for each k, the cheapest parameters whose searches reach the target recall of the
+exhaustive result, in the mean and for the worst query. They are chosen on one half of
+the queries, where they must exceed the target by a standard error, and measured on the
+other half. If they reach the target there, too, they are stored in the index as its
+defaults, which searches without a filter use unless flags set parameters. Otherwise the
+command fails, and nothing is stored unless --force is given.
 
-Queries should be those of users: some hundred, at the least. What a setting costs
-is counted, not timed, so that a busy machine changes nothing. Of settings that cost
-about the same the one that finds most is taken, and what is derived for each query
-stays unless something is clearly cheaper. plaid info shows what is stored; additions keep
-it, and --reset removes it. Tune again when the index has grown much.`,
+Use at least a few hundred queries of your users. The cost of a setting is counted, not
+timed, so that a busy machine does not change the result. Among settings of similar
+cost, the one with the best recall wins; parameters that are derived for each query stay
+unless another setting is clearly cheaper. plaid info shows the stored parameters; plaid
+add keeps them, and --reset removes them. Tune again when the index has grown a lot.`,
 		Example: `  plaid tune docs.plaid --queries queries.npy
   plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
   plaid tune docs.plaid --reset`,
@@ -169,11 +169,9 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	case t.dryRun:
 		return false, errUnconfirmed
 	}
-	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim "+
-		"lower (--recall %s, --worst), "+
-		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters "+
-		"meanwhile",
-		errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
+	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (a few hundred), lower the target "+
+		"(--recall %s, --worst), leave out the k that failed (-k), or store the parameters anyway (--force); "+
+		"until then, searches derive theirs", errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
 }
 
 // lowerTarget returns a recall to try after one that was not reached: the distance to 1 is doubled.
@@ -266,7 +264,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	}
 }
 
-const noCheckHelp = "do not measure the recall of searches by questions made from the documents"
+const noCheckHelp = "do not measure the recall of searches with questions made from the documents"
 
 // checkRecall calls selfCheck for a command whose own work is done: an error is only a warning.
 func (a *app) checkRecall(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) *storage.Defaults {

@@ -24,16 +24,16 @@ func (a *app) updateCommand() *cobra.Command {
 		Short: "Set fields in the metadata of documents",
 		Long: `
 Set fields in the metadata of the documents that meet a condition
-(docs/conditions.md), all in one step; 1=1 is true of all. Vectors, ids and other
-fields stay as they are. A document without metadata gets it; if metadata is no
+(docs/conditions.md), all in one step; 1=1 selects all. Vectors, ids and other fields
+stay as they are. A document without metadata gets some; if the metadata of one is not a
 JSON object, nothing is changed.
 
-Or give ids of documents. The id of one that is stored as passages stands for these;
-ids that stand for none are passed over.
+Instead of a condition, you can give ids of documents. The id of a document that is
+stored as passages stands for its passages; unknown ids are skipped.
 
-The value of a field is JSON: 3, true, null, or text in double quotes. A field of
-any name can stand in double quotes, as in conditions: '"a=b"=3'. A name with dots
-is a key with dots; a field within an object is an error: set the object as a whole.
+The value of a field is JSON: 3, true, null, or text in double quotes. Any name of a
+field can be put in double quotes, as in conditions: '"a=b"=3'. A name with dots is a
+key with dots. Fields within an object cannot be set by themselves: set the whole object.
 
 ` + severalHelp + ` A field of the
 condition need only be in one of them.`,
@@ -114,8 +114,8 @@ func parseFields(set []string) (condition.Fields, error) {
 		case !ok:
 			return nil, flags.Usagef("--set %s: FIELD=JSON is needed", out.Quoted(s))
 		case !json.Valid([]byte(value)):
-			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which the shell "+
-				"wants quoted too: '%s=%q'", out.Quoted(s), name, value)
+			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which must "+
+				"be quoted for the shell: '%s=%q'", out.Quoted(s), name, value)
 		case fields[name] != nil:
 			return nil, flags.Usagef("--set: %s twice", out.Quoted(name))
 		}

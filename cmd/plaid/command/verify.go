@@ -18,13 +18,12 @@ func (a *app) verifyCommand() *cobra.Command {
 	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "verify INDEX",
-		Short: "Check every byte of an index that is in use",
+		Short: "Check every byte of an index",
 		Long: `
-Check the pages of the file, every checksum, that the postings are those of the
-codes, and that ids and documents agree. The first
-twenty faults are printed.
+Check the pages of the file and every checksum, that the postings match the codes, and
+that ids and documents agree. The first twenty faults are printed.
 
-` + severalHelp + ` Each is checked.`,
+` + severalHelp + ` Each file is checked.`,
 		Example: `  plaid verify docs.plaid`,
 		Args:    namedArgs("INDEX"),
 	}

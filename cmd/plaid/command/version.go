@@ -78,9 +78,9 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Show the version of the program",
 		Long: `
-Show the version of the program, the commit and the tags that it was built of, the
-versions of Go and of the index format, and the kernels, device code and encoders that
-this build has.`,
+Show the version of the program, the commit and the tags that it was built from, the
+versions of Go and of the index format, and the kernels, device code and encoders of
+this build.`,
 		Example: `  plaid version --json`,
 		Args:    namedArgs(),
 	}

@@ -28,34 +28,34 @@ func (a *app) watchCommand() *cobra.Command {
 	var window flags.Window
 	cmd := &cobra.Command{
 		Use:   "watch INDEX FOLDER",
-		Short: "Keep an index in step with a folder of files",
+		Short: "Keep an index in sync with a folder of files",
 		Long: `
-Keep an index in step with the files of a folder: notes, documentation, source code. Files
-that are new or have changed are encoded again, and no others; those that are gone
-are deleted. It runs until you interrupt it, or with --once ends when the
-index matches the folder.
+Keep an index in sync with the files of a folder: notes, documentation, source code. Only
+new and changed files are encoded; documents of deleted files are deleted. The command
+runs until you interrupt it, or, with --once, ends when the index matches the folder.
 
-Text, Markdown, web pages, notebooks of Jupyter and source code of usual kinds are taken,
-by the ends of their names, as plaid index --text FOLDER does; names that begin with a dot
-are not, nor what git ignores, nor files beyond --max-file or with bytes that are no UTF-8.
-Links are not followed. --verbose and --json name the files that are passed over.
+Text, Markdown, web pages, Jupyter notebooks and source code of common languages are
+read, by the endings of their names, as plaid index --text FOLDER does. Skipped are names
+that begin with a dot, files that git ignores, files larger than --max-file, and files
+that are not valid UTF-8. Links are not followed. --verbose and --json list the skipped
+files.
 
-A file is a document, named by its path, and is cut into passages. They keep whole
-what suits the file: sections of Markdown, functions and other blocks of source code,
-sentences of other texts. --window-by sets one unit for all files. A passage knows
-its line: plaid search INDEX QUESTION --format grep prints path:line: text.
+A file is a document, named by its path, and is split into passages. They keep the units
+of the file whole: sections of Markdown, functions and other blocks of source code,
+sentences of other texts. --window-by sets one unit for all files. A passage knows its
+line: plaid search INDEX QUESTION --format grep prints path:line: text.
 
-An index follows one folder. If the folder is moved, say so once with --moved.
+An index follows one folder. After you move the folder, use --moved once.
 
-Documents stay while the file system that their files were on is not mounted, and if all
-files have vanished, or more than half of more than 4: such a run ends with exit code 3. If
-these files were deleted, say so once with --allow-empty.
+Documents are kept while the file system of their files is not mounted, and if all files
+have vanished, or more than half of more than 4: such a run ends with exit code 3. If
+these files were really deleted, use --allow-empty once.
 
-Files are cut again if --window or another setting of passages differs from the one
-which the index was made with. Deletions and changes by other commands are reverted.
+All files are split again if --window or another setting of passages differs from that of
+the index. Deletions and changes by other commands are reverted.
 
-The index is open only while it is changed: other commands and plaid mcp search it
-meanwhile. While another process has it open the changes wait.`,
+The index is open only while it is changed: other commands and plaid mcp can search it in
+between. Changes wait while another process has it open.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
   plaid watch code.plaid . --model ./models/colbert-nano --once
   plaid search code.plaid 'where are locks taken?' --format grep`,
@@ -65,13 +65,13 @@ meanwhile. While another process has it open the changes wait.`,
 	encoder.RegisterDocuments(f)
 	work.Register(f)
 	device.Register(f)
-	window.Register(f, "what suits the file", "as many as the model reads")
-	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
-	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
-	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
+	window.Register(f, "by the kind of file", "as many as the model reads")
+	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, for a new index")
+	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file to read")
+	f.BoolVar(&s.moved, "moved", false, "the folder has moved since the index was made")
 	f.BoolVar(&s.allowEmpty, "allow-empty", false,
-		"delete the documents of all files that have vanished at the first look, however many")
-	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
+		"in the first run, delete the documents of all vanished files, however many")
+	f.BoolVar(&once, "once", false, "end when the index matches the folder")
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		defer work.LimitMemory()()
@@ -129,7 +129,7 @@ func (a *app) reportFolder(r *folderReport) error {
 		if r.Kept > 0 {
 			fmt.Fprintf(b, "%s gone but kept, ", out.Count(r.Kept))
 		}
-		fmt.Fprintf(b, "%s passed over; %s, %s in %s\n", out.Count(r.Passed), out.Documents(r.Docs, r.Passages),
+		fmt.Fprintf(b, "%s skipped; %s, %s in %s\n", out.Count(r.Passed), out.Documents(r.Docs, r.Passages),
 			out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
 	})
 }
@@ -209,7 +209,7 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 		}
 		// Wait for the next change.
 		if first && poll {
-			a.printWarning("the system does not tell what changes in %s (%v): it is looked at each %v", s.root,
+			a.printWarning("the system does not report changes in %s (%v): the folder is read every %v", s.root,
 				eventsErr, pollEvery)
 		}
 		first = false

@@ -146,7 +146,7 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 
 // errOtherCut reports that another process keeps the same index with other settings, so that each
 // splits again what the other has split.
-var errOtherCut = errors.New("another plaid watch keeps the index and cuts its files differently")
+var errOtherCut = errors.New("another plaid watch maintains the index and splits its files differently")
 
 // maxOtherCuts is how often this process splits files again that another process has split
 // differently.
@@ -162,7 +162,7 @@ func (s *folderSync) checkCut(known map[string]fileState) error {
 	for _, state := range known {
 		if state.digest != "" && state.cut != cut {
 			if s.otherCuts++; s.otherCuts > maxOtherCuts {
-				return flags.Usagef("%s: %w: by %s, and this one by %s; end one of them", s.path, errOtherCut,
+				return flags.Usagef("%s: %w: by %s, this one by %s; end one of them", s.path, errOtherCut,
 					state.cut, cut)
 			}
 			break

@@ -177,7 +177,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	for _, path := range passed.Rules {
 		if !slices.Contains(s.warned, path) {
 			s.warned = append(s.warned, path)
-			s.app.printWarning("%s has more than 1 MiB: its folder is passed over", path)
+			s.app.printWarning("%s has more than 1 MiB: its folder is skipped", path)
 		}
 	}
 	// Compare them file by file.
@@ -288,7 +288,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 	}
 	var fields struct{ Root string }
 	_ = json.Unmarshal(d.Payload, &fields) // never fails: the condition has read the field
-	return flags.Usagef("%w: %s follows %s; give each folder an index of its own, or --moved if that folder is now %s",
+	return flags.Usagef("%w: %s follows %s; give each folder its own index, or use --moved if that folder is now %s",
 		errOtherFolder, s.path, fields.Root, s.home)
 }
 
@@ -321,7 +321,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	r.Tokens, r.Truncated = encoded.Tokens, encoded.Truncated
 	if r.Truncated > 0 {
-		s.app.printWarning("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
+		s.app.printWarning("%s of %s cut, %s dropped: path and headings leave too little room for the text",
 			out.Count(r.Truncated), out.Plural(spool.Len(), "text was", "texts were"),
 			out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}

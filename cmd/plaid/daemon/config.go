@@ -112,16 +112,16 @@ func NewConfig() *Config {
 		add(name, flags.Duration(p), false, usage)
 	}
 	text("config", &c.File, "", "`FILE` with settings, YAML or JSON, by the names of these flags")
-	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked. "+
-		"With --store it is the cache (default: in the user's folder of caches)")
+	text("data", &c.Data, "", "`DIR` of the indexes; it is created if necessary, and locked. "+
+		"With --store it is the cache (default: a folder in the user's cache)")
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy "+
 		"passes it on")
 
-	text("images", &c.Images, "", "`DIR` of pictures, with a folder named after each index: "+
-		"documents name their pictures in the field image, as paths below that")
+	text("images", &c.Images, "", "`DIR` of images, with a folder named after each index: "+
+		"documents name their images in the field image, as paths in it")
 
-	text("model", &c.Model, "", flags.ModelUsage+"; without one only vectors are taken")
+	text("model", &c.Model, "", flags.ModelUsage+"; without a model, only vectors are accepted")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), "+
 		"onnxruntime, or the address of a server that encodes")
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
@@ -134,8 +134,9 @@ func NewConfig() *Config {
 	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several "+
 		"with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
 	size("device-memory", &c.DeviceMemory, 0,
-		"how much of the device's memory to use, for the model first (0: what is free)")
-	count("threads", &c.Threads, "goroutines of one search, and texts that are encoded at once (0: one a processor)")
+		"how much of the device's memory to use, first for the model (0: all that is free)")
+	count("threads", &c.Threads, "goroutines of one search, and number of texts encoded at once (0: one for each "+
+		"processor)")
 
 	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or "+
 		"with permissions by index and limits (docs/service.md); read again when it changes. "+envTokens+
@@ -143,42 +144,43 @@ func NewConfig() *Config {
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
-	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service answers to, or *; "+
+	add("hosts", listValue(&c.Hosts, checkHost), true, "host names that the service answers to, or *; "+
 		"others are refused, except localhost and addresses (default: none, and with tokens any name)")
 	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true,
 		"addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
-	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+
+	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, except for uploads of indexes; "+
 		"a text to encode has at most a hundredth of it, or 1MiB if that is more (0: no limit)")
 	size("max-memory", &c.MaxMemory, 2<<30, "memory for requests: half of it for their bodies, half for answers; "+
 		"one body takes at most a quarter of it, one answer an eighth, the queue of an index a quarter, "+
 		"and a training half as much as all requests (0: no limit)")
 	span("work-timeout", &c.WorkTimeout, 300*time.Second,
-		"how long a request may take, and a tenth of it one that only looks (0: no limit)")
-	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
+		"how long a request may take; one that only reads may take a tenth (0: no limit)")
+	span("drain-timeout", &c.DrainTimeout, 30*time.Second,
+		"how long running requests may continue when the service ends")
 	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: "+
 		"no limit)")
 	add("index-rates", listValue(&c.IndexRates, checkIndexRate), true,
 		"requests a second of indexes, as PATTERN=N for each index whose name matches")
 	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
-		"how many indexes there may be; requests make no more. The limit of a token may be lower (0: no limit)")
+		"maximum number of indexes that requests can create. The limit of a token may be lower (0: no limit)")
 
 	add("sample-rate", shareValue(&c.Sampling.Rate, 0), false, "share of the questions without a filter, 0 to 1, "+
 		"that are answered exhaustively too, in the background, for the recall in metrics and statistics (0: none)")
 
-	text("store", &c.Store, "", StoreUsage+", which keeps the indexes for all services that have it: a cluster")
+	text("store", &c.Store, "", StoreUsage+", which holds the indexes for all services that share it: a cluster")
 	text("node", &c.Node, "", "`NAME` of this service among those of the store, the same after a restart "+
 		"(default: host and port)")
-	text("zone", &c.Zone, "", "`NAME` of what may fail as a whole with this service: replicas are in different zones")
+	text("zone", &c.Zone, "", "`NAME` of the zone that may fail as a whole: replicas are placed in different zones")
 	text("advertise", &c.Advertise, "", "`URL` under which the other services of the store reach this one "+
-		"(default: made of the address)")
-	add("shards", flags.Int(&c.Shards, 1, 1), false, "shards of an index that is declared, in a store")
-	add("replicas", flags.Int(&c.Replicas, 2, 1), false, "services that search each shard, in a store")
+		"(default: derived from the address)")
+	add("shards", flags.Int(&c.Shards, 1, 1), false, "number of shards of a new index, in a store")
+	add("replicas", flags.Int(&c.Replicas, 2, 1), false, "number of services that search each shard, in a store")
 	add("partial", flags.Choice(&c.Partial, "refuse", "refuse", "allow"), false,
-		"results that lack shards which do not answer, in a store")
+		"whether to return results without the shards that do not answer, in a store")
 
-	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
-	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")
+	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "format of the log on stderr")
+	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "minimum level of the log")
 	return c
 }
 
@@ -292,9 +294,9 @@ func (c *Config) checkSettings() error {
 	}
 	switch {
 	case c.Data == "" && c.Store == "" && len(c.Files) == 0:
-		return configError("--data is missing: the folder of the indexes; or --store, an object store")
+		return configError("give --data, the folder of the indexes, or --store, an object store")
 	case strings.Contains(c.Data, "://"):
-		return configError("data is %q; want a folder of this machine: an address of an object store is for --store",
+		return configError("data is %q; want a folder of this machine: use --store for the address of an object store",
 			c.Data)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return configError("tls-cert and tls-key go together")

@@ -33,7 +33,7 @@ func (r *Resources) LimitMemory() (lift func()) {
 
 // Threads adds the flag for the number of goroutines. 0 means one for each processor.
 func Threads(f *pflag.FlagSet, p *int, def int) {
-	f.Var(Int(p, def, 0), "threads", "goroutines (0: one a processor)")
+	f.Var(Int(p, def, 0), "threads", "goroutines (0: one for each processor)")
 }
 
 // Device holds the flag that chooses the device that computes.
@@ -41,7 +41,7 @@ type Device struct{ Name string }
 
 // RegisterSearching adds the flag to a command that searches on the device.
 func (d *Device) RegisterSearching(f *pflag.FlagSet) {
-	d.register(f, "to compute on", "several with commas, or cuda:all, share the queries, or the files of a set")
+	d.register(f, "to compute on", "several with commas, or cuda:all, share the queries, or the files of an index")
 }
 
 // Register adds the flag to a command that computes something else on the device.
@@ -78,7 +78,7 @@ func (o *Format) Register(cmd *cobra.Command, what string, words ...string) {
 		}
 	}
 	cmd.Flags().Var(Choice(&o.word, words[0], words...), "format", "how to print "+what)
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "the same as --format "+o.json+", and errors as JSON")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "the same as --format "+o.json+", with errors as JSON")
 	cmd.MarkFlagsMutuallyExclusive("json", "format")
 }
 

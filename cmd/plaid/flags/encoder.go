@@ -49,18 +49,20 @@ func MissingModelError() error {
 	return Usagef("--model is missing: give the folder of a late-interaction model, " +
 		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or " +
 		"lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
-		bundledModel + " in plaid's repository is small, and for trying")
+		bundledModel + " in plaid's repository is a small one to try")
 }
 
 // Help texts of flags that plaid serve has, too.
 const (
 	ModelUsage = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, " +
 		"ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
-	ModelSettingsUsage = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in " +
+	ModelSettingsUsage = "JSON `FILE` with settings that override the model's folder " +
 		"(docs/encoder.md)"
-	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
-	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
-	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, " +
+	QueryLengthUsage = "maximum length of a query in tokens of the model; longer ones are truncated (0: as its " +
+		"folder says)"
+	DocumentLengthUsage = "maximum length of a document in tokens of the model; longer ones are truncated (0: as " +
+		"its folder says)"
+	EncoderOptionUsage = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, " +
 		"document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
 )
 
@@ -90,8 +92,8 @@ func (e *Encoder) registerSettings(f *pflag.FlagSet) {
 }
 
 func (e *Encoder) registerBackend(f *pflag.FlagSet) {
-	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+
-		" (the default where one is named), "+encode.ONNXRuntime+", or the address of a server that encodes")
+	f.StringVar(&e.backend, "encoder", "", "`NAME` of the encoder: "+encode.Native+", "+encode.Device+
+		" (the default with --device), "+encode.ONNXRuntime+", or the address of a server")
 }
 
 func (e *Encoder) registerModel(f *pflag.FlagSet) {
@@ -149,7 +151,7 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 		modelof.IsServer(indexModel.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length", "query-length"} {
 			if e.changed(name) {
-				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
+				return "", nil, Usagef("--%s is for the folder of a model: a server has its own settings", name)
 			}
 		}
 		o, err = e.serverOptions(indexModel, threads, log)
@@ -224,7 +226,7 @@ func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *
 		_, atHub := errors.AsType[*hub.Error](err)
 		switch missing := errors.Is(err, fs.ErrNotExist); {
 		case e.Dir == "" && missing:
-			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
+			err = fmt.Errorf("the model of the index: %w; --model gives its new place", err)
 		case e.Dir == "" && atHub:
 			err = fmt.Errorf("the model of the index: %w", err)
 		}

@@ -77,7 +77,8 @@ func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Option
 				o.Precision)
 			return e.openOnProcessor(ctx, dir, o)
 		}
-		return nil, Usagef("precision %v needs the processor, since %s computes in f16: --encoder native encodes on the "+
+		return nil, Usagef("precision %v needs the processor, since %s computes in f16: --encoder native encodes "+
+			"on the "+
 			"processor, and leaves the rest to the device", o.Precision, device.Info().Name)
 	}
 	deviceOptions := *o

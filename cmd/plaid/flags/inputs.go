@@ -36,14 +36,14 @@ type Documents struct {
 func (d *Documents) Register(f *pflag.FlagSet) {
 	d.RegisterScored(f)
 	f.StringVar(&d.Model, "vectors-model", "",
-		"what made the vectors: a "+ModelFile+
-			" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
+		"the model that made the vectors: a "+ModelFile+
+			" of plaid encode, a fingerprint, or a `NAME`; it must be that of the index")
 }
 
 // RegisterPayload adds the flag for metadata that is stored with the documents.
 func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.payloadFiles, "metadata", nil,
-		"JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+		"JSON-lines `FILE` with metadata to store with the documents, matched by _id or id")
 }
 
 // Identity returns a digest of the paths, sizes and times of the files: it changes when one of them
@@ -105,7 +105,7 @@ func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 func (d *Documents) registerParts(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.lengthFiles, "lengths", nil,
 		"`FILE` with the number of tokens of each document: .npy, .json or text")
-	f.StringArrayVar(&d.idFiles, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
+	f.StringArrayVar(&d.idFiles, "ids", nil, "`FILE` with one document id in each line (default: row numbers from 0)")
 }
 
 // Given reports whether any of the flags is set.
@@ -133,7 +133,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 		case 0:
 			*part.files = make([]string, n)
 		default:
-			return nil, Usagef("%d --%s for %d --vectors: give one for each, '' for one that has none",
+			return nil, Usagef("%d --%s for %d --vectors: give one for each, or '' for none",
 				len(*part.files), part.flag, n)
 		}
 	}
@@ -207,7 +207,7 @@ type Queries struct {
 // Register adds the flags to f.
 func (q *Queries) Register(f *pflag.FlagSet) {
 	f.StringVar(&q.Questions, "questions", "",
-		"`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), each also as .gz, .zst or "+
+		"`FILE` of questions: .jsonl, .csv, .tsv or .txt (one question in each line), each also as .gz, .zst or "+
 			".xz, - for stdin, which is .jsonl or .txt")
 	q.Encoder.RegisterQueries(f)
 	q.RegisterVectors(f)
@@ -219,7 +219,7 @@ func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or "+
 		"several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
-	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
+	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id in each line (default: row numbers from 0)")
 }
 
 // AreTexts reports whether the queries are texts to encode. questions are the arguments of the
@@ -230,9 +230,9 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 	texts := hasQuestions && q.Vectors == ""
 	switch {
 	case len(questions) > 0 && q.Questions != "":
-		return false, Usagef("questions are arguments, or in the file of --questions")
+		return false, Usagef("give questions as arguments or with --questions, not both")
 	case hasQuestions && q.Vectors != "" && !q.AllowBoth:
-		return false, Usagef("--queries is vectors: questions beside it need --hybrid")
+		return false, Usagef("--queries is a file of vectors: questions together with it need --hybrid")
 	case q.Vectors == "-" && q.Questions == "-":
 		return false, Usagef("stdin (-) can be read once")
 	case texts && (q.lengths != "" || q.ids != ""):
@@ -247,7 +247,7 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 		case "":
 			return false, Usagef("an empty question finds nothing")
 		case "-":
-			return false, Usagef("- is no question: --questions - reads stdin")
+			return false, Usagef("\"-\" is not a question: --questions - reads stdin")
 		}
 	}
 	return texts, nil

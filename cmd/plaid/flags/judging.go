@@ -24,7 +24,7 @@ func (e *Judging) Register(f *pflag.FlagSet) {
 	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain, .gz, .zst or .xz; or "+
 		"the folder of a BEIR collection")
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
-	f.Var(Measures(&e.Measures), "measures", "what to compute, by the names of ir_measures")
+	f.Var(Measures(&e.Measures), "measures", "measures to compute, by the names of ir_measures")
 	f.Var(Enum(&e.Ties, eval.TiesTREC, eval.TiesTREC10, eval.TiesRank), "ties",
 		"order of hits: by score, float32 (trec) or float64 (trec10), equal ones by id from the last; or by the "+
 			"rank column")
@@ -40,12 +40,12 @@ func (e *Judging) RegisterOptional(f *pflag.FlagSet, measure string) {
 	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements, or the folder of a BEIR collection: adds "+measure)
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
 	f.BoolVar(&e.ExcludeSelf, "exclude-self", false,
-		"leave a hit whose id is that of the query out of "+measure+" (ArguAna, Quora)")
+		"leave hits with the id of their query out of "+measure+" (ArguAna, Quora)")
 }
 
 // ExcludeSelf adds the flag for collections whose queries are documents themselves.
 func ExcludeSelf(f *pflag.FlagSet, p *bool) {
-	f.BoolVar(p, "exclude-self", false, "leave out a hit whose id is that of the query (ArguAna, Quora)")
+	f.BoolVar(p, "exclude-self", false, "leave out hits with the id of their query (ArguAna, Quora)")
 }
 
 // Load reads the judgements. It returns a [UsageError] if --qrels is missing.
@@ -60,7 +60,7 @@ func (e *Judging) Load(ctx context.Context) (*eval.Qrels, error) {
 	case info.IsDir():
 		return eval.LoadQrelsOf(e.Qrels, cmp.Or(e.split, "test"))
 	case e.split != "":
-		return nil, Usagef("--split goes with a folder, and %s is a file", e.Qrels)
+		return nil, Usagef("--split is for a folder, and %s is a file", e.Qrels)
 	}
 	return files.Parse(ctx, e.Qrels, eval.ReadQrels)
 }

@@ -41,7 +41,7 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
 	f.StringVar(&s.Candidates, "candidates", "",
 		"TREC run `FILE`: score the documents that it lists for each query, and no others")
-	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the "+
+	f.Var(Int(&s.offset, 0, 0), "offset", "number of best documents to skip: with -k 10, an offset of 20 gives the "+
 		"third page")
 	f.Var(OptionalNumber(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
 	var groups []string
@@ -52,9 +52,9 @@ func (s *Search) Register(f *pflag.FlagSet) {
 		"of --passages, or by MaxSim over all their tokens", groups...)
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
 	f.StringArrayVar(&s.feedback.Like, "like", nil,
-		"`ID` of a document that is good: add to each query what it has; may be repeated")
+		"`ID` of a relevant document: move each query towards it; may be repeated")
 	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil,
-		"`ID` of a document that is bad: what it has counts against others; may be repeated")
+		"`ID` of an irrelevant document: move each query away from it; may be repeated")
 	s.Device.RegisterSearching(f)
 }
 
@@ -62,9 +62,10 @@ func (s *Search) Register(f *pflag.FlagSet) {
 func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 	s.Queries.Register(f)
 	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
-	f.BoolVar(&s.exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
+	f.BoolVar(&s.exhaustive, "exhaustive", false, "score all documents, without pruning")
 	s.Effort.Register(f)
-	f.StringVar(&s.ids, "ids", "", "`FILE` with one id a line: return no other documents; an empty file lets none "+
+	f.StringVar(&s.ids, "ids", "", "`FILE` with one id in each line: return no other documents; an empty file "+
+		"lets none "+
 		"through")
 	s.Where.Register(f, "return no other documents")
 	Threads(f, &s.Threads, 0)
@@ -211,9 +212,9 @@ type Where struct {
 func (w *Where) Register(f *pflag.FlagSet, what string) {
 	w.set = f
 	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, "+
-		"'en')\"; a list meets what an element meets (tags = 'x'): "+what)
+		"'en')\"; a list meets a condition if one of its elements does (tags = 'x'): "+what)
 	f.StringArrayVar(&w.params, "param", nil,
-		"`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
+		"`VALUE` of the next ? of --where; may be repeated. It is text, which also equals the number it looks like")
 }
 
 // Text returns the condition as it was typed, with the values of its question marks.
@@ -249,8 +250,8 @@ type Effort struct{ Probes, Approx, Exact int }
 // Register adds the flags to f.
 func (e *Effort) Register(f *pflag.FlagSet) {
 	f.Var(Int(&e.Probes, 0, 0), "probes", "centroids to probe for a query token (0: by k)")
-	f.Var(Int(&e.Approx, 0, 0), "approx", "documents that get an approximate score at most (0: by k)")
-	f.Var(Int(&e.Exact, 0, 0), "exact", "documents that get an exact score at most, at least k (0: by k)")
+	f.Var(Int(&e.Approx, 0, 0), "approx", "maximum number of documents that get an approximate score (0: by k)")
+	f.Var(Int(&e.Exact, 0, 0), "exact", "maximum number of documents that get an exact score, at least k (0: by k)")
 }
 
 // Apply sets the budgets in the options of a search.
@@ -264,8 +265,8 @@ type Efforts struct{ probes, approx, exact []int }
 // Register adds the flags to f.
 func (e *Efforts) Register(f *pflag.FlagSet) {
 	f.Var(Ints(&e.probes, 0), "probes", "centroids to probe for a query token, such as 1,2,4,8 (0: derived)")
-	f.Var(Ints(&e.approx, 0), "approx", "documents that get an approximate score at most (0: derived)")
-	f.Var(Ints(&e.exact, 0), "exact", "documents that get an exact score at most (0: derived)")
+	f.Var(Ints(&e.approx, 0), "approx", "maximum number of documents that get an approximate score (0: derived)")
+	f.Var(Ints(&e.exact, 0), "exact", "maximum number of documents that get an exact score (0: derived)")
 }
 
 // Settings returns all combinations, for searches for k documents in an index of some number of

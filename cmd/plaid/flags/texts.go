@@ -53,14 +53,14 @@ type Window struct {
 // zeroMeaning says what a size of 0 does.
 func (w *Window) Register(f *pflag.FlagSet, defaultUnit, zeroMeaning string) {
 	w.set = f
-	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
+	f.Var(Int(&w.Size, 0, 0), "window", "split texts into passages of at most this many tokens of the model, "+
 		"with ids like doc#0 (words, with --encoder; 0: "+zeroMeaning+")")
-	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, that a passage repeats of the one before")
+	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, of the previous passage that a passage repeats")
 	var units []string
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
-	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole if it is no longer than a passage: "+
+	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is never split, unless it is longer than a passage: "+
 		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+defaultUnit+")")
 }
 
@@ -85,7 +85,8 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.set = f
 	if !arguments {
 		f.StringArrayVar(&t.Paths, "text", nil,
-			"`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz, .zst or .xz; "+
+			"`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (one text in each line), each also as .gz, .zst "+
+				"or .xz; "+
 				".html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be "+
 				"repeated")
 	}
@@ -96,20 +97,20 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	f.Var(Choice(&t.format, "", formats...), "text-format",
 		"`FORMAT` of the texts: "+strings.Join(formats, ", ")+" (default: by the name of the file; stdin: jsonl)")
 	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
-	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
-	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
+	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of the field or column with the id (default: _id, or else id)")
+	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of the field or column with the title (default: title)")
 	t.window.Register(f, string(encode.ByWords), "do not")
 }
 
 // RegisterDrop adds the flag that keeps titles and texts out of the metadata.
 func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
-	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the metadata: results cannot show "+
+	f.BoolVar(&t.Drop, "drop-text", false, "do not store titles and texts as metadata: results cannot show "+
 		"them then")
 }
 
 // RegisterSpool adds the flag for the file that keeps the vectors until they are stored.
 func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
-	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same "+
+	f.StringVar(&t.Spool, "spool", "", "`FILE` that keeps the vectors of texts: further builds with the same "+
 		"model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
 }
 
@@ -132,13 +133,13 @@ func (t *Texts) Check() error {
 		}
 	}
 	if stdin > 1 {
-		return Usagef("stdin (-) can be read once")
+		return Usagef("stdin (-) can be read only once")
 	}
 	switch w := &t.window; {
 	case w.Size == 0 && firstChanged(w.set, "overlap", "window-by") != "":
 		return Usagef("--overlap and --window-by go with --window")
 	case w.Size > 0 && w.Overlap >= w.Size:
-		return Usagef("--overlap %d: passages of %d can repeat fewer", w.Overlap, w.Size)
+		return Usagef("--overlap %d must be less than --window %d", w.Overlap, w.Size)
 	}
 	return nil
 }

@@ -29,8 +29,10 @@ func (w *Words) Register(cmd *cobra.Command) {
 	f := w.set
 	f.BoolVar(&w.Hybrid, "hybrid", false, "search by vectors and by the words of the questions, and fuse what is "+
 		"found; the vectors may come from --queries")
-	BareChoice(f, &w.mode, "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`, "words", "expression")
-	f.Var(Weight(&w.alpha, fuse.DefaultAlpha), "alpha", "what vectors count in --hybrid, 0 to 1; words count the rest")
+	BareChoice(f, &w.mode, "keywords",
+		`search by the words of the questions alone; expression: each question is one, "a phrase", begin*, +must, -not`,
+		"words", "expression")
+	f.Var(Weight(&w.alpha, fuse.DefaultAlpha), "alpha", "weight of vectors in --hybrid, 0 to 1; words have the rest")
 	cmd.MarkFlagsMutuallyExclusive("hybrid", "keywords")
 }
 
@@ -48,12 +50,12 @@ func (w *Words) SearchesWords() bool { return w.Hybrid || w.WordsOnly() }
 func (w *Words) Check(questions bool, s *Search) error {
 	switch {
 	case w.SearchesWords() && !questions:
-		return Usagef("--hybrid and --keywords need questions: as arguments, or in the file of --questions")
+		return Usagef("--hybrid and --keywords need questions: as arguments, or in a file, --questions")
 	case w.WordsOnly() && s.Queries.Vectors != "":
 		return Usagef("--keywords searches no vectors; --hybrid searches for those of --queries and the words of " +
 			"questions")
 	case w.WordsOnly() && len(s.feedback.Like)+len(s.feedback.Unlike) > 0:
-		return Usagef("--like and --unlike add to vectors, and a search by words alone has none")
+		return Usagef("--like and --unlike change vectors, and a search by words alone has none")
 	case !w.Hybrid && w.set.Changed("alpha"):
 		return Usagef("--alpha goes with --hybrid")
 	case w.SearchesWords() && s.Candidates != "":
@@ -98,8 +100,8 @@ func (k *KeywordSettings) Register(f *pflag.FlagSet) {
 	k.set = f
 	f.Var(Choice(&k.settings.Tokenizer, keywords.Unicode61, keywords.Unicode61, keywords.Trigram), "tokenizer",
 		"find words, or any part of a text of three characters or more")
-	f.Var(Choice(&k.settings.Stemmer, "", keywords.English), "stemmer", "find words with other endings")
-	f.Var(Choice(&k.settings.StopWords, "", keywords.English), "stop-words", "pass over the most common words")
+	f.Var(Choice(&k.settings.Stemmer, "", keywords.English), "stemmer", "find words with other endings, too")
+	f.Var(Choice(&k.settings.StopWords, "", keywords.English), "stop-words", "ignore the most common words")
 	f.StringVar(&k.fields, "fields", "", "`LIST` of the JSON fields to search, as title,author.name (default: all "+
 		"values)")
 }
