@@ -176,7 +176,7 @@ func TestSpaceThatWasNotFreed(t *testing.T) {
 		}
 		code, stdout, stderr := try(t, args...)
 		require.Equal(t, exitOK, code, stderr)
-		require.Contains(t, stderr, "the space of the one before it was not freed (plaid compact "+path+"): ")
+		require.Contains(t, stderr, "the space of the old one was not freed (plaid compact "+path+" frees it): ")
 		require.Equal(t, json, strings.Contains(stdout, `"not_freed":"`))
 		files.HookSynced = nil
 		code, _, stderr = try(t, "verify", path)

@@ -159,6 +159,9 @@ func availableIndexes(names []string, typed string) string {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	const maxNames = 20
+	if len(names) == 1 {
+		return "there is " + names[0]
+	}
 	return "there are " + strings.Join(names[:min(len(names), maxNames)], ", ")
 }
 

@@ -212,6 +212,6 @@ func TestSeveralFilesAreNotFollowed(t *testing.T) {
 	for _, args := range [][]string{{"watch", dir, t.TempDir(), "--model", nano, "--once"}, {"mcp", dir}} {
 		code, _, stderr := try(t, args...)
 		require.Equal(t, exitFailed, code, stderr)
-		require.Contains(t, stderr, "this takes one file, such as "+filepath.Join(dir, "part-0.plaid"))
+		require.Contains(t, stderr, "the command needs one file, such as "+filepath.Join(dir, "part-0.plaid"))
 	}
 }

@@ -32,7 +32,7 @@ func TestModelOnDevice(t *testing.T) {
 	require.Equal(t, encode.Device+" f16", got)
 	require.EqualValues(t, 500, left)
 	_, _, err = open("--device", "a:0", "--precision", "f32")
-	require.ErrorContains(t, err, "precision f32 is the processor's")
+	require.ErrorContains(t, err, "precision f32 needs the processor")
 	got, _, err = open("--device", "a:0", "--precision", "f32", "--encoder", "native")
 	require.NoError(t, err)
 	require.Equal(t, encode.Native+" f32", got)

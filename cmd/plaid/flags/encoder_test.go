@@ -89,7 +89,7 @@ func TestEncoderOpen(t *testing.T) {
 
 	_, _, err = new(Encoder).Open(t.Context(), Opening{IndexModel: &storage.Model{Name: filepath.Join(t.TempDir(), "gone")}, Threads: 1, Logger: log})
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.ErrorContains(t, err, "--model says where it is now")
+	require.ErrorContains(t, err, "--model gives its new place")
 }
 
 // What computes is kept, and used again where no flag names another.
@@ -174,9 +174,9 @@ func TestTexts(t *testing.T) {
 		list("--text", own, "--title-field", "body"))
 
 	for message, args := range map[string][]string{
-		"stdin (-) can be read once":            {"--text", "-", "--text", "-"},
+		"stdin (-) can be read only once":            {"--text", "-", "--text", "-"},
 		"--overlap and --window-by go with":     {"--text", "-", "--overlap", "2"},
-		"--overlap 2: passages of 2 can repeat": {"--text", "-", "--overlap", "2", "--window", "2"},
+		"--overlap 2 must be less than --window 2": {"--text", "-", "--overlap", "2", "--window", "2"},
 	} {
 		var x Texts
 		parse(t, func(f *pflag.FlagSet) { x.Register(f, false) }, args...)

@@ -127,7 +127,7 @@ func TestStdin(t *testing.T) {
 	require.NoFileExists(t, copied)
 
 	_, err = open(twoDocs, "--vectors", "-", "--vectors", "-")
-	usage(t, err, "stdin (-) can be read once")
+	usage(t, err, "stdin (-) can be read only once")
 	_, err = open("no vectors\n", "--vectors", "-")
 	require.ErrorContains(t, err, "stdin: line 1")
 	src, err = open(`{"_id": "a", "vectors": [[1e99, 2]]}`+"\n", "--vectors", "-")
@@ -214,7 +214,7 @@ func TestJudging(t *testing.T) {
 	usage(t, err, "--split goes with --qrels")
 	j.Qrels = filepath.Join(dir, "qrels", "dev.tsv")
 	_, err = j.LoadIfGiven(t.Context())
-	usage(t, err, "--split goes with a folder")
+	usage(t, err, "--split is for a folder")
 }
 
 func TestWhere(t *testing.T) {

@@ -119,7 +119,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	err error) {
 	n := len(d.Vectors)
 	if firstStdin := slices.Index(d.Vectors, "-"); firstStdin >= 0 && slices.Contains(d.Vectors[firstStdin+1:], "-") {
-		return nil, Usagef("stdin (-) can be read once")
+		return nil, Usagef("stdin (-) can be read only once")
 	}
 	if n == 0 {
 		return nil, Usagef("--vectors is missing")
@@ -234,7 +234,7 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 	case hasQuestions && q.Vectors != "" && !q.AllowBoth:
 		return false, Usagef("--queries is a file of vectors: questions together with it need --hybrid")
 	case q.Vectors == "-" && q.Questions == "-":
-		return false, Usagef("stdin (-) can be read once")
+		return false, Usagef("stdin (-) can be read only once")
 	case texts && (q.lengths != "" || q.ids != ""):
 		return false, Usagef("--query-lengths and --query-ids go with --queries")
 	case !texts && q.Encoder.FirstGiven() != "":

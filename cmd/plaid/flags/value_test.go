@@ -20,9 +20,9 @@ func TestValues(t *testing.T) {
 		bad    []string
 		reason string
 	}{
-		{Int(new(int), 3, 1), "N", "3", map[string]string{"7": "7", "1": "1"}, []string{"0", "-4"}, "at least 1 is needed"},
+		{Int(new(int), 3, 1), "N", "3", map[string]string{"7": "7", "1": "1"}, []string{"0", "-4"}, "must be at least 1"},
 		{Int(new(int), 3, 1), "N", "3", nil, []string{"", "x", "1.5", "99999999999999999999"}, "not a whole number"},
-		{Ints(new([]int), 1, 10, 100), "LIST", "10,100", map[string]string{"5": "5", "3, 4": "3,4"}, []string{"3,0"}, "at least 1 is needed"},
+		{Ints(new([]int), 1, 10, 100), "LIST", "10,100", map[string]string{"5": "5", "3, 4": "3,4"}, []string{"3,0"}, "must be at least 1"},
 		{Ints(new([]int), 0), "LIST", "", map[string]string{"0": "0"}, []string{"", "1,", "1,x"}, "not a whole number"},
 		{Choice(new(string), "a", "a", "b"), "a|b", "a", map[string]string{"b": "b"}, []string{"", "c", "A"}, "must be a or b"},
 		{Duration(new(time.Duration)), "TIME", "0s", map[string]string{"1500ms": "1.5s"}, []string{"", "5", "x"}, "want a time such as 500ms, 10s or 2m"},
@@ -50,6 +50,6 @@ func TestOnce(t *testing.T) {
 	var n int
 	v := Once(Int(&n, 0, 0))
 	require.NoError(t, v.Set("1"))
-	require.EqualError(t, v.Set("1"), "the flag is given twice")
+	require.EqualError(t, v.Set("1"), "the flag is set twice")
 	require.Equal(t, 1, n)
 }
