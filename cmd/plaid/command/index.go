@@ -207,7 +207,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
   plaid index notes.plaid --text notes --model ./colbert --precision int8 --window 180 --overlap 30
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --metadata corpus.jsonl
-  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB
+  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4
   plaid index codec.plaid --vectors sample.npy --lengths sample-lens.npy --codec-only
   plaid index shard-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
 		Args: namedArgs("INDEX"),

@@ -188,7 +188,7 @@ func maxQueryTokens(model *storage.Model) int {
 }
 
 // openEncoder opens the model of the flags, or else the model that made the vectors of an index.
-// indexName is "" if there is no index.
+// indexName is "" without an index.
 func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName string,
 	opening flags.Opening) (*encode.Encoder, *storage.Model, error) {
 	indexModel := opening.IndexModel

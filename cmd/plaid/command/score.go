@@ -66,7 +66,7 @@ given.
 Formats are those of plaid search: table is for reading; jsonl has one object for each
 query; trec has the columns query, Q0, document, rank, score and "plaid"; tsv has the
 columns query, document, rank and score, and allows blanks in ids.`,
-		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec
+		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100
   plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --candidates bm25.trec -k 0`,
 		Args: namedArgs(),
 	}

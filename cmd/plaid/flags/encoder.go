@@ -193,7 +193,7 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 
 // Opening says how to open an encoder.
 type Opening struct {
-	// IndexModel is the model that made the vectors of an index. Nil means that there is no index,
+	// IndexModel is the model that made the vectors of an index. Nil means that an index is missing,
 	// or that the model is unknown.
 	IndexModel *storage.Model
 	Threads    int

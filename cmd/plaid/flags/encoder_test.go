@@ -174,8 +174,8 @@ func TestTexts(t *testing.T) {
 		list("--text", own, "--title-field", "body"))
 
 	for message, args := range map[string][]string{
-		"stdin (-) can be read only once":            {"--text", "-", "--text", "-"},
-		"--overlap and --window-by go with":     {"--text", "-", "--overlap", "2"},
+		"stdin (-) can be read only once":          {"--text", "-", "--text", "-"},
+		"--overlap and --window-by go with":        {"--text", "-", "--overlap", "2"},
 		"--overlap 2 must be less than --window 2": {"--text", "-", "--overlap", "2", "--window", "2"},
 	} {
 		var x Texts

@@ -54,7 +54,7 @@ func (e *Encoder) Explain(err error) error {
 	return err
 }
 
-// openOnDevice opens the encoder on the device, or on the processor if there is no device or if an
+// openOnDevice opens the encoder on the device, or on the processor if openDevice returns none or if an
 // automatically chosen device cannot do it.
 func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Options,
 	openDevice DeviceOpener) (*encode.Encoder, error) {

@@ -86,7 +86,7 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 }
 
 // RegisterOriginals adds the flags of the documents that an index was made from; what says in the
-// help what they are used for.
+// help how they are used.
 func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil,
 		"`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
@@ -330,7 +330,9 @@ func (q *Queries) Open(ctx context.Context, stdin io.Reader, maxQueryTokens func
 func withTextHint(path string, err error) error {
 	ext := strings.ToLower(filepath.Ext(path))
 	if errors.Is(err, vectors.ErrFormat) && (ext == ".jsonl" || ext == ".ndjson") {
-		return fmt.Errorf(`%w; each line needs its token vectors, as in {"_id": "a", "vectors": [[0.1, …], …]}; texts go to --text and --questions, with --model`, err)
+		const example = `{"_id": "a", "vectors": [[0.1, …], …]}`
+		return fmt.Errorf("%w; each line needs its token vectors, as in %s; texts go to --text and "+
+			"--questions, with --model", err, example)
 	}
 	return err
 }
